@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from ms_tune.planning.request import FitRequest
     from ms_tune.profile.run import analyse_profiles
     from ms_tune.verdict.outcome import Fit, Verdict
+    from ms_tune.workflows.migrate.run import migrate_config
 
 _MODULES = {
     "CommandRequest": "dryrun.request",
@@ -63,6 +64,7 @@ _MODULES = {
     "WhatIfRequest": "memory.request",
     "analyse_profiles": "profile.run",
     "measure_runs": "metrics.run",
+    "migrate_config": "workflows.migrate.run",
 }
 
 __all__ = [
@@ -97,6 +99,7 @@ __all__ = [
     "analyse_profiles",
     "api",
     "measure_runs",
+    "migrate_config",
 ]
 
 

@@ -61,3 +61,12 @@ class ChangeKind(str, Enum):
     SET_VALUE = "set-value"
     RENAME_KEY = "rename-key"
     ADD_KEY = "add-key"
+
+
+class BlockKind(str, Enum):
+    """Contents between which two programs draw the line differently, taken together. The values are the names in JSON."""
+
+    KEPT = "kept"  # weights and optimizer state: float32 masters are the one here, the other there
+    GRADIENTS = "gradients"
+    PASSING = "passing"  # what the passes keep or need for a while
+    OTHER = "other"

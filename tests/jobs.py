@@ -10,7 +10,7 @@ from ms_tune.enums import Dialect
 from ms_tune.facts.releases import Release, default_release
 from ms_tune.job.job import Job
 from ms_tune.normalize import compare_log, expand, run
-from ms_tune.workflows.migrate.run import migrate_config
+from ms_tune.workflows.migrate.run import migrate_job
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -99,4 +99,4 @@ def migrate_source(  # noqa: PLR0913 - settings with defaults
 ) -> Migration:
     """A config as one of MindFormers' dynamic graph."""
     job = Job(source, version=version, model_config=model_config)
-    return migrate_config(job, target, check=check, language=language)
+    return migrate_job(job, target, check=check, language=language)

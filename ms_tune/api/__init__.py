@@ -55,8 +55,6 @@ from ms_tune.api._normalize import (
     explicit_script,
     from_sapp,
     merge_sapp,
-    migrate,
-    migrate_memory,
     normalize,
     normalize_script,
 )
@@ -101,8 +99,6 @@ __all__ = [
     "memory_snapshot_what_if",
     "memory_what_if",
     "merge_sapp",
-    "migrate",
-    "migrate_memory",
     "normalize",
     "normalize_script",
     "request_like",

@@ -8,17 +8,12 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from ms_tune.dialects.convert_layers import Converted
     from ms_tune.dialects.layer_plan import LayerPlan
-    from ms_tune.dryrun.request import DryrunRequest
-    from ms_tune.dryrun.task import Observer
     from ms_tune.job.job import Job
     from ms_tune.normalize.compare_log import Compared
     from ms_tune.normalize.expand import Explicit
     from ms_tune.normalize.sapp import Merged
     from ms_tune.normalize.script import ConvertedProgram, ExplicitScript, ProgramPlan
     from ms_tune.source.yaml import SourceFile
-    from ms_tune.text import Language
-    from ms_tune.workflows.migrate.memory import BothSides
-    from ms_tune.workflows.migrate.result import Migration
 
 
 def normalize(
@@ -260,79 +255,6 @@ def convert_script(
     from ms_tune.normalize.convert import target_of  # noqa: PLC0415 - as above
 
     return engine.convert_script(Path(script), target_of(to), None, framework_version)
-
-
-def migrate(  # noqa: PLR0913 - settings with defaults
-    config: str | Path,
-    to: str = "mindformers-pynative",
-    *,
-    framework_version: str | None = None,
-    model_config: str | Path | None = None,
-    check: bool = True,
-    language: Language | None = None,
-) -> Migration:
-    """A config of MindFormers' static graph (or of MindSpeed-Core-MS, or a script) for its dynamic graph, with the fate of every key and the proof.
-
-    Nothing is written: ``text`` of the result is the new file, empty where keys stand in the way.
-
-    Args:
-        config: The file.
-        to: ``mindformers-pynative``, with ``@2.0`` or ``@2.1`` behind it for that release; else the newest.
-        framework_version: The release that the config is for; None for the installed one or the default.
-        model_config: The model's ``config.json``, or its folder, where ``pretrained_model_dir`` is not here.
-        check: Whether to prove it.
-        language: The language of the comments in the new file; English if none is given.
-
-    Raises:
-        ConfigError: The file cannot be read, or is of no dialect that is served.
-        UnsupportedError: It is of a dialect that cannot be migrated, or a release is not served.
-        UsageError: There is no such target, or a ``model_config`` is given that the config does not read.
-
-    Example::
-
-        moved = api.migrate("train.yaml", "mindformers-pynative@2.1")
-        print(moved.proved, [entry.name for entry in moved.questions])
-    """
-    from ms_tune.errors import UsageError  # noqa: PLC0415 - start-up time
-    from ms_tune.job.job import load_job  # noqa: PLC0415 - as above
-    from ms_tune.source import SCRIPTS  # noqa: PLC0415 - as above
-    from ms_tune.text import msg  # noqa: PLC0415 - as above
-    from ms_tune.workflows.migrate.run import goal_of, migrate_config, migrate_script  # noqa: PLC0415 - as above
-
-    release, path = goal_of(to), Path(config)
-    if path.suffix in SCRIPTS:
-        if model_config is not None:
-            raise UsageError(msg("config.model-json.legacy", file=path), msg("config.model-json.legacy.hint"))
-        return migrate_script(path, release, version=framework_version, check=check, language=language)
-    named = Path(model_config) if model_config is not None else None
-    job = load_job(path, version=framework_version, model_config=named)
-    return migrate_config(job, release, check=check, language=language)
-
-
-def migrate_memory(
-    found: Migration, *, request: DryrunRequest | None = None, observer: Observer | None = None
-) -> BothSides:
-    """Both files of a migration simulated: each stage's memory before and after, by content. Needs the extra ``dryrun``.
-
-    Args:
-        found: What :func:`migrate` gave, of a file that is still there.
-        request: The stages and how to simulate them; its config is not looked at.
-        observer: Told what is going on.
-
-    Raises:
-        UsageError: There is no new file, because keys stand in the way.
-        MsTuneError: As :func:`dryrun` says of either file.
-
-    Example::
-
-        sides = api.migrate_memory(api.migrate("train.yaml"))
-        print([(one.stage, one.old_peak, one.new_peak) for one in sides.stages])
-    """
-    from ms_tune.dryrun.request import DryrunRequest  # noqa: PLC0415 - start-up time
-    from ms_tune.dryrun.task import Observer  # noqa: PLC0415 - as above
-    from ms_tune.workflows.migrate.memory import both_sides  # noqa: PLC0415 - as above
-
-    return both_sides(found, request or DryrunRequest(fewest_layers=True), observer or Observer())
 
 
 def _job(config: str | Path | SourceFile | Job, version: str | None, layers: int | None) -> Job:

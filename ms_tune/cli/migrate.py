@@ -5,12 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ms_tune import api
+from ms_tune.cli.dryrun_progress import DryrunProgress
 from ms_tune.cli.output import new_file
 from ms_tune.cli.parser import Parser
+from ms_tune.dryrun.request import DryrunRequest, StageChoice
 from ms_tune.errors import UsageError
+from ms_tune.extras import need
+from ms_tune.report import migrate as report
 from ms_tune.source.atomic_write import write_atomically
 from ms_tune.text import msg
+from ms_tune.workflows.migrate.run import migrate_config
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -45,7 +49,7 @@ def build_parser(language: Language) -> Parser:
 def run(arguments: Namespace, console: Console) -> int:
     """Migrate one file, tell the fates of its keys, and write the new file where that is asked for."""
     new_file(arguments.write, force=arguments.force)
-    found = api.migrate(
+    found = migrate_config(
         arguments.file,
         arguments.to,
         framework_version=arguments.framework_version,
@@ -64,11 +68,9 @@ def run(arguments: Namespace, console: Console) -> int:
 
 def _simulated(found: Migration, arguments: Namespace, console: Console) -> BothSides:
     """Both files' memory."""
-    from ms_tune.cli.dryrun_progress import DryrunProgress  # noqa: PLC0415 - start-up time
-    from ms_tune.dryrun.request import DryrunRequest, StageChoice  # noqa: PLC0415 - as above
-    from ms_tune.extras import need  # noqa: PLC0415 - as above
-
     need("ms-tune migrate --dryrun", "dryrun", "numpy")
+    from ms_tune.workflows.migrate.memory import simulate_both  # noqa: PLC0415 - it needs numpy
+
     words = (arguments.stages or StageChoice.ALL.value).split(",")
     try:
         stages = StageChoice(words[0]) if len(words) == 1 and not words[0].isdigit() else tuple(map(int, words))
@@ -76,12 +78,10 @@ def _simulated(found: Migration, arguments: Namespace, console: Console) -> Both
         raise UsageError(msg("migrate.usage.stages", given=arguments.stages)) from None
     request = DryrunRequest(fewest_layers=True, stages=stages, devices=arguments.devices)
     with DryrunProgress(console) as progress:
-        return api.migrate_memory(found, request=request, observer=progress)
+        return simulate_both(found, request, progress)
 
 
 def _show(found: Migration, sides: BothSides | None, arguments: Namespace, console: Console) -> None:
-    from ms_tune.report import migrate as report  # noqa: PLC0415 - start-up time
-
     if arguments.json:
         console.write_json(report.migration_json(found, sides, console))
         return

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from dataclasses import dataclass
-from enum import Enum
 from typing import TYPE_CHECKING
 
-from ms_tune.enums import MemoryCategory
+from ms_tune.enums import BlockKind, MemoryCategory
 from ms_tune.footprint.attribution import location_at, operator_at, without_layer
 from ms_tune.footprint.category import CONTENTS
 
@@ -94,15 +93,6 @@ def compare_ranks(before: RankReport, after: RankReport) -> RankComparison:
 
 def _by_key(rank: RankReport) -> dict[tuple[str, str, MemoryCategory], Holder]:
     return {(holder.operator, holder.location, holder.content): holder for holder in rank.peak.holders}
-
-
-class BlockKind(str, Enum):
-    """Contents between which two programs draw the line differently, taken together. The values are the names in JSON."""
-
-    KEPT = "kept"  # weights and optimizer state: float32 masters are the one here, the other there
-    GRADIENTS = "gradients"
-    PASSING = "passing"  # what the passes keep or need for a while
-    OTHER = "other"
 
 
 _KINDS = {

@@ -7,7 +7,7 @@ from itertools import zip_longest
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 
-from ms_tune.memory.diff import BlockKind
+from ms_tune.enums import BlockKind
 from ms_tune.report.console import pad
 from ms_tune.units import MIB
 from ms_tune.workflows.migrate.result import Fate

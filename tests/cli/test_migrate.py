@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING
 import pytest
 import yaml
 
-from ms_tune import api
 from ms_tune.cli.main import main
 from ms_tune.dryrun.request import StageChoice
-from ms_tune.memory.diff import BlockKind, Surplus
+from ms_tune.enums import BlockKind
+from ms_tune.memory.diff import Surplus
 from ms_tune.text import msg
 from ms_tune.units import MIB
+from ms_tune.workflows.migrate import memory
 from ms_tune.workflows.migrate.memory import BothSides, DifferenceReason, StageMemory
 from tests.workflows.migrate.test_migrate import SOURCE
 
@@ -93,12 +94,12 @@ def test_memory_side_by_side(
 ) -> None:
     asked = []
 
-    def simulated(found: Migration, *, request: DryrunRequest, observer: object) -> BothSides:
+    def simulated(found: Migration, request: DryrunRequest, observer: object) -> BothSides:
         asked.append((found.refused, request.stages, observer is not None))
         one = StageMemory(0, 3 * MIB, 5 * MIB, {"weights": 2 * MIB}, {"weights": MIB, "gradients": MIB}, (MIB, MIB))
         return BothSides((one,), (msg("pynative.not-started", missing="x"),))
 
-    monkeypatch.setattr(api, "migrate_memory", simulated)
+    monkeypatch.setattr(memory, "simulate_both", simulated)
     assert main(command(config, "--dryrun", "--stages", "0,1", "--lang", language)) == 0
     out = capsys.readouterr().out
     assert [line.split()[-3:] for line in out.splitlines() if "+2.0" in line] == [["3.0", "5.0", "+2.0"]]
@@ -119,7 +120,7 @@ def test_what_is_not_proved_says_so_beside_the_figure(
         one = StageMemory(0, 3 * MIB, 5 * MIB, {"weights": 2 * MIB}, {"weights": MIB}, (MIB, MIB))
         return BothSides((one,), (msg("pynative.not-started", missing="x"),), unproved)
 
-    monkeypatch.setattr(api, "migrate_memory", simulated)
+    monkeypatch.setattr(memory, "simulate_both", simulated)
     monkeypatch.setenv("COLUMNS", "80")
     assert main(command(config, "--dryrun", "--lang", language)) == 0
     out = capsys.readouterr().out
@@ -161,7 +162,7 @@ def test_the_difference_is_explained(
         rows = ({"weights": 0, "gradients": 1}, {"weights": 7, "gradients": 0})
         return BothSides((StageMemory(0, 300 * MIB, 330 * MIB, *rows, None, explained(*more)),), ())
 
-    monkeypatch.setattr(api, "migrate_memory", simulated)
+    monkeypatch.setattr(memory, "simulate_both", simulated)
     assert main(command(config, "--dryrun", "--lang", language)) == 0
     out = capsys.readouterr().out
     assert all(one in " ".join(out.split()) for one in (*words, "fc.w", "3 x +30.0 Dense linear.py:67", "Cast b-B/c-C"))

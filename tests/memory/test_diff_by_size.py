@@ -5,10 +5,11 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 
+from ms_tune.enums import BlockKind
 from ms_tune.footprint.breakdown import break_down_memory
 from ms_tune.footprint.category import Contents
 from ms_tune.footprint.curve import curve_of
-from ms_tune.memory.diff import BlockKind, Surplus, find_surpluses
+from ms_tune.memory.diff import Surplus, find_surpluses
 from tests.memory.reports import LLAMA, QWEN_TINY, rank_of
 from tests.readers.rows import table_from
 from tests.readers.samples import block

@@ -85,7 +85,7 @@ class BothSides:
     unproved: tuple[Message, ...] = ()
 
 
-def both_sides(found: Migration, request: DryrunRequest, observer: Observer) -> BothSides:
+def simulate_both(found: Migration, request: DryrunRequest, observer: Observer) -> BothSides:
     """Simulate the old file and the new one, the same stages of both.
 
     Args:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from ms_tune.enums import Dialect
 from ms_tune.errors import UnsupportedError, UsageError
 from ms_tune.facts.keys import BASE
 from ms_tune.facts.releases import Release, release_for, served
-from ms_tune.job.job import Job
+from ms_tune.job.job import Job, load_job
 from ms_tune.job.script_arguments import release_of_scripts
+from ms_tune.source import SCRIPTS
 from ms_tune.source.shell.parse import comments
 from ms_tune.source.shell.read import read_launches
 from ms_tune.source.yaml import source_of, yaml_text
@@ -31,26 +32,52 @@ from ms_tune.workflows.migrate.result import Migration
 from ms_tune.workflows.migrate.split import apply_split
 from ms_tune.workflows.migrate.write import written
 
-if TYPE_CHECKING:
-    from pathlib import Path
 
-
-def migrate_config(
-    job: Job, target: str | None = None, *, check: bool = True, language: Language | None = None
+def migrate_config(  # noqa: PLR0913 - settings with defaults
+    config: str | Path,
+    to: str = Dialect.MINDFORMERS_PYNATIVE.value,
+    *,
+    framework_version: str | None = None,
+    model_config: str | Path | None = None,
+    check: bool = True,
+    language: Language | None = None,
 ) -> Migration:
-    """A config of MindFormers' static graph, or of MindSpeed-Core-MS, as one of MindFormers' dynamic graph.
+    """A config of MindFormers' static graph (or of MindSpeed-Core-MS, or a script) for its dynamic graph, with the fate of every key and the proof.
+
+    Nothing is written: ``text`` of the result is the new file, empty where keys stand in the way.
 
     Args:
-        job: The config's job.
-        target: The release of the dynamic graph; None for the newest.
+        config: The file.
+        to: ``mindformers-pynative``, with ``@2.0`` or ``@2.1`` behind it for that release; else the newest.
+        framework_version: The release that the config is for; None for the installed one or the default.
+        model_config: The model's ``config.json``, or its folder, where ``pretrained_model_dir`` is not here.
         check: Whether to prove it.
-        language: The language of comments in the new file; None for English.
+        language: The language of the comments in the new file; English if none is given.
 
     Raises:
-        ConfigError: The config cannot be read, or is of no dialect that is served.
-        UnsupportedError: It is of a dialect that cannot be migrated yet, or a release is not served.
-        UsageError: A ``model_config`` is given to a config that reads none.
+        ConfigError: The file cannot be read, or is of no dialect that is served.
+        UnsupportedError: It is of a dialect that cannot be migrated, or a release is not served.
+        UsageError: There is no such target, or a ``model_config`` is given that the config does not read.
+
+    Example::
+
+        migration = ms_tune.migrate_config("train.yaml", "mindformers-pynative@2.1")
+        print(migration.proved, [entry.name for entry in migration.questions])
     """
+    release, path = parse_target(to), Path(config)
+    if path.suffix not in SCRIPTS:
+        model = Path(model_config) if model_config is not None else None
+        job = load_job(path, version=framework_version, model_config=model)
+        return migrate_job(job, release, check=check, language=language)
+    if model_config is not None:
+        raise UsageError(msg("config.model-json.legacy", file=path), msg("config.model-json.legacy.hint"))
+    return migrate_script(path, release, version=framework_version, check=check, language=language)
+
+
+def migrate_job(
+    job: Job, target: str | None = None, *, check: bool = True, language: Language | None = None
+) -> Migration:
+    """The config of a job; the target is a release of the dynamic graph, None for the newest."""
     source, dialect, base = job.source, job.dialect, job.written.data.get(BASE)
     if dialect not in (Dialect.MINDFORMERS, Dialect.MINDSPEED_MS):
         raise UnsupportedError(msg("migrate.dialect", dialect=dialect.value), msg("migrate.dialect.hint"))
@@ -75,19 +102,7 @@ def migrate_script(
     check: bool = True,
     language: Language | None = None,
 ) -> Migration:
-    """The program of MindSpeed-LLM that a launch script starts as a config of MindFormers' dynamic graph. Nothing is run.
-
-    Args:
-        path: The script.
-        target: As for :func:`migrate_config`.
-        version: The release of MindSpeed-LLM; None for the one that takes the most of the arguments.
-        check: As for :func:`migrate_config`.
-        language: As for :func:`migrate_config`.
-
-    Raises:
-        ConfigError: The script cannot be read, or starts no such program.
-        UnsupportedError: It starts several, or the release is not served.
-    """
+    """The program of MindSpeed-LLM that a launch script starts; without a version by the release that takes the most of its arguments."""
     script = read_launches(path)
     release = release_of_scripts(script, version)
     values, lines = arguments_of(command_in(script, release))
@@ -121,7 +136,7 @@ def _finished(draft: MigrationDraft, dialect: Dialect, *, check: bool, language:
     return replace(result, text=text, proof=prove(draft, text, dialect) if check else ())
 
 
-def goal_of(to: str) -> str | None:
+def parse_target(to: str) -> str | None:
     """The release of the dynamic graph in ``mindformers-pynative[@RELEASE]``; a colon does as well. None if it names none.
 
     Raises:

@@ -20,7 +20,7 @@ from ms_tune.source.yaml import load_source, parse_source
 from ms_tune.workflows.migrate import memory
 from ms_tune.workflows.migrate.draft import leaves
 from ms_tune.workflows.migrate.result import Fate, Migration
-from ms_tune.workflows.migrate.run import goal_of
+from ms_tune.workflows.migrate.run import parse_target
 from ms_tune.workflows.migrate.write import all_comments
 from tests.jobs import migrate_source
 
@@ -515,7 +515,7 @@ def test_both_sides_are_simulated_with_the_models_config(tmp_path: Path, monkeyp
         return SimpleNamespace(runs=(), stages=(), not_included=(), warnings=())
 
     monkeypatch.setattr(memory, "dryrun", simulated)
-    memory.both_sides(found, DryrunRequest(), Observer())
+    memory.simulate_both(found, DryrunRequest(), Observer())
     (old, before), (new, after) = seen
     assert (old, new) == ("train.yaml", "train.migrated.yaml")
     assert "pretrained_model_dir" not in before
@@ -553,10 +553,10 @@ def test_a_base_config_is_followed(tmp_path: Path) -> None:
 
 
 def test_targets() -> None:
-    assert goal_of("mindformers-pynative") is None
-    assert goal_of("mindformers-pynative@2.0") == goal_of("mindformers-pynative:2.0") == "2.0"
+    assert parse_target("mindformers-pynative") is None
+    assert parse_target("mindformers-pynative@2.0") == parse_target("mindformers-pynative:2.0") == "2.0"
     with pytest.raises(UsageError):
-        goal_of("megatron")
+        parse_target("megatron")
     with pytest.raises(UnsupportedError):
         migrated(target="1.9")
 
