@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from ms_tune.enums import MemoryCategory
 from ms_tune.footprint.attribution import layer_at, location_at, operator_at, parameter_of, without_layer
-from ms_tune.footprint.category import CONTENTS, category_code
+from ms_tune.footprint.category import CONTENTS, Contents, category_code
 from ms_tune.units import whole_number
 
 if TYPE_CHECKING:
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from ms_tune.footprint.category import Contents
     from ms_tune.footprint.curve import Curve
     from ms_tune.readers.table import Table
     from ms_tune.readers.tracker_graph import TensorType

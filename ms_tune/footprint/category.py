@@ -17,16 +17,14 @@ import numpy as np
 
 from ms_tune.enums import MemoryCategory
 from ms_tune.footprint.phases import EAGER, Phase, Phases, is_useful, phase_code
-from ms_tune.readers.memory_block import NEVER_FREED, users_of
-from ms_tune.readers.table import NONE
+from ms_tune.readers.memory_block import NEVER_FREED, Frame, users_of
+from ms_tune.readers.table import NONE, Table
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from numpy.typing import NDArray
 
-    from ms_tune.readers.memory_block import Frame
-    from ms_tune.readers.table import Table
     from ms_tune.readers.tensor_list import TensorList
 
 CONTENTS = tuple(MemoryCategory)

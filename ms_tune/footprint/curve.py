@@ -17,12 +17,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ms_tune.readers.memory_block import NEVER_FREED
-from ms_tune.readers.table import NONE
+from ms_tune.readers.table import NONE, Table
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from ms_tune.readers.table import Table
 
 # Memory of the GE back end: MindSpore reports it as allocated and freed on adjacent ticks (ge_graph_executor.cc).
 _NOT_LIVE = frozenset({"GeFixed", "GeConst"})

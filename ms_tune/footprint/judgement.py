@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 from ms_tune.errors import UsageError
 from ms_tune.facts.devices import pool_of
 from ms_tune.footprint.attribution import operator_at
-from ms_tune.readers.communicators import WORLD
-from ms_tune.readers.runtime_log import SIMULATED_MIB
-from ms_tune.text import msg
+from ms_tune.readers.communicators import WORLD, CommunicationOrder
+from ms_tune.readers.runtime_log import SIMULATED_MIB, MemoryStatistics, RuntimeLog
+from ms_tune.text import Message, msg
 from ms_tune.units import MIB, gib
 from ms_tune.verdict.limit import Cap, Device, Limit, device_of, limit_of
 from ms_tune.verdict.outcome import Need, UntracedNeeds, Verdict, judge
@@ -23,12 +23,9 @@ if TYPE_CHECKING:
 
     from ms_tune.footprint.curve import Curve
     from ms_tune.footprint.request import JudgedRequest
-    from ms_tune.readers.communicators import CommunicationOrder
     from ms_tune.readers.folder import RankFiles
-    from ms_tune.readers.runtime_log import MemoryStatistics, RuntimeLog
     from ms_tune.readers.table import Table
     from ms_tune.readers.tracker_graph import SizeOverflow
-    from ms_tune.text import Message
 
 _LEVELS = 6  # how far above a trace the folder of its run may lie
 _MOST_KEPT = 4 * MIB  # of the file that a run keeps
@@ -95,12 +92,8 @@ def communicators_in(
     """The communicators that a rank creates, its world's included, with how many ranks each has; None where no file tells.
 
     HCCL makes one for each name, whether or not something runs through it: the group that a pipeline stage sends by has
-    another one than the group of the same ranks that it receives by. A group of one rank has nobody to exchange with.
-
-    Args:
-        order: What is run through them; all that tells where the log does not have MindSpore's warnings.
-        log: What tells which are made.
-        rank: The rank; None for whichever writes to the log.
+    another one than the group of the same ranks that it receives by. A group of one rank has nobody to exchange with. The log
+    tells which are made; where it does not have MindSpore's warnings, what is run through them (``order``) is all that tells.
     """
     used = {one.group: len(one.ranks) for one in order.collectives if len(one.ranks) > 1} if order is not None else {}
     processes = log.processes if log is not None else ()
@@ -116,12 +109,7 @@ def verdict_terms(
 ) -> VerdictTerms:
     """What a trace is judged by: the command line first, then what its run kept, then its log.
 
-    Args:
-        files: The rank's.
-        log: MindSpore's log.
-        order: The collective operations.
-        asked: What the user says.
-        most: What the user says that the pool may take, whatever the device.
+    ``most`` is what the user says that the pool may take, whatever the device.
 
     Raises:
         UsageError: There are no facts about the chip that the user names.
@@ -159,15 +147,7 @@ def verdict_terms(
 def doubts_of(
     table: Table, curve: Curve, log: RuntimeLog | None, overflow: SizeOverflow | None, card_bytes: int
 ) -> Iterator[Message]:
-    """Why a trace cannot be judged.
-
-    Args:
-        table: Its blocks.
-        curve: Memory over time.
-        log: MindSpore's log.
-        overflow: A tensor whose block is too small for it.
-        card_bytes: Memory of the device.
-    """
+    """Why a trace cannot be judged."""
     if overflow is not None:
         yield msg("verdict.none.uncountable", operator=overflow.operator or "?", tensor=overflow.tensor)
     if not curve.peak_bytes:

@@ -9,19 +9,15 @@ import numpy as np
 
 from ms_tune.enums import MemoryCategory
 from ms_tune.footprint.attribution import location_at, operator_at
-from ms_tune.footprint.category import CONTENTS, category_code
-from ms_tune.footprint.curve import peak_if
-from ms_tune.readers.memory_block import NEVER_FREED
-from ms_tune.readers.table import NONE
+from ms_tune.footprint.category import CONTENTS, Contents, category_code
+from ms_tune.footprint.curve import Curve, peak_if
+from ms_tune.readers.memory_block import NEVER_FREED, Frame
+from ms_tune.readers.table import NONE, Table
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from ms_tune.footprint.category import Contents
-    from ms_tune.footprint.curve import Curve
     from ms_tune.footprint.steps import Steps
-    from ms_tune.readers.memory_block import Frame
-    from ms_tune.readers.table import Table
 
 _SHORT = 0.01  # of all ticks: the life of a spike
 _WORD = 2.0**62

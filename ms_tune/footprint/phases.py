@@ -98,10 +98,6 @@ class Phases:
         own_codes: The phase that allocated each block, by its own stack, scope or operator.
         guessed_codes: The phase that allocated it, by the last block before it that tells if it does not tell itself: a guess.
         sure_codes: The phase that allocated it, if it tells itself or lies between two blocks of one phase; else none.
-
-    Args:
-        table: The trace.
-        state: Which rows hold optimizer state, as far as known by name.
     """
 
     def __init__(self, table: Table, state: NDArray[np.bool_]) -> None:

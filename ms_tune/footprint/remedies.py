@@ -17,13 +17,18 @@ import yaml
 from ms_tune.enums import MemoryCategory
 from ms_tune.facts.query import data_folder
 from ms_tune.footprint.attribution import location_at, operator_at
-from ms_tune.footprint.category import CONTENTS, category_code
+from ms_tune.footprint.category import CONTENTS, Contents, category_code
 from ms_tune.footprint.phases import EAGER, ORDER, Phase, phase_code
 from ms_tune.footprint.scoped_layers import of_weights_alone
 from ms_tune.footprint.steps import peaks_by_phase
-from ms_tune.footprint.what_ifs import peak_if_cells_recomputed, peak_if_fewer_in_flight, peak_if_swapped
+from ms_tune.footprint.what_ifs import (
+    RecomputeSaving,
+    peak_if_cells_recomputed,
+    peak_if_fewer_in_flight,
+    peak_if_swapped,
+)
 from ms_tune.readers.memory_block import NEVER_FREED
-from ms_tune.readers.table import NONE
+from ms_tune.readers.table import NONE, Table
 from ms_tune.text import Language, Text
 
 if TYPE_CHECKING:
@@ -32,11 +37,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ms_tune.footprint.breakdown import Theory
-    from ms_tune.footprint.category import Contents
     from ms_tune.footprint.curve import Curve
     from ms_tune.footprint.lifetimes import Lifetimes
-    from ms_tune.footprint.what_ifs import RecomputeSaving
-    from ms_tune.readers.table import Table
 
 STATIC = ("mindformers",)  # dialects of the static graph
 DYNAMIC = ("mindspeed-ms", "mindformers-pynative", "megatron")
@@ -49,35 +51,24 @@ _DEAD = 3  # kinds of blocks that are named at a moment
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """A way to need less memory, as the file of methods tells it.
+    """A way to need less memory, as the file of methods tells it."""
 
-    Attributes:
-        name: How scripts know it.
-        method: How its effect is computed; empty: by the blocks that ``takes`` names.
-        within: The cells, a pattern of scopes, that it is about, or in which alone its effect is known; empty: everywhere.
-        beside, unless: Operators, patterns of their names, that must be there, and must not be, for its effect to be known; empty: none.
-        takes: Which blocks, by selections, of which the first that holds for a block counts, and the share of their size
-            that is left.
-        title, price: What it is, what it costs.
-        at: How it is written, by dialect; ``torch_npu`` is the PyTorch of an NPU.
-        command: What to run next.
-        rough: What is to be said of its figure in a static graph; None where nothing is. Of recompute it is said where the
-            order of what MindSpore recomputes makes the peak.
-        early: Whether it is worth a look before there is a trace.
-    """
-
-    name: str
-    method: str
-    within: str
+    name: str  # how scripts know it
+    method: str  # how its effect is computed; empty: by the blocks that `takes` names
+    within: str  # the cells, a pattern of scopes, that it is about, or in which alone its effect is known; empty: all
+    # Operators, patterns of their names, that must be there, and must not be, for its effect to be known; empty: none.
     beside: str
     unless: str
+    # Which blocks, by selections, of which the first that holds for a block counts, and the share of their size left.
     takes: tuple[tuple[Mapping[str, object], tuple[int, int]], ...]
     title: Text
-    price: Text
-    how_by_dialect: Mapping[str, Text]
-    command: str
+    price: Text  # what it costs
+    how_by_dialect: Mapping[str, Text]  # how it is written; `torch_npu` is the PyTorch of an NPU
+    command: str  # what to run next
+    # What is to be said of its figure in a static graph; None where nothing is. Of recompute it is said where the order
+    # of what MindSpore recomputes makes the peak.
     rough: Text | None
-    early: bool
+    early: bool  # whether it is worth a look before there is a trace
 
     def how_text(self, dialects: Sequence[str], language: Language) -> str:
         """How it is written in some dialects; empty where none of them has a way to do it."""
@@ -96,21 +87,13 @@ class Method:
 
 @dataclass(frozen=True, slots=True)
 class MemoryRemedy:
-    """A method that lowers this peak.
+    """A method that lowers this peak."""
 
-    Attributes:
-        method: The method.
-        bytes_freed: By how much.
-        peak_after: The peak that is left, wherever it is then.
-        dynamic: Whether the graph is dynamic.
-        rough: Whether the second run may come to a somewhat other figure.
-    """
-
-    method: Method
-    bytes_freed: int
-    peak_after: int
-    dynamic: bool
-    rough: bool
+    method: Method  # the method
+    bytes_freed: int  # by how much
+    peak_after: int  # the peak that is left, wherever it is then
+    dynamic: bool  # whether the graph is dynamic
+    rough: bool  # whether the second run may come to a somewhat other figure
 
     def how_text(self, language: Language) -> str:
         """How it is written, for each dialect of this kind of graph."""
@@ -147,20 +130,14 @@ class Dead:
 
 @dataclass(frozen=True, slots=True)
 class PeakMoment:
-    """The highest moment of a phase.
+    """The highest moment of a phase."""
 
-    Attributes:
-        phase: The phase; None where nothing tells.
-        tick, bytes: When, and how much is in use.
-        dead_bytes: What of it nobody uses any more, and is released later or never.
-        dead: The most of that.
-    """
-
-    phase: Phase | None
+    phase: Phase | None  # the phase; None where nothing tells
+    # `tick`, `bytes`: when, and how much is in use
     tick: int
     bytes: int
-    dead_bytes: int
-    dead: tuple[Dead, ...]
+    dead_bytes: int  # what of it nobody uses any more, and is released later or never
+    dead: tuple[Dead, ...]  # the most of that
 
 
 @cache

@@ -19,7 +19,7 @@ from ms_tune.footprint.steps import join_tasks, spans_of, steps_of
 from ms_tune.footprint.what_ifs import recompute_all_layers
 from ms_tune.readers.block_table import read_block_table
 from ms_tune.readers.communicators import read_communication_order
-from ms_tune.readers.folder import find_trace
+from ms_tune.readers.folder import RankFiles, find_trace
 from ms_tune.readers.runtime_log import read_runtime_log
 from ms_tune.readers.task import read_tasks
 from ms_tune.readers.tensor_list import read_tensor_list
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ms_tune.footprint.request import MemoryRequest
-    from ms_tune.readers.folder import RankFiles
 
 _LAYER_OF_PARAMETER = re.compile(r"(?:^|\.)(?:layers?|blocks?|h)\.(\d{1,6})\.")
 _MOST_SPANS = 400  # more phases than that nobody can see

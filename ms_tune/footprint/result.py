@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ms_tune.footprint.attribution import layer_at, location_at, operator_at
-from ms_tune.footprint.breakdown import break_down_memory, group_alike_layers
+from ms_tune.footprint.breakdown import LayerActivations, PeakBreakdown, Theory, break_down_memory, group_alike_layers
 from ms_tune.footprint.category import CONTENTS, Contents
-from ms_tune.footprint.curve import address_map
-from ms_tune.footprint.steps import peaks_by_phase, phase_at
+from ms_tune.footprint.curve import AddressMap, Curve, address_map
+from ms_tune.footprint.steps import Join, Steps, StepSpan, peaks_by_phase, phase_at
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,12 +18,9 @@ if TYPE_CHECKING:
     from ms_tune.diagnostics import Diagnostic
     from ms_tune.enums import MemoryCategory
     from ms_tune.errors import TraceError
-    from ms_tune.footprint.breakdown import LayerActivations, PeakBreakdown, Theory
-    from ms_tune.footprint.curve import AddressMap, Curve
     from ms_tune.footprint.lifetimes import Lifetimes
     from ms_tune.footprint.phases import Phase
     from ms_tune.footprint.remedies import ContentBytes, MemoryRemedy, PeakMoment
-    from ms_tune.footprint.steps import Join, Steps, StepSpan
     from ms_tune.footprint.what_ifs import RecomputeSaving
     from ms_tune.readers.communicators import CommunicationOrder
     from ms_tune.readers.folder import RankFiles

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ms_tune.footprint.attribution import layer_of_scope, without_layer
-from ms_tune.footprint.category import is_collective, operator_of
+from ms_tune.footprint.category import Contents, is_collective, operator_of
 from ms_tune.footprint.phases import EAGER, Phase, phase_code
 from ms_tune.readers.memory_block import users_of
 from ms_tune.readers.scopes import ScopePass, pass_of
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from ms_tune.footprint.category import Contents
     from ms_tune.readers.table import Table
 
 KINDS = ("Kernel", "SomasOutput")

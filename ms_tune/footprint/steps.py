@@ -11,14 +11,13 @@ import numpy as np
 
 from ms_tune.footprint.phases import EAGER, ORDER, Phase, phase_code
 from ms_tune.readers.memory_block import NEVER_FREED
-from ms_tune.readers.table import NONE
+from ms_tune.readers.table import NONE, Table
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ms_tune.footprint.category import Contents
     from ms_tune.footprint.curve import Curve
-    from ms_tune.readers.table import Table
     from ms_tune.readers.task import Tasks
 
 # What operators allocate; weights, constants, inputs and outputs of actors have no launch.

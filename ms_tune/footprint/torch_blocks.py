@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ms_tune.footprint.phases import FrameOrigin, origin_of
-from ms_tune.readers.memory_block import NEVER_FREED
+from ms_tune.readers.memory_block import NEVER_FREED, Frame
 from ms_tune.readers.torch_events import Action
 
 if TYPE_CHECKING:
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ms_tune.pools.torch_replay import TorchReplay
-    from ms_tune.readers.memory_block import Frame
     from ms_tune.readers.torch_snapshot import DeviceTrace
 
 
@@ -158,13 +157,7 @@ def _is_optimizer(stack: tuple[Frame, ...]) -> bool:
 
 
 def grown_by_step(blocks: TorchBlocks, lines: Sequence[str], ends: Sequence[int]) -> tuple[StepGrowth, ...]:
-    """The lines that hold more after each step than after the one before, from the second step on; most first.
-
-    Args:
-        blocks: The blocks of the device.
-        lines: ``file:line`` by stack of the snapshot.
-        ends: The last event of each step.
-    """
+    """The lines, by stack, that hold more after each step than after the one before, from the second on; most first."""
     if len(ends) < _LEAST_ENDS:
         return ()
     known = {line: number for number, line in enumerate(dict.fromkeys(lines))}

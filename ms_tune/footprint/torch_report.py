@@ -16,6 +16,7 @@ import numpy as np
 from ms_tune.errors import TraceError, UsageError
 from ms_tune.footprint.torch_blocks import (
     StepGrowth,
+    TorchBlocks,
     blocks_of,
     grown_by_step,
     held_curve,
@@ -29,8 +30,8 @@ from ms_tune.pools.torch_what_if import Cache, Recording, outcome_of, with_segme
 from ms_tune.readers.memory_block import NEVER_FREED
 from ms_tune.readers.plain_pickle import no_collection
 from ms_tune.readers.torch_events import Action
-from ms_tune.readers.torch_snapshot import read_torch_snapshot
-from ms_tune.text import msg
+from ms_tune.readers.torch_snapshot import DeviceTrace, TorchSnapshot, read_torch_snapshot
+from ms_tune.text import Message, msg
 from ms_tune.units import MIB
 
 if TYPE_CHECKING:
@@ -39,9 +40,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from ms_tune.footprint.torch_blocks import TorchBlocks
-    from ms_tune.readers.torch_snapshot import DeviceTrace, TorchSnapshot
-    from ms_tune.text import Message
 
 _SURVIVORS, _SPREAD = 3, 0.5  # so many blocks of one stack, over so much of the trace, look like a leak
 _LEAST_LEAK = MIB

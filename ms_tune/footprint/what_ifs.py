@@ -16,22 +16,18 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ms_tune.enums import MemoryCategory
-from ms_tune.footprint.category import category_code, operator_of
-from ms_tune.footprint.curve import highest_moment
+from ms_tune.footprint.category import Contents, category_code, operator_of
+from ms_tune.footprint.curve import Curve, highest_moment
 from ms_tune.footprint.phases import EAGER, Phase, phase_code
-from ms_tune.footprint.scoped_layers import KINDS, are_one_graph, layers_of
+from ms_tune.footprint.scoped_layers import KINDS, ScopedLayer, are_one_graph, layers_of
 from ms_tune.readers.memory_block import NEVER_FREED
-from ms_tune.readers.table import NONE
+from ms_tune.readers.table import NONE, Table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from numpy.typing import NDArray
 
-    from ms_tune.footprint.category import Contents
-    from ms_tune.footprint.curve import Curve
-    from ms_tune.footprint.scoped_layers import ScopedLayer
-    from ms_tune.readers.table import Table
 
 _LEAST_BLOCKS = 3  # of a layer: what is repeated with less is no layer
 _RECOMPUTE_FILE = "mindspore/common/recompute.py"  # MindSpore 2.3 to 2.10
@@ -42,11 +38,7 @@ _LEAST_IN_FLIGHT = 3  # a pipeline does not start with a single micro-batch (Min
 
 
 class ChangedLives:
-    """When each block of a trace would live, and the peak that this would leave.
-
-    Attributes:
-        start, end: The ticks of each block, as in the trace to begin with.
-    """
+    """When each block of a trace would live, to begin with as in the trace, and the peak that this would leave."""
 
     def __init__(self, table: Table, curve: Curve) -> None:
         self._table, self._curve = table, curve
@@ -98,20 +90,14 @@ class ChangedLives:
 
 @dataclass(frozen=True, slots=True)
 class RecomputeSaving:
-    """What is left if every layer is recomputed.
+    """What is left if every layer is recomputed."""
 
-    Attributes:
-        saving: Bytes that recompute takes away at the moment of today's peak.
-        peak: The peak that recompute would leave, wherever it is then.
-        reordered: Whether what recompute leaves is at its highest in the backward pass of a static graph's layer, whose order
-            MindSpore then chooses anew.
-        one_graph: Whether ``lazy_inline`` made one graph of the layers.
-    """
-
-    saving: int
-    peak: int
+    saving: int  # bytes that recompute takes away at the moment of today's peak
+    peak: int  # the peak that recompute would leave, wherever it is then
+    # Whether what recompute leaves is at its highest in the backward pass of a static graph's layer, whose order
+    # MindSpore then chooses anew
     reordered: bool
-    one_graph: bool
+    one_graph: bool  # whether `lazy_inline` made one graph of the layers
 
 
 def recompute_all_layers(table: Table, contents: Contents, curve: Curve) -> RecomputeSaving:

@@ -137,16 +137,13 @@ class _Block:
 def find_surpluses(old: RankReport, new: RankReport) -> tuple[Surplus, ...]:
     """What each of two runs of one model holds at its own peak for which the other has no block of that kind and size.
 
-    Two programs for one model, such as a static graph and a dynamic one, share neither operators nor places, by which
-    :func:`compare_reports` matches blocks. What they do share are sizes: a weight, a gradient, an activation has as many bytes on
-    both sides if it has the same format. So blocks of a kind that are as large as one of the other side cancel out, and
-    what is left is told by who holds it.
+    By kind, the largest first. Two programs for one model, such as a static graph and a dynamic one, share neither operators nor
+    places, by which :func:`compare_reports` matches blocks. What they do share are sizes: a weight, a gradient, an activation has
+    as many bytes on both sides if it has the same format. So blocks of a kind that are as large as one of the other side cancel
+    out, and what is left is told by who holds it.
 
     Their signed bytes add up to the difference of the peaks. Of several blocks of one size, those of the same parameter
     (by the last two parts of its name) or operator cancel first.
-
-    Returns:
-        By kind, the largest first.
     """
     left = defaultdict(list)
     for is_new, report in ((False, old), (True, new)):

@@ -11,13 +11,13 @@ import numpy as np
 from ms_tune.errors import TraceError
 from ms_tune.memory.what_if import largest_pool, read_rank
 from ms_tune.packing import engine as native
-from ms_tune.packing.placement import PackingProblem, Placed, faults_of
-from ms_tune.packing.plan import plan_addresses
+from ms_tune.packing.placement import PackingFault, PackingPlan, PackingProblem, Placed, faults_of
+from ms_tune.packing.plan import PackingProgress, plan_addresses
 from ms_tune.pools import memlog
 from ms_tune.pools.pool import ALIGNMENT
-from ms_tune.readers.memlog import read_memlog
+from ms_tune.readers.memlog import MemLog, read_memlog
 from ms_tune.readers.reading import reading
-from ms_tune.text import msg
+from ms_tune.text import Message, msg
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -25,10 +25,6 @@ if TYPE_CHECKING:
     from typing import TextIO
 
     from ms_tune.memory.request import PlanRequest
-    from ms_tune.packing.placement import PackingFault, PackingPlan
-    from ms_tune.packing.plan import PackingProgress
-    from ms_tune.readers.memlog import MemLog
-    from ms_tune.text import Message
 
 _ALIASES = {"begin": "lower", "start": "lower", "buffer": "id", "buffer_id": "id"}
 _NUMBERS = ("lower", "upper", "size", "alignment")

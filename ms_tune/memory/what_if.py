@@ -11,10 +11,12 @@ from ms_tune.errors import TraceError, UsageError
 from ms_tune.footprint.attribution import is_named, layer_at, layer_of_scope, operator_at
 from ms_tune.footprint.category import CONTENTS, Contents
 from ms_tune.footprint.curve import curve_of
-from ms_tune.footprint.judgement import judge_trace, verdict_terms
+from ms_tune.footprint.judgement import VerdictTerms, judge_trace, verdict_terms
 from ms_tune.footprint.phases import Phase
-from ms_tune.footprint.torch_report import analyse_snapshot
+from ms_tune.footprint.torch_report import TorchReport, analyse_snapshot
 from ms_tune.pools.scenarios import (
+    Scenario,
+    TraceChange,
     TraceFacts,
     free_after_last_use,
     layers_with,
@@ -24,35 +26,25 @@ from ms_tune.pools.scenarios import (
 )
 from ms_tune.pools.settings import infer_settings
 from ms_tune.pools.torch_what_if import Cache, TorchOutcome, outcome_of, with_segments
-from ms_tune.pools.what_if import what_if
-from ms_tune.pools.workload import pools_of
+from ms_tune.pools.what_if import WhatIf, what_if
+from ms_tune.pools.workload import Workload, pools_of
 from ms_tune.readers.block_table import read_block_table
 from ms_tune.readers.communicators import read_communication_order
-from ms_tune.readers.folder import find_trace
-from ms_tune.readers.runtime_log import read_runtime_log
-from ms_tune.readers.table import HOST_POOL
+from ms_tune.readers.folder import RankFiles, find_trace
+from ms_tune.readers.runtime_log import RuntimeLog, read_runtime_log
+from ms_tune.readers.table import HOST_POOL, Table
 from ms_tune.readers.tensor_list import read_tensor_list
 from ms_tune.readers.tracker_graph import find_size_overflow
-from ms_tune.text import msg
+from ms_tune.text import Message, msg
 from ms_tune.units import MIB, gib
-from ms_tune.verdict.outcome import Need, judge
+from ms_tune.verdict.outcome import Need, Verdict, judge
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from ms_tune.footprint.judgement import VerdictTerms
-    from ms_tune.footprint.torch_report import TorchReport
     from ms_tune.memory.request import TorchWhatIfRequest, WhatIfRequest
-    from ms_tune.pools.scenarios import Scenario, TraceChange
     from ms_tune.pools.torch_settings import TorchSettings
-    from ms_tune.pools.what_if import WhatIf
-    from ms_tune.pools.workload import Workload
-    from ms_tune.readers.folder import RankFiles
-    from ms_tune.readers.runtime_log import RuntimeLog
-    from ms_tune.readers.table import Table
-    from ms_tune.text import Message
-    from ms_tune.verdict.outcome import Verdict
 
 _SHARDS = (2, 4, 8)
 _SPLITS = (64 * MIB, 128 * MIB, 256 * MIB)  # tried where nobody names one
@@ -171,11 +163,7 @@ def _judge_replay(used: int, actual: int, reserved: int, terms: VerdictTerms, *,
 
 
 def read_rank(path: Path, rank: int | None) -> RankTrace:
-    """Read one rank of a run.
-
-    Args:
-        path: A ``memory_block.csv``, its folder, or a folder above it.
-        rank: Which rank; None: the first.
+    """Read one rank of a run, the first where none is named: a ``memory_block.csv``, its folder, or a folder above it.
 
     Raises:
         TraceError: There is no trace, or it cannot be read.

@@ -7,19 +7,17 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from ms_tune.diagnostics import START, Diagnostic, Severity, whole_line
-from ms_tune.metrics.result import Figure
+from ms_tune.metrics.result import Figure, MetricsRequest
 from ms_tune.readers.step_lines import Form
-from ms_tune.text import msg
+from ms_tune.text import Message, msg
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from ms_tune.metrics.job import JobFacts
-    from ms_tune.metrics.result import MetricsRequest
     from ms_tune.metrics.steps import StepTimes
     from ms_tune.metrics.work import Convention
     from ms_tune.readers.logged_steps import LoggedTraining, RankSteps, TrainingLog
-    from ms_tune.text import Message
 
 _EXACT = 1e15  # below, whole numbers are whole as floats too
 _LARGE = 100_000  # from which nothing behind the point is worth its place
@@ -75,14 +73,9 @@ def inputs_of(
     peak: tuple[float, Message] | None,
     job: JobFacts | None = None,
 ) -> Inputs:
-    """Collect the inputs of one run's figures.
+    """Collect the inputs of one run's figures: what the user says comes before the log, and the log before the config.
 
-    Args:
-        steps: The run's steps.
-        request: What the user says, which comes before the log.
-        step_seconds: Its median step.
-        peak: Peak of a device in TFLOP/s, and where it came from.
-        job: What the config tells; what it and the log tell is taken from the log.
+    ``step_seconds`` is the median step, ``peak`` that of a device in TFLOP/s, with where it came from.
     """
     log, option, config = (msg(f"metrics.source.{name}") for name in ("log", "option", "config"))
     batches = {*steps.batch} - {0}
@@ -139,15 +132,10 @@ def throughput_figures(inputs: Inputs) -> Iterator[Figure]:
 
 
 def utilisation_figures(inputs: Inputs, convention: Convention, fastest: float) -> Iterator[Figure]:
-    """Operations a second and card, and their share of the peak.
+    """Operations a second and card, and their share of the peak, of the fastest device that is known where nobody names one.
 
     By the config's model where there is one; else by what the framework counted, or by its formula. Above the peak there is
     neither: no device did that.
-
-    Args:
-        inputs: What the figures are made of.
-        convention: How operations are counted.
-        fastest: Peak of the fastest device that is known, in TFLOP/s, where nobody names one.
     """
     logged = inputs.counted if inputs.counted.value is not None else inputs.logged
     if logged.value is not None:
@@ -282,14 +270,7 @@ def doubts_of_run(run: LoggedTraining, steps: RankSteps, times: StepTimes) -> It
 
 
 def impossible_figures(form: Form, inputs: Inputs, rate: float | None, fastest: float) -> Iterator[Diagnostic]:
-    """Figures that no device reaches.
-
-    Args:
-        form: Who wrote the log.
-        inputs: What the figures are made of.
-        rate: TFLOP/s of a card by the config's model, if there is one.
-        fastest: Peak of the fastest device that is known, in TFLOP/s, where nobody names one.
-    """
+    """Figures that no device reaches, by the log or by the config's model (``rate``, TFLOP/s of a card)."""
     peak = inputs.peak.value
     limit = peak or fastest
     for known in (inputs.logged, inputs.counted, inputs.hardware):

@@ -12,11 +12,11 @@ from ms_tune.dialects.megatron.plan import normalize_megatron
 from ms_tune.dialects.megatron.read import ArgumentReader, NotEvaluableError, inputs_of, shape_of
 from ms_tune.enums import Dialect
 from ms_tune.errors import ConfigError, UnsupportedError
-from ms_tune.estimate.flops import whole_number, widths_of, widths_of_shape
+from ms_tune.estimate.flops import Widths, whole_number, widths_of, widths_of_shape
 from ms_tune.job.job import Job, load_job
 from ms_tune.job.script_arguments import jobs_in, release_of_scripts
 from ms_tune.metrics.work import LayerWork, Work, layers_of, work_of
-from ms_tune.planning.schedule import MOST_PASSES, Schedule, stage_passes, why_refused
+from ms_tune.planning.schedule import MOST_PASSES, PipelinePass, Schedule, stage_passes, why_refused
 from ms_tune.source import SCRIPTS
 from ms_tune.source.shell.read import content, read_launches
 from ms_tune.source.yaml import load_source, source_of
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ms_tune.dialects.layer_plan import LayerPlan
-    from ms_tune.estimate.flops import Widths
-    from ms_tune.planning.schedule import PipelinePass
     from ms_tune.source.shell.values import Argument
 
 # The schedule of stages with several chunks; in a dialect that is not here it is `INTERLEAVED_FULL_WARM_UP`.
@@ -93,12 +91,7 @@ class JobFacts:
 
 
 def read_job(path: Path, version: str | None = None, cards: int | None = None) -> JobFacts:
-    """Read a config, or a launch script: of a Megatron program, or of one that reads a config.
-
-    Args:
-        path: The file.
-        version: The framework's release; None for the default.
-        cards: The cards of the run, as the user says; None where only the files tell.
+    """Read a config, or a launch script: of a Megatron program, or of one that reads a config; on as many cards as the user says.
 
     Raises:
         ConfigError: It cannot be read, its framework refuses it, or a size is missing that operations follow from.

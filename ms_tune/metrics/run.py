@@ -20,7 +20,7 @@ from ms_tune.metrics.figures import (
     throughput_figures,
     utilisation_figures,
 )
-from ms_tune.metrics.job import read_job
+from ms_tune.metrics.job import JobFacts, read_job
 from ms_tune.metrics.result import (
     Counted,
     Figure,
@@ -33,18 +33,15 @@ from ms_tune.metrics.result import (
 )
 from ms_tune.metrics.steps import CONFIDENCE, median_interval, step_times
 from ms_tune.metrics.work import Convention
-from ms_tune.readers.logged_steps import LoggedTraining
+from ms_tune.readers.logged_steps import LoggedTraining, RankSteps, TrainingLog
 from ms_tune.readers.recompute_log import find_logs
 from ms_tune.readers.training_log import read_training_log
-from ms_tune.text import msg
+from ms_tune.text import Message, msg
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from ms_tune.diagnostics import Diagnostic
-    from ms_tune.metrics.job import JobFacts
-    from ms_tune.readers.logged_steps import RankSteps, TrainingLog
-    from ms_tune.text import Message
 
 _POINTS = 500
 

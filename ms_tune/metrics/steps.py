@@ -87,15 +87,10 @@ def steps_per_line(steps: RankSteps) -> int:
 
 
 def median_interval(ordered: Sequence[float], confidence: float) -> tuple[float, float] | None:
-    """An interval that holds the true median with at least this probability, whatever the distribution is.
+    """An interval that holds the true median of ordered values with at least this probability, whatever the distribution is.
 
-    Args:
-        ordered: Values, in order; taken for independent.
-        confidence: Between 0 and 1.
-
-    Returns:
-        The two order statistics of the sign test, the innermost that are far enough apart; None where not even the
-        smallest and the largest value are.
+    It lies between the two order statistics of the sign test, the innermost that are far enough apart. None where not even the
+    smallest and the largest value are.
     """
     count = len(ordered)
     if count > _MANY:

@@ -15,13 +15,12 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from ms_tune.enums import LayerKind, RecomputeMode
-from ms_tune.estimate.flops import head_flops, layer_flops, prediction_flops, score_flops
+from ms_tune.estimate.flops import Widths, head_flops, layer_flops, prediction_flops, score_flops
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ms_tune.dialects.layer_plan import LayerSpec
-    from ms_tune.estimate.flops import Widths
 
 _FORWARD_AND_BACKWARD = 3
 # Patterns of operators that stand for attention's core: of MindFormers' and MindSpeed's networks, and Megatron's module.
@@ -57,13 +56,7 @@ class Work:
 
 
 def layers_of(plans: Sequence[LayerSpec], dense: int, *, experts: bool) -> tuple[LayerWork, ...]:
-    """The layers of a plan.
-
-    Args:
-        plans: What each layer recomputes, and, where the dialect tells, what it is.
-        dense: Layers without experts in front, where the plan does not tell.
-        experts: Whether the model has experts.
-    """
+    """The layers of a plan; ``dense`` is how many without experts come first, where the plan does not tell."""
     found = []
     for plan in plans:
         if plan.kind is LayerKind.NOOP:

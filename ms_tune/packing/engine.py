@@ -46,17 +46,11 @@ class Items(NamedTuple):
 
 
 class GapFit(NamedTuple):
-    """A first-fit placement.
+    """A first-fit placement."""
 
-    Attributes:
-        address: By block; -1 for those that were not placed any more because one ended above the limit.
-        height: Where the highest block ends.
-        work: What was done, in the engine's own units.
-    """
-
-    address: NDArray[np.int64]
-    height: int
-    work: int
+    address: NDArray[np.int64]  # by block; -1 for those that were not placed any more because one ended above the limit
+    height: int  # where the highest block ends
+    work: int  # what was done, in the engine's own units
 
 
 class PackedOrder(NamedTuple):

@@ -12,16 +12,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from ms_tune.packing.engine import Items, PackingTask, twins_of
-from ms_tune.packing.placement import BlockLives
+from ms_tune.packing.engine import Items, PackingEngine, PackingTask, twins_of
+from ms_tune.packing.placement import BlockLives, PackingProblem
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from numpy.typing import NDArray
 
-    from ms_tune.packing.engine import PackingEngine
-    from ms_tune.packing.placement import PackingProblem
 
 MOST_BLOCKS = 1200  # beyond, a search has no chance
 # Nanoseconds for a block that is left at a node: at least, for each block of the problem, for each tick of a mean life. Fitted to
@@ -68,12 +66,8 @@ def improve_exactly(
 ) -> Improved:
     """Look for lower placements until one reaches the bound, none can be lower, or the time is up.
 
-    Args:
-        problem: The blocks.
-        lives: Their lives.
-        engine: What searches.
-        bounds: The lowest height that is possible, and the height that is to be beaten.
-        tell: Told the height now and then, and the seconds used since, with a core for each task; tells how many are left.
+    ``bounds`` are the lowest height that is possible, and the height that is to be beaten. ``tell`` is told the height now and
+    then, and the seconds used since, with a core for each task; it tells how many are left.
     """
     floor, height = bounds
     order = np.lexsort((problem.size, lives.upper, lives.lower))

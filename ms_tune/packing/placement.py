@@ -16,22 +16,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PackingProblem:
-    """Blocks to place, one item a block in every array.
+    """Blocks to place, one item a block in every array."""
 
-    Attributes:
-        lower, upper: Ticks; a block lives in ``[lower, upper)``.
-        size: Bytes.
-        alignment: Bytes; the block's address is to be a multiple of it.
-        names: What the file calls each block; empty if it is called by its position.
-        capacity: Bytes that there are; None if any height will do.
-    """
-
+    # `lower`, `upper`: ticks; a block lives in `[lower, upper)`
     lower: NDArray[np.int64]
     upper: NDArray[np.int64]
-    size: NDArray[np.int64]
-    alignment: NDArray[np.int64]
-    names: tuple[str, ...] = ()
-    capacity: int | None = None
+    size: NDArray[np.int64]  # bytes
+    alignment: NDArray[np.int64]  # bytes; the block's address is to be a multiple of it
+    names: tuple[str, ...] = ()  # what the file calls each block; empty if it is called by its position
+    capacity: int | None = None  # bytes that there are; None if any height will do
 
     def __len__(self) -> int:
         return len(self.size)
@@ -49,48 +42,30 @@ class PackingProblem:
 
 
 class BlockLives(NamedTuple):
-    """The lives of blocks in as few ticks as tell which of them meet: block i lives in ``[lower[i], upper[i])``.
+    """The lives of blocks in as few ticks as tell which of them meet: block i lives in ``[lower[i], upper[i])``."""
 
-    Attributes:
-        lower, upper: Numbers of ticks from 0.
-        ticks: How many there are.
-        live: Bytes of live blocks at each tick.
-    """
-
+    # `lower`, `upper`: numbers of ticks from 0
     lower: NDArray[np.int32]
     upper: NDArray[np.int32]
-    ticks: int
-    live: NDArray[np.int64]
+    ticks: int  # how many there are
+    live: NDArray[np.int64]  # bytes of live blocks at each tick
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PackingPlan:
-    """Addresses for the blocks of a problem.
+    """Addresses for the blocks of a problem."""
 
-    Attributes:
-        problem: What was to be placed.
-        address: Bytes from the beginning of the planned memory, by block.
-        lower_bound: The largest live sum; no plan is lower.
-        height: Where the highest block ends.
-        method: What found it: ``order`` (a first-fit order), ``improved`` or ``search``.
-        order: The name of the order that it began with.
-        seconds: Time it took.
-        engine: What ran the inner loops: ``compiled`` or ``numpy``.
-        proven: Whether it is known that no plan is lower.
-        folded: How many equal steps were planned as one; 1 if none were.
-        late: Whether the clock ended it before the work of its time was done, so that another run may find another plan.
-    """
-
-    problem: PackingProblem
-    address: NDArray[np.int64]
-    lower_bound: int
-    height: int
-    method: str
-    order: str
-    seconds: float
-    engine: str
-    proven: bool
-    folded: int = 1
+    problem: PackingProblem  # what was to be placed
+    address: NDArray[np.int64]  # bytes from the beginning of the planned memory, by block
+    lower_bound: int  # the largest live sum; no plan is lower
+    height: int  # where the highest block ends
+    method: str  # what found it: `order` (a first-fit order), `improved` or `search`
+    order: str  # the name of the order that it began with
+    seconds: float  # time it took
+    engine: str  # what ran the inner loops: `compiled` or `numpy`
+    proven: bool  # whether it is known that no plan is lower
+    folded: int = 1  # how many equal steps were planned as one; 1 if none were
+    # Whether the clock ended it before the work of its time was done, so that another run may find another plan
     late: bool = False
 
     @property

@@ -12,18 +12,16 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from ms_tune.packing.engine import Items
+from ms_tune.packing.engine import GapFit, Items, PackingEngine
 from ms_tune.packing.exact import MOST_BLOCKS, improve_exactly
 from ms_tune.packing.folding import fold_steps
-from ms_tune.packing.placement import PackingPlan, PackingProblem, lives_of, lower_bound, most_live
+from ms_tune.packing.placement import BlockLives, PackingPlan, PackingProblem, lives_of, lower_bound, most_live
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from numpy.typing import NDArray
 
-    from ms_tune.packing.engine import GapFit, PackingEngine
-    from ms_tune.packing.placement import BlockLives
 
 _SEARCH_SECONDS = 8.25  # default limit where the exact stage runs
 _SECONDS = 15.0  # default limit elsewhere
@@ -39,19 +37,12 @@ _LEVELS = (0.5, 0.7, 0.8, 0.9, 0.95, 0.97, 0.99, 0.999, 1.0)
 
 
 class PackingProgress(NamedTuple):
-    """How far the planner is.
+    """How far the planner is."""
 
-    Attributes:
-        seconds: Time used, by the work that was done.
-        limit: Time that it may use.
-        lower_bound: Bytes.
-        height: Bytes of the best plan so far; None before the first.
-    """
-
-    seconds: float
-    limit: float
-    lower_bound: int
-    height: int | None
+    seconds: float  # time used, by the work that was done
+    limit: float  # time that it may use
+    lower_bound: int  # bytes
+    height: int | None  # bytes of the best plan so far; None before the first
 
 
 @dataclass(slots=True, eq=False)
@@ -105,12 +96,7 @@ def plan_addresses(
     Ends before the time if the height reaches the lower bound. The time is counted by work, so that there is the same plan
     on a busy machine as on an idle one, unless the clock shows several times as much. The first order is always finished, so
     that there is a plan in any case. The exact stage looks for a plan within the problem's capacity first, then for lower ones.
-
-    Args:
-        problem: The blocks.
-        engine: What runs the inner loops.
-        seconds: Time limit; None: 8.25 s where the exact stage runs, else 15, and one more once the plan is within the capacity.
-        on_progress: Told now and then how far it is.
+    Without a limit in seconds it is 8.25 s where the exact stage runs, else 15, and one more once the plan is within the capacity.
     """
     begin = time.monotonic()
     folded = fold_steps(problem)

@@ -41,14 +41,9 @@ class Start:
 
 
 def start_of(device: DeviceTrace, rounded: Callable[[int], int]) -> Start:
-    """What was held before the first event: the end, with all events taken back.
+    """What was held before the first event: the end, with all events taken back; RecordingError if they contradict each other.
 
-    Args:
-        device: The device.
-        rounded: What a block of a size takes; what was live at the start and was freed later tells only what was asked.
-
-    Raises:
-        RecordingError: The events contradict each other.
+    ``rounded`` tells what a block of a size takes: what was live at the start and was freed later tells only what was asked.
     """
     final = {each.address: (each, one.stream) for one in device.segments for each in one.blocks if each.active}
     wrong = _find_contradiction(device, final)

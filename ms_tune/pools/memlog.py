@@ -17,14 +17,13 @@ from ms_tune.pools.replay import replay_workload
 from ms_tune.pools.torch_pool import TorchPool
 from ms_tune.pools.torch_settings import NPU_PADDING, TorchSettings
 from ms_tune.pools.workload import Request, make_workload
-from ms_tune.readers.memlog import HEAD
+from ms_tune.readers.memlog import HEAD, LogBlock, MemLog
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
-    from ms_tune.readers.memlog import LogBlock, MemLog
 
 VARIABLE = 512  # bytes; blocks up to this are "variable" ones, kept apart
 
@@ -157,10 +156,9 @@ class StaticBlocks(NamedTuple):
 
 
 def static_blocks(log: MemLog) -> StaticBlocks | None:
-    """What is planned of a trace; None if it has no iterations 0 and 1.
+    """What is planned of a trace without layers of experts, whose blocks are placed while the training runs.
 
-    Args:
-        log: A trace without layers of experts, whose blocks are placed while the training runs.
+    None if it has no iterations 0 and 1.
     """
     counted = [block for block in log.blocks if block.size > VARIABLE and block.iteration != log.tail]
     once = [block for block in counted if block.iteration in (HEAD, 0)]

@@ -10,14 +10,13 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from typing import TYPE_CHECKING
 
-from ms_tune.pools.mindspore_pool import align_up
+from ms_tune.pools.mindspore_pool import MindSporeSettings, align_up
 from ms_tune.pools.pool import ALIGNMENT, TOP, PoolGrowth, PoolSnapshot, PoolUnit, cut_block
 from ms_tune.units import GIB
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ms_tune.pools.mindspore_pool import MindSporeSettings
     from ms_tune.pools.workload import Request
 
 _UNIT = GIB

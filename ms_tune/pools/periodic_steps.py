@@ -6,14 +6,11 @@ such steps are carried out once, and what they told is told again.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from ms_tune.readers.torch_events import Action
-
-if TYPE_CHECKING:
-    from ms_tune.readers.torch_events import Events
+from ms_tune.readers.torch_events import Action, Events
 
 _LEAST_EVENTS, _LEAST_TIMES = 4096, 4  # below, nothing is gained
 _TRIED = 64  # places at which the event in the middle comes again that are tried as the beginning of the next step

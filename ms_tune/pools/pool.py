@@ -69,10 +69,7 @@ class PoolSnapshot:
 def cut_block(live: dict[int, Any], address: int, requests: Sequence[Request]) -> list[int]:
     """The addresses of requests for which one live block was taken; what it is longer is the last one's.
 
-    Args:
-        live: Size of each live block, and what else is known of it, by address; the parts take the block's place.
-        address: The block's.
-        requests: Those that it was taken for.
+    ``live`` has the size of each live block, and what else is known of it; the parts take the block's place.
     """
     size, *rest = live[address]
     addresses = []

@@ -30,19 +30,11 @@ _MOST_MOVED, _ONE_IN = 100, 50  # events that the larger run has in another orde
 
 
 def match_events(small: Sequence[Hashable], large: Sequence[Hashable], most: int) -> list[int] | None:
-    """The place of each event of the smaller run in the larger one, where a few happen a little earlier or later.
+    """The place of each event of the smaller run in the larger one, where at most a few are out of order; else None.
 
     A static graph's order of execution is a sort of its operators, and a layer more moves some others: of 9,000 events of a
-    stage of Qwen3-32B four, of others up to 35. Those that keep their order have the earliest places that they can have, all but the fewest do, and each of those few has
-    the place nearest to where it would be of what is left.
-
-    Args:
-        small: What is the same about an event in both runs, in order.
-        large: The same of the larger run.
-        most: Events that may be out of order.
-
-    Returns:
-        The places; None where more are out of order or one is not there.
+    stage of Qwen3-32B four, of others up to 35. Those that keep their order have the earliest places that they can have, all
+    but the fewest do, and each of those few has the place nearest to where it would be of what is left.
     """
     if len(small) > _MOST_ALIGNED or len(small) > len(large):
         return None
@@ -140,18 +132,10 @@ class _Stretch(NamedTuple):
 def repeat_layers(
     small: Workload, large: Workload, names: tuple[Sequence[str], Sequence[str]], layers: int, more: int
 ) -> RepeatedWorkload | None:
-    """The larger run with what it has more than the smaller one repeated.
+    """The larger run with what it has more than the smaller one, of so many layers, repeated so often, in order.
 
-    Args:
-        small: The smaller run.
-        large: The larger one.
-        names: What allocates each request, alike for all layers.
-        layers: Layers of the smaller run.
-        more: How many times to repeat what it has more.
-
-    Returns:
-        The requests, in order; None where the smaller run is not found in the larger one, or the repetition frees what is
-        not there.
+    None where the smaller run is not found in the larger one, or the repetition frees what is not there. ``names`` tells what
+    allocates each request, alike for all layers.
     """
     if small.releases or large.releases:
         return None
@@ -175,11 +159,7 @@ def repeat_layers(
 
 
 def _pair_grown_blocks(small: Workload, large: Workload, names: tuple[Sequence[str], Sequence[str]]) -> _Pairs | None:
-    """Blocks that both runs have once and that grow with the layers, such as one buffer for all gradients.
-
-    Returns:
-        The blocks of each run, in pairs; None where they cannot be paired.
-    """
+    """Pairs of blocks that both runs have once and that grow with the layers, such as one buffer for all gradients, or None."""
     made = [
         [(called[block], request.stream, request.persistent) for block, request in enumerate(work.requests)]
         for work, called in ((small, names[0]), (large, names[1]))

@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple
 
-from ms_tune.pools.workload import RELEASE
+from ms_tune.pools.workload import RELEASE, Workload
 
 if TYPE_CHECKING:
     from ms_tune.pools.pool import Pool, PoolGrowth, PoolUnit
-    from ms_tune.pools.workload import Workload
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,13 +115,9 @@ def compare_with_trace(work: Workload, result: Replay, placing: Placing = Placin
 def find_divergence(
     work: Workload, pool: Pool, placing: Placing = Placing.TOP_DOWN, *, until: int | None = None
 ) -> Divergence:
-    """Replay until the first row that differs from the trace, so that a wrong pool costs little.
+    """Replay into a fresh pool until the first row that differs from the trace, so that a wrong pool costs little.
 
-    Args:
-        work: The workload with its records.
-        pool: A fresh pool; left as it is at that row.
-        placing: Where the recorded pool put its units.
-        until: Stop before this row, too.
+    The pool is left as it is at that row, or at ``until``.
     """
     state, requests, recorded = pool.state, work.requests, work.recorded
     end = len(requests) if until is None else min(until, len(requests))

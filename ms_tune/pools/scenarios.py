@@ -10,14 +10,11 @@ from typing import TYPE_CHECKING
 
 from ms_tune.pools.pool import ALIGNMENT
 from ms_tune.pools.replay import replay_workload
-from ms_tune.pools.settings import pool_for
-from ms_tune.pools.workload import make_workload
+from ms_tune.pools.settings import Inferred, pool_for
+from ms_tune.pools.workload import Workload, make_workload
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
-
-    from ms_tune.pools.settings import Inferred
-    from ms_tune.pools.workload import Workload
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,11 +68,7 @@ def free_after_last_use(work: Workload, facts: TraceFacts) -> TraceChange:
 def shard_blocks(work: Workload, facts: TraceFacts, group: str, parts: int) -> TraceChange:
     """The blocks of a group split over so many ranks; taken away if ``parts`` is 0.
 
-    Args:
-        work: The workload.
-        facts: About its requests.
-        group: A category, such as ``optimizer_state``, or a pattern of names, such as ``adam_v.*``.
-        parts: Into how many parts, or 0.
+    A group is a category, such as ``optimizer_state``, or a pattern of names, such as ``adam_v.*``.
     """
     by_content = group in facts.content
     requests, changed = [], 0

@@ -20,17 +20,22 @@ from ms_tune.pools.mindspore_pool import (
     Vmm,
     align_up,
 )
-from ms_tune.pools.pool import ALIGNMENT
-from ms_tune.pools.replay import Divergence, Placing, compare_with_trace, find_divergence, replay_workload
-from ms_tune.pools.workload import released_at
+from ms_tune.pools.pool import ALIGNMENT, Pool
+from ms_tune.pools.replay import (
+    Divergence,
+    Mismatches,
+    Placing,
+    Replay,
+    compare_with_trace,
+    find_divergence,
+    replay_workload,
+)
+from ms_tune.pools.workload import Workload, released_at
 from ms_tune.units import GIB
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from ms_tune.pools.pool import Pool
-    from ms_tune.pools.replay import Mismatches, Replay
-    from ms_tune.pools.workload import Workload
 
 OLDER_POOL = "BestFitAscendMemoryPool"
 _USUAL = (2, 1, 4, 8, 16, 32, 3, 5, 6, 10, 12, 20, 24, 30)  # GiB; what people write, where addresses tell nothing
@@ -72,10 +77,7 @@ def pool_for(settings: MindSporeSettings, *, older: bool) -> Pool:
 def infer_settings(work: Workload, pool_name: str, total: int | None = None) -> Inferred:
     """The settings that reproduce the most rows before the first mismatch; the likeliest among equals.
 
-    Args:
-        work: The requests of one pool, with what was recorded about them.
-        pool_name: What the trace calls the pool.
-        total: Bytes that the pool could take of the device, if the log tells.
+    ``total`` is what the pool could take of the device in bytes, if the log tells.
     """
     search = _SettingSearch(work, older=pool_name == OLDER_POOL, total=total)
     best = search.find_best_guess(Placing.TOP_DOWN, search.likely_settings())

@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING
 
 from ms_tune.pools.pool import TOP, PoolGrowth
 from ms_tune.pools.torch_settings import ROUND_LARGE, SMALL_REQUEST, TorchSettings
-from ms_tune.pools.torch_space import SegmentSpace
+from ms_tune.pools.torch_space import BlockPool, HeldSegment, PoolBlock, SegmentSpace
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from ms_tune.pools.torch_space import BlockPool, HeldSegment, PoolBlock
     from ms_tune.pools.workload import Request
 
 _ENDLESS = 1 << 41  # address space of an expandable segment; the allocator reserves 9/8 of the device's memory
@@ -25,11 +24,9 @@ _ENDLESS = 1 << 41  # address space of an expandable segment; the allocator rese
 class TorchPool:
     """The allocator.
 
-    Args:
-        settings: Its settings.
-        bases: Addresses of the segments in the order in which they are taken, if known. Among free blocks of one size
-            the lowest address wins, so a recorded run is only reproduced with its own. Without them, and after them,
-            segments lie one above the other.
+    ``bases`` are the addresses of the segments in the order in which they are taken, if known. Among free blocks of one size
+    the lowest address wins, so a recorded run is only reproduced with its own. Without them, and after them, segments lie one
+    above the other.
     """
 
     def __init__(self, settings: TorchSettings, bases: Iterable[int] = ()) -> None:

@@ -16,7 +16,7 @@ import numpy as np
 
 from ms_tune.pools.initial_state import RecordingError, Start, start_of
 from ms_tune.pools.periodic_steps import carry_out_all
-from ms_tune.pools.pool import ALIGNMENT
+from ms_tune.pools.pool import ALIGNMENT, PoolGrowth
 from ms_tune.pools.torch_pool import TorchPool
 from ms_tune.pools.torch_settings import NPU_BASE_ALIGNMENT, NPU_PADDING, TorchSettings
 from ms_tune.pools.torch_space import SeedError
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from ms_tune.pools.pool import PoolGrowth
     from ms_tune.readers.torch_snapshot import DeviceTrace
 
 _SPLITS = (32, 64, 128, 256, 512)  # MiB of max_split_size_mb that people set
@@ -83,13 +82,7 @@ class TorchReplay:
 def replay_recording(
     device: DeviceTrace, told: TorchSettings, on_progress: Callable[[float], None] = lambda _: None
 ) -> TorchReplay:
-    """Replay one device's events with the settings of CUDA and of an NPU, whichever reproduce them.
-
-    Args:
-        device: The device.
-        told: What the snapshot tells of the settings.
-        on_progress: Told the share that is done.
-    """
+    """Replay one device's events with the settings of CUDA and of an NPU, whichever reproduce them; ``told`` are the snapshot's."""
     foreign = _find_foreign_block(device)
     if foreign is not None:
         return _contradicted_replay(device, told, foreign)
@@ -188,18 +181,7 @@ def _replay_events(
 
 
 class _Replay:
-    """A replay as it goes on.
-
-    Attributes:
-        used, reserved: What is in use and held after each event that may change it.
-        sizes: Of the blocks that are allocated.
-
-    Args:
-        device: The device.
-        found: What is found, with settings and start.
-        on_progress: Told the share that is done.
-        stop: Whether nobody needs more than the first difference.
-    """
+    """A replay as it goes on; with ``stop`` nobody needs more than the first difference."""
 
     def __init__(
         self, device: DeviceTrace, found: TorchReplay, on_progress: Callable[[float], None], *, stop: bool

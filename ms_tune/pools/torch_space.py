@@ -114,11 +114,7 @@ class SegmentSpace:
     # --- what a replay from the middle of a run needs ---
 
     def set_initial_state(self, segments: Iterable[HeldSegment], live: Mapping[int, int]) -> None:
-        """Put the allocator into the state of a running process.
-
-        Args:
-            segments: What it holds, each with its neighbours apart.
-            live: Sizes of the live blocks by address.
+        """Put the allocator into the state of a running process: its segments, and sizes of the live blocks by address.
 
         Raises:
             SeedError: A live block does not lie in mapped memory.

@@ -10,13 +10,11 @@ import numpy as np
 
 from ms_tune.pools.periodic_steps import carry_out_all
 from ms_tune.pools.torch_pool import TorchPool
-from ms_tune.pools.torch_settings import NPU_BASE_ALIGNMENT
-from ms_tune.readers.torch_events import Action
+from ms_tune.pools.torch_settings import NPU_BASE_ALIGNMENT, TorchSettings
+from ms_tune.readers.torch_events import Action, Events
 
 if TYPE_CHECKING:
     from ms_tune.pools.initial_state import Start
-    from ms_tune.pools.torch_settings import TorchSettings
-    from ms_tune.readers.torch_events import Events
 
 _GIVES = (Action.SEGMENT_FREE, Action.SEGMENT_UNMAP)
 _ALLOC, _FREE = int(Action.ALLOC), int(Action.FREE_COMPLETED)
@@ -76,12 +74,7 @@ def outcome_of(recording: Recording, settings: TorchSettings, cache: Cache, *, r
 
 
 class _SettingRun:
-    """A recording under other settings as it goes on.
-
-    Attributes:
-        pool: The allocator.
-        curve: What is held after an event, wherever that changes.
-    """
+    """A recording under other settings as it goes on."""
 
     def __init__(self, recording: Recording, settings: TorchSettings, cache: Cache) -> None:
         self._events, start, step_ends = recording

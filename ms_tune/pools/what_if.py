@@ -6,18 +6,15 @@ from bisect import bisect_right
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from ms_tune.pools.mindspore_pool import DEFAULT_SIZE, PAGE, SIMULATED_DEVICE, Vmm
-from ms_tune.pools.replay import replay_workload
-from ms_tune.pools.settings import pool_for
+from ms_tune.pools.mindspore_pool import DEFAULT_SIZE, PAGE, SIMULATED_DEVICE, MindSporeSettings, Vmm
+from ms_tune.pools.replay import Replay, replay_workload
+from ms_tune.pools.settings import Inferred, pool_for
 from ms_tune.units import GIB
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from ms_tune.pools.mindspore_pool import MindSporeSettings
     from ms_tune.pools.pool import PoolGrowth, PoolUnit
-    from ms_tune.pools.replay import Replay
-    from ms_tune.pools.settings import Inferred
     from ms_tune.pools.workload import Workload
 
 INCREASES = (1, 2, 4, 8, 16, 32)  # GiB
@@ -194,14 +191,7 @@ def what_if(
     total: int | None = None,
     on_progress: Callable[[int, int], None] = lambda _done, _all: None,
 ) -> WhatIf:
-    """Replay a workload under every setting that users choose between.
-
-    Args:
-        pool: What the trace calls the pool.
-        inferred: The requests, the settings of the run and its replay.
-        total: Bytes that the pool may take of the device; None: what it could take in the run.
-        on_progress: Told how many settings are done, of how many.
-    """
+    """Replay a workload under every setting that users choose between, with so many bytes, or what the run could take."""
     work, limit = inferred.work, total or inferred.settings.total
     base = replace(inferred.settings, total=limit, simulated=False)
     candidates = list(_settings_to_try(base, older=inferred.older))

@@ -213,10 +213,7 @@ def free_order_variants(work: Workload) -> Iterator[Workload]:
     A static graph's order is a sort of its operators, and operators without an order between them change places from one
     build to the next. Where two blocks of one size are asked for one behind the other, either may be the one that lives
     longer, and from there on the pool's holes are others: of a stage of Qwen3-32B (MindFormers 1.9, 4 layers) two blocks
-    of 16,896 bytes make 18,842 MiB or 19,392 MiB of the footprint, and nothing else does.
-
-    Args:
-        work: The requests, without releases; nothing is made of too many.
+    of 16,896 bytes make 18,842 MiB or 19,392 MiB of the footprint, and nothing else does. There are none of too many requests.
     """
     pairs = _find_twins(work)
     if not pairs or len(work.schedule) > _MOST_EVENTS:

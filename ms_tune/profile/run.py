@@ -10,13 +10,12 @@ from ms_tune.profile.gaps import Idle, idle_times, in_point_to_point, longest_ga
 from ms_tune.profile.result import CollectiveTime, Gap, ProfileReport, QueueState, RankTimes, rank_name
 from ms_tune.profile.verdict import idle_window, judge_profile
 from ms_tune.readers.profile_export import CLUSTER, RankProfile, find_profiles, read_rank
-from ms_tune.readers.profile_tables import read_steps
+from ms_tune.readers.profile_tables import ProfileCollective, StepRow, read_steps
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from ms_tune.readers.profile_tables import ProfileCollective, StepRow
 
 _EXACT = 1.0  # microseconds, that the parts of a step may be off
 _SOME_RANKS = 8  # that are named

@@ -10,12 +10,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ms_tune.profile.result import Bound, Gap, ProfileVerdict, QueueState, RankTimes, rank_name
-from ms_tune.text import msg
+from ms_tune.text import Message, msg
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from ms_tune.text import Message
 
 _LEAD = 0.10  # of a step, below which two shares are called equal
 _SPARSE = 0.30  # of a step, below which the compute queue is sparse

@@ -13,8 +13,8 @@ import numpy as np
 
 from ms_tune.errors import TraceError
 from ms_tune.readers.columns import NATURAL, NATURAL_OR_NONE, Columns, TableCell, split_lines
-from ms_tune.readers.memory_block import NEVER_FREED, RowReader, layout_of, lines_of
-from ms_tune.readers.reading import no_progress, parts_of, reading
+from ms_tune.readers.memory_block import NEVER_FREED, Block, ColumnLayout, RowReader, layout_of, lines_of
+from ms_tune.readers.reading import FilePart, Progress, no_progress, parts_of, reading
 from ms_tune.readers.table import NONE, NUMBERS, Table, TableBuilder
 from ms_tune.text import msg
 
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from ms_tune.readers.memory_block import Block, ColumnLayout
-    from ms_tune.readers.reading import FilePart, Progress
 
 _OPTIONAL = {
     "stream_id": "stream",
@@ -45,11 +43,7 @@ _FLAG = r"^[01]?$"
 
 
 def read_block_table(path: Path, on_bytes: Progress = no_progress) -> Table:
-    """Read a ``memory_block.csv``.
-
-    Raises:
-        TraceError: The file cannot be read, or is not the tracker's.
-    """
+    """Read a ``memory_block.csv``. Raises TraceError: the file cannot be read, or is not the tracker's."""
     with reading(path), path.open("rb") as file:
         return _read_table(file, path, on_bytes)
 

@@ -52,10 +52,7 @@ class TraceFolder:
 
 
 def find_trace(path: Path) -> TraceFolder:
-    """The files of every rank at a place.
-
-    Args:
-        path: A ``memory_block.csv``, its folder, or a folder above it.
+    """The files of every rank at a place: a ``memory_block.csv``, its folder, or a folder above it.
 
     Raises:
         NoTraceError: The folder has none.

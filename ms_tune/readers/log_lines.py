@@ -30,13 +30,7 @@ def bodies(file: BinaryIO) -> Iterator[tuple[bytes, int]]:
 
 
 def chosen(body: bytes, number: int, needles: Sequence[bytes]) -> Iterator[tuple[int, str, bool]]:
-    """The lines with one of the words: their numbers, their texts, and whether they have an end.
-
-    Args:
-        body: Whole lines.
-        number: The number of the first of them.
-        needles: The words, of seven bytes or more.
-    """
+    """The lines with one of the words, of seven bytes or more: their numbers, their texts, and whether they have an end."""
     for line_number, line, whole in perhaps(body, number, needles):
         if any(needle in line for needle in needles):
             yield line_number, text_of(line), whole

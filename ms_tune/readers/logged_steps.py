@@ -6,13 +6,11 @@ from array import array
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING
 
-from ms_tune.readers.step_lines import NOT_LOGGED, Form
+from ms_tune.readers.step_lines import NOT_LOGGED, Form, StepLine
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
-
-    from ms_tune.readers.step_lines import StepLine
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,40 +36,22 @@ class Remark:
 
 @dataclass(frozen=True, slots=True)
 class RankSteps:
-    """The steps of one rank in one run, as columns of one length; what is not logged is NaN, or 0 for counts.
+    """The steps of one rank in one run, as columns of one length; what is not logged is NaN, or 0 for counts."""
 
-    Attributes:
-        form: Who printed them.
-        rank: Its number, where something tells it.
-        number: Counters, rising; epochs are added up.
-        line: Lines in the file, from 1.
-        seconds: How long each took.
-        loss: As printed.
-        norm: Norms of gradients.
-        tflops: 10^12 operations a second and card, by the framework's formula.
-        counted: The same by counting, without what is recomputed.
-        hardware: The same with it.
-        rate: Samples a second and card.
-        batch: Samples of a step, of all cards.
-        tokens: Tokens consumed so far.
-        peak: Most that was allocated so far, in the log's "GB".
-        whole_ms: Whether all times are whole milliseconds.
-    """
-
-    form: Form
-    rank: int | None
-    number: array[int] = field(default_factory=lambda: array("q"))
-    line: array[int] = field(default_factory=lambda: array("q"))
-    seconds: array[float] = field(default_factory=lambda: array("d"))
-    loss: array[float] = field(default_factory=lambda: array("d"))
-    norm: array[float] = field(default_factory=lambda: array("d"))
-    tflops: array[float] = field(default_factory=lambda: array("d"))
-    counted: array[float] = field(default_factory=lambda: array("d"))
-    hardware: array[float] = field(default_factory=lambda: array("d"))
-    rate: array[float] = field(default_factory=lambda: array("d"))
-    batch: array[int] = field(default_factory=lambda: array("q"))
-    tokens: array[int] = field(default_factory=lambda: array("q"))
-    peak: array[float] = field(default_factory=lambda: array("d"))
+    form: Form  # who printed them
+    rank: int | None  # its number, where something tells it
+    number: array[int] = field(default_factory=lambda: array("q"))  # counters, rising; epochs are added up
+    line: array[int] = field(default_factory=lambda: array("q"))  # lines in the file, from 1
+    seconds: array[float] = field(default_factory=lambda: array("d"))  # how long each took
+    loss: array[float] = field(default_factory=lambda: array("d"))  # as printed
+    norm: array[float] = field(default_factory=lambda: array("d"))  # norms of gradients
+    tflops: array[float] = field(default_factory=lambda: array("d"))  # TFLOP/s of a card, by the framework's formula
+    counted: array[float] = field(default_factory=lambda: array("d"))  # by counting, without what is recomputed
+    hardware: array[float] = field(default_factory=lambda: array("d"))  # the same with it
+    rate: array[float] = field(default_factory=lambda: array("d"))  # samples a second and card
+    batch: array[int] = field(default_factory=lambda: array("q"))  # samples of a step, of all cards
+    tokens: array[int] = field(default_factory=lambda: array("q"))  # tokens consumed so far
+    peak: array[float] = field(default_factory=lambda: array("d"))  # most that was allocated so far, in the log's "GB"
 
     def __len__(self) -> int:
         return len(self.number)

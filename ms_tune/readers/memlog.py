@@ -19,14 +19,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ms_tune.errors import TraceError
 from ms_tune.readers.reading import reading
-from ms_tune.text import msg
+from ms_tune.text import Message, msg
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
     from typing import BinaryIO
 
-    from ms_tune.text import Message
 
 HEAD = -1  # the iteration before the first
 _EVENT = re.compile(r"([01]) (0x[0-9a-fA-F]{1,16}|0) ([0-9]{1,15}) (0x[0-9a-fA-F]{1,16}|0)")
@@ -67,11 +66,7 @@ class MemLog(NamedTuple):
 
 
 def read_memlog(path: Path) -> MemLog:
-    """Read a trace.
-
-    Raises:
-        TraceError: The file cannot be read, or a line breaks the grammar; with its line.
-    """
+    """Read a trace. Raises TraceError: the file cannot be read, or a line breaks the grammar; with its line."""
     with reading(path), path.open("rb") as file:
         return _MemlogReader(path).read(file)
 

@@ -76,11 +76,7 @@ class MemoryFailure:
 
 
 def read_memory_failure(path: Path) -> MemoryFailure:
-    """Read a log.
-
-    Raises:
-        TraceError: The file cannot be read, or tells of no request that failed.
-    """
+    """Read a log. Raises TraceError: the file cannot be read, or tells of no request that failed."""
     where = ""
     found: tuple[str, int, int | None] | None = None
     with reading(path), path.open("rb") as file:

@@ -55,11 +55,9 @@ def is_snapshot(path: Path) -> bool:
 
 
 def read_plain(path: Path, read: Callable[[object, int], Result]) -> Result:
-    """What a function makes of a pickle of plain containers, packed with gzip or not.
+    """What a function makes of a pickle of plain containers, packed with gzip or not, and of how many bytes it had.
 
-    Args:
-        path: The file.
-        read: Told the content and how many bytes it had; runs within the bounds of memory, too.
+    The function runs within the bounds of memory, too.
 
     Raises:
         TraceError: The file cannot be read, is too large, or holds anything but plain containers.

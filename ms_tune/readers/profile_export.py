@@ -9,18 +9,22 @@ from typing import TYPE_CHECKING, Any
 
 from ms_tune.errors import TraceError, nearby
 from ms_tune.readers.plain_pickle import no_collection
-from ms_tune.readers.profile_tables import read_collectives, read_kernels, read_steps
+from ms_tune.readers.profile_tables import (
+    Kernels,
+    ProfileCollective,
+    StepRow,
+    read_collectives,
+    read_kernels,
+    read_steps,
+)
 from ms_tune.readers.reading import reading
-from ms_tune.readers.trace_events import KeptEvents
+from ms_tune.readers.trace_events import KeptEvents, ProfileEvents
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
     from typing import TextIO, TypeVar
-
-    from ms_tune.readers.profile_tables import Kernels, ProfileCollective, StepRow
-    from ms_tune.readers.trace_events import ProfileEvents
 
     Result = TypeVar("Result")
 
@@ -53,10 +57,6 @@ def read_events(path: Path, on_bytes: Callable[[int], None] = lambda _count: Non
     torch_npu (``_ascend_pt``) writes one list in one line, MindSpore (``_ascend_ms``) the same, older ones an object with
     ``traceEvents``. It is read in blocks of whole events. Kept are the intervals of "Overlap Analysis", collectives, the
     flows from a launch on the host to its start on the device, and host events that are long enough to cover a gap.
-
-    Args:
-        path: The file.
-        on_bytes: Told how many characters more are read.
 
     Raises:
         TraceError: The file cannot be read, or is no such trace.
@@ -136,35 +136,22 @@ def _taken_together(events: str, between: str, kept: KeptEvents) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class RankProfile:
-    """What one rank exported; what is absent is None or empty.
+    """What one rank exported; what is absent is None or empty."""
 
-    Attributes:
-        folder: Its ``ASCEND_PROFILER_OUTPUT``.
-        rank: Its number, where a name tells.
-        level: ``0``, ``1``, ``2``, ``none`` or empty: how closely was looked.
-        stacks: Whether Python stacks were taken, which slows the host down.
-        mindspore: Whether MindSpore exported it: its table's Stage is no step, but the time from the first to the last
-            collective without sends and receives, and its Bubble is all sends and receives, hidden ones too
-            (mindspore/profiler/analysis/viewer/ascend_step_trace_time_viewer.py, 2.9).
-        peers: The ranks of its groups, as ``profiler_metadata.json`` names them.
-        steps: Rows of its step table.
-        kernels: Its kernels.
-        events: Of its time line.
-        collectives: Its collectives.
-        broken: Files that could not be read, each with why.
-    """
-
-    folder: Path
-    rank: int | None
-    level: str
-    stacks: bool
+    folder: Path  # its `ASCEND_PROFILER_OUTPUT`
+    rank: int | None  # its number, where a name tells
+    level: str  # `0`, `1`, `2`, `none` or empty: how closely was looked
+    stacks: bool  # whether Python stacks were taken, which slows the host down
+    # Whether MindSpore exported it: its table's Stage is no step, but the time from the first to the last collective
+    # without sends and receives, and its Bubble is all sends and receives, hidden ones too, as MindSpore 2.9's
+    # mindspore/profiler/analysis/viewer/ascend_step_trace_time_viewer.py counts.
     mindspore: bool
-    peers: frozenset[int]
-    steps: tuple[StepRow, ...]
-    kernels: Kernels | None
-    events: ProfileEvents | None
-    collectives: tuple[ProfileCollective, ...]
-    broken: tuple[TraceError, ...]
+    peers: frozenset[int]  # the ranks of its groups, as `profiler_metadata.json` names them
+    steps: tuple[StepRow, ...]  # rows of its step table
+    kernels: Kernels | None  # its kernels
+    events: ProfileEvents | None  # of its time line
+    collectives: tuple[ProfileCollective, ...]  # its collectives
+    broken: tuple[TraceError, ...]  # files that could not be read, each with why
 
 
 def holds_profile(path: Path) -> bool:
@@ -175,11 +162,7 @@ def holds_profile(path: Path) -> bool:
 
 
 def find_profiles(path: Path) -> list[Path]:
-    """The exports below a folder, or a cluster's table.
-
-    Raises:
-        TraceError: There is none, or far too many.
-    """
+    """The exports below a folder, or a cluster's table. Raises TraceError: there is none, or far too many."""
     if path.is_file():
         return [path]
     if not path.is_dir():

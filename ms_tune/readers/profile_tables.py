@@ -35,29 +35,17 @@ _COMMUNICATION = ("HCCL", "COMMUNICATION")
 
 @dataclass(frozen=True, slots=True)
 class StepRow:
-    """One step of one rank, in microseconds: see :attr:`error_us`.
+    """One step of one rank, in microseconds: see :attr:`error_us`."""
 
-    Attributes:
-        step: Its name; empty where the capture has no steps.
-        kind: ``rank`` or ``stage`` in a cluster's table; ``rank`` elsewhere.
-        index: The rank, or the ranks of a stage.
-        compute: The device computes.
-        exposed: It communicates and does not compute.
-        communication: It communicates.
-        free: It does neither.
-        stage: The step, without its bubble.
-        bubble: Waiting for other pipeline stages, by the exporter.
-    """
-
-    step: str
-    kind: str
-    index: str
-    compute: float
-    exposed: float
-    communication: float
-    free: float
-    stage: float
-    bubble: float
+    step: str  # its name; empty where the capture has no steps
+    kind: str  # `rank` or `stage` in a cluster's table; `rank` elsewhere
+    index: str  # the rank, or the ranks of a stage
+    compute: float  # the device computes
+    exposed: float  # it communicates and does not compute
+    communication: float  # it communicates
+    free: float  # it does neither
+    stage: float  # the step, without its bubble
+    bubble: float  # waiting for other pipeline stages, by the exporter
 
     @property
     def whole_us(self) -> float:
@@ -95,69 +83,40 @@ class OperatorType:
 
 @dataclass(frozen=True, slots=True)
 class LayerTime:
-    """The kernels of one layer, as their scopes tell it.
+    """The kernels of one layer, as their scopes tell it."""
 
-    Attributes:
-        name: ``layers.3``; of a table with several lists ``mtp.layers.3``.
-        cells: The cell that has the list, and the list: ``mtp``, ``layers``.
-        number: Its number there.
-        count: Kernels.
-        microseconds: What they take, by pass.
-    """
-
-    name: str
-    cells: tuple[str, str]
-    number: int
-    count: int
-    microseconds: Mapping[ScopePass, float]
+    name: str  # `layers.3`; of a table with several lists `mtp.layers.3`
+    cells: tuple[str, str]  # the cell that has the list, and the list: `mtp`, `layers`
+    number: int  # its number there
+    count: int  # kernels
+    microseconds: Mapping[ScopePass, float]  # what they take, by pass
 
 
 @dataclass(frozen=True, slots=True)
 class Kernels:
-    """The kernels of a rank in a few figures.
+    """The kernels of a rank in a few figures."""
 
-    Attributes:
-        count: Kernels that compute.
-        microseconds: What they take.
-        tiny: Those below 10 microseconds.
-        ai_cpu: Those on the AI CPU, and what they take.
-        ai_cpu_microseconds: See above.
-        types: By type, the longest first.
-        cores: Whether the table tells which core ran them: levels 1 and 2 do.
-        streams: Streams, each with kernels and microseconds.
-        layers: By layer, in order; empty where names have no scopes.
-        cut_off: The table ends in the middle of a row.
-    """
-
-    count: int
-    microseconds: float
-    tiny: int
-    ai_cpu: int
+    count: int  # kernels that compute
+    microseconds: float  # what they take
+    tiny: int  # those below 10 microseconds
+    ai_cpu: int  # those on the AI CPU, and what they take
     ai_cpu_microseconds: float
-    types: tuple[OperatorType, ...]
-    cores: bool
-    streams: Mapping[str, tuple[int, float]]
-    layers: tuple[LayerTime, ...]
-    cut_off: bool
+    types: tuple[OperatorType, ...]  # by type, the longest first
+    cores: bool  # whether the table tells which core ran them: levels 1 and 2 do
+    streams: Mapping[str, tuple[int, float]]  # streams, each with kernels and microseconds
+    layers: tuple[LayerTime, ...]  # by layer, in order; empty where names have no scopes
+    cut_off: bool  # the table ends in the middle of a row
 
 
 @dataclass(frozen=True, slots=True)
 class ProfileCollective:
-    """A collective, or a send or receive, in microseconds.
+    """A collective, or a send or receive, in microseconds."""
 
-    Attributes:
-        name: As the exporter calls it, without its communicator.
-        step: Its step.
-        point_to_point: Whether it is a send or a receive.
-        elapsed: From its start to its end.
-        transit: Of this, what moved data.
-    """
-
-    name: str
-    step: str
-    point_to_point: bool
-    elapsed: float
-    transit: float
+    name: str  # as the exporter calls it, without its communicator
+    step: str  # its step
+    point_to_point: bool  # whether it is a send or a receive
+    elapsed: float  # from its start to its end
+    transit: float  # of this, what moved data
 
     @property
     def waiting_us(self) -> float:
@@ -185,11 +144,7 @@ def read_steps(path: Path) -> list[StepRow]:
 
 
 def read_kernels(path: Path) -> Kernels:
-    """The kernels of ``kernel_details.csv``.
-
-    Raises:
-        TraceError: As for :func:`read_steps`.
-    """
+    """The kernels of ``kernel_details.csv``. Raises TraceError: as for :func:`read_steps`."""
     types: dict[tuple[str, str], list[float]] = {}
     shapes: dict[tuple[str, str, str], list[float]] = {}
     streams: dict[str, list[float]] = {}
@@ -227,11 +182,7 @@ def read_kernels(path: Path) -> Kernels:
 
 
 def read_collectives(path: Path) -> list[ProfileCollective]:
-    """The collectives of ``communication.json``.
-
-    Raises:
-        TraceError: The file cannot be read, or is no such table.
-    """
+    """The collectives of ``communication.json``. Raises TraceError: the file cannot be read, or is no such table."""
     with reading(path):
         if path.stat().st_size > _MAX_JSON:
             raise TraceError(msg("trace.profile.long", limit=_MAX_JSON // 1024**2), path=path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -10,12 +11,10 @@ from ms_tune.errors import TraceError, nearby, reason_of
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
     from pathlib import Path
     from typing import BinaryIO
 
-    Progress = Callable[[int], None]
-
+Progress = Callable[[int], None]
 PART = 32 * 1024**2  # bytes; smaller parts cost time, larger ones memory
 LONGEST_LINE = 16 * 1024**2  # bytes; the longest real lines, of weights in long runs, have some hundred kilobytes
 _LOOK_AHEAD = 64 * 1024  # bytes
@@ -23,11 +22,7 @@ _LOOK_AHEAD = 64 * 1024  # bytes
 
 @contextmanager
 def reading(path: Path) -> Iterator[None]:
-    """Around what reads a file or a folder.
-
-    Raises:
-        TraceError: It cannot be opened, read or listed.
-    """
+    """Around what reads a file or a folder. Raises TraceError: it cannot be opened, read or listed."""
     try:
         yield
     except FileNotFoundError:
@@ -64,13 +59,7 @@ def no_progress(_: int) -> None:
 
 
 def parts_of(file: BinaryIO, first: int, on_bytes: Progress) -> Iterator[FilePart]:
-    """What is left of a file, in parts.
-
-    Args:
-        file: The file, at the beginning of a line.
-        first: The number of that line.
-        on_bytes: Told the bytes of every piece that was read.
-    """
+    """What is left of a file, at the beginning of line ``first``, in parts; ``on_bytes`` is told the bytes of every piece."""
     number = first
     while data := file.read(_whole_lines(file)):
         rest = b""

@@ -118,11 +118,7 @@ def find_logs(path: Path) -> list[Path]:
 
 
 def read_recompute_log(path: Path) -> RecomputeLog:
-    """Read a log, however long.
-
-    Raises:
-        TraceError: The file cannot be read.
-    """
+    """Read a log, however long. Raises TraceError: the file cannot be read."""
     reader, total, framework, ended = _RecomputeLogReader(), 0, False, True
     with reading(path), path.open("rb") as file:
         for body, first in bodies(file):

@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from ms_tune.readers.communicators import GroupLines
+from ms_tune.readers.communicators import GroupLines, ProcessGroups
 from ms_tune.readers.log_errors import ErrorLines
 from ms_tune.readers.reading import reading
 
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import BinaryIO
 
-    from ms_tune.readers.communicators import ProcessGroups
 
 SIMULATED_MIB = (
     65536  # "Device MOC memory size: 65536M" of a simulated device, MindSpore 2.7 to 2.10; real ones show less
@@ -109,11 +108,7 @@ class RuntimeLog:
 
 
 def read_runtime_log(path: Path) -> RuntimeLog:
-    """Read a log.
-
-    Raises:
-        TraceError: The file cannot be read.
-    """
+    """Read a log. Raises TraceError: the file cannot be read."""
     statistics, errors = StatisticsLines(), ErrorLines()
     requests, pools, writes_blocks = _Requests(), dict[str, PoolState](), False
     groups = GroupLines()

@@ -25,11 +25,7 @@ _MOST_MS, _MOST_MIB = 1e10, 1e9
 
 
 def read_baseline(path: Path) -> LoggedTraining:
-    """Read such a file.
-
-    Raises:
-        TraceError: It is no such file, or one of its times is none.
-    """
+    """Read such a file. Raises TraceError: it is no such file, or one of its times is none."""
     data = _load_json(path)
     name = "time info" if "time info" in data else "time"
     given = data.get(name)

@@ -147,11 +147,9 @@ class StepLineKind(NamedTuple):
 
 
 def layout_of(line: bytes) -> tuple[StepLineKind, Callable[[bytes], tuple[bytes, ...]]] | None:
-    """What a line tells and where: all lines that differ from it in digits alone tell the same in the same places.
+    """What a line tells, and what takes the printed values out of it and out of lines that differ in digits alone.
 
-    Returns:
-        Its kind, and what takes the values, as they are printed, out of it or out of another such line; None if it does not tell of one
-        step or one rate, or of something that is no plain number.
+    None if it does not tell of one step or one rate, or of something that is no plain number.
     """
     try:
         text = line.decode()
@@ -239,12 +237,7 @@ def _named(key: str) -> str | None:
 
 
 def step_of(form: Form, told: Mapping[str, str]) -> StepLine | None:
-    """A step from what a line says of it, as printed; None where too little is left of it, or what cannot be.
-
-    Args:
-        form: Who printed it.
-        told: ``number``, ``total``, ``epoch``, ``time`` (milliseconds), and the other names of :class:`StepLine`.
-    """
+    """A step from what a line says, as printed (``time`` in ms); None where too little is left, or what cannot be."""
     if not told.keys() >= _NEEDED or (form is not Form.MINDSPEED and "total" not in told):
         return None
     number, total, epoch = (int(told.get(name, 0)) for name in ("number", "total", "epoch"))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import numpy as np
 
 from ms_tune.errors import TraceError
-from ms_tune.readers.memory_block import NEVER_FREED, Block
+from ms_tune.readers.memory_block import NEVER_FREED, Block, DroppedRow, Frame
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from ms_tune.readers.memory_block import DroppedRow, Frame
 
 HOST_POOL = "Other"
 NONE = -1  # a number that the row does not have

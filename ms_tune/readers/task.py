@@ -15,7 +15,7 @@ import numpy as np
 from ms_tune.errors import TraceError
 from ms_tune.readers.columns import NATURAL, NATURAL_OR_NONE, Columns, TableCell, split_lines
 from ms_tune.readers.memory_block import DroppedRow, RefusedRow, lines_of
-from ms_tune.readers.reading import no_progress, parts_of, reading
+from ms_tune.readers.reading import FilePart, Progress, no_progress, parts_of, reading
 from ms_tune.readers.table import NONE, Coded
 from ms_tune.text import msg
 
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from ms_tune.readers.reading import FilePart, Progress
 
 _FIRST = ("time_stamp", "task_name", "node_name", "graph_name", "file_name", "line_num")
 _DIGITS = 18
@@ -47,11 +46,7 @@ class Tasks:
 
 
 def read_tasks(path: Path, on_bytes: Progress = no_progress) -> Tasks:
-    """Read a ``task.csv``.
-
-    Raises:
-        TraceError: The file cannot be read, or is not the tracker's.
-    """
+    """Read a ``task.csv``. Raises TraceError: the file cannot be read, or is not the tracker's."""
     with reading(path), path.open("rb") as file:
         return _read_rows(file, path, on_bytes)
 

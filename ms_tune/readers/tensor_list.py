@@ -16,12 +16,11 @@ from typing import TYPE_CHECKING
 
 from ms_tune.errors import TraceError
 from ms_tune.readers.reading import reading
-from ms_tune.text import msg
+from ms_tune.text import Message, msg
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from ms_tune.text import Message
 
 VERSION = 1
 _MAX_FILE = 256 * 1024**2  # bytes: two million tensors
@@ -47,11 +46,7 @@ class TensorList:
 
 
 def read_tensor_list(path: Path) -> TensorList | None:
-    """Read a tensor list; None if there is none.
-
-    Raises:
-        TraceError: The file cannot be read or is malformed.
-    """
+    """Read a tensor list; None if there is none. Raises TraceError: the file cannot be read or is malformed."""
     with reading(path):
         if not path.exists():
             return None

@@ -115,9 +115,7 @@ class _BadValueError(Exception):
 class _SnapshotReader:
     """Turns the containers into a snapshot, walking them by what a snapshot has: shared parts can't make it long.
 
-    Args:
-        path: The file, for messages.
-        most: How many things there may be: no more than the file has bytes.
+    There may be no more things than the file has bytes (``most``).
     """
 
     def __init__(self, path: Path, most: int) -> None:
@@ -133,11 +131,7 @@ class _SnapshotReader:
         self._unknown: Counter[str] = Counter()  # of one device
 
     def read_content(self, content: object) -> TorchSnapshot:
-        """The snapshot.
-
-        Raises:
-            TraceError: It is none.
-        """
+        """The snapshot. Raises TraceError: it is none."""
         try:
             return self._read_whole(content)
         except _BadValueError as error:

@@ -161,15 +161,7 @@ class EventLayouts:
         self._known: dict[bytes, EventLayout] = {}
 
     def layout_for(self, events: list[bytes], keys: list[bytes]) -> list[EventLayout]:
-        """The layout of each event.
-
-        Args:
-            events: Their texts, without their braces.
-            keys: The same without the values of their digits: see :func:`without_digits`.
-
-        Raises:
-            ValueError: One is no event.
-        """
+        """The layout of each event, by its text and by the same :func:`without_digits`; ValueError if one is no event."""
         found = [*map(self._known.get, keys)]
         for place, layout in enumerate(found):
             if layout is None:
@@ -208,14 +200,7 @@ def kind_of(event: dict[str, Any]) -> EventKind:
 
 
 def layout_of(text: bytes) -> EventLayout:
-    """The layout of an event.
-
-    Args:
-        text: Without its braces.
-
-    Raises:
-        ValueError: It is none.
-    """
+    """The layout of an event, a text without its braces; ValueError if it is none."""
     event = json.loads(b"{%b}" % text)
     kind = kind_of(event)
     if kind not in KEPT:
@@ -240,12 +225,7 @@ def _says_the_same(value: object, found: re.Match[bytes]) -> bool:
 
 
 class KeptEvents:
-    """What is kept of the events met so far; processes are told apart at the end, when all their names are known.
-
-    Attributes:
-        count: Events so far.
-        truncated: The file ends within an event.
-    """
+    """What is kept of the events met so far; processes are told apart at the end, when all their names are known."""
 
     def __init__(self) -> None:
         self.count = self._dropped = 0

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ms_tune.readers.memory_block import DroppedRow, RefusedRow
-from ms_tune.readers.reading import FilePart, no_progress, parts_of, reading
+from ms_tune.readers.reading import FilePart, Progress, no_progress, parts_of, reading
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from ms_tune.readers.reading import Progress
 
 # Bytes of an element (``mindspore/core/include/mindapi/base/type_id.h``).
 ITEM_BYTES = {
@@ -89,11 +88,7 @@ class TrackerGraph:
 
 
 def read_tracker_graph(path: Path, on_bytes: Progress = no_progress) -> TrackerGraph:
-    """Read a ``tracker_graph.ir``.
-
-    Raises:
-        TraceError: The file cannot be read.
-    """
+    """Read a ``tracker_graph.ir``. Raises TraceError: the file cannot be read."""
     reader = _GraphReader()
     with reading(path), path.open("rb") as file:
         reader.read(file, on_bytes)

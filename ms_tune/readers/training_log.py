@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ms_tune.errors import NoStepsError, TraceError
 from ms_tune.readers.log_lines import bodies, perhaps, text_of
 from ms_tune.readers.logged_memory import reports_in
-from ms_tune.readers.logged_steps import LoggedTraining, RankSteps, Remark, TrainingLog
+from ms_tune.readers.logged_steps import LoggedMemory, LoggedTraining, RankSteps, Remark, TrainingLog
 from ms_tune.readers.plain_pickle import no_collection
 from ms_tune.readers.reading import reading
 from ms_tune.readers.recompute_log import rank_of
@@ -30,6 +30,7 @@ from ms_tune.readers.step_lines import (
     MOST_STEPS,
     NOT_LOGGED,
     Form,
+    StepLine,
     StepLineKind,
     layout_of,
     rank_before,
@@ -42,9 +43,6 @@ from ms_tune.text import msg
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
-
-    from ms_tune.readers.logged_steps import LoggedMemory
-    from ms_tune.readers.step_lines import StepLine
 
     _Layout = tuple[StepLineKind, Callable[[bytes], tuple[bytes, ...]]]
 
@@ -116,8 +114,7 @@ class LineBatch:
     def rows(self, *, counted_only: bool = False) -> Rows | None:
         """All of them; None where they have to be looked at one by one: something is out of bounds, or epochs are counted.
 
-        Args:
-            counted_only: None of them is kept: without what decides nothing about that.
+        With ``counted_only``, where none of them is kept, without what decides nothing about that.
         """
         form = self.kind.form
         if form is None or form is Form.MINDSPEED:
@@ -155,11 +152,7 @@ def _whole(column: Sequence[bytes]) -> list[int]:
 
 @no_collection()
 def read_training_log(path: Path, on_bytes: Callable[[int], None] = lambda _count: None) -> TrainingLog:
-    """Read a log, however long.
-
-    Args:
-        path: The file; a JSON file of lists (the baselines of MindSpeed-LLM's and -MM's tests) is one run.
-        on_bytes: Told how many bytes more are read.
+    """Read a log, however long, or a JSON file of lists (the baselines of MindSpeed-LLM's and -MM's tests), which is one run.
 
     Raises:
         TraceError: The file cannot be read, or no line of it tells about a step.

@@ -12,7 +12,7 @@ import numpy as np
 
 from ms_tune.encode import json_text
 from ms_tune.readers.memory_block import NEVER_FREED
-from ms_tune.report.memory_curve import Lives, bands_of, split_in_bands
+from ms_tune.report.memory_curve import Bands, Lives, bands_of, split_in_bands
 from ms_tune.report.memory_json import phase_name
 
 if TYPE_CHECKING:
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from ms_tune.footprint.breakdown import PeakBreakdown
     from ms_tune.footprint.result import MemoryReport, RankReport
     from ms_tune.footprint.torch_lives import TorchLives
-    from ms_tune.report.memory_curve import Bands
 
     Record = dict[str, object]
 

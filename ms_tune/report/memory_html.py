@@ -19,13 +19,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ms_tune.encode import json_text
-from ms_tune.readers.memory_block import NEVER_FREED
+from ms_tune.readers.memory_block import NEVER_FREED, Frame
 from ms_tune.readers.table import NONE, Coded
 from ms_tune.report.memory_curve import bands_of
 from ms_tune.report.memory_json import phase_name
 from ms_tune.report.memory_words import by_name
 from ms_tune.text import Language, Message, lookup, msg, render, texts_of
-from ms_tune.verdict.outcome import Fit
+from ms_tune.verdict.outcome import Fit, Verdict
 from ms_tune.version import __version__
 
 if TYPE_CHECKING:
@@ -38,8 +38,6 @@ if TYPE_CHECKING:
     from ms_tune.footprint.remedies import MemoryRemedy
     from ms_tune.footprint.result import MemoryReport, RankReport
     from ms_tune.memory.diff import Comparison, RankComparison
-    from ms_tune.readers.memory_block import Frame
-    from ms_tune.verdict.outcome import Verdict
 
 _LANGUAGES = {"en": "English", "zh": "中文"}  # each in its own words
 _SHARED = ("memory.content.", "memory.phase.", "memory.severity.", "memory.column.")
@@ -54,13 +52,9 @@ _TOP = 100
 
 
 def memory_page(title: str, data: Mapping[str, object], language: Language, further: str = "") -> str:
-    """The page.
+    """The page about what its data shows, in both languages, beginning in one.
 
-    Args:
-        title: What it is about.
-        data: What its scripts show; texts and versions are added.
-        language: The language that it starts in.
-        further: A section of HTML before that of theory. Its texts are elements with ``data-en`` and ``data-zh``.
+    ``further`` is a section of HTML before that of theory. Its texts are elements with ``data-en`` and ``data-zh``.
     """
     import jinja2  # noqa: PLC0415 - an optional dependency, imported late
 
@@ -241,14 +235,7 @@ def _path_tree(paths: list[str]) -> tuple[list[list[object]], list[int]]:
 
 
 def report_html(report: MemoryReport, comparison: Comparison | None, language: Language, further: str = "") -> str:
-    """The page.
-
-    Args:
-        report: The run to show; where there is a comparison, the second one.
-        comparison: What it is compared with.
-        language: The language that the page starts in.
-        further: A section of HTML before that of theory. Its texts are elements with ``data-en`` and ``data-zh``.
-    """
+    """The page of a run, beside the run that a comparison is with; ``further`` as for :func:`memory_page`."""
     return memory_page(str(report.source), _page_data(report, comparison), language, further)
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ms_tune.footprint.remedies import DYNAMIC, STATIC, TORCH
+from ms_tune.footprint.remedies import DYNAMIC, STATIC, TORCH, Method
 from ms_tune.report.memory_words import by_name
 from ms_tune.report.verdict import verdict_json
 from ms_tune.text import Language
-from ms_tune.verdict.outcome import Fit
+from ms_tune.verdict.outcome import Fit, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from ms_tune.diagnostics import Diagnostic
     from ms_tune.footprint.breakdown import BlockGroup, PeakBreakdown
     from ms_tune.footprint.phases import Phase
-    from ms_tune.footprint.remedies import Method
     from ms_tune.footprint.result import MemoryReport, RankReport
     from ms_tune.memory.diff import Comparison
     from ms_tune.memory.what_if import WhatIfReport
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
     from ms_tune.pools.what_if import ReplayOutcome
     from ms_tune.readers.oom_log import MemoryFailure
     from ms_tune.report.console import Console
-    from ms_tune.verdict.outcome import Verdict
 
 VERSION = 1
 

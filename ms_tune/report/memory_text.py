@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ms_tune.report.console import pad, terminal_width
+from ms_tune.report.console import Console, pad, terminal_width
 from ms_tune.report.memory_curve import block_graph
 from ms_tune.report.memory_json import methods_after, trace_text
 from ms_tune.report.memory_words import (
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from ms_tune.footprint.result import MemoryReport, RankReport
     from ms_tune.memory.diff import Comparison, RankComparison
     from ms_tune.readers.oom_log import MemoryFailure
-    from ms_tune.report.console import Console
 
 _BAR, _LABEL, _CURVE_LINES, _FRAMES = 24, 22, 8, 12
 _HELD = 4  # kinds of memory that the first line names

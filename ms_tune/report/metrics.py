@@ -6,7 +6,7 @@ import html
 import math
 from typing import TYPE_CHECKING
 
-from ms_tune.diagnostics import START, Severity
+from ms_tune.diagnostics import START, Diagnostic, Severity
 from ms_tune.report.console import Console, pad, text_width
 from ms_tune.report.page import table_html, write_page
 from ms_tune.units import gib
@@ -14,7 +14,6 @@ from ms_tune.units import gib
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from ms_tune.diagnostics import Diagnostic
     from ms_tune.metrics.result import Figure, MetricsReport, RunComparison, RunMetrics
     from ms_tune.metrics.steps import Outlier, StepTimes
     from ms_tune.text import Language

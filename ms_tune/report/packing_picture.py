@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ms_tune.report.packing_text import amount_text
-from ms_tune.text import Language, msg, render
+from ms_tune.text import Language, Message, msg, render
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
     from ms_tune.memory.plan import PlanReport
     from ms_tune.packing.placement import PackingPlan
-    from ms_tune.text import Message
 
 _WIDTH, _HEIGHT = 1200, 640  # of the plot
 _LEFT, _TOP, _RIGHT, _BOTTOM = 96, 24, 24, 64

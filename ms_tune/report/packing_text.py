@@ -7,7 +7,7 @@ import io
 from typing import TYPE_CHECKING
 
 from ms_tune.encode import json_text
-from ms_tune.report.console import text_width
+from ms_tune.report.console import Console, text_width
 from ms_tune.units import GIB, MIB, gib, mib
 
 if TYPE_CHECKING:
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from ms_tune.packing.placement import PackingPlan
     from ms_tune.pools.memlog import MemLogReport, SizeShare
     from ms_tune.readers.memlog import MemLog
-    from ms_tune.report.console import Console
 
 _FORMAT = 1  # of the plan file
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ms_tune.footprint.torch_lives import BEFORE, NO_FRAMES, OTHER_LINES
+from ms_tune.footprint.torch_lives import BEFORE, NO_FRAMES, OTHER_LINES, TorchLives
 from ms_tune.readers.table import NONE, Coded
 from ms_tune.report.memory_curve import Lives, split_in_bands
 from ms_tune.report.memory_html import (
@@ -20,15 +20,13 @@ from ms_tune.report.memory_html import (
 )
 from ms_tune.report.memory_words import shorten_place, size_text
 from ms_tune.report.torch_text import figures, measured, moment, proof
-from ms_tune.text import Language, lookup, msg
+from ms_tune.text import Language, Message, lookup, msg
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from ms_tune.footprint.torch_lives import TorchLives
     from ms_tune.footprint.torch_report import CodeLocation, PlaceChange, TorchRemedy, TorchReport
     from ms_tune.readers.memory_block import Frame
-    from ms_tune.text import Message
 
     Both = dict[str, str]
 
@@ -52,14 +50,7 @@ def snapshot_html(
     language: Language,
     remedies: Sequence[TorchRemedy] = (),
 ) -> str:
-    """The page.
-
-    Args:
-        lives: The snapshot to show; where there is a comparison, the second one.
-        before: What it is compared with, and what the lines of the script hold more.
-        language: The language that the page starts in.
-        remedies: What would lower its peak.
-    """
+    """The page of a snapshot; beside another one, with what the lines of the script hold more."""
     report = lives.report
     keys = [f"line-{place}" if place < _lines_data(lives) else name for place, name in enumerate(lives.contents)]
     data: dict[str, object] = {

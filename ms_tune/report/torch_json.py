@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ms_tune.pools.torch_what_if import Cache
+from ms_tune.pools.torch_what_if import Cache, TorchOutcome
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
         TorchReport,
     )
     from ms_tune.memory.what_if import TorchWhatIf
-    from ms_tune.pools.torch_what_if import TorchOutcome
     from ms_tune.report.console import Console
 
 VERSION = 1

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ms_tune.pools.torch_what_if import Cache
-from ms_tune.report.console import pad
+from ms_tune.pools.torch_what_if import Cache, TorchOutcome
+from ms_tune.report.console import Console, pad
 from ms_tune.report.memory_words import shorten_place, show_table, signed_text, size_text
-from ms_tune.text import msg
+from ms_tune.text import Message, msg
 from ms_tune.units import MIB
 
 if TYPE_CHECKING:
@@ -15,9 +15,6 @@ if TYPE_CHECKING:
 
     from ms_tune.footprint.torch_report import CodeLocation, PlaceChange, TorchRemedy, TorchReport
     from ms_tune.memory.what_if import TorchWhatIf
-    from ms_tune.pools.torch_what_if import TorchOutcome
-    from ms_tune.report.console import Console
-    from ms_tune.text import Message
 
 _LABEL = 22
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ms_tune.report.console import terminal_width, wrap
+from ms_tune.report.console import Console, terminal_width, wrap
 from ms_tune.report.verdict import verdict_lines, word
 from ms_tune.units import GIB, gib, mib
 
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from ms_tune.pools.pool import PoolGrowth
     from ms_tune.pools.scenarios import Scenario
     from ms_tune.pools.what_if import Causes, Lines, Pin, ReplayOutcome
-    from ms_tune.report.console import Console
 
 _SHOWN = 3  # growths and units of the reasons
 
