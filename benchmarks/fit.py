@@ -14,7 +14,7 @@ import numpy as np
 
 from ms_tune.enums import RecomputeMode
 from ms_tune.planning.costs import costs_of
-from ms_tune.planning.fit import fit
+from ms_tune.planning.fit import fit_table
 from ms_tune.planning.schedule import Schedule
 from ms_tune.planning.search import Effort, even_state, search_plans
 from ms_tune.units import MIB
@@ -45,7 +45,7 @@ def main() -> None:
             costs.step_ticks(states)
         rate = 20 * PLANS / (time.process_time() - begin)
         begin = time.process_time()
-        report = fit(table)
+        report = fit_table(table)
         seconds = time.process_time() - begin
         found = report.planned.time if report.planned else None
         state = "optimal" if report.optimal else f"gap {report.gap:.2%}"

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from ms_tune.enums import Dialect, RecomputeMode
     from ms_tune.errors import MsTuneError
     from ms_tune.fit.result import ConfigFit, ConfigFitRequest
+    from ms_tune.fit.run import fit_config
     from ms_tune.footprint.request import MemoryRequest
     from ms_tune.footprint.result import MemoryReport
     from ms_tune.lint.result import LintReport, LintRequest
@@ -63,6 +64,7 @@ _MODULES = {
     "Verdict": "verdict.outcome",
     "WhatIfRequest": "memory.request",
     "analyse_profiles": "profile.run",
+    "fit_config": "fit.run",
     "measure_runs": "metrics.run",
     "migrate_config": "workflows.migrate.run",
 }
@@ -98,6 +100,7 @@ __all__ = [
     "__version__",
     "analyse_profiles",
     "api",
+    "fit_config",
     "measure_runs",
     "migrate_config",
 ]

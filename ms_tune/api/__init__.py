@@ -28,7 +28,6 @@ from ms_tune.api._dryrun import (
     sweep,
     sweep_command,
 )
-from ms_tune.api._fit import explain_config, fit, fit_config, layer_times, search_layouts
 from ms_tune.api._lint import checklists_for, course, lint, rules, write_baseline, wrong_examples
 from ms_tune.api._memory import (
     memory,
@@ -74,15 +73,11 @@ __all__ = [
     "course",
     "dryrun",
     "dryrun_both",
-    "explain_config",
     "explicit",
     "explicit_script",
-    "fit",
-    "fit_config",
     "from_sapp",
     "is_log",
     "job_report",
-    "layer_times",
     "lint",
     "memory",
     "memory_diff",
@@ -104,7 +99,6 @@ __all__ = [
     "request_like",
     "rules",
     "run_command",
-    "search_layouts",
     "sweep",
     "sweep_command",
     "write_baseline",

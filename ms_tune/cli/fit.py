@@ -1,48 +1,52 @@
-"""``ms-tune fit``: the cheapest placement and recompute plan that fits."""
+"""``ms-tune fit``: the cheapest placement and recompute plan that fits. Its options; what needs NumPy and SciPy is imported when it runs."""
 
 from __future__ import annotations
 
+from argparse import ArgumentTypeError
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ms_tune import api
-from ms_tune.cli import fit_config
+from ms_tune.cli.device import add_device_arguments
 from ms_tune.cli.dryrun_inputs import refuse_options
-from ms_tune.cli.fit_config import (
-    INTERRUPTED,
-    ONLY_CONFIG,
-    add_config_arguments,
-    add_file_arguments,
-    clock_of,
-    new_files,
-    write_tables,
-)
-from ms_tune.cli.native_output import without_native_output
-from ms_tune.cli.output import ProgressLine, written
+from ms_tune.cli.output import new_file
 from ms_tune.cli.parser import Parser
-from ms_tune.errors import ExitCode, UsageError
+from ms_tune.dryrun.request import ENGINES
+from ms_tune.enums import RecomputeMode
+from ms_tune.errors import UsageError
 from ms_tune.extras import need
+from ms_tune.planning.layouts import DIMENSIONS
+from ms_tune.planning.time_scale import parse_step
 from ms_tune.report.console import usage_hint
-from ms_tune.text import msg
+from ms_tune.text import msg, render
+from ms_tune.units import parse_size
 
 if TYPE_CHECKING:
     from argparse import Namespace
+    from collections.abc import Callable, Mapping
 
-    from ms_tune.planning.request import FitRequest
-    from ms_tune.planning.sapp import SappPipeline
-    from ms_tune.planning.search import SearchProgress
     from ms_tune.report.console import Console
     from ms_tune.text import Language
 
 _EFFORTS = ("quick", "normal", "best")  # of ms_tune.planning.search, which needs scipy
-_PIPELINE = ("stages", "micro_batches", "order")
-_ONLY_SAPP = (*_PIPELINE, "chunks", "constant")
-_MOST = {"stages": 1024, "chunks": 64, "micro_batches": 100_000}
+_ONLY_SAPP = ("stages", "micro_batches", "order", "chunks", "constant")
+# Options for configs, with what they are when they are not given.
+_ONLY_CONFIG: Mapping[str, object] = {
+    **dict.fromkeys(("devices", "device_memory", "chip", "reserve", "kinds", "jobs"), None),
+    **dict.fromkeys(("search", "keep", "top", "node_devices"), None),
+    **dict.fromkeys(("allow_tight", "no_verify", "write", "diff", "explain"), False),
+    "set": [],
+    "engine": ENGINES[0],
+    "timeout": 3600,
+}
+_NODE, _TOP = 8, 3  # of ms_tune.fit.search
+_MOST_BANDWIDTH = 2**50  # bytes a second
+_WRITTEN = ("html", "export_table", "export_sapp")
 
 
 def build_parser(language: Language) -> Parser:
     """The command's own parser."""
     parser = Parser("ms-tune fit", language, "fit.description", "fit.examples")
-    add_config_arguments(parser)
+    _add_config_arguments(parser)
     source = parser.add_mutually_exclusive_group()
     parser.file("--table", "fit.help.table", into=source)
     parser.file("--sapp-layers", "fit.help.sapp-layers", into=source)
@@ -53,41 +57,97 @@ def build_parser(language: Language) -> Parser:
     parser.option("--constant", "fit.help.constant", type=parser.size, metavar="SIZE")
     parser.option("--effort", "fit.help.effort", choices=_EFFORTS, default="normal")
     parser.option("--seed", "fit.help.seed", type=parser.natural, default=1, metavar="N")
-    add_file_arguments(parser)
+    _add_file_arguments(parser)
     parser.add_common_arguments()
     return parser
 
 
+def _add_config_arguments(parser: Parser) -> None:
+    parser.option("config", "fitting.help.config", nargs="?", type=Path, metavar="CONFIG")
+    parser.option("--devices", "dryrun_help.devices", type=parser.count, metavar="N")
+    add_device_arguments(parser)
+    parser.option("--set", "dryrun_help.set", action="append", default=[], metavar="PATH=VALUE")
+    kinds = ", ".join(kind.value for kind in RecomputeMode if kind is not RecomputeMode.NONE)
+    parser.add_argument("--kinds", metavar="KIND,..", help=parser.tr("fitting.help.kinds", kinds=kinds))
+    _add_search_arguments(parser)
+    parser.flag("--explain", "fitting.help.explain")
+    parser.flag("--no-verify", "fitting.help.no-verify")
+    parser.flag("--write", "fitting.help.write")
+    parser.flag("--diff", "fitting.help.diff")
+    parser.option("--jobs", "dryrun_help.jobs", type=parser.count, metavar="N")
+    parser.option("--engine", "dryrun_help.engine", choices=ENGINES, default=ENGINES[0])
+    parser.option("--timeout", "dryrun_help.timeout", type=parser.count, default=3600, metavar="SECONDS")
+
+
+def _add_search_arguments(parser: Parser) -> None:
+    names = ",".join(DIMENSIONS)
+    parser.add_argument("--search", metavar="DIM,..", help=parser.tr("layouts.help.search", names=names))
+    parser.option("--keep", "layouts.help.keep", metavar="DIM=N,..")
+    parser.add_argument("--top", type=parser.natural, metavar="N", help=parser.tr("layouts.help.top", count=_TOP))
+    parser.add_argument(
+        "--node-devices", type=parser.count, metavar="N", help=parser.tr("layouts.help.node-devices", count=_NODE)
+    )
+
+
+def _add_file_arguments(parser: Parser) -> None:
+    parser.option("--calibrate", "fit.help.calibrate", type=_step_type(parser.language), metavar="step=TIME|LOG")
+    parser.option("--times", "fit.help.times", metavar="NAME=MS,..|FILE")
+    parser.option(
+        "--swap-bandwidth", "fit.help.swap-bandwidth", type=_bandwidth_type(parser.language), metavar="SIZE/s"
+    )
+    parser.file("--html", "fit.help.html")
+    parser.file("--export-table", "fit.help.export-table")
+    parser.file("--export-sapp", "fit.help.export-sapp")
+    parser.flag("--force", "memory.help.force")
+
+
+def _step_type(language: Language) -> Callable[[str], float | Path]:
+    """An argparse type: ``step=11.5s`` to seconds, and what is a file or folder to its path."""
+
+    def convert(text: str) -> float | Path:
+        if not text.startswith("step=") and Path(text).exists():
+            return Path(text)
+        try:
+            return parse_step(text)
+        except ValueError:
+            raise ArgumentTypeError(render(msg("fit.usage.calibrate", value=text), language)) from None
+
+    return convert
+
+
+def _bandwidth_type(language: Language) -> Callable[[str], int]:
+    """An argparse type: ``20GB/s`` to bytes a second."""
+
+    def convert(text: str) -> int:
+        size, slash, second = text.partition("/")
+        try:
+            bandwidth = parse_size(size) if slash and second.strip() == "s" else 0
+        except (ValueError, OverflowError):
+            bandwidth = 0
+        if not 0 < bandwidth <= _MOST_BANDWIDTH:
+            raise ArgumentTypeError(render(msg("fit.usage.bandwidth", value=text), language))
+        return bandwidth
+
+    return convert
+
+
 def run(arguments: Namespace, console: Console) -> int:
-    """Read, plan, show."""
+    """Refuse what does not go together; then read, plan, show."""
     for module in ("numpy", "scipy"):
         need("ms-tune fit", "fit", module)
-    new_files(arguments)
+    for name in _WRITTEN:
+        new_file(getattr(arguments, name), force=arguments.force)
     if arguments.config is not None:
         _check_alone(arguments)
+        from ms_tune.cli import fit_config  # noqa: PLC0415 - it needs SciPy
+
         return fit_config.run(arguments, console)
     if arguments.table is None and arguments.sapp_layers is None:
         raise UsageError(msg("cli.usage.required", detail="CONFIG, --table, --sapp-layers"), usage_hint("ms-tune fit"))
-    refuse_options(arguments, ONLY_CONFIG, "fitting.only-config")
-    request = _table_request(arguments)
-    from ms_tune.report import fit_html, fit_json, fit_text  # noqa: PLC0415 - imported late: start-up time
+    refuse_options(arguments, _ONLY_CONFIG, "fitting.only-config")
+    from ms_tune.cli import fit_table  # noqa: PLC0415 - as above
 
-    progress = _FitProgress(console)
-    with progress, without_native_output():
-        report = api.fit(arguments.table or arguments.sapp_layers, request=request, on_progress=progress.tell)
-    parts = fit_text.fit_page(report, console)
-    if arguments.html:
-        with written(arguments.html, console) as part:
-            source = arguments.table or arguments.sapp_layers
-            part.write_text(fit_html.plan_page(parts, [source], console), encoding="utf-8")
-    write_tables(report.table, arguments, console)
-    if arguments.json:
-        console.write_json(fit_json.fit_report_json(report, console.language))
-    else:
-        fit_text.show_report(parts, console)
-    if report.stopped:
-        return INTERRUPTED
-    return ExitCode.FINDINGS if report.planned is None else ExitCode.OK
+    return fit_table.run(arguments, console)
 
 
 def _check_alone(arguments: Namespace) -> None:
@@ -96,58 +156,3 @@ def _check_alone(arguments: Namespace) -> None:
         if getattr(arguments, name) is not None:
             option = f"--{name.replace('_', '-')}"
             raise UsageError(msg("cli.usage.not-allowed", argument=option, other="CONFIG"), usage_hint("ms-tune fit"))
-
-
-class _FitProgress(ProgressLine):
-    """How far the search is."""
-
-    def tell(self, progress: SearchProgress) -> None:
-        """Show it."""
-        figures = {"time": _shorten_figure(progress.time), "bound": _shorten_figure(progress.bound)}
-        self.show(msg("fit.progress", part=msg(f"fit.progress.{progress.part}"), **figures), progress.done)
-
-
-def _shorten_figure(number: float | None) -> str:
-    return "-" if number is None else f"{number:,.6g}"
-
-
-def _table_request(arguments: Namespace) -> FitRequest:
-    from ms_tune.planning.request import FitRequest  # noqa: PLC0415 - imported late: it needs scipy
-    from ms_tune.planning.search import Effort  # noqa: PLC0415 - as above
-
-    if arguments.seed >= 2**63:
-        raise UsageError(msg("cli.usage.natural", value=arguments.seed))
-    sapp = _sapp_pipeline(arguments) if arguments.sapp_layers else None
-    if sapp is None:
-        given = [name for name in _ONLY_SAPP if getattr(arguments, name) is not None]
-        if given:
-            options = ", ".join(f"--{name.replace('_', '-')}" for name in given)
-            raise UsageError(msg("fit.only-sapp", options=options), msg("fit.only-sapp.hint"))
-    limit = arguments.limit if sapp is None else None
-    return FitRequest(
-        Effort(arguments.effort), arguments.seed, limit, sapp, clock_of(arguments), arguments.swap_bandwidth
-    )
-
-
-def _sapp_pipeline(arguments: Namespace) -> SappPipeline:
-    from ms_tune.planning.sapp import SappPipeline  # noqa: PLC0415 - imported late: start-up time
-    from ms_tune.planning.schedule import Schedule  # noqa: PLC0415 - as above
-
-    missing = [name for name in (*_PIPELINE, "limit") if getattr(arguments, name) is None]
-    if missing:
-        raise UsageError(msg("fit.sapp-needs", options=", ".join(f"--{name.replace('_', '-')}" for name in missing)))
-    known = [schedule.value for schedule in Schedule]
-    if arguments.order not in known:
-        choices = {"argument": "--order", "value": arguments.order, "choices": ", ".join(known)}
-        raise UsageError(msg("cli.usage.choice", **choices))
-    for name, most in _MOST.items():
-        if (getattr(arguments, name) or 1) > most:
-            raise UsageError(msg("fit.too-many", option=f"--{name.replace('_', '-')}", most=most))
-    return SappPipeline(
-        stages=arguments.stages,
-        chunks=arguments.chunks or 1,
-        micro_batches=arguments.micro_batches,
-        limit_bytes=arguments.limit,
-        order=Schedule(arguments.order),
-        constant_bytes=arguments.constant,
-    )

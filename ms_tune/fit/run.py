@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from ms_tune.dryrun.devices import limit_before
 from ms_tune.dryrun.prepare import prepare_run
+from ms_tune.dryrun.task import Observer
 from ms_tune.enums import Dialect, RecomputeMode
 from ms_tune.errors import ConfigError, MsTuneError
 from ms_tune.estimate.flops import widths_of
@@ -43,7 +44,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from ms_tune.dryrun.prepare import LoadedConfig
-    from ms_tune.dryrun.task import Observer
     from ms_tune.fit.calibration_runs import JobLayers, ProbeRun
     from ms_tune.fit.costs import RelativeCosts
     from ms_tune.fit.job import PlannedJob
@@ -57,21 +57,31 @@ if TYPE_CHECKING:
 
 def fit_config(
     request: ConfigFitRequest,
-    observer: Observer,
+    observer: Observer | None = None,
     on_progress: Callable[[SearchProgress], None] = lambda _progress: None,
     loaded: LoadedConfig | None = None,
 ) -> ConfigFit:
-    """The cheapest plan of a config that fits: where layers lie, and what they recompute.
+    """The cheapest plan of a config that fits, simulated before it is handed over. The file stays as it is.
 
     Args:
-        request: What is asked for.
+        request: The job, its device, and how to plan.
         observer: Told what is simulated.
-        on_progress: Told how far a search is.
+        on_progress: Told how far a search is. An interrupt, also one raised here, ends the search with the best plan so far.
         loaded: The config; None for the one that the request names.
 
     Raises:
-        MsTuneError: The config, this machine or a run is at fault.
+        ConfigError: The config is wrong.
+        UnsupportedError: This machine, the model or its schedule is not served.
+        MissingExtraError: The extra ``fit`` or ``dryrun`` is not installed.
+        RunError: A simulated process failed.
+
+    Example::
+
+        fit = ms_tune.fit_config(ConfigFitRequest(DryrunRequest(Path("train.yaml"))))
+        if fit.chosen is not None:
+            Path("fits.yaml").write_text(fit.text)
     """
+    observer = observer or Observer()
     job = read_job(request.dryrun, loaded)
     check_plannable(job)
     costs, source = relative_costs(job), str(job.loaded.source.path)

@@ -14,7 +14,7 @@ from ms_tune.fit.measure import Probe
 from ms_tune.fit.result import NEAR, RelievedStage, VerifiedStage, VerifyRound
 from ms_tune.normalize.sapp_lists import SappLists
 from ms_tune.planning.costs import costs_of
-from ms_tune.planning.fit import fit as plan_for
+from ms_tune.planning.fit import fit_table as plan_for
 from ms_tune.planning.fit import with_plan
 from ms_tune.planning.search import add_recompute
 from ms_tune.text import msg

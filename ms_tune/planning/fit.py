@@ -128,7 +128,7 @@ class FitReport:
         return self.clock.seconds(time, self.reference.time)
 
 
-def fit(
+def fit_table(
     table: CostTable,
     *,
     effort: Effort = Effort.NORMAL,

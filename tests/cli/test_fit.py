@@ -10,9 +10,9 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from ms_tune import api
 from ms_tune.cli.main import main
 from ms_tune.errors import ExitCode
+from ms_tune.planning.fit import fit_table
 from ms_tune.planning.request import FitRequest
 from ms_tune.planning.search import Effort
 from ms_tune.planning.table_file import read_table, table_json
@@ -161,7 +161,8 @@ def test_a_file_that_is_no_text_is_explained(capsys: pytest.CaptureFixture[str],
 def test_a_stop_shows_the_best_so_far(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, table: Path
 ) -> None:
-    report = replace(api.fit(table, request=FitRequest(Effort.QUICK)), stopped=True)
-    monkeypatch.setattr(api, "fit", lambda *_args, **_more: report)
+    read, clock = FitRequest().table_of(table.read_text("utf-8"), str(table))
+    report = replace(fit_table(read, effort=Effort.QUICK, clock=clock), stopped=True)
+    monkeypatch.setattr("ms_tune.cli.fit_table.fit_table", lambda *_args, **_more: report)
     assert main(["fit", "--table", str(table)]) == 130
     assert "the best so far" in capsys.readouterr().out

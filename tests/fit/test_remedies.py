@@ -15,7 +15,7 @@ from ms_tune.fit.job import read_job
 from ms_tune.fit.run import with_remedies
 from ms_tune.fit.table import build_table
 from ms_tune.planning import explain, search
-from ms_tune.planning.fit import fit
+from ms_tune.planning.fit import fit_table
 from ms_tune.planning.search import Effort
 from ms_tune.units import GIB
 from tests.dryrun import configs
@@ -44,7 +44,7 @@ def told(folder: Path, devices: int, parallel: dict[str, Any], training: dict[st
     file.write_text(yaml.safe_dump(data), encoding="utf-8")
     job = read_job(DryrunRequest(config=file, devices=devices))
     table = build_table(job, measured_in(World(), job), RelativeCosts(), 2 * GIB)
-    report = with_remedies(fit(table, effort=Effort.QUICK), job)
+    report = with_remedies(fit_table(table, effort=Effort.QUICK), job)
     assert report.planned is None
     return {remedy.name: remedy for remedy in report.remedies}
 
@@ -78,7 +78,7 @@ def test_a_dialect_with_swap_can_keep_activations_on_the_host() -> None:
     table = build_table(
         job, measured_in(World(), job, (RecomputeMode.NONE, RecomputeMode.FULL)), RelativeCosts(), 2 * GIB
     )
-    report = with_remedies(fit(table, effort=Effort.QUICK), job)
+    report = with_remedies(fit_table(table, effort=Effort.QUICK), job)
     remedies = {remedy.name: remedy for remedy in report.remedies}
     assert list(remedies)[-1] == "swap"
     # At most what its layers keep of all micro-batches in flight but one, with none of them recomputed.

@@ -25,7 +25,7 @@ from ms_tune.fit.result import ConfigFitRequest
 from ms_tune.fit.run import fit_config
 from ms_tune.fit.verify_loop import is_same_stage
 from ms_tune.planning import explain, search
-from ms_tune.planning.fit import fit
+from ms_tune.planning.fit import fit_table
 from ms_tune.planning.search import Effort
 from ms_tune.planning.table import PlanLists
 from ms_tune.report import fit_config as config
@@ -372,7 +372,7 @@ class TestPlans:
         # What is said to be missing is: with it there is a plan, with less than is proved there is none.
         least, over = report.shortage.at_least_bytes, report.shortage.over_bytes
         limits = [report.table.limit_bytes + more for more in (least - 1, over)]
-        plans = [fit(replace(report.table, limit_bytes=limit), effort=Effort.QUICK).planned for limit in limits]
+        plans = [fit_table(replace(report.table, limit_bytes=limit), effort=Effort.QUICK).planned for limit in limits]
         assert [plan is not None for plan in plans] == [False, True]
         assert report.remedies[0].name == "vmm"
         assert report.remedies[0].freed_bytes == found.least_fragment_bytes[report.shortage.stage]

@@ -14,7 +14,7 @@ from ms_tune.planning import explain
 from ms_tune.planning.anneal import is_allowed
 from ms_tune.planning.bound import _from_duals, relaxation_of
 from ms_tune.planning.costs import costs_of
-from ms_tune.planning.fit import FitReport, fit
+from ms_tune.planning.fit import FitReport, fit_table
 from ms_tune.planning.plan import cells_of
 from ms_tune.planning.schedule import Schedule
 from ms_tune.planning.search import Effort
@@ -64,7 +64,7 @@ def test_nothing_is_better_than_the_best_of_every_plan(seed: int) -> None:
         for cells in naive.every_plan(table)
         if max(naive.peaks_of(table, cells)) <= table.limit_bytes
     ]
-    report = fit(table, effort=Effort.QUICK)
+    report = fit_table(table, effort=Effort.QUICK)
     sound(table, report)
     if not within:
         assert report.planned is None
@@ -78,13 +78,13 @@ def test_nothing_is_better_than_the_best_of_every_plan(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(FIRST + CASES, FIRST + 2 * CASES))
 def test_no_bound_is_above_a_plan(seed: int) -> None:
     table = random_table(seed)
-    sound(table, fit(table, effort=Effort.QUICK))
+    sound(table, fit_table(table, effort=Effort.QUICK))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("table", "best"), [(CASE_A, 107_460.0), (CASE_E, 705.0)])
 def test_the_public_cases_are_solved_to_the_end(table: CostTable, best: float) -> None:
-    report = fit(table)
+    report = fit_table(table)
     sound(table, report)
     assert report.planned is not None
     assert (report.planned.time, report.lower_bound, report.optimal) == (best, best, True)
@@ -93,14 +93,14 @@ def test_the_public_cases_are_solved_to_the_end(table: CostTable, best: float) -
 @pytest.mark.slow
 def test_the_same_seed_gives_the_same_plan() -> None:
     table = replace(CASE_E, chunks=2, order=Schedule.INTERLEAVED, limit_bytes=60_000 * MIB)
-    one, other = fit(table, effort=Effort.QUICK, seed=5), fit(table, effort=Effort.QUICK, seed=5)
+    one, other = fit_table(table, effort=Effort.QUICK, seed=5), fit_table(table, effort=Effort.QUICK, seed=5)
     assert one.planned == other.planned
 
 
 def test_a_plan_that_is_there_is_what_100_is() -> None:
-    first = fit(CASE_E, effort=Effort.QUICK)
+    first = fit_table(CASE_E, effort=Effort.QUICK)
     assert first.planned is not None
-    again = fit(replace(CASE_E, present=first.planned.plan), effort=Effort.QUICK)
+    again = fit_table(replace(CASE_E, present=first.planned.plan), effort=Effort.QUICK)
     assert again.has_present
     assert again.reference.time == first.planned.time
     assert again.planned is not None
@@ -109,7 +109,7 @@ def test_a_plan_that_is_there_is_what_100_is() -> None:
 
 def test_a_limit_that_nothing_keeps_is_proved_and_remedies_are_told() -> None:
     table = replace(CASE_A, limit_bytes=12_000 * MIB)
-    report = fit(table, effort=Effort.QUICK)
+    report = fit_table(table, effort=Effort.QUICK)
     assert report.planned is None
     assert report.nearest is not None
     assert report.shortage is not None
@@ -118,7 +118,7 @@ def test_a_limit_that_nothing_keeps_is_proved_and_remedies_are_told() -> None:
     assert [remedy.name for remedy in report.remedies] == ["micro-batch", "stages", "tensor"]
     assert all(remedy.freed_bytes > 0 for remedy in report.remedies)
     roomier = replace(table, limit_bytes=table.limit_bytes + over)
-    assert fit(roomier, effort=Effort.QUICK).planned is not None
+    assert fit_table(roomier, effort=Effort.QUICK).planned is not None
 
 
 def test_an_interrupt_keeps_the_best_so_far() -> None:
@@ -130,7 +130,7 @@ def test_an_interrupt_keeps_the_best_so_far() -> None:
         if calls == 3:
             raise KeyboardInterrupt
 
-    report = fit(CASE_A, on_progress=interrupt)
+    report = fit_table(CASE_A, on_progress=interrupt)
     assert report.stopped
     assert report.planned is not None
     assert not report.optimal
