@@ -11,6 +11,7 @@ from pathlib import Path
 
 from ms_tune import api
 from ms_tune.dryrun.request import DryrunRequest
+from ms_tune.dryrun.run import dryrun_job
 from ms_tune.units import gib
 
 
@@ -20,8 +21,8 @@ def main() -> None:
     for path in map(Path, sys.argv[1:] or sorted(map(str, packaged.glob("*/*.yaml")))):
         estimate = api.check(path).estimate
         with tempfile.TemporaryDirectory() as folder:
-            request = DryrunRequest(fewest_layers=True, run_folder=Path(folder) / "run")
-            needs = [stage.verdict.need for stage in api.dryrun(path, request=request).stages]
+            request = DryrunRequest(path, fewest_layers=True, run_folder=Path(folder) / "run")
+            needs = [stage.verdict.need for stage in dryrun_job(request).stages]
         peak = max(need.peak_bytes for need in needs if need is not None)
         if estimate is None:
             print(f"| {path.stem} | - | {gib(peak)} | - |")

@@ -14,13 +14,13 @@ import argparse
 import sys
 from pathlib import Path
 
-from ms_tune import DryrunRequest, MsTuneError, api
+from ms_tune import DryrunRequest, MsTuneError, dryrun_job
 from ms_tune.units import gib, parse_size
 
 
 def fits(config: Path | None, device_bytes: int, layers: int) -> bool:
     """Whether so many layers fit."""
-    result = api.dryrun(request=DryrunRequest(config, layers=layers, device_bytes=device_bytes, extrapolate=False))
+    result = dryrun_job(DryrunRequest(config, layers=layers, device_bytes=device_bytes, extrapolate=False))
     print(f"{layers:3} layers: {gib(result.worst.judged_bytes)}, {result.verdict.sentence}")
     return result.verdict.is_good(allow_tight=False)
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from ms_tune.dryrun.command_result import CommandResult
     from ms_tune.dryrun.request import CommandRequest, DryrunRequest, Setting
     from ms_tune.dryrun.result import DryrunResult, SweepResult
+    from ms_tune.dryrun.run import dryrun_job
     from ms_tune.enums import Dialect, RecomputeMode
     from ms_tune.errors import MsTuneError
     from ms_tune.fit.result import ConfigFit, ConfigFitRequest
@@ -64,10 +65,18 @@ _MODULES = {
     "Verdict": "verdict.outcome",
     "WhatIfRequest": "memory.request",
     "analyse_profiles": "profile.run",
+    "dryrun_job": "dryrun.run",
     "fit_config": "fit.run",
     "measure_runs": "metrics.run",
     "migrate_config": "workflows.migrate.run",
 }
+
+_EXTRAS = {
+    "fit": "fit",
+    "footprint": "report",
+    "memory": "report",
+    "planning": "fit",
+}  # that rooms cannot be imported without
 
 __all__ = [
     "CommandRequest",
@@ -100,6 +109,7 @@ __all__ = [
     "__version__",
     "analyse_profiles",
     "api",
+    "dryrun_job",
     "fit_config",
     "measure_runs",
     "migrate_config",
@@ -108,7 +118,15 @@ __all__ = [
 
 def __getattr__(name: str) -> object:
     if name in _MODULES:
-        return getattr(import_module(f"ms_tune.{_MODULES[name]}"), name)
+        try:
+            return getattr(import_module(f"ms_tune.{_MODULES[name]}"), name)
+        except ModuleNotFoundError as error:
+            extra = _EXTRAS.get(_MODULES[name].partition(".")[0])
+            if extra is None or error.name is None:
+                raise
+            from ms_tune.extras import refuse  # noqa: PLC0415 - start-up time
+
+            refuse(f"ms_tune.{name}", extra, error.name)
     if name == "api":
         return import_module("ms_tune.api")
     raise AttributeError(name)

@@ -133,4 +133,4 @@ def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_an_unknown_config_of_dryrun_is_told() -> None:
     with pytest.raises(MsTuneError, match="absent"):
-        api.dryrun("absent.yaml", request=DryrunRequest(layers=1))
+        ms_tune.dryrun_job(DryrunRequest(Path("absent.yaml"), layers=1))

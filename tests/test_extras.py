@@ -221,29 +221,20 @@ def test_the_base_install_names_the_command_and_the_line(
     assert command in call(base, *arguments, cwd=tmp_path, language="zh_CN.UTF-8").stderr
 
 
-API = [
-    "memory('.')",
-    "run_command(CommandRequest(('true',)))",
-    "compare_log('.', '.')",
-    "compare_real('.', '.')",
-    "dryrun('x.yaml')",
-    "sweep(DryrunRequest(), [])",
-]
+API = ["api.memory('.')", "ms_tune.fit_config(None)", "dryrun_job(DryrunRequest(Path('x.yaml')))"]
 
 
 def test_the_python_api_says_the_same_as_an_error_of_its_own(base: Path, tmp_path: Path) -> None:
     (tmp_path / "x.yaml").write_text("training: {}\n", encoding="utf-8")
     code = (
-        "from ms_tune import api\n"
-        "from ms_tune.dryrun.request import CommandRequest, DryrunRequest\n"
-        "from ms_tune.errors import MsTuneError\n"
-    ) + "".join(f"try:\n    api.{call}\nexcept MsTuneError as error:\n    print(error)\n" for call in API)
+        "from pathlib import Path\nimport ms_tune\nfrom ms_tune import DryrunRequest, MsTuneError, api, dryrun_job\n"
+    ) + "".join(f"try:\n    {call}\nexcept MsTuneError as error:\n    print(error)\n" for call in API)
     done = subprocess.run(
         [str(base / "python"), "-I", "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True
     )
     said = done.stdout.splitlines()
     assert len(said) == len(API)
-    assert all(re.match("'ms-tune (memory|dryrun.*)' needs (NumPy|MindSpore), which", line) for line in said)
+    assert all(re.match("'ms(-tune |_tune.)[a-z_]+' needs (NumPy|MindSpore), which", line) for line in said)
 
 
 def test_the_line_of_the_base_install_is_one_that_pip_takes(base: Path, tmp_path: Path) -> None:

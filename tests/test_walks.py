@@ -67,8 +67,14 @@ class TestWays:
         walk = Walk()
         assert walk.run(["dryrun", "config.yaml", "--layers", "2"]) == 0
         assert walk.ways["dryrun/judge.judge_stage"] == [
-            *("cli/main.main", "cli/main._run_command", "cli/dryrun.run", "cli/dryrun._simulate", "api/_dryrun.dryrun"),
-            *("dryrun/run.dryrun", "dryrun/run._judge_job", "dryrun/run._judge_stages", "dryrun/run._judge_one"),
+            *(
+                "cli/main.main",
+                "cli/main._run_command",
+                "cli/dryrun.run",
+                "cli/dryrun._simulate",
+                "dryrun/run.dryrun_job",
+            ),
+            *("dryrun/run._judge_job", "dryrun/run._judge_stages", "dryrun/run._judge_one"),
             "dryrun/judge.judge_stage",
         ]
 

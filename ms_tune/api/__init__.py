@@ -14,20 +14,6 @@ imported when they are called, so that importing this module costs nothing.
 """
 
 from ms_tune.api._check import changed_files, check
-from ms_tune.api._dryrun import (
-    check_machine,
-    check_script,
-    compare_log,
-    compare_real,
-    dryrun,
-    dryrun_both,
-    is_log,
-    job_report,
-    request_like,
-    run_command,
-    sweep,
-    sweep_command,
-)
 from ms_tune.api._lint import checklists_for, course, lint, rules, write_baseline, wrong_examples
 from ms_tune.api._memory import (
     memory,
@@ -62,22 +48,14 @@ __all__ = [
     "against",
     "changed_files",
     "check",
-    "check_machine",
-    "check_script",
     "checklists_for",
-    "compare_log",
-    "compare_real",
     "convert",
     "convert_sapp",
     "convert_script",
     "course",
-    "dryrun",
-    "dryrun_both",
     "explicit",
     "explicit_script",
     "from_sapp",
-    "is_log",
-    "job_report",
     "lint",
     "memory",
     "memory_diff",
@@ -96,11 +74,7 @@ __all__ = [
     "merge_sapp",
     "normalize",
     "normalize_script",
-    "request_like",
     "rules",
-    "run_command",
-    "sweep",
-    "sweep_command",
     "write_baseline",
     "wrong_examples",
 ]

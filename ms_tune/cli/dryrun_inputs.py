@@ -7,7 +7,10 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ms_tune.dryrun.request import StageChoice
+from ms_tune.cli.device import exit_code
+from ms_tune.cli.output import written
+from ms_tune.dryrun.request import DryrunRequest, Setting, StageChoice
+from ms_tune.dryrun.result import DryrunResult
 from ms_tune.encode import json_text
 from ms_tune.errors import ConfigError, UsageError
 from ms_tune.source.atomic_write import write_atomically
@@ -16,8 +19,10 @@ from ms_tune.units import whole_number
 
 if TYPE_CHECKING:
     from argparse import Namespace
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
+    from ms_tune.dryrun.command_result import CommandResult
+    from ms_tune.errors import ExitCode
     from ms_tune.report.console import Console
 
 
@@ -83,3 +88,45 @@ def python_of(name: str | None) -> str | None:
     if name is not None and found is None:
         raise UsageError(msg("stages.command.absent", program=name), msg("stages.command.absent.hint"))
     return None if found is None else str(Path(found).absolute())
+
+
+def config_request(arguments: Namespace) -> DryrunRequest:
+    """What to simulate of a config."""
+    return DryrunRequest(
+        config=arguments.config,
+        fewest_layers=_wants_fewest_layers(arguments),
+        stages=parse_stages(arguments),
+        extrapolate=not arguments.no_extrapolate,
+        settings=tuple(map(Setting.parse, arguments.set)),
+        reference=arguments.reference,
+        **shared_fields(arguments),
+    )
+
+
+def _wants_fewest_layers(arguments: Namespace) -> bool:
+    """Whether ms-tune chooses the layers: unless the user does, and where a figure of the whole model is asked for."""
+    whole = arguments.no_extrapolate or arguments.real or not arguments.level or arguments.compare_real
+    return bool(arguments.layers == "auto" or (arguments.layers is None and not whole))
+
+
+def config_exit_code(results: Sequence[DryrunResult], arguments: Namespace) -> ExitCode:
+    """What was compiled only was not asked for a verdict."""
+    return exit_code([result.verdict for result in results if result.stages], arguments)
+
+
+_MOST_RANKS = 12  # of a page, which keeps all blocks of four of them and the curves of the others: half a megabyte each
+
+
+def write_page(result: DryrunResult | CommandResult, path: Path, console: Console) -> None:
+    """The page about all stages of a job, or all ranks of a command."""
+    if not (result.stages if isinstance(result, DryrunResult) else result.ranks):
+        console.warn(msg("dryrun.html.nothing", file=path))
+        return
+    from ms_tune.dryrun.reading import job_report  # noqa: PLC0415 - it needs NumPy
+    from ms_tune.report.dryrun_html import report_html  # noqa: PLC0415 - as above
+
+    report = job_report(result, _MOST_RANKS)
+    with written(path, console) as part:
+        part.write_text(report_html(report, console.language), encoding="utf-8")
+    if report.left_out:
+        console.note(console.text("dryrun.html.left-out", shown=len(report.memory.ranks), left_out=report.left_out))

@@ -14,7 +14,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from ms_tune.dryrun.prepare import LoadedConfig, load_config
-from ms_tune.dryrun.run import dryrun
+from ms_tune.dryrun.run import dryrun_job
 from ms_tune.enums import Dialect
 from ms_tune.errors import MsTuneError, UnsupportedError
 from ms_tune.facts import query
@@ -98,7 +98,7 @@ def _framework_of(dialect: Dialect) -> Framework:
 
 def _run_side(request: DryrunRequest, loaded: LoadedConfig, model: str, observer: Observer) -> SideFigures:
     try:
-        found: DryrunResult = dryrun(request, observer, loaded)
+        found: DryrunResult = dryrun_job(request, observer, loaded)
     except MsTuneError as error:
         return SideFigures(model, (), f"{type(error).__name__}: {error.message.id}")
     return SideFigures(model, found.stages)

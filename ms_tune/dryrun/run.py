@@ -29,7 +29,7 @@ from ms_tune.dryrun.rundir import (
     write_kept,
     write_manifest,
 )
-from ms_tune.dryrun.task import Task, child_of
+from ms_tune.dryrun.task import Observer, Task, child_of
 from ms_tune.enums import Dialect
 from ms_tune.errors import MsTuneError
 from ms_tune.extras import need
@@ -44,22 +44,33 @@ if TYPE_CHECKING:
     from ms_tune.dryrun.cann_sim.environment import MindSpore
     from ms_tune.dryrun.launcher import ProcessEnd
     from ms_tune.dryrun.request import DryrunRequest, PreparedRun
-    from ms_tune.dryrun.task import Observer, TaskEngine, TaskState
+    from ms_tune.dryrun.task import TaskEngine, TaskState
     from ms_tune.text import Message
     from ms_tune.verdict.run_record import RankRecord
 
 
-def dryrun(request: DryrunRequest, observer: Observer, loaded: LoadedConfig | None = None) -> DryrunResult:
-    """Simulate the stages of a training job and judge whether each fits.
+def dryrun_job(
+    request: DryrunRequest, observer: Observer | None = None, loaded: LoadedConfig | None = None
+) -> DryrunResult:
+    """Simulate the stages of a training job and judge whether each fits. Needs the extra ``dryrun``.
 
     Args:
-        request: What the user asks for.
+        request: What to simulate; a request without a config is about the packaged default.
         observer: Told what is going on.
         loaded: The config; None for the one that the request names.
 
     Raises:
-        MsTuneError: The config, this machine or a run is at fault; the text says which.
+        ConfigError: The config is wrong.
+        UnsupportedError: This machine, or the model, is not served.
+        MissingExtraError: MindSpore, or the config's framework, is not installed.
+        RunError: A simulated process failed.
+
+    Example::
+
+        result = ms_tune.dryrun_job(DryrunRequest(Path("train.yaml"), layers=2, device_bytes=32 * 2**30))
+        print(result.verdict.outcome, result.verdict.spare_bytes, result.verdict.sentence)
     """
+    observer = observer or Observer()
     mindspore = find_mindspore()
     job = _plan_request(request, loaded)
     here = _look_around(mindspore, [job], observer)

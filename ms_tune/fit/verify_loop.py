@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ms_tune.dryrun.plan import plan_job as planned
 from ms_tune.dryrun.request import StageChoice
-from ms_tune.dryrun.run import dryrun
+from ms_tune.dryrun.run import dryrun_job
 from ms_tune.enums import RecomputeMode
 from ms_tune.fit.job import full_first_lists
 from ms_tune.fit.measure import Probe
@@ -321,7 +321,7 @@ def simulate_plan(job: PlannedJob, plan: PlanLists, stages: tuple[int, ...], obs
     Raises:
         MsTuneError: The plan cannot be written into the config, or a process failed.
     """
-    return dryrun(_whole_request(job, stages), observer, job.with_lists(lists_of_plan(job, plan)))
+    return dryrun_job(_whole_request(job, stages), observer, job.with_lists(lists_of_plan(job, plan)))
 
 
 def _whole_request(job: PlannedJob, stages: StageChoice | tuple[int, ...]) -> DryrunRequest:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import pytest
 import yaml
 
-from ms_tune import api
 from ms_tune.cli.main import main
 from ms_tune.dryrun import check, run
 from ms_tune.dryrun.cann_sim.environment import Backend, Cann, MindSpore
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ms_tune.dryrun.result import DryrunResult
+    from ms_tune.dryrun.task import Observer
 
 UNSET = ("LC_ALL", "LC_MESSAGES", "LANG", "FORCE_COLOR", "NO_COLOR", "MS_ALLOC_CONF", "MS_SIMULATION_LEVEL", "COLUMNS")
 
@@ -65,7 +65,7 @@ class TestArguments:
             assert main(["dryrun", *arguments]) == 130
             return seen[-1]
 
-        monkeypatch.setattr(run, "dryrun", stop)
+        monkeypatch.setattr("ms_tune.cli.dryrun.dryrun_job", stop)
         return ask
 
     def test_without_any_the_packaged_model_runs_with_the_fewest_layers_that_tell(
@@ -330,13 +330,12 @@ class TestText:
         config["parallelism"] = {"data_parallel_shard": int(devices)}
         Path("dynamic.yaml").write_text(yaml.safe_dump(config), encoding="utf-8")
         child(good_child(62 * GIB, 62 * GIB))
-        real = api.dryrun
 
-        def holding(**asked: Any) -> DryrunResult:  # noqa: ANN401 - as it is called
-            found = real(**asked)
+        def holding(request: DryrunRequest, observer: Observer) -> DryrunResult:
+            found = run.dryrun_job(request, observer)
             return replace(found, stages=tuple(replace(stage, layer_activations=GIB) for stage in found.stages))
 
-        monkeypatch.setattr(api, "dryrun", holding)
+        monkeypatch.setattr("ms_tune.cli.dryrun.dryrun_job", holding)
         out = ms_tune(capsys, "--devices", devices, "--layers", "all", "--run-dir", "kept", "dynamic.yaml")[1]
         assert out.splitlines()[-1] == f"next: {hint}"
         assert ("recomputing it frees" in out) is (devices == "2")

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from ms_tune.api import compare_real
 from ms_tune.cli.main import main
+from ms_tune.dryrun.compare import compare_real
 from ms_tune.errors import TraceError
+from ms_tune.footprint.request import MemoryRequest
 from tests.dryrun import fakes
 from tests.dryrun.fakes import GIB, good_child, trace
 from tests.dryrun.test_stages import child, config
@@ -26,7 +27,9 @@ def run(folder: str, peaks: dict[int, int]) -> Path:
 
 
 def test_ranks_are_matched_by_number() -> None:
-    comparison = compare_real(run("simulated", {0: 2 * GIB, 8: 3 * GIB}), run("real", {0: 3 * GIB, 1: GIB, 8: 3 * GIB}))
+    comparison = compare_real(
+        run("simulated", {0: 2 * GIB, 8: 3 * GIB}), run("real", {0: 3 * GIB, 1: GIB, 8: 3 * GIB}), MemoryRequest()
+    )
     assert [(rank.rank, rank.simulated.curve.peak_bytes, rank.real.curve.peak_bytes) for rank in comparison.ranks] == [
         (0, 2 * GIB, 3 * GIB),
         (8, 3 * GIB, 3 * GIB),
@@ -35,13 +38,13 @@ def test_ranks_are_matched_by_number() -> None:
 
 
 def test_one_rank_each_needs_no_number() -> None:
-    comparison = compare_real(run("simulated", {0: GIB}), run("real", {5: GIB}))
+    comparison = compare_real(run("simulated", {0: GIB}), run("real", {5: GIB}), MemoryRequest())
     assert [rank.rank for rank in comparison.ranks] == [5]
 
 
 def test_runs_without_a_common_rank_are_told() -> None:
     with pytest.raises(TraceError, match="no rank in common"):
-        compare_real(run("simulated", {0: GIB, 1: GIB}), run("real", {2: GIB, 3: GIB}))
+        compare_real(run("simulated", {0: GIB, 1: GIB}), run("real", {2: GIB, 3: GIB}), MemoryRequest())
 
 
 def test_both_peaks_are_shown(capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ms_tune.api import compare_log
 from ms_tune.cli.main import main
+from ms_tune.dryrun.compare import compare_log
 from ms_tune.errors import TraceError
+from ms_tune.footprint.request import MemoryRequest
 from ms_tune.readers.logged_memory import MemoryWords, read_logged_memory
 from ms_tune.units import MIB
 from tests.dryrun.fakes import GIB
@@ -52,7 +53,7 @@ def figures(pair_of: LogComparison) -> dict[str, tuple[int | None, int | None]]:
 def test_statistics_of_workers_are_matched_by_rank() -> None:
     for rank, peak in ((0, 2100), (8, 3072), (9, 1024)):
         log(f"msrun_log/worker_{rank}.log", "step 1\n" + REAL.format(peak=peak, actual=peak + 512))
-    found = compare_log(run("simulated", {0: 2 * GIB, 8: 3 * GIB, 3: GIB}), Path("msrun_log"))
+    found = compare_log(run("simulated", {0: 2 * GIB, 8: 3 * GIB, 3: GIB}), Path("msrun_log"), MemoryRequest())
     assert [(pair.rank, pair.real.peak_bytes, pair.real.line) for pair in found.pairs] == [
         (0, 2100 * MIB, 7),
         (8, 3072 * MIB, 7),
@@ -73,7 +74,7 @@ def test_the_report_of_megatron_is_of_its_last_line() -> None:
     text = "".join(
         REPORT.format(rank=rank, steps=steps, peak=steps * 1000.25, held=4096) for rank in (0, 4) for steps in (1, 2)
     )
-    found = compare_log(run("simulated", {0: 2 * GIB, 4: GIB}), log("train.log", text))
+    found = compare_log(run("simulated", {0: 2 * GIB, 4: GIB}), log("train.log", text), MemoryRequest())
     assert [(pair.rank, pair.real.words, pair.real.steps, pair.real.line) for pair in found.pairs] == [
         (0, MemoryWords.REPORT, 2, 2),
         (4, MemoryWords.REPORT, 2, 4),
@@ -112,7 +113,7 @@ def test_a_person_sees_figures_and_reasons(capsys: pytest.CaptureFixture[str], l
 
 def test_several_processes_without_ranks_are_told() -> None:
     text = REAL.format(peak=1024, actual=1024) + REAL.format(peak=2048, actual=3072)
-    found = compare_log(run("simulated", {0: 2 * GIB}), log("all.log", text))
+    found = compare_log(run("simulated", {0: 2 * GIB}), log("all.log", text), MemoryRequest())
     assert (found.pairs[0].real.peak_bytes, found.pairs[0].real.processes) == (2 * GIB, 2)
     assert "stages.log.note.processes" in {note.id for note in found.pairs[0].notes}
 
@@ -133,14 +134,14 @@ def test_lines_with_torchruns_prefix_are_told_apart() -> None:
 
 def test_a_log_of_a_dryrun_is_not_taken_for_a_real_one_in_silence() -> None:
     text = REAL.format(peak=2048, actual=2048).replace("62432M", "65536M")
-    found = compare_log(run("simulated", {0: 2 * GIB}), log("worker_0.log", text))
+    found = compare_log(run("simulated", {0: 2 * GIB}), log("worker_0.log", text), MemoryRequest())
     assert "stages.log.note.simulated" in {note.id for note in found.pairs[0].notes}
 
 
 def test_a_log_that_says_nothing_about_memory_says_how_to_make_it() -> None:
     simulated = run("simulated", {0: GIB})
     with pytest.raises(TraceError, match="tells about memory") as told:
-        compare_log(simulated, log("quiet.log", "step 1\n" * 5))
+        compare_log(simulated, log("quiet.log", "step 1\n" * 5), MemoryRequest())
     assert told.value.hint is not None
     assert "MS_MEMORY_STATISTIC" in str(told.value.hint)
 

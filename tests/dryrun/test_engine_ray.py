@@ -21,7 +21,7 @@ from ms_tune.dryrun.engines import ray as ray_engine
 from ms_tune.dryrun.engines.local import LocalEngine
 from ms_tune.dryrun.engines.ray import RayEngine
 from ms_tune.dryrun.request import CommandRequest, DryrunRequest
-from ms_tune.dryrun.run import dryrun
+from ms_tune.dryrun.run import dryrun_job
 from ms_tune.dryrun.task import Observer, Task
 from ms_tune.errors import MissingExtraError, RunError
 from ms_tune.units import MIB
@@ -301,7 +301,7 @@ class TestRay:
         assert cluster.is_initialized()
         monkeypatch.chdir(tmp_path)
         request = DryrunRequest(layers=1)
-        local, remote = dryrun(request, Observer()), dryrun(replace(request, engine="ray"), Observer())
+        local, remote = dryrun_job(request, Observer()), dryrun_job(replace(request, engine="ray"), Observer())
         for one, other in zip(local.stages, remote.stages, strict=True):
             assert one.reading.peak_bytes == other.reading.peak_bytes
             assert one.reading.contents == other.reading.contents

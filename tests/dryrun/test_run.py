@@ -18,7 +18,7 @@ from ms_tune.dryrun.cann_sim.environment import Backend
 from ms_tune.dryrun.launcher import LOG
 from ms_tune.dryrun.prepare import load_config
 from ms_tune.dryrun.request import DryrunRequest
-from ms_tune.dryrun.run import dryrun
+from ms_tune.dryrun.run import dryrun_job
 from ms_tune.dryrun.task import Observer, TaskState, state_of
 from ms_tune.enums import MemoryCategory
 from ms_tune.errors import ExitCode, MissingExtraError, RunError, TraceError, UsageError
@@ -53,7 +53,7 @@ def child(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[str], No
 
 def simulate(**wishes: Any) -> DryrunResult:  # noqa: ANN401 - the fields of DryrunRequest
     wish = {"layers": 4, "timeout": 60, "extrapolate": False, **wishes}
-    return dryrun(DryrunRequest(**wish), Observer())
+    return dryrun_job(DryrunRequest(**wish), Observer())
 
 
 def failure(**wishes: Any) -> RunError:  # noqa: ANN401 - as above
@@ -261,7 +261,7 @@ class TestFailures:
     def test_the_time_limit_is_told_with_a_way_out(self, child: Callable[[str], None]) -> None:
         child("import time; time.sleep(600)")
         with pytest.raises(RunError) as caught:
-            dryrun(DryrunRequest(timeout=0), Observer())
+            dryrun_job(DryrunRequest(timeout=0), Observer())
         assert caught.value.message.id == "dryrun.run.timeout"
         assert caught.value.hint is not None
 
@@ -363,7 +363,7 @@ class TestProgress:
                 if said and (state.phase == said["phase"] or said["phase"] == "nonsense"):
                     (rank / f"saw-{said['phase']}").touch()
 
-        dryrun(DryrunRequest(timeout=60), Ear())
+        dryrun_job(DryrunRequest(timeout=60), Ear())
         assert {"build", "step", "start"} == {state.phase for state in heard}
         step = next(state for state in heard if state.phase == "step")
         assert (step.step, step.steps) == (1, 2)

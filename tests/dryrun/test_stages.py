@@ -17,7 +17,7 @@ import yaml
 
 from ms_tune.dryrun import machine
 from ms_tune.dryrun.request import DryrunRequest, Setting, StageChoice
-from ms_tune.dryrun.run import dryrun, simulate_each
+from ms_tune.dryrun.run import dryrun_job, simulate_each
 from ms_tune.dryrun.task import Observer
 from ms_tune.errors import ConfigError, RunError, UsageError
 from ms_tune.units import GIB, MIB
@@ -59,7 +59,7 @@ def request(**more: Any) -> DryrunRequest:  # noqa: ANN401 - the fields of Dryru
 
 
 def simulate(**more: Any) -> DryrunResult:  # noqa: ANN401 - as above
-    return dryrun(request(**more), Observer())
+    return dryrun_job(request(**more), Observer())
 
 
 class TestStages:
@@ -174,7 +174,7 @@ class TestAtOnce:
     def test_no_more_run_than_may(self, child: Callable[[str], None], jobs: int) -> None:
         child("import time; time.sleep(0.5)\n" + layered_child())
         counter = Counter()
-        dryrun(request(jobs=jobs), counter)
+        dryrun_job(request(jobs=jobs), counter)
         assert counter.most == jobs
         assert len(counter.begun) == 8
 
@@ -261,7 +261,7 @@ class TestFailures:
                 (folder / tasks[0].folder).write_text("in the way", encoding="utf-8")
 
         with pytest.raises(RunError) as caught:
-            dryrun(request(stages=(0,), run_folder=folder), Spoiler())
+            dryrun_job(request(stages=(0,), run_folder=folder), Spoiler())
         assert caught.value.message.id == "dryrun.run.not-started"
 
 

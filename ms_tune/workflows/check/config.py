@@ -100,9 +100,9 @@ def look_at(
     plan = normalize(loaded.job if named is None else loaded.job.for_release(named))
     verdicts: tuple[StageVerdict, ...] = ()
     if observer is not None:
-        from ms_tune.dryrun.run import dryrun  # noqa: PLC0415 - it needs the extra 'dryrun'
+        from ms_tune.dryrun.run import dryrun_job  # noqa: PLC0415 - it needs the extra 'dryrun'
 
-        result = dryrun(job, observer, loaded)
+        result = dryrun_job(job, observer, loaded)
         verdicts = tuple(StageVerdict(one.run.stage, one.verdict) for one in result.stages)
     return InspectedConfig(request, loaded, plan, _estimated(job, loaded), verdicts)
 

@@ -514,7 +514,7 @@ def test_both_sides_are_simulated_with_the_models_config(tmp_path: Path, monkeyp
         seen.append((request.config.name, yaml.safe_load(request.config.read_text(encoding="utf-8"))))
         return SimpleNamespace(runs=(), stages=(), not_included=(), warnings=())
 
-    monkeypatch.setattr(memory, "dryrun", simulated)
+    monkeypatch.setattr(memory, "dryrun_job", simulated)
     memory.simulate_both(found, DryrunRequest(), Observer())
     (old, before), (new, after) = seen
     assert (old, new) == ("train.yaml", "train.migrated.yaml")

@@ -1,0 +1,188 @@
+"""What ``ms-tune dryrun`` does beside simulating one config: a command of the user's own, variants, and one run beside another."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ms_tune.cli.device import exit_code
+from ms_tune.cli.dryrun_inputs import (
+    config_exit_code,
+    config_request,
+    parse_stages,
+    present_report,
+    python_of,
+    refuse_options,
+    shared_fields,
+    write_page,
+)
+from ms_tune.cli.dryrun_progress import DryrunProgress
+from ms_tune.cli.output import new_file
+from ms_tune.dryrun.both import both_figures
+from ms_tune.dryrun.command import run_command, sweep_command
+from ms_tune.dryrun.compare import compare_log, compare_real, is_log, request_like
+from ms_tune.dryrun.request import CommandRequest, StageChoice
+from ms_tune.dryrun.run import dryrun_job, simulate_each
+from ms_tune.dryrun.script_check import check_script
+from ms_tune.dryrun.settings import list_variants, option_variants
+from ms_tune.errors import ConfigError, ExitCode, nearby
+from ms_tune.footprint.request import MemoryRequest
+from ms_tune.report import dryrun_command, dryrun_compare
+from ms_tune.source import SCRIPTS
+from ms_tune.source.atomic_write import write_atomically
+from ms_tune.text import msg
+
+if TYPE_CHECKING:
+    from argparse import Namespace
+    from collections.abc import Sequence
+
+    from ms_tune.dryrun.script_check import ScriptCheck
+    from ms_tune.report.console import Console
+
+_MOST_READ = 1024**2  # bytes of a script
+_ABOUT_CONFIGS: dict[str, object] = {
+    **dict.fromkeys(("config", "compare_real")),
+    "no_extrapolate": False,
+    "reference": False,
+}
+
+
+def run(arguments: Namespace, console: Console) -> ExitCode | int:
+    """The one that the command line asks for."""
+    if arguments.command:
+        return _run_command(arguments, console)
+    if arguments.compare_real:
+        return _compare_real(arguments, console)
+    return _compare_frameworks(arguments, console) if arguments.report else _sweep_config(arguments, console)
+
+
+def _compare_frameworks(arguments: Namespace, console: Console) -> ExitCode:
+    """The config's own framework and the reference beside each other, in a file that can be sent in."""
+    refuse_options(
+        arguments, {"sweep": [], "real": False, "reference": False, "html": None, "level": 1}, "dryrun.both.alone"
+    )
+    new_file(arguments.report, force=arguments.force)
+    with DryrunProgress(console) as progress:
+        found = both_figures(config_request(arguments), progress)
+    text = dryrun_compare.both_text(found, console)
+    write_atomically(arguments.report, text.encode(), parents=True)
+    if arguments.json:
+        console.write_json(dryrun_compare.both_json(found))
+    else:
+        console.write_whole(text.rstrip("\n"))
+    console.note(console.text("dryrun.both.written", file=arguments.report))
+    return ExitCode.OK if found.real.stages and found.reference.stages else ExitCode.USAGE
+
+
+def _compare_real(arguments: Namespace, console: Console) -> ExitCode:
+    """A finished simulated run, or one that is made for it, beside a real one."""
+    simulated = arguments.config
+    if simulated is None or simulated.suffix in {".yaml", ".yml"}:
+        request = request_like(arguments.compare_real, config_request(arguments))
+        with DryrunProgress(console) as progress:
+            simulated = dryrun_job(request, progress).folder
+    terms = MemoryRequest(chip=arguments.chip, device_bytes=arguments.device_memory, reserve_bytes=arguments.reserve)
+    if is_log(arguments.compare_real):
+        logged = compare_log(simulated, arguments.compare_real, terms)
+        if arguments.json:
+            console.write_json(dryrun_compare.log_json(logged, console))
+        else:
+            dryrun_compare.show_log(logged, console)
+        return exit_code([pair.simulated.verdict for pair in logged.pairs], arguments)
+    comparison = compare_real(simulated, arguments.compare_real, terms)
+    if arguments.json:
+        console.write_json(dryrun_compare.real_json(comparison, console))
+    else:
+        dryrun_compare.show_real(comparison, console)
+    return exit_code([rank.simulated.verdict for rank in comparison.ranks], arguments)
+
+
+def _sweep_config(arguments: Namespace, console: Console) -> ExitCode:
+    with DryrunProgress(console) as progress:
+        result = simulate_each(
+            [(one, None) for one in list_variants(config_request(arguments), arguments.sweep)], progress
+        )
+    if present_report(dryrun_compare.variants_json(result, console), result.folder, arguments, console):
+        dryrun_compare.show_variants(result, console)
+    if any(variant.error is not None for variant in result.variants):
+        return ExitCode.USAGE
+    return config_exit_code([variant.result for variant in result.variants if variant.result is not None], arguments)
+
+
+def _run_command(arguments: Namespace, console: Console) -> ExitCode | int:
+    """Run the command, then show what its trace tells.
+
+    Returns:
+        The command's exit code if it is not 0, else whether what it allocated fits.
+    """
+    refuse_options(arguments, _ABOUT_CONFIGS, "stages.command.options")
+    if not CommandRequest(arguments.command).launches:
+        refuse_options(
+            arguments, {"stages": None, "stage": None, "set": [], "layers": None, "sweep": []}, "stages.command.options"
+        )
+    _see_that_it_is_no_yaml(arguments.command, console)
+    if arguments.real:
+        refuse_options(arguments, {"engine": "local"}, "stages.real.simulation-only")
+    if arguments.sweep:
+        return _sweep_command(arguments, console)
+    with DryrunProgress(console) as progress:
+        result = run_command(_command_request(arguments), progress)
+    for problem, where in result.problems:
+        console.warn(problem)
+        console.note(f"  {console.labelled(console.text('cli.hint'), console.say(where))}")
+    for warning in result.warnings:
+        console.warn(warning)
+    if present_report(dryrun_command.command_json(result, console), result.folder, arguments, console):
+        dryrun_command.show_command(result, console)
+    if arguments.html:
+        write_page(result, arguments.html, console)
+    if result.code:
+        return result.code
+    return exit_code([result.verdict], arguments)
+
+
+def _sweep_command(arguments: Namespace, console: Console) -> ExitCode:
+    """Run the command once with each value of its programs' options, and compare."""
+    refuse_options(arguments, {"html": None, "real": False}, "stages.command.options")
+    with DryrunProgress(console) as progress:
+        result = sweep_command(option_variants(_command_request(arguments), arguments.sweep), progress)
+    if present_report(dryrun_compare.command_variants_json(result, console), result.folder, arguments, console):
+        dryrun_compare.show_command_variants(result, console)
+    if any(variant.result is None or variant.result.code for variant in result.variants):
+        return ExitCode.USAGE
+    return exit_code([variant.result.verdict for variant in result.variants if variant.result], arguments)
+
+
+def check_command(arguments: Namespace, console: Console) -> ScriptCheck:
+    """What the command's programs would find; nothing of it is trained or kept."""
+    _see_that_it_is_no_yaml(arguments.command, console)
+    with DryrunProgress(console) as progress:
+        return check_script(_command_request(arguments), progress)
+
+
+def _see_that_it_is_no_yaml(command: Sequence[str], console: Console) -> None:
+    """A shell's script has to be there before anything is started; what bash makes of line ends of Windows is told.
+
+    Raises:
+        ConfigError: It is not there.
+    """
+    if len(command) < 2 or command[0] != "bash" or not command[1].endswith(SCRIPTS):  # noqa: PLR2004 - bash and its script
+        return
+    path = Path(command[1])
+    if not path.is_file():
+        raise ConfigError(msg("config.not-found"), nearby(path), path=path)
+    with path.open("rb") as file:
+        if b"\r\n" in file.read(_MOST_READ):
+            console.warn(msg("launch.carriage-returns", file=path))
+
+
+def _command_request(arguments: Namespace) -> CommandRequest:
+    chosen = parse_stages(arguments)
+    return CommandRequest(
+        command=arguments.command,
+        stages=None if chosen is StageChoice.ALL else chosen,
+        fewest_layers=arguments.layers == "auto",
+        settings=tuple(map(CommandRequest.parse_setting, arguments.set)),
+        python=python_of(arguments.python),
+        **shared_fields(arguments),
+    )
