@@ -36,6 +36,27 @@ class ArrayRow(list[int]):
         return array_repr(self)
 
 
+class WrittenCount(int):
+    """A count that the framework has written back into a list of the config, as a NumPy integer.
+
+    Its own type checks do not take such a count for a whole number when they meet the list again.
+    """
+
+    __slots__ = ()
+
+
+def is_counts(value: object) -> bool:
+    """Whether the value is a list of whole numbers that the framework has not written itself, True and False: one entry a stage. An empty list is."""
+    return isinstance(value, (list, tuple)) and all(
+        isinstance(item, int) and not isinstance(item, WrittenCount) for item in value
+    )
+
+
+def is_patterns(value: object) -> bool:
+    """Whether the value is a list of patterns and nothing else. An empty list is."""
+    return isinstance(value, (list, tuple)) and all(isinstance(item, str) for item in value)
+
+
 def to_int32(value: object) -> tuple[tuple[int, ...], list[int]]:
     """Shape and elements, row by row, of ``numpy.array(value, numpy.int32)``.
 

@@ -14,8 +14,8 @@ from ms_tune.diagnostics import Diagnostic, Severity
 from ms_tune.dialects.convert_layers import Converted, convert
 from ms_tune.dialects.layer_plan import LayerSpec, PlanIssue, write_specs
 from ms_tune.dialects.mindformers import read
-from ms_tune.dialects.mindformers.recompute import is_patterns
 from ms_tune.dialects.mindformers_pynative import read as pynative
+from ms_tune.dialects.values import is_patterns
 from ms_tune.enums import Dialect, RecomputeMode
 from ms_tune.errors import ConfigError, UsageError
 from ms_tune.facts.models import LAYERS, names_of
@@ -116,7 +116,7 @@ def merge(job: Job, lists: SappLists) -> Merged:
     if dialect is Dialect.MINDFORMERS:
         inputs = read.read_inputs(job)
         chunks = (inputs.interleave_num or 1) if inputs.interleave else 1
-        sizes = Sizes(inputs.layers, inputs.placed_stages, chunks)
+        sizes = Sizes(inputs.layers, inputs.stage_num or inputs.stages, chunks)
     else:
         sizes = _sizes(job)
     _check_sizes(lists, sizes)

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from ms_tune.dialects.mindformers.placement import RecomputeInputs, RecomputeValues
-from ms_tune.dialects.mindformers.plan import normalize
+from ms_tune.dialects.mindformers.recompute import normalize
 from ms_tune.errors import UsageError
 from ms_tune.text import msg
 

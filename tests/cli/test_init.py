@@ -8,7 +8,7 @@ import pytest
 
 from ms_tune.cli.init import Template, templates
 from ms_tune.cli.main import main
-from ms_tune.dialects.mindformers.plan import normalize
+from ms_tune.dialects.mindformers.recompute import normalize
 from ms_tune.enums import Dialect
 from ms_tune.facts.releases import served
 from ms_tune.lint.file_types import LintTarget

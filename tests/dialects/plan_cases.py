@@ -9,7 +9,7 @@ import yaml
 
 from ms_tune.dialects.layer_plan import MINDFORMERS, MINDSPEED_MS, LayerPlan
 from ms_tune.dialects.mindformers.placement import KEYS, RecomputeInputs, RecomputeValues, SwapValues
-from ms_tune.dialects.mindformers.plan import normalize
+from ms_tune.dialects.mindformers.recompute import normalize
 from ms_tune.dialects.mindformers_pynative.placement import PynativeInputs
 from ms_tune.dialects.mindformers_pynative.plan import normalize_pynative
 from ms_tune.dialects.mindspeed_ms.placement import MindSpeedInputs

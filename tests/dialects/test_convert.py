@@ -12,7 +12,7 @@ from ms_tune.dialects.convert_layers import Converted, convert
 from ms_tune.dialects.draft import shown_layers
 from ms_tune.dialects.layer_plan import MINDFORMERS, MINDFORMERS_PYNATIVE, MINDSPEED_MS, LayerPlan
 from ms_tune.dialects.mindformers.placement import RecomputeInputs, RecomputeValues, SwapValues
-from ms_tune.dialects.mindformers.plan import normalize
+from ms_tune.dialects.mindformers.recompute import normalize
 from ms_tune.dialects.mindformers_pynative.placement import PynativeInputs
 from ms_tune.dialects.mindformers_pynative.plan import normalize_pynative
 from ms_tune.dialects.mindspeed_ms.placement import MindSpeedInputs

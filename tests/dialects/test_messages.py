@@ -6,7 +6,7 @@ import pytest
 
 from ms_tune.dialects.draft import shown_layers
 from ms_tune.dialects.mindformers.placement import RecomputeInputs, RecomputeValues, SwapValues
-from ms_tune.dialects.mindformers.plan import normalize
+from ms_tune.dialects.mindformers.recompute import normalize
 
 FEW = [(4, "2 > 1, 3 > 1, 4 > 1, 5 > 1"), (5, "2 > 1, 3 > 1, 4 > 1, 5 > 1, …")]
 MANY = [(8, "0, 1, 2, 3, 4, 5, 6, 7"), (9, "0, 1, 2, 3, 4, 5, 6, 7, …")]

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ms_tune.dialects.mindformers.placement import RecomputeInputs
-from ms_tune.dialects.mindformers.plan import normalize
+from ms_tune.dialects.mindformers.recompute import normalize
 
 if TYPE_CHECKING:
     from ms_tune.dialects.layer_plan import LayerPlan

@@ -9,7 +9,7 @@ import pytest
 from ms_tune.dialects.layer_plan import FrameworkStop, SwapPlan, Warned
 from ms_tune.dialects.mindformers.operators import layer_lines
 from ms_tune.dialects.mindformers.placement import RecomputeInputs, RecomputeValues, SwapValues
-from ms_tune.dialects.mindformers.plan import normalize
+from ms_tune.dialects.mindformers.recompute import normalize
 from ms_tune.dialects.mindformers.swap import check_prefetch
 from ms_tune.dialects.operators import layer_model
 from ms_tune.enums import RecomputeMode

@@ -9,7 +9,7 @@ import pytest
 
 from ms_tune.dialects.mindformers.operators import ahead_lines, find, find_unmatched, layer_lines, narrowed
 from ms_tune.dialects.mindformers.placement import RecomputeInputs, RecomputeValues
-from ms_tune.dialects.mindformers.plan import normalize
+from ms_tune.dialects.mindformers.recompute import normalize
 from ms_tune.dialects.operators import LayerModel, Tree, expert_layers, layer_model
 from ms_tune.dialects.values import full_match, is_risky
 from ms_tune.facts.query import load

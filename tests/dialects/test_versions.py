@@ -6,7 +6,7 @@ import pytest
 
 from ms_tune.dialects.layer_plan import ENDLESS_LOOP
 from ms_tune.dialects.mindformers.placement import RecomputeInputs, RecomputeValues
-from ms_tune.dialects.mindformers.plan import normalize
+from ms_tune.dialects.mindformers.recompute import normalize
 from ms_tune.enums import RecomputeMode
 from ms_tune.facts.releases import VERSIONS
 

@@ -11,7 +11,7 @@ import pytest
 
 from ms_tune.dialects.mindformers.operators import ahead_lines, find_failure, layer_lines
 from ms_tune.dialects.mindformers.placement import KEYS, RecomputeValues, SwapValues
-from ms_tune.dialects.mindformers.plan import normalize
+from ms_tune.dialects.mindformers.recompute import normalize
 from ms_tune.dialects.operators import LayerModel, Tree, bare_model, layer_model
 from ms_tune.facts.releases import VERSIONS
 from tests.oracle import layer_setting

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings, strategies
 
 from ms_tune.dialects.mindformers.placement import KEYS, RecomputeInputs, RecomputeValues
-from ms_tune.dialects.mindformers.plan import normalize
+from ms_tune.dialects.mindformers.recompute import normalize
 from ms_tune.enums import Dialect, RecomputeMode
 from ms_tune.errors import ConfigError, UnsupportedError
 from ms_tune.facts.releases import VERSIONS

@@ -1,6 +1,6 @@
 """What the framework accepts without a word although its author hardly meant it.
 
-None of these stops the framework; those that do are found where the rule is (:mod:`ms_tune.dialects.mindformers.plan`).
+None of these stops the framework; those that do are found where the rule is (:mod:`ms_tune.dialects.mindformers.recompute`).
 """
 
 from __future__ import annotations
@@ -9,10 +9,8 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from ms_tune.diagnostics import Diagnostic, Severity
-from ms_tune.dialects.mindformers.placement import KEYS
-from ms_tune.dialects.mindformers.recompute import is_counts, is_patterns, is_reached
-from ms_tune.dialects.mindformers.swap import find_swap_traps
-from ms_tune.dialects.values import compile_segment, is_risky, read_array, to_int32
+from ms_tune.dialects.mindformers.placement import KEYS, NO_SWAP
+from ms_tune.dialects.values import compile_segment, is_counts, is_patterns, is_risky, read_array, to_int32
 from ms_tune.enums import RecomputeMode
 from ms_tune.text import msg
 
@@ -20,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from ms_tune.dialects.layer_plan import LayerSpec
-    from ms_tune.dialects.mindformers.placement import Placement, RecomputeInputs
+    from ms_tune.dialects.mindformers.placement import Placement, RecomputeInputs, SwapValues
 
 _SHOWN = 4  # examples in one message
 
@@ -31,54 +29,44 @@ _PLAIN_DOT = re.compile(r"(?<!\\)\.(?![*+?{])")
 def find_traps(
     inputs: RecomputeInputs,
     placement: Placement | None,
-    lists: Mapping[str, Any] | None,
     layers: Sequence[LayerSpec],
-    dropped: Sequence[tuple[str, str]],
+    reached: Mapping[str, Mapping[str, bool]],
+    swap_traps: Iterable[Diagnostic],
 ) -> Iterator[Diagnostic]:
     """Every trap that can be told with what is known; without a placement that is settings that reach no layer only.
 
     Args:
         inputs: What decides about the plan.
         placement: Where its layers are, if the framework places them.
-        lists: The values in the framework's own form, if it gets that far.
         layers: What they do, as far as it sets them.
-        dropped: The patterns that an exclude list takes out, each with its key.
+        reached: By key, which of its patterns are for a layer.
+        swap_traps: Those of lists that swap is on for.
     """
-    yield from _unheard_traps(inputs)
+    if not inputs.interleave and inputs.interleave_num not in (None, 1):
+        message = msg("layers.interleave-off", chunks=inputs.interleave_num)
+        yield Diagnostic("interleave-off", Severity.WARNING, message)
+    if inputs.swap is not NO_SWAP:
+        yield from _unheard_swap_traps(inputs.swap, legacy=inputs.legacy)
     if placement is None:
         return
     yield from _placement_traps(inputs, placement)
-    by_id = inputs.swaps.swap is True
-    for key in KEYS:
-        value = getattr(inputs.values, key)
-        if not by_id:
+    for key, value in zip(KEYS, inputs.values, strict=True):
+        if value:
             yield from _value_traps(key, value, inputs, placement)
-        if key != "recompute" and (isinstance(value, dict) or is_patterns(value)):
-            yield from _pattern_traps(key, value)
-    if lists is not None and by_id:
-        yield from find_swap_traps(inputs, lists, layers)
-    elif lists is not None and len(layers) == inputs.placed_layers:
-        seen = {pattern for layer in layers for pattern in layer.select_patterns}
-        yield from _hidden_traps("select_recompute", inputs, lists, placement, seen)
-        seen = {pattern for layer in layers for pattern in layer.comm_patterns}
-        yield from _hidden_traps("select_comm_recompute", inputs, lists, placement, seen)
+    yield from swap_traps
+    for key, patterns in reached.items() if len(layers) == len(placement.cells) else ():
+        if getattr(inputs.values, key) and inputs.swaps.swap is not True:
+            yield from _hidden_traps(key, patterns, layers)
     if inputs.mtp_layers and layers and not inputs.legacy and not inputs.reduced:
         last = layers[-1]  # prediction layers lie behind the others, where lists have no place for them (1.7 to 2.1)
         if last.recompute is not RecomputeMode.NONE or last.swap:
             message = msg("layers.ahead-as-last", count=inputs.mtp_layers, layer=last.layer)
             yield Diagnostic("ahead-as-last", Severity.INFO, message)
-    for key, pattern in dropped:
-        message = msg("layers.pattern-excluded", key=key, pattern=pattern)
-        yield Diagnostic("pattern-excluded", Severity.INFO, message)
 
 
-def _unheard_traps(inputs: RecomputeInputs) -> Iterator[Diagnostic]:
-    """Settings of chunks and of swap that reach no layer."""
-    if not inputs.interleave and inputs.interleave_num not in (None, 1):
-        message = msg("layers.interleave-off", chunks=inputs.interleave_num)
-        yield Diagnostic("interleave-off", Severity.WARNING, message)
-    section = inputs.swap
-    if section.swap is True and not inputs.legacy:
+def _unheard_swap_traps(section: SwapValues, *, legacy: bool) -> Iterator[Diagnostic]:
+    """Settings of swap that reach no layer."""
+    if section.swap is True and not legacy:
         # `TransformerOpParallelConfig.to_dict`, which such models get their settings through, leaves swap out.
         yield Diagnostic("swap-dropped", Severity.WARNING, msg("layers.swap-dropped"))
     elif section.swap is False and (section.layer_swap or section.op_swap):
@@ -87,43 +75,45 @@ def _unheard_traps(inputs: RecomputeInputs) -> Iterator[Diagnostic]:
 
 
 def _placement_traps(inputs: RecomputeInputs, placement: Placement) -> Iterator[Diagnostic]:
-    _, used = to_int32(inputs.offset)
     negative = [str(count) for row in placement.counts for count in row if count < 0]
     if negative:
         message = msg("layers.cell-negative", counts=_examples(negative), version=inputs.version)
         yield Diagnostic("cell-negative", Severity.ERROR, message)
-    if placement.slots != inputs.placed_layers:
+    if placement.slots != len(placement.cells):
         message = msg(
             "layers.offset-repeated",
             offset=inputs.offset,
             chunks=len(placement.counts),
             slots=placement.slots,
-            layers=inputs.placed_layers,
+            layers=len(placement.cells),
         )
         yield Diagnostic("offset-repeated", Severity.ERROR, message)
-    if any(used) and not any(map(any, placement.offset)):
-        message = msg("layers.offset-ignored", offset=inputs.offset)
-        yield Diagnostic("offset-ignored", Severity.INFO, message)
-    elif read_array(inputs.offset)[1] != used:
-        message = msg("layers.offset-rounded", offset=inputs.offset, used=used)
-        yield Diagnostic("offset-rounded", Severity.WARNING, message)
+    if inputs.offset != 0:
+        used = to_int32(inputs.offset)[1]
+        if any(used) and not any(map(any, placement.offset)):
+            message = msg("layers.offset-ignored", offset=inputs.offset)
+            yield Diagnostic("offset-ignored", Severity.INFO, message)
+        elif read_array(inputs.offset)[1] != used:
+            message = msg("layers.offset-rounded", offset=inputs.offset, used=used)
+            yield Diagnostic("offset-rounded", Severity.WARNING, message)
     first = inputs.start_stage
     filled = {cell.stage for cell in placement.cells}
-    empty = [stage for stage in range(first, first + inputs.placed_stages) if stage not in filled]
+    empty = [stage for stage in range(first, first + len(placement.totals)) if stage not in filled]
     if empty:
         message = msg("layers.stage-empty", stages=", ".join(map(str, empty)))
         yield Diagnostic("stage-empty", Severity.INFO, message)
 
 
-def _value_traps(key: str, value: object, inputs: RecomputeInputs, placement: Placement) -> Iterator[Diagnostic]:
-    found: list[tuple[str, object]] = []
+def _value_traps(key: str, value: Any, inputs: RecomputeInputs, placement: Placement) -> Iterator[Diagnostic]:  # noqa: ANN401 - as the config has it
+    has_patterns = key != "recompute" and is_patterns(value)
+    named = [(key, value)] if not has_patterns and not key.endswith("_exclude") else []
     if isinstance(value, dict):
-        found = [(f"{key}[{str(pattern)!r}]", item) for pattern, item in value.items()]
-    elif key == "recompute" or (not is_patterns(value) and not key.endswith("_exclude")):
-        found = [(key, value)]
-    for name, item in found:
+        named = [(f"{key}[{str(pattern)!r}]", item) for pattern, item in value.items()]
+    for name, item in named if inputs.swaps.swap is not True else ():
         if isinstance(item, (list, tuple)) and item:
             yield from _list_traps(name, item, inputs, placement)
+    if has_patterns or (key != "recompute" and isinstance(value, dict)):
+        yield from _pattern_traps(key, value)
 
 
 def _list_traps(name: str, value: Sequence[Any], inputs: RecomputeInputs, placement: Placement) -> Iterator[Diagnostic]:
@@ -197,15 +187,11 @@ def _is_expression(segment: str) -> bool:
     return True
 
 
-def _hidden_traps(
-    key: str, inputs: RecomputeInputs, lists: Mapping[str, Any], placement: Placement, seen: set[str]
-) -> Iterator[Diagnostic]:
+def _hidden_traps(key: str, reached: Mapping[str, bool], layers: Sequence[LayerSpec]) -> Iterator[Diagnostic]:
     """Patterns that reach layers, but only such layers as are recomputed in full."""
-    if not getattr(inputs.values, key):
-        return
-    reaching = [
-        pattern for pattern, layers in lists[key].items() if any(is_reached(cell, layers) for cell in placement.cells)
-    ]
+    attribute = "select_patterns" if key == "select_recompute" else "comm_patterns"
+    seen = {pattern for layer in layers for pattern in getattr(layer, attribute)}
+    reaching = [pattern for pattern, is_reached in reached.items() if is_reached]
     hidden = [str(pattern) for pattern in reaching if str(pattern) not in seen]
     if hidden:
         # Some patterns behind full recompute may be meant; a whole setting without effect hardly is.

@@ -16,11 +16,10 @@ from typing import TYPE_CHECKING, Any
 from ms_tune.diagnostics import Diagnostic, Severity
 from ms_tune.dialects.layer_plan import Failure, FrameworkStop, as_written, unmatched_cells
 from ms_tune.dialects.mindformers.placement import KEYS
-from ms_tune.dialects.mindformers.plan import failure_problem, normalize
-from ms_tune.dialects.mindformers.recompute import default_patterns, is_patterns, strongest
+from ms_tune.dialects.mindformers.recompute import DEFAULT_PATTERNS, failure_problem, normalize, strongest
 from ms_tune.dialects.mindformers.swap import check_prefetch, layer_swap_line
 from ms_tune.dialects.operators import bare_model
-from ms_tune.dialects.values import full_match, split_pattern, stop_at
+from ms_tune.dialects.values import full_match, is_patterns, split_pattern, stop_at
 from ms_tune.enums import RecomputeMode
 from ms_tune.text import msg
 
@@ -178,7 +177,7 @@ def find_unmatched(inputs: RecomputeInputs, plan: LayerPlan, model: LayerModel) 
             for pattern in patterns:
                 yield from _own_problem(plan, model, key, pattern)
         elif value:
-            yield from _default_problem(plan, model, key, patterns, default_patterns(key, legacy=inputs.legacy))
+            yield from _default_problem(plan, model, key, patterns, DEFAULT_PATTERNS[inputs.legacy].get(key, ()))
 
 
 def _own_problem(plan: LayerPlan, model: LayerModel, key: str, pattern: str) -> Iterator[Diagnostic]:

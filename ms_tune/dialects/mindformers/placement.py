@@ -54,6 +54,9 @@ class SwapValues(Record):
     default_prefetch: object = 1
 
 
+NO_SWAP = SwapValues()  # of a config that says nothing about swap
+
+
 class RecomputeInputs(Record):
     """Everything that decides about placement, recompute plan and swap plan."""
 
@@ -79,9 +82,9 @@ class RecomputeInputs(Record):
     # The values that the framework's own checks see, if the model does not get all of them.
     checked: RecomputeValues | None = None
     # The section `swap_config`. Models that are not legacy ones never see it; the framework's checks do.
-    swap: SwapValues = SwapValues()
+    swap: SwapValues = NO_SWAP
     # What such a model gets instead, out of `model.model_config` (since 1.7).
-    core_swap: SwapValues = SwapValues()
+    core_swap: SwapValues = NO_SWAP
     version: str = DEFAULT_VERSION  # the MindFormers release, one of `ms_tune.facts.releases.VERSIONS`
 
     def since(self, release: str) -> bool:
@@ -99,11 +102,6 @@ class RecomputeInputs(Record):
         return self.layers + self.mtp_layers if self.reduced else self.layers
 
     @property
-    def placed_stages(self) -> int:
-        """The stages that they are spread over."""
-        return self.stage_num or self.stages
-
-    @property
     def zero_bubble(self) -> bool:
         """Whether the second chunk runs through the stages backwards."""
         return self.scheduler == "zero_bubble_v" and self.since("1.7")
@@ -111,7 +109,7 @@ class RecomputeInputs(Record):
     @property
     def swaps(self) -> SwapValues:
         """The swap values that reach the layers."""
-        return SwapValues() if self.reduced else self.swap if self.legacy else self.core_swap
+        return NO_SWAP if self.reduced else self.swap if self.legacy else self.core_swap
 
 
 class LayerCell(Record):
@@ -147,25 +145,17 @@ def place_layers(inputs: RecomputeInputs) -> Placement:
     Raises:
         FrameworkStop: The framework refuses the offset.
     """
-    shape, items = to_int32(inputs.offset)
-    stages = inputs.placed_stages
+    layers, stages = inputs.placed_layers, inputs.stage_num or inputs.stages
     chunks = inputs.interleave_num if inputs.interleave else 1
-    if not inputs.since("1.8"):
-        _check_shape(shape, items, stages, chunks)
-    if chunks is None:
-        stop("TypeError", "unsupported operand type(s) for *: 'int' and 'NoneType'")
-    offset: tuple[tuple[int, ...], ...] = ((0,),)
-    if stages * chunks > 1 or not inputs.since("1.8"):  # since 1.8 a single cell takes any offset
-        _check_shape(shape, items, stages, chunks)
-        offset = _spread_offset(shape, items, inputs, chunks)
-    if chunks < 1:
+    offset = _spread_offset(inputs, layers, stages, chunks)
+    if chunks is None or chunks < 1:
         # The framework divides by the number of cells, then makes an array with that many rows.
         if chunks == 0:
             stop("ZeroDivisionError", "integer division or modulo by zero")
         stop("ValueError", "negative dimensions are not allowed")
-    base = inputs.placed_layers // (stages * chunks)
+    base, backwards = layers // (stages * chunks), inputs.zero_bubble
     counts = [[base + extra for extra in row] for row in offset]
-    if inputs.zero_bubble:
+    if backwards:
         if chunks == 1:
             stop("IndexError", "index 1 is out of bounds for axis 0 with size 1")
         counts[1].reverse()
@@ -175,9 +165,51 @@ def place_layers(inputs: RecomputeInputs) -> Placement:
         totals=tuple(map(sum, zip(*counts, strict=True))),
         slots=ends[-1],
         ends=tuple(tuple(ends[start : start + stages]) for start in range(0, len(ends), stages)),
-        cells=tuple(_find_cells(ends, inputs)),
+        cells=_find_cells(ends, layers, stages, inputs.start_stage, backwards=backwards),
         offset=offset,
     )
+
+
+def _spread_offset(  # noqa: C901 - one check of the framework after the other
+    inputs: RecomputeInputs, layers: int, stages: int, chunks: int | None
+) -> tuple[tuple[int, ...], ...]:
+    """The offset of every cell.
+
+    The sum is compared before a number or a list is spread over the cells: that is the framework's order, and why a
+    non-zero number, or a list with several chunks, is accepted and then counted more than once.
+    """
+    shape, items = to_int32(inputs.offset) if inputs.offset != 0 else ((), [0])
+    since_1_8 = inputs.since("1.8")
+    if since_1_8 and chunks is not None and stages * chunks <= 1:  # a single cell takes any offset
+        return ((0,),)
+    if shape and (chunks is not None or not since_1_8):
+        _check_shape(shape, items, stages, chunks)
+    if chunks is None:
+        stop("TypeError", "unsupported operand type(s) for *: 'int' and 'NoneType'")
+    cells = stages * chunks
+    try:
+        rest = layers % cells
+    except ZeroDivisionError as error:  # its words are Python's and not the same in every release of it
+        stop("ZeroDivisionError", str(error))
+    if sum(items) != rest:
+        stop(
+            "ValueError",
+            f"The sum of `offset` ({sum(items)}) should equal to remainder of `num_layers` ({layers}) % "
+            f"(pp ({stages}) * pp_interleave_num ({chunks})) = {rest}",
+        )
+    if shape[2:]:
+        stop("ValueError", "input operand has more dimensions than allowed by the axis remapping")
+    if chunks < 1:
+        stop("ValueError", "all elements of broadcast shape must be non-negative")
+    flat = list(items) * (cells // len(items))
+    if since_1_8:  # the first and the last cell may be empty, none between them
+        least = -(layers // cells)
+        if min(flat[0], flat[-1]) < least:
+            end = "Head" if flat[0] < least else "Tail"
+            stop("ValueError", f"{end} stage has negative layers. Offset must be ≥ {least}.")
+        if min(flat[1:-1], default=1) <= least:
+            stop("ValueError", f"Some middle stage has fewer than 1 layer. Offset must be ≥ {1 + least}.")
+    return tuple(tuple(flat[start : start + stages]) for start in range(0, cells, stages))
 
 
 def _check_shape(shape: tuple[int, ...], items: Sequence[int], stages: int, chunks: int | None) -> None:
@@ -195,59 +227,24 @@ def _check_shape(shape: tuple[int, ...], items: Sequence[int], stages: int, chun
         )
 
 
-def _spread_offset(
-    shape: tuple[int, ...], items: Sequence[int], inputs: RecomputeInputs, chunks: int
-) -> tuple[tuple[int, ...], ...]:
-    """The offset of every cell.
-
-    The sum is compared before a number or a list is spread over the cells: that is the framework's order, and why a
-    non-zero number, or a list with several chunks, is accepted and then counted more than once.
-    """
-    layers, stages = inputs.placed_layers, inputs.placed_stages
-    cells = stages * chunks
-    try:
-        rest = layers % cells
-    except ZeroDivisionError as error:  # its words are Python's and not the same in every release of it
-        stop("ZeroDivisionError", str(error))
-    if sum(items) != rest:
-        stop(
-            "ValueError",
-            f"The sum of `offset` ({sum(items)}) should equal to remainder of `num_layers` ({layers}) % "
-            f"(pp ({stages}) * pp_interleave_num ({chunks})) = {rest}",
-        )
-    if shape[2:]:
-        stop("ValueError", "input operand has more dimensions than allowed by the axis remapping")
-    if chunks < 1:
-        stop("ValueError", "all elements of broadcast shape must be non-negative")
-    flat = list(items) * (cells // len(items))
-    if inputs.since("1.8"):  # the first and the last cell may be empty, none between them
-        base = layers // cells
-        if base + flat[0] < 0:
-            stop("ValueError", f"Head stage has negative layers. Offset must be ≥ {-base}.")
-        if base + flat[-1] < 0:
-            stop("ValueError", f"Tail stage has negative layers. Offset must be ≥ {-base}.")
-        if any(base + extra < 1 for extra in flat[1:-1]):
-            stop("ValueError", f"Some middle stage has fewer than 1 layer. Offset must be ≥ {1 - base}.")
-    return tuple(tuple(flat[start : start + stages]) for start in range(0, cells, stages))
-
-
-def _find_cells(ends: Sequence[int], inputs: RecomputeInputs) -> list[LayerCell]:
+def _find_cells(
+    ends: Sequence[int], layers: int, stages: int, start_stage: int, *, backwards: bool
+) -> tuple[LayerCell, ...]:
     """The place of every layer.
 
     The framework finds the column by bisection and the chunk by the first end behind the layer. Up to 1.7 an offset
     can leave a cell with less than nothing; then the ends do not rise, and the two need not agree.
     """
-    stages = inputs.placed_stages
     tops = list(accumulate(ends, max))
     cells = []
-    for layer in range(inputs.placed_layers):
+    for layer in range(layers):
         column = bisect_left(ends, layer + 1) % stages
         chunk = bisect_left(tops, layer + 1) // stages
         # What the framework subtracts: the end of the cell before, across chunks for the first column.
         before = chunk * stages + column - 1
         rank = layer - (ends[before] if before >= 0 else 0)
-        stage = column + inputs.start_stage
-        if inputs.zero_bubble and chunk == 1:
+        stage = column + start_stage
+        if backwards and chunk == 1:
             stage = stages - 1 - stage
         cells.append(LayerCell(layer, chunk, column, rank, stage))
-    return cells
+    return tuple(cells)

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from ms_tune.diagnostics import Diagnostic, Severity
 from ms_tune.dialects.layer_plan import second_names
-from ms_tune.dialects.mindformers.placement import KEYS, RecomputeInputs, RecomputeValues, SwapValues
-from ms_tune.dialects.mindformers.plan import normalize
+from ms_tune.dialects.mindformers.placement import KEYS, NO_SWAP, RecomputeInputs, RecomputeValues, SwapValues
+from ms_tune.dialects.mindformers.recompute import normalize
 from ms_tune.enums import Dialect, RecomputeMode
 from ms_tune.facts.keys import default_of
 from ms_tune.facts.models import CORE_SWAP, LAYERS, MTP_LAYERS, UNKNOWN, ValueOrigin, is_legacy, model_folder, names_of
@@ -77,38 +77,42 @@ def read_inputs(job: JobView, *, fewest: int = 1) -> RecomputeInputs:
     """
     source, facts = job.source, job.model
     release = facts.release
-    reader = _ConfigReader(source)
+    reader = _ConfigReader(source, facts)
     legacy = is_legacy(source.data)
     # Of the legacy models, none of those in the wheels counts them, but DeepSeek in the folder research does.
-    mtp = 0 if legacy and facts.known else reader.field(facts, MTP_LAYERS, minimum=0)
-    interleave, scheduler = _pipeline_config(reader)
+    mtp = 0 if legacy and facts.known else reader.whole((*_MODEL, MTP_LAYERS))
+    interleave, scheduler = reader.pipeline_config() if source.get(_PIPELINE[:1]) is not None else (False, "1f1b")
     recompute = reader.section(_RECOMPUTE, (*KEYS, *_FLAGS))
-    for name in _FLAGS:
-        reader.flag((*_RECOMPUTE, name))
+    *_, slice_activation = [reader.flag((*_RECOMPUTE, name)) for name in _FLAGS]
     swap = reader.section(_SWAP, _SWAP_KEYS)  # whose values the framework judges
     reader.section(_MODEL)
+    layers = job.layers
+    if layers is None or reader.written(LAYERS) is not None:
+        layers = reader.whole((*_MODEL, LAYERS), minimum=fewest, otherwise=-1)
+        if layers < 0:
+            reader.no_layer_count()
     offset = facts.value("offset")
     # 1.6 hands such a model only the first value (`get_recompute` in `transformer_config_utils.py`).
     heard = KEYS[:1] if release == "1.6" and not legacy else KEYS
     return RecomputeInputs(
         # The legacy DeepSeek models hand their prediction layers over with the others.
-        layers=_layer_count(reader, facts, job.layers, fewest) + (mtp if legacy else 0),
-        stages=(reader.whole(_PARALLEL, "pipeline_stage", minimum=0) or 1) if splits_network(source) else 1,
+        layers=layers + (mtp if legacy else 0),
+        stages=(reader.whole((*_PARALLEL, "pipeline_stage")) or 1) if splits_network(source) else 1,
         offset=0 if offset is UNKNOWN else offset,
         interleave=interleave,
-        interleave_num=_chunks(reader, facts, legacy=legacy),
+        interleave_num=reader.chunks(legacy=legacy),
         scheduler=scheduler,
         legacy=legacy,
-        stage_num=reader.field(facts, "stage_num", minimum=0) if legacy else 0,
-        start_stage=reader.field(facts, "start_stage", minimum=0) if legacy else 0,
+        stage_num=reader.whole((*_MODEL, "stage_num")) if legacy else 0,
+        start_stage=reader.whole((*_MODEL, "start_stage")) if legacy else 0,
         mtp_layers=mtp,
-        micro_batches=reader.whole(_PARALLEL, "micro_batch_num", minimum=1),
-        sequence_splits=reader.whole(_PARALLEL, "seq_split_num", minimum=1),
-        slice_activation=reader.flag((*_RECOMPUTE, "recompute_slice_activation")),
+        micro_batches=reader.whole((*_PARALLEL, "micro_batch_num"), minimum=1),
+        sequence_splits=reader.whole((*_PARALLEL, "seq_split_num"), minimum=1),
+        slice_activation=slice_activation,
         values=RecomputeValues(**{key: recompute[key] for key in heard if key in recompute}),
         checked=RecomputeValues(**{key: recompute[key] for key in KEYS if key in recompute}),
-        swap=SwapValues(**swap),
-        core_swap=SwapValues() if legacy else _core_swap(reader, facts),
+        swap=SwapValues(**swap) if swap else NO_SWAP,
+        core_swap=NO_SWAP if legacy else reader.core_swap(),
         version=release,
     )
 
@@ -204,8 +208,8 @@ def _legacy_model(facts: ModelConfig, layers: int) -> LayerModel | None:
 class _ConfigReader:
     """Reads settings with their types checked; its complaints know their place in the text."""
 
-    def __init__(self, source: SourceFile) -> None:
-        self._source = source
+    def __init__(self, source: SourceFile, model: ModelConfig) -> None:
+        self._source, self._model = source, model
 
     def fail(self, path: KeyPath, message: Message, hint: Message | None = None) -> NoReturn:
         """Refuse the config because of what stands, or is missing, here."""
@@ -239,76 +243,62 @@ class _ConfigReader:
             self.fail(path, msg("normalize.not-a-flag", name=path[-1], value=value))
         return value
 
-    def whole(self, path: KeyPath, name: str, *, minimum: int) -> int:
-        """A whole number; null stands for the default."""
-        value = self.section(path).get(name)
-        if value is None:
-            value = default_of(Dialect.MINDFORMERS, ".".join((*map(str, path), name)))
-        return self._counted((*path, name), value, minimum)
-
-    def written(self, model: ModelConfig, name: str) -> Field | None:
+    def written(self, name: str) -> Field | None:
         """A field of the model where it is written: under one name, or under several with the same value."""
-        found = [field for field in model.written(name) if field.value is not None]
+        found = [field for field in self._model.written(name) if field.value is not None]
         for field in found[1:]:
             if field.value != found[0].value:
                 first, second = ((one.path or ("",))[-1] for one in (found[0], field))
                 self.fail(field.path or _MODEL, msg("normalize.two-names", first=first, second=second))
         return found[0] if found else None
 
-    def field(self, model: ModelConfig, name: str, *, minimum: int, otherwise: int = 0) -> int:
-        """A whole number of the model; ``otherwise`` if there is none."""
-        field = self.written(model, name) or model.field(name)
-        if field.value in (None, UNKNOWN):
-            return otherwise
-        return self._counted(field.path or (*_MODEL, name), field.value, minimum)
-
-    def _counted(self, path: KeyPath, value: object, minimum: int) -> int:
+    def whole(self, path: KeyPath, *, minimum: int = 0, otherwise: int = 0) -> int:
+        """A whole number. Null stands for the default; a model's own is what its class has, or ``otherwise``."""
+        if path[:-1] == _MODEL:
+            field = self.written(str(path[-1])) or self._model.field(str(path[-1]))
+            path, value = field.path or path, field.value
+            if value in (None, UNKNOWN):
+                return otherwise
+        else:
+            value = self.section(path[:-1]).get(str(path[-1]))
+            if value is None:
+                value = default_of(Dialect.MINDFORMERS, ".".join(map(str, path)))
         if isinstance(value, bool) or not isinstance(value, int) or not minimum <= value <= _MOST:
             limits = {"minimum": minimum, "maximum": _MOST}
             self.fail(path, msg("normalize.not-a-count", name=path[-1], value=value, **limits))
         return value
 
+    def chunks(self, *, legacy: bool) -> int | None:
+        """``pp_interleave_num``: legacy models have 1 where it is missing, the others None. Any whole number goes."""
+        name = "pp_interleave_num" if legacy else "virtual_pipeline_model_parallel_size"
+        field = self.written(name) or self._model.field(name)
+        value = field.value
+        if value is UNKNOWN:
+            return 1 if legacy else None
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value > _MOST):
+            path = field.path or (*_MODEL, name)
+            self.fail(path, msg("normalize.not-a-count", name=path[-1], value=value, minimum=1, maximum=_MOST))
+        return value
 
-def _layer_count(reader: _ConfigReader, model: ModelConfig, given: int | None, fewest: int) -> int:
-    """The number of layers: what the config says, what the user adds, or what the model's class has."""
-    if given is not None and reader.written(model, LAYERS) is None:
-        return given
-    if reader.field(model, LAYERS, minimum=fewest, otherwise=-1) < 0:
-        reader.no_layer_count()
-    return reader.field(model, LAYERS, minimum=fewest)
+    def pipeline_config(self) -> tuple[bool, str]:
+        """``pipeline_interleave`` and ``pipeline_scheduler``: MindSpore takes both or neither, and nothing else."""
+        self.section(_PIPELINE[:1])
+        config = self.section(_PIPELINE)
+        if not config:
+            return False, "1f1b"
+        if config.keys() != {"pipeline_interleave", "pipeline_scheduler"}:
+            self.fail(_PIPELINE, msg("normalize.pipeline-config", found=", ".join(map(str, config))))
+        scheduler = config["pipeline_scheduler"]
+        if scheduler not in mindspore_values("pipeline_scheduler"):
+            known = ", ".join(mindspore_values("pipeline_scheduler"))
+            self.fail((*_PIPELINE, "pipeline_scheduler"), msg("normalize.scheduler", value=scheduler, known=known))
+        return self.flag((*_PIPELINE, "pipeline_interleave")), scheduler
 
-
-def _chunks(reader: _ConfigReader, model: ModelConfig, *, legacy: bool) -> int | None:
-    """``pp_interleave_num``: legacy models have 1 where it is missing, the others None. Any whole number goes."""
-    name = "pp_interleave_num" if legacy else "virtual_pipeline_model_parallel_size"
-    field = reader.written(model, name) or model.field(name)
-    value = field.value
-    if value is UNKNOWN:
-        return 1 if legacy else None
-    if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value > _MOST):
-        path = field.path or (*_MODEL, name)
-        reader.fail(path, msg("normalize.not-a-count", name=path[-1], value=value, minimum=1, maximum=_MOST))
-    return value
-
-
-def _pipeline_config(reader: _ConfigReader) -> tuple[bool, str]:
-    """``pipeline_interleave`` and ``pipeline_scheduler``: MindSpore takes both or neither, and nothing else."""
-    reader.section(_PIPELINE[:1])
-    config = reader.section(_PIPELINE)
-    if not config:
-        return False, "1f1b"
-    if config.keys() != {"pipeline_interleave", "pipeline_scheduler"}:
-        reader.fail(_PIPELINE, msg("normalize.pipeline-config", found=", ".join(map(str, config))))
-    scheduler = config["pipeline_scheduler"]
-    if scheduler not in mindspore_values("pipeline_scheduler"):
-        known = ", ".join(mindspore_values("pipeline_scheduler"))
-        reader.fail((*_PIPELINE, "pipeline_scheduler"), msg("normalize.scheduler", value=scheduler, known=known))
-    return reader.flag((*_PIPELINE, "pipeline_interleave")), scheduler
-
-
-def _core_swap(reader: _ConfigReader, model: ModelConfig) -> SwapValues:
-    written = {key: reader.written(model, name) for key, name in zip(_SWAP_KEYS, CORE_SWAP, strict=False)}
-    values = {key: field.value for key, field in written.items() if field is not None}
-    if any(reader.section(_MODEL).get(name, MISSING) is None for name in names_of("swap")):
-        values.setdefault("swap", None)  # null is no default here: the class refuses it
-    return SwapValues(**values)
+    def core_swap(self) -> SwapValues:
+        """What a model that is no legacy one says about swap."""
+        written = zip(_SWAP_KEYS, map(self.written, CORE_SWAP), strict=False)
+        values = {key: field.value for key, field in written if field is not None}
+        section = self.section(_MODEL)
+        if "swap" not in values and any(name in section and section[name] is None for name in names_of("swap")):
+            values["swap"] = None  # null is no default here: the class refuses it
+        return SwapValues(**values) if values else NO_SWAP

@@ -1,86 +1,266 @@
-"""Every way to write a recompute value -> layers of each (chunk, stage): the framework's "Formative" lists.
+"""What each layer recomputes: the whole way there from a config's values, in the order in which MindFormers goes it.
 
-The rules are those of ``LayerSetting`` (see :mod:`ms_tune.dialects.mindformers.placement` for where it is), MindFormers 1.6 to 2.1,
-with all that they let through and all that they trip over.
+Where the rules come from (MindFormers 1.6 to 2.1, MindSpore 2.6 to 2.10), with all that they let through and all that they trip over:
+
+- ``LayerSetting`` (see :mod:`ms_tune.dialects.mindformers.placement` for where it is); its "Formative" lists are layers of each
+  (chunk, stage)
+- ``_check_recompute`` and ``_check_swap`` in ``mindformers/tools/check_rules.py``
+- ``TransformerConfig.__post_init__`` in ``mindformers/parallel_core/transformer_config.py``
+- ``MultiTokenPredictionBlock`` in ``mindformers/parallel_core/training_graph/transformer/multi_token_prediction.py``
+- ``_wrap_network_with_tool_cells`` in ``mindformers/trainer/base_trainer.py``
+- ``set_pipeline_config`` in ``mindspore/parallel/_auto_parallel_context.py``
 """
 
 from __future__ import annotations
 
+import copy
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
-from ms_tune.dialects.layer_plan import ENDLESS_LOOP, FrameworkStop, LayerSpec, stop
-from ms_tune.dialects.mindformers.placement import KEYS
-from ms_tune.dialects.values import ArrayRow, check_applied
+from ms_tune.diagnostics import Diagnostic, Severity
+from ms_tune.dialects.layer_plan import (
+    ENDLESS_LOOP,
+    MINDFORMERS,
+    FrameworkStop,
+    LayerPlan,
+    LayerSpec,
+    failure_of,
+    stop,
+)
+from ms_tune.dialects.mindformers.ignored import find_traps
+from ms_tune.dialects.mindformers.placement import KEYS, NO_SWAP, place_layers
+from ms_tune.dialects.values import ArrayRow, WrittenCount, check_applied, drop_excluded, is_counts, is_patterns
 from ms_tune.enums import RecomputeMode
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
-    from ms_tune.dialects.mindformers.placement import LayerCell, Placement, RecomputeInputs, RecomputeValues
+    from ms_tune.dialects.mindformers.placement import LayerCell, Placement, RecomputeInputs, SwapValues
+    from ms_tune.dialects.mindformers.swap import SwapEntries
 
 _ALL_LAYERS = 2**31 - 1  # what True in a list of counts stands for
-_LEGACY_PATTERNS = (r"feed_forward\.mul", r"feed_forward\.w1\.activation\.silu")
-_CORE_PATTERNS = (
-    r"mlp\.shared_experts\.mul",
-    r"mlp\.shared_experts\.activation_func\.silu",
-    r"mlp\.mul",
-    r"mlp\.activation_func\.silu",
-)
+_ZERO_BUBBLE_CHUNKS = 2
+_NORM = (r".*\.norm",)
+# The operators that a value without patterns of its own means, by whether the model is a legacy one.
+DEFAULT_PATTERNS: Mapping[bool, Mapping[str, tuple[str, ...]]] = {
+    True: {
+        "select_recompute": (r"feed_forward\.mul", r"feed_forward\.w1\.activation\.silu"),
+        "select_comm_recompute": _NORM,
+    },
+    False: {
+        "select_recompute": (
+            r"mlp\.shared_experts\.mul",
+            r"mlp\.shared_experts\.activation_func\.silu",
+            r"mlp\.mul",
+            r"mlp\.activation_func\.silu",
+        ),
+        "select_comm_recompute": _NORM,
+    },
+}
 
 Rows = list[list[int]]
 
 
-class LayerList(list[int]):
-    """The numbers of layers, for each of which it is asked whether it has it: 10,000 numbers are asked 10,000 times."""
+class _Progress:
+    """How far the framework came."""
 
-    __slots__ = ("_numbers",)
+    def __init__(self) -> None:
+        self.step = ""
+        self.placement: Placement | None = None
+        self.swap: SwapEntries | None = None  # what the layers swap; None where swap is off
+        # The values in the framework's own form, by the names that it logs them under, with those of `swap`.
+        self.lists: dict[str, Any] | None = None
+        self.reached: dict[str, dict[str, bool]] = {}  # by key, which of its patterns are for a layer
+        self.layers: list[LayerSpec] = []
+        self.dropped: list[tuple[str, str]] = []  # patterns that an exclude list takes out, by key
+        self.log: list[str] = []
 
-    def __init__(self, numbers: Iterable[int] = ()) -> None:
-        super().__init__(numbers)
-        self._numbers = frozenset(self)
 
-    def __contains__(self, number: object) -> bool:
-        return number in self._numbers
+def normalize(inputs: RecomputeInputs) -> LayerPlan:
+    """What each layer will recompute, exactly as the framework decides it.
 
-
-class WrittenCount(int):
-    """A count that the framework has written back into a list of the config, as a NumPy integer.
-
-    Its own type checks do not take such a count for a whole number when they meet the list again.
+    Never raises for what a config may say: what the framework refuses is the plan's ``failure`` and its first
+    problem.
     """
-
-    __slots__ = ()
-
-
-def default_patterns(key: str, *, legacy: bool) -> tuple[str, ...]:
-    """The operators that a value without patterns of its own means."""
-    if key == "select_recompute":
-        return _LEGACY_PATTERNS if legacy else _CORE_PATTERNS
-    return (r".*\.norm",) if key == "select_comm_recompute" else ()
-
-
-def is_patterns(value: object) -> bool:
-    """Whether the value is a list of patterns and nothing else. An empty list is."""
-    return isinstance(value, (list, tuple)) and all(isinstance(item, str) for item in value)
-
-
-def is_counts(value: object) -> bool:
-    """Whether the value is a list of whole numbers that the framework has not written itself, True and False: one entry a stage. An empty list is."""
-    return isinstance(value, (list, tuple)) and all(
-        isinstance(item, int) and not isinstance(item, WrittenCount) for item in value
+    progress = _Progress()
+    failure = None
+    problems: list[Diagnostic] = []
+    try:
+        _check_settings(inputs, progress)
+        _set_layers(inputs, progress)
+    except FrameworkStop as error:
+        layer = len(progress.layers) if progress.step == "layer" else None
+        failure = failure_of(error, layer)
+        problems.append(failure_problem(progress.step, layer, error))
+    placement, lists, swap, layers = progress.placement, progress.lists, progress.swap, progress.layers
+    swap_traps = swap.find_traps(inputs, lists, layers) if swap is not None and lists is not None else ()
+    problems += find_traps(inputs, placement, layers, progress.reached, swap_traps)
+    for key, pattern in progress.dropped:
+        message = msg("layers.pattern-excluded", key=key, pattern=pattern)
+        problems.append(Diagnostic("pattern-excluded", Severity.INFO, message))
+    return LayerPlan(
+        dialect=MINDFORMERS,
+        framework_version=inputs.version,
+        placement=placement.counts if placement else None,
+        formative=None
+        if failure or lists is None
+        else {  # patterns as texts, which YAML may have read as other values
+            key: {str(pattern): rows for pattern, rows in value.items()} if isinstance(value, dict) else value
+            for key, value in lists.items()
+        },
+        layers=() if failure else tuple(layers),
+        problems=tuple(problems),
+        log=tuple(progress.log),
+        failure=failure,
     )
 
 
-def illegal(value: object, item: object = None) -> NoReturn:
-    """The framework does not take this value."""
-    # The framework names select_recompute here whichever value it is about.
-    why = msg("layers.why.written-twice") if isinstance(item, (WrittenCount, ArrayRow)) else None
-    stop("ValueError", f"Illegal input list for select_recompute: {value}", why)
+def failure_problem(step: str, layer: int | None, error: FrameworkStop) -> Diagnostic:
+    """The problem that tells where the framework stops: at a step of its way, with a layer if it got that far."""
+    where = msg(f"layers.step.{step}", layer=layer)
+    if error.exception == ENDLESS_LOOP:
+        message = msg("layers.endless-loop", where=where, why=error.why)
+        return Diagnostic(ENDLESS_LOOP, Severity.ERROR, message)
+    what = f"{error.exception}: {error.text}" if error.text else error.exception
+    if error.why is None:
+        message = msg("layers.rejected", where=where, what=what)
+    else:
+        message = msg("layers.rejected-why", where=where, what=what, why=error.why)
+    return Diagnostic(f"{step}-rejected", Severity.ERROR, message)
 
 
-def format_lists(inputs: RecomputeInputs, placement: Placement, values: RecomputeValues) -> dict[str, Any]:
+def _check_settings(inputs: RecomputeInputs, progress: _Progress) -> None:
+    """Every step of the framework before it places a layer; the first one that raises ends it."""
+    progress.step = "scheduler"
+    if not inputs.interleave and inputs.scheduler != "1f1b":
+        stop(
+            "TypeError",
+            f"When pipeline_interleave is False, {inputs.scheduler!r} is not supported, only '1f1b' is allowed.",
+        )
+    progress.step = "swap-config"
+    entries = _read_swap(inputs.swap) if inputs.swap is not NO_SWAP else None
+    # The framework's own check; it looks at the section `swap_config` even for models that never see it.
+    values = inputs.checked or inputs.values
+    if entries is not None and inputs.swap.swap:
+        progress.step = "swap-rules"
+        entries.check(values, inputs.swap.default_prefetch)
+    else:
+        progress.step = "list-length"
+        # Lists (not tuples) of counts must not be longer than there are stages; nothing else is looked at.
+        for key, value in zip(KEYS[:3], values, strict=False):
+            if isinstance(value, list) and len(value) > inputs.stages and is_counts(value):
+                stop(
+                    "ValueError",
+                    f"length of {key} should be equal or less than pipeline_stage number, but get "
+                    f"length of {key} ({value}) > pp({inputs.stages})",
+                )
+    progress.step = "core"
+    if not inputs.legacy and not inputs.reduced:  # what such a model checks on top, while its config is converted
+        if inputs.zero_bubble:
+            _check_zero_bubble(inputs)
+        if inputs.slice_activation:
+            stop("ValueError", "For recompute, `recompute_slice_activation` is not supported in Mcore.")
+    progress.step = "swap-config"
+    if inputs.swaps is not NO_SWAP:
+        entries = _read_swap(inputs.swaps)
+        progress.swap = entries if inputs.swaps.swap is True else None
+
+
+def _read_swap(values: SwapValues) -> SwapEntries:
+    from ms_tune.dialects.mindformers.swap import SwapEntries  # noqa: PLC0415 - start-up time: few configs name swap
+
+    return SwapEntries(values)
+
+
+def _check_zero_bubble(inputs: RecomputeInputs) -> None:
+    chunks, stages = inputs.interleave_num, inputs.stages
+    prefix = "When zero_bubble_v is enabled,"
+    if chunks != _ZERO_BUBBLE_CHUNKS:
+        stop("ValueError", f"{prefix} pp_interleave_num must be set to 2. But get {chunks}.")
+    if stages < 2:  # noqa: PLR2004 - a V needs two
+        stop("ValueError", f"{prefix} pp must be greater than or equal to 2. But get {stages}.")
+    if inputs.micro_batches < 2 * stages:
+        stop(
+            "ValueError",
+            f"{prefix} micro_batch_num({inputs.micro_batches}) >= 2 * stage_num({stages}) must be met.",
+        )
+    value = inputs.values.recompute
+    if isinstance(value, (list, tuple)) and (is_counts(value) or len(value) < _ZERO_BUBBLE_CHUNKS):
+        stop(
+            "ValueError",
+            f"{prefix} 'recompute' must provide explicit 2D configuration for each interleave, "
+            "such as [[stage0_recompute, stage1_recompute], [stage0_recompute, stage1_recompute]].",
+        )
+
+
+def _set_layers(inputs: RecomputeInputs, progress: _Progress) -> None:
+    """Place the layers, and set each; what is logged and raised on the way is the framework's."""
+    progress.step = "offset"
+    placement = progress.placement = place_layers(inputs)
+    progress.log += [
+        f"num_layers per stage: {[list(row) for row in placement.counts]}",
+        f"Accumulated num_layers per stage: {[list(row) for row in placement.ends]}",
+        # The framework logs the columns of its tables here, also where zero_bubble_v sends a layer to another stage.
+        f"Pipeline id list with start_stage: {[cell.column + inputs.start_stage for cell in placement.cells]}",
+        f"Interleave id list: {[cell.chunk for cell in placement.cells]}",
+    ]
+    # One call of deepcopy, so that lists that are one object still are one object.
+    values = dict(zip(KEYS, copy.deepcopy([*inputs.values]), strict=True))
+    lists = progress.lists = _format_values(inputs, placement, values, progress)
+    progress.reached = {key: dict.fromkeys(lists[key], False) for key in KEYS[1:3]}
+    if progress.swap is not None:
+        progress.step = "swap"
+        lists |= progress.swap.format_entries(inputs, progress.log)
+    for cell in placement.cells:
+        if cell.layer == inputs.layers:  # the first prediction layer, where they are placed with the others
+            progress.step = "mtp"
+            format_lists(inputs, placement, values, progress.swap)
+        progress.step = "layer"
+        progress.layers.append(set_layer(inputs, cell, lists, progress))
+    if inputs.mtp_layers and not inputs.legacy and not inputs.reduced:
+        # The block behind the layers formats the values once more, as the first time has left them.
+        progress.step = "mtp"
+        format_lists(inputs, placement, values, progress.swap)
+    progress.step = "sequence"
+    if inputs.sequence_splits > 1 and inputs.stages > 1:
+        if inputs.values.recompute:
+            stop("ValueError", "When using seq pipe, cannot apply full recompute.")
+        if not inputs.legacy and inputs.since("1.7"):
+            stop("ValueError", "seq_split_num > 1, is not supported when use_legacy=False.")
+
+
+def _format_values(
+    inputs: RecomputeInputs, placement: Placement, values: Mapping[str, Any], progress: _Progress
+) -> dict[str, Any]:
+    """Values -> the framework's own form, with what it logs on the way."""
+    progress.step = "value"
+    log = progress.log
+    lists = format_lists(inputs, placement, values, progress.swap) | {"layer_swap": [], "op_swap": {}}
+    log.append(f"Formative layer_recompute: {lists['layer_recompute']}")
+    if inputs.reduced:
+        log += [f"Formative {key}: {lists[key]}" for key in KEYS[1:3]]
+        return lists
+    log.append(
+        "The configuration of select_recompute_exclude and select_comm_recompute_exclude have the highest priority."
+    )
+    progress.step = "exclude"
+    try:
+        for key in KEYS[1:3]:
+            if lists[f"{key}_exclude"]:
+                drop_excluded(key, lists[key], lists[f"{key}_exclude"], progress.dropped, timed=inputs.since("1.7"))
+    finally:
+        log += [
+            f"The pattern {pattern} in {key} conflicts with {key}_exclude and will be removed."
+            for key, pattern in progress.dropped
+        ]
+    log += [f"Formative {key}: {lists[key]}" for key in KEYS[1:]]
+    return lists
+
+
+def format_lists(
+    inputs: RecomputeInputs, placement: Placement, values: Mapping[str, Any], swap: SwapEntries | None
+) -> dict[str, Any]:
     """The five values in the framework's own form and order, by the names that it logs them under.
 
     A value is layers of each (chunk, stage): rows may be shorter than there are stages, and rows may be missing, and
@@ -92,37 +272,25 @@ def format_lists(inputs: RecomputeInputs, placement: Placement, values: Recomput
         inputs: What decides about the plan.
         placement: Where its layers are.
         values: A copy of the values: they are written into, as the framework does.
+        swap: What the layers swap; None where swap is off.
 
     Raises:
         FrameworkStop: The framework raises, or loops without end.
     """
     rows = partial(format_rows, inputs, placement)
-    chosen = layer_ids if inputs.swaps.swap is True else rows
-    lists: dict[str, Any] = {"layer_recompute": chosen(values.recompute)}
+    chosen = rows if swap is None else swap.layer_ids
+    lists: dict[str, Any] = {"layer_recompute": chosen(values["recompute"])}
     for key in KEYS[1:]:
-        excludes, value = key.endswith("_exclude"), getattr(values, key)
+        excludes, value = key.endswith("_exclude"), values[key]
         form = rows if excludes else chosen
         if excludes and inputs.reduced:
             lists[key] = {}  # of which that class knows nothing
         elif isinstance(value, dict):
             lists[key] = {pattern: form(item) for pattern, item in value.items()}
         else:
-            patterns = value if is_patterns(value) else default_patterns(key, legacy=inputs.legacy)
+            patterns = value if is_patterns(value) else DEFAULT_PATTERNS[inputs.legacy].get(key, ())
             lists[key] = {pattern: form(value) for pattern in patterns}
     return lists
-
-
-def layer_ids(value: object) -> bool | LayerList:
-    """What a value is when swap is on: a list holds the numbers of layers; True stands for all of them.
-
-    Raises:
-        FrameworkStop: It is neither.
-    """
-    if isinstance(value, bool):
-        return value or LayerList()
-    if not isinstance(value, list) or not all(isinstance(item, int) for item in value):
-        illegal(value)
-    return LayerList(value)
 
 
 def format_rows(inputs: RecomputeInputs, placement: Placement, value: object) -> Rows:
@@ -130,7 +298,7 @@ def format_rows(inputs: RecomputeInputs, placement: Placement, value: object) ->
     if isinstance(value, bool):
         return [list(row) if value else [0] * len(row) for row in placement.counts]
     if not isinstance(value, (list, tuple)):
-        illegal(value)
+        _stop_at_list(value)
     items = list(value) if inputs.since("1.7") else value  # since 1.7 the list is copied first; rows never are
     if inputs.zero_bubble:
         _reverse_second(items)
@@ -148,7 +316,8 @@ def _share_out(items: Sequence[int], placement: Placement) -> Rows:
     """One count a stage, shared out over its chunks: one layer at a time, round and round, past full chunks."""
     rows = [[0] * len(row) for row in placement.counts]
     for column, item in enumerate(items):
-        _check_index(column, len(placement.totals), 0)
+        if column >= len(placement.totals):
+            _stop_at_index(column, len(placement.totals))
         left = min(item, placement.totals[column])
         if left < 0:
             # The framework counts down to zero from here and never gets there.
@@ -165,23 +334,26 @@ def _cut_rows(items: list[object] | tuple[object, ...], counts: Sequence[Sequenc
     """A list with a row for each chunk. Rows are changed in place, so that a row may be met changed."""
     for chunk, row in enumerate(items):
         if isinstance(row, bool):
-            _check_index(chunk, len(counts), 0)
+            if chunk >= len(counts):
+                _stop_at_index(chunk, len(counts))
             _write(items, chunk, ArrayRow(counts[chunk] if row else [0] * len(counts[chunk])))
         elif isinstance(row, (list, tuple)) and not isinstance(row, ArrayRow):
             for column, item in enumerate(row):
                 if not isinstance(item, int) or isinstance(item, WrittenCount):
-                    illegal(items, item)
+                    _stop_at_list(items, item)
                 _write(row, column, _clamp(item, counts, chunk, column))
         else:
-            illegal(items, row)
+            _stop_at_list(items, row)
     return cast("Rows", items)
 
 
 def _clamp(item: int, counts: Sequence[Sequence[int]], chunk: int, column: int) -> int:
     if item is False:
         return 0
-    _check_index(chunk, len(counts), 0)
-    _check_index(column, len(counts[chunk]), 0 if item is True else 1)
+    if chunk >= len(counts):
+        _stop_at_index(chunk, len(counts))
+    if column >= len(counts[chunk]):
+        _stop_at_index(column, len(counts[chunk]), axis=0 if item is True else 1)
     limit = counts[chunk][column]
     return WrittenCount(limit) if item is True or limit < item else item
 
@@ -192,9 +364,8 @@ def _write(items: list[Any] | tuple[Any, ...], index: int, value: object) -> Non
     items[index] = value
 
 
-def _check_index(index: int, size: int, axis: int) -> None:
-    if index >= size:
-        stop("IndexError", f"index {index} is out of bounds for axis {axis} with size {size}")
+def _stop_at_index(index: int, size: int, axis: int = 0) -> NoReturn:
+    stop("IndexError", f"index {index} is out of bounds for axis {axis} with size {size}")
 
 
 def _reverse_second(items: list[Any] | tuple[Any, ...]) -> None:
@@ -210,23 +381,44 @@ def _reverse_second(items: list[Any] | tuple[Any, ...]) -> None:
         stop("TypeError", f"'{type(second).__name__}' object is not subscriptable")
 
 
-def set_layer(inputs: RecomputeInputs, cell: LayerCell, lists: Mapping[str, Any]) -> LayerSpec:
+def _stop_at_list(value: object, item: object = None) -> NoReturn:
+    """The framework does not take this value."""
+    # The framework names select_recompute here whichever value it is about.
+    why = msg("layers.why.written-twice") if isinstance(item, (WrittenCount, ArrayRow)) else None
+    stop("ValueError", f"Illegal input list for select_recompute: {value}", why)
+
+
+def set_layer(inputs: RecomputeInputs, cell: LayerCell, lists: Mapping[str, Any], progress: _Progress) -> LayerSpec:
     """What one layer recomputes. Full recompute wins; excludes are applied to every layer, but not when swap is on.
 
-    Args:
-        inputs: What decides about the plan. The value of ``recompute`` as written is what the framework asks, not the
-            formatted one, whether there is full recompute at all.
-        cell: Where the layer is.
-        lists: The values of :func:`format_lists`.
+    The value of ``recompute`` as written is what the framework asks, not the formatted one, whether there is full recompute
+    at all.
 
     Raises:
         FrameworkStop: The framework raises while it sets this layer.
     """
-    recompute = inputs.values.recompute
-    full = bool(recompute) and (isinstance(recompute, bool) or _reaches(cell, lists["layer_recompute"]))
-    select = () if full else _apply_patterns(inputs, cell, lists["select_recompute"])
-    comm = () if full else _apply_patterns(inputs, cell, lists["select_comm_recompute"])
-    by_id = inputs.swaps.swap is True
+    swap, timed, recompute = progress.swap, inputs.since("1.7"), inputs.values.recompute
+    full = bool(recompute) and (isinstance(recompute, bool) or _is_reached(cell, lists["layer_recompute"], swap))
+    patterns: dict[str, list[str]] = {key: [] for key in KEYS[1:]}
+    overridden = []
+    for key in KEYS[1:] if swap is None else KEYS[1:3]:
+        hidden = full and key in progress.reached
+        for pattern, layers in lists[key].items():
+            try:
+                if not _is_reached(cell, layers, swap):
+                    continue
+            except FrameworkStop:
+                if hidden:  # the framework does not look
+                    continue
+                raise
+            if key in progress.reached:
+                progress.reached[key][pattern] = True
+            if hidden:
+                overridden.append(str(pattern))
+            else:
+                check_applied(pattern, timed=timed)
+                patterns[key].append(str(pattern))
+    select, comm, select_excludes, comm_excludes = (tuple(patterns[key]) for key in KEYS[1:])
     return LayerSpec(
         layer=cell.layer,
         stage=cell.stage,
@@ -234,15 +426,22 @@ def set_layer(inputs: RecomputeInputs, cell: LayerCell, lists: Mapping[str, Any]
         recompute=strongest(full=full, select=select, comm=comm),
         select_patterns=select,
         comm_patterns=comm,
-        select_excludes=() if by_id else _apply_patterns(inputs, cell, lists["select_recompute_exclude"]),
-        comm_excludes=() if by_id else _apply_patterns(inputs, cell, lists["select_comm_recompute_exclude"]),
-        overridden=tuple(
-            str(pattern)
-            for key in KEYS[1:3]
-            for pattern, layers in lists[key].items()
-            if full and is_reached(cell, layers)
-        ),
+        select_excludes=select_excludes,
+        comm_excludes=comm_excludes,
+        swap=() if swap is None else swap.plan_layer(cell.layer, timed=timed),
+        overridden=tuple(overridden),
     )
+
+
+def _is_reached(cell: LayerCell, layers: Any, swap: SwapEntries | None) -> bool:  # noqa: ANN401 - rows, numbers, or True
+    """Whether a formatted value is for a layer: it is one of the first so many of its cell; with swap on, its number is listed."""
+    if swap is not None:
+        return layers is True or cell.layer in layers
+    try:
+        count: int = layers[cell.chunk][cell.column]
+    except IndexError as error:  # of a list or of a tuple, as the config has it
+        stop("IndexError", str(error))
+    return 0 <= cell.rank < count
 
 
 def strongest(*, full: bool, select: Sequence[str], comm: Sequence[str]) -> RecomputeMode:
@@ -252,34 +451,3 @@ def strongest(*, full: bool, select: Sequence[str], comm: Sequence[str]) -> Reco
     if select:
         return RecomputeMode.SELECT
     return RecomputeMode.COMM if comm else RecomputeMode.NONE
-
-
-def _apply_patterns(inputs: RecomputeInputs, cell: LayerCell, patterns: Mapping[object, Any]) -> tuple[str, ...]:
-    """The patterns that are for a layer, each of which the framework looks up in it."""
-    applied = []
-    for pattern, layers in patterns.items():
-        if _reaches(cell, layers):
-            check_applied(pattern, timed=inputs.since("1.7"))
-            applied.append(str(pattern))
-    return tuple(applied)
-
-
-def _reaches(cell: LayerCell, layers: Any) -> bool:  # noqa: ANN401 - rows, numbers of layers, or True
-    """Whether a formatted value is for a layer: it is one of the first so many of its cell, or its number is listed."""
-    if isinstance(layers, bool):
-        return layers
-    if isinstance(layers, LayerList):
-        return cell.layer in layers
-    try:
-        count: int = layers[cell.chunk][cell.column]
-    except IndexError as error:  # of a list or of a tuple, as the config has it
-        stop("IndexError", str(error))
-    return 0 <= cell.rank < count
-
-
-def is_reached(cell: LayerCell, layers: Any) -> bool:  # noqa: ANN401 - as above
-    """The same where the framework does not look, so that nothing can fail."""
-    try:
-        return _reaches(cell, layers)
-    except FrameworkStop:
-        return False

@@ -10,8 +10,8 @@ from ms_tune.dialects.check_context import CheckContext, Violation, per_job
 from ms_tune.dialects.layer_plan import ENDLESS_LOOP, PlanIssue
 from ms_tune.dialects.mindformers import startup
 from ms_tune.dialects.mindformers.placement import KEYS
-from ms_tune.dialects.mindformers.plan import normalize
 from ms_tune.dialects.mindformers.read import read_inputs
+from ms_tune.dialects.mindformers.recompute import normalize
 from ms_tune.dialects.mindformers.refusals_legacy import is_glm, is_llama
 from ms_tune.dialects.values import compile_segment, is_risky
 from ms_tune.errors import MsTuneError

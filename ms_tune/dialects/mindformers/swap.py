@@ -13,13 +13,12 @@ from __future__ import annotations
 
 from collections import Counter
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 from ms_tune.diagnostics import Diagnostic, Severity
 from ms_tune.dialects.layer_plan import SwapPlan, Warned, stop
 from ms_tune.dialects.mindformers.placement import KEYS
-from ms_tune.dialects.mindformers.recompute import is_patterns, layer_ids
-from ms_tune.dialects.values import check_applied
+from ms_tune.dialects.values import check_applied, is_patterns
 from ms_tune.enums import RecomputeMode
 from ms_tune.text import msg
 
@@ -28,10 +27,6 @@ if TYPE_CHECKING:
 
     from ms_tune.dialects.layer_plan import LayerSpec
     from ms_tune.dialects.mindformers.placement import RecomputeInputs, RecomputeValues, SwapValues
-    from ms_tune.dialects.mindformers.recompute import LayerList
-
-# Entries of whole layers, and entries of each operator: which layers, and how many operators ahead they come back.
-SwapEntries: TypeAlias = "tuple[list[Any], dict[str, list[dict[str, Any]]]]"
 
 _PREFETCH = "backward_prefetch"
 _LAYERS = "layers"
@@ -56,27 +51,151 @@ def _pythons_own() -> Iterator[None]:
         stop(type(error).__name__, str(error))
 
 
-def read_swap(values: SwapValues) -> SwapEntries:
-    """The values, also of a swap that is off, read and grouped by operator.
+class LayerList(list[int]):
+    """The numbers of layers, for each of which it is asked whether it has it: 10,000 numbers are asked 10,000 times."""
+
+    __slots__ = ("_numbers",)
+
+    def __init__(self, numbers: Iterable[int] = ()) -> None:
+        super().__init__(numbers)
+        self._numbers = frozenset(self)
+
+    def __contains__(self, number: object) -> bool:
+        return number in self._numbers
+
+
+class SwapEntries:
+    """Entries of whole layers, and those of each operator: which layers, and how many operators ahead they come back.
+
+    Args:
+        values: The values, also of a swap that is off.
 
     Raises:
         FrameworkStop: The framework does not take them.
     """
-    if not isinstance(values.swap, bool):
-        kind = type(values.swap).__name__
-        stop("TypeError", f"The 'swap' must be a bool, but got {kind}.")
-    if values.layer_swap is None and values.op_swap is None:
-        entry = {_PREFETCH: values.default_prefetch, _LAYERS: True}
-        return [], {_DEFAULT_TARGET: [entry]}
-    with _pythons_own():
-        layer_swap = _entries(values.layer_swap, "layer_swap")
-        if _reach_all(layer_swap, "layer_swap"):
-            layer_swap = [{_PREFETCH: layer_swap[0][_PREFETCH], _LAYERS: True}]
-        op_swap = _by_operator(_entries(values.op_swap, "op_swap"))
-        for name, entries in op_swap.items():
-            if _reach_all(entries, f"op_swap: {name}"):
-                op_swap[name] = [{_PREFETCH: entries[0][_PREFETCH], _LAYERS: True}]
-    return layer_swap, op_swap
+
+    def __init__(self, values: SwapValues) -> None:
+        if not isinstance(values.swap, bool):
+            kind = type(values.swap).__name__
+            stop("TypeError", f"The 'swap' must be a bool, but got {kind}.")
+        # Entries of layers and of operators in the framework's own form; none before they are formatted.
+        self.layers: list[Any] = []
+        self.operators: dict[str, list[dict[str, Any]]] = {}
+        self._written_layers: list[Any] = []
+        self._written_operators = {_DEFAULT_TARGET: [{_PREFETCH: values.default_prefetch, _LAYERS: True}]}
+        if values.layer_swap is None and values.op_swap is None:
+            return
+        with _pythons_own():
+            layers = self._written_layers = _entries(values.layer_swap, "layer_swap")
+            if _reach_all(layers, "layer_swap"):
+                self._written_layers = [{_PREFETCH: layers[0][_PREFETCH], _LAYERS: True}]
+            operators = self._written_operators = _by_operator(_entries(values.op_swap, "op_swap"))
+            for name, entries in operators.items():
+                if _reach_all(entries, f"op_swap: {name}"):
+                    operators[name] = [{_PREFETCH: entries[0][_PREFETCH], _LAYERS: True}]
+
+    def check(self, values: RecomputeValues, default_prefetch: object) -> None:
+        """The framework's check of recompute and swap values when swap is on.
+
+        Raises:
+            FrameworkStop: It does not take them.
+        """
+        for key in KEYS[:3]:
+            _check_ids(getattr(values, key), key)
+        if not isinstance(default_prefetch, int) or default_prefetch < 1:
+            stop(
+                "ValueError",
+                "Type of default_prefetch must be int and value of it must be positive, "
+                f"but get {type(default_prefetch)} and {default_prefetch}.",
+            )
+        _check_entries(self._written_layers, "layer_swap")
+        for name, entries in self._written_operators.items():
+            _check_entries(entries, f"op_swap({name})")
+
+    @staticmethod
+    def layer_ids(value: object) -> bool | LayerList:
+        """What a value is when swap is on: a list holds the numbers of layers; True stands for all of them.
+
+        Raises:
+            FrameworkStop: It is neither.
+        """
+        if isinstance(value, bool):
+            return value or LayerList()
+        if not isinstance(value, list) or not all(isinstance(item, int) for item in value):
+            stop("ValueError", f"Illegal input list for select_recompute: {value}")
+        return LayerList(value)
+
+    def format_entries(self, inputs: RecomputeInputs, log: list[str]) -> dict[str, Any]:
+        """The entries with their layers as the framework keeps them, by the names of their lists, with what it logs on the way.
+
+        Raises:
+            FrameworkStop: The layers are not of a form that it takes, or it trips over a False where it looks for a list.
+        """
+        layers = _format_entries(self._written_layers)
+        operators = {name: _format_entries(entries) for name, entries in self._written_operators.items()}
+        log += [f"Formative layer swap: {layers}", f"Formative op swap: {operators}"]
+        with _pythons_own():
+            _log_conflicts(inputs, layers, operators, log)
+        self.layers, self.operators = layers, operators
+        return {"layer_swap": layers, "op_swap": operators}
+
+    def plan_layer(self, layer: int, *, timed: bool) -> tuple[SwapPlan, ...]:
+        """What one layer swaps: itself and operators; of several formatted entries the first that has the layer.
+
+        Raises:
+            FrameworkStop: The layer does not take the prefetch, or a pattern is none.
+        """
+        plans = []
+        found = _first(layer, self.layers)
+        if found is not None:
+            check_prefetch(found[_PREFETCH])
+            plans.append(SwapPlan("", found[_PREFETCH]))
+        for pattern, entries in self.operators.items():
+            found = _first(layer, entries)
+            if found is not None:
+                check_applied(pattern, timed=timed)
+                if pattern:  # an empty one finds nothing, and stands for the layer itself in a plan
+                    plans.append(SwapPlan(pattern, found[_PREFETCH]))
+        return tuple(plans)
+
+    def find_traps(
+        self, inputs: RecomputeInputs, lists: Mapping[str, Any], layers: Sequence[LayerSpec]
+    ) -> Iterator[Diagnostic]:
+        """Every trap of a plan with swap on."""
+        stages = inputs.stage_num or inputs.stages
+        if not inputs.since("1.8") and stages > 1:  # since 1.8 the stage of a layer is set also when swap is on
+            message = msg("layers.swap-no-stage", stages=stages, version=inputs.version)
+            yield Diagnostic("swap-no-stage", Severity.ERROR, message)
+        excludes = [key for key in KEYS[3:] if getattr(inputs.values, key)]
+        if excludes:
+            message = msg("layers.swap-no-exclude", keys=", ".join(excludes))
+            yield Diagnostic("swap-no-exclude", Severity.WARNING, message)
+        for name, ids in self._name_lists(inputs, lists):
+            yield from _list_traps(name, ids, inputs.layers)
+        yield from _shadow_traps("layer_swap", self.layers)
+        for name, entries in self.operators.items():
+            yield from _shadow_traps(f"op_swap[{name!r}]", entries)
+            if any(isinstance(entry[_PREFETCH], bool) for entry in entries):
+                # It passes the framework's own checks, because a bool is an int there.
+                yield Diagnostic("prefetch-flag", Severity.ERROR, msg("layers.prefetch-flag", pattern=name))
+        if layers:
+            yield from _effect_traps(layers)
+
+    def _name_lists(self, inputs: RecomputeInputs, lists: Mapping[str, Any]) -> Iterator[tuple[str, bool | LayerList]]:
+        """Every list of layer numbers, by a name that its author knows."""
+        yield "recompute", lists["layer_recompute"]
+        for key in KEYS[1:3]:
+            # A list without patterns of its own stands behind every default pattern.
+            if len(lists[key]) > 1 and not isinstance(getattr(inputs.values, key), dict):
+                yield key, next(iter(lists[key].values()))
+                continue
+            for pattern, ids in lists[key].items():
+                yield f"{key}[{str(pattern)!r}]", ids
+        for entry in self.layers:
+            yield "layer_swap", entry[_LAYERS]
+        for name, entries in self.operators.items():
+            for entry in entries:
+                yield f"op_swap[{name!r}]", entry[_LAYERS]
 
 
 def _entries(value: object, key: str) -> list[Any]:
@@ -140,16 +259,6 @@ def _by_operator(entries: Sequence[Any]) -> dict[str, list[dict[str, Any]]]:
     return found
 
 
-def check_recompute(values: RecomputeValues) -> None:
-    """The framework's check of the recompute values when swap is on.
-
-    Raises:
-        FrameworkStop: It does not take them.
-    """
-    for key in KEYS[:3]:
-        _check_ids(getattr(values, key), key)
-
-
 def _check_ids(value: object, key: str) -> None:
     if isinstance(value, bool):
         return
@@ -171,24 +280,6 @@ def _check_ids(value: object, key: str) -> None:
             stop("ValueError", f"Layer info of {key} must be list when enabling swap, but get {type(layers)}.")
 
 
-def check_swap(swap: SwapEntries, default_prefetch: object) -> None:
-    """The framework's check of the swap values when swap is on.
-
-    Raises:
-        FrameworkStop: It does not take them.
-    """
-    if not isinstance(default_prefetch, int) or default_prefetch < 1:
-        stop(
-            "ValueError",
-            "Type of default_prefetch must be int and value of it must be positive, "
-            f"but get {type(default_prefetch)} and {default_prefetch}.",
-        )
-    layer_swap, op_swap = swap
-    _check_entries(layer_swap, "layer_swap")
-    for name, entries in op_swap.items():
-        _check_entries(entries, f"op_swap({name})")
-
-
 def _check_entries(entries: Sequence[Any], key: str) -> None:
     for entry in entries:
         _check_ids(entry[_LAYERS], f"{key}.layers")
@@ -201,58 +292,35 @@ def _check_entries(entries: Sequence[Any], key: str) -> None:
             )
 
 
-def format_swap(swap: SwapEntries) -> dict[str, Any]:
-    """The entries with their layers as the framework keeps them, by the names of their lists.
-
-    Raises:
-        FrameworkStop: The layers are not of a form that it takes.
-    """
-    layer_swap, op_swap = swap
-    return {
-        "layer_swap": _format_entries(layer_swap),
-        "op_swap": {name: _format_entries(entries) for name, entries in op_swap.items()},
-    }
-
-
 def _format_entries(entries: Iterable[Any]) -> list[dict[str, Any]]:
-    return [{_PREFETCH: entry.get(_PREFETCH), _LAYERS: layer_ids(entry.get(_LAYERS))} for entry in entries]
+    return [{_PREFETCH: entry.get(_PREFETCH), _LAYERS: SwapEntries.layer_ids(entry.get(_LAYERS))} for entry in entries]
 
 
-def log_conflicts(inputs: RecomputeInputs, swaps: Mapping[str, Any], log: list[str]) -> None:
-    """The framework's warnings about layers and operators that are both recomputed and swapped.
-
-    Args:
-        inputs: What decides about the plan.
-        swaps: The lists of :func:`format_swap`.
-        log: Gets the warnings.
-
-    Raises:
-        FrameworkStop: It trips over a False where it looks for a list.
-    """
+def _log_conflicts(
+    inputs: RecomputeInputs, swaps: Sequence[Any], operators: Mapping[str, Sequence[Any]], log: list[str]
+) -> None:
+    """The framework's warnings about layers and operators that are both recomputed and swapped."""
     recompute, select = inputs.values.recompute, inputs.values.select_recompute
-    with _pythons_own():
-        if recompute is True:
+    if recompute is True:
+        log.append(Warned(f"All layers and ops that are enabled swap do not work!{_ALL_GAP}Because recompute = True."))
+    if isinstance(recompute, list) and recompute:
+        for layer in recompute:
+            _log_layer(layer, "All", inputs, swaps, log)
+        for name, entries in operators.items():
+            _log_operator(name, recompute, entries, log)
+    for name, layers in select.items() if isinstance(select, dict) else ():
+        if layers is True:
             log.append(
-                Warned(f"All layers and ops that are enabled swap do not work!{_ALL_GAP}Because recompute = True.")
-            )
-        if isinstance(recompute, list) and recompute:
-            for layer in recompute:
-                _log_layer(layer, "All", inputs, swaps["layer_swap"], log)
-            for name, entries in swaps["op_swap"].items():
-                _log_operator(name, recompute, entries, log)
-        for name, layers in select.items() if isinstance(select, dict) else ():
-            if layers is True:
-                log.append(
-                    Warned(
-                        f"{name} operator in all layers that is enabled swap do not work!{_OPERATOR_GAP}"
-                        "Because it is enabled recompute."
-                    )
+                Warned(
+                    f"{name} operator in all layers that is enabled swap do not work!{_OPERATOR_GAP}"
+                    "Because it is enabled recompute."
                 )
-                continue
-            for layer in layers:
-                _log_layer(layer, name, inputs, swaps["layer_swap"], log)
-            if name in swaps["op_swap"]:
-                _log_operator(name, layers, swaps["op_swap"][name], log)
+            )
+            continue
+        for layer in layers:
+            _log_layer(layer, name, inputs, swaps, log)
+        if name in operators:
+            _log_operator(name, layers, operators[name], log)
 
 
 def _log_layer(
@@ -274,26 +342,6 @@ def _log_operator(name: str, layers: Sequence[int], entries: Sequence[Mapping[st
 
 def _conflict(name: str, layer: int, gap: str) -> str:
     return f"{name} operator in layer {layer} that{gap}is enabled swap do not work! Because it is enabled recompute."
-
-
-def swap_layer(inputs: RecomputeInputs, layer: int, lists: Mapping[str, Any]) -> tuple[SwapPlan, ...]:
-    """What one layer swaps: itself and operators; of several entries the first that has the layer.
-
-    Raises:
-        FrameworkStop: The layer does not take the prefetch, or a pattern is none.
-    """
-    plans = []
-    found = _first(layer, lists["layer_swap"])
-    if found is not None:
-        check_prefetch(found[_PREFETCH])
-        plans.append(SwapPlan("", found[_PREFETCH]))
-    for pattern, entries in lists["op_swap"].items():
-        found = _first(layer, entries)
-        if found is not None:
-            check_applied(pattern, timed=inputs.since("1.7"))
-            if pattern:  # an empty one finds nothing, and stands for the layer itself in a plan
-                plans.append(SwapPlan(pattern, found[_PREFETCH]))
-    return tuple(plans)
 
 
 def _first(layer: int, entries: Iterable[Mapping[str, Any]]) -> Mapping[str, Any] | None:
@@ -328,48 +376,6 @@ def layer_swap_line(layer: int, plan: SwapPlan, entries: Sequence[Mapping[str, A
 
 
 _SHOWN = 8  # layers in one message
-
-
-def find_swap_traps(
-    inputs: RecomputeInputs, lists: Mapping[str, Any], layers: Sequence[LayerSpec]
-) -> Iterator[Diagnostic]:
-    """Every trap of a plan with swap on."""
-    if (
-        not inputs.since("1.8") and inputs.placed_stages > 1
-    ):  # since 1.8 the stage of a layer is set also when swap is on
-        message = msg("layers.swap-no-stage", stages=inputs.placed_stages, version=inputs.version)
-        yield Diagnostic("swap-no-stage", Severity.ERROR, message)
-    excludes = [key for key in KEYS[3:] if getattr(inputs.values, key)]
-    if excludes:
-        message = msg("layers.swap-no-exclude", keys=", ".join(excludes))
-        yield Diagnostic("swap-no-exclude", Severity.WARNING, message)
-    for name, ids in _name_lists(inputs, lists):
-        yield from _list_traps(name, ids, inputs.placed_layers)
-    yield from _shadow_traps("layer_swap", lists["layer_swap"])
-    for name, entries in lists["op_swap"].items():
-        yield from _shadow_traps(f"op_swap[{name!r}]", entries)
-        if any(isinstance(entry[_PREFETCH], bool) for entry in entries):
-            # It passes the framework's own checks, because a bool is an int there.
-            yield Diagnostic("prefetch-flag", Severity.ERROR, msg("layers.prefetch-flag", pattern=name))
-    if layers:
-        yield from _effect_traps(layers)
-
-
-def _name_lists(inputs: RecomputeInputs, lists: Mapping[str, Any]) -> Iterator[tuple[str, bool | LayerList]]:
-    """Every list of layer numbers, by a name that its author knows."""
-    yield "recompute", lists["layer_recompute"]
-    for key in KEYS[1:3]:
-        # A list without patterns of its own stands behind every default pattern.
-        if len(lists[key]) > 1 and not isinstance(getattr(inputs.values, key), dict):
-            yield key, next(iter(lists[key].values()))
-            continue
-        for pattern, ids in lists[key].items():
-            yield f"{key}[{str(pattern)!r}]", ids
-    for entry in lists["layer_swap"]:
-        yield "layer_swap", entry[_LAYERS]
-    for name, entries in lists["op_swap"].items():
-        for entry in entries:
-            yield f"op_swap[{name!r}]", entry[_LAYERS]
 
 
 def _list_traps(name: str, ids: bool | LayerList, count: int) -> Iterator[Diagnostic]:  # noqa: FBT001 - True is all layers

@@ -11,11 +11,10 @@ from ms_tune.dialects.cells import is_full
 from ms_tune.dialects.draft import LISTS, has, never, runs, squeeze, swap_static
 from ms_tune.dialects.layer_plan import FrameworkStop
 from ms_tune.dialects.mindformers.placement import KEYS, place_layers
-from ms_tune.dialects.mindformers.plan import normalize
 from ms_tune.dialects.mindformers.read import read_inputs
-from ms_tune.dialects.mindformers.recompute import format_rows, is_counts, is_patterns
+from ms_tune.dialects.mindformers.recompute import format_rows, normalize
 from ms_tune.dialects.operators import SWAP
-from ms_tune.dialects.values import compile_segment, drop_excluded, leaves, to_int32
+from ms_tune.dialects.values import compile_segment, drop_excluded, is_counts, is_patterns, leaves, to_int32
 from ms_tune.facts.models import LAYERS, names_of
 from ms_tune.source.edit import same_data
 from ms_tune.source.yaml import MISSING
@@ -127,7 +126,7 @@ def _wanted(source: SourceFile, inputs: RecomputeInputs, plan: LayerPlan) -> Ite
     if plan.formative is None:
         return
     placement, offset = place_layers(inputs), source.get(_OFFSET)
-    slots_fit = placement.slots == inputs.placed_layers
+    slots_fit = placement.slots == len(placement.cells)
     if isinstance(offset, list) and slots_fit and len(placement.offset) * len(placement.offset[0]) > 1:
         yield from _changed(_OFFSET, offset, _shaped(placement.offset))
     for key in KEYS:
@@ -175,7 +174,7 @@ def _form(key: str, layers: Any, inputs: RecomputeInputs) -> object:  # noqa: AN
     if layers is True:
         return None
     if inputs.swaps.swap is True and not key.endswith("exclude"):
-        return sorted({int(layer) for layer in layers if 0 <= layer < inputs.placed_layers})
+        return sorted({int(layer) for layer in layers if 0 <= layer < inputs.layers})
     return _shaped(layers, backwards=inputs.zero_bubble)
 
 
@@ -265,11 +264,11 @@ def _offset(job: JobView, inputs: RecomputeInputs) -> Iterator[Values]:
         chunks = 1
         more = {_named(job, _CHUNKS): 1}
         yield more
-    layers = inputs.placed_layers
-    if inputs.placed_stages <= layers < inputs.placed_stages * chunks:
-        chunks = layers // inputs.placed_stages
+    layers, stages = inputs.placed_layers, inputs.stage_num or inputs.stages
+    if stages <= layers < stages * chunks:
+        chunks = layers // stages
         more = {_named(job, _CHUNKS): chunks}
-    cells = inputs.placed_stages * chunks
+    cells = stages * chunks
     if layers < cells:
         by_layer = isinstance(job.source.get((*_MODEL, "moe_layer_freq")), list)  # and so for this number of them only
         if not by_layer:
@@ -285,7 +284,6 @@ def _offset(job: JobView, inputs: RecomputeInputs) -> Iterator[Values]:
         counts = [min(max(base + extra, 1), layers) for extra in items * (cells // len(items))]
     _fill(counts, layers)
     flat = [count - base for count in counts]
-    stages = inputs.placed_stages
     rows = [flat[start : start + stages] for start in range(0, cells, stages)]
     yield {**more, (*_MODEL, "offset"): 0 if not any(flat) else rows if chunks > 1 else flat}
 

@@ -2,7 +2,7 @@
 
 The simulated stage keeps layers of each of its kinds; every other cell keeps its first layer, since the whole graph is
 compiled before it is cut into stages. What the layers that are left recompute and swap is written for their new numbers,
-and then read back by the framework's own rules (:func:`ms_tune.dialects.mindformers.plan.normalize`): settings that would not give every
+and then read back by the framework's own rules (:func:`ms_tune.dialects.mindformers.recompute.normalize`): settings that would not give every
 layer what it had are not run.
 """
 
