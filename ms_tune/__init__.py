@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from ms_tune.errors import MsTuneError
     from ms_tune.fit.result import ConfigFit, ConfigFitRequest
     from ms_tune.fit.run import fit_config
+    from ms_tune.footprint.report import analyse_memory
     from ms_tune.footprint.request import MemoryRequest
     from ms_tune.footprint.result import MemoryReport
     from ms_tune.lint.result import LintReport, LintRequest
@@ -64,6 +65,7 @@ _MODULES = {
     "SweepResult": "dryrun.result",
     "Verdict": "verdict.outcome",
     "WhatIfRequest": "memory.request",
+    "analyse_memory": "footprint.report",
     "analyse_profiles": "profile.run",
     "dryrun_job": "dryrun.run",
     "fit_config": "fit.run",
@@ -107,6 +109,7 @@ __all__ = [
     "Verdict",
     "WhatIfRequest",
     "__version__",
+    "analyse_memory",
     "analyse_profiles",
     "api",
     "dryrun_job",

@@ -15,6 +15,9 @@ import pytest
 
 import ms_tune
 from ms_tune import DryrunRequest, LintRequest, MsTuneError, PlanRequest, WhatIfRequest, api, errors
+from ms_tune.memory.diff import compare_reports
+from ms_tune.memory.plan import plan_blocks
+from ms_tune.memory.what_if import replay_run
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "python-api.md"
@@ -80,11 +83,12 @@ def test_importing_it_imports_no_engine() -> None:
 def test_a_program_of_ten_lines(folder: Path) -> None:
     program = """
 from pathlib import Path
+import ms_tune
 from ms_tune import MsTuneError, api
 Path("c.yaml").write_text("parallel_config: {pipeline_stage: 2}\\nmodel: {model_config: {type: LlamaConfig, num_layers: 4}}\\n")
 try:
-    print(len(api.lint("c.yaml").files), api.normalize("c.yaml").placement, api.memory("run").worst.curve.peak_bytes)
-    api.memory("nowhere")
+    print(len(api.lint("c.yaml").files), api.normalize("c.yaml").placement, ms_tune.analyse_memory("run").worst.curve.peak_bytes)
+    ms_tune.analyse_memory("nowhere")
 except MsTuneError as error:
     print(error)
 """
@@ -114,21 +118,24 @@ def test_fixes_are_written_only_where_asked_for() -> None:
 
 @pytest.mark.usefixtures("folder")
 def test_the_sub_commands_of_memory() -> None:
-    plan = api.memory_plan("run", request=PlanRequest(seconds=0.2, capacity=1))
+    plan = plan_blocks(Path("run"), PlanRequest(seconds=0.2, capacity=1), lambda _progress: None)
     assert plan.is_valid
     assert plan.fits_capacity is False
     assert plan.plan.lower_bound <= plan.plan.height
-    what_if = api.memory_what_if("run", request=WhatIfRequest(max_memory=2**35))
+    what_if = replay_run(Path("run"), WhatIfRequest(max_memory=2**35), lambda _what, _share: None)
     assert what_if.limit_by == "user"
     assert what_if.allocation_count == len(what_if.names)
-    report = api.memory("run")
-    assert not api.memory_diff(report, report).ranks[0].changes
+    report = ms_tune.analyse_memory("run")
+    assert not compare_reports(report, report).ranks[0].changes
 
 
-def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
-    with pytest.raises(MsTuneError, match="ms-tune memory plan"):
-        api.memory_plan("run")
+@pytest.mark.parametrize(
+    ("name", "package"), [("analyse_memory", "NumPy"), ("fit_config", "NumPy"), ("FitRequest", "NumPy")]
+)
+def test_a_missing_extra_is_named(name: str, package: str) -> None:
+    code = f"import sys; sys.modules['numpy'] = None; from ms_tune import {name}"
+    done = subprocess.run([sys.executable, "-c", code], stderr=subprocess.PIPE, text=True, check=False, cwd=ROOT)
+    assert f"MissingExtraError: 'ms_tune.{name}' needs {package}, which is not installed" in done.stderr
 
 
 def test_an_unknown_config_of_dryrun_is_told() -> None:

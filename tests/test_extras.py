@@ -221,13 +221,13 @@ def test_the_base_install_names_the_command_and_the_line(
     assert command in call(base, *arguments, cwd=tmp_path, language="zh_CN.UTF-8").stderr
 
 
-API = ["api.memory('.')", "ms_tune.fit_config(None)", "dryrun_job(DryrunRequest(Path('x.yaml')))"]
+API = ["ms_tune.analyse_memory('.')", "ms_tune.fit_config(None)", "dryrun_job(DryrunRequest(Path('x.yaml')))"]
 
 
 def test_the_python_api_says_the_same_as_an_error_of_its_own(base: Path, tmp_path: Path) -> None:
     (tmp_path / "x.yaml").write_text("training: {}\n", encoding="utf-8")
     code = (
-        "from pathlib import Path\nimport ms_tune\nfrom ms_tune import DryrunRequest, MsTuneError, api, dryrun_job\n"
+        "from pathlib import Path\nimport ms_tune\nfrom ms_tune import DryrunRequest, MsTuneError, dryrun_job\n"
     ) + "".join(f"try:\n    {call}\nexcept MsTuneError as error:\n    print(error)\n" for call in API)
     done = subprocess.run(
         [str(base / "python"), "-I", "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True

@@ -58,8 +58,9 @@ class TestWays:
         walk = Walk()
         assert walk.run(["memory", "memory_block.csv"]) == 0
         assert walk.ways["footprint/curve.curve_of"] == [
-            *("cli/main.main", "cli/main._run_command", "cli/memory.run", "api/_memory.memory"),
-            *("footprint/report.analyse_run", "footprint/report.analyse_rank", "footprint/curve.curve_of"),
+            *("cli/main.main", "cli/main._run_command", "cli/memory.run", "cli/memory._run_for_traces"),
+            "cli/memory_trace._show_trace",
+            *("footprint/report.analyse_memory", "footprint/report.analyse_rank", "footprint/curve.curve_of"),
         ]
 
     def test_from_a_config_to_the_verdict_of_a_dryrun(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

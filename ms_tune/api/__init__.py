@@ -15,22 +15,6 @@ imported when they are called, so that importing this module costs nothing.
 
 from ms_tune.api._check import changed_files, check
 from ms_tune.api._lint import checklists_for, course, lint, rules, write_baseline, wrong_examples
-from ms_tune.api._memory import (
-    memory,
-    memory_diff,
-    memory_failure,
-    memory_first_remedies,
-    memory_import,
-    memory_is_log,
-    memory_is_snapshot,
-    memory_plan,
-    memory_snapshot,
-    memory_snapshot_diff,
-    memory_snapshot_lives,
-    memory_snapshot_remedies,
-    memory_snapshot_what_if,
-    memory_what_if,
-)
 from ms_tune.api._normalize import (
     against,
     convert,
@@ -57,20 +41,6 @@ __all__ = [
     "explicit_script",
     "from_sapp",
     "lint",
-    "memory",
-    "memory_diff",
-    "memory_failure",
-    "memory_first_remedies",
-    "memory_import",
-    "memory_is_log",
-    "memory_is_snapshot",
-    "memory_plan",
-    "memory_snapshot",
-    "memory_snapshot_diff",
-    "memory_snapshot_lives",
-    "memory_snapshot_remedies",
-    "memory_snapshot_what_if",
-    "memory_what_if",
     "merge_sapp",
     "normalize",
     "normalize_script",

@@ -1,29 +1,48 @@
-"""``ms-tune memory``: where the memory of a run went; and its sub-commands."""
+"""``ms-tune memory`` and its sub-commands: where the memory of a run went. Its options; what needs NumPy is imported when it runs."""
 
 from __future__ import annotations
 
+import re
+from argparse import ArgumentTypeError, BooleanOptionalAction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-from ms_tune import api
-from ms_tune.cli import memory_plan, memory_snapshot
-from ms_tune.cli.device import add_device_arguments, exit_code
-from ms_tune.cli.output import LONG, ProgressLine, new_file, written
-from ms_tune.cli.parser import Parser
-from ms_tune.diagnostics import Severity
+from ms_tune.cli.device import add_device_arguments
+from ms_tune.cli.output import new_file
+from ms_tune.cli.parser import Parser, share_argument
 from ms_tune.errors import ExitCode, UsageError
 from ms_tune.extras import need
-from ms_tune.footprint.request import MemoryRequest
-from ms_tune.memory.request import WhatIfRequest
-from ms_tune.text import msg
+from ms_tune.readers.plain_pickle import is_snapshot
+from ms_tune.text import msg, render
 
 if TYPE_CHECKING:
     from argparse import Namespace
     from collections.abc import Callable, Sequence
 
-    from ms_tune.footprint.result import MemoryReport
     from ms_tune.report.console import Console
     from ms_tune.text import Language
+
+_ONLY_TRACES = (
+    "snapshot",
+    "rank",
+    "csv",
+    "chip",
+    "device_memory",
+    "reserve",
+    "remove",
+    "shard",
+    "parts",
+    "recompute_layers",
+)
+_ONLY_SNAPSHOTS = (
+    "device",
+    "expandable",
+    "max_split_size_mb",
+    "roundup_power2_divisions",
+    "garbage_collection_threshold",
+    "empty_cache_each_step",
+    "keep_cache",
+)
 
 
 class SubCommand(NamedTuple):
@@ -70,89 +89,43 @@ def run(arguments: Namespace, console: Console) -> ExitCode:
     """Read, analyse, show."""
     if "command" in arguments:
         return cast("ExitCode", arguments.command.run(arguments, console))
-    if api.memory_is_snapshot(arguments.path):
-        from ms_tune.cli import memory_snapshot  # noqa: PLC0415 - start-up time
-
-        return memory_snapshot.show_snapshot(arguments, console)
-    if api.memory_is_log(arguments.path):
-        return _show_failure(arguments, console)
+    path: Path = arguments.path
+    if is_snapshot(path):
+        return _run_for_snapshots("", arguments, console)
+    if path.is_file() and path.suffix.lower() != ".csv":
+        return _run_for_traces("log", arguments, console)
     if arguments.device is not None:
         raise UsageError(msg("snapshot.only-snapshots", option="--device"))
-    for path in (arguments.html, arguments.csv):
-        new_file(path, force=arguments.force)
-    need("ms-tune memory", "report", "numpy")
-    if arguments.html:
-        need("ms-tune memory --html", "report", "jinja2")
-    request = MemoryRequest(
-        frozenset(arguments.rank),
-        with_graph=not arguments.no_graph,
-        chip=arguments.chip,
-        device_bytes=arguments.device_memory,
-        reserve_bytes=arguments.reserve,
-    )
-    with ProgressLine(console, LONG) as progress:
-        report = api.memory(arguments.path, request=request, on_bytes=progress.read)
-    _write_files(report, arguments, console)
-    _show_report(report, arguments, console)
-    found = [finding for finding in report.all_findings if finding.severity is Severity.ERROR]
-    code = exit_code([rank.verdict for rank in report.ranks], arguments)
-    return ExitCode.FINDINGS if found and code is ExitCode.OK else code
+    for file in (arguments.html, arguments.csv):
+        new_file(file, force=arguments.force)
+    return _run_for_traces("", arguments, console)
 
 
-def _show_failure(arguments: Namespace, console: Console) -> ExitCode:
-    need("ms-tune memory", "report", "numpy")
-    from ms_tune.report import memory_json, memory_text  # noqa: PLC0415 - imported late: start-up time
+def _run_for_snapshots(name: str, arguments: Namespace, console: Console) -> ExitCode:
+    command = f"ms-tune memory {name}".strip()
+    need(command, "report", "numpy")
+    if getattr(arguments, "html", None):
+        new_file(arguments.html, force=arguments.force)
+        need(f"{command} --html", "report", "jinja2")
+    for option in _ONLY_TRACES:
+        if getattr(arguments, option, None) not in (None, [], False):
+            raise UsageError(msg("snapshot.only-traces", option="--" + option.replace("_", "-")))
+    from ms_tune.cli import memory_snapshot  # noqa: PLC0415 - it needs NumPy
 
-    failure = api.memory_failure(arguments.path)
-    first = api.memory_first_remedies()
-    if arguments.json:
-        console.write_json(memory_json.failure_json(failure, first, arguments.path, console))
-    else:
-        memory_text.show_failure(failure, first, console)
-    return ExitCode.FINDINGS
-
-
-def _show_report(report: MemoryReport, arguments: Namespace, console: Console) -> None:
-    from ms_tune.report import memory_json, memory_text  # noqa: PLC0415 - imported late: start-up time
-
-    parts = None
-    if arguments.at is not None:
-        ticks = report.worst.curve.tick
-        if len(ticks) and arguments.at > int(ticks[-1]):
-            raise UsageError(msg("memory.no-at-beyond", tick=arguments.at, last=int(ticks[-1])))
-        parts = report.worst.breakdown_at(arguments.at)
-        if not len(parts.rows):
-            raise UsageError(msg("memory.no-at", tick=arguments.at))
-    if arguments.json:
-        extra = {}
-        if parts is not None:
-            contents = {content.value: size for content, size in parts.contents.items()}
-            split = memory_json.breakdown_json(parts, arguments.top)
-            extra = {"at": {"tick": parts.tick, "categories": contents, **split}}
-        console.write_json(memory_json.report_json(report, console, arguments.top) | extra)
-    elif parts is not None:
-        memory_text.show_breakdown(parts, console, arguments.top)
-    else:
-        memory_text.show_report(report, console, arguments.top)
+    return memory_snapshot.COMMANDS[name](arguments, console)
 
 
-def _write_files(report: MemoryReport, arguments: Namespace, console: Console) -> None:
-    if arguments.csv:
-        from ms_tune.report.memory_export import write_blocks  # noqa: PLC0415 - imported late: start-up time
+def _run_for_traces(name: str, arguments: Namespace, console: Console) -> ExitCode:
+    command = "ms-tune memory" if name in ("", "log") else f"ms-tune memory {name}"
+    need(command, "report", "numpy")
+    if getattr(arguments, "html", None) and name != "log":
+        need(f"{command} --html", "report", "jinja2")
+    from ms_tune.cli import memory_trace  # noqa: PLC0415 - as above
 
-        with written(arguments.csv, console) as path, path.open("w", encoding="utf-8", newline="") as file:
-            for number, rank in enumerate(report.ranks):
-                parts = rank.peak if arguments.at is None else rank.breakdown_at(arguments.at)
-                write_blocks(file, rank, parts, header=not number)
-    if arguments.html:
-        from ms_tune.report.memory_html import report_html  # noqa: PLC0415 - imported late: start-up time
-
-        with written(arguments.html, console) as path:
-            path.write_text(report_html(report, None, console.language), encoding="utf-8")
+    return memory_trace.COMMANDS[name](arguments, console)
 
 
-def build_diff_parser(language: Language) -> Parser:
-    """The parser of ``diff``: what two runs have, one more than the other."""
+def _build_diff_parser(language: Language) -> Parser:
     parser = Parser("ms-tune memory diff", language, "memory.diff.summary")
     parser.option("before", "memory.help.before", type=Path, metavar="BEFORE")
     parser.option("after", "memory.help.after", type=Path, metavar="AFTER")
@@ -165,38 +138,17 @@ def build_diff_parser(language: Language) -> Parser:
     return parser
 
 
-def run_diff(arguments: Namespace, console: Console) -> ExitCode:
-    """Read both, compare, show; findings are differences, so that a script can tell."""
-    snapshots = [api.memory_is_snapshot(path) for path in (arguments.before, arguments.after)]
+def _run_diff(arguments: Namespace, console: Console) -> ExitCode:
+    snapshots = [is_snapshot(path) for path in (arguments.before, arguments.after)]
     if any(snapshots):
         if not all(snapshots):
             raise UsageError(msg("snapshot.two-kinds"))
-        return memory_snapshot.diff_snapshots(arguments, console)
+        return _run_for_snapshots("diff", arguments, console)
     new_file(arguments.html, force=arguments.force)
-    need("ms-tune memory diff", "report", "numpy")
-    from ms_tune.report import memory_json, memory_text  # noqa: PLC0415 - imported late: start-up time
-
-    request = MemoryRequest(frozenset(arguments.rank), with_graph=bool(arguments.html))
-    with ProgressLine(console, LONG) as progress:
-        before = api.memory(arguments.before, request=request, on_bytes=progress.read)
-        after = api.memory(arguments.after, request=request, on_bytes=progress.read)
-    comparison = api.memory_diff(before, after)
-    if arguments.html:
-        need("ms-tune memory diff --html", "report", "jinja2")
-        from ms_tune.report.memory_html import report_html  # noqa: PLC0415 - imported late: start-up time
-
-        with written(arguments.html, console) as path:
-            path.write_text(report_html(after, comparison, console.language), encoding="utf-8")
-    if arguments.json:
-        console.write_json(memory_json.comparison_json(comparison))
-    else:
-        memory_text.show_comparison(comparison, console, arguments.top)
-    same = not any(pair.changes for pair in comparison.ranks) and not (comparison.only_before or comparison.only_after)
-    return ExitCode.OK if same else ExitCode.FINDINGS
+    return _run_for_traces("diff", arguments, console)
 
 
-def build_export_parser(language: Language) -> Parser:
-    """The parser of ``export``: the trace for other viewers."""
+def _build_export_parser(language: Language) -> Parser:
     parser = Parser("ms-tune memory export", language, "memory.export.summary")
     parser.option("path", "memory.help.path", type=Path, metavar="RUN")
     parser.option("--rank", "memory.help.rank", type=parser.natural, action="append", default=[], metavar="N")
@@ -208,37 +160,19 @@ def build_export_parser(language: Language) -> Parser:
     return parser
 
 
-def run_export(arguments: Namespace, console: Console) -> ExitCode:
-    """Read, convert, write."""
+def _run_export(arguments: Namespace, console: Console) -> ExitCode:
     if not arguments.perfetto and not arguments.snapshot:
         raise UsageError(msg("memory.export.nothing"))
     for path in (arguments.perfetto, arguments.snapshot):
         new_file(path, force=arguments.force)
-    if api.memory_is_snapshot(arguments.path):
-        return memory_snapshot.export_snapshot(arguments, console)
+    if is_snapshot(arguments.path):
+        return _run_for_snapshots("export", arguments, console)
     if arguments.device is not None:
         raise UsageError(msg("snapshot.only-snapshots", option="--device"))
-    need("ms-tune memory export", "report", "numpy")
-    request = MemoryRequest(frozenset(arguments.rank))
-    with ProgressLine(console, LONG) as progress:
-        report = api.memory(arguments.path, request=request, on_bytes=progress.read)
-    if arguments.perfetto:
-        from ms_tune.report.memory_export import write_perfetto  # noqa: PLC0415 - imported late: start-up time
-
-        with written(arguments.perfetto, console) as path, path.open("w", encoding="utf-8") as file:
-            write_perfetto(file, report)
-    if arguments.snapshot:
-        if len(report.ranks) > 1:
-            raise UsageError(msg("memory.export.one-rank"))
-        from ms_tune.report.memory_export import write_snapshot  # noqa: PLC0415 - imported late: start-up time
-
-        with written(arguments.snapshot, console) as path, path.open("wb") as stream:
-            write_snapshot(stream, report.ranks[0])
-    return ExitCode.OK
+    return _run_for_traces("export", arguments, console)
 
 
-def build_what_if_parser(language: Language) -> Parser:
-    """The parser of ``what-if``: the trace replayed in MindSpore's pool under other settings."""
+def _build_what_if_parser(language: Language) -> Parser:
     parser = Parser("ms-tune memory what-if", language, "allocator.what-if.description", "allocator.what-if.examples")
     parser.option("run", "allocator.help.run", type=Path, metavar="RUN")
     parser.option("--rank", "allocator.help.rank", type=parser.natural, metavar="N")
@@ -247,47 +181,85 @@ def build_what_if_parser(language: Language) -> Parser:
     parser.option("--shard", "allocator.help.shard", metavar="GROUP")
     parser.option("--parts", "allocator.help.parts", type=parser.count, metavar="N")
     parser.option("--recompute-layers", "allocator.help.recompute", type=parser.count, metavar="K")
-    memory_snapshot.add_setting_arguments(parser)
+    _add_setting_arguments(parser)
     parser.add_common_arguments()
     return parser
 
 
-def run_what_if(arguments: Namespace, console: Console) -> ExitCode:
-    """Replay, compare, advise."""
-    if api.memory_is_snapshot(arguments.run):
-        return memory_snapshot.replay_snapshot(arguments, console)
-    memory_snapshot.refuse_settings(arguments)
+def _add_setting_arguments(parser: Parser) -> None:
+    parser.option("--device", "snapshot.help.device", type=parser.natural, metavar="N")
+    parser.option("--expandable", "snapshot.help.expandable", action=BooleanOptionalAction, default=None)
+    for name, text in (("--max-split-size-mb", "max-split"), ("--roundup-power2-divisions", "roundup")):
+        parser.option(name, f"snapshot.help.{text}", type=parser.count, metavar="N")
+    share = share_argument(parser.language)
+    parser.option("--garbage-collection-threshold", "snapshot.help.collect", type=share, metavar="SHARE")
+    parser.flag("--empty-cache-each-step", "snapshot.help.empty-each-step")
+    parser.flag("--keep-cache", "snapshot.help.keep-cache")
+
+
+def _run_what_if(arguments: Namespace, console: Console) -> ExitCode:
+    if is_snapshot(arguments.run):
+        return _run_for_snapshots("what-if", arguments, console)
+    for name in _ONLY_SNAPSHOTS:
+        if getattr(arguments, name, None) not in (None, False):
+            raise UsageError(msg("snapshot.only-snapshots", option="--" + name.replace("_", "-")))
     if arguments.parts and not arguments.shard:
         raise UsageError(msg("allocator.parts-alone"))
-    need("ms-tune memory what-if", "report", "numpy")
-    from ms_tune.report.memory_json import what_if_json  # noqa: PLC0415 - imported late: start-up time
-    from ms_tune.report.what_if_text import show_what_if  # noqa: PLC0415
+    return _run_for_traces("what-if", arguments, console)
 
-    request = WhatIfRequest(
-        rank=arguments.rank,
-        max_memory=arguments.max_memory,
-        remove=arguments.remove,
-        shard=arguments.shard,
-        parts=arguments.parts,
-        recompute_layers=arguments.recompute_layers,
-        chip=arguments.chip,
-        device_bytes=arguments.device_memory,
-        reserve_bytes=arguments.reserve,
-    )
-    with ProgressLine(console) as progress:
-        report = api.memory_what_if(arguments.run, request=request, on_progress=progress.show)
-    if arguments.json:
-        console.write_json(what_if_json(report, console))
-    else:
-        show_what_if(report, console)
-    code = exit_code([report.verdict], arguments)
-    return ExitCode.FINDINGS if report.finding is not None and code is ExitCode.OK else code
+
+def _build_plan_parser(language: Language) -> Parser:
+    parser = Parser("ms-tune memory plan", language, "placement.plan.description", "placement.plan.examples")
+    parser.option("run", "placement.help.run", type=Path, metavar="RUN")
+    parser.option("--rank", "allocator.help.rank", type=parser.natural, metavar="N")
+    parser.option("--capacity", "placement.help.capacity", type=parser.size, metavar="SIZE")
+    _add_plan_arguments(parser)
+    parser.add_common_arguments()
+    return parser
+
+
+def _build_import_parser(language: Language) -> Parser:
+    parser = Parser("ms-tune memory import-memlog", language, "memlog.description", "memlog.examples")
+    parser.option("file", "memlog.help.file", type=Path, metavar="FILE")
+    parser.flag("--npu", "memlog.help.npu")
+    parser.option("--stalloc", "memlog.help.stalloc", type=Path, metavar="FOLDER")
+    _add_plan_arguments(parser)
+    parser.add_common_arguments()
+    return parser
+
+
+def _add_plan_arguments(parser: Parser) -> None:
+    limit = _seconds_argument(parser.language)
+    parser.option("--time-limit", "placement.help.time-limit", type=limit, metavar="SECONDS")
+    for kind in ("plan", "csv", "svg", "html"):
+        parser.file(f"--{kind}", f"placement.help.{kind}")
+    parser.flag("--force", "memory.help.force")
+
+
+def _seconds_argument(language: Language) -> Callable[[str], float]:
+
+    def convert(text: str) -> float:
+        if not re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,9})?", text) or float(text) <= 0:
+            raise ArgumentTypeError(render(msg("placement.help.seconds", value=text), language))
+        return float(text)
+
+    return convert
+
+
+def _run_plan(arguments: Namespace, console: Console) -> ExitCode:
+    name = "import-memlog" if "npu" in arguments else "plan"
+    need(f"ms-tune memory {name}", "report", "numpy")
+    for path in (arguments.plan, arguments.csv, arguments.svg, arguments.html):
+        new_file(path, force=arguments.force)
+    from ms_tune.cli import memory_plan  # noqa: PLC0415 - it needs NumPy
+
+    return memory_plan.COMMANDS[name](arguments, console)
 
 
 SUBCOMMANDS = {
-    "diff": SubCommand("memory.diff.summary", build_diff_parser, run_diff),
-    "export": SubCommand("memory.export.summary", build_export_parser, run_export),
-    "what-if": SubCommand("allocator.what-if.summary", build_what_if_parser, run_what_if),
-    "plan": SubCommand("placement.plan.summary", memory_plan.build_parser, memory_plan.run),
-    "import-memlog": SubCommand("memlog.summary", memory_plan.build_import_parser, memory_plan.run_import),
+    "diff": SubCommand("memory.diff.summary", _build_diff_parser, _run_diff),
+    "export": SubCommand("memory.export.summary", _build_export_parser, _run_export),
+    "what-if": SubCommand("allocator.what-if.summary", _build_what_if_parser, _run_what_if),
+    "plan": SubCommand("placement.plan.summary", _build_plan_parser, _run_plan),
+    "import-memlog": SubCommand("memlog.summary", _build_import_parser, _run_plan),
 }

@@ -4,51 +4,27 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ms_tune import api
-from ms_tune.cli.output import LONG, ProgressLine, new_file, written
-from ms_tune.cli.parser import share_argument
-from ms_tune.errors import ExitCode, UsageError
-from ms_tune.extras import need
-from ms_tune.text import msg
+from ms_tune.cli.output import LONG, ProgressLine, written
+from ms_tune.errors import ExitCode
+from ms_tune.footprint.torch_lives import lives_of_snapshot
+from ms_tune.footprint.torch_report import analyse_snapshot, compare_snapshots, torch_remedies
+from ms_tune.memory.request import TorchWhatIfRequest
+from ms_tune.report import torch_json, torch_text
+from ms_tune.report.memory_export import write_torch_perfetto
+from ms_tune.report.torch_html import snapshot_html
 
 if TYPE_CHECKING:
     from argparse import Namespace
     from collections.abc import Sequence
     from pathlib import Path
 
-    from ms_tune.cli.parser import Parser
     from ms_tune.footprint.torch_report import PlaceChange, TorchRemedy, TorchReport
     from ms_tune.report.console import Console
 
-_ONLY_TRACES = (
-    "rank",
-    "csv",
-    "chip",
-    "device_memory",
-    "reserve",
-    "remove",
-    "shard",
-    "parts",
-    "recompute_layers",
-)
-_ONLY_SNAPSHOTS = (
-    "device",
-    "expandable",
-    "max_split_size_mb",
-    "roundup_power2_divisions",
-    "garbage_collection_threshold",
-    "empty_cache_each_step",
-    "keep_cache",
-)
 
-
-def show_snapshot(arguments: Namespace, console: Console) -> ExitCode:
-    """``ms-tune memory SNAPSHOT``."""
-    _check_arguments("ms-tune memory", arguments)
-    from ms_tune.report import torch_json, torch_text  # noqa: PLC0415 - imported late: start-up time
-
+def _show_snapshot(arguments: Namespace, console: Console) -> ExitCode:
     report = _read_snapshot(arguments.path, arguments, console)
-    remedies = api.memory_snapshot_remedies(report)
+    remedies = torch_remedies(report)
     _write_page(report, None, remedies, arguments, console)
     if arguments.json:
         console.write_json(torch_json.report_json(report, remedies, console, arguments.top))
@@ -57,11 +33,8 @@ def show_snapshot(arguments: Namespace, console: Console) -> ExitCode:
     return ExitCode.OK
 
 
-def replay_snapshot(arguments: Namespace, console: Console) -> ExitCode:
-    """``ms-tune memory what-if SNAPSHOT``: 1 if what is asked for is over the limit."""
-    _check_arguments("ms-tune memory what-if", arguments)
-    from ms_tune.memory.request import TorchWhatIfRequest  # noqa: PLC0415 - imported late: start-up time
-    from ms_tune.report import torch_json, torch_text  # noqa: PLC0415 - as above
+def _show_what_if(arguments: Namespace, console: Console) -> ExitCode:
+    from ms_tune.memory.what_if import replay_snapshot  # noqa: PLC0415 - the pools are slow to import
 
     request = TorchWhatIfRequest(
         device=arguments.device,
@@ -74,7 +47,7 @@ def replay_snapshot(arguments: Namespace, console: Console) -> ExitCode:
         limit=arguments.max_memory,
     )
     with ProgressLine(console, LONG) as progress:
-        result = api.memory_snapshot_what_if(arguments.run, request=request, on_progress=progress.show)
+        result = replay_snapshot(arguments.run, request, progress.show)
     if arguments.json:
         console.write_json(torch_json.what_if_json(result, console))
     else:
@@ -82,13 +55,9 @@ def replay_snapshot(arguments: Namespace, console: Console) -> ExitCode:
     return ExitCode.FINDINGS if result.is_over_limit else ExitCode.OK
 
 
-def diff_snapshots(arguments: Namespace, console: Console) -> ExitCode:
-    """``ms-tune memory diff`` of two snapshots; 1 if they differ."""
-    _check_arguments("ms-tune memory diff", arguments)
-    from ms_tune.report import torch_json, torch_text  # noqa: PLC0415 - imported late: start-up time
-
+def _show_diff(arguments: Namespace, console: Console) -> ExitCode:
     before, after = (_read_snapshot(path, arguments, console) for path in (arguments.before, arguments.after))
-    changes = api.memory_snapshot_diff(before, after)
+    changes = compare_snapshots(before, after)
     _write_page(after, (before, changes), (), arguments, console)
     if arguments.json:
         console.write_json(torch_json.comparison_json(before, after, changes, console))
@@ -97,37 +66,10 @@ def diff_snapshots(arguments: Namespace, console: Console) -> ExitCode:
     return ExitCode.FINDINGS if changes else ExitCode.OK
 
 
-def add_setting_arguments(parser: Parser) -> None:
-    """The settings of PyTorch's allocator that ``what-if`` knows."""
-    import argparse  # noqa: PLC0415 - start-up time
-
-    parser.option("--device", "snapshot.help.device", type=parser.natural, metavar="N")
-    parser.option("--expandable", "snapshot.help.expandable", action=argparse.BooleanOptionalAction, default=None)
-    for name, text in (("--max-split-size-mb", "max-split"), ("--roundup-power2-divisions", "roundup")):
-        parser.option(name, f"snapshot.help.{text}", type=parser.count, metavar="N")
-    share = share_argument(parser.language)
-    parser.option("--garbage-collection-threshold", "snapshot.help.collect", type=share, metavar="SHARE")
-    parser.flag("--empty-cache-each-step", "snapshot.help.empty-each-step")
-    parser.flag("--keep-cache", "snapshot.help.keep-cache")
-
-
-def refuse_settings(arguments: Namespace) -> None:
-    """Raise :class:`UsageError` for settings of PyTorch's allocator where a trace of MindSpore's is named."""
-    for name in _ONLY_SNAPSHOTS:
-        if getattr(arguments, name, None) not in (None, False):
-            raise UsageError(msg("snapshot.only-snapshots", option="--" + name.replace("_", "-")))
-
-
-def export_snapshot(arguments: Namespace, console: Console) -> ExitCode:
-    """``ms-tune memory export SNAPSHOT --perfetto FILE``."""
-    if arguments.snapshot:
-        raise UsageError(msg("snapshot.only-traces", option="--snapshot"))
-    _check_arguments("ms-tune memory export", arguments)
-    from ms_tune.report.memory_export import write_torch_perfetto  # noqa: PLC0415 - imported late: start-up time
-
+def _write_export(arguments: Namespace, console: Console) -> ExitCode:
     report = _read_snapshot(arguments.path, arguments, console)
     with written(arguments.perfetto, console) as path, path.open("w", encoding="utf-8") as file:
-        write_torch_perfetto(file, api.memory_snapshot_lives(report))
+        write_torch_perfetto(file, lives_of_snapshot(report))
     return ExitCode.OK
 
 
@@ -140,26 +82,16 @@ def _write_page(
 ) -> None:
     if not arguments.html:
         return
-    from ms_tune.report.torch_html import snapshot_html  # noqa: PLC0415 - imported late: start-up time
-
-    other = (api.memory_snapshot_lives(before[0]), before[1]) if before else None
+    other = (lives_of_snapshot(before[0]), before[1]) if before else None
     with written(arguments.html, console) as path:
-        page = snapshot_html(api.memory_snapshot_lives(report), other, console.language, remedies)
+        page = snapshot_html(lives_of_snapshot(report), other, console.language, remedies)
         path.write_text(page, encoding="utf-8")
-
-
-def _check_arguments(command: str, arguments: Namespace) -> None:
-    need(command, "report", "numpy")
-    if getattr(arguments, "html", None):
-        new_file(arguments.html, force=arguments.force)
-        need(f"{command} --html", "report", "jinja2")
-    for name in _ONLY_TRACES:
-        if getattr(arguments, name, None) not in (None, [], False):
-            raise UsageError(msg("snapshot.only-traces", option="--" + name.replace("_", "-")))
 
 
 def _read_snapshot(path: Path, arguments: Namespace, console: Console) -> TorchReport:
     with ProgressLine(console, LONG) as progress:
-        return api.memory_snapshot(
-            path, device=arguments.device, at=getattr(arguments, "at", None), on_progress=progress.show
-        )
+        return analyse_snapshot(path, arguments.device, getattr(arguments, "at", None), progress.show)
+
+
+# By the name of the sub-command.
+COMMANDS = {"": _show_snapshot, "diff": _show_diff, "export": _write_export, "what-if": _show_what_if}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ms_tune.dryrun.request import StageChoice
 from ms_tune.dryrun.result import ComparedRank, RealComparison
 from ms_tune.errors import NoTraceError, TraceError, UsageError
-from ms_tune.footprint.report import analyse_run
+from ms_tune.footprint.report import analyse_memory
 from ms_tune.readers.folder import BLOCKS, find_trace
 from ms_tune.readers.logged_memory import MemoryWords, read_logged_memory
 from ms_tune.readers.runtime_log import SIMULATED_MIB
@@ -40,7 +40,7 @@ def compare_real(simulated: Path, real: Path, terms: MemoryRequest) -> RealCompa
         TraceError: One of them holds no trace, or they have no rank in common.
     """
     quick = replace(terms, with_graph=False)
-    first, second = (analyse_run(path, quick, lambda *_: None) for path in (simulated, real))
+    first, second = (analyse_memory(path, quick, lambda *_: None) for path in (simulated, real))
     if len(first.ranks) == len(second.ranks) == 1:  # whatever their numbers are
         pairs = [(first.ranks[0], second.ranks[0])]
     else:
@@ -141,7 +141,7 @@ def compare_log(simulated: Path, log: Path, terms: MemoryRequest) -> LogComparis
     Raises:
         TraceError: There is no trace, the log says nothing about memory, or they have no rank in common.
     """
-    reports = analyse_run(simulated, replace(terms, with_graph=False), lambda *_: None).ranks
+    reports = analyse_memory(simulated, replace(terms, with_graph=False), lambda *_: None).ranks
     told = read_logged_memory(log)
     if len(reports) == len(told) == 1:  # whatever their numbers are
         both = [(reports[0], told[0])]

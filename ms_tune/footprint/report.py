@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from ms_tune.errors import TraceError
@@ -14,6 +15,7 @@ from ms_tune.footprint.findings import findings_between, findings_of
 from ms_tune.footprint.judgement import judge_trace, verdict_terms
 from ms_tune.footprint.lifetimes import lifetimes_of
 from ms_tune.footprint.remedies import RemedyFacts, held_at_peak, moments_of, remedies_of
+from ms_tune.footprint.request import MemoryRequest
 from ms_tune.footprint.result import MemoryReport, RankReport, tensor_of, type_of
 from ms_tune.footprint.steps import join_tasks, spans_of, steps_of
 from ms_tune.footprint.what_ifs import recompute_all_layers
@@ -28,9 +30,6 @@ from ms_tune.text import msg
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from pathlib import Path
-
-    from ms_tune.footprint.request import MemoryRequest
 
 _LAYER_OF_PARAMETER = re.compile(r"(?:^|\.)(?:layers?|blocks?|h)\.(\d{1,6})\.")
 _MOST_SPANS = 400  # more phases than that nobody can see
@@ -57,17 +56,27 @@ def stages_of(ranks: Sequence[RankReport]) -> tuple[int | None, ...]:
 Held = TypeVar("Held")
 
 
-def analyse_run(path: Path, request: MemoryRequest, on_bytes: Callable[[int, int], None]) -> MemoryReport:
-    """Everything about the trace at a place.
+def analyse_memory(
+    run: str | Path,
+    request: MemoryRequest | None = None,
+    on_bytes: Callable[[int, int], None] = lambda _done, _all: None,
+) -> MemoryReport:
+    """Where the memory of a run went, from the files that its memory tracker wrote. Needs the extra ``report``.
 
     Args:
-        path: A ``memory_block.csv``, its folder, or a folder of ranks.
+        run: A ``memory_block.csv``, its folder, or a folder of ranks.
         request: Which ranks to look at, and how closely.
         on_bytes: Told the bytes read so far, and the bytes of all files.
 
     Raises:
         TraceError: There is no trace, or it cannot be read.
+
+    Example::
+
+        worst = ms_tune.analyse_memory("run/").worst
+        print(worst.curve.peak_bytes, {content.value: size for content, size in worst.peak.contents.items()})
     """
+    path, request = Path(run), request or MemoryRequest()
     found = find_trace(path)
     chosen = [files for files in found.ranks if not request.ranks or files.rank in request.ranks]
     if not chosen:

@@ -16,7 +16,7 @@ import numpy as np
 
 from ms_tune import analyse_profiles, measure_runs
 from ms_tune.errors import MsTuneError
-from ms_tune.footprint.report import analyse_run
+from ms_tune.footprint.report import analyse_memory
 from ms_tune.footprint.request import MemoryRequest
 from ms_tune.metrics.result import MetricsRequest
 from ms_tune.readers.block_table import read_block_table
@@ -88,7 +88,7 @@ def _graph(folder: Path) -> None:
 
 
 def _report(folder: Path) -> None:
-    report = analyse_run(folder, MemoryRequest(), lambda _done, _total: None)
+    report = analyse_memory(folder, MemoryRequest(), lambda _done, _total: None)
     for rank in report.ranks:
         assert sum(rank.peak.contents.values()) == rank.curve.peak_bytes, "the categories do not add up to the peak"
         assert rank.map.largest_hole <= rank.map.free_bytes
@@ -101,7 +101,7 @@ def _report(folder: Path) -> None:
 
 
 def _outputs(folder: Path) -> None:
-    report = analyse_run(folder, MemoryRequest(), lambda _done, _total: None)
+    report = analyse_memory(folder, MemoryRequest(), lambda _done, _total: None)
     page = report_html(report, None, Language.EN)
     page.encode()
     _export(report)

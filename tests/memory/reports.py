@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING
 
-from ms_tune.footprint.report import analyse_run
+from ms_tune.footprint.report import analyse_memory
 from ms_tune.footprint.request import MemoryRequest
 from tests.readers.samples import folder
 
@@ -19,7 +19,7 @@ QWEN_TINY = "mindformers_qwen3_tiny_dp2tp2pp2"
 
 @cache
 def report_of(run: str) -> MemoryReport:
-    return analyse_run(folder(run), MemoryRequest(), lambda _done, _total: None)
+    return analyse_memory(folder(run), MemoryRequest(), lambda _done, _total: None)
 
 
 def rank_of(run: str) -> RankReport:

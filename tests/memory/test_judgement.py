@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ms_tune.footprint.judgement import communicators_in
-from ms_tune.footprint.report import analyse_run
+from ms_tune.footprint.report import analyse_memory
 from ms_tune.footprint.request import MemoryRequest
 from ms_tune.readers.communicators import WORLD, CollectiveLaunch, CommunicationOrder, ProcessGroups
 from ms_tune.readers.runtime_log import RuntimeLog
@@ -34,7 +34,7 @@ def run(tmp_path: Path) -> Path:
 
 
 def judged(place: Path, **asked: object) -> RankReport:
-    return analyse_run(place, MemoryRequest(**asked), lambda _done, _total: None).worst  # type: ignore[arg-type] # any fields
+    return analyse_memory(place, MemoryRequest(**asked), lambda _done, _total: None).worst  # type: ignore[arg-type] # any fields
 
 
 def log(run: Path, device: int, used: int) -> None:

@@ -8,7 +8,7 @@ import pytest
 from ms_tune.enums import MemoryCategory
 from ms_tune.footprint.category import CONTENTS
 from ms_tune.footprint.findings import load_checks
-from ms_tune.footprint.report import analyse_run
+from ms_tune.footprint.report import analyse_memory
 from ms_tune.footprint.request import MemoryRequest
 from ms_tune.footprint.steps import StepEvidence
 from ms_tune.readers.memory_block import NEVER_FREED
@@ -178,7 +178,7 @@ def test_findings_read_well() -> None:
 
 
 def test_a_limit_of_the_users_counts() -> None:
-    report = analyse_run(folder("asc2"), MemoryRequest(limit_bytes=MIB), lambda _done, _total: None)
+    report = analyse_memory(folder("asc2"), MemoryRequest(limit_bytes=MIB), lambda _done, _total: None)
     assert next(finding.name for finding in report.all_findings) == "does-not-fit"
 
 
@@ -188,7 +188,7 @@ def test_files_that_cannot_be_read_are_left_out_and_told(tmp_path: Path) -> None
     (tmp_path / "task.csv").write_bytes(b"")
     (tmp_path / "tensors.json").write_text("{", encoding="utf-8")
     (tmp_path / "tracker_graph.ir").write_text("(%7) = MatMul\n", encoding="utf-8")
-    rank = analyse_run(tmp_path, MemoryRequest(), lambda _done, _total: None).worst
+    rank = analyse_memory(tmp_path, MemoryRequest(), lambda _done, _total: None).worst
     assert rank.curve.peak_bytes == 2954752
     assert {error.message.id for error in rank.unread} == {"trace.not-tasks", "trace.tensors.json"}
     assert [(name, count) for name, (count, _) in rank.refused_rows().items()] == [("tracker_graph.ir", 1)]
@@ -210,7 +210,7 @@ def test_offloaded_memory_is_told_apart_from_the_devices(tmp_path: Path) -> None
         rows.append(",".join(cells[column] for column in columns))
     (tmp_path / "memory_block.csv").write_text(text + "".join(f"{row}\n" for row in rows), encoding="utf-8")
     with_host, without = (
-        analyse_run(place, MemoryRequest(), lambda _done, _total: None).worst for place in (tmp_path, folder("asc2"))
+        analyse_memory(place, MemoryRequest(), lambda _done, _total: None).worst for place in (tmp_path, folder("asc2"))
     )
     assert (with_host.host_rows, with_host.host_bytes) == (3, 3072)
     assert (without.host_rows, without.host_bytes) == (0, 0)
@@ -218,4 +218,4 @@ def test_offloaded_memory_is_told_apart_from_the_devices(tmp_path: Path) -> None
     assert with_host.peak.contents == without.peak.contents
     assert len(with_host.table) == len(without.table)
     (tmp_path / "memory_block.csv").write_text("\n".join([text.splitlines()[0], *rows, ""]), encoding="utf-8")
-    assert analyse_run(tmp_path, MemoryRequest(), lambda _done, _total: None).worst.curve.peak_bytes == 3072
+    assert analyse_memory(tmp_path, MemoryRequest(), lambda _done, _total: None).worst.curve.peak_bytes == 3072

@@ -1,0 +1,153 @@
+"""What ``ms-tune memory`` and its sub-commands do with a trace of MindSpore's memory tracker, and with a log of a run without memory."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ms_tune.cli.device import exit_code
+from ms_tune.cli.output import LONG, ProgressLine, written
+from ms_tune.diagnostics import Severity
+from ms_tune.errors import ExitCode, UsageError
+from ms_tune.footprint.remedies import load_methods
+from ms_tune.footprint.report import analyse_memory
+from ms_tune.footprint.request import MemoryRequest
+from ms_tune.memory.diff import compare_reports
+from ms_tune.memory.request import WhatIfRequest
+from ms_tune.readers.oom_log import read_memory_failure
+from ms_tune.report import memory_json, memory_text
+from ms_tune.report.memory_export import write_blocks, write_perfetto, write_snapshot
+from ms_tune.report.memory_html import report_html
+from ms_tune.text import msg
+
+if TYPE_CHECKING:
+    from argparse import Namespace
+
+    from ms_tune.footprint.result import MemoryReport
+    from ms_tune.report.console import Console
+
+
+def _show_trace(arguments: Namespace, console: Console) -> ExitCode:
+    request = MemoryRequest(
+        frozenset(arguments.rank),
+        with_graph=not arguments.no_graph,
+        chip=arguments.chip,
+        device_bytes=arguments.device_memory,
+        reserve_bytes=arguments.reserve,
+    )
+    with ProgressLine(console, LONG) as progress:
+        report = analyse_memory(arguments.path, request, progress.read)
+    _write_files(report, arguments, console)
+    _show_report(report, arguments, console)
+    found = [finding for finding in report.all_findings if finding.severity is Severity.ERROR]
+    code = exit_code([rank.verdict for rank in report.ranks], arguments)
+    return ExitCode.FINDINGS if found and code is ExitCode.OK else code
+
+
+def _show_failure(arguments: Namespace, console: Console) -> ExitCode:
+    failure = read_memory_failure(arguments.path)
+    first = tuple(method for method in load_methods() if method.early)
+    if arguments.json:
+        console.write_json(memory_json.failure_json(failure, first, arguments.path, console))
+    else:
+        memory_text.show_failure(failure, first, console)
+    return ExitCode.FINDINGS
+
+
+def _show_report(report: MemoryReport, arguments: Namespace, console: Console) -> None:
+    parts = None
+    if arguments.at is not None:
+        ticks = report.worst.curve.tick
+        if len(ticks) and arguments.at > int(ticks[-1]):
+            raise UsageError(msg("memory.no-at-beyond", tick=arguments.at, last=int(ticks[-1])))
+        parts = report.worst.breakdown_at(arguments.at)
+        if not len(parts.rows):
+            raise UsageError(msg("memory.no-at", tick=arguments.at))
+    if arguments.json:
+        extra = {}
+        if parts is not None:
+            contents = {content.value: size for content, size in parts.contents.items()}
+            split = memory_json.breakdown_json(parts, arguments.top)
+            extra = {"at": {"tick": parts.tick, "categories": contents, **split}}
+        console.write_json(memory_json.report_json(report, console, arguments.top) | extra)
+    elif parts is not None:
+        memory_text.show_breakdown(parts, console, arguments.top)
+    else:
+        memory_text.show_report(report, console, arguments.top)
+
+
+def _write_files(report: MemoryReport, arguments: Namespace, console: Console) -> None:
+    if arguments.csv:
+        with written(arguments.csv, console) as path, path.open("w", encoding="utf-8", newline="") as file:
+            for number, rank in enumerate(report.ranks):
+                parts = rank.peak if arguments.at is None else rank.breakdown_at(arguments.at)
+                write_blocks(file, rank, parts, header=not number)
+    if arguments.html:
+        with written(arguments.html, console) as path:
+            path.write_text(report_html(report, None, console.language), encoding="utf-8")
+
+
+def _show_diff(arguments: Namespace, console: Console) -> ExitCode:
+    request = MemoryRequest(frozenset(arguments.rank), with_graph=bool(arguments.html))
+    with ProgressLine(console, LONG) as progress:
+        before = analyse_memory(arguments.before, request, progress.read)
+        after = analyse_memory(arguments.after, request, progress.read)
+    comparison = compare_reports(before, after)
+    if arguments.html:
+        with written(arguments.html, console) as path:
+            path.write_text(report_html(after, comparison, console.language), encoding="utf-8")
+    if arguments.json:
+        console.write_json(memory_json.comparison_json(comparison))
+    else:
+        memory_text.show_comparison(comparison, console, arguments.top)
+    same = not any(pair.changes for pair in comparison.ranks) and not (comparison.only_before or comparison.only_after)
+    return ExitCode.OK if same else ExitCode.FINDINGS
+
+
+def _write_export(arguments: Namespace, console: Console) -> ExitCode:
+    request = MemoryRequest(frozenset(arguments.rank))
+    with ProgressLine(console, LONG) as progress:
+        report = analyse_memory(arguments.path, request, progress.read)
+    if arguments.perfetto:
+        with written(arguments.perfetto, console) as path, path.open("w", encoding="utf-8") as file:
+            write_perfetto(file, report)
+    if arguments.snapshot:
+        if len(report.ranks) > 1:
+            raise UsageError(msg("memory.export.one-rank"))
+        with written(arguments.snapshot, console) as path, path.open("wb") as stream:
+            write_snapshot(stream, report.ranks[0])
+    return ExitCode.OK
+
+
+def _show_what_if(arguments: Namespace, console: Console) -> ExitCode:
+    from ms_tune.memory.what_if import replay_run  # noqa: PLC0415 - the pools are slow to import
+    from ms_tune.report import what_if_text  # noqa: PLC0415 - as above
+
+    request = WhatIfRequest(
+        rank=arguments.rank,
+        max_memory=arguments.max_memory,
+        remove=arguments.remove,
+        shard=arguments.shard,
+        parts=arguments.parts,
+        recompute_layers=arguments.recompute_layers,
+        chip=arguments.chip,
+        device_bytes=arguments.device_memory,
+        reserve_bytes=arguments.reserve,
+    )
+    with ProgressLine(console) as progress:
+        report = replay_run(arguments.run, request, progress.show)
+    if arguments.json:
+        console.write_json(memory_json.what_if_json(report, console))
+    else:
+        what_if_text.show_what_if(report, console)
+    code = exit_code([report.verdict], arguments)
+    return ExitCode.FINDINGS if report.finding is not None and code is ExitCode.OK else code
+
+
+# By the name of the sub-command.
+COMMANDS = {
+    "": _show_trace,
+    "log": _show_failure,
+    "diff": _show_diff,
+    "export": _write_export,
+    "what-if": _show_what_if,
+}
