@@ -1,0 +1,168 @@
+"""Which functions of ms-tune no file that people have ever enters: where to look before anything is added.
+
+    python benchmarks/reach.py FOLDER... [--examples] [--commands all] [--releases 1.6 2.1] [--report FILE]
+
+Every file of the folders is given to each command that takes it, as ``same_answers.py`` does (its options hold here, too), and
+``coverage`` notes the lines that run. Per room, then per module, it prints how many lines stand in functions that nothing entered,
+and with ``--report`` it writes those functions with their lines as JSON. What a command starts as a process of its own (dryrun's
+children, the reference) is not seen; neither is what only ``fit``, ``dryrun`` and the commands about ms-tune itself run.
+Needs the package `coverage`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import contextlib
+import io
+import json
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from same_answers import COMMANDS, tasks_of
+from version_answers import Version
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from version_answers import Task
+
+CHECKOUT = Path(__file__).parents[1]
+PACKAGE = CHECKOUT / "ms_tune"
+_USUAL = ("lint", "normalize-recompute", "check", "migrate", "memory", "metrics", "profile")
+
+
+class Function(NamedTuple):
+    """A function that nothing entered."""
+
+    module: str  # its file, below the package
+    name: str
+    first_line: int
+    lines: int
+
+
+def run_tasks(tasks: Sequence[Task], data_file: Path, seconds: int) -> None:
+    """Run command lines in this process, with the lines that they run written to a file of ``coverage``."""
+    from coverage import Coverage  # noqa: PLC0415 - in the processes that measure
+
+    coverage = Coverage(data_file=str(data_file), source=[str(PACKAGE)])
+    coverage.start()
+    from ms_tune.cli.main import main as run  # noqa: PLC0415 - what its import runs counts
+
+    signal.signal(signal.SIGALRM, lambda *_: (_ for _ in ()).throw(TimeoutError))
+    for task in tasks:
+        os.chdir(task.folder)
+        signal.alarm(seconds)
+        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+            # One that crashes, exits or takes too long has run lines as well.
+            with contextlib.suppress(BaseException):
+                run([*task.words, task.file])
+        signal.alarm(0)
+    coverage.stop()
+    coverage.save()
+
+
+def functions_without_lines(module: Path, ran: frozenset[int]) -> Iterator[Function]:
+    """The functions of a module of which no line of the body ran; those within one of these are part of it."""
+
+    def visit(node: ast.AST, prefix: str) -> Iterator[Function]:
+        for child in ast.iter_child_nodes(node):
+            name = f"{prefix}{getattr(child, 'name', '')}"
+            if not isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                yield from visit(child, f"{name}." if isinstance(child, ast.ClassDef) else prefix)
+                continue
+            end = child.end_lineno or child.lineno
+            if ran.isdisjoint(range(child.body[0].lineno, end + 1)):
+                yield Function(str(module.relative_to(PACKAGE)), name, child.lineno, end - child.lineno + 1)
+            else:
+                yield from visit(child, f"{name}.")
+
+    yield from visit(ast.parse(module.read_text("utf-8")), "")
+
+
+def unreached(data_files: Sequence[Path]) -> list[Function]:
+    """The functions of the package that none of the measured processes entered."""
+    from coverage import CoverageData  # noqa: PLC0415 - as above
+
+    ran: dict[str, set[int]] = {}
+    for file in data_files:
+        data = CoverageData(str(file))
+        data.read()
+        for name in data.measured_files():
+            ran.setdefault(name, set()).update(data.lines(name) or ())
+    return [
+        function
+        for module in sorted(PACKAGE.rglob("*.py"))
+        for function in functions_without_lines(module, frozenset(ran.get(str(module), ())))
+    ]
+
+
+def print_figures(functions: Sequence[Function]) -> None:
+    """Lines of functions that nothing entered, by room and module, the most first."""
+    rooms, modules = Counter[str](), Counter[str]()
+    for one in functions:
+        rooms[one.module.partition("/")[0]] += one.lines
+        modules[one.module] += one.lines
+    print(f"{sum(rooms.values())} lines in {len(functions)} functions that nothing entered")
+    for room, lines in rooms.most_common():
+        print(f"{lines:6} {room}")
+        for module, count in modules.most_common():
+            if module.partition("/")[0] == room:
+                print(f"       {count:6} {module}")
+
+
+def measure(tasks: Sequence[Task], chosen: argparse.Namespace, scratch: Path) -> list[Path]:
+    """Run the tasks in processes, each a share of them; the files that these have written."""
+    running, files = [], []
+    for number in range(chosen.jobs):
+        share, data_file = scratch / f"tasks{number}", scratch / f"coverage{number}"
+        share.write_bytes(pickle.dumps(tasks[number :: chosen.jobs]))
+        command = [sys.executable, __file__, "--share", str(share), "--seconds", str(chosen.seconds)]
+        environment = {**os.environ, "PYTHONPATH": str(CHECKOUT), "HOME": str(scratch), "LANG": "C"}
+        running.append(subprocess.Popen([*command, str(data_file)], env=environment, cwd=scratch))
+        files.append(data_file)
+    for process in running:
+        process.wait()
+    return [file for file in files if file.is_file()]
+
+
+def main() -> None:
+    """Measure, or run one share of what is to be measured."""
+    parser: Any = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folders", nargs="*", type=Path, metavar="FOLDER")
+    parser.add_argument("--examples", action="store_true", help="examples of the checks, templates and test data as well")
+    parser.add_argument("--commands", nargs="*", default=_USUAL, choices=("all", *COMMANDS))
+    parser.add_argument("--releases", nargs="*", default=(), help="framework releases for which all is asked once more")
+    parser.add_argument("--zh", action="store_true", help="ask in Chinese as well")
+    parser.add_argument("--limit", type=int, help="so many files, drawn by chance")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--seconds", type=int, default=60, help="the longest that a command may take")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--report", type=Path, help="where to write the functions as JSON")
+    parser.add_argument("--share", type=Path, help=argparse.SUPPRESS)
+    chosen = parser.parse_args()
+    if chosen.share is not None:
+        run_tasks(pickle.loads(chosen.share.read_bytes()), chosen.folders[0], chosen.seconds)  # noqa: S301 - our own file
+        return
+    with tempfile.TemporaryDirectory() as name:
+        scratch, folders = Path(name), [folder.resolve() for folder in chosen.folders]
+        if chosen.examples:
+            (scratch / "examples").mkdir()
+            Version(sys.executable, CHECKOUT, scratch / "home", chosen.seconds).write_examples(scratch / "examples")
+            folders.append(scratch / "examples")
+        functions = unreached(measure(tasks_of(folders, chosen), chosen, scratch))
+    print_figures(functions)
+    if chosen.report is not None:
+        chosen.report.write_text(json.dumps([one._asdict() for one in functions], indent=1) + "\n", "utf-8")
+
+
+if __name__ == "__main__":
+    sys.path.append(str(Path(__file__).parent))
+    main()
