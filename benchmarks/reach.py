@@ -60,10 +60,12 @@ def run_tasks(tasks: Sequence[Task], data_file: Path, seconds: int) -> None:
     for task in tasks:
         os.chdir(task.folder)
         signal.alarm(seconds)
-        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
-            # One that crashes, exits or takes too long has run lines as well.
-            with contextlib.suppress(BaseException):
-                run([*task.words, task.file])
+        with (
+            contextlib.redirect_stdout(io.StringIO()),
+            contextlib.redirect_stderr(io.StringIO()),
+            contextlib.suppress(BaseException),  # one that crashes, exits or takes too long has run lines as well
+        ):
+            run([*task.words, task.file])
         signal.alarm(0)
     coverage.stop()
     coverage.save()
@@ -137,7 +139,9 @@ def main() -> None:
     """Measure, or run one share of what is to be measured."""
     parser: Any = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folders", nargs="*", type=Path, metavar="FOLDER")
-    parser.add_argument("--examples", action="store_true", help="examples of the checks, templates and test data as well")
+    parser.add_argument(
+        "--examples", action="store_true", help="examples of the checks, templates and test data as well"
+    )
     parser.add_argument("--commands", nargs="*", default=_USUAL, choices=("all", *COMMANDS))
     parser.add_argument("--releases", nargs="*", default=(), help="framework releases for which all is asked once more")
     parser.add_argument("--zh", action="store_true", help="ask in Chinese as well")

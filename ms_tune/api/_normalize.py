@@ -56,9 +56,10 @@ def normalize_script(script: str | Path, *, framework_version: str | None = None
         for program in api.normalize_script("pretrain_qwen3.sh"):
             print(program.line, program.plan.placement if program.plan else program.unknown)
     """
+    from ms_tune.job.script import ScriptJob  # noqa: PLC0415 - as above
     from ms_tune.normalize import script as rules  # noqa: PLC0415 - start-up time
 
-    return rules.normalize_script(Path(script), None, framework_version, supposing=True)
+    return rules.normalize_script(ScriptJob(Path(script), version=framework_version), supposing=True)
 
 
 def explicit_script(script: str | Path, *, framework_version: str | None = None) -> ExplicitScript:
@@ -76,9 +77,10 @@ def explicit_script(script: str | Path, *, framework_version: str | None = None)
 
         Path("explicit.sh").write_text(api.explicit_script("pretrain_qwen3.sh").text)
     """
+    from ms_tune.job.script import ScriptJob  # noqa: PLC0415 - as above
     from ms_tune.normalize import script as engine  # noqa: PLC0415 - start-up time
 
-    return engine.explicit_script(Path(script), None, framework_version)
+    return engine.explicit_script(ScriptJob(Path(script), version=framework_version))
 
 
 def against(
@@ -251,10 +253,11 @@ def convert_script(
         (job,) = api.convert_script("pretrain_qwen3.sh", "mindformers-pynative")
         settings = job.settings.values if job.settings else {}
     """
+    from ms_tune.job.script import ScriptJob  # noqa: PLC0415 - as above
     from ms_tune.normalize import script as engine  # noqa: PLC0415 - start-up time
     from ms_tune.normalize.convert import target_of  # noqa: PLC0415 - as above
 
-    return engine.convert_script(Path(script), target_of(to), None, framework_version)
+    return engine.convert_script(ScriptJob(Path(script), version=framework_version), target_of(to))
 
 
 def _job(config: str | Path | SourceFile | Job, version: str | None, layers: int | None) -> Job:

@@ -6,6 +6,9 @@ from typing import TYPE_CHECKING
 
 from ms_tune.diagnostics import Severity
 from ms_tune.errors import ExitCode, UnsupportedError, UsageError
+from ms_tune.job.script import ScriptJob
+from ms_tune.normalize.convert import target_of
+from ms_tune.normalize.script import convert_script, explicit_script, normalize_script
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
@@ -27,13 +30,12 @@ def run_script(arguments: Namespace, console: Console) -> ExitCode:
     for name in _NOT_HERE:
         if getattr(arguments, name) not in (None, False):
             raise UsageError(msg("megatron_layers.option", option=f"--{name.replace('_', '-')}"))
+    script = ScriptJob(arguments.file, version=arguments.framework_version)
     if arguments.write or arguments.diff:
-        return _write(arguments, console)
+        return _write(script, arguments, console)
     if arguments.to:
-        return _convert(arguments, console)
-    from ms_tune.normalize.script import normalize_script  # noqa: PLC0415 - start-up time
-
-    programs = normalize_script(arguments.file, None, arguments.framework_version, supposing=True)
+        return _convert(script, arguments, console)
+    programs = normalize_script(script, supposing=True)
     if arguments.json:
         from ms_tune.report.normalize_json import programs_json  # noqa: PLC0415 - one renderer is needed, not all
 
@@ -46,12 +48,9 @@ def run_script(arguments: Namespace, console: Console) -> ExitCode:
     return _exit_code(programs)
 
 
-def _write(arguments: Namespace, console: Console) -> ExitCode:
+def _write(script: ScriptJob, arguments: Namespace, console: Console) -> ExitCode:
     """The script without what is ignored: into the file, or as a difference to it."""
-    from ms_tune.normalize.script import explicit_script  # noqa: PLC0415 - start-up time
-
-    path = arguments.file
-    found = explicit_script(path, None, arguments.framework_version)
+    path, found = script.path, explicit_script(script)
     for one in found.left:
         text = "megatron_layers.left-out" if one.out else "megatron_layers.left"
         console.warn(msg(text, line=one.line, words=one.words, reason=one.reason))
@@ -72,13 +71,11 @@ def _write(arguments: Namespace, console: Console) -> ExitCode:
     return ExitCode.FINDINGS if found.left or (arguments.diff and found.count) or _matter(problems) else ExitCode.OK
 
 
-def _convert(arguments: Namespace, console: Console) -> ExitCode:
+def _convert(script: ScriptJob, arguments: Namespace, console: Console) -> ExitCode:
     """What the programs do, in another dialect; several one after another."""
-    from ms_tune.normalize.convert import target_of  # noqa: PLC0415 - start-up time
-    from ms_tune.normalize.script import convert_script  # noqa: PLC0415 - as above
     from ms_tune.report.normalize_convert import conversion_json, converted_text  # noqa: PLC0415 - as above
 
-    found = convert_script(arguments.file, target_of(arguments.to), None, arguments.framework_version)
+    found = convert_script(script, target_of(arguments.to))
     jobs = []
     for one in found:
         program, settings = one.program, one.settings

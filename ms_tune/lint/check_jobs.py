@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from ms_tune.dialects.check_context import Violation
 from ms_tune.enums import Dialect
 from ms_tune.job.detect import recognise
-from ms_tune.job.script_arguments import jobs_in
+from ms_tune.job.script import jobs_in
 from ms_tune.source import SCRIPTS
 from ms_tune.source.shell.read import is_to_be_filled_in
 from ms_tune.source.yaml import is_same
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from ms_tune.diagnostics import Location
     from ms_tune.dialects.check_context import CheckContext
-    from ms_tune.job.script_arguments import TrainingJob
+    from ms_tune.job.script import TrainingJob
     from ms_tune.source.shell.values import Argument, ScriptPlace
     from ms_tune.source.yaml import SourceFile
 

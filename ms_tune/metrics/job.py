@@ -7,18 +7,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ms_tune.dialects.job_split import JobSplit, split_of
-from ms_tune.dialects.megatron.arguments import command_of
 from ms_tune.dialects.megatron.plan import normalize_megatron
 from ms_tune.dialects.megatron.read import ArgumentReader, NotEvaluableError, inputs_of, shape_of
 from ms_tune.enums import Dialect
 from ms_tune.errors import ConfigError, UnsupportedError
 from ms_tune.estimate.flops import Widths, whole_number, widths_of, widths_of_shape
 from ms_tune.job.job import Job, load_job
-from ms_tune.job.script_arguments import jobs_in, release_of_scripts
+from ms_tune.job.script import ScriptJob
 from ms_tune.metrics.work import LayerWork, Work, layers_of, work_of
 from ms_tune.planning.schedule import MOST_PASSES, PipelinePass, Schedule, stage_passes, why_refused
 from ms_tune.source import SCRIPTS
-from ms_tune.source.shell.read import content, read_launches
 from ms_tune.source.yaml import load_source, source_of
 from ms_tune.text import msg
 
@@ -98,7 +96,7 @@ def read_job(path: Path, version: str | None = None, cards: int | None = None) -
         UnsupportedError: It is of no dialect whose models are known.
     """
     if path.suffix in SCRIPTS:
-        return _of_script(path, version, cards)
+        return _of_script(ScriptJob(path, version=version), cards)
     return _of_config(load_job(path, version=version), cards)
 
 
@@ -140,13 +138,10 @@ def _refuse_unusable(path: Path, plan: LayerPlan) -> None:
         raise ConfigError(msg("metrics.config.refused", error=text), path=path)
 
 
-def _of_script(path: Path, version: str | None, cards: int | None) -> JobFacts:
-    script = read_launches(path)
-    release = release_of_scripts(script, version)
-    commands = (command_of(launch, release) for launch in script.launches)
-    command = next((one for one in commands if one is not None), None)
-    if command is None:
-        return _of_started_config(path, version, cards)
+def _of_script(script: ScriptJob, cards: int | None) -> JobFacts:
+    if not script.commands:
+        return _of_started_config(script, cards)
+    command, path = script.commands[0], script.path
     try:
         inputs = inputs_of(command)
         plan = normalize_megatron(inputs)
@@ -158,22 +153,19 @@ def _of_script(path: Path, version: str | None, cards: int | None) -> JobFacts:
     except UnsupportedError as error:
         raise ConfigError(error.message, error.hint, path=path) from error
     layers = layers_of(plan.layers, 0, experts=bool(widths.experts))
-    batch = command.integer("global_batch_size")
-    processes = cards or command.launch.processes
-    split = JobSplit(processes, batch, inputs.micro_batches)
+    split = JobSplit(cards or command.launch.processes, command.integer("global_batch_size"), inputs.micro_batches)
     return _make_facts(widths, layers, split, plan.placement, Schedule.INTERLEAVED_FULL_WARM_UP)
 
 
-def _of_started_config(path: Path, version: str | None, cards: int | None) -> JobFacts:
+def _of_started_config(script: ScriptJob, cards: int | None) -> JobFacts:
     """The config that a script starts a job with, with what its command says over it, on as many cards as it says."""
-    for job in jobs_in(path, content(path)):
-        if job.path is None or not job.path.is_file():
-            continue
-        source = load_source(job.path)
-        if job.overrides:
-            source = source_of(_with_overrides(source.data, job.overrides), job.path)
-        return _of_config(Job(source, version=version), cards or job.processes)
-    raise UnsupportedError(msg("metrics.config.no-program"))
+    started = script.config_job()
+    if started is None or started.path is None:
+        raise UnsupportedError(msg("metrics.config.no-program"))
+    source = load_source(started.path)
+    if started.overrides:
+        source = source_of(_with_overrides(source.data, started.overrides), started.path)
+    return _of_config(Job(source, version=script.version), cards or started.processes)
 
 
 def _with_overrides(

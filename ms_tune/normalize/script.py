@@ -16,11 +16,9 @@ from ms_tune.dialects.megatron.write import canonical, same_layers, without_idle
 from ms_tune.enums import Dialect, LayerKind
 from ms_tune.errors import ConfigError, UsageError
 from ms_tune.facts.megatron import names_by_dest
-from ms_tune.job.script_arguments import checkout_around, release_of_scripts
 from ms_tune.normalize.convert import convert_named, megatron_side, note
 from ms_tune.source.edit import EditRefusedError
 from ms_tune.source.shell.line_ends import RETURN, as_written
-from ms_tune.source.shell.read import content, read_launches
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
@@ -31,6 +29,7 @@ if TYPE_CHECKING:
     from ms_tune.dialects.layer_plan import LayerPlan
     from ms_tune.dialects.megatron.arguments import ProgramArguments
     from ms_tune.job.checkout import Checkout
+    from ms_tune.job.script import ScriptJob
     from ms_tune.normalize.convert import TargetDialect
     from ms_tune.source.shell.read import Launches
     from ms_tune.text import Message
@@ -48,15 +47,11 @@ class ProgramPlan:
     unknown: str = ""  # what it comes from: a variable, a command
 
 
-def normalize_script(
-    path: Path, text: str | None = None, version: str | None = None, *, supposing: bool = False
-) -> tuple[ProgramPlan, ...]:
+def normalize_script(script: ScriptJob, *, supposing: bool = False) -> tuple[ProgramPlan, ...]:
     """What each layer does in the programs of MindSpeed-LLM that a script starts, in order. Nothing is run.
 
     Args:
-        path: The script.
-        text: Its text, if that is known.
-        version: The release of MindSpeed-LLM; None for the default.
+        script: The script.
         supposing: Whether words that come from outside, if at all, are left out where a plan depends on them; a problem of the plan
             says so.
 
@@ -64,16 +59,11 @@ def normalize_script(
         ConfigError: The script cannot be read or starts no such program, or its arguments are beyond all bounds.
         UnsupportedError: The release is not served.
     """
-    written = content(path) if text is None else text
-    script = read_launches(path, written)
-    release = release_of_scripts(script, version)
-    found = [command_of(launch, release) for launch in script.launches]
-    commands = [command for command in found if command is not None]
-    if not commands:
+    path = script.path
+    if not script.commands:
         raise ConfigError(msg("megatron_layers.no-program"), msg("megatron_layers.no-program.hint"), path=path)
-    checkout = checkout_around(path)
-    planned = (_planned(path, command, checkout, supposing=supposing) for command in commands)
-    return tuple(planned) if RETURN not in written else tuple(map(_in_windows, planned))
+    planned = (_planned(path, command, script.checkout, supposing=supposing) for command in script.commands)
+    return tuple(planned) if RETURN not in script.text else tuple(map(_in_windows, planned))
 
 
 def _in_windows(one: ProgramPlan) -> ProgramPlan:
@@ -114,23 +104,19 @@ class ConvertedProgram:
     settings: Converted | None  # the settings that do the same; None if what its layers do is not known
 
 
-def convert_script(
-    path: Path, target: TargetDialect, text: str | None = None, version: str | None = None
-) -> tuple[ConvertedProgram, ...]:
+def convert_script(script: ScriptJob, target: TargetDialect) -> tuple[ConvertedProgram, ...]:
     """The settings that do in another dialect what the programs of a script do.
 
     Layers that do nothing (``--noop-layers``) are no layers anywhere else: the others are counted without them.
 
     Args:
-        path: The script.
+        script: The script.
         target: The other dialect and its release.
-        text: The script's text, if that is known.
-        version: The release of MindSpeed-LLM; None for the default.
 
     Raises:
         ConfigError, UnsupportedError: As :func:`ms_tune.normalize.script.normalize_script` says.
     """
-    programs = normalize_script(path, text, version)
+    programs = normalize_script(script)
     return tuple(ConvertedProgram(one, _converted(one.plan, target) if one.plan else None) for one in programs)
 
 
@@ -184,25 +170,21 @@ class ExplicitScript:
         return RETURN in self.original
 
 
-def explicit_script(path: Path, text: str | None = None, version: str | None = None) -> ExplicitScript:
+def explicit_script(job: ScriptJob) -> ExplicitScript:
     """The script with what is ignored left out and what reaches too far cut to what it reaches. No file is written.
 
     Args:
-        path: The script.
-        text: Its text, if that is known.
-        version: The release of MindSpeed-LLM; None for the default.
+        job: The script.
 
     Raises:
         ConfigError: The script cannot be read or starts no such program, or its arguments are beyond all bounds.
         UsageError: The frameworks refuse the arguments of a program.
         UnsupportedError: The release is not served.
     """
-    original = content(path) if text is None else text
-    script = read_launches(path, original)
-    release = release_of_scripts(script, version)
-    plans = _plans(script, release)
+    script, release = job.launches, job.release
+    plans = _plans(script, job)
     if all(plan is None for plan in plans):
-        _refuse_unknown(script, release)
+        _refuse_unknown(job)
     count, left = 0, list[Left]()
     for number, plan in enumerate(plans):
         command = command_of(script.launches[number], release)
@@ -210,7 +192,7 @@ def explicit_script(path: Path, text: str | None = None, version: str | None = N
             continue
         if len(command.given) > _MOST_ARGUMENTS:
             many = msg("megatron_layers.too-many", count=len(command.given), most=_MOST_ARGUMENTS)
-            raise ConfigError(many, path=path, line=command.launch.place.span.line)
+            raise ConfigError(many, path=job.path, line=command.launch.place.span.line)
         wanted = _wanted(command)
         for dest, value in chain(_twice(command), wanted.items()):
             change = _change(script, release, number, dest, value)
@@ -218,26 +200,26 @@ def explicit_script(path: Path, text: str | None = None, version: str | None = N
                 continue
             try:
                 again = with_change(script, release, number, change)
-                _prove(again, release, plans)
+                _prove(again, job, plans)
             except EditRefusedError as refusal:
                 line = command.launch.place.span.line
                 left.append(Left(line, change.words, change.values is None, refusal.message))
             else:
                 script, count = again, count + 1
-    return ExplicitScript(original, as_written(original, script.file.text), count, tuple(left), _plans(script, release))
+    text = as_written(job.text, script.file.text)
+    return ExplicitScript(job.text, text, count, tuple(left), _plans(script, job))
 
 
-def _plans(script: Launches, release: str) -> tuple[LayerPlan | None, ...]:
-    """The plan of every launch; None for other programs, and where it cannot be known."""
+def _plans(script: Launches, job: ScriptJob) -> tuple[LayerPlan | None, ...]:
+    """The plan of every launch of a script, as it stands after some changes; None for other programs, and where it cannot be known."""
     found: list[LayerPlan | None] = []
-    checkout = checkout_around(script.file.path)
     for launch in script.launches:
-        command = command_of(launch, release)
+        command = command_of(launch, job.release)
         found.append(None)
         if command is None:
             continue
         try:
-            plan = plan_of(command, checkout)
+            plan = plan_of(command, job.checkout)
         except NotEvaluableError:
             continue
         if plan.failure is not None:
@@ -248,22 +230,19 @@ def _plans(script: Launches, release: str) -> tuple[LayerPlan | None, ...]:
     return tuple(found)
 
 
-def _refuse_unknown(script: Launches, release: str) -> NoReturn:
+def _refuse_unknown(script: ScriptJob) -> NoReturn:
     """Nothing is known of any program's layers.
 
     Raises:
         ConfigError: Always; its text names the first value that is not known.
     """
-    path = script.file.path
-    for launch in script.launches:
-        command = command_of(launch, release)
-        if command is not None:
-            try:
-                inputs_of(command)
-            except NotEvaluableError as error:
-                text = msg("megatron_layers.not-evaluable", unknown=error.variable, argument=error.argument)
-                raise ConfigError(text, path=path, line=launch.place.span.line) from error
-    raise ConfigError(msg("megatron_layers.no-program"), msg("megatron_layers.no-program.hint"), path=path)
+    for command in script.commands:
+        try:
+            inputs_of(command)
+        except NotEvaluableError as error:
+            text = msg("megatron_layers.not-evaluable", unknown=error.variable, argument=error.argument)
+            raise ConfigError(text, path=script.path, line=command.launch.place.span.line) from error
+    raise ConfigError(msg("megatron_layers.no-program"), msg("megatron_layers.no-program.hint"), path=script.path)
 
 
 def _wanted(command: ProgramArguments) -> Mapping[str, object]:
@@ -303,7 +282,7 @@ def _change(script: Launches, release: str, number: int, dest: str, value: objec
     return ArgumentChange(places[-1], given.name, texts) if texts != tuple(one.text for one in given.values) else None
 
 
-def _prove(script: Launches, release: str, plans: tuple[LayerPlan | None, ...]) -> None:
+def _prove(script: Launches, job: ScriptJob, plans: tuple[LayerPlan | None, ...]) -> None:
     """Every program has the layers that it had.
 
     Raises:
@@ -311,7 +290,7 @@ def _prove(script: Launches, release: str, plans: tuple[LayerPlan | None, ...]) 
     """
     again: list[LayerPlan | None]
     try:
-        again = list(_plans(script, release))
+        again = list(_plans(script, job))
     except (ConfigError, UsageError):
         again = []
     same = [

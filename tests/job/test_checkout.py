@@ -15,8 +15,7 @@ from ms_tune.errors import ConfigError
 from ms_tune.facts.query import load
 from ms_tune.job.checkout import Checkout, read_git_head
 from ms_tune.job.detect import find_repository
-from ms_tune.job.script_arguments import release_of_scripts
-from ms_tune.source.shell.read import read_launches
+from ms_tune.job.script import ScriptJob
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -66,8 +65,8 @@ def test_a_script_is_for_the_release_that_it_lies_in(
     assert result["summary"]["checked_for"][0]["version"] == release
     # Only from 2.3 on do stages make no room for what the others send.
     assert ("MST134" in {one["id"] for one in result["findings"]}) == (release != "2.2")
-    assert release_of_scripts(read_launches(script, _SCRIPT), None) == release
-    assert release_of_scripts(read_launches(script, _SCRIPT), "2.3") == "2.3"
+    assert ScriptJob(script, _SCRIPT).release == release
+    assert ScriptJob(script, _SCRIPT, version="2.3").release == "2.3"
 
 
 def test_elsewhere_nothing_is_known(tmp_path: Path) -> None:
@@ -80,7 +79,7 @@ def test_elsewhere_nothing_is_known(tmp_path: Path) -> None:
 def test_what_the_release_around_it_does_with_layers_is_not_known(tmp_path: Path) -> None:
     script = checkout(tmp_path, "2.0")
     with pytest.raises(ConfigError, match=r"2\.0"):
-        release_of_scripts(read_launches(script, _SCRIPT), None)
+        _ = ScriptJob(script, _SCRIPT).release
 
 
 def test_programs_with_a_parser_of_their_own_are_not_checked(
@@ -95,7 +94,7 @@ def test_programs_with_a_parser_of_their_own_are_not_checked(
     assert json.loads(out)["findings"] == []
     assert "parser of their own" in err
     with pytest.raises(ConfigError, match="parser of their own"):
-        release_of_scripts(read_launches(script, _SCRIPT), None)
+        _ = ScriptJob(script, _SCRIPT).release
 
 
 def test_the_innermost_checkout_counts(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ms_tune.job.script_arguments import jobs_in
+from ms_tune.job.script import jobs_in
 from ms_tune.lint.environment import lint_environment, parse_shell
 from ms_tune.lint.file_types import ENVIRONMENT, read
 from ms_tune.text import Message

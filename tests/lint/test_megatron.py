@@ -15,6 +15,7 @@ from ms_tune.dialects.megatron.commands import commands_in
 from ms_tune.enums import Dialect
 from ms_tune.facts.megatron import definitions, names
 from ms_tune.facts.models import UNKNOWN
+from ms_tune.job.script import ScriptJob
 from ms_tune.lint.checklist import Check, built_in
 from ms_tune.lint.engine import lint
 from ms_tune.lint.file_types import LintTarget
@@ -305,7 +306,7 @@ def test_layers_are_judged_as_normalize_recompute_judges_them() -> None:
         words = " ".join(f"'{word}'" for word in arguments)
         script = f"torchrun --nproc_per_node {world_size(arguments)} pretrain_gpt.py {words}\n"
         (source,) = commands_in(Path("pretrain.sh"), script, RELEASE)
-        (program,) = normalize_script(Path("pretrain.sh"), script, RELEASE)
+        (program,) = normalize_script(ScriptJob(Path("pretrain.sh"), script, version=RELEASE))
         assert program.plan is not None
         found = {one.id: one for one in lint(source, Dialect.MEGATRON, built_in(Dialect.MEGATRON), RELEASE)}
         of_layers = {"MST159", "MST164", "MST170"} & {

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from ms_tune.enums import Dialect
 from ms_tune.errors import MsTuneError
+from ms_tune.job.script import ScriptJob
 from ms_tune.normalize.convert import target_of
 from ms_tune.normalize.script import convert_script, explicit_script, normalize_script
 from ms_tune.text import Language, render
@@ -47,15 +48,15 @@ def answer(case: Case) -> Case:
 
 def _scripted(case: Case) -> Case:
     text = f"{_RUN} {' '.join(map(shlex.quote, ALWAYS))} {case['arguments']}\n"
-    (one,) = normalize_script(_PATH, text, case["release"])
+    (one,) = normalize_script(ScriptJob(_PATH, text, version=case["release"]))
     assert one.plan is not None
     found: Case = {"problems": _told(one.plan.problems)}
     if one.plan.failure is not None:
         return found
-    (other,) = convert_script(_PATH, target_of(case["target"]), text, case["release"])
+    (other,) = convert_script(ScriptJob(_PATH, text, version=case["release"]), target_of(case["target"]))
     assert other.settings is not None
     found |= {"values": dict(other.settings.values), "converted": _told(other.settings.problems)}
-    written = explicit_script(_PATH, text, case["release"])
+    written = explicit_script(ScriptJob(_PATH, text, version=case["release"]))
     left = [f"{each.words}: {render(each.reason, Language.EN)}" for each in written.left]
     words = [word for word in (_difference(text, written.text), *left) if word]
     return found | ({"written": words} if words else {})

@@ -18,6 +18,7 @@ from ms_tune.dialects.megatron.read import inputs_of
 from ms_tune.dialects.megatron.write import without_idle
 from ms_tune.enums import LayerKind, RecomputeMode
 from ms_tune.errors import UsageError
+from ms_tune.job.script import ScriptJob
 from ms_tune.normalize.convert import target_of
 from ms_tune.normalize.script import convert_script
 from ms_tune.report.normalize_convert import conversion_yaml, converted_text
@@ -37,7 +38,7 @@ OTHERS = ("mindformers", "mindformers-pynative", "mindspeed-ms")
 
 
 def converted(arguments: str, to: str) -> Converted:
-    (one,) = convert_script(Path("pretrain.sh"), target_of(to), f"{RUN} {arguments}\n")
+    (one,) = convert_script(ScriptJob(Path("pretrain.sh"), f"{RUN} {arguments}\n"), target_of(to))
     assert one.settings is not None
     for problem in one.settings.problems:
         assert all(render(problem.message, language) for language in Language)
@@ -101,7 +102,7 @@ def test_random_configs_are_the_same_layers_as_arguments() -> None:
 def api_script(text: str) -> list[LayerPlan]:
     from ms_tune.normalize.script import normalize_script  # noqa: PLC0415 - one test needs it
 
-    return [one.plan for one in normalize_script(Path("x.sh"), text, "2.3") if one.plan]
+    return [one.plan for one in normalize_script(ScriptJob(Path("x.sh"), text, version="2.3")) if one.plan]
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 from shlex import quote
 from typing import TYPE_CHECKING
 
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ms_tune.dryrun.task import Observer
+    from ms_tune.estimate.memory import Estimate
     from ms_tune.lint.result import LintReport
     from ms_tune.workflows.check.config import OverviewRequest
 
@@ -69,15 +69,20 @@ def _script(
     path: Path, request: OverviewRequest, report: LintReport, base: str | None, observer: Observer | None
 ) -> Overview:
     """Of a launch script, compared with the base by estimates alone: the older one is not run."""
-    from ms_tune.source.shell.read import content  # noqa: PLC0415 - shells and their programs are much to import
+    from ms_tune.job.script import ScriptJob  # noqa: PLC0415 - shells and their programs are much to import
     from ms_tune.workflows.check.base import difference_of_scripts, text_at  # noqa: PLC0415 - as above
-    from ms_tune.workflows.check.script import estimate_of_text, overview_of_script  # noqa: PLC0415 - as above
+    from ms_tune.workflows.check.script import estimate_of, overview_of_script  # noqa: PLC0415 - as above
 
-    screen = overview_of_script(request, path, report, observer)
+    script = ScriptJob(path, version=request.framework_version)
+    screen = overview_of_script(request, script, report, observer)
     text = text_at(base, path) if base is not None else None
     if text is None:
         return screen
-    found = difference_of_scripts(text, content(path), partial(estimate_of_text, request, path))
+
+    def estimated(text: str) -> Estimate | None:
+        return estimate_of(request, ScriptJob(path, text, version=request.framework_version))
+
+    found = difference_of_scripts(text, script.text, estimated)
     if found is not None and found.is_short and screen.stages:  # whether it fits is told by the dryrun
         found = replace(found, outcome="more")
     return replace(screen, against=found)

@@ -7,7 +7,6 @@ from shlex import quote
 from typing import TYPE_CHECKING
 
 from ms_tune.dialects.job_parts import DType, MicroBatches, Optimizer, Parallelism, Precision, Sharding, TrainingConfig
-from ms_tune.dialects.megatron.arguments import command_of
 from ms_tune.dialects.megatron.read import ArgumentReader, NotEvaluableError, inputs_of, shape_of, size_in
 from ms_tune.dialects.stage import StageLayer, stage_of
 from ms_tune.dryrun.devices import limit_of_script
@@ -16,11 +15,9 @@ from ms_tune.enums import Dialect, LayerKind, RecomputeMode
 from ms_tune.errors import MsTuneError, UnsupportedError
 from ms_tune.estimate.megatron import megatron_stage
 from ms_tune.estimate.memory import Estimate
-from ms_tune.job.script_arguments import jobs_in, release_of_scripts
 from ms_tune.lint.result import LintRequest
 from ms_tune.lint.runner import lint_files
 from ms_tune.normalize.script import normalize_script
-from ms_tune.source.shell.read import content, read_launches
 from ms_tune.text import Message, msg
 from ms_tune.workflows.check.config import found, look_at, of_layers, overview_of, release_in
 from ms_tune.workflows.check.result import Assumptions, Overview, StageVerdict, Subject
@@ -31,20 +28,20 @@ if TYPE_CHECKING:
     from ms_tune.dialects.layer_plan import LayerPlan, LayerSpec
     from ms_tune.dialects.megatron.arguments import ProgramArguments
     from ms_tune.dryrun.task import Observer
+    from ms_tune.job.script import ScriptJob
     from ms_tune.lint.result import LintReport
-    from ms_tune.source.shell.read import Launches
     from ms_tune.verdict.limit import Limit
     from ms_tune.workflows.check.config import InspectedConfig, OverviewRequest
 
 
 def overview_of_script(
-    request: OverviewRequest, path: Path, report: LintReport, observer: Observer | None = None
+    request: OverviewRequest, script: ScriptJob, report: LintReport, observer: Observer | None = None
 ) -> Overview:
     """What can be said of a launch script on one screen.
 
     Args:
         request: What to look at.
-        path: The script; it is run for a dryrun only.
+        script: The script; it is run for a dryrun only.
         report: What the linter found in it.
         observer: Told what is simulated; None for no dryrun.
 
@@ -52,18 +49,17 @@ def overview_of_script(
         ConfigError: It cannot be read, or starts no training that is served.
         MsTuneError: The dryrun failed.
     """
-    text = content(path)
-    of_config = _of_config(request, path, text, observer)
+    path = script.path
+    of_config = _of_config(request, script, observer)
     if of_config is not None:
         config, look = of_config
         both = lint_files([str(path), str(config)], LintRequest(framework_version=request.framework_version))
         return overview_of(look, path, both)
-    program = next(iter(normalize_script(path, text, request.framework_version)))
+    program = next(iter(normalize_script(script)))
     stages = () if observer is None else _simulated(request, path, observer)
     matters = [*found(report), *(of_layers(program.plan, path) if program.plan is not None else ())]
     layers = sum(map(sum, program.plan.placement)) if program.plan and program.plan.placement else None
-    script = read_launches(path, text)
-    assumptions = _assumptions(script, request.framework_version)
+    assumptions = _assumptions(script)
     estimate = None if stages else _estimated(request, script, program.plan, assumptions)
     reason = estimate if isinstance(estimate, Message) else None
     good = bool(stages) and all(one.verdict.is_good(allow_tight=request.allow_tight) for one in stages)
@@ -84,42 +80,39 @@ def overview_of_script(
     )
 
 
-def estimate_of_text(request: OverviewRequest, path: Path, text: str) -> Estimate | None:
-    """What the stages of the job hold that a launch script of another text would start; None where that is not known."""
+def estimate_of(request: OverviewRequest, script: ScriptJob) -> Estimate | None:
+    """What the stages of the job hold that a launch script would start; None where that is not known."""
     try:
-        of_config = _of_config(request, path, text, None)
+        of_config = _of_config(request, script, None)
         if of_config is not None:
             return of_config[1].seen.estimate
-        program = next(iter(normalize_script(path, text, request.framework_version)))
-        script = read_launches(path, text)
-        found = _estimated(request, script, program.plan, _assumptions(script, request.framework_version))
+        program = next(iter(normalize_script(script)))
+        found = _estimated(request, script, program.plan, _assumptions(script))
     except MsTuneError:
         return None
     return found if isinstance(found, Estimate) else None
 
 
 def _of_config(
-    request: OverviewRequest, path: Path, text: str, observer: Observer | None
+    request: OverviewRequest, script: ScriptJob, observer: Observer | None
 ) -> tuple[Path, InspectedConfig] | None:
     """The config of the first job that the script starts with one that is there, on as many devices as it says."""
-    for job in jobs_in(path, text):
-        if job.path is None or not job.path.is_file():
-            continue
-        asked = replace(request.job, devices=request.job.devices or job.processes)
-        look = look_at(replace(request, job=asked), job.path, None, observer)
-        if request.job.devices is None and job.processes is not None:
-            devices = replace(look.loaded.devices, source=msg("check.devices.script"))
-            look = replace(look, loaded=replace(look.loaded, devices=devices))
-        return job.path, look
-    return None
+    job = script.config_job()
+    if job is None or job.path is None:
+        return None
+    asked = replace(request.job, devices=request.job.devices or job.processes)
+    look = look_at(replace(request, job=asked), job.path, None, observer)
+    if request.job.devices is None and job.processes is not None:
+        devices = replace(look.loaded.devices, source=msg("check.devices.script"))
+        look = replace(look, loaded=replace(look.loaded, devices=devices))
+    return job.path, look
 
 
-def _assumptions(script: Launches, version: str | None) -> Assumptions | None:
+def _assumptions(script: ScriptJob) -> Assumptions | None:
     """What the arguments of the first program split its job into; None where that depends on what is not known."""
-    release = release_of_scripts(script, version)
-    for launch in script.launches:
-        command = command_of(launch, release)
-        if command is None or launch.processes is None:
+    for command in script.commands:
+        processes = command.launch.processes
+        if processes is None:
             continue
         try:
             inputs = inputs_of(command)
@@ -128,22 +121,19 @@ def _assumptions(script: Launches, version: str | None) -> Assumptions | None:
         context = command.integer("context_parallel_size") or 1
         expert = command.integer("expert_model_parallel_size") or 1
         ways = inputs.tensor * inputs.stages * context
-        if launch.processes % ways:
+        if processes % ways:
             return None
-        split = Split(launch.processes // ways, inputs.tensor, inputs.stages, context, expert)
-        return Assumptions(
-            launch.processes, msg("check.devices.script"), split, inputs.chunks or 1, inputs.micro_batches or 1
-        )
+        split = Split(processes // ways, inputs.tensor, inputs.stages, context, expert)
+        source = msg("check.devices.script")
+        return Assumptions(processes, source, split, inputs.chunks or 1, inputs.micro_batches or 1)
     return None
 
 
 def _estimated(
-    request: OverviewRequest, script: Launches, plan: LayerPlan | None, assumed: Assumptions | None
+    request: OverviewRequest, script: ScriptJob, plan: LayerPlan | None, assumed: Assumptions | None
 ) -> Estimate | Message:
     """What the stages of the first program hold, or why that is not told."""
-    release = release_of_scripts(script, request.framework_version)
-    commands = (command_of(launch, release) for launch in script.launches if launch.processes is not None)
-    command = next((one for one in commands if one is not None), None)
+    command = next((one for one in script.commands if one.launch.processes is not None), None)
     if command is None or assumed is None or plan is None or plan.placement is None or plan.failure is not None:
         return msg("check.script.no-estimate")
     try:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from ms_tune.diagnostics import KeyPath
     from ms_tune.facts.models import ModelConfig
     from ms_tune.job.job import Job
+    from ms_tune.job.script import ScriptJob
     from ms_tune.source.yaml import SourceFile
     from ms_tune.text import Message
 
@@ -34,6 +35,7 @@ class MigrationDraft:
     Attributes:
         job: The job of the config, or of a program's arguments in the form of one.
         target: The release of the dynamic graph.
+        script: The launch script that starts the program; None where a config was read.
         values: The values of the new file, by key.
         origins: The key of the source that each of them came from, whose comments it takes along.
         notes: Comments at keys of the new file, or where they would stand.
@@ -45,6 +47,7 @@ class MigrationDraft:
 
     job: Job
     target: str
+    script: ScriptJob | None = None
     values: dict[tuple[str, ...], Any] = field(default_factory=dict)
     origins: dict[tuple[str, ...], KeyPath] = field(default_factory=dict)
     notes: dict[tuple[str, ...], list[Message]] = field(default_factory=dict)

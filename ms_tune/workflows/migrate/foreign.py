@@ -10,15 +10,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ms_tune.diagnostics import Severity
-from ms_tune.dialects.megatron.arguments import command_of
 from ms_tune.dialects.megatron.inputs import ARGUMENTS
 from ms_tune.enums import Dialect
-from ms_tune.errors import ConfigError, UnsupportedError
+from ms_tune.errors import ConfigError
 from ms_tune.facts.migration import row_for, unset_rows
 from ms_tune.facts.models import UNKNOWN
 from ms_tune.normalize.convert import convert_job, target_of
 from ms_tune.normalize.script import convert_script
-from ms_tune.text import msg
 from ms_tune.workflows.migrate.draft import why
 from ms_tune.workflows.migrate.keys import apply_row
 from ms_tune.workflows.migrate.split import FULLY_SHARDED_SINCE_TP
@@ -26,7 +24,7 @@ from ms_tune.workflows.migrate.split import FULLY_SHARDED_SINCE_TP
 if TYPE_CHECKING:
     from ms_tune.dialects.convert_layers import Converted
     from ms_tune.dialects.megatron.arguments import ProgramArguments
-    from ms_tune.source.shell.read import Launches
+    from ms_tune.job.script import ScriptJob
     from ms_tune.workflows.migrate.draft import MigrationDraft
 
 _SECTIONS = {
@@ -61,24 +59,6 @@ _BETAS = ("--adam-beta1", "--adam-beta2")
 _USUAL_BETAS = (0.9, 0.999)
 
 
-def command_in(script: Launches, release: str) -> ProgramArguments:
-    """The one program of MindSpeed-LLM that a script starts.
-
-    Raises:
-        ConfigError: It starts none.
-        UnsupportedError: It starts several.
-    """
-    found = [command_of(launch, release) for launch in script.launches]
-    commands = [command for command in found if command is not None]
-    if not commands:
-        raise ConfigError(
-            msg("megatron_layers.no-program"), msg("megatron_layers.no-program.hint"), path=script.file.path
-        )
-    if len(commands) > 1:
-        raise UnsupportedError(msg("migrate.several", count=len(commands)), msg("migrate.several.hint"))
-    return commands[0]
-
-
 def arguments_of(command: ProgramArguments) -> tuple[dict[str, Any], dict[tuple[str | int, ...], int]]:
     """The arguments of a program with their values, and the lines where they stand; None for what only a run could tell."""
     values: dict[str, Any] = {}
@@ -105,13 +85,11 @@ def decide_mindspeed(draft: MigrationDraft) -> None:
     _rest(draft, Dialect.MINDSPEED_MS)
 
 
-def decide_megatron(draft: MigrationDraft) -> None:
+def decide_megatron(draft: MigrationDraft, script: ScriptJob) -> None:
     """The arguments of a program of MindSpeed-LLM."""
     reason = why("layers")
     try:
-        (program, *_) = convert_script(
-            draft.source.path, target_of(f"mindformers-pynative@{draft.target}"), None, draft.release
-        )
+        (program, *_) = convert_script(script, target_of(f"mindformers-pynative@{draft.target}"))
         converted = program.settings
     except ConfigError as error:  # layers of the user's own, or no number of layers: only these are asked
         converted, reason = None, error.message

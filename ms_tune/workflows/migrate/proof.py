@@ -53,7 +53,7 @@ def prove(draft: MigrationDraft, text: str, dialect: Dialect) -> tuple[Migration
             for name in ("layers", "fields", "weights")
         )
         return (_loads(text, draft.target), _lints(source, draft.target), _batch(draft, source), *unknown)
-    layers = _layers(draft, source, dialect)
+    layers = _layers(draft, source)
     if dialect is not Dialect.MINDFORMERS:
         weights = MigrationVerdict("weights", holds=None, detail=_said("other-network"))
         return _loads(text, draft.target), _lints(source, draft.target), layers, weights
@@ -107,24 +107,24 @@ def _lints(source: SourceFile, release: str) -> MigrationVerdict:
     )
 
 
-def _plan_of(draft: MigrationDraft, dialect: Dialect) -> LayerPlan:
+def _plan_of(draft: MigrationDraft) -> LayerPlan:
     """What the layers of the source do.
 
     Raises:
         UnsupportedError: Only a run of the script could tell.
     """
-    if dialect is not Dialect.MEGATRON:
+    if draft.script is None:
         return draft.job.plan
-    (program, *_) = normalize_script(draft.source.path, None, draft.release)
+    (program, *_) = normalize_script(draft.script)
     if program.plan is None:
         raise UnsupportedError(msg("migrate.why.not-evaluable"))
     return without_idle(program.plan)
 
 
-def _layers(draft: MigrationDraft, source: SourceFile, dialect: Dialect) -> MigrationVerdict:
+def _layers(draft: MigrationDraft, source: SourceFile) -> MigrationVerdict:
     """Placement and recompute layer by layer; operators and swap were proved as they were translated."""
     try:
-        old = _plan_of(draft, dialect)
+        old = _plan_of(draft)
         new = Job(source, dialect=Dialect.MINDFORMERS_PYNATIVE, version=draft.target).plan
     except MsTuneError as error:
         return MigrationVerdict("layers", holds=False, detail=_said("layers-unread", text=error.message))

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ms_tune.enums import Dialect
-from ms_tune.errors import UnsupportedError, UsageError
+from ms_tune.errors import ConfigError, UnsupportedError, UsageError
 from ms_tune.facts.keys import BASE
 from ms_tune.facts.releases import Release, release_for, served
 from ms_tune.job.job import Job, load_job
-from ms_tune.job.script_arguments import release_of_scripts
+from ms_tune.job.script import ScriptJob
 from ms_tune.source import SCRIPTS
 from ms_tune.source.shell.parse import comments
-from ms_tune.source.shell.read import read_launches
 from ms_tune.source.yaml import source_of, yaml_text
 from ms_tune.text import Language, msg
 from ms_tune.workflows.migrate.draft import MigrationDraft
-from ms_tune.workflows.migrate.foreign import arguments_of, command_in, decide_megatron, decide_mindspeed
+from ms_tune.workflows.migrate.foreign import arguments_of, decide_megatron, decide_mindspeed
 from ms_tune.workflows.migrate.keys import apply_table
 from ms_tune.workflows.migrate.model import (
     apply_defaults,
@@ -31,6 +31,9 @@ from ms_tune.workflows.migrate.proof import prove, with_folder
 from ms_tune.workflows.migrate.result import Migration
 from ms_tune.workflows.migrate.split import apply_split
 from ms_tune.workflows.migrate.write import written
+
+if TYPE_CHECKING:
+    from ms_tune.dialects.megatron.arguments import ProgramArguments
 
 
 def migrate_config(  # noqa: PLR0913 - settings with defaults
@@ -103,14 +106,28 @@ def migrate_script(
     language: Language | None = None,
 ) -> Migration:
     """The program of MindSpeed-LLM that a launch script starts; without a version by the release that takes the most of its arguments."""
-    script = read_launches(path)
-    release = release_of_scripts(script, version)
-    values, lines = arguments_of(command_in(script, release))
+    script = ScriptJob(path, version=version)
+    values, lines = arguments_of(_only_program(script))
     # The arguments have the names of MindSpeed-Core-MS.
-    job = Job(source_of(values, path), dialect=Dialect.MINDSPEED_MS, release=Release("", release))
-    draft = MigrationDraft(job, _goal(target), lines=lines, comments=comments(script.file.text))
-    decide_megatron(draft)
+    job = Job(source_of(values, path), dialect=Dialect.MINDSPEED_MS, release=Release("", script.release))
+    found = comments(script.launches.file.text)
+    draft = MigrationDraft(job, _goal(target), script, lines=lines, comments=found)
+    decide_megatron(draft, script)
     return _finished(draft, Dialect.MEGATRON, check=check, language=language or Language.EN)
+
+
+def _only_program(script: ScriptJob) -> ProgramArguments:
+    """The one program of MindSpeed-LLM that a script starts.
+
+    Raises:
+        ConfigError: It starts none.
+        UnsupportedError: It starts several.
+    """
+    if not script.commands:
+        raise ConfigError(msg("megatron_layers.no-program"), msg("megatron_layers.no-program.hint"), path=script.path)
+    if len(script.commands) > 1:
+        raise UnsupportedError(msg("migrate.several", count=len(script.commands)), msg("migrate.several.hint"))
+    return script.commands[0]
 
 
 def _goal(target: str | None) -> str:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ms_tune.job.script_arguments import TrainingJob, jobs_in
+from ms_tune.job.script import TrainingJob, jobs_in
 from ms_tune.source.shell.read import find_above, has_folder_above, is_to_be_filled_in
 
 if TYPE_CHECKING:

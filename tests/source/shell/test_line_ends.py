@@ -9,6 +9,7 @@ import pytest
 
 from ms_tune.dialects.megatron.commands import commands_in
 from ms_tune.enums import Dialect
+from ms_tune.job.script import ScriptJob
 from ms_tune.lint.checklist import built_in
 from ms_tune.lint.engine import lint
 from ms_tune.normalize.script import explicit_script, normalize_script
@@ -43,7 +44,7 @@ def words(text: str) -> list[str | None]:
 
 def test_it_is_read_as_it_is_meant() -> None:
     assert words(WINDOWS) == words(SCRIPT)
-    (told,), (meant,) = normalize_script(PATH, WINDOWS), normalize_script(PATH, SCRIPT)
+    (told,), (meant,) = normalize_script(ScriptJob(PATH, WINDOWS)), normalize_script(ScriptJob(PATH, SCRIPT))
     assert told.plan is not None
     assert meant.plan is not None
     assert told.plan.layers == meant.plan.layers
@@ -51,10 +52,10 @@ def test_it_is_read_as_it_is_meant() -> None:
 
 
 def test_it_keeps_its_line_ends_when_it_is_written() -> None:
-    found = explicit_script(PATH, WINDOWS)
+    found = explicit_script(ScriptJob(PATH, WINDOWS))
     assert found.count == 2
     assert found.in_windows
-    assert found.text == explicit_script(PATH, SCRIPT).text.replace("\n", "\r\n")
+    assert found.text == explicit_script(ScriptJob(PATH, SCRIPT)).text.replace("\n", "\r\n")
 
 
 def test_it_keeps_them_when_it_is_mended() -> None:

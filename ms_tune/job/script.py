@@ -1,6 +1,6 @@
-"""A job of MindFormers as a launch script puts it together: its config, what the command line says over it, and its processes.
+"""A launch script, read once for all that asks: the programs that it starts, the configs that it names, the repository around it.
 
-``run_mindformer.py`` (MindFormers 1.6 to 2.1) reads ``--config``, then ``--options a.b=c``, then a few arguments that are keys of
+A job of MindFormers is put together by the config, what the command line says over it, and the number of processes: ``run_mindformer.py`` (MindFormers 1.6 to 2.1) reads ``--config``, then ``--options a.b=c``, then a few arguments that are keys of
 the config themselves. ``scripts/msrun_launcher.sh`` takes the whole command as one word and the number of processes behind it.
 """
 
@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import yaml
 
+from ms_tune.dialects.megatron.arguments import command_of
 from ms_tune.dialects.megatron.detect import release_taking
 from ms_tune.dialects.megatron.read import SERVED
 from ms_tune.enums import Dialect
@@ -22,7 +23,14 @@ from ms_tune.job.checkout import Checkout
 from ms_tune.job.detect import find_repository
 from ms_tune.records import Record
 from ms_tune.source.shell.once import launches_in
-from ms_tune.source.shell.read import MAX_BYTES, find_above, has_folder_above, is_to_be_filled_in
+from ms_tune.source.shell.read import (
+    MAX_BYTES,
+    content,
+    find_above,
+    has_folder_above,
+    is_to_be_filled_in,
+    read_launches,
+)
 from ms_tune.source.shell.values import Argument, text_of
 from ms_tune.source.yaml import load_source
 from ms_tune.text import msg
@@ -31,6 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
+    from ms_tune.dialects.megatron.arguments import ProgramArguments
     from ms_tune.source.shell.outcome import Started
     from ms_tune.source.shell.read import Launch, Launches
     from ms_tune.source.shell.values import File, Pieces, ScriptPlace
@@ -83,17 +92,17 @@ class TrainingJob:
         return text_of(pieces) if pieces is not None else None
 
 
-def jobs_in(path: Path, text: str) -> tuple[TrainingJob, ...]:
+def training_jobs(found: Launches) -> tuple[TrainingJob, ...]:
     """The jobs that a script starts with configs."""
-    return _jobs_of(launches_in(path, text)) if "--config" in text else ()
-
-
-@lru_cache(maxsize=1)
-def _jobs_of(found: Launches) -> tuple[TrainingJob, ...]:
     jobs = [_of_launch(found.file, one) for one in found.launches] + [
         _of_launcher(found.file, one) for one in found.others
     ]
     return tuple(one for one in jobs if one is not None)
+
+
+def jobs_in(path: Path, text: str) -> tuple[TrainingJob, ...]:
+    """The same, of a script's text."""
+    return training_jobs(launches_in(path, text)) if "--config" in text else ()
 
 
 def _of_launch(script: File, launch: Launch) -> TrainingJob | None:
@@ -200,33 +209,65 @@ def _value(text: str) -> object:
         return text
 
 
-def checkout_around(path: Path) -> Checkout | None:
-    """The repository that a script lies in; None where there is none."""
-    repository = find_repository(path)
-    return Checkout(*repository) if repository else None
-
-
-def release_of_scripts(script: Launches, version: str | None) -> str:
-    """The release of MindSpeed-LLM that a script is read for.
+class ScriptJob:
+    """A launch script, read for one release of MindSpeed-LLM; nothing of it is run.
 
     Args:
-        script: What the script starts.
-        version: The release that was asked for; without one, it is that of the sources in which the script lies, or else the
-            one that takes the most of the arguments.
+        path: The script.
+        text: Its text, where that is known.
+        version: The release, where the user says so.
 
     Raises:
-        ConfigError: What it does with layers is not known.
-        UnsupportedError: There is none.
+        ConfigError: It cannot be read.
     """
-    path = script.file.path
-    checkout = checkout_around(path)
-    if checkout is not None and checkout.own_parser is not None:
-        raise ConfigError(msg("megatron_layers.own-parser", parser=checkout.own_parser), path=path)
-    if version is None:
-        around = checkout.releases_of("MindSpeed-LLM") if checkout else ()
-        release = release_taking(script, [one for one in around if one in SERVED] or around or SERVED)
-    else:
-        release = release_for(Dialect.MEGATRON, version).version
-    if release not in SERVED:
-        raise ConfigError(msg("megatron_layers.release", release=release, served=", ".join(SERVED)), path=path)
-    return release
+
+    def __init__(self, path: Path, text: str | None = None, *, version: str | None = None) -> None:
+        self.path, self.version = path, version
+        self.text = content(path) if text is None else text
+
+    @cached_property
+    def launches(self) -> Launches:
+        """What it starts."""
+        return read_launches(self.path, self.text)
+
+    @cached_property
+    def config_jobs(self) -> tuple[TrainingJob, ...]:
+        """The jobs that it starts with configs."""
+        return training_jobs(self.launches) if "--config" in self.text else ()
+
+    def config_job(self) -> TrainingJob | None:
+        """The first of them whose config is there."""
+        return next((job for job in self.config_jobs if job.path is not None and job.path.is_file()), None)
+
+    @cached_property
+    def checkout(self) -> Checkout | None:
+        """The repository that it lies in; None where there is none."""
+        repository = find_repository(self.path)
+        return Checkout(*repository) if repository else None
+
+    @cached_property
+    def release(self) -> str:
+        """The release named by the user, that of the sources in which it lies, or else the one that takes the most of its arguments.
+
+        Raises:
+            ConfigError: What it does with layers is not known.
+            UnsupportedError: There is none.
+        """
+        checkout = self.checkout
+        if checkout is not None and checkout.own_parser is not None:
+            raise ConfigError(msg("megatron_layers.own-parser", parser=checkout.own_parser), path=self.path)
+        if self.version is None:
+            around = checkout.releases_of("MindSpeed-LLM") if checkout else ()
+            release = release_taking(self.launches, [one for one in around if one in SERVED] or around or SERVED)
+        else:
+            release = release_for(Dialect.MEGATRON, self.version).version
+        if release not in SERVED:
+            served = ", ".join(SERVED)
+            raise ConfigError(msg("megatron_layers.release", release=release, served=served), path=self.path)
+        return release
+
+    @cached_property
+    def commands(self) -> tuple[ProgramArguments, ...]:
+        """The programs of MindSpeed-LLM that it starts, with their arguments, in order."""
+        found = (command_of(launch, self.release) for launch in self.launches.launches)
+        return tuple(command for command in found if command is not None)
