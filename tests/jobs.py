@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ms_tune.dialects.check_context import CheckContext
+from ms_tune.dialects.megatron import commands
 from ms_tune.dialects.mindformers import read as static
 from ms_tune.enums import Dialect
 from ms_tune.facts.releases import Release, default_release
 from ms_tune.job.job import Job
 from ms_tune.normalize import compare_log, expand, run
+from ms_tune.source.shell.read import read_launches
 from ms_tune.workflows.migrate.run import migrate_job
 
 if TYPE_CHECKING:
@@ -17,12 +19,18 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ms_tune.dialects.layer_plan import LayerPlan
+    from ms_tune.dialects.megatron.commands import LaunchSource
     from ms_tune.dialects.mindformers.placement import RecomputeInputs
     from ms_tune.dialects.operators import LayerModel
     from ms_tune.source.edit import ValueChange
     from ms_tune.source.yaml import SourceFile
     from ms_tune.text import Language
     from ms_tune.workflows.migrate.result import Migration
+
+
+def commands_in(path: Path, text: str, release: str) -> tuple[LaunchSource, ...]:
+    """The programs of MindSpeed-LLM that a script starts, as checks look at them."""
+    return commands.commands_in(read_launches(path, text), text, release)
 
 
 def normalize_source(source: SourceFile, version: str | None = None, layers: int | None = None) -> LayerPlan:

@@ -22,7 +22,6 @@ from ms_tune.facts.releases import release_for
 from ms_tune.job.checkout import Checkout
 from ms_tune.job.detect import find_repository
 from ms_tune.records import Record
-from ms_tune.source.shell.once import launches_in
 from ms_tune.source.shell.read import (
     MAX_BYTES,
     content,
@@ -98,11 +97,6 @@ def training_jobs(found: Launches) -> tuple[TrainingJob, ...]:
         _of_launcher(found.file, one) for one in found.others
     ]
     return tuple(one for one in jobs if one is not None)
-
-
-def jobs_in(path: Path, text: str) -> tuple[TrainingJob, ...]:
-    """The same, of a script's text."""
-    return training_jobs(launches_in(path, text)) if "--config" in text else ()
 
 
 def _of_launch(script: File, launch: Launch) -> TrainingJob | None:

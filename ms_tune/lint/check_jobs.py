@@ -5,22 +5,19 @@ What is not known without running the script is named (``not-evaluable``), and n
 
 from __future__ import annotations
 
-from functools import lru_cache
 from math import prod
 from typing import TYPE_CHECKING
 
 from ms_tune.dialects.check_context import Violation
 from ms_tune.enums import Dialect
 from ms_tune.job.detect import recognise
-from ms_tune.job.script import jobs_in
-from ms_tune.source import SCRIPTS
+from ms_tune.lint.environment.settings import EnvironmentSource
 from ms_tune.source.shell.read import is_to_be_filled_in
 from ms_tune.source.yaml import is_same
 from ms_tune.source.yaml_nodes import Document
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from ms_tune.diagnostics import Location
     from ms_tune.dialects.check_context import CheckContext
@@ -94,9 +91,8 @@ def swap_without_lazy_inline(context: CheckContext) -> Iterator[Violation]:
 
 
 def _jobs(context: CheckContext) -> tuple[TrainingJob, ...]:
-    if context.source.path.suffix not in SCRIPTS:
-        return ()
-    return jobs_in(context.source.path, context.source.text)
+    source = context.source
+    return source.script.config_jobs if isinstance(source, EnvironmentSource) and source.script is not None else ()
 
 
 def _read(context: CheckContext) -> Iterator[tuple[TrainingJob, SourceFile, Dialect]]:
@@ -120,11 +116,6 @@ def _word(context: CheckContext, job: TrainingJob, word: Argument) -> Location:
 
 
 def _span(context: CheckContext, place: ScriptPlace) -> Location:
-    own = place.file.path == context.source.path
-    lines = _lines(context.source.text, context.source.path)
-    return lines.span(*((place.start, place.end) if own else (0, 0)))
-
-
-@lru_cache(maxsize=1)
-def _lines(text: str, path: Path) -> Document:
-    return Document(text, path)
+    source = context.source
+    lines = source.lines if isinstance(source, EnvironmentSource) else Document(source.text, source.path)
+    return lines.span(*((place.start, place.end) if place.file.path == source.path else (0, 0)))

@@ -8,9 +8,6 @@ from typing import TYPE_CHECKING
 from ms_tune.dialects.check_context import Violation
 from ms_tune.facts.megatron import programs
 from ms_tune.lint.environment.settings import EnvironmentSource
-from ms_tune.source import SCRIPTS
-from ms_tune.source.shell.once import launches_in
-from ms_tune.source.yaml_nodes import Document
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,16 +27,15 @@ def refused(context: CheckContext) -> Iterator[Violation]:
     Programs of Megatron-LM are left to the checks of their own dialect.
     """
     source = context.source
-    if not isinstance(source, EnvironmentSource) or source.path.suffix not in SCRIPTS:
+    if not isinstance(source, EnvironmentSource) or source.script is None:
         return
-    document = Document(source.text, source.path)
-    for launch in launches_in(source.path, source.text).launches:
+    for launch in source.script.launches.launches:
         if launch.launcher.name not in LAUNCHERS or launch.name in programs() or launch.place.file.path != source.path:
             continue
         for word, message, params in (*_unknown(launch), *_values(launch)):
             place = word.place if word is not None and word.place.file.path == source.path else launch.place
             named = {"launcher": launch.launcher.name, **params}
-            yield Violation((), message, named, span=document.span(place.start, place.end))
+            yield Violation((), message, named, span=source.lines.span(place.start, place.end))
 
 
 def _unknown(launch: Launch) -> Iterator[tuple[Argument | None, str, dict[str, object]]]:

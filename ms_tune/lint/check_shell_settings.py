@@ -11,10 +11,7 @@ from ms_tune.facts.megatron import programs
 from ms_tune.lint.check_launcher_options import LAUNCHERS
 from ms_tune.lint.environment.settings import EnvironmentSource
 from ms_tune.lint.environment.variables import ALLOC_KEYS, KNOWN, RUNTIME_KEYS
-from ms_tune.source import SCRIPTS
-from ms_tune.source.shell.once import launches_in
 from ms_tune.source.shell.values import Reason
-from ms_tune.source.yaml_nodes import Document
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -37,15 +34,14 @@ _OF_LAUNCHERS = ("RANK_SIZE", "RANK_ID")  # scripts use these for themselves, to
 def cut(context: CheckContext) -> Iterator[Violation]:
     """Settings behind a blank or a semicolon: the shell takes them for another word, or for a command."""
     source = context.source
-    if not isinstance(source, EnvironmentSource) or source.path.suffix not in SCRIPTS:
+    if not isinstance(source, EnvironmentSource) or source.script is None:
         return
-    lines = Document(source.text, source.path)
     for one in source.environment.assignments:
         found = _CUT.match(source.text, one.span.end)
         if found is None or not _is_lost(one.name, source.text[one.span.start : one.span.end], found):
             continue
         params = {"lost": found["lost"], "by": ";" if ";" in found["by"] else "blank"}
-        span = lines.span(found.start("lost"), found.end("lost"))
+        span = source.lines.span(found.start("lost"), found.end("lost"))
         yield Violation((one.name,), "semicolon" if ";" in found["by"] else "default", params, span=span)
 
 
@@ -59,14 +55,14 @@ def _is_lost(name: str, value: str, found: re.Match[str]) -> bool:
 def unexported(context: CheckContext) -> Iterator[Violation]:
     """Variables of MindSpore's that are set for the script alone: none of the programs that it starts sees them."""
     source = context.source
-    if not isinstance(source, EnvironmentSource) or source.path.suffix not in SCRIPTS:
+    if not isinstance(source, EnvironmentSource) or source.script is None:
         return
     names = {
         one.name: one for one in source.environment.assignments if one.name in KNOWN and one.name not in _OF_LAUNCHERS
     }
     if not names or _ALL.search(source.text):
         return
-    found = launches_in(source.path, source.text)
+    found = source.script.launches
     if not found.launches or found.unknown or found.problems:
         return
     seen = {name for launch in found.launches for name in launch.environment}
@@ -78,44 +74,43 @@ def unexported(context: CheckContext) -> Iterator[Violation]:
 def unreadable(context: CheckContext) -> Iterator[Violation]:
     """A quotation mark that is never closed, a word where bash takes none: it stops there and says so only then."""
     source = context.source
-    if not isinstance(source, EnvironmentSource) or source.path.suffix not in SCRIPTS:
+    if not isinstance(source, EnvironmentSource) or source.script is None:
         return
-    lines = Document(source.text, source.path)
-    for problem in launches_in(source.path, source.text).problems:
+    for problem in source.script.launches.problems:
         quote = problem.reason in _QUOTES
         if problem.reason in _UNSURE or ((quote or problem.reason == "(") and _DOCUMENT.search(source.text)):
             continue
         end = source.text.find("\n", problem.offset)
-        span = lines.span(problem.offset, end if end >= 0 else len(source.text))
+        span = source.lines.span(problem.offset, end if end >= 0 else len(source.text))
         yield Violation((), "quote" if quote else "default", {}, span=span)
 
 
 def not_followed(context: CheckContext) -> Iterator[Violation]:
     """What a script starts, or sets, where only a run could tell: nothing is said about it."""
     source = context.source
-    if not isinstance(source, EnvironmentSource) or source.path.suffix not in SCRIPTS:
+    if not isinstance(source, EnvironmentSource) or source.script is None:
         return
-    lines, seen = Document(source.text, source.path), set[int]()
-    for one in launches_in(source.path, source.text).unknown:
+    seen = set[int]()
+    for one in source.script.launches.unknown:
         if one.place.file.path != source.path or one.place.start in seen:
             continue
         seen.add(one.place.start)
         kind = "bound" if one.reason is Reason.BOUND else "file" if one.reason is Reason.FILE else "default"
-        yield Violation((), kind, {"name": one.name}, span=lines.span(one.place.start, one.place.end))
+        yield Violation((), kind, {"name": one.name}, span=source.lines.span(one.place.start, one.place.end))
 
 
 def program_unknown(context: CheckContext) -> Iterator[Violation]:
     """What a launcher takes for the program: all of its options as one word, an option without its dashes, a misspelt name."""
     source = context.source
-    if not isinstance(source, EnvironmentSource) or source.path.suffix not in SCRIPTS:
+    if not isinstance(source, EnvironmentSource) or source.script is None:
         return
     known = sorted(programs())
-    for launch in launches_in(source.path, source.text).launches:
+    for launch in source.script.launches.launches:
         word, text = launch.program, launch.program.text if launch.program is not None else None
         if word is None or text is None or launch.launcher.name not in LAUNCHERS or word.place.file.path != source.path:
             continue
         name = text.rpartition("/")[2]
-        span = Document(source.text, source.path).span(word.place.start, word.place.end)
+        span = source.lines.span(word.place.start, word.place.end)
         similar = [one for one in known if _letters(one) == _letters(name)] or get_close_matches(
             name, known, 1, _NEARLY
         )
@@ -145,9 +140,9 @@ def _beside(source: EnvironmentSource, name: str) -> Iterator[Path]:
 def simulated(context: CheckContext) -> Iterator[Violation]:
     """``msrun --sim_level``: nothing is trained."""
     source = context.source
-    if not isinstance(source, EnvironmentSource) or source.path.suffix not in SCRIPTS or "sim_level" not in source.text:
+    if not isinstance(source, EnvironmentSource) or source.script is None or "sim_level" not in source.text:
         return
-    for launch in launches_in(source.path, source.text).launches:
+    for launch in source.script.launches.launches:
         level = launch.options.get("sim_level") if launch.launcher.name == "msrun" else None
         if level is not None and level.text not in (None, "", "-1") and level.place.file.path == source.path:
             yield Violation((), params={"level": level.text}, span=_span(launch, source))
@@ -156,4 +151,4 @@ def simulated(context: CheckContext) -> Iterator[Violation]:
 def _span(launch: Launch, source: EnvironmentSource) -> Location:
     level = launch.options["sim_level"]
     assert level is not None  # noqa: S101 - looked at above
-    return Document(source.text, source.path).span(level.place.start, level.place.end)
+    return source.lines.span(level.place.start, level.place.end)

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from ms_tune.diagnostics import Diagnostic
     from ms_tune.job.detect import Recognition
     from ms_tune.job.job import Job
+    from ms_tune.job.script import ScriptJob
     from ms_tune.lint.checklist import Check
     from ms_tune.lint.environment import Environment
     from ms_tune.lint.settings import ProjectSettings
@@ -75,9 +76,7 @@ def read(path: Path, kind: str, *, named: bool, text: str | None = None) -> Sour
         source = read_python(path) if text is None else parse_python(text, path)
         return source if uses_mindspore(source) else none_of_ours
     from ms_tune.lint import environment as room  # noqa: PLC0415 - as above
-    from ms_tune.source.shell.once import forget  # noqa: PLC0415 - as above
 
-    forget()
     settings = _ENV_FILE in (path.suffix, path.name)
     if text is None:
         environment = room.read_env_file(path) if settings else room.read_shell(path)
@@ -99,11 +98,12 @@ def checks_of(source: SourceFile, kind: str, checks: tuple[Check, ...]) -> tuple
 
 def _is_pytorch(source: SourceFile) -> bool:
     """Whether a file is a script that starts PyTorch programs."""
-    if source.path.suffix not in SCRIPTS:
+    script = _script_in(source)
+    if script is None:
         return False
     from ms_tune.dialects.megatron.detect import is_pytorch  # noqa: PLC0415 - as above
 
-    return is_pytorch(source.path, source.text)
+    return is_pytorch(source.text) and bool(script.launches.launches)
 
 
 def process_environment() -> SourceFile:
@@ -124,12 +124,15 @@ def _is_ours(environment: Environment) -> bool:
 
 def _starts_training(source: SourceFile) -> bool:
     """Whether a file is a script that starts something with MindSpore's launcher."""
-    path = source.path
-    if _ENV_FILE in (path.suffix, path.name):
-        return False
-    from ms_tune.source.shell.once import launches_in  # noqa: PLC0415 - as above
+    script = _script_in(source)
+    return script is not None and any(one.launcher.name == "msrun" for one in script.launches.launches)
 
-    return any(one.launcher.name == "msrun" for one in launches_in(path, source.text).launches)
+
+def _script_in(source: SourceFile) -> ScriptJob | None:
+    """What a shell makes of a file; None if it is no script."""
+    from ms_tune.lint.environment.settings import EnvironmentSource  # noqa: PLC0415 - as above
+
+    return source.script if isinstance(source, EnvironmentSource) else None
 
 
 # What checks of code tell in words of their own about a variable that is set there.
@@ -147,11 +150,12 @@ def variables_of(source: SourceFile) -> SourceFile | None:
 
 def commands_of(source: SourceFile, release: str) -> tuple[SourceFile, ...]:
     """The programs of MindSpeed-LLM that a script starts, in the form that checks look at; nothing for other files."""
-    if source.path.suffix not in SCRIPTS:
+    script = _script_in(source)
+    if script is None:
         return ()
     from ms_tune.dialects.megatron.commands import commands_in  # noqa: PLC0415 - as above
 
-    return commands_in(source.path, source.text, release)
+    return commands_in(script.launches, source.text, release)
 
 
 def findings_of(
@@ -169,10 +173,12 @@ def release_of(job: Job) -> tuple[str, bool]:
     Elsewhere it is the one whose parser takes the most of what the script gives its programs.
     """
     from ms_tune.dialects.megatron.detect import release_taking  # noqa: PLC0415 - as above
-    from ms_tune.source.shell.once import launches_in  # noqa: PLC0415 - as above
 
     around = job.checkout.releases_of("MindSpeed-LLM") if job.checkout else ()
-    return release_taking(launches_in(job.written.path, job.written.text), around or None), bool(around)
+    script = _script_in(job.written)
+    if script is None:
+        return default_release(Dialect.MEGATRON), False
+    return release_taking(script.launches, around or None), bool(around)
 
 
 def with_known_layers() -> tuple[str, ...]:
@@ -184,11 +190,12 @@ def with_known_layers() -> tuple[str, ...]:
 
 def multimodal_commands_of(source: SourceFile) -> tuple[SourceFile, ...]:
     """The programs of MindSpeed-MM that a script starts, likewise."""
-    if source.path.suffix not in SCRIPTS:
+    script = _script_in(source)
+    if script is None:
         return ()
     from ms_tune.dialects.mindspeed_mm.read import multimodal_commands  # noqa: PLC0415 - as above
 
-    return multimodal_commands(source.path, source.text)
+    return multimodal_commands(script.launches, source.text)
 
 
 STDIN = Path("-")

@@ -9,15 +9,16 @@ from string import Formatter
 
 import pytest
 
-from ms_tune.dialects.megatron.commands import commands_in
 from ms_tune.dialects.mindspeed_mm.read import multimodal_commands
 from ms_tune.enums import Dialect
 from ms_tune.facts.query import data_folder
 from ms_tune.facts.releases import default_release, served
 from ms_tune.lint.checklist import Check, built_in, read_checklist
 from ms_tune.lint.engine import lint, matches
+from ms_tune.source.shell.read import read_launches
 from ms_tune.source.yaml import SourceFile, parse_source
 from ms_tune.text import Language
+from tests.jobs import commands_in
 from tests.lint.few import profile_for
 from tests.scratch import new_folder
 
@@ -36,7 +37,7 @@ def sources(config: str, dialect: Dialect) -> tuple[SourceFile, ...]:
         folder = new_folder("checklists")
         for name, content in re.findall(r"^# (\S+\.(?:json|yaml)): (.*)$", config, re.MULTILINE):
             (folder / name).write_text(content, encoding="utf-8")  # what a script names, in its comments
-        return multimodal_commands(folder / "pretrain.sh", config)
+        return multimodal_commands(read_launches(folder / "pretrain.sh", config), config)
     return (parse_source(config, Path("config.yaml")),)
 
 

@@ -10,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ms_tune.dialects.check_context import CheckContext
-from ms_tune.dialects.megatron.commands import commands_in
 from ms_tune.enums import Dialect
 from ms_tune.facts.models import UNKNOWN
 from ms_tune.lint.checklist import Check, row_of
 from ms_tune.lint.engine import job_of, lint
 from ms_tune.lint.expressions import MAX_DEPTH, MAX_LENGTH, ExpressionError, parse_expression
 from ms_tune.source.yaml import parse_source
+from tests.jobs import commands_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ms_tune.job.script import jobs_in
+from ms_tune.job.script import ScriptJob
 from ms_tune.lint.environment import lint_environment, parse_shell
 from ms_tune.lint.file_types import ENVIRONMENT, read
 from ms_tune.text import Message
@@ -96,7 +96,7 @@ def test_the_variable_of_swap(tmp_path: Path, before: str, stages: int, expected
 def test_configs_of_others_and_broken_ones(tmp_path: Path) -> None:
     for config in ("a: [", "a: 1\n", "[1]\n", "base_config: x.yaml\n" + CONFIG):
         assert found(tmp_path, MSRUN.format(n="4", more="--use_parallel True"), config) == []
-    assert jobs_in(tmp_path / "a.sh", "echo --config\n") == ()
+    assert ScriptJob(tmp_path / "a.sh", "echo --config\n").config_jobs == ()
     text = MSRUN.format(n="10" * 40, more="--options parallel_config.data_parallel=" + "9" * 50)
     assert found(tmp_path, text) == ["setting-overruled-by-an-argument"]
 
@@ -121,5 +121,5 @@ def test_what_a_sourced_file_says_now_holds(tmp_path: Path) -> None:
         (tmp_path / "sizes.sh").write_text(f"DEVICES={devices}\n")
         source = read(script, ENVIRONMENT, named=True)
         assert not isinstance(source, Message)
-        (job,) = jobs_in(source.path, source.text)
+        (job,) = ScriptJob(source.path, source.text).config_jobs
         assert job.processes == devices

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from ms_tune.diagnostics import Severity
 from ms_tune.dialects.megatron.arguments import command_of
-from ms_tune.dialects.megatron.commands import commands_in
 from ms_tune.enums import Dialect
 from ms_tune.facts.megatron import definitions, names
 from ms_tune.facts.models import UNKNOWN
@@ -25,6 +24,7 @@ from ms_tune.lint.settings import ProjectSettings
 from ms_tune.normalize.script import normalize_script
 from ms_tune.source.shell.read import read_launches
 from ms_tune.text import Language
+from tests.jobs import commands_in
 from tests.oracle.megatron_cases import random_arguments
 from tests.oracle.megatron_child import world_size
 

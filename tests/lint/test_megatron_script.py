@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from ms_tune.diagnostics import Severity
-from ms_tune.dialects.megatron.commands import commands_in
 from ms_tune.enums import Dialect
 from ms_tune.lint.checklist import built_in
 from ms_tune.lint.engine import lint
 from ms_tune.lint.result import LintRequest
 from ms_tune.lint.runner import lint_files
 from ms_tune.text import Language
+from tests.jobs import commands_in
 
 RUN = (
     "msrun --worker_num 8 --local_worker_num 8 pretrain_gpt.py --ai-framework mindspore $GPT_ARGS"

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from ms_tune.dialects.megatron.commands import commands_in
 from ms_tune.enums import Dialect
 from ms_tune.lint.checklist import built_in
 from ms_tune.lint.engine import lint
+from tests.jobs import commands_in
 
 MODEL = "--num-layers 8 --hidden-size 64 --num-attention-heads 8 --seq-length 4096 --max-position-embeddings 4096"
 RUN = f"msrun --worker_num 8 --local_worker_num 8 pretrain_gpt.py --ai-framework mindspore {MODEL}"

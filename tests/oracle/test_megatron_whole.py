@@ -13,11 +13,11 @@ from unittest.mock import MagicMock
 
 import pytest
 
-from ms_tune.dialects.megatron.commands import commands_in
 from ms_tune.dialects.megatron.read import SERVED
 from ms_tune.enums import Dialect
 from ms_tune.lint.checklist import built_in
 from ms_tune.lint.engine import lint
+from tests.jobs import commands_in
 from tests.oracle.make_megatron import SOURCES
 from tests.oracle.megatron_layers import answers
 

@@ -19,7 +19,6 @@ from ms_tune.errors import ConfigError
 from ms_tune.facts.megatron import names_by_dest
 from ms_tune.source.edit import EditRefusedError
 from ms_tune.source.shell.line_ends import as_written
-from ms_tune.source.shell.once import launches_in
 from ms_tune.source.yaml_nodes import Document, Node, NodeEntry
 from ms_tune.text import Message, Text, lookup, msg
 
@@ -199,21 +198,20 @@ _REWRITES: dict[str, Callable[[LaunchSource, Violation], tuple[ArgumentChange, .
 }
 
 
-def commands_in(path: Path, text: str, release: str) -> tuple[LaunchSource, ...]:
+def commands_in(found: Launches, text: str, release: str) -> tuple[LaunchSource, ...]:
     """The programs of MindSpeed-LLM that a script starts, each with its arguments.
 
     One with words that come from outside, if at all, is there a second time without them.
 
     Args:
-        path: The script.
+        found: What the script starts.
         text: Its text.
         release: The release of MindSpeed-LLM whose parser reads the arguments.
     """
     text = text.removeprefix("\ufeff")
-    found = launches_in(path, text)
     commands = ((number, command_of(launch, release)) for number, launch in enumerate(found.launches))
     return tuple(
-        arguments_of(path, found, number, read, LaunchSource, original=text, supposed=supposed)
+        arguments_of(found, number, read, LaunchSource, original=text, supposed=supposed)
         for number, command in commands
         if command is not None and not has_another_parser(text, command)
         for read, supposed in ((command, ()), without_unset(command))
@@ -252,7 +250,6 @@ def _unless_set(finding: Diagnostic, supposed: tuple[str, ...]) -> Diagnostic:
 
 
 def arguments_of(
-    path: Path,
     launches: Launches,
     number: int,
     command: ProgramArguments,
@@ -261,6 +258,7 @@ def arguments_of(
 ) -> Source:
     """The arguments of a command as the keys of a source of a kind."""
     script = launches.file
+    path = script.path
     lines = Document(script.text, path)
     empty = Node(lines.span(0, 0))
     source = LaunchSource(path, script.text, {}, empty, command, launches, number=number)

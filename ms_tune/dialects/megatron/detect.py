@@ -10,11 +10,9 @@ from ms_tune.enums import Dialect
 from ms_tune.errors import closest
 from ms_tune.facts.megatron import names, parts_of, unregistered
 from ms_tune.facts.releases import release_for, served
-from ms_tune.source.shell.once import launches_in
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
     from ms_tune.dialects.megatron.arguments import ProgramArguments
     from ms_tune.source.shell.read import Launches
@@ -78,12 +76,10 @@ def _left_out(command: ProgramArguments, *, with_mindspore: bool) -> int:
     return sum({row.part for row in one.definitions} == {"MindSpeed"} for one in command.given)
 
 
-def is_pytorch(path: Path, text: str) -> bool:
-    """Whether a script starts PyTorch programs and nothing in it is about MindSpore."""
+def is_pytorch(text: str) -> bool:
+    """Whether something in a script is about PyTorch, and nothing about MindSpore."""
     words = _COMMENT.sub("", text)
-    if _MINDSPORE.search(words) or not _PYTORCH.search(words):
-        return False
-    return bool(launches_in(path, text).launches)
+    return bool(_PYTORCH.search(words)) and not _MINDSPORE.search(words)
 
 
 def has_another_parser(text: str, command: ProgramArguments) -> bool:

@@ -16,7 +16,6 @@ from ms_tune.dialects.megatron.commands import LaunchSource, arguments_of
 from ms_tune.errors import ConfigError
 from ms_tune.facts.mindspeed_mm import SECTIONS, ever, settings
 from ms_tune.source.shell.assignments import assignments
-from ms_tune.source.shell.once import launches_in
 from ms_tune.source.shell.read import MAX_BYTES, find_above, is_to_be_filled_in
 from ms_tune.source.yaml import load_source
 
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
     from ms_tune.dialects.check_context import CheckContext
     from ms_tune.dialects.megatron.arguments import GivenArgument
     from ms_tune.facts.mindspeed_mm import MultimodalSetting
-    from ms_tune.source.shell.read import Launch
+    from ms_tune.source.shell.read import Launch, Launches
     from ms_tune.source.shell.values import Argument
     from ms_tune.source.yaml import SourceFile
 
@@ -103,13 +102,12 @@ class MultimodalSource(LaunchSource):
             return None
 
 
-def multimodal_commands(path: Path, text: str) -> tuple[MultimodalSource, ...]:
+def multimodal_commands(found: Launches, text: str) -> tuple[MultimodalSource, ...]:
     """The programs of MindSpeed-MM that a script starts, each with its arguments."""
     if "--mm-" not in text and _TRAINER not in text:
         return ()
-    found = launches_in(path, text)
     return tuple(
-        arguments_of(path, found, number, command_in(launch, _ARGUMENTS_OF), MultimodalSource)
+        arguments_of(found, number, command_in(launch, _ARGUMENTS_OF), MultimodalSource)
         for number, launch in enumerate(found.launches)
         if _is_multimodal(launch)
     )

@@ -9,8 +9,10 @@ from ms_tune.diagnostics import Fix, TextEdit
 from ms_tune.dialects.check_context import CodeSource
 from ms_tune.enums import ChangeKind
 from ms_tune.errors import ConfigError
+from ms_tune.job.script import ScriptJob
 from ms_tune.lint.environment.rewrites import REWRITES, Body
 from ms_tune.lint.fix import title_of
+from ms_tune.source import SCRIPTS
 from ms_tune.source.edit import EditRefusedError, ValueChange, apply_edits
 from ms_tune.source.yaml import Duplicate
 from ms_tune.source.yaml_nodes import Document, Node, NodeEntry
@@ -116,6 +118,8 @@ class EnvironmentSource(CodeSource):
     ) -> None:
         super().__init__(path, text, data, duplicates, root)
         self.environment = environment
+        self.script = ScriptJob(path, text) if path.suffix in SCRIPTS else None
+        self.lines = Document(text, path)
 
     def again(self, text: str) -> EnvironmentSource:
         """The settings of another text of the file."""

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ms_tune.job.script import TrainingJob, jobs_in
+from ms_tune.job.script import ScriptJob, TrainingJob
 from ms_tune.source.shell.read import find_above, has_folder_above, is_to_be_filled_in
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def job(folder: Path, text: str) -> TrainingJob:
     """The one job of a script beside which ``job.yaml`` stands."""
     (folder / "job.yaml").write_text("use_parallel: False\nrunner_config: {batch_size: 4}\n", encoding="utf-8")
-    (one,) = jobs_in(folder / "scripts" / "run.sh", text)
+    (one,) = ScriptJob(folder / "scripts" / "run.sh", text).config_jobs
     return one
 
 

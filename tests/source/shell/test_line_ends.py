@@ -7,7 +7,6 @@ from random import Random
 
 import pytest
 
-from ms_tune.dialects.megatron.commands import commands_in
 from ms_tune.enums import Dialect
 from ms_tune.job.script import ScriptJob
 from ms_tune.lint.checklist import built_in
@@ -15,6 +14,7 @@ from ms_tune.lint.engine import lint
 from ms_tune.normalize.script import explicit_script, normalize_script
 from ms_tune.source.shell.line_ends import as_meant, as_written
 from ms_tune.source.shell.read import read_launches
+from tests.jobs import commands_in
 
 SCRIPT = """#!/bin/bash
 export CUDA_DEVICE_MAX_CONNECTIONS=1
