@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import time
-from dataclasses import replace
 
 import numpy as np
 
@@ -24,8 +23,8 @@ from tests.planning.tables import CASE_A, CASE_E, random_table
 CASES = {
     "A: pp16, 96 layers": CASE_A,
     "E: pp4, 80 layers": CASE_E,
-    "A with 3 chunks, interleaved, 70,000 MB": replace(
-        CASE_A, chunks=3, order=Schedule.INTERLEAVED, limit_bytes=70_000 * MIB
+    "A with 3 chunks, interleaved, 70,000 MB": CASE_A._replace(
+        chunks=3, order=Schedule.INTERLEAVED, limit_bytes=70_000 * MIB
     ),
 }
 PLANS = 256  # simulated at once

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ms_tune.dialects.layer_plan import MINDFORMERS
 from ms_tune.enums import RecomputeMode
+from ms_tune.records import Record
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -14,8 +14,7 @@ if TYPE_CHECKING:
     from ms_tune.dialects.layer_plan import LayerPlan, LayerSpec
 
 
-@dataclass(frozen=True, slots=True)
-class Cells:
+class Cells(Record):
     """A plan by cell."""
 
     rows: tuple[tuple[tuple[LayerSpec, ...], ...], ...]  # the layers of each (chunk, stage), in order

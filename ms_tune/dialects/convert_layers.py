@@ -15,7 +15,6 @@ to every layer what the plan says, which :mod:`ms_tune.normalize.convert` proves
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ms_tune.diagnostics import Diagnostic, Severity
@@ -26,6 +25,7 @@ from ms_tune.dialects.layer_plan import MEGATRON, MINDFORMERS, MINDFORMERS_PYNAT
 from ms_tune.dialects.operators import SWAP, Choices, Side, as_written
 from ms_tune.enums import Dialect
 from ms_tune.facts.releases import default_release
+from ms_tune.records import Record
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -33,8 +33,7 @@ if TYPE_CHECKING:
     from ms_tune.dialects.layer_plan import LayerPlan
 
 
-@dataclass(frozen=True, slots=True)
-class Converted:
+class Converted(Record):
     """Settings of another dialect."""
 
     values: Mapping[str, object]  # dotted keys of the other dialect and their values
@@ -43,8 +42,7 @@ class Converted:
     release: str = ""  # the release that is to read them
 
 
-@dataclass(frozen=True, slots=True)
-class Naming:
+class Naming(Record):
     """How a conversion names things."""
 
     choices: Choices  # what the layers do, in the names that the settings are to hold
@@ -76,7 +74,7 @@ def convert(
     naming = naming or Naming(as_written(plan.switched_on or plan.layers))
     release = version or default_release(Dialect(to))
     cells = cut(plan, naming.ahead)
-    draft = SettingsDraft(plan, release, cells, naming.choices, naming.target, naming.legacy)
+    draft = SettingsDraft(plan, release, cells, naming.choices, naming.target, naming.legacy, {}, [])
     if plan.failure is not None or not draft.cells.layers or plan.placement is None:
         draft.say("no-plan", Severity.ERROR)
         return Converted({}, tuple(draft.problems))
@@ -85,7 +83,7 @@ def convert(
         return Converted({}, tuple(draft.problems))
     if draft.cells.stages == 1 and draft.cells.chunks > 1 and to != MINDFORMERS:
         draft.say("chunks-merged", Severity.WARNING, chunks=draft.cells.chunks)
-        draft.cells = draft.cells.merged()
+        draft = draft._replace(cells=draft.cells.merged())
     _tell_prediction_layers(draft, to)
     dialect_module(to, "write").write_layers(draft)
     if draft.choices.named[SWAP] and plan.dialect != to and to not in {MINDSPEED_MS, MEGATRON}:

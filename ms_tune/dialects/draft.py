@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ms_tune.diagnostics import Diagnostic, Severity
 from ms_tune.dialects.cells import Cells, run_length
 from ms_tune.dialects.layer_plan import write_specs
+from ms_tune.records import Record
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
@@ -26,8 +26,7 @@ LISTS = {
 }
 
 
-@dataclass(slots=True)
-class SettingsDraft:
+class SettingsDraft(Record):
     """A conversion under way."""
 
     plan: LayerPlan  # what the layers do
@@ -35,9 +34,9 @@ class SettingsDraft:
     cells: Cells
     choices: Choices  # what the layers do, in the names that the settings are to hold
     target: Side | None  # the layers of the target's model, if the choices were translated into its names
-    legacy: bool = True  # whether a model of the static graph is to be a legacy one
-    values: dict[str, object] = field(default_factory=dict)
-    problems: list[Diagnostic] = field(default_factory=list)
+    legacy: bool  # whether a model of the static graph is to be a legacy one
+    values: dict[str, object]  # what is written so far
+    problems: list[Diagnostic]
 
     def say(self, name: str, severity: Severity, /, **params: object) -> None:
         """Tell of something that is lost or differs."""

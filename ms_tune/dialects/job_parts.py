@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
+
+from ms_tune.records import Record
 
 
 class DType(str, Enum):
@@ -35,8 +36,7 @@ class Sharding(str, Enum):
     PARAMETERS = "parameters"  # ZeRO 3: fully sharded; a layer's weights are gathered when it runs
 
 
-@dataclass(frozen=True, slots=True)
-class LatentAttention:
+class LatentAttention(Record):
     """Multi-head latent attention: queries, and keys with values, go through a narrow projection (DeepSeek)."""
 
     query_rank: int | None  # width of the narrow projection of queries; None for one wide projection
@@ -51,11 +51,10 @@ class LatentAttention:
         return self.plain_size + self.rotary_size
 
 
-@dataclass(frozen=True, slots=True)
-class Experts:
+class Experts(Record):
     """The feed-forward block of a mixture-of-experts layer."""
 
-    count: int  # routed experts of a layer, on all ranks together
+    routed: int  # routed experts of a layer, on all ranks together
     per_token: int  # experts that each token is sent to
     ffn_hidden_size: int  # width inside one routed expert
     shared_ffn_hidden_size: int = 0  # width inside the shared expert that sees every token; 0 without one
@@ -72,8 +71,7 @@ class Experts:
     fused_order: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class ModelShape:
+class ModelShape(Record):
     """The sizes of a decoder-only transformer."""
 
     vocab_size: int
@@ -118,8 +116,7 @@ class ModelShape:
         return self.activation in ("swiglu", "fusedswiglu")
 
 
-@dataclass(frozen=True, slots=True)
-class Parallelism:
+class Parallelism(Record):
     """How many ways the job is split in each direction; the data-parallel size follows from the number of devices."""
 
     tensor: int
@@ -143,16 +140,14 @@ class Parallelism:
         return self.tensor * self.pipeline * self.context
 
 
-@dataclass(frozen=True, slots=True)
-class MicroBatches:
+class MicroBatches(Record):
     """One data-parallel rank's part of a step."""
 
     micro_batch_size: int  # samples in one forward and backward pass
     micro_batch_num: int  # passes in a step
 
 
-@dataclass(frozen=True, slots=True)
-class Precision:
+class Precision(Record):
     """Number formats."""
 
     parameters: DType  # format of the weights that the network computes with
@@ -168,8 +163,7 @@ class Precision:
     attention: DType | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Optimizer:
+class Optimizer(Record):
     """The optimizer, as named by the config."""
 
     name: str
@@ -192,8 +186,7 @@ class Optimizer:
         return self.sharding is not Sharding.NONE
 
 
-@dataclass(frozen=True, slots=True)
-class TrainingConfig:
+class TrainingConfig(Record):
     """Everything but its layers that a reference run of a config needs to know (:mod:`ms_tune.dialects.stage` has those)."""
 
     shape: ModelShape
@@ -203,8 +196,7 @@ class TrainingConfig:
     optimizer: Optimizer
 
 
-@dataclass(frozen=True, slots=True)
-class SettingChange:
+class SettingChange(Record):
     """Something that is not run as the config says it."""
 
     key: str  # dotted path in the config

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING
 
 from ms_tune.enums import Dialect
+from ms_tune.records import Record
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -17,8 +17,7 @@ MICRO_BATCHES = ("parallel_config", "micro_batch_num")  # where MindFormers' sta
 _MOST = 10**9  # of any size that is multiplied
 
 
-@dataclass(frozen=True, slots=True)
-class JobSplit:
+class JobSplit(Record):
     """How a job is cut; None is not known."""
 
     cards: int | None

@@ -6,12 +6,12 @@ without experts comes first. The data are in ``facts/data/trees.json``.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import TYPE_CHECKING, TypeAlias
 
 from ms_tune.facts.query import all_at, load
 from ms_tune.facts.registries import rows
+from ms_tune.records import Record
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -23,12 +23,11 @@ _INSIDE = "transformer_layer"  # the layer inside a layer that predicts further 
 _AHEAD = "mtp"  # marks the layers that predict further tokens, beside each variant
 
 
-@dataclass(slots=True, eq=False)
 class Tree:
     """A cell: its operators, and its child cells in their order."""
 
-    operators: list[str] = field(default_factory=list)
-    cells: list[tuple[str, Tree]] = field(default_factory=list)
+    def __init__(self, operators: Sequence[str] = (), cells: Sequence[tuple[str, Tree]] = ()) -> None:
+        self.operators, self.cells = operators, cells
 
     def paths(self, above: str = "") -> Iterator[str]:
         """The dotted paths of everything inside, operators before cells."""
@@ -39,8 +38,7 @@ class Tree:
             yield from cell.paths(f"{above}{name}.")
 
 
-@dataclass(frozen=True, slots=True)
-class LayerModel:
+class LayerModel(Record):
     """The layers of one model."""
 
     name: str  # the model's name: `model_type`, or `arch.type` of a legacy model
@@ -61,14 +59,9 @@ class LayerModel:
 @cache
 def read_tree(number: int) -> Tree:
     """A cell by its number in the data's ``parts``: operators, then child cells as name=number."""
-    tree = Tree()
-    for word in load("trees")["parts"][number].split():
-        name, child, part = word.partition("=")
-        if child:
-            tree.cells.append((name, read_tree(int(part))))
-        else:
-            tree.operators.append(name)
-    return tree
+    words = [word.partition("=") for word in load("trees")["parts"][number].split()]
+    cells = tuple((name, read_tree(int(part))) for name, child, part in words if child)
+    return Tree(tuple(name for name, child, _ in words if not child), cells)
 
 
 def expert_layers(layers: int, dense: object, frequency: object) -> tuple[bool, ...] | None:
@@ -116,8 +109,8 @@ def layer_model(name: str, release: str, variant: str = "", experts: tuple[bool,
 def _predicting(model: LayerModel, ahead: Tree) -> LayerModel:
     """The model with the layer that predicts, inside which there is one of the kind that the model's last layer is."""
     inside = model.tree(len(model.experts) - 1) if model.experts else model.kinds[-1]
-    cells = [(name, inside if name == _INSIDE and inside else cell) for name, cell in ahead.cells]
-    return replace(model, ahead=Tree(ahead.operators, cells))
+    cells = tuple((name, inside if name == _INSIDE and inside else cell) for name, cell in ahead.cells)
+    return model._replace(ahead=Tree(ahead.operators, cells))
 
 
 def bare_model(name: str) -> LayerModel:
@@ -144,8 +137,7 @@ SWAP = "swap"
 ByName: TypeAlias = "dict[tuple[str, object], list[int]]"
 
 
-@dataclass(frozen=True, slots=True)
-class Side:
+class Side(Record):
     """The layers of the model on one side of a conversion."""
 
     family: str  # whose names its parts bear
@@ -157,16 +149,16 @@ class Side:
     ahead: int = 0  # how many of the last layers predict further tokens
 
 
-@dataclass(slots=True)
 class Choices:
     """What the layers do, in the names of the target."""
 
-    # For each of `ATTRIBUTES` and `SWAP` the names and their layers. A swap of a whole layer has the empty name.
-    named: dict[str, ByName] = field(default_factory=lambda: {name: {} for name in (*ATTRIBUTES, SWAP)})
-    # Operators without an equivalent, by attribute and name, with the layers that it costs.
-    lost: dict[tuple[str, str], list[int]] = field(default_factory=dict)
-    # Parts that the target cannot leave out, likewise.
-    wider: dict[tuple[str, str], list[int]] = field(default_factory=dict)
+    def __init__(self) -> None:
+        # For each of `ATTRIBUTES` and `SWAP` the names and their layers. A swap of a whole layer has the empty name.
+        self.named: dict[str, ByName] = {name: {} for name in (*ATTRIBUTES, SWAP)}
+        # Operators without an equivalent, by attribute and name, with the layers that it costs.
+        self.lost: dict[tuple[str, str], list[int]] = {}
+        # Parts that the target cannot leave out, likewise.
+        self.wider: dict[tuple[str, str], list[int]] = {}
 
     def layers(self, attribute: str) -> dict[str, list[int]]:
         """The names of one attribute with their layers."""

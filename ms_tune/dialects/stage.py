@@ -6,17 +6,16 @@ recomputes) and on its chunk, for the chunks of an interleaved pipeline do not h
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ms_tune.enums import LayerKind, RecomputeMode
+from ms_tune.records import Record
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
 
-@dataclass(frozen=True, slots=True)
-class StageLayerKind:
+class StageLayerKind(Record):
     """What decides about the memory of a layer; layers of one kind need the same."""
 
     make: LayerKind
@@ -51,7 +50,7 @@ def make_name(make: LayerKind) -> str:
 
 def kinds_to_json(kinds: Mapping[StageLayerKind, int]) -> list[dict[str, object]]:
     """Layers by kind, as plain data for :func:`kinds_from_json`."""
-    return [{**asdict(kind), "count": count} for kind, count in kinds.items()]
+    return [{**kind._asdict(), "count": count} for kind, count in kinds.items()]
 
 
 def kinds_from_json(rows: Iterable[Mapping[str, Any]]) -> dict[StageLayerKind, int]:
@@ -73,8 +72,7 @@ def kinds_from_json(rows: Iterable[Mapping[str, Any]]) -> dict[StageLayerKind, i
     }
 
 
-@dataclass(frozen=True, slots=True)
-class StageLayer:
+class StageLayer(Record):
     """One layer of a stage."""
 
     number: int  # its number in the whole model, from 0
@@ -101,8 +99,7 @@ class StageLayer:
         return StageLayerKind(make, self.recompute, () if self.full else self.select, self.remark, chunk)
 
 
-@dataclass(frozen=True, slots=True)
-class Chunk:
+class Chunk(Record):
     """One virtual-pipeline part of a stage."""
 
     layers: tuple[StageLayer, ...]  # its layers in order, those of multi-token prediction last
@@ -110,11 +107,10 @@ class Chunk:
     head: bool = False  # it ends with the output projection and the loss
 
 
-@dataclass(frozen=True, slots=True)
-class Stage:
+class Stage(Record):
     """One pipeline stage."""
 
-    index: int  # its number, from 0
+    number: int  # its number, from 0
     stages: int  # how many there are
     chunks: tuple[Chunk, ...]  # its chunks, in the order in which a micro-batch meets them
 
@@ -183,8 +179,8 @@ def resize_stage(stage: Stage, layers: int) -> Stage:
             for layer in (group + group[-1:] * layers)[:count]
         ]
         chosen.sort(key=lambda layer: layer.number)
-        chunks.append(replace(chunk, layers=(*chosen, *(layer for layer in chunk.layers if layer.mtp))))
-    return replace(stage, chunks=tuple(chunks))
+        chunks.append(chunk._replace(layers=(*chosen, *(layer for layer in chunk.layers if layer.mtp))))
+    return stage._replace(chunks=tuple(chunks))
 
 
 def share_out(counts: Sequence[int], total: int) -> list[int]:

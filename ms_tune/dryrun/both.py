@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib.metadata
 import platform
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -79,10 +79,10 @@ def both_figures(request: DryrunRequest, observer: Observer) -> BothFigures:
     """
     loaded = load_config(request)
     framework = _framework_of(loaded.dialect)
-    real = _run_side(replace(request, reference=False), loaded, framework.name, observer)
+    real = _run_side(request._replace(reference=False), loaded, framework.name, observer)
     folder = request.run_folder
     beside = folder.with_name(f"{folder.name}_reference") if folder is not None else None
-    reference = _run_side(replace(request, reference=True, run_folder=beside), loaded, "reference", observer)
+    reference = _run_side(request._replace(reference=True, run_folder=beside), loaded, "reference", observer)
     return BothFigures(loaded.dialect, _list_releases(), real, reference, without_own_words(loaded.source.data))
 
 

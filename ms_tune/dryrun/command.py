@@ -104,7 +104,7 @@ def sweep_command(requests: Sequence[CommandRequest], observer: Observer) -> Com
     for number, request in enumerate(requests, start=1):
         observer.say(msg("launch.variant", number=number, count=len(requests), settings=words_of(request.settings)))
         try:
-            result = run_command(replace(request, run_folder=folder / f"variant_{number}"), observer)
+            result = run_command(request._replace(run_folder=folder / f"variant_{number}"), observer)
             variants.append(CommandVariant(request.settings, result, None))
         except MsTuneError as error:
             first = first or error
@@ -222,7 +222,7 @@ def _judge_readings(
         if log is None or log.statistics is None:
             doubts.append(msg("stages.command.no-statistics"))
         if doubts:
-            verdict = replace(verdict, outcome=None, no_verdict_because=doubts[0])
+            verdict = verdict._replace(outcome=None, no_verdict_because=doubts[0])
         places = (reading.trace.parent, reading.trace.parent.parent)
         process = next((one for one in processes if one.folder in places), None)
         rank = reading.report.rank

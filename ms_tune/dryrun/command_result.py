@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import contextlib
 import linecache
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -137,7 +137,7 @@ class CommandResult:
             return Verdict(None, reason, None, None, ())
         if not self.problems or worst.verdict.outcome in (None, Fit.DOES_NOT_FIT):
             return worst.verdict
-        return replace(worst.verdict, outcome=None, no_verdict_because=self.problems[0][0])
+        return worst.verdict._replace(outcome=None, no_verdict_because=self.problems[0][0])
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -67,11 +67,11 @@ def request_like(real: Path, request: DryrunRequest) -> DryrunRequest:
     if request.config is None and not config.is_file():
         raise UsageError(msg("stages.compare.no-config", run=real))
     if is_log(real):
-        return replace(request, config=config, extrapolate=False)
+        return request._replace(config=config, extrapolate=False)
     ranks = request.ranks
     if not ranks and request.stages is StageChoice.ALL:
         ranks = tuple(files.rank for files in find_trace(real).ranks if files.rank is not None)
-    return replace(request, config=config, ranks=ranks, extrapolate=False)
+    return request._replace(config=config, ranks=ranks, extrapolate=False)
 
 
 _SETTLED = 3  # steps after which the most of a run was usually in use: the first has no optimizer's state yet

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ms_tune.dialects.mindformers_pynative.training_config import named_shards
 from ms_tune.enums import Dialect
+from ms_tune.records import Record
 from ms_tune.text import Message, msg
 from ms_tune.units import MIB
 from ms_tune.verdict.limit import device_of, limit_of
@@ -17,7 +17,7 @@ from ms_tune.verdict.outcome import UntracedNeeds, reserve_of
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from ms_tune.dryrun.request import DryrunRequest, PreparedRun, RunRequest, Split
+    from ms_tune.dryrun.request import CommandRequest, DryrunRequest, PreparedRun, Split
     from ms_tune.source.yaml import SourceFile
     from ms_tune.verdict.limit import Limit
 
@@ -36,11 +36,10 @@ _SIZES = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Devices:
+class Devices(Record):
     """The devices of a job."""
 
-    count: int | None  # how many; None for as many as the config's keys tell or its split needs
+    npus: int | None  # how many; None for as many as the config's keys tell or its split needs
     source: Message  # what says so
 
 
@@ -88,7 +87,7 @@ def _size_in(script: Path, config: str) -> int | None:
     return found[_PER_NODE] * found.get(_NODES, 1) if _PER_NODE in found else None
 
 
-def outside_of(request: RunRequest) -> UntracedNeeds:
+def outside_of(request: DryrunRequest | CommandRequest) -> UntracedNeeds:
     """What no trace of a simulated run shows."""
     size = os.environ.get("HCCL_BUFFSIZE", "")
     return UntracedNeeds(
@@ -122,5 +121,5 @@ def limit_of_script(request: DryrunRequest, split: Split) -> tuple[Limit, int]:
 def _reserved_bytes(request: DryrunRequest, limit: Limit, split: Split | None) -> int:
     outside = outside_of(request)
     if split is not None:
-        outside = replace(outside, communicators=split.communicators, counted=False)
+        outside = outside._replace(communicators=split.communicators, counted=False)
     return sum(item.bytes for item in reserve_of(outside, limit))

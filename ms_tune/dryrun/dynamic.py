@@ -5,7 +5,6 @@ This is the one door to :mod:`ms_tune.reference`, which also reads the configs f
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ms_tune.dialects.job_parts import SettingChange, Sharding
@@ -71,7 +70,7 @@ def prepare_dynamic(config: JobView, name: str, request: DryrunRequest, devices:
     stage = full if request.layers in (None, full.layers) else resize_stage(full, request.layers or 0)
     changes = () if stage is full else tuple(job.layer_changes(job.layers, _with_stage(job.layers, stage)))
     micro_batches, fewer = _micro_batches(job)
-    reduced = replace(job.config, batch=replace(job.config.batch, micro_batch_num=micro_batches))
+    reduced = job.config._replace(batch=job.config.batch._replace(micro_batch_num=micro_batches))
     world_size = job.devices
     split = _split_of(job)
     reference = ReferenceJob(reduced, stage, split.data, STEPS)
@@ -158,7 +157,7 @@ def _with_theory_if_served(run: PreparedRun, source: SourceFile, config: Trainin
     try:
         _SERVED[run.dialect](source, config)
     except UnsupportedError:
-        return replace(run, theory={})
+        return run._replace(theory={})
     return run
 
 
@@ -169,22 +168,22 @@ def _by_framework(
     job: ChildJob
     if run.dialect is Dialect.MINDFORMERS_PYNATIVE:
         trained, files, changes = trainer_job(source, run.changes, left)
-        job = replace(trained, **_p2p_shape(run.job.config)) if isinstance(run.job, ReferenceJob) else trained
+        job = trained._replace(**_p2p_shape(run.job.config)) if isinstance(run.job, ReferenceJob) else trained
         model = msg("pynative.by-trainer", framework=framework.name)
         without = [msg("pynative.not-included.data"), msg("pynative.not-included.surroundings")]
     else:
         job, files, changes = _framework_job(source, run.changes, framework)
         model = msg("reference.by-framework", framework=framework.name)
         without = [msg("reference.not-included.data")]
-    run = replace(run, job=job, files=files, model=model, changes=changes, not_included=tuple(without), unproved=())
+    run = run._replace(job=job, files=files, model=model, changes=changes, not_included=tuple(without), unproved=())
     # MindSpeed-Core-MS's own code is that of r0.1.0, too.
-    return replace(run, standing=()) if run.dialect is Dialect.MINDFORMERS_PYNATIVE else run
+    return run._replace(standing=()) if run.dialect is Dialect.MINDFORMERS_PYNATIVE else run
 
 
 def _with_stage(layers: Sequence[Placed], stage: Stage) -> list[Placed]:
     """All layers of the model, one stage's as they are run."""
-    others = [place for place in layers if place[1] != stage.index]
-    own = [(number, stage.index, layer) for number, chunk in enumerate(stage.chunks) for layer in chunk.layers]
+    others = [place for place in layers if place[1] != stage.number]
+    own = [(number, stage.number, layer) for number, chunk in enumerate(stage.chunks) for layer in chunk.layers]
     return sorted([*others, *own], key=lambda place: place[2].number)
 
 

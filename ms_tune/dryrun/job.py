@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
+
+from ms_tune.records import Record
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -15,20 +16,23 @@ PYNATIVE_LOADER = "BlendedMegatronDatasetDataLoader"
 
 
 class ChildJob(Protocol):
-    """What a child process does.
+    """What a child process does; ``kind`` says what the job file calls it."""
 
-    Attributes:
-        module: The module whose ``run`` does it, given the plain data.
-    """
+    @property
+    def module(self) -> str:
+        """The module whose ``run`` does it, given the plain data."""
 
-    module: ClassVar[str]
-
-    def to_json(self) -> dict[str, object]:
-        """Plain data for the job file; ``kind`` says what kind of job it is."""
+    def _asdict(self) -> dict[str, Any]: ...
 
 
-@dataclass(frozen=True, slots=True)
-class Column:
+def plain_data(value: Any) -> Any:  # noqa: ANN401 - a job, and whatever it is made of
+    """A job as the job file has it: records as mappings."""
+    if hasattr(value, "_asdict"):
+        return {name: plain_data(part) for name, part in value._asdict().items()}
+    return [plain_data(part) for part in value] if isinstance(value, tuple) else value
+
+
+class Column(Record):
     """A column of a synthetic data set."""
 
     name: str
@@ -36,41 +40,31 @@ class Column:
     dtype: str  # its number format, by NumPy's name
 
 
-@dataclass(frozen=True, slots=True)
-class MindFormersJob:
+class MindFormersJob(Record):
     """Train a MindFormers model (static graph) from a rewritten copy of the user's config."""
 
-    module: ClassVar[str] = "ms_tune.dryrun.child.mindformers"
     config_file: str  # file name of that copy, in the process's working folder
     columns: tuple[Column, ...]  # the data set's columns, in order
     batches: int  # batches that the synthetic data set holds: training steps
     batch_size: int  # samples in a batch as the data set gives it: all micro-batches of one step
     threads: int  # threads for dispatching operators; with few, MindSpore cannot build graphs with conditions
-
-    def to_json(self) -> dict[str, object]:
-        """Plain data for the job file."""
-        return {"kind": "mindformers", **asdict(self)}
+    kind: str = "mindformers"
+    module: str = "ms_tune.dryrun.child.mindformers"
 
 
-@dataclass(frozen=True, slots=True)
-class MindSpeedJob:
+class MindSpeedJob(Record):
     """Train a MindSpeed-Core-MS model (dynamic graph) from a rewritten copy of the user's config."""
 
-    module: ClassVar[str] = "ms_tune.dryrun.child.mindspeed"
     package: str  # where the framework's modules lie
     config_file: str  # file name of that copy, in the process's working folder
     steps: int  # training steps
-
-    def to_json(self) -> dict[str, object]:
-        """Plain data for the job file."""
-        return {"kind": "mindspeed", **asdict(self)}
+    kind: str = "mindspeed"
+    module: str = "ms_tune.dryrun.child.mindspeed"
 
 
-@dataclass(frozen=True, slots=True)
-class PynativeJob:
+class PynativeJob(Record):
     """Train a MindFormers model (dynamic graph) from a rewritten copy of the user's config."""
 
-    module: ClassVar[str] = "ms_tune.dryrun.child.pynative"
     config_file: str  # file name of that copy, in the process's working folder
     columns: tuple[Column, ...]  # the data set's columns, in order
     length: int  # tokens of a sample
@@ -79,14 +73,12 @@ class PynativeJob:
     # What one pipeline stage hands to the next: tokens of a rank, samples, hidden size; empty without a pipeline.
     handed: tuple[int, ...] = ()
     handed_dtype: str = ""  # its number format
-
-    def to_json(self) -> dict[str, object]:
-        """Plain data for the job file."""
-        return {"kind": "pynative", **asdict(self)}
+    kind: str = "pynative"
+    module: str = "ms_tune.dryrun.child.pynative"
 
 
 def mindformers_job_from_json(data: Mapping[str, Any]) -> MindFormersJob:
-    """The job that :meth:`MindFormersJob.to_json` wrote."""
+    """The job, from its plain data."""
     fields = {name: data[name] for name in ("config_file", "batches", "batch_size", "threads")}
     return MindFormersJob(columns=_columns_from_json(data["columns"]), **fields)
 
@@ -96,11 +88,11 @@ def _columns_from_json(columns: Iterable[Mapping[str, Any]]) -> tuple[Column, ..
 
 
 def mindspeed_job_from_json(data: Mapping[str, Any]) -> MindSpeedJob:
-    """The job that :meth:`MindSpeedJob.to_json` wrote."""
+    """The job, from its plain data."""
     return MindSpeedJob(data["package"], data["config_file"], data["steps"])
 
 
 def pynative_job_from_json(data: Mapping[str, Any]) -> PynativeJob:
-    """The job that :meth:`PynativeJob.to_json` wrote."""
+    """The job, from its plain data."""
     fields = {name: data[name] for name in ("config_file", "length", "samples", "steps", "handed_dtype")}
     return PynativeJob(columns=_columns_from_json(data["columns"]), handed=tuple(data["handed"]), **fields)

@@ -107,7 +107,7 @@ def judge_stage(
     groups = communicators_in(report.collectives, report.log, run.rank)
     outside = outside_of(request).with_groups(groups)
     if not outside.communicators and run.world_size > 1:
-        outside = replace(outside, communicators=run.split.communicators, counted=False)
+        outside = outside._replace(communicators=run.split.communicators, counted=False)
     limit = limit_of(device_of(request.chip, request.device_bytes), run.max_device_memory, run.limited_by)
     need = Need.of_trace(reading.peak_bytes, reading.footprint_bytes)
     card = limit.device.card_bytes

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ms_tune.dryrun.extrapolate import solve_weights, undominated_stages
@@ -89,7 +89,7 @@ class _Prepared:
         key = (stage, layers)
         if key not in self._made:
             try:
-                self._made[key] = prepare_run(replace(self._request, stage=stage, layers=layers), self._loaded)
+                self._made[key] = prepare_run(self._request._replace(stage=stage, layers=layers), self._loaded)
             except MsTuneError as error:
                 self._made[key] = error
         found = self._made[key]
@@ -102,7 +102,7 @@ def _enough_layers(request: DryrunRequest, prepared: _Prepared, layers: int) -> 
     """The smallest number of layers from which every stage that is asked for can be derived."""
     for least in range(layers + 1, _MOST_TRIED):
         with contextlib.suppress(MsTuneError):
-            made = _plan_stages(replace(request, layers=least), prepared)
+            made = _plan_stages(request._replace(layers=least), prepared)
             if all(stage.reason is None for stage in made.stages):
                 return msg("stages.layers.least", least=least)
     return msg("stages.layers.hint")
@@ -193,7 +193,7 @@ class _StageRuns:
             MsTuneError: The stage cannot be run with so many.
         """
         made = self._prepared.prepare(self._stage, layers)
-        return made if self._rank is None else replace(made, rank=self._rank)
+        return made if self._rank is None else made._replace(rank=self._rank)
 
     @property
     def full_layers(self) -> int | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,6 +16,7 @@ from ms_tune.facts.keys import BASE
 from ms_tune.facts.query import data_folder
 from ms_tune.job.includes import with_bases
 from ms_tune.job.job import Job, load_job
+from ms_tune.records import Record
 from ms_tune.source.yaml import parse_source, yaml_text
 from ms_tune.text import msg
 
@@ -26,8 +26,7 @@ if TYPE_CHECKING:
     from ms_tune.source.yaml import SourceFile
 
 
-@dataclass(frozen=True)
-class LoadedConfig:
+class LoadedConfig(Record):
     """A config that was read."""
 
     original: SourceFile  # as its author wrote it; as one text with what it takes from a `base_config`
@@ -48,11 +47,11 @@ class LoadedConfig:
     @cached_property
     def settled(self) -> mindformers.SettledConfig:
         """What all stages of a config of MindFormers' static graph have in common."""
-        return mindformers.settle_config(self.source, self.devices.count)
+        return mindformers.settle_config(self.source, self.devices.npus)
 
     def with_source(self, source: SourceFile) -> LoadedConfig:
         """The same with another text."""
-        return replace(self, job=Job(source, dialect=self.dialect))
+        return self._replace(job=Job(source, dialect=self.dialect))
 
 
 def load_config(request: DryrunRequest, known: Job | None = None) -> LoadedConfig:
@@ -97,10 +96,10 @@ def prepare_run(request: DryrunRequest, loaded: LoadedConfig | None = None) -> P
     if config.dialect is Dialect.MINDFORMERS:
         run = mindformers.prepare_mindformers(config.settled, config.name, request)
     else:
-        run = _dynamic_module().prepare_dynamic(config.job, config.name, request, config.devices.count)
-    run = replace(run, devices_source=config.devices.source)
+        run = _dynamic_module().prepare_dynamic(config.job, config.name, request, config.devices.npus)
+    run = run._replace(devices_source=config.devices.source)
     told = (msg("normalize.read-from", file=file) for file in config.original.read_from)
-    return replace(run, warnings=(*told, *run.warnings))
+    return run._replace(warnings=(*told, *run.warnings))
 
 
 def _flatten_bases(source: SourceFile) -> SourceFile:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import PurePath
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import yaml
@@ -16,6 +16,7 @@ from ms_tune.enums import LayerKind
 from ms_tune.errors import UsageError
 from ms_tune.facts.launchers import is_launcher
 from ms_tune.planning.schedule import Schedule, in_flight_per_chunk
+from ms_tune.records import Record
 from ms_tune.source import SCRIPTS
 from ms_tune.text import msg
 from ms_tune.units import whole_number
@@ -46,8 +47,7 @@ class StageChoice(Enum):
     WORST = "worst"  # those that no other stage outdoes: the first, the last, and what differs in between
 
 
-@dataclass(frozen=True, slots=True)
-class Setting:
+class Setting(Record):
     """A value of the config to be run otherwise.
 
     Attributes:
@@ -88,38 +88,8 @@ def words_of(settings: Iterable[tuple[str, str | None]]) -> str:
     return ", ".join(f"{option.removeprefix('--')}={told.get(value, value)}" for option, value in settings)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunRequest:
-    """What is asked of a run of any kind.
-
-    Attributes:
-        devices: NPUs in the job; None for what the config implies, or the command's launcher or ``RANK_SIZE`` says.
-        device_bytes: Memory of a device as sold, if the user names it.
-        chip: The device's name, if the user names it.
-        reserve_bytes: What to set aside beside HCCL buffers and workspaces.
-        run_folder: Where to keep the run; None for a new folder in the working folder.
-        timeout: Seconds after which a process is stopped.
-        level: ``MS_SIMULATION_LEVEL``.
-        jobs: Processes at once; None for what cores and memory allow.
-        engine: Where the processes run: ``local`` or ``ray``.
-        real: Run on devices, without simulation.
-    """
-
-    devices: int | None = None
-    device_bytes: int | None = None
-    chip: str | None = None
-    reserve_bytes: int = 0
-    run_folder: Path | None = None
-    timeout: float = 3600.0
-    level: int = 1
-    jobs: int | None = None
-    engine: str = "local"
-    real: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class DryrunRequest(RunRequest):
-    """What a simulated job is to be, beside what any run is asked (:class:`RunRequest`).
+class DryrunRequest(Record):
+    """What a simulated job is to be.
 
     Attributes:
         config: The user's config; None for the packaged default.
@@ -132,6 +102,16 @@ class DryrunRequest(RunRequest):
         extrapolate: Where ``layers`` is less than the config says, derive the peak of all layers.
         settings: Values to be run otherwise than the config says.
         reference: Run ms-tune's reference transformer even where the dynamic-graph config's own framework is installed.
+        devices: NPUs in the job; None for what the config implies.
+        device_bytes: Memory of a device as sold, if the user names it.
+        chip: The device's name, if the user names it.
+        reserve_bytes: What to set aside beside HCCL buffers and workspaces.
+        run_folder: Where to keep the run; None for a new folder in the working folder.
+        timeout: Seconds after which a process is stopped.
+        level: ``MS_SIMULATION_LEVEL``.
+        jobs: Processes at once; None for what cores and memory allow.
+        engine: Where the processes run: ``local`` or ``ray``.
+        real: Run on devices, without simulation.
     """
 
     config: Path | None = None
@@ -143,11 +123,20 @@ class DryrunRequest(RunRequest):
     extrapolate: bool = True
     settings: tuple[Setting, ...] = ()
     reference: bool = False
+    devices: int | None = None
+    device_bytes: int | None = None
+    chip: str | None = None
+    reserve_bytes: int = 0
+    run_folder: Path | None = None
+    timeout: float = 3600.0
+    level: int = 1
+    jobs: int | None = None
+    engine: str = "local"
+    real: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class CommandRequest(RunRequest):
-    """A command of the user's own to be run in simulation, or with the tracker on a device (see also :class:`RunRequest`).
+class CommandRequest(Record):
+    """A command of the user's own to be run in simulation, or with the tracker on a device.
 
     Attributes:
         command: The program and its arguments.
@@ -158,6 +147,8 @@ class CommandRequest(RunRequest):
         settings: Options for the programs that it launches, with their words; None takes one out.
         python: The interpreter that ``python`` in the command means, with its own MindSpore; None for the command's.
         look: Nothing is simulated: one rank of each job only looks what its program would find, and imports it.
+        devices: NPUs in the job; None for what the command's launcher or ``RANK_SIZE`` says.
+        device_bytes, chip, reserve_bytes, run_folder, timeout, level, jobs, engine, real: As in :class:`DryrunRequest`.
     """
 
     command: tuple[str, ...]
@@ -168,6 +159,16 @@ class CommandRequest(RunRequest):
     settings: tuple[tuple[str, str | None], ...] = ()
     python: str | None = None
     look: bool = False
+    devices: int | None = None
+    device_bytes: int | None = None
+    chip: str | None = None
+    reserve_bytes: int = 0
+    run_folder: Path | None = None
+    timeout: float = 3600.0
+    level: int = 1
+    jobs: int | None = None
+    engine: str = "local"
+    real: bool = False
 
     @staticmethod
     def parse_setting(text: str) -> tuple[str, str | None]:
@@ -196,8 +197,7 @@ class CommandRequest(RunRequest):
         return name in _SHELLS or name.endswith(SCRIPTS) or is_launcher(name)
 
 
-@dataclass(frozen=True, slots=True)
-class Split:
+class Split(Record):
     """Over how many ranks each of a job's dimensions is split; their product without ``expert`` is the job's devices."""
 
     data: int = 1
@@ -213,8 +213,7 @@ class Split:
         return 1 + sum(one > 1 for one in ways)
 
 
-@dataclass(frozen=True, slots=True)
-class Pipeline:
+class Pipeline(Record):
     """How a job's micro-batches go through its stages."""
 
     # In which order; None where it is one that is not followed.
@@ -235,8 +234,7 @@ class Pipeline:
         return in_flight_per_chunk(self.schedule, stage, self.stages, self.chunks, self.micro_batches)
 
 
-@dataclass(frozen=True, slots=True)
-class PreparedRun:
+class PreparedRun(Record):
     """A run that is ready to start."""
 
     job: ChildJob  # what the child process does
@@ -256,14 +254,14 @@ class PreparedRun:
     not_included: tuple[Message, ...]  # what the figures leave out
     warnings: tuple[Message, ...]  # what the user should know about the config itself
     # Layers of the simulated stage by kind; empty where nothing tells them apart. Full stages are derived from shrunk ones with it.
-    kinds: Mapping[StageLayerKind, int] = field(default_factory=dict)
+    kinds: Mapping[StageLayerKind, int] = MappingProxyType({})
     # Bytes of weights, gradients and optimizer state by arithmetic, where that can tell.
-    theory: Mapping[str, int] = field(default_factory=dict)
+    theory: Mapping[str, int] = MappingProxyType({})
     limited_by: Cap = Cap.CONFIG  # what names `max_device_memory`
-    split: Split = field(default_factory=Split)  # how the job's devices are split
+    split: Split = Split()  # how the job's devices are split
     # What says how many there are.
-    devices_source: Message = field(default_factory=lambda: msg("stages.devices.config"))
-    pipeline: Pipeline = field(default_factory=Pipeline)  # how its micro-batches go through the stages
+    devices_source: Message = msg("stages.devices.config")
+    pipeline: Pipeline = Pipeline()  # how its micro-batches go through the stages
     # What was held to the framework's own code for such a job, and what was not; empty where that code itself is run.
     standing: tuple[Message, ...] = ()
     unproved: tuple[Message, ...] = ()  # of what is left out and of this: what nothing held to the framework's own code

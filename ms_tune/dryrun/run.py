@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cache, partial
 from typing import TYPE_CHECKING
 
@@ -15,7 +15,7 @@ from ms_tune.dryrun.cann_sim.environment import Backend, Cann, find_mindspore, p
 from ms_tune.dryrun.engines.choice import connect_engine, engine_for
 from ms_tune.dryrun.engines.local import LocalEngine
 from ms_tune.dryrun.environment import overridden_variables
-from ms_tune.dryrun.job import JOB_FILE
+from ms_tune.dryrun.job import JOB_FILE, plain_data
 from ms_tune.dryrun.machine import check_graph_engine, check_level, real_cann
 from ms_tune.dryrun.plan import JobPlan, StagePlan, plan_job
 from ms_tune.dryrun.prepare import LoadedConfig, load_config, prepare_run
@@ -195,7 +195,7 @@ def _plan_request(request: DryrunRequest, loaded: LoadedConfig | None = None) ->
     # On devices every rank runs, and what is shrunk is not run twice.
     world_size = prepare_run(request, loaded).world_size
     real.check_devices_suffice(world_size, real.devices_here())
-    whole = replace(request, ranks=tuple(range(world_size)), extrapolate=False, fewest_layers=False)
+    whole = request._replace(ranks=tuple(range(world_size)), extrapolate=False, fewest_layers=False)
     return _SimulatedJob(whole, loaded, plan_job(whole, loaded))
 
 
@@ -270,7 +270,7 @@ def _choose_engine(request: DryrunRequest, here: _Machine, tasks: Sequence[Task]
 def _make_task(run: PreparedRun, folder: str, request: DryrunRequest) -> Task:
     return Task(
         folder=folder,
-        files={JOB_FILE: file_text(run.job.to_json()), **run.files},
+        files={JOB_FILE: file_text(plain_data(run.job)), **run.files},
         arguments=("-m", "ms_tune.dryrun.child", run.job.module, JOB_FILE),
         rank=run.rank,
         world_size=run.world_size,

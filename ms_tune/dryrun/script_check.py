@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -76,7 +76,7 @@ def check_script(request: CommandRequest, observer: Observer) -> ScriptCheck:
     cann = cann_for(request, observer)
     with tempfile.TemporaryDirectory(prefix="ms-tune-") as place:
         folder = Path(place)
-        asked = replace(request, look=True, stages=None, ranks=())
+        asked = request._replace(look=True, stages=None, ranks=())
         (task,) = tasks_of(asked)
         here = folder / task.folder
         ended = run_tasks(asked, [task], folder, cann, observer)[task.folder]

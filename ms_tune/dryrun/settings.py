@@ -5,7 +5,6 @@ from __future__ import annotations
 import difflib
 import itertools
 import math
-from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
 from ms_tune.dryrun.request import CommandRequest, Setting
@@ -69,7 +68,7 @@ def list_variants(request: DryrunRequest, sweeps: Iterable[str]) -> list[DryrunR
         UsageError: A sweep is not of this form, or there are too many variants.
     """
     swept = list(map(parse_sweep, sweeps))
-    return [replace(request, settings=(*request.settings, *chosen)) for chosen in _combine_values(swept)]
+    return [request._replace(settings=(*request.settings, *chosen)) for chosen in _combine_values(swept)]
 
 
 def option_variants(request: CommandRequest, sweeps: Iterable[str]) -> list[CommandRequest]:
@@ -82,7 +81,7 @@ def option_variants(request: CommandRequest, sweeps: Iterable[str]) -> list[Comm
     for text in sweeps:
         name, _, raw = text.partition("=")
         swept.append([CommandRequest.parse_setting(f"{name}={value.strip(_QUOTES)}") for value in _split_path(raw)])
-    return [replace(request, settings=(*request.settings, *chosen)) for chosen in _combine_values(swept)]
+    return [request._replace(settings=(*request.settings, *chosen)) for chosen in _combine_values(swept)]
 
 
 def _combine_values(swept: Sequence[Sequence[_T]]) -> Iterator[tuple[_T, ...]]:

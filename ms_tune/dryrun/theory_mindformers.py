@@ -7,7 +7,6 @@ MindFormers reads a model's sizes from the config and, where it is silent, from 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ms_tune.dialects.job_parts import DType, LatentAttention
@@ -16,6 +15,7 @@ from ms_tune.estimate.static_graph import StaticExperts, StaticModel, StaticSpli
 from ms_tune.facts.models import facts_of, is_legacy, names_of
 from ms_tune.facts.query import load
 from ms_tune.facts.registries import mindspore_values
+from ms_tune.records import Record
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -78,15 +78,14 @@ def _check_sizes(model: StaticModel, split: StaticSplit, stage: Stage) -> None:
     experts, latent = model.experts, model.latent
     heads = (model.heads,) if latent else (model.heads, model.groups)
     split_ways = (model.vocab_size, model.ffn_hidden_size, *heads)
-    uneven = any(size % split.tensor for size in split_ways) or (experts and experts.count % split.expert)
+    uneven = any(size % split.tensor for size in split_ways) or (experts and experts.routed % split.expert)
     same = [split.ranks // ways for ways in (1, split.tensor, split.expert)]
     ragged = split.most and any(ranks > split.most and ranks % split.most for ranks in same)
     if uneven or ragged or any(chunk.head and not chunk.layers for chunk in stage.chunks):
         raise _UnknownError
 
 
-@dataclass(frozen=True, slots=True)
-class _Settings:
+class _Settings(Record):
     """The model's settings, and what its class says where they are silent."""
 
     own: Mapping[str, object]
@@ -169,7 +168,7 @@ def _static_experts(settings: _Settings) -> StaticExperts:
     if not settings.flag("moe_grouped_gemm") or settings.get(shared) == 0:
         raise _UnknownError
     return StaticExperts(
-        count=settings.size(key),
+        routed=settings.size(key),
         width=width,
         shared_width=settings.size(shared) if settings.get(shared) is not None else several * width,
         bias=settings.flag("moe_router_enable_expert_bias"),

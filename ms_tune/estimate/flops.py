@@ -8,16 +8,16 @@ Source: Narayanan et al., "Efficient Large-Scale Language Model Training on GPU 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from ms_tune.records import Record
 
 if TYPE_CHECKING:
     from ms_tune.dialects.job_parts import ModelShape
     from ms_tune.facts.models import ModelConfig
 
 
-@dataclass(frozen=True, slots=True)
-class Attention:
+class Attention(Record):
     """The attention of a layer."""
 
     heads: int  # query heads
@@ -29,8 +29,7 @@ class Attention:
     rotary: int = 0  # of a key, the part that all heads share (latent attention only)
 
 
-@dataclass(frozen=True, slots=True)
-class Widths:
+class Widths(Record):
     """The sizes of a model."""
 
     hidden: int  # width of a token
@@ -167,7 +166,7 @@ def widths_of_shape(shape: ModelShape) -> Widths:
         attention=attention,
         feed_forward=shape.ffn_hidden_size,
         gated=shape.gated,
-        experts=experts.count if experts else 0,
+        experts=experts.routed if experts else 0,
         chosen=experts.per_token if experts else 0,
         expert=experts.ffn_hidden_size if experts else 0,
         shared=experts.shared_ffn_hidden_size if experts else 0,

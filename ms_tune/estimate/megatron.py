@@ -121,8 +121,8 @@ def megatron_stage(config: TrainingConfig, stage: Stage, in_flight: Sequence[int
         for chunk, held in zip(stage.chunks, in_flight, strict=True)
         for layer in chunk.layers
     ]
-    logits = logits_bytes(widths, share, in_place=True) if stage.index == stage.stages - 1 else 0
-    return estimate_stage(stage.index, stage.layers, _persistent_bytes(config, stage), layers, logits)
+    logits = logits_bytes(widths, share, in_place=True) if stage.number == stage.stages - 1 else 0
+    return estimate_stage(stage.number, stage.layers, _persistent_bytes(config, stage), layers, logits)
 
 
 def _persistent_bytes(config: TrainingConfig, stage: Stage) -> int:

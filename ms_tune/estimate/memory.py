@@ -7,9 +7,10 @@ of n ranks sends (n - 1) / n of an array in a gather or a scatter, twice that in
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
+
+from ms_tune.records import Record
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -23,8 +24,7 @@ _LOGITS = 12  # bytes of a token and a word: logits, their float32 copy, their g
 _LOGITS_IN_PLACE = 6  # the same where the copy becomes the gradient (Megatron-LM ``tensor_parallel/cross_entropy.py``)
 
 
-@dataclass(frozen=True, slots=True)
-class RankShare:
+class RankShare(Record):
     """A rank's part of a micro-batch."""
 
     tokens: int  # of the samples of a micro-batch, as far as context parallelism leaves them
@@ -39,8 +39,7 @@ class RankShare:
         return self.tensor if self.sequence else 1
 
 
-@dataclass(frozen=True, slots=True)
-class Activations:
+class Activations(Record):
     """Bytes that a layer keeps of a micro-batch between its forward and its backward pass."""
 
     none: int
@@ -146,8 +145,7 @@ class Outlook(str, Enum):
     BELOW = "below"  # below the limit by more than estimates were seen to be too low
 
 
-@dataclass(frozen=True, slots=True)
-class StageEstimate:
+class StageEstimate(Record):
     """What a stage holds at its peak."""
 
     stage: int
@@ -163,8 +161,7 @@ class StageEstimate:
         return self.lasting_bytes + self.activation_bytes + self.transient_bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Estimate:
+class Estimate(Record):
     """What the stages of a job hold."""
 
     stages: tuple[StageEstimate, ...]  # the stages, in order
@@ -196,14 +193,13 @@ class Estimate:
         return Outlook.BELOW if peak * high < self.room_bytes else Outlook.UNSURE
 
 
-@dataclass(frozen=True, slots=True)
-class HeldLayers:
+class HeldLayers(Record):
     """Layers of a stage that are alike."""
 
     activations: Activations  # what one of them keeps of a micro-batch
     in_flight: int  # Micro-batches that it holds when the stage holds most
     full: bool  # each is recomputed in full
-    count: int = 1  # how many there are
+    layers: int = 1  # how many there are
 
 
 def estimate_stage(number: int, layers: int, lasting: int, held: Iterable[HeldLayers], logits: int) -> StageEstimate:
@@ -218,7 +214,7 @@ def estimate_stage(number: int, layers: int, lasting: int, held: Iterable[HeldLa
     """
     kept = again = recomputed = 0
     for one in held:
-        kept += one.count * one.in_flight * (one.activations.full if one.full else one.activations.none)
+        kept += one.layers * one.in_flight * (one.activations.full if one.full else one.activations.none)
         again = max(again, one.activations.none if one.full else 0)
-        recomputed += one.count if one.full else 0
+        recomputed += one.layers if one.full else 0
     return StageEstimate(number, layers, recomputed, lasting, kept, max(again, logits))

@@ -163,10 +163,10 @@ def _feed_forward(config: TrainingConfig, width: int, tensor: int) -> Iterator[W
 
 def _expert_weights(config: TrainingConfig, experts: Experts) -> Iterator[WeightBytes]:
     shape, parallel, dtype = config.shape, config.parallelism, config.precision.parameters
-    local = experts.count // parallel.expert
+    local = experts.routed // parallel.expert
     width = experts.ffn_hidden_size // (parallel.tensor if experts.tensor_parallel else 1)
     wide, hidden = _first_width(shape, width), shape.hidden_size
-    yield WeightBytes(experts.count, hidden, experts.router)
+    yield WeightBytes(experts.routed, hidden, experts.router)
     if experts.grouped:
         yield WeightBytes(local, hidden * wide, dtype, experts=True)
         yield WeightBytes(local, width * hidden, dtype, experts=True)

@@ -8,10 +8,10 @@ MindSpore shares weights out (``enable_parallel_optimizer``) was compared with t
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ms_tune.dialects.job_parts import DType
+from ms_tune.records import Record
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,18 +22,16 @@ if TYPE_CHECKING:
 _MOMENTS = 2
 
 
-@dataclass(frozen=True, slots=True)
-class StaticExperts:
+class StaticExperts(Record):
     """The routed and the shared experts of a layer."""
 
-    count: int  # routed experts, on all ranks together
+    routed: int  # routed experts, on all ranks together
     width: int  # width inside one of them
     shared_width: int  # width inside the shared expert, which is whole on every rank; 0 without one
     bias: bool  # the router balances experts with a bias, and counts for it what each was sent
 
 
-@dataclass(frozen=True, slots=True)
-class StaticModel:
+class StaticModel(Record):
     """The sizes of a MindFormers model of ``parallel_core``: RMSNorm, gated feed-forward blocks, rotary positions."""
 
     vocab_size: int
@@ -52,8 +50,7 @@ class StaticModel:
     dtype: DType  # number format of every weight that is trained
 
 
-@dataclass(frozen=True, slots=True)
-class StaticSplit:
+class StaticSplit(Record):
     """How a stage is split over its ranks."""
 
     ranks: int  # ranks of one stage
@@ -64,8 +61,7 @@ class StaticSplit:
     threshold: int  # bytes below which a weight stays whole
 
 
-@dataclass(frozen=True, slots=True)
-class StaticWeight:
+class StaticWeight(Record):
     """A tensor as a rank holds it before ranks that hold the same share it out."""
 
     rows: int  # size of its first axis
@@ -79,8 +75,7 @@ class StaticWeight:
         return self.rows * self.columns
 
 
-@dataclass(frozen=True, slots=True)
-class StaticBytes:
+class StaticBytes(Record):
     """Bytes that a rank holds for the whole run."""
 
     weights: int
@@ -179,13 +174,13 @@ def _latent_weights(model: StaticModel, latent: LatentAttention, split: StaticSp
 
 
 def _expert_weights(model: StaticModel, experts: StaticExperts, split: StaticSplit) -> Iterator[StaticWeight]:
-    hidden, local = model.hidden_size, experts.count // split.expert
-    yield StaticWeight(experts.count, hidden)
+    hidden, local = model.hidden_size, experts.routed // split.expert
+    yield StaticWeight(experts.routed, hidden)
     yield StaticWeight(local * hidden, 2 * experts.width, split.expert)
     yield StaticWeight(local * experts.width, hidden, split.expert)
     if experts.bias:
         for _ in range(2):
-            yield StaticWeight(experts.count, 1, trained=False)
+            yield StaticWeight(experts.routed, 1, trained=False)
     if experts.shared_width:
         yield StaticWeight(2 * experts.shared_width, hidden)
         yield StaticWeight(hidden, experts.shared_width)

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
 
 from ms_tune.facts.query import load
+from ms_tune.records import Record
 from ms_tune.units import GIB, MIB
 
 NO_CAP_BYTES = 1024 * GIB  # MindSpore's max_device_memory where nobody sets one
 
 
-@dataclass(frozen=True, slots=True)
-class Chip:
+class Chip(Record):
     """A device by name."""
 
     name: str  # what ms-tune calls it
@@ -46,8 +45,7 @@ def chip_named(text: str) -> Chip | None:
     return next((chip for chip in chips() if wanted in (chip.name.lower(), *chip.names)), None)
 
 
-@dataclass(frozen=True, slots=True)
-class Peak:
+class Peak(Record):
     """How fast a device is at most."""
 
     name: str  # what ms-tune calls it

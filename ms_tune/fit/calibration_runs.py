@@ -91,7 +91,7 @@ def count_job_layers(job: PlannedJob) -> JobLayers:
 
 
 def _prepare_stages(job: PlannedJob, loaded: LoadedConfig) -> list[PreparedRun]:
-    return [prepare_run(replace(job.request, stage=stage, layers=None), loaded) for stage in range(job.stages)]
+    return [prepare_run(job.request._replace(stage=stage, layers=None), loaded) for stage in range(job.stages)]
 
 
 def _fewest_layers_of(run: PreparedRun, main: LayerKind, job: PlannedJob) -> int:
@@ -263,7 +263,7 @@ def _plan_dense_probes(job: PlannedJob, model: JobLayers, kind: RecomputeMode) -
     if dense is job.loaded:
         return  # no key says how many are
     try:
-        made = replace(job, loaded=dense).for_small_runs(uniform_lists(job.placement, kind.value))
+        made = job._replace(loaded=dense).for_small_runs(uniform_lists(job.placement, kind.value))
     except MsTuneError:
         return  # the kind is of what experts do
     both = probe_sizes(job.chunks, model.whole[0], (1 if job.compiled else _LEAST) * job.chunks)
@@ -281,7 +281,7 @@ def config_of_main_layers(job: PlannedJob, lists: SappLists) -> LoadedConfig:
         ConfigError: A value stands where it cannot be changed alone.
         UsageError: The framework does not get through the result.
     """
-    return replace(job, loaded=_with_dense_first(job.loaded, 1)).for_small_runs(lists)
+    return job._replace(loaded=_with_dense_first(job.loaded, 1)).for_small_runs(lists)
 
 
 def _with_dense_first(loaded: LoadedConfig, layers: int) -> LoadedConfig:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ms_tune.dialects.job_split import MICRO_BATCHES, is_parallel
@@ -17,6 +16,7 @@ from ms_tune.normalize.sapp_lists import SappLists
 from ms_tune.planning.plan import cells_of
 from ms_tune.planning.schedule import few_micro_batches
 from ms_tune.planning.table import PlanLists
+from ms_tune.records import Record
 from ms_tune.source.yaml import parse_source
 from ms_tune.text import msg
 
@@ -31,8 +31,7 @@ if TYPE_CHECKING:
 Cells = tuple[tuple[int, ...], ...]  # chunks x stages
 
 
-@dataclass(frozen=True, slots=True)
-class PlannedJob:
+class PlannedJob(Record):
     """A job as its config has it."""
 
     request: DryrunRequest  # what to simulate of it, and for which device
@@ -122,7 +121,7 @@ def read_job(request: DryrunRequest, loaded: LoadedConfig | None = None) -> Plan
     if now.placement is None or not now.layers:
         raise UnsupportedError(msg("fitting.no-layers"), msg("fitting.no-layers.hint"))
     _check_split(loaded, now)
-    first = prepare_run(replace(request, stage=0, layers=None), loaded)
+    first = prepare_run(request._replace(stage=0, layers=None), loaded)
     return PlannedJob(request, loaded, on_devices(now, first.world_size), first)
 
 
@@ -169,7 +168,7 @@ def check_writable(job: PlannedJob, kinds: Iterable[str]) -> None:
     for way in (moved, moved[::-1]):
         flat = [count + more for count, more in zip(now, way, strict=True)]
         tried.append(
-            replace(tried[0], offset=[flat[first : first + job.stages] for first in range(0, cells, job.stages)])
+            tried[0]._replace(offset=[flat[first : first + job.stages] for first in range(0, cells, job.stages)])
         )
     for lists in tried:
         try:
@@ -258,7 +257,7 @@ def read_present_plan(job: PlannedJob, table: CostTable) -> PlanLists | None:
         )
     )
     if any(map(any, counts["swap"])):
-        plan = replace(plan, swap=tuple(map(tuple, counts["swap"])))
+        plan = plan._replace(swap=tuple(map(tuple, counts["swap"])))
     try:
         cells_of(table, plan, str(job.loaded.source.path))
     except ConfigError:

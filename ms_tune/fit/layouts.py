@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -13,6 +12,7 @@ from ms_tune.facts.query import load
 from ms_tune.fit.job import layer_offsets
 from ms_tune.normalize.sapp_lists import SappLists
 from ms_tune.planning.layouts import Layout
+from ms_tune.records import Record
 from ms_tune.source.edit_values import with_settings as with_values
 from ms_tune.source.yaml import MISSING, parse_source
 
@@ -25,8 +25,7 @@ if TYPE_CHECKING:
     from ms_tune.source.yaml import SourceFile
 
 
-@dataclass(frozen=True, slots=True)
-class LayoutKeys:
+class LayoutKeys(Record):
     """Where a dialect's configs say a layout."""
 
     sizes: Mapping[str, KeyPath]  # by field of a layout; what is not there follows from the others

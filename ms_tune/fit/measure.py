@@ -95,9 +95,9 @@ def measure_probes(
     left: dict[int, _PendingProbe] = {}
     here = simulated_by()
     for number, probe in enumerate(probes):
-        asked = replace(request, stages=(probe.stage,), layers=probe.layers, fewest_layers=False, extrapolate=False)
+        asked = request._replace(stages=(probe.stage,), layers=probe.layers, fewest_layers=False, extrapolate=False)
         try:
-            run = prepare_run(replace(asked, stage=probe.stage), probe.loaded)
+            run = prepare_run(asked._replace(stage=probe.stage), probe.loaded)
         except MsTuneError as error:
             if probe.needed and isinstance(error, TooFewLayersError | UncutLayersError):
                 # It speaks of --layers, which nobody gave.

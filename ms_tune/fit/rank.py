@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -204,7 +204,7 @@ class _LayoutRanker:
         key = (layout.tensor, layout.pipeline, layout.context, layout.expert, layout.data)
         if key not in self._read:
             try:
-                self._read[key] = self._prepare_layout(replace(layout, chunks=1))
+                self._read[key] = self._prepare_layout(layout._replace(chunks=1))
             except MsTuneError as error:
                 self._read[key] = error
         found = self._read[key]
@@ -214,9 +214,9 @@ class _LayoutRanker:
 
     def _prepare_layout(self, layout: Layout) -> _ReadLayout:
         loaded = with_layout(self._loaded, layout, self._job.layers)
-        stages, request = layout.pipeline, replace(self._job.request, devices=layout.devices, layers=None, settings=())
+        stages, request = layout.pipeline, self._job.request._replace(devices=layout.devices, layers=None, settings=())
         asked = {
-            stage: prepare_run(replace(request, stage=stage), loaded) for stage in {0, min(1, stages - 1), stages - 1}
+            stage: prepare_run(request._replace(stage=stage), loaded) for stage in {0, min(1, stages - 1), stages - 1}
         }
         if not all(run.theory for run in asked.values()):
             raise UnsupportedError(msg("layouts.refused.unknown"))
@@ -236,7 +236,7 @@ class _LayoutRanker:
         if several not in self._schedules:
             loaded = with_layout(self._loaded, layout, self._job.layers)
             run = prepare_run(
-                replace(self._job.request, devices=layout.devices, stage=0, layers=None, settings=()), loaded
+                self._job.request._replace(devices=layout.devices, stage=0, layers=None, settings=()), loaded
             )
             if run.pipeline.schedule is None:
                 raise UnsupportedError(msg("fitting.schedule"), msg("fitting.schedule.hint"))

@@ -94,7 +94,7 @@ def fit_config(
     measured, emptied, check_run, notes = _run_calibration(job, request, observer)
     notes += [note for note in job.first.not_included if note in job.first.unproved]
     table = raw = with_ends(build_table(job, measured, costs, limit.bytes - reserve), job, measured, emptied)
-    table, idle = _without_idle(replace(table, present=read_present_plan(job, table)))
+    table, idle = _without_idle(table._replace(present=read_present_plan(job, table)))
     table, told = _with_swap_time(with_times(table, request.clock.times, source), request, costs, source)
     notes += told
     table = check_table(table, source)
@@ -151,7 +151,7 @@ def _with_swap_time(
     except ConfigError as error:  # what was measured is worth a plan without swap
         kept = table.present if table.present is None or not table.present.swap else None
         failed = msg("fitting.kind-fails", kind=RecomputeMode.SWAP.value, reason=error.message)
-        return replace(without_kinds(table, [RecomputeMode.SWAP]), present=kept), [failed]
+        return without_kinds(table, [RecomputeMode.SWAP])._replace(present=kept), [failed]
 
 
 def _run_calibration(
@@ -299,10 +299,10 @@ def _without_idle(table: CostTable) -> tuple[CostTable, tuple[RecomputeMode, ...
         and all(_freed_bytes(layer.recompute[RecomputeMode.NONE], layer.recompute[kind]) <= 0 for layer in table.layers)
     )
     layers = tuple(
-        replace(layer, recompute={kind: kept for kind, kept in layer.recompute.items() if kind not in idle})
+        layer._replace(recompute={kind: kept for kind, kept in layer.recompute.items() if kind not in idle})
         for layer in table.layers
     )
-    return replace(table, layers=layers), idle
+    return table._replace(layers=layers), idle
 
 
 def _freed_bytes(plain: LayerCost, kept: LayerCost) -> int:
@@ -335,7 +335,7 @@ def _estimate_remedies(report: FitReport, job: PlannedJob, fragments: Sequence[i
     assert report.shortage is not None  # noqa: S101 - the caller has looked
     assert report.nearest is not None  # noqa: S101 - as above
     stage = report.shortage.stage
-    run = prepare_run(replace(job.request, stage=stage, layers=None), job.loaded)
+    run = prepare_run(job.request._replace(stage=stage, layers=None), job.loaded)
     if fragments:
         yield "vmm", fragments[stage]
     dialect, ranks = job.loaded.dialect, run.split.data * run.split.context
@@ -360,7 +360,7 @@ def _estimate_remedies(report: FitReport, job: PlannedJob, fragments: Sequence[i
             kind: sum(cell.get(kind, 0) * (count - 1) for cell, count in zip(cells, held, strict=True))
             for kind in kinds
         }
-        layer = max(report.table.layers, key=lambda one: one.count)
+        layer = max(report.table.layers, key=lambda one: one.layer_count)
         yield (
             "swap",
             round(sum(count * layer.recompute[kind].activation_bytes for kind, count in more.items() if count)),

@@ -112,14 +112,14 @@ def search_layouts(request: SearchRequest, hooks: SearchHooks) -> SearchFit:
     if (asked.devices or 0) > MOST_DEVICES:
         raise UsageError(msg("layouts.too-many-devices", devices=asked.devices, most=MOST_DEVICES))
     loaded = load_config(asked)
-    job = read_job(replace(asked, devices=None), _with_own_devices(loaded))
+    job = read_job(asked._replace(devices=None), _with_own_devices(loaded))
     now = read_layout(loaded, job.first)
     devices = asked.devices or now.devices
     space = _layout_space(job, now, devices, request)
     possible = list_layouts(space)
     limit, _ = limit_before(job.request, job.first)
     # With other devices the sizes that follow from the config's own number are read anew.
-    there = replace(job, loaded=replace(loaded, devices=replace(loaded.devices, count=devices)))
+    there = job._replace(loaded=loaded._replace(devices=loaded.devices._replace(npus=devices)))
     ranking = rank_layouts(job, there.loaded, possible.found, limit.bytes, hooks.on_ranked)
     tried, stopped = _try_layouts(request, ranking, there, hooks)
     good = [one for one in tried if one.time is not None]
@@ -141,7 +141,7 @@ def search_layouts(request: SearchRequest, hooks: SearchHooks) -> SearchFit:
 
 def _with_own_devices(loaded: LoadedConfig) -> LoadedConfig:
     """The config on as many devices as its keys say, where they do."""
-    return replace(loaded, devices=replace(loaded.devices, count=None)) if names_devices(loaded.source) else loaded
+    return loaded._replace(devices=loaded.devices._replace(npus=None)) if names_devices(loaded.source) else loaded
 
 
 def _layout_space(job: PlannedJob, now: Layout, devices: int, request: SearchRequest) -> LayoutSpace:
@@ -172,7 +172,7 @@ def _try_layouts(
         if runs >= request.top:
             break
         layout = candidate.layout
-        asked = replace(request.fit, dryrun=replace(request.fit.dryrun, devices=layout.devices, settings=()))
+        asked = replace(request.fit, dryrun=request.fit.dryrun._replace(devices=layout.devices, settings=()))
         try:
             loaded = with_layout(job.loaded, layout, job.layers)
             refused = hooks.refusal(loaded.source)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
@@ -98,7 +97,7 @@ def _with_swap(layer: LayerGroup, measured: StageMeasurements, make: LayerKind) 
     if kept is None:
         return layer
     kept = kept._replace(swapped_bytes=measured.swapped_bytes(make), transient_bytes=measured.fetched_bytes(make))
-    return replace(layer, recompute={**layer.recompute, RecomputeMode.SWAP: kept})
+    return layer._replace(recompute={**layer.recompute, RecomputeMode.SWAP: kept})
 
 
 def _loss_bytes(job: PlannedJob, measured: StageMeasurements, bases: Sequence[Fraction]) -> Fraction:

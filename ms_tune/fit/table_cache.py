@@ -9,10 +9,11 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ms_tune.dryrun.cann_sim.environment import simulated_by
+from ms_tune.dryrun.job import plain_data
 from ms_tune.dryrun.prepare import prepare_run
 from ms_tune.dryrun.rundir import write_json
 from ms_tune.enums import RecomputeMode
@@ -57,7 +58,7 @@ def write_cached_table(job: PlannedJob, table: CostTable, fragments: Sequence[in
         file = _table_file(job)
     except MsTuneError:
         return
-    write_cache(file, {"table": table_json(replace(table, present=None)), "fragments": list(fragments)})
+    write_cache(file, {"table": table_json(table._replace(present=None)), "fragments": list(fragments)})
 
 
 def read_cached_table(job: PlannedJob) -> CachedTable | None:
@@ -86,7 +87,7 @@ def _table_file(job: PlannedJob) -> Path:
     """
     here = simulated_by()
     bare = job.with_lists(uniform_lists(job.placement, RecomputeMode.NONE.value))
-    return cache_file(prepare_run(replace(job.request, stage=0, layers=None), bare), job.request, here, _WHAT)
+    return cache_file(prepare_run(job.request._replace(stage=0, layers=None), bare), job.request, here, _WHAT)
 
 
 def cache_file(run: PreparedRun, request: DryrunRequest, here: str, what: str = "") -> Path:
@@ -102,7 +103,7 @@ def cache_file(run: PreparedRun, request: DryrunRequest, here: str, what: str = 
         "form": _FORM,
         "ms_tune": __version__,
         "here": here,
-        "job": run.job.to_json(),
+        "job": plain_data(run.job),
         "files": run.files,
         "rank": run.rank,
         "world_size": run.world_size,

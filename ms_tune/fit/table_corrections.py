@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
@@ -60,8 +59,7 @@ def with_lingering(table: CostTable, measured: StageMeasurements, in_flight: Fra
     full = row.recompute[RecomputeMode.FULL]
     row = _with_full(row, full._replace(once_bytes=full.once_bytes + max(others), again_bytes=left))
     nothing = (0,) * table.cells
-    made = replace(
-        table,
+    made = table._replace(
         layers=tuple(row if one.name == main else _correct_dense(one, row, in_flight) for one in table.layers),
         again=RecomputeOverhead((again.first_bytes[known],) * table.stages, nothing, nothing, lingers=True),
     )
@@ -81,7 +79,7 @@ def choose_telling_stage(stages: int) -> int:
 
 
 def _with_full(row: LayerGroup, full: LayerCost) -> LayerGroup:
-    return replace(row, recompute={**row.recompute, RecomputeMode.FULL: full})
+    return row._replace(recompute={**row.recompute, RecomputeMode.FULL: full})
 
 
 def _correct_dense(row: LayerGroup, main: LayerGroup, in_flight: Fraction) -> LayerGroup:
@@ -102,7 +100,7 @@ def _correct_dense(row: LayerGroup, main: LayerGroup, in_flight: Fraction) -> La
     most = found[RecomputeMode.NONE].activation_bytes
     again = max(0, most - entering - left)  # while it is computed once more it is all there
     full = full._replace(activation_bytes=min(entering, most), again_bytes=left, transient_bytes=again)
-    return _with_full(replace(row, recompute=found), full)
+    return _with_full(row._replace(recompute=found), full)
 
 
 def _matched_to_runs(table: CostTable, measured: StageMeasurements) -> CostTable:
@@ -119,7 +117,7 @@ def _matched_to_runs(table: CostTable, measured: StageMeasurements) -> CostTable
 
     anyhow = lacking(table, RecomputeMode.NONE, lambda stage: measured.smallest_run(main, RecomputeMode.NONE, stage))
     held = [table.held_by(stage) - _end_bytes(table, stage) + more for stage, more in enumerate(anyhow)]
-    table = replace(table, constant_bytes=min(held), stage_bytes=tuple(one - min(held) for one in held))
+    table = table._replace(constant_bytes=min(held), stage_bytes=tuple(one - min(held) for one in held))
     again = table.again
     assert again is not None  # noqa: S101 - it lingers
     on_top = lacking(table, RecomputeMode.FULL, lambda stage: measured.largest_run(main, RecomputeMode.FULL, stage))
@@ -131,7 +129,7 @@ def _matched_to_runs(table: CostTable, measured: StageMeasurements) -> CostTable
         for one in table.layers
         for full in (one.recompute[RecomputeMode.FULL],)
     ]
-    return replace(table, layers=tuple(layers), again=replace(again, transient_bytes=transients))
+    return table._replace(layers=tuple(layers), again=again._replace(transient_bytes=transients))
 
 
 def _end_bytes(table: CostTable, stage: int) -> int:
@@ -148,8 +146,8 @@ def _predicted_peak(table: CostTable, figures: RunFigures) -> int:
         cell = cells[chunk * table.stages + figures.stage]
         recompute = RecomputeMode.FULL if kind.recompute is RecomputeMode.FULL else RecomputeMode.NONE
         cell[recompute] = cell.get(recompute, 0) + count
-    rows = tuple(replace(layer, count=counts[layer.name]) for layer in table.layers if counts[layer.name])
-    costs = costs_of(replace(table, layers=rows))
+    rows = tuple(layer._replace(layer_count=counts[layer.name]) for layer in table.layers if counts[layer.name])
+    costs = costs_of(table._replace(layers=rows))
     return int(costs.peak_bytes(costs.state_of(cells)[None])[0, figures.stage])
 
 
@@ -203,8 +201,8 @@ def with_ends(table: CostTable, job: PlannedJob, measured: StageMeasurements, ru
         runs: What runs with an empty end held.
     """
     head, tail = (_with_empty_end(job, stage) is None for stage in (0, job.stages - 1))
-    table = replace(table, head=replace(table.head, filled=head), tail=replace(table.tail, filled=tail))
-    costs = costs_of(replace(table, update=None))
+    table = table._replace(head=table.head._replace(filled=head), tail=table.tail._replace(filled=tail))
+    costs = costs_of(table._replace(update=None))
     for figures in runs:
         plain = measured.highest_line(measured.model.main, RecomputeMode.NONE, figures.stage)
         few = measured.smallest_run(measured.model.main, RecomputeMode.NONE, figures.stage)
@@ -224,7 +222,7 @@ def with_ends(table: CostTable, job: PlannedJob, measured: StageMeasurements, ru
         foretold = int(costs.peak_bytes(state[None])[0, figures.stage])
         less = max(foretold - max(seen, default=foretold), 0)
         if figures.stage == 0:
-            table = replace(table, head=replace(table.head, empty_bytes=less))
+            table = table._replace(head=table.head._replace(empty_bytes=less))
         else:
-            table = replace(table, tail=replace(table.tail, empty_bytes=less))
+            table = table._replace(tail=table.tail._replace(empty_bytes=less))
     return table

@@ -258,9 +258,8 @@ def _with_fragments(table: CostTable, fragments: Sequence[int]) -> CostTable:
     update = table.update
     if update is not None:
         stages = tuple(size + more for size, more in zip(update.stage_bytes, fragments, strict=True))
-        update = replace(update, stage_bytes=stages)
-    return replace(
-        table,
+        update = update._replace(stage_bytes=stages)
+    return table._replace(
         constant_bytes=table.constant_bytes + least,
         stage_bytes=tuple(size - least for size in held),
         update=update,
@@ -325,7 +324,7 @@ def simulate_plan(job: PlannedJob, plan: PlanLists, stages: tuple[int, ...], obs
 
 
 def _whole_request(job: PlannedJob, stages: StageChoice | tuple[int, ...]) -> DryrunRequest:
-    return replace(job.request, layers=None, fewest_layers=False, stages=stages)
+    return job.request._replace(layers=None, fewest_layers=False, stages=stages)
 
 
 def is_same_stage(one: PlanLists, other: PlanLists, stage: int) -> bool:
@@ -364,7 +363,7 @@ def correct_table(table: CostTable, verified: Sequence[VerifiedStage], stages: S
     """
     more = {one.stage: one.peak_bytes - one.predicted_bytes for one in verified}
     own = table.stage_bytes or (0,) * table.stages
-    return replace(table, stage_bytes=tuple(own[stage] + more.get(stages[stage], 0) for stage in range(table.stages)))
+    return table._replace(stage_bytes=tuple(own[stage] + more.get(stages[stage], 0) for stage in range(table.stages)))
 
 
 def check_probe(job: PlannedJob) -> Probe:

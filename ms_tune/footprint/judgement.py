@@ -118,10 +118,10 @@ def verdict_terms(
     record, doubt = run.rank_of(names), run.doubt_about(names)
     statistics = log.statistics if log is not None else None
     real = statistics is not None and bool(statistics.used_mib) and not is_simulated(statistics)
-    found = replace(run.outside, simulated=not real).with_groups(communicators_in(order, log, files.rank))
+    found = run.outside._replace(simulated=not real).with_groups(communicators_in(order, log, files.rank))
     outside = record.outside if record else found
     if asked.reserve_bytes is not None:
-        outside = replace(outside, reserve_bytes=asked.reserve_bytes)
+        outside = outside._replace(reserve_bytes=asked.reserve_bytes)
     used = as_asked(statistics, run.asked_by(names)) if statistics and statistics.used_mib else None
     named = asked.names_device
     device = device_of(asked.chip, asked.device_bytes) if named else device_of(run.chip, run.card_bytes)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -146,12 +146,12 @@ def convert_named(
     converted = convert(plan, target.dialect.value, version=target.release, naming=naming)
     key, usual = _prediction_key(there, target)
     if key and converted.values and (usual or there.ahead):
-        converted = replace(converted, values={**converted.values, key: there.ahead})
+        converted = converted._replace(values={**converted.values, key: there.ahead})
     return _with(problems, proved(plan, converted, target, choices, there), target)
 
 
 def _with(problems: Iterable[Diagnostic], converted: Converted, target: TargetDialect) -> Converted:
-    return replace(converted, problems=(*problems, *converted.problems), release=target.release)
+    return converted._replace(problems=(*problems, *converted.problems), release=target.release)
 
 
 def _prediction_key(side: Side, target: TargetDialect) -> tuple[str, int]:
@@ -204,7 +204,7 @@ def _or_itself(side: Side) -> Side:
         except re.error:
             return (pattern,)
 
-    return replace(side, find=look)
+    return side._replace(find=look)
 
 
 def _tell_stand_in(plan: LayerPlan, name: str, problems: list[Diagnostic]) -> None:
@@ -264,7 +264,7 @@ def megatron_side(model: str, layers: Sequence[LayerSpec], experts: Container[in
     last = bool(layers) and usual - 1 in experts
     kinds = [layer in experts if layer < usual else last for layer in range(len(layers))]
     side = _by_paths(model, {layer: EXPERT_PARTS if kind else DENSE_PARTS for layer, kind in enumerate(kinds)}, ahead)
-    return replace(side, family="megatron")
+    return side._replace(family="megatron")
 
 
 def _unknown(family: str, name: str) -> Side:
@@ -301,7 +301,7 @@ def side_of(  # noqa: PLR0913, PLR0917 - a model by all that makes it
             trees = [model.tree(layer) if layer < usual else model.ahead for layer in range(len(layers))]
             known = {layer: paths[tree] for layer, tree in enumerate(trees) if tree is not None}
             return _by_paths(name, known, ahead)
-    return replace(_unknown(family, name), ahead=ahead)
+    return _unknown(family, name)._replace(ahead=ahead)
 
 
 def _ahead(plan: LayerPlan) -> int:
@@ -352,7 +352,7 @@ def proved(
         again = _read_back(converted.values, target, side)
     except MsTuneError as error:
         note(problems, "refused", Severity.ERROR, what=error.message)
-        return replace(converted, problems=(*converted.problems, *problems))
+        return converted._replace(problems=(*converted.problems, *problems))
     if again.failure is not None:
         what = ": ".join(filter(None, (again.failure.exception, again.failure.text)))
         note(problems, "refused", Severity.ERROR, what=what)
@@ -361,7 +361,7 @@ def proved(
         before = _acts(plan.layers, expected, target, merged=merged)
         after = _acts(again.layers, _seen(again, side), target, merged=merged)
         _tell_differences(before, after, problems)
-    return replace(converted, problems=(*converted.problems, *problems))
+    return converted._replace(problems=(*converted.problems, *problems))
 
 
 def _read_back(values: Mapping[str, object], target: TargetDialect, side: Side | None) -> LayerPlan:

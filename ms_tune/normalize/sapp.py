@@ -7,7 +7,7 @@ the counts. The other dialects get the same plan in their own form.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from ms_tune.diagnostics import Diagnostic, Severity
@@ -78,7 +78,7 @@ def convert_sapp(lists: SappLists, sizes: Sizes, target: TargetDialect) -> Conve
         return convert_named(plan, here, target, problems)
     converted = convert(plan, target.dialect.value, version=target.release)
     if target.dialect is Dialect.MINDSPEED_MS:
-        return replace(converted, release=target.release)
+        return converted._replace(release=target.release)
     # The lists as they are: the framework chooses the operators of the model.
     values = dict(converted.values)
     for kind in KEYS[2:]:

@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from ms_tune.dialects.mindformers.placement import RecomputeInputs, RecomputeValues
 from ms_tune.dialects.mindformers.recompute import normalize
 from ms_tune.errors import UsageError
+from ms_tune.records import Record
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
@@ -36,8 +36,7 @@ _LIST = re.compile(r"[\[\]\s,\d-]*")
 Table = list[list[int]]
 
 
-@dataclass(frozen=True, slots=True)
-class SappLists:
+class SappLists(Record):
     """The lists as written: rows of numbers, or None for a kind that is not there.
 
     SAPP prints them once for each kind of body layer, dense ones and those with experts, each with offsets from an even split
@@ -48,13 +47,12 @@ class SappLists:
     recompute: Table | None  # layers recomputed in full
     select_recompute: Table | None  # those and layers with selected operators
     select_comm_recompute: Table | None  # those and layers with communication
-    kinds: int = field(default=1, kw_only=True)  # how many kinds of layers were added up
-    # Layers of each cell in the even splits that are named, all kinds together.
-    even: int = field(default=0, kw_only=True)
-    all_named: bool = field(default=False, kw_only=True)  # whether every kind's even split is named
     # Layers of each cell that swap, behind those that recompute anything; None where nothing is said of it. SAPP itself
     # has none.
-    swap: Table | None = field(default=None, kw_only=True)
+    swap: Table | None = None
+    kinds: int = 1  # how many kinds of layers were added up
+    even: int = 0  # layers of each cell in the even splits that are named, all kinds together
+    all_named: bool = False  # whether every kind's even split is named
 
 
 def parse_sapp(text: str) -> SappLists:
@@ -76,14 +74,13 @@ def parse_sapp(text: str) -> SappLists:
         blocks[-1][key] = _parse_value(key, text[match.end() :])
     if not blocks[0]:
         raise UsageError(msg("plans.sapp.nothing", keys=", ".join(KEYS)))
-    if not again:
-        return SappLists(*map(blocks[0].get, KEYS))
-    even = [_parse_value("offset", text[match.end() :].lstrip()) for match in _EVEN.finditer(text)]
-    if not even or len(blocks) > _MOST_KINDS:
+    named = _EVEN.finditer(text) if again else ()
+    even = [_parse_value("offset", text[match.end() :].lstrip()) for match in named]
+    if again and (not even or len(blocks) > _MOST_KINDS):
         raise UsageError(msg("plans.sapp.twice", key=again))
-    tables = [_added(key, [block.get(key) for block in blocks]) for key in KEYS]
+    offset, full, select, comm = (_added(key, [block.get(key) for block in blocks]) for key in KEYS)
     each = sum(table[0][0] for table in even if table)
-    return SappLists(*tables, kinds=len(blocks), even=each, all_named=len(even) == len(blocks))
+    return SappLists(offset, full, select, comm, None, len(blocks), each, len(even) == len(blocks))
 
 
 def _added(key: str, tables: Sequence[Table | None]) -> Table | None:
@@ -107,7 +104,7 @@ def settled(lists: SappLists, layers: int) -> SappLists:
     if left or lists.even > even or (lists.all_named and lists.even < even):
         raise UsageError(msg("plans.sapp.offset", layers=layers, placed=lists.even * cells + more))
     shift = even - layers // cells
-    return replace(lists, offset=[[extra + shift for extra in row] for row in lists.offset], kinds=1)
+    return lists._replace(offset=[[extra + shift for extra in row] for row in lists.offset], kinds=1)
 
 
 def _parse_value(key: str, text: str) -> Table | None:

@@ -161,7 +161,7 @@ def relaxation_of(costs: Costs) -> PlanRelaxation:
     """The relaxation of a table, without cuts yet."""
     table = costs.table
     firsts = [first for first, _ in costs.runs]
-    each = np.array([layer.count for layer in table.layers])
+    each = np.array([layer.layer_count for layer in table.layers])
     forward, backward = (np.diff(ticks, axis=1)[:, firsts].T.astype(float) for ticks in (costs.forward, costs.backward))
     kept, weights = np.diff(costs.kept, axis=1)[:, firsts].T, np.diff(costs.weights)[firsts]
     once = np.diff(costs.once, axis=1)[:, firsts].T

@@ -10,7 +10,7 @@ micro-batch, and those of them that were computed once more may have left someth
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
 from math import gcd, lcm
@@ -183,7 +183,7 @@ def costs_of(table: CostTable) -> Costs:
     unit, ticks = _choose_tick(table)
 
     def sums(figure: Callable[[LayerGroup], int]) -> IntArray:
-        each = [figure(layer) for layer in table.layers for _ in range(layer.count)]
+        each = [figure(layer) for layer in table.layers for _ in range(layer.layer_count)]
         return np.cumsum([0, *each], dtype=np.int64)
 
     ends = np.zeros(table.cells, np.int64)
@@ -192,7 +192,7 @@ def costs_of(table: CostTable) -> Costs:
     most = max(map(len, graph.moments))
     # A stage with fewer moments than another one has its last one several times.
     moments = [[*stage, *[stage[-1]] * (most - len(stage))] for stage in graph.moments]
-    starts = np.cumsum([0, *(layer.count for layer in table.layers)])
+    starts = np.cumsum([0, *(layer.layer_count for layer in table.layers)])
     return Costs(
         table=table,
         graph=graph,
@@ -284,11 +284,9 @@ def break_down_step(table: CostTable, cells: Sequence[Mapping[RecomputeMode, int
 
 
 def _without_extra(table: CostTable) -> CostTable:
-    return replace(
-        table,
+    return table._replace(
         layers=tuple(
-            replace(
-                layer,
+            layer._replace(
                 recompute={
                     kind: kept._replace(backward_extra=0.0, forward_extra=0.0) for kind, kept in layer.recompute.items()
                 },

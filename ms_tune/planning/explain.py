@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -76,7 +76,7 @@ def gain_of_one_gib(found: PlanSearch, stage: int, seed: int) -> float:
     table = found.table
     own = table.stage_bytes or (0,) * table.stages
     others = tuple(size + (0 if index == stage else GIB) for index, size in enumerate(own))
-    roomier = replace(table, limit_bytes=table.limit_bytes + GIB, stage_bytes=others)
+    roomier = table._replace(limit_bytes=table.limit_bytes + GIB, stage_bytes=others)
     costs = costs_of(roomier)
     best = _search_briefly(PlanSpace(costs), found.best.state, seed)
     return float(min(best.score, found.best.score) * costs.unit)
@@ -99,7 +99,7 @@ def find_alternatives(found: PlanSearch, seed: int) -> tuple[Alternative, ...]:
             )
         )
     if table.limit_bytes > GIB:
-        tighter = costs_of(replace(table, limit_bytes=table.limit_bytes - GIB))
+        tighter = costs_of(table._replace(limit_bytes=table.limit_bytes - GIB))
         kept.append(
             Alternative(
                 "one-gib-to-spare", _time_or_none(tighter, _search_briefly(PlanSpace(tighter), found.best.state, seed))
@@ -129,13 +129,13 @@ def find_remedies(table: CostTable, least: int) -> tuple[PlanRemedy, ...]:
 
 def _changed_tables(table: CostTable) -> Iterator[tuple[str, CostTable]]:
     """The table after each change; what a change does to its figures is the most that it can do."""
-    table = replace(table, present=None)
+    table = table._replace(present=None)
     if table.chunks > 1 and table.order in (Schedule.INTERLEAVED, Schedule.INTERLEAVED_FULL_WARM_UP):
-        yield "less-memory", replace(table, order=Schedule.INTERLEAVED_LESS_MEMORY)
+        yield "less-memory", table._replace(order=Schedule.INTERLEAVED_LESS_MEMORY)
     if table.chunks > 1:
-        yield "one-chunk", replace(table, chunks=1, order=Schedule.ONE_FORWARD_ONE_BACKWARD, again=None)
-    halved = replace(
-        table, micro_batches=2 * table.micro_batches, layers=_scale_layers(table, activations=2), again=None
+        yield "one-chunk", table._replace(chunks=1, order=Schedule.ONE_FORWARD_ONE_BACKWARD, again=None)
+    halved = table._replace(
+        micro_batches=2 * table.micro_batches, layers=_scale_layers(table, activations=2), again=None
     )
     if 2 * halved.cells * halved.micro_batches <= MOST_ALL_PASSES:
         yield "micro-batch", halved
@@ -143,11 +143,13 @@ def _changed_tables(table: CostTable) -> Iterator[tuple[str, CostTable]]:
         more = _more_stages(table)
         if why_refused(more.order, more.stages, more.chunks, more.micro_batches) is None:
             yield "stages", more
-    ends = {name: replace(getattr(table, name), bytes=getattr(table, name).bytes // 2) for name in ("head", "tail")}
-    update = table.update and replace(table.update, layer_bytes=tuple(size // 2 for size in table.update.layer_bytes))
+    head, tail = (end._replace(bytes=end.bytes // 2) for end in (table.head, table.tail))
+    update = table.update and table.update._replace(layer_bytes=tuple(size // 2 for size in table.update.layer_bytes))
     yield (
         "tensor",
-        replace(table, layers=_scale_layers(table, activations=2, weights=2), update=update, again=None, **ends),
+        table._replace(
+            layers=_scale_layers(table, activations=2, weights=2), update=update, again=None, head=head, tail=tail
+        ),
     )
 
 
@@ -159,14 +161,13 @@ def _more_stages(table: CostTable) -> CostTable:
 
     update = table.update
     if update is not None:
-        update = replace(update, layer_bytes=spread(update.layer_bytes), stage_bytes=spread(update.stage_bytes))
-    return replace(table, stages=2 * table.stages, stage_bytes=spread(table.stage_bytes), update=update, again=None)
+        update = update._replace(layer_bytes=spread(update.layer_bytes), stage_bytes=spread(update.stage_bytes))
+    return table._replace(stages=2 * table.stages, stage_bytes=spread(table.stage_bytes), update=update, again=None)
 
 
 def _scale_layers(table: CostTable, *, activations: int, weights: int = 1) -> tuple[LayerGroup, ...]:
     return tuple(
-        replace(
-            layer,
+        layer._replace(
             bytes=layer.bytes // weights,
             recompute={
                 kind: kept._replace(

@@ -109,7 +109,7 @@ class FitReport:
     @property
     def table_data(self) -> dict[str, object]:
         """The table as JSON has it, with the plan in it: what this run can be begun with again."""
-        table = self.table if self.planned is None else replace(self.table, present=self.planned.plan)
+        table = self.table if self.planned is None else self.table._replace(present=self.planned.plan)
         return table_json(table)
 
     @property

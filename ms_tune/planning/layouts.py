@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ms_tune.errors import UsageError
+from ms_tune.records import Record
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
@@ -26,8 +26,7 @@ MOST_DEVICES, MOST_LAYOUTS = 131_072, 2_000
 _MOST_CHUNKS, _MOST_CONTEXT, _MOST_SIZE, _MOST_TRIED = 8, 1024, 1024, 200_000
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Layout:
+class Layout(Record):
     """How a job is split."""
 
     tensor: int = 1  # ranks that share each layer
@@ -55,8 +54,7 @@ class Layout:
         return " ".join(named) or "dp1"
 
 
-@dataclass(frozen=True, slots=True)
-class LayoutSpace:
+class LayoutSpace(Record):
     """What may be otherwise."""
 
     now: Layout  # the layout that there is
@@ -90,8 +88,7 @@ class LayoutSpace:
         return _divisors(self.now.samples, most) if name == "mbs" else tuple(range(1, most + 1))
 
 
-@dataclass(frozen=True, slots=True)
-class Layouts:
+class Layouts(Record):
     """What there is."""
 
     found: tuple[Layout, ...]  # layouts that may be tried, the present one among them where it is one of them

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ms_tune.errors import ConfigError, UsageError
@@ -58,7 +58,7 @@ class FitRequest:
                 raise ConfigError(msg("planning.link.none"), msg("planning.link.none.hint"), path=source)
             table = check_table(linked_by(table, self.swap_bandwidth, clock, None, source), source)
         if self.limit_bytes is not None:
-            table = replace(table, limit_bytes=self.limit_bytes)
+            table = table._replace(limit_bytes=self.limit_bytes)
         return table, clock
 
 

@@ -177,7 +177,7 @@ def _layer_json(layer: LayerGroup) -> dict[str, object]:
         "name": layer.name,
         "type": "BODY",
         "time": layer.forward,
-        "nb_layer": layer.count,
+        "nb_layer": layer.layer_count,
         "memory_parameter": layer.bytes / MIB,
     }
     for kind, names in KINDS.items():

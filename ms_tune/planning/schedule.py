@@ -16,10 +16,10 @@ Where the orders come from:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
 
+from ms_tune.records import Record
 from ms_tune.text import Message, msg
 
 if TYPE_CHECKING:
@@ -39,8 +39,7 @@ class Schedule(Enum):
     GPIPE = "gpipe"
 
 
-@dataclass(frozen=True, slots=True)
-class PipelinePass:
+class PipelinePass(Record):
     """One pass of one micro-batch through one chunk of the stage."""
 
     forward: bool

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import Enum
 from itertools import product
 from typing import TYPE_CHECKING, NamedTuple
@@ -232,10 +232,10 @@ def _report_progress(found: PlanSearch, part: str, done: float) -> SearchProgres
 def without_kinds(table: CostTable, kinds: Sequence[object]) -> CostTable:
     """The table without some kinds of recompute."""
     layers = tuple(
-        replace(layer, recompute={kind: kept for kind, kept in layer.recompute.items() if kind not in kinds})
+        layer._replace(recompute={kind: kept for kind, kept in layer.recompute.items() if kind not in kinds})
         for layer in table.layers
     )
-    return replace(table, layers=layers, present=None)
+    return table._replace(layers=layers, present=None)
 
 
 _MOST, _MOST_TIMED = 20_000, 2_000  # variants of a stage whose peak is asked, and whose step is

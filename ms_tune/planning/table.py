@@ -6,12 +6,12 @@ A table may come from dryruns, from a JSON file (:mod:`ms_tune.planning.table_fi
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from ms_tune.enums import RecomputeMode
 from ms_tune.errors import ConfigError
 from ms_tune.planning.schedule import Schedule, why_refused
+from ms_tune.records import Record
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
@@ -52,19 +52,17 @@ class LayerCost(NamedTuple):
     forward_extra: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class LayerGroup:
+class LayerGroup(Record):
     """A run of equal layers; the runs of a table follow each other in the model."""
 
     name: str  # its name, for messages
-    count: int  # how many there are
+    layer_count: int  # how many there are
     forward: float  # time of a forward pass of one micro-batch through one of them
     bytes: int  # what one holds for the whole run: weights, gradients, optimizer state
     recompute: Mapping[RecomputeMode, LayerCost]  # what one keeps, by kind of recompute
 
 
-@dataclass(frozen=True, slots=True)
-class StageEnd:
+class StageEnd(Record):
     """What stands before the first layer or behind the last one."""
 
     forward: float = 0.0  # time of a forward pass of one micro-batch; its backward pass takes twice as long
@@ -79,8 +77,7 @@ class StageEnd:
     filled: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class UpdateCost:
+class UpdateCost(Record):
     """What is held while weights are updated, when no micro-batch is in flight."""
 
     # By a layer of each stage: what it holds for the whole run, and copies of its gradients or weights.
@@ -88,8 +85,7 @@ class UpdateCost:
     stage_bytes: tuple[int, ...]  # by each stage beside its layers
 
 
-@dataclass(frozen=True, slots=True)
-class RecomputeOverhead:
+class RecomputeOverhead(Record):
     """What layers that are recomputed in full make each stage hold on top, beside what their own rows say."""
 
     first_bytes: tuple[int, ...]  # by each stage, as soon as one of its layers is: copies of what enters it
@@ -104,8 +100,7 @@ LISTS = ("offset", "recompute", "select_recompute", "select_comm_recompute")
 SWAP_LIST = "swap"
 
 
-@dataclass(frozen=True, slots=True)
-class PlanLists:
+class PlanLists(Record):
     """Lists of chunks x stages, in MindFormers' meaning."""
 
     offset: Rows  # layers beyond an even split
@@ -120,8 +115,7 @@ class PlanLists:
         return {name: [list(row) for row in getattr(self, name)] for name in names}
 
 
-@dataclass(frozen=True, slots=True)
-class CostTable:
+class CostTable(Record):
     """What a plan is made from."""
 
     stages: int  # pipeline stages
@@ -152,7 +146,7 @@ class CostTable:
     @property
     def layer_count(self) -> int:
         """Layers of the model."""
-        return sum(layer.count for layer in self.layers)
+        return sum(layer.layer_count for layer in self.layers)
 
     @property
     def kinds(self) -> tuple[RecomputeMode, ...]:
@@ -201,9 +195,9 @@ def _check_stages(table: CostTable, source: str) -> None:
     """A list of sizes has one for each stage, or for each cell."""
     lists = {"stage_bytes": table.stage_bytes} if table.stage_bytes else {}
     if table.update is not None:
-        lists |= {f"update.{key}": sizes for key, sizes in asdict(table.update).items()}
+        lists |= {f"update.{key}": sizes for key, sizes in table.update._asdict().items()}
     if table.again is not None:
-        lists |= {f"again.{key}": sizes for key, sizes in asdict(table.again).items() if key != "lingers"}
+        lists |= {f"again.{key}": sizes for key, sizes in table.again._asdict().items() if key != "lingers"}
     for key, sizes in lists.items():
         found = len(sizes)
         if key in _BY_CELL and found != table.cells:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from ms_tune.enums import RecomputeMode
@@ -172,7 +171,7 @@ def read_table(text: str, source: str, *, linked: bool = False) -> CostTable:
         again=_read_overhead(reader, top["again"], where + "again") if "again" in top else None,
     )
     if table.again is not None:
-        table = replace(table, again=_by_cell(table.again, stages, table.chunks))
+        table = table._replace(again=_by_cell(table.again, stages, table.chunks))
     check_table(table, source)
     if table.present is not None:
         cells_of(table, table.present, source)
@@ -193,7 +192,7 @@ def _read_layer(reader: Reader, value: object, where: str, *, linked: bool) -> L
     kinds = reader.mapping(row["recompute"], f"{where}.recompute", (), names)
     return LayerGroup(
         name=reader.name(row.get("name", where), f"{where}.name"),
-        count=reader.whole(row["count"], f"{where}.count", 1, MOST_LAYERS),
+        layer_count=reader.whole(row["count"], f"{where}.count", 1, MOST_LAYERS),
         forward=reader.number(row["forward"], f"{where}.forward", _MOST_TIME),
         bytes=reader.whole(row["bytes"], f"{where}.bytes", 0, MOST_BYTES),
         recompute={
@@ -250,7 +249,7 @@ def _by_cell(again: RecomputeOverhead, stages: int, chunks: int) -> RecomputeOve
     layers, transients = (
         sizes * chunks if len(sizes) == stages else sizes for sizes in (again.layer_bytes, again.transient_bytes)
     )
-    return replace(again, layer_bytes=layers, transient_bytes=transients)
+    return again._replace(layer_bytes=layers, transient_bytes=transients)
 
 
 def _read_sizes(reader: Reader, value: object, where: str, least: int) -> tuple[int, ...]:
@@ -290,7 +289,7 @@ def _read_plan(reader: Reader, value: object, where: str) -> PlanLists:
         )
 
     plan = PlanLists(*map(rows, LISTS))
-    return replace(plan, swap=rows(SWAP_LIST)) if SWAP_LIST in lists else plan
+    return plan._replace(swap=rows(SWAP_LIST)) if SWAP_LIST in lists else plan
 
 
 def table_json(table: CostTable) -> dict[str, object]:
@@ -301,22 +300,22 @@ def table_json(table: CostTable) -> dict[str, object]:
         "micro_batches": table.micro_batches,
         "limit_bytes": table.limit_bytes,
         "order": table.order.value,
-        "head": asdict(table.head),
-        "tail": asdict(table.tail),
+        "head": table.head._asdict(),
+        "tail": table.tail._asdict(),
         "constant_bytes": table.constant_bytes,
         **({"stage_bytes": list(table.stage_bytes)} if table.stage_bytes else {}),
         "layers": [
             {
                 "name": layer.name,
-                "count": layer.count,
+                "count": layer.layer_count,
                 "forward": layer.forward,
                 "bytes": layer.bytes,
                 "recompute": {kind.value: _kept_json(kind, kept) for kind, kept in layer.recompute.items()},
             }
             for layer in table.layers
         ],
-        **({"update": asdict(table.update)} if table.update is not None else {}),
-        **({"again": asdict(table.again)} if table.again is not None else {}),
+        **({"update": table.update._asdict()} if table.update is not None else {}),
+        **({"again": table.again._asdict()} if table.again is not None else {}),
         **({"plan": table.present.to_json()} if table.present is not None else {}),
     }
 

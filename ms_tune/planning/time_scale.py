@@ -200,8 +200,7 @@ def with_times(table: CostTable, times: Mapping[str, LayerTimes], source: str) -
     if missing:
         hint = msg("planning.clock.missing.hint")
         raise ConfigError(msg("planning.clock.missing", names=", ".join(missing)), hint, path=source)
-    return replace(
-        table,
+    return table._replace(
         layers=tuple(
             _timed_layer(layer, times[layer.name], source) if layer.name in times else layer for layer in table.layers
         ),
@@ -211,7 +210,7 @@ def with_times(table: CostTable, times: Mapping[str, LayerTimes], source: str) -
 
 
 def _timed_end(end: StageEnd, times: LayerTimes | None) -> StageEnd:
-    return end if times is None else replace(end, forward=times.forward)
+    return end if times is None else end._replace(forward=times.forward)
 
 
 def _timed_layer(layer: LayerGroup, times: LayerTimes, source: str) -> LayerGroup:
@@ -227,7 +226,7 @@ def _timed_layer(layer: LayerGroup, times: LayerTimes, source: str) -> LayerGrou
         if extra < least:
             raise ConfigError(msg("planning.clock.less", layer=layer.name, kind=kind.value), path=source)
         recompute[kind] = kept._replace(backward_extra=round(extra, 9))
-    return replace(layer, forward=times.forward, recompute=recompute)
+    return layer._replace(forward=times.forward, recompute=recompute)
 
 
 def with_layers(clock: Clock, table: CostTable) -> Clock:
@@ -249,8 +248,8 @@ def with_layers(clock: Clock, table: CostTable) -> Clock:
     counts: dict[str, int] = {}
     start = 0
     for layer in table.layers:
-        own = [one for one in clock.seen if start <= one.number < start + layer.count]
-        start += layer.count
+        own = [one for one in clock.seen if start <= one.number < start + layer.layer_count]
+        start += layer.layer_count
         if own and layer.forward:
             found[layer.name], counts[layer.name] = _mean_times(own, table.micro_batches), len(own)
     if not found:
@@ -261,7 +260,7 @@ def with_layers(clock: Clock, table: CostTable) -> Clock:
     parts = {**{layer.name: layer.forward for layer in table.layers}, **dict(ends)}
     rest = {name: LayerTimes(forward * scale) for name, forward in parts.items() if forward and name not in found}
     told = [
-        f"{layer.name} {_times_text(found[layer.name])} ({counts[layer.name]}/{layer.count})"
+        f"{layer.name} {_times_text(found[layer.name])} ({counts[layer.name]}/{layer.layer_count})"
         for layer in table.layers
         if layer.name in found and layer.name not in clock.times
     ]
@@ -316,7 +315,7 @@ def with_swap_time(table: CostTable, bytes_per_time: float, source: str) -> Cost
     Raises:
         ConfigError: Copies take so much longer than passes that swap is no remedy, or a layer that swaps takes no time.
     """
-    return replace(table, layers=tuple(_with_copy_time(layer, bytes_per_time, source) for layer in table.layers))
+    return table._replace(layers=tuple(_with_copy_time(layer, bytes_per_time, source) for layer in table.layers))
 
 
 def _with_copy_time(layer: LayerGroup, bytes_per_time: float, source: str) -> LayerGroup:
@@ -332,7 +331,7 @@ def _with_copy_time(layer: LayerGroup, bytes_per_time: float, source: str) -> La
         forward_extra=_extra_time(copies, layer.forward, layer.forward),
         backward_extra=_extra_time(copies, back, 2 * layer.forward),
     )
-    return replace(layer, recompute={**layer.recompute, RecomputeMode.SWAP: longer})
+    return layer._replace(recompute={**layer.recompute, RecomputeMode.SWAP: longer})
 
 
 def _extra_time(copies: float, own: float, unit: float) -> float:

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, is_dataclass
 from enum import Enum
 from types import UnionType
-from typing import TYPE_CHECKING, Any, ClassVar, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, get_args, get_origin, get_type_hints
 
 from ms_tune.dialects.job_parts import DType, Sharding, TrainingConfig
 from ms_tune.dialects.stage import Stage
 from ms_tune.estimate.persistent import ShardCounts, persistent_bytes, stage_weights
+from ms_tune.records import Record
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
-@dataclass(frozen=True, slots=True)
-class RankGroups:
+class RankGroups(Record):
     """The groups that one rank is in, itself included, in order."""
 
     rank: int
@@ -106,23 +105,19 @@ def _expert_shards(config: TrainingConfig, members: int, data_parallel: int) -> 
 _MOMENTS = 2
 
 
-@dataclass(frozen=True, slots=True)
-class ReferenceJob:
+class ReferenceJob(Record):
     """Train one stage of ms-tune's reference transformer."""
 
-    module: ClassVar[str] = "ms_tune.reference.child"
     config: TrainingConfig
     stage: Stage  # the layers of the stage, already shrunk to the wanted number
     data_parallel: int  # Data-parallel ranks of the simulated job, context-parallel ones not counted
     steps: int  # training steps
-
-    def to_json(self) -> dict[str, object]:
-        """Plain data for the job file."""
-        return {"kind": "reference", **asdict(self)}
+    kind: str = "reference"
+    module: str = "ms_tune.reference.child"
 
 
 def reference_job_from_json(data: Mapping[str, Any]) -> ReferenceJob:
-    """The job that :meth:`ReferenceJob.to_json` wrote."""
+    """The job, from its plain data."""
     return ReferenceJob(
         config=_from_plain(TrainingConfig, data["config"]),
         stage=_from_plain(Stage, data["stage"]),
@@ -133,7 +128,7 @@ def reference_job_from_json(data: Mapping[str, Any]) -> ReferenceJob:
 
 def _from_plain(kind: Any, value: Any) -> Any:  # noqa: ANN401 - types, and what they are of
     """A value of a type, from the plain data that JSON has of it."""
-    if is_dataclass(kind) and isinstance(kind, type):
+    if hasattr(kind, "_fields"):
         types = get_type_hints(kind)
         return kind(**{name: _from_plain(types[name], part) for name, part in value.items()})
     if get_origin(kind) is UnionType:

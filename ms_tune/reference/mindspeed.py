@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ms_tune.dialects.cells import is_full
@@ -81,7 +80,7 @@ def _as_installed(config: TrainingConfig) -> TrainingConfig:
     if framework is None or not framework.package.startswith("mindformers."):
         return config
     norm = precision.compute if config.shape.normalization == "FusedRMSNorm" else DType.FLOAT32
-    return replace(config, precision=replace(precision, norm=norm))
+    return config._replace(precision=precision._replace(norm=norm))
 
 
 def _layer_of(config: TrainingConfig) -> Callable[[LayerSpec], StageLayer]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ms_tune.dialects.cells import is_full
@@ -163,13 +162,13 @@ def _as_trained(source: SourceFile, config: TrainingConfig, devices: int) -> Tra
         ranks > 1 and optimizer.shards in (None, ways) and not (experts and ranks * parallel.tensor <= parallel.expert)
     )
     there = parts and parallel.pipeline == 1 and config.batch.micro_batch_num > 1
-    optimizer = replace(optimizer, gradient_buffers=there)
+    optimizer = optimizer._replace(gradient_buffers=there)
     if optimizer.name in _OPTIMIZERS and any(written.get(key) is True for key in _FUSED_KEYS):
-        optimizer = replace(optimizer, name=FUSED_ADAMW)
+        optimizer = optimizer._replace(name=FUSED_ADAMW)
     # From 2.1 on the loss is split whatever ``enable_loss_parallel`` says (``apply_non_moe_tp`` of
     # pynative/base_models/gpt/parallelize.py); in 2.0 it follows the key.
     splits = parallel.tensor > 1 and (parallel.split_loss or not before_2_1())
-    return replace(config, optimizer=optimizer, parallelism=replace(parallel, split_loss=splits))
+    return config._replace(optimizer=optimizer, parallelism=parallel._replace(split_loss=splits))
 
 
 def _fewest_devices(source: SourceFile) -> int:

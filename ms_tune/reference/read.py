@@ -152,6 +152,6 @@ def _list_divisions(config: TrainingConfig, names: Names) -> Iterator[tuple[int,
     if parallel.sequence:
         yield shape.seq_length, names.tokens, parallel.context * tensor, f"{names.tensor} × {names.context}"
     if experts:
-        yield experts.count, names.experts, parallel.expert, names.expert
+        yield experts.routed, names.experts, parallel.expert, names.expert
     if parallel.virtual_pipeline and shape.legacy:
         yield config.batch.micro_batch_num, names.micro_batches, parallel.pipeline, "pipeline"

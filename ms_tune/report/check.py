@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from ms_tune.diagnostics import Severity
@@ -218,7 +217,7 @@ def _overview(one: Overview, console: Console) -> dict[str, Any]:
     told = _memory_sentence(one)
     return {
         "file": str(one.path),
-        **asdict(one.subject),
+        **one.subject._asdict(),
         "assumptions": _assumptions(one, console),
         "memory": None if told is None else console.say(told),
         "estimate": _estimate(one),
@@ -268,7 +267,7 @@ def _assumptions(one: Overview, console: Console) -> dict[str, Any] | None:
     return {
         "devices": seen.devices,
         "devices_source": console.say(seen.source),
-        **asdict(seen.split),
+        **seen.split._asdict(),
         "chunks": seen.chunks,
         "micro_batches": seen.micro_batches,
     }
@@ -285,7 +284,7 @@ def _estimate(one: Overview) -> dict[str, Any] | None:
         "limit_bytes": found.limit.bytes,
         "reserve_bytes": found.reserve_bytes,
         "simulated_peaks_were": list(found.seen_range),
-        "stages": [{**asdict(stage), "peak_bytes": stage.peak_bytes} for stage in found.stages],
+        "stages": [{**stage._asdict(), "peak_bytes": stage.peak_bytes} for stage in found.stages],
     }
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from ms_tune.report.memory_words import by_name
@@ -92,7 +91,7 @@ def _assumptions_json(run: PreparedRun, console: Console) -> dict[str, object]:
     return {
         "devices": run.world_size,
         "devices_source": console.say(run.devices_source),
-        **asdict(run.split),
+        **run.split._asdict(),
     }
 
 

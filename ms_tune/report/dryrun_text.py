@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -52,7 +52,7 @@ def _show_assumptions(result: DryrunResult, console: Console) -> None:
     """One line: model, devices, how they are split, and where their number comes from."""
     run = result.worst.run if result.stages else result.runs[0]
     job = {"config": run.config_name, "devices": run.world_size, "source": console.say(run.devices_source)}
-    console.write(console.text("dryrun.show.assumed", **job, **asdict(run.split)))
+    console.write(console.text("dryrun.show.assumed", **job, **run.split._asdict()))
     if run.standing:
         console.write(f"  {console.say(run.model)}:")
     for message in run.standing:

@@ -160,7 +160,7 @@ def plan_reasons(found: ConfigFit) -> list[Message]:
 def _table_lines(found: ConfigFit) -> Iterator[Message]:
     for layer in found.table.layers:
         kept = ", ".join(f"{kind.value} {mib(one.activation_bytes)}" for kind, one in layer.recompute.items())
-        yield msg("fitting.layer", name=layer.name, count=layer.count, bytes=mib(layer.bytes), kept=kept)
+        yield msg("fitting.layer", name=layer.name, count=layer.layer_count, bytes=mib(layer.bytes), kept=kept)
     if found.idle:
         yield msg("fitting.idle", kinds=", ".join(kind.value for kind in found.idle))
     if found.checked is not None:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 
 from ms_tune.errors import UsageError, closest
 from ms_tune.facts.devices import NO_CAP_BYTES, Chip, chip_named, chips, default_chip, free_of_card, pool_of
+from ms_tune.records import Record
 from ms_tune.text import Message, msg
 from ms_tune.units import MIB, gib
 
 
-@dataclass(frozen=True, slots=True)
-class Device:
+class Device(Record):
     """A device."""
 
     card_bytes: int  # memory as sold; None where a log of a real run tells of the device instead
@@ -32,8 +31,7 @@ class Cap(str, Enum):
     LOG = "log"  # of a run on a device, which gave as much
 
 
-@dataclass(frozen=True, slots=True)
-class Limit:
+class Limit(Record):
     """What a footprint is compared with."""
 
     bytes: int  # what the pool may take

@@ -6,11 +6,11 @@ in use alone are. ``tight`` is what lies between: it runs only without its fragm
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TYPE_CHECKING
 
 from ms_tune.facts.devices import communicator_bytes, workspace_bytes
+from ms_tune.records import Record
 from ms_tune.text import Message, msg
 from ms_tune.units import gib, mib
 
@@ -33,8 +33,7 @@ _LONGEST = 24  # characters of a communicator's name
 _SEVERITY = (Fit.FITS, Fit.TIGHT, None, Fit.DOES_NOT_FIT)  # one rank that does not fit decides for all
 
 
-@dataclass(frozen=True, slots=True)
-class Need:
+class Need(Record):
     """What a rank needs."""
 
     peak_bytes: int  # the most bytes in use
@@ -67,8 +66,7 @@ class Need:
         return cls(peak, high, peak, msg("verdict.footprint.derived", **params))
 
 
-@dataclass(frozen=True, slots=True)
-class UntracedNeeds:
+class UntracedNeeds(Record):
     """What no trace shows and the device needs all the same."""
 
     simulated: bool = True  # the trace is of a simulation, which asks for no workspaces and no communication buffers
@@ -83,13 +81,12 @@ class UntracedNeeds:
     def with_groups(self, groups: Mapping[str, int] | None) -> UntracedNeeds:
         """The same with these communicators: by name the ranks of each, 0 where they are not known; None if nothing tells."""
         if groups is None:
-            return replace(self, communicators=None, groups=())
+            return self._replace(communicators=None, groups=())
         names = tuple(f"{name} ({ranks})" if ranks else name for name, ranks in groups.items())
-        return replace(self, communicators=len(groups), groups=names)
+        return self._replace(communicators=len(groups), groups=names)
 
 
-@dataclass(frozen=True, slots=True)
-class ReserveItem:
+class ReserveItem(Record):
     """Something that is set aside: its name in JSON, its bytes, and why."""
 
     name: str
@@ -97,8 +94,7 @@ class ReserveItem:
     why: Message
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(Record):
     """What the judge says, and on what grounds.
 
     Attributes:

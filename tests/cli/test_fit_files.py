@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -27,15 +26,14 @@ if TYPE_CHECKING:
 
 # Two equal stages, four layers that recompute everything now and need not.
 ALL_FULL = plan_of(
-    replace(CASE_E, stages=2, layers=(replace(CASE_E.layers[0], count=4),)), [{RecomputeMode.FULL: 2}] * 2
+    CASE_E._replace(stages=2, layers=(CASE_E.layers[0]._replace(layer_count=4),)), [{RecomputeMode.FULL: 2}] * 2
 )
-SMALL = replace(
-    CASE_E,
+SMALL = CASE_E._replace(
     stages=2,
     micro_batches=3,
-    layers=(replace(CASE_E.layers[0], count=4),),
-    head=replace(CASE_E.head, forward=0),
-    tail=replace(CASE_E.tail, forward=0),
+    layers=(CASE_E.layers[0]._replace(layer_count=4),),
+    head=CASE_E.head._replace(forward=0),
+    tail=CASE_E.tail._replace(forward=0),
     present=ALL_FULL,
 )
 
@@ -160,6 +158,6 @@ def test_a_measured_step_needs_the_plan_that_it_was_measured_with(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "bare.json"
-    path.write_text(json.dumps(table_json(replace(SMALL, present=None))), encoding="utf-8")
+    path.write_text(json.dumps(table_json(SMALL._replace(present=None))), encoding="utf-8")
     assert main(["fit", "--table", str(path), "--calibrate", "step=8s"]) == ExitCode.USAGE
     assert "without the plan" in capsys.readouterr().err

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -50,8 +50,8 @@ def test_sizes_within_the_bounds(sizes: tuple[int, int, int]) -> None:
 )
 @pytest.mark.parametrize("key", sapp_lists.KEYS)
 def test_another_shape(key: str, table: Table, size: str) -> None:
-    lists = SappLists(*(table if name == key else None for name in sapp_lists.KEYS))
-    assert refusal(lists) == ("shape", {"key": key, "size": size, "wanted": "1 x 2"})
+    rows: list[Any] = [table if name == key else None for name in sapp_lists.KEYS]
+    assert refusal(SappLists(*rows)) == ("shape", {"key": key, "size": size, "wanted": "1 x 2"})
 
 
 @pytest.mark.parametrize(
@@ -70,9 +70,9 @@ def test_offsets_that_place_them_all(offset: Table, counts: tuple[int, int]) -> 
 @pytest.mark.parametrize("key", sapp_lists.KEYS[1:])
 @pytest.mark.parametrize(("row", "stage"), [([5, 0], 0), ([0, 5], 1), ([-1, 0], 0), ([0, -1], 1)])
 def test_more_than_a_cell_holds_and_less_than_nothing(key: str, row: list[int], stage: int) -> None:
-    lists = SappLists(*([row] if name == key else None for name in sapp_lists.KEYS))
+    rows: list[Any] = [[row] if name == key else None for name in sapp_lists.KEYS]
     where = {"key": key, "chunk": 0, "stage": stage, "number": row[stage], "count": 4}
-    assert refusal(lists) == ("too-many", where)
+    assert refusal(SappLists(*rows)) == ("too-many", where)
 
 
 def test_kinds_that_do_not_count_the_layers_recomputed_in_full() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -91,7 +90,7 @@ def test_the_cell_of_a_kind() -> None:
 def test_a_kind_in_words() -> None:
     both = StageLayer(0, experts=True, select=("a", "b"), communication=True, remark="swap all (1)")
     assert both.kind_in(11).label == "chunk 11, moe, select recompute a b, communication recompute, swap all (1)"
-    assert replace(both, full=True).kind_in(None).label == "moe, full recompute, swap all (1)"
+    assert both._replace(full=True).kind_in(None).label == "moe, full recompute, swap all (1)"
 
 
 @given(stages())

@@ -301,7 +301,7 @@ class TestRay:
         assert cluster.is_initialized()
         monkeypatch.chdir(tmp_path)
         request = DryrunRequest(layers=1)
-        local, remote = dryrun_job(request, Observer()), dryrun_job(replace(request, engine="ray"), Observer())
+        local, remote = dryrun_job(request, Observer()), dryrun_job(request._replace(engine="ray"), Observer())
         for one, other in zip(local.stages, remote.stages, strict=True):
             assert one.reading.peak_bytes == other.reading.peak_bytes
             assert one.reading.contents == other.reading.contents

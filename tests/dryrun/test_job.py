@@ -19,7 +19,7 @@ from ms_tune.dialects.job_parts import (
     TrainingConfig,
 )
 from ms_tune.dialects.stage import Chunk, Stage, StageLayer
-from ms_tune.dryrun.job import Column, MindFormersJob, mindformers_job_from_json
+from ms_tune.dryrun.job import Column, MindFormersJob, mindformers_job_from_json, plain_data
 from ms_tune.reference.job import ReferenceJob, reference_job_from_json
 from tests.dryrun.configs import TRAINING
 
@@ -51,34 +51,41 @@ REFERENCE = st.builds(
     ),
     st.integers(1, 1024),
     st.integers(1, 10),
+    st.just("reference"),
+    st.just("ms_tune.reference.child"),
 )
-MINDFORMERS = st.builds(MindFormersJob, columns=st.lists(st.builds(Column)).map(tuple))
+MINDFORMERS = st.builds(
+    MindFormersJob,
+    columns=st.lists(st.builds(Column)).map(tuple),
+    kind=st.just("mindformers"),
+    module=st.just("ms_tune.dryrun.child.mindformers"),
+)
 
 
 @given(REFERENCE)
 def test_a_reference_job_comes_back_as_it_went(job: ReferenceJob) -> None:
-    written = json.loads(json.dumps(job.to_json()))
+    written = json.loads(json.dumps(plain_data(job)))
     assert written["kind"] == "reference"
     assert reference_job_from_json(written) == job
 
 
 @given(MINDFORMERS)
 def test_a_mindformers_job_comes_back_as_it_went(job: MindFormersJob) -> None:
-    written = json.loads(json.dumps(job.to_json()))
+    written = json.loads(json.dumps(plain_data(job)))
     assert written["kind"] == "mindformers"
     assert mindformers_job_from_json(written) == job
 
 
 def test_number_formats_are_written_as_their_names() -> None:
     stage = Stage(0, 1, (Chunk((StageLayer(0),), embedding=True, head=True),))
-    written = json.loads(json.dumps(ReferenceJob(TRAINING, stage, 8, 2).to_json()))
+    written = json.loads(json.dumps(plain_data(ReferenceJob(TRAINING, stage, 8, 2))))
     given = {name: value for name, value in written["config"]["precision"].items() if value is not None}
     assert given == {"parameters": "bfloat16", "mixed": True, "gradients": "float32"}
     assert written["config"]["optimizer"]["sharding"] == "optimizer"
 
 
 def test_a_job_with_a_missing_field_is_an_error_and_not_a_guess() -> None:
-    written = MindFormersJob("config.yaml", (Column("input_ids", (128,), "int32"),), 2, 1, 8).to_json()
+    written = plain_data(MindFormersJob("config.yaml", (Column("input_ids", (128,), "int32"),), 2, 1, 8))
     del written["batch_size"]
     with pytest.raises(KeyError, match="batch_size"):
         mindformers_job_from_json(written)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from ms_tune.estimate.flops import Attention, Widths
@@ -82,9 +80,9 @@ def test_a_layer_of_megatron_by_hand() -> None:
 
 
 SMALL = Widths(8, 12, 11, Attention(4, 2, 3, 2), 10, gated=True, experts=4, chosen=3, expert=5, shared=6)
-PLAIN = replace(SMALL, gated=False)
+PLAIN = SMALL._replace(gated=False)
 SPLIT = RankShare(12, 4, sequence=True, context=3, expert=2)
-COPIED = replace(SPLIT, sequence=False)
+COPIED = SPLIT._replace(sequence=False)
 ROW = 2 * 12 * 8  # a micro-batch between layers
 HEADS = (2 * 12 * (4 * (3 + 2 * 2) + 2 * (3 + 2)) + 64 * 12 * 4) // 4
 FUSED_HEADS = (2 * 12 * (4 * (3 + 2) + 2 * (3 + 2)) + 64 * 12 * 4) // 4

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from ms_tune.estimate.flops import Attention, Widths, head_flops, layer_flops, prediction_flops, score_flops
@@ -20,12 +18,12 @@ WIDE_QUERIES = 2 * (120 + 36 + 80 + 48 + 140)
 
 @pytest.mark.parametrize(
     ("attention", "flops"),
-    [(PLAIN, PLAIN_FLOPS), (LATENT, LATENT_FLOPS), (replace(LATENT, query_rank=0), WIDE_QUERIES)],
+    [(PLAIN, PLAIN_FLOPS), (LATENT, LATENT_FLOPS), (LATENT._replace(query_rank=0), WIDE_QUERIES)],
     ids=["plain", "latent", "latent with wide queries"],
 )
 def test_a_layer_is_its_attention_and_its_feed_forward_block(attention: Attention, flops: int) -> None:
-    model = replace(MODEL, attention=attention)
-    gated = replace(model, gated=True)
+    model = MODEL._replace(attention=attention)
+    gated = model._replace(gated=True)
     assert layer_flops(model, experts=False) == flops + 2 * 2 * 6 * 7
     assert layer_flops(gated, experts=False) == flops + 2 * 3 * 6 * 7
     # Two experts of 5 and the shared one of 3; the router's 6 x 8.
@@ -35,6 +33,6 @@ def test_a_layer_is_its_attention_and_its_feed_forward_block(attention: Attentio
 
 def test_scores_the_head_and_a_prediction() -> None:
     assert score_flops(MODEL) == 2 * 5 * 4 * 5
-    assert score_flops(replace(MODEL, attention=LATENT)) == 2 * 5 * 4 * 7
+    assert score_flops(MODEL._replace(attention=LATENT)) == 2 * 5 * 4 * 7
     assert head_flops(MODEL) == 2 * 6 * 11
     assert prediction_flops(MODEL) == 2 * 12 * 6 + 2 * 6 * 11

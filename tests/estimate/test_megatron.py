@@ -126,15 +126,15 @@ def test_only_the_last_stage_has_logits_and_each_chunk_its_own_micro_batches() -
     found = megatron_stage(job(), FIRST, [5, 3], fused=True)
     assert found.activation_bytes == 5 * kept(WIDTHS, experts=False).none + 3 * kept(WIDTHS, experts=True).none
     assert (found.stage, found.layers, found.recomputed, found.transient_bytes) == (0, 2, 0, 0)
-    last = megatron_stage(job(), replace(LAST, chunks=(Chunk((StageLayer(3),), head=True),)), [1], fused=False)
+    last = megatron_stage(job(), LAST._replace(chunks=(Chunk((StageLayer(3),), head=True),)), [1], fused=False)
     assert last.transient_bytes == logits_bytes(WIDTHS, SHARE, in_place=True)
     assert last.activation_bytes == megatron_activations(WIDTHS, SHARE, experts=False, fused=False).none
 
 
 def test_latent_attention_and_no_experts() -> None:
-    model = replace(SHAPE, latent=LatentAttention(6, 5, 4, 2, 9), experts=None)
-    widths = replace(WIDTHS, attention=Attention(4, 4, 4 + 2, 9), experts=0, chosen=0, expert=0, shared=0)
-    found = megatron_stage(job(model), replace(FIRST, chunks=FIRST.chunks[:1]), [2], fused=True)
+    model = SHAPE._replace(latent=LatentAttention(6, 5, 4, 2, 9), experts=None)
+    widths = WIDTHS._replace(attention=Attention(4, 4, 4 + 2, 9), experts=0, chosen=0, expert=0, shared=0)
+    found = megatron_stage(job(model), FIRST._replace(chunks=FIRST.chunks[:1]), [2], fused=True)
     assert found.activation_bytes == 2 * kept(widths, experts=False).none
 
 

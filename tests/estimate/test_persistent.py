@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -112,7 +110,7 @@ def test_mixed_precision_needs_18_bytes_a_parameter() -> None:
 @given(st.sampled_from([1, 2, 4, 8]), st.sampled_from([LLAMA_7B, QWEN3_32B, MIXTRAL, QWEN3_MOE]))
 def test_matrices_are_split_over_tensor_parallel_ranks_and_vectors_are_not(tensor: int, model: ModelShape) -> None:
     one, part = (list(stage_weights(config(model, tensor=ways), whole(model))) for ways in (1, tensor))
-    router = model.experts.count if model.experts else 0
+    router = model.experts.routed if model.experts else 0
     for before, after in zip(one, part, strict=True):
         alone = before.columns == 1 or (before.rows == router and not before.experts)
         copied = tensor > model.num_query_groups and before.rows == (
@@ -137,8 +135,8 @@ def test_sharded_state_is_as_much_in_total_and_padding(shards: int, expert_shard
 
 def test_fully_sharded_weights_are_parts_too() -> None:
     whole_config = config(QWEN3_MOE)
-    optimizer = replace(whole_config.optimizer, sharding=Sharding.PARAMETERS)
-    sharded = replace(whole_config, optimizer=optimizer)
+    optimizer = whole_config.optimizer._replace(sharding=Sharding.PARAMETERS)
+    sharded = whole_config._replace(optimizer=optimizer)
     count = 30_532_122_624
     found = persistent_bytes(sharded, whole(QWEN3_MOE), ShardCounts(8, 8))
     assert found.weights == pytest.approx(2 * count / 8, rel=5e-4)  # routers are float32
@@ -156,8 +154,7 @@ def test_a_prediction_layer_is_a_layer_three_norms_and_a_projection_more() -> No
 
 def test_without_mixed_precision_there_are_no_copies() -> None:
     plain = config(LLAMA_7B)
-    plain = replace(
-        plain,
+    plain = plain._replace(
         precision=Precision(DType.FLOAT32, mixed=False, gradients=DType.FLOAT32),
         optimizer=Optimizer("AdamW", gradient_buffers=False, sharding=Sharding.NONE),
     )
@@ -167,7 +164,7 @@ def test_without_mixed_precision_there_are_no_copies() -> None:
 
 
 def sizes_of(model: ModelShape, layer: StageLayer | None = None, **changed: object) -> list[int]:
-    made = replace(config(model), **changed)  # type: ignore[arg-type]
+    made = config(model)._replace(**changed)  # type: ignore[arg-type]
     weights = layer_weights(made, layer) if layer else stage_weights(made, whole(model))
     return [weight.size for weight in weights]
 
@@ -191,7 +188,7 @@ ATTENTION, FEED_FORWARD = [(4 + 2 * 2) * 6 * 12, 12 * 4 * 6], [2 * 20 * 12, 12 *
     ],
 )
 def test_a_layer_is_its_norms_attention_and_feed_forward(changed: dict[str, object], expected: list[int]) -> None:
-    assert sizes_of(replace(TINY, **changed), StageLayer(0)) == expected  # type: ignore[arg-type]
+    assert sizes_of(TINY._replace(**changed), StageLayer(0)) == expected  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -204,9 +201,9 @@ def test_a_layer_is_its_norms_attention_and_feed_forward(changed: dict[str, obje
     ],
 )
 def test_latent_attention(latent: LatentAttention, expected: list[int]) -> None:
-    assert sizes_of(replace(TINY, latent=latent, qk_norm=True), StageLayer(0)) == [12, 12, *expected, *FEED_FORWARD]
+    assert sizes_of(TINY._replace(latent=latent, qk_norm=True), StageLayer(0)) == [12, 12, *expected, *FEED_FORWARD]
     plain = [size for size in expected if size not in {latent.query_rank, latent.key_value_rank}]
-    assert sizes_of(replace(TINY, latent=latent), StageLayer(0)) == [12, 12, *plain, *FEED_FORWARD]
+    assert sizes_of(TINY._replace(latent=latent), StageLayer(0)) == [12, 12, *plain, *FEED_FORWARD]
 
 
 @pytest.mark.parametrize(
@@ -222,19 +219,19 @@ def test_latent_attention(latent: LatentAttention, expected: list[int]) -> None:
     ],
 )
 def test_experts(experts: Experts, expected: list[int]) -> None:
-    model = replace(TINY, experts=experts)
+    model = TINY._replace(experts=experts)
     assert sizes_of(model, StageLayer(0, experts=True)) == [12, 12, *ATTENTION, *expected]
     assert sizes_of(model, StageLayer(0)) == [12, 12, *ATTENTION, *FEED_FORWARD]
 
 
 def test_experts_one_by_one_may_have_biases() -> None:
-    model = replace(TINY, experts=Experts(2, 2, 10, grouped=False), mlp_bias=True)
+    model = TINY._replace(experts=Experts(2, 2, 10, grouped=False), mlp_bias=True)
     assert sizes_of(model, StageLayer(0, experts=True))[4:] == [2 * 12, *[20 * 12, 20, 12 * 10, 12] * 2]
 
 
 @pytest.mark.parametrize("grouped", [True, False])
 def test_all_of_an_expert_is_shared_out_as_experts_are_and_its_router_is_not(*, grouped: bool) -> None:
-    model = replace(TINY, experts=Experts(2, 2, 10, grouped=grouped), mlp_bias=not grouped)
+    model = TINY._replace(experts=Experts(2, 2, 10, grouped=grouped), mlp_bias=not grouped)
     weights = list(layer_weights(config(model), StageLayer(0, experts=True)))
     assert [weight.experts for weight in weights[4:]] == [False, *[True] * (2 if grouped else 8)]
 
@@ -242,12 +239,12 @@ def test_all_of_an_expert_is_shared_out_as_experts_are_and_its_router_is_not(*, 
 @pytest.mark.parametrize(("split", "width"), [(True, 5), (False, 10)])
 def test_expert_and_tensor_parallel_ranks(split: bool, width: int) -> None:  # noqa: FBT001 - a case of the table
     experts = Experts(8, 2, 10, shared_ffn_hidden_size=6, shared_split=True, tensor_parallel=split)
-    model = replace(TINY, experts=experts, legacy=True)
+    model = TINY._replace(experts=experts, legacy=True)
     parallel = Parallelism(2, 1, 1, 4, None, sequence=True)
     found = sizes_of(model, StageLayer(0, experts=True), parallelism=parallel)
     # 2 of 8 experts; the shared one is split in MindSpeed-Core-MS and MindFormers 2.0, and whole in 2.1's dynamic graph.
     assert found[4:] == [8 * 12, 2 * 12 * 2 * width, 2 * width * 12, 6 * 12, 12 * 3]
-    whole = replace(model, experts=replace(experts, shared_split=False), legacy=False)
+    whole = model._replace(experts=experts._replace(shared_split=False), legacy=False)
     modern = sizes_of(whole, StageLayer(0, experts=True), parallelism=parallel)
     assert modern[-2:] == [12 * 12, 12 * 6]
 
@@ -269,7 +266,7 @@ def test_key_and_value_heads_are_on_every_rank_once_there_are_more_ranks_than_he
     ],
 )
 def test_the_ends_of_a_pipeline(chunk: Chunk, changed: dict[str, object], expected: list[int]) -> None:
-    made = config(replace(TINY, **changed))  # type: ignore[arg-type]
+    made = config(TINY._replace(**changed))  # type: ignore[arg-type]
     assert [weight.size for weight in stage_weights(made, Stage(0, 1, (chunk,)))] == expected
 
 
@@ -282,9 +279,9 @@ def test_a_chunk_that_predicts_further_tokens_has_the_embedding() -> None:
 
 def test_number_formats_of_parts() -> None:
     parts = {"embedding": DType.FLOAT16, "norm": DType.FLOAT32, "attention": DType.FLOAT32}
-    precision = replace(config(TINY).precision, **parts)  # type: ignore[arg-type]
-    made = replace(config(TINY), precision=precision)
-    found = [(weight.size, weight.dtype) for weight in stage_weights(made, whole(replace(TINY, layers=1)))]
+    precision = config(TINY).precision._replace(**parts)  # type: ignore[arg-type]
+    made = config(TINY)._replace(precision=precision)
+    found = [(weight.size, weight.dtype) for weight in stage_weights(made, whole(TINY._replace(layers=1)))]
     wide, narrow = DType.FLOAT32, DType.BFLOAT16
     layer = [(12, wide), (12, wide), *((size, wide) for size in ATTENTION), *((size, narrow) for size in FEED_FORWARD)]
     assert found == [(1200, DType.FLOAT16), *layer, (12, wide), (1200, narrow)]
@@ -294,10 +291,9 @@ def test_number_formats_of_parts() -> None:
 @pytest.mark.parametrize("dtype", [DType.FLOAT32, DType.BFLOAT16])
 def test_of_fully_sharded_weights_those_that_cannot_be_cut_stay_whole(shards: int, dtype: DType) -> None:
     made = config(TINY)
-    made = replace(
-        made,
-        precision=replace(made.precision, parameters=dtype),
-        optimizer=replace(made.optimizer, sharding=Sharding.PARAMETERS),
+    made = made._replace(
+        precision=made.precision._replace(parameters=dtype),
+        optimizer=made.optimizer._replace(sharding=Sharding.PARAMETERS),
     )
     kept = sum(w.size // (shards if w.rows % shards == 0 else 1) for w in stage_weights(made, whole(TINY)))
     found = persistent_bytes(made, whole(TINY), ShardCounts(shards))
@@ -325,11 +321,10 @@ def test_what_the_optimizer_keeps_of_an_element(
     legacy: bool,  # noqa: FBT001 - as above
     state: int,
 ) -> None:
-    made = config(replace(TINY, legacy=legacy))
-    made = replace(
-        made,
-        precision=replace(made.precision, parameters=dtype, mixed=mixed),
-        optimizer=replace(made.optimizer, sharding=sharding),
+    made = config(TINY._replace(legacy=legacy))
+    made = made._replace(
+        precision=made.precision._replace(parameters=dtype, mixed=mixed),
+        optimizer=made.optimizer._replace(sharding=sharding),
     )
     elements = sum(weight.size for weight in stage_weights(made, whole(made.shape)))
     found = persistent_bytes(made, whole(made.shape), ShardCounts())
@@ -340,8 +335,8 @@ def test_what_the_optimizer_keeps_of_an_element(
 @pytest.mark.parametrize(("dtype", "state"), [(DType.BFLOAT16, 14), (DType.FLOAT32, 8)])
 def test_clones_that_stay_are_as_wide_as_the_weights(sharding: Sharding, dtype: DType, state: int) -> None:
     made = config(TINY)
-    optimizer = replace(made.optimizer, sharding=sharding, keeps_clones=True)
-    made = replace(made, precision=replace(made.precision, parameters=dtype), optimizer=optimizer)
+    optimizer = made.optimizer._replace(sharding=sharding, keeps_clones=True)
+    made = made._replace(precision=made.precision._replace(parameters=dtype), optimizer=optimizer)
     elements = sum(weight.size for weight in stage_weights(made, whole(TINY)))
     assert persistent_bytes(made, whole(TINY), ShardCounts()).optimizer == elements * state
 
@@ -353,7 +348,7 @@ def test_gradients_have_padding_and_stay_whole_where_only_the_optimizer_is_shard
     padded = sum(-(-weight.size // 5) * 5 for weight in weights)
     assert found.gradients == 4 * padded > 4 * sum(weight.size for weight in weights)
     assert found.optimizer == 12 * padded // 5
-    bare = replace(made, optimizer=replace(made.optimizer, gradient_buffers=False))
+    bare = made._replace(optimizer=made.optimizer._replace(gradient_buffers=False))
     assert persistent_bytes(bare, whole(TINY), ShardCounts(5)).gradients == 0
 
 

@@ -9,7 +9,7 @@ from ms_tune.text import msg
 from ms_tune.verdict.limit import Limit, device_of
 
 KEPT = HeldLayers(Activations(100, 10), 2, full=False)
-ALIKE = HeldLayers(Activations(300, 30), 3, full=True, count=4)
+ALIKE = HeldLayers(Activations(300, 30), 3, full=True, layers=4)
 LAST = HeldLayers(Activations(200, 20), 1, full=True)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import NamedTuple
 
 import pytest
@@ -38,8 +37,7 @@ TINY = StaticModel(
     experts=None,
     dtype=DType.FLOAT32,
 )
-DEEPSEEK_V3 = replace(
-    TINY,
+DEEPSEEK_V3 = TINY._replace(
     vocab_size=129280,
     hidden_size=7168,
     ffn_hidden_size=18432,
@@ -92,10 +90,10 @@ def layer(model: StaticModel, *, experts: bool) -> list[Tensor]:
         width = model.ffn_hidden_size
         return [*found, Tensor(width * 2, hidden, "rows"), Tensor(hidden, width, "columns")]
     made = model.experts
-    found.append(Tensor(made.count, hidden))
-    found.append(Tensor(made.count * hidden, made.width * 2, "experts"))
-    found.append(Tensor(made.count * made.width, hidden, "experts"))
-    found += [Tensor(made.count, 1, trained=False)] * (2 if made.bias else 0)
+    found.append(Tensor(made.routed, hidden))
+    found.append(Tensor(made.routed * hidden, made.width * 2, "experts"))
+    found.append(Tensor(made.routed * made.width, hidden, "experts"))
+    found += [Tensor(made.routed, 1, trained=False)] * (2 if made.bias else 0)
     shared = made.shared_width
     return found + ([Tensor(shared * 2, hidden), Tensor(hidden, shared)] if shared else [])
 
@@ -145,8 +143,8 @@ def models(draw: st.DrawFn) -> StaticModel:
         | st.builds(StaticExperts, st.sampled_from([4, 8]), st.just(12), st.sampled_from([0, 10]), st.booleans())
     )
     switches = {name: draw(st.booleans()) for name in ("qkv_bias", "qk_norm", "tied", "joined")}
-    model = replace(TINY, latent=latent, experts=experts, dtype=draw(st.sampled_from([*DType])), **switches)
-    return replace(model, predicts=not model.tied and draw(st.booleans()))
+    model = TINY._replace(latent=latent, experts=experts, dtype=draw(st.sampled_from([*DType])), **switches)
+    return model._replace(predicts=not model.tied and draw(st.booleans()))
 
 
 SPLITS = st.builds(
@@ -169,8 +167,7 @@ def test_a_rank_holds_its_part_of_every_tensor(model: StaticModel, split: Static
     assert found == held(tensors, model.dtype, split)
 
 
-QWEN3_06B = replace(
-    TINY,
+QWEN3_06B = TINY._replace(
     vocab_size=151936,
     hidden_size=1024,
     ffn_hidden_size=3072,
@@ -180,8 +177,8 @@ QWEN3_06B = replace(
     qk_norm=True,
     tied=True,
 )
-QWEN3_32B = replace(
-    TINY, vocab_size=151936, hidden_size=5120, ffn_hidden_size=25600, heads=64, groups=8, head_size=128, qk_norm=True
+QWEN3_32B = TINY._replace(
+    vocab_size=151936, hidden_size=5120, ffn_hidden_size=25600, heads=64, groups=8, head_size=128, qk_norm=True
 )
 
 
@@ -198,7 +195,7 @@ QWEN3_32B = replace(
 def test_the_parameters_are_those_that_are_published(model: StaticModel, kinds: list[bool], parameters: int) -> None:
     weights = [*static_weights(model, ALONE, one_stage(*kinds))]
     assert sum(weight.size for weight in weights if weight.trained) == parameters
-    found = static_bytes(replace(model, dtype=DType.BFLOAT16), ALONE, one_stage(*kinds))
+    found = static_bytes(model._replace(dtype=DType.BFLOAT16), ALONE, one_stage(*kinds))
     untrained = 2 * 256 * kinds.count(True)
     assert found == StaticBytes(2 * parameters + 4 * untrained, 8 * parameters)
 
@@ -216,8 +213,8 @@ def test_the_ends_of_a_pipeline_hold_what_they_need() -> None:
 
     more = 3 * norm + 24 * 48 + block
     assert sizes(TINY) == [words + block, block, block + norm + words]
-    assert sizes(replace(TINY, tied=True)) == [words + block, block, words + block + norm]
-    assert sizes(replace(TINY, predicts=True)) == [words + block, block, words + block + norm + words + more]
+    assert sizes(TINY._replace(tied=True)) == [words + block, block, words + block + norm]
+    assert sizes(TINY._replace(predicts=True)) == [words + block, block, words + block + norm + words + more]
 
 
 def test_every_chunk_of_a_stage_counts() -> None:
@@ -229,7 +226,7 @@ def test_every_chunk_of_a_stage_counts() -> None:
 
 
 def _tied() -> tuple[StaticModel, Stage]:
-    model = replace(TINY, vocab_size=10, hidden_size=3, ffn_hidden_size=4, heads=1, groups=1, head_size=4, tied=True)
+    model = TINY._replace(vocab_size=10, hidden_size=3, ffn_hidden_size=4, heads=1, groups=1, head_size=4, tied=True)
     return model, Stage(0, 1, (Chunk((StageLayer(0),), embedding=True),))
 
 

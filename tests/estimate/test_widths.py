@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -42,20 +42,20 @@ MLA = {"kv_lora_rank": 5, "q_lora_rank": 7, "qk_head_dim": 6, "qk_pos_emb_head_d
     ("values", "found"),
     [
         ({}, PLAIN),
-        ({"num_query_groups": 2}, replace(PLAIN, attention=Attention(4, 2, 3, 3))),
+        ({"num_query_groups": 2}, PLAIN._replace(attention=Attention(4, 2, 3, 3))),
         ({"num_query_groups": 0}, PLAIN),
-        ({"kv_channels": 8}, replace(PLAIN, attention=Attention(4, 4, 8, 8))),
-        ({"gated_linear_unit": True}, replace(PLAIN, gated=True)),
+        ({"kv_channels": 8}, PLAIN._replace(attention=Attention(4, 4, 8, 8))),
+        ({"gated_linear_unit": True}, PLAIN._replace(gated=True)),
         ({"gated_linear_unit": 1}, PLAIN),
-        ({"hidden_act": "SwiGLU"}, replace(PLAIN, gated=True)),
+        ({"hidden_act": "SwiGLU"}, PLAIN._replace(gated=True)),
         ({"hidden_act": "gelu"}, PLAIN),
         ({"num_moe_experts": 1, "moe_router_topk": 3}, PLAIN),
-        ({"num_moe_experts": 2, "moe_router_topk": 0}, replace(PLAIN, experts=2, chosen=1)),
+        ({"num_moe_experts": 2, "moe_router_topk": 0}, PLAIN._replace(experts=2, chosen=1)),
         (
             {"num_moe_experts": 8, "moe_router_topk": 3, "moe_ffn_hidden_size": 6},
-            replace(PLAIN, experts=8, chosen=3, expert=6),
+            PLAIN._replace(experts=8, chosen=3, expert=6),
         ),
-        ({"moe_shared_expert_intermediate_size": 10}, replace(PLAIN, shared=10)),
+        ({"moe_shared_expert_intermediate_size": 10}, PLAIN._replace(shared=10)),
     ],
     ids=str,
 )

@@ -106,7 +106,7 @@ def off(made: CostTable, whole: dict[str, Any]) -> float:
     for chunk, (layers, full) in enumerate(zip(whole["layers"], whole["full"], strict=True)):
         cells[chunk * made.stages + whole["stage"]] = {RecomputeMode.FULL: full, RecomputeMode.NONE: layers - full}
     # The dense layers come first and lie on the first stage: the others have as many layers behind them as ever.
-    before = made.layers[0].count if whole["stage"] else 0
+    before = made.layers[0].layer_count if whole["stage"] else 0
     cells[0] = {RecomputeMode.NONE: before} if whole["stage"] else cells[0]
     costs = costs_of(made)
     return float(costs.peak_bytes(costs.state_of(cells)[None])[0, whole["stage"]]) / int(whole["peak"]) - 1

@@ -166,9 +166,9 @@ def test_what_depends_on_something_else_is_measured_again(
         probes = [replace(probe, loaded=job.with_lists(uniform_lists(job.placement, "full"))) for probe in probes]
     elif what == "devices":
         other = job.loaded.devices
-        probes = [replace(probe, loaded=replace(probe.loaded, devices=replace(other, count=8))) for probe in probes]
+        probes = [replace(probe, loaded=probe.loaded._replace(devices=other._replace(npus=8))) for probe in probes]
     elif what == "level":
-        request = replace(request, level=2)
+        request = request._replace(level=2)
     else:
         for file in (tmp_path / "cache" / "fit").iterdir():
             file.write_text(file.read_text(encoding="utf-8")[:-40], encoding="utf-8")

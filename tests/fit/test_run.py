@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import re
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from html import escape
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -372,7 +371,7 @@ class TestPlans:
         # What is said to be missing is: with it there is a plan, with less than is proved there is none.
         least, over = report.shortage.at_least_bytes, report.shortage.over_bytes
         limits = [report.table.limit_bytes + more for more in (least - 1, over)]
-        plans = [fit_table(replace(report.table, limit_bytes=limit), effort=Effort.QUICK).planned for limit in limits]
+        plans = [fit_table(report.table._replace(limit_bytes=limit), effort=Effort.QUICK).planned for limit in limits]
         assert [plan is not None for plan in plans] == [False, True]
         assert report.remedies[0].name == "vmm"
         assert report.remedies[0].freed_bytes == found.least_fragment_bytes[report.shortage.stage]
@@ -511,9 +510,7 @@ class TestVerdicts:
 
 def test_a_schedule_that_is_not_simulated_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     job = job_of(tmp_path)
-    other = dataclasses.replace(
-        job, first=dataclasses.replace(job.first, pipeline=dataclasses.replace(job.first.pipeline, schedule=None))
-    )
+    other = job._replace(first=job.first._replace(pipeline=job.first.pipeline._replace(schedule=None)))
     monkeypatch.setattr(engine, "read_job", lambda _request, _loaded: other)
     with pytest.raises(UnsupportedError) as caught:
         fit_config(ConfigFitRequest(job.request), Observer())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -64,9 +63,9 @@ def test_a_config_with_another_layout_is_read_as_that(name: str, layout: Layout)
     request = DryrunRequest(config=TEMPLATES / name)
     job = read_job(request)
     before = job.loaded.source.text
-    there = replace(job.loaded, devices=replace(job.loaded.devices, count=layout.devices))
+    there = job.loaded._replace(devices=job.loaded.devices._replace(npus=layout.devices))
     loaded = with_layout(there, layout, job.layers)
-    run = prepare_run(replace(request, devices=layout.devices), loaded)
+    run = prepare_run(request._replace(devices=layout.devices), loaded)
     assert read_layout(loaded, run) == layout
     plan = normalize_source(loaded.source)
     assert plan.failure is None
@@ -211,7 +210,7 @@ class TestTried:
         assert found.best.changed > 0
         assert "select" not in text
         loaded = load_config(DryrunRequest(config=found.source.path)).with_source(parse_source(text, found.source.path))
-        there = replace(loaded, devices=replace(loaded.devices, count=4))
+        there = loaded._replace(devices=loaded.devices._replace(npus=4))
         job = read_job(DryrunRequest(config=found.source.path, devices=4), there)
         assert read_layout(there, job.first) == found.chosen.candidate.layout
 

@@ -96,7 +96,7 @@ class TestTable:
         layers = 4 * stages * chunks
         table = made(world, job_of(tmp_path, stages, chunks, layers, 2 * stages))
         (layer,) = table.layers
-        assert (layer.name, layer.count, layer.bytes) == ("dense", layers, world.lasting * MIB)
+        assert (layer.name, layer.layer_count, layer.bytes) == ("dense", layers, world.lasting * MIB)
         for kind, kept in layer.recompute.items():
             assert (kept.activation_bytes, kept.once_bytes) == (
                 world.activations[kind] * MIB,
@@ -263,7 +263,7 @@ class TestProbes:
         job = job_of(tmp_path, stages, chunks, stages * chunks * each, 2 * stages)
         seen: dict[int, list[int]] = {}
         for probe in probes_with_some_recomputed(job):
-            run = prepare_run(replace(job.request, stage=probe.stage, layers=probe.layers), probe.loaded)
+            run = prepare_run(job.request._replace(stage=probe.stage, layers=probe.layers), probe.loaded)
             full = {kind.cell[0]: count for kind, count in run.kinds.items() if kind.recompute is RecomputeMode.FULL}
             assert len(set(full.values())) == 1
             assert sum(run.kinds.values()) == min(5, each) * chunks
@@ -288,7 +288,7 @@ class TestProbes:
         probes, _ = plan_probes(job, model, (RecomputeMode.NONE, RecomputeMode.FULL))
         runs: dict[tuple[LayerKind, RecomputeMode, int], list[Mapping[StageLayerKind, int]]] = {}
         for one in probes:
-            cut = replace(job.request, stage=one.probe.stage, layers=one.probe.layers)
+            cut = job.request._replace(stage=one.probe.stage, layers=one.probe.layers)
             kinds = prepare_run(cut, one.probe.loaded).layer_counts
             runs.setdefault((one.make, one.recompute, one.probe.stage), []).append(kinds)
         compared = 0
@@ -308,7 +308,7 @@ class TestProbes:
         made: dict[tuple[LayerKind, int, int], set[tuple[tuple[tuple[int, LayerKind], int], ...]]] = {}
         probes, _ = plan_probes(job, count_job_layers(job), kinds)
         for one in probes:
-            cut = replace(job.request, stage=one.probe.stage, layers=one.probe.layers)
+            cut = job.request._replace(stage=one.probe.stage, layers=one.probe.layers)
             cells = Counter[tuple[int, LayerKind]]()
             for kind, count in prepare_run(cut, one.probe.loaded).kinds.items():
                 cells[kind.cell] += count
@@ -345,7 +345,7 @@ class TestStaticGraph:
         assert probes_with_some_recomputed(job) == []
         assert {probe.layers for probe in runs} == {2, 4}
         assert {probe.loaded.source.get(("parallel_config", "micro_batch_num")) for probe in runs} == {12}
-        first = prepare_run(replace(job.request, stage=0, layers=2), runs[0].loaded)
+        first = prepare_run(job.request._replace(stage=0, layers=2), runs[0].loaded)
         assert first.in_flight == job.first.in_flight == (7, 4)
         assert check_probe(job).loaded.source.get(("parallel_config", "micro_batch_num")) == 12
 
@@ -380,7 +380,7 @@ class TestStaticGraph:
         measured = measured_in(world, job)
         probes = emptied_probes(job, measured.model)
         for probe, kinds in zip(probes, ({"chunk 1, dense": 2}, {"chunk 0, dense": 2}), strict=True):
-            run = prepare_run(replace(job.request, stage=probe.stage, layers=probe.layers), probe.loaded)
+            run = prepare_run(job.request._replace(stage=probe.stage, layers=probe.layers), probe.loaded)
             assert labels(run.kinds) == kinds  # the framework takes what the small run is cut to
         ends = [world.some(job, probe) for probe in probes]
         table = with_ends(build_table(job, measured, RelativeCosts(), 60 << 30), job, measured, ends)

@@ -96,7 +96,7 @@ def test_one_expert_is_none_and_shared_ones_are_only_what_is_written() -> None:
     ):
         found = shape(f"{base} --num-experts 2 {name}", release).experts
         assert found is not None
-        assert (found.count, found.ffn_hidden_size, found.shared_ffn_hidden_size) == (2, 16, 0)
+        assert (found.routed, found.ffn_hidden_size, found.shared_ffn_hidden_size) == (2, 16, 0)
     most = shape(f"{base} --num-experts 65536").experts
     assert most is not None
     for ways, split in (("1", False), ("2", True)):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -95,7 +94,7 @@ def test_the_framework_reads_what_was_meant(text: str, seed: int) -> None:
     ]
     assert read == told(lists)
     # And back: without swap the lists count again.
-    again = merge(Job(source(merged.text)), replace(lists, swap=[[0, 0] for _ in lists.swap or ()]))
+    again = merge(Job(source(merged.text)), lists._replace(swap=[[0, 0] for _ in lists.swap or ()]))
     plan = normalize_source(source(again.text))
     assert not any(one.swap for one in plan.layers)
     assert [one.recompute is RecomputeMode.FULL for one in plan.layers] == [full for _, _, full, _ in told(lists)]
@@ -124,4 +123,4 @@ def test_other_dialects_are_refused() -> None:
     lists = SappLists(None, [[0, 0]], [[0, 0]], [[0, 0]], swap=[[1, 0]])
     with pytest.raises(UsageError, match="cannot be swapped"):
         merge(Job(source(text)), lists)
-    assert "swap" not in merge(Job(source(text)), replace(lists, swap=[[0, 0]])).text
+    assert "swap" not in merge(Job(source(text)), lists._replace(swap=[[0, 0]])).text

@@ -46,7 +46,7 @@ def order_of(table: CostTable, stage: int) -> list[orders.Step]:
 
 def layers_of(table: CostTable, cells: Sequence[dict[RecomputeMode, int]]) -> list[list[tuple[int, RecomputeMode]]]:
     """Of each cell its layers in their order: the run that each belongs to, and what it recomputes."""
-    runs = [number for number, layer in enumerate(table.layers) for _ in range(layer.count)]
+    runs = [number for number, layer in enumerate(table.layers) for _ in range(layer.layer_count)]
     found, first = [], 0
     for cell in cells:
         kinds = [kind for kind in ORDER for _ in range(cell.get(kind, 0))]

@@ -73,7 +73,9 @@ def random_table(seed: int, *, most_layers: int = 24, tiny: bool = False) -> Cos
     first = draw.randint(1, count - 1) if count > 1 and draw.random() < 0.4 else count
     runs = [first, count - first] if first < count else [count]
     layers = tuple(_layer(draw, f"run{number}", run, kinds) for number, run in enumerate(runs))
-    room = sum(layer.count * (layer.bytes + layer.recompute[RecomputeMode.NONE].activation_bytes) for layer in layers)
+    room = sum(
+        layer.layer_count * (layer.bytes + layer.recompute[RecomputeMode.NONE].activation_bytes) for layer in layers
+    )
     return CostTable(
         stages=stages,
         chunks=chunks,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -59,7 +58,7 @@ def test_the_fastest_of_all_variants_that_keep_the_limit(seed: int) -> None:
     peaks = sorted({naive.peaks_of(table, one)[stage] for one in variants(table, cells, stage)})
     limit = peaks[len(peaks) // 2] if seed % 5 else peaks[0] - 1
     margin = 7
-    found = add_recompute(replace(table, limit_bytes=limit + margin), cells, [stage], margin)
+    found = add_recompute(table._replace(limit_bytes=limit + margin), cells, [stage], margin)
     fine = [one for one in variants(table, cells, stage) if naive.peaks_of(table, one)[stage] <= limit]
     if not fine:
         assert found is None
@@ -73,7 +72,7 @@ def test_the_fastest_of_all_variants_that_keep_the_limit(seed: int) -> None:
 def test_large_stages_are_relieved_and_the_others_stay() -> None:
     cells = lightest(CASE_A)
     before = naive.peaks_of(CASE_A, cells)
-    table = replace(CASE_A, limit_bytes=sorted(before)[-2])
+    table = CASE_A._replace(limit_bytes=sorted(before)[-2])
     over = [stage for stage, peak in enumerate(before) if peak > table.limit_bytes]
     found = add_recompute(table, cells, over, 0)
     assert over == [0]
@@ -89,4 +88,4 @@ def test_large_stages_are_relieved_and_the_others_stay() -> None:
 
 
 def test_what_recomputing_cannot_free_is_said() -> None:
-    assert add_recompute(replace(CASE_A, limit_bytes=1), lightest(CASE_A), [0, 3], 0) is None
+    assert add_recompute(CASE_A._replace(limit_bytes=1), lightest(CASE_A), [0, 3], 0) is None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import replace
 
 import pytest
 
@@ -16,7 +15,7 @@ SPACE = LayoutSpace(NOW, 16, 40, 40, 40, 1, 8, tuple(DIMENSIONS), {})
 
 def test_all_of_them_against_every_combination() -> None:
     """Brute force over all numbers, with the rules written another way."""
-    space = replace(SPACE, layers=6, heads=4, groups=2, experts=4, now=replace(NOW, micro_batches=4, chunks=1), node=4)
+    space = SPACE._replace(layers=6, heads=4, groups=2, experts=4, now=NOW._replace(micro_batches=4, chunks=1), node=4)
     samples, expected = space.now.samples, set()
     one_to = range(1, 17)
     for tensor, pipeline, context, data in itertools.product(one_to, repeat=4):
@@ -41,26 +40,26 @@ def test_all_of_them_against_every_combination() -> None:
 
 
 def test_what_is_not_searched_stays() -> None:
-    found = list_layouts(replace(SPACE, free=("pp", "dp"))).found
+    found = list_layouts(SPACE._replace(free=("pp", "dp"))).found
     assert {(one.tensor, one.chunks, one.size, one.context) for one in found} == {(2, 2, 1, 1)}
     assert {one.pipeline for one in found} == {2, 4}  # 40 layers fill two chunks of these evenly
     assert all(one.data * one.pipeline == 8 for one in found)
 
 
 def test_data_parallelism_stays_unless_it_is_searched() -> None:
-    found = list_layouts(replace(SPACE, free=("tp", "pp"))).found
+    found = list_layouts(SPACE._replace(free=("tp", "pp"))).found
     assert {one.data for one in found} == {2}
     assert NOW in found
 
 
 def test_what_is_kept_is_kept() -> None:
-    found = list_layouts(replace(SPACE, keep={"tp": 4, "dp": 4})).found
+    found = list_layouts(SPACE._replace(keep={"tp": 4, "dp": 4})).found
     assert {(one.tensor, one.data) for one in found} == {(4, 4)}
-    assert list_layouts(replace(SPACE, keep={"tp": 3})).found == ()
+    assert list_layouts(SPACE._replace(keep={"tp": 3})).found == ()
 
 
 def test_other_devices_have_the_same_samples() -> None:
-    found = list_layouts(replace(SPACE, devices=64, free=("dp", "pp", "vpp"))).found
+    found = list_layouts(SPACE._replace(devices=64, free=("dp", "pp", "vpp"))).found
     assert found
     assert {one.devices for one in found} == {64}
     assert {one.samples for one in found} == {32}
@@ -68,15 +67,15 @@ def test_other_devices_have_the_same_samples() -> None:
 
 @pytest.mark.parametrize("devices", [131_072, 65_536])
 def test_too_many_are_refused_at_once(devices: int) -> None:
-    huge = replace(NOW, data=devices // 8, micro_batches=2**20)
-    space = replace(SPACE, now=huge, devices=devices, layers=10_000, heads=1024, groups=None, experts=1024, node=1024)
+    huge = NOW._replace(data=devices // 8, micro_batches=2**20)
+    space = SPACE._replace(now=huge, devices=devices, layers=10_000, heads=1024, groups=None, experts=1024, node=1024)
     with pytest.raises(UsageError, match="more than 2000"):
         list_layouts(space)
 
 
 def test_more_devices_than_there_are() -> None:
     with pytest.raises(UsageError, match="more than the 131072"):
-        list_layouts(replace(SPACE, devices=10**18))
+        list_layouts(SPACE._replace(devices=10**18))
 
 
 def test_a_layout_names_what_is_split() -> None:

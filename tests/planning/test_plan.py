@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -61,8 +60,10 @@ def test_the_framework_reads_what_was_meant(seed: int) -> None:
     cells = expressible(table, draw)
     plan = plan_of(table, cells)
     assert cells_of(table, plan, "here") == cells
-    lists = SappLists(*([list(row) for row in getattr(plan, name)] for name in KEYS))
-    read = framework_plan(lists, layers=table.layer_count, stages=table.stages, chunks=table.chunks, legacy=False)
+    lists: list[Any] = [[list(row) for row in getattr(plan, name)] for name in KEYS]
+    read = framework_plan(
+        SappLists(*lists), layers=table.layer_count, stages=table.stages, chunks=table.chunks, legacy=False
+    )
     assert read.failure is None
     assert read.placement is not None
     assert [count for row in read.placement for count in row] == [sum(cell.values()) for cell in cells]
@@ -74,7 +75,7 @@ def test_the_framework_reads_what_was_meant(seed: int) -> None:
 
 
 def test_full_layers_count_in_every_list() -> None:
-    table = replace(CASE_E, layers=(replace(CASE_E.layers[0], count=20),))
+    table = CASE_E._replace(layers=(CASE_E.layers[0]._replace(layer_count=20),))
     cell = {RecomputeMode.FULL: 1, RecomputeMode.BOTH: 1, RecomputeMode.SELECT: 2, RecomputeMode.NONE: 1}
     plan = plan_of(table, [cell] * 4)
     assert plan.to_json() == {
@@ -98,7 +99,7 @@ def test_lists_that_do_not_fit_the_table_are_refused(
     change: dict[str, tuple[tuple[int, ...], ...]], words: str
 ) -> None:
     zeros = ((0,) * 16,)
-    plan = replace(PlanLists(zeros, zeros, zeros, zeros), **change)
+    plan = PlanLists(zeros, zeros, zeros, zeros)._replace(**change)
     with pytest.raises(ConfigError, match=words):
         cells_of(CASE_A, plan, "here")
 
@@ -114,8 +115,8 @@ def test_random_plans_are_of_all_kinds() -> None:
 
 
 def test_only_chunks_that_take_turns_can_take_them_with_less_memory() -> None:
-    several = replace(CASE_E, chunks=2)
-    names = {order: [name for name, _ in _changed_tables(replace(several, order=order))] for order in Schedule}
+    several = CASE_E._replace(chunks=2)
+    names = {order: [name for name, _ in _changed_tables(several._replace(order=order))] for order in Schedule}
     assert next(name for name, _ in _changed_tables(CASE_E)) == "micro-batch"
     assert {order for order, found in names.items() if found[0] == "less-memory"} == {
         Schedule.INTERLEAVED,

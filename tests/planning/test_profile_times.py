@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from ms_tune.enums import RecomputeMode
@@ -13,13 +11,12 @@ from ms_tune.planning.time_scale import Clock, LayerTimes, SeenLayer, with_layer
 from ms_tune.text import Language, render
 from tests.planning.tables import CASE_E
 
-BODY = replace(CASE_E.layers[0], name="dense", count=2, forward=1000)
+BODY = CASE_E.layers[0]._replace(name="dense", layer_count=2, forward=1000)
 # Four micro-batches; layers 0 and 1 are dense, 2 to 4 have experts.
-TABLE = replace(
-    CASE_E,
+TABLE = CASE_E._replace(
     stages=2,
     micro_batches=4,
-    layers=(BODY, replace(BODY, name="experts", count=3, forward=1500)),
+    layers=(BODY, BODY._replace(name="experts", layer_count=3, forward=1500)),
     head=StageEnd(),
     tail=StageEnd(forward=500),
 )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 
 import pytest
 
@@ -24,8 +23,7 @@ def again(table: CostTable) -> tuple[CostTable, list[str]]:
 def plain(table: CostTable) -> CostTable:
     """Without what SAPP's form has no place for."""
     layers = tuple(
-        replace(
-            layer,
+        layer._replace(
             recompute={
                 kind: LayerCost(max(kept.activation_bytes, 1), round(kept.backward_extra, 6))
                 for kind, kept in layer.recompute.items()
@@ -34,10 +32,9 @@ def plain(table: CostTable) -> CostTable:
         )
         for layer in table.layers
     )
-    return replace(
-        table,
+    return table._replace(
         layers=layers,
-        tail=replace(table.tail, transient_bytes=0),
+        tail=table.tail._replace(transient_bytes=0),
         stage_bytes=(),
         update=None,
         again=None,
@@ -49,9 +46,9 @@ def plain(table: CostTable) -> CostTable:
 def test_what_it_has_a_place_for_comes_back(table: CostTable) -> None:
     other, left = again(table)
     assert left == []
-    order = tuple(replace(layer, recompute=dict(sorted(layer.recompute.items(), key=str))) for layer in table.layers)
-    assert replace(other, layers=table.layers, head=table.head, tail=table.tail) == table
-    assert tuple(replace(one, recompute=dict(sorted(one.recompute.items(), key=str))) for one in other.layers) == order
+    order = tuple(layer._replace(recompute=dict(sorted(layer.recompute.items(), key=str))) for layer in table.layers)
+    assert other._replace(layers=table.layers, head=table.head, tail=table.tail) == table
+    assert tuple(one._replace(recompute=dict(sorted(one.recompute.items(), key=str))) for one in other.layers) == order
     for name in ("head", "tail"):
         assert getattr(other, name).bytes == getattr(table, name).bytes
         assert getattr(other, name).forward == pytest.approx(getattr(table, name).forward, rel=1e-12)
@@ -60,14 +57,14 @@ def test_what_it_has_a_place_for_comes_back(table: CostTable) -> None:
 def test_swap_has_no_place_there() -> None:
     (layer,) = CASE_E.layers
     kept = LayerCost(5, swapped_bytes=layer.recompute[RecomputeMode.NONE].activation_bytes - 5)
-    table = replace(CASE_E, layers=(replace(layer, recompute={**layer.recompute, RecomputeMode.SWAP: kept}),))
+    table = CASE_E._replace(layers=(layer._replace(recompute={**layer.recompute, RecomputeMode.SWAP: kept}),))
     other, left = again(table)
     assert left == ["planning.sapp.left.swap"]
     assert other.layers == CASE_E.layers
 
 
 def test_what_stages_hold_on_top_goes_with_the_ends() -> None:
-    table = replace(CASE_E, stage_bytes=(700, 50, 50, 900))
+    table = CASE_E._replace(stage_bytes=(700, 50, 50, 900))
     other, left = again(table)
     assert left == []
     one, two = costs_of(table), costs_of(other)
@@ -77,7 +74,7 @@ def test_what_stages_hold_on_top_goes_with_the_ends() -> None:
 
 @pytest.mark.parametrize("own", [(700, 50, 60, 900), (10, 50, 50, 900), (700, 50, 50, 20)])
 def test_nothing_is_made_smaller(own: tuple[int, ...]) -> None:
-    table = replace(CASE_E, stage_bytes=own)
+    table = CASE_E._replace(stage_bytes=own)
     other, left = again(table)
     assert left == ["planning.sapp.left.stages"]
     state = even_state(costs_of(table))[None]
@@ -91,7 +88,7 @@ def test_what_has_no_place_is_told() -> None:
         RecomputeMode.SELECT: LayerCost(0, 0.04),
         RecomputeMode.FULL: LayerCost(7, 0.5, 30),
     }
-    table = replace(CASE_E, layers=(replace(layer, recompute=kinds),), update=UpdateCost((1,) * 4, (2,) * 4))
+    table = CASE_E._replace(layers=(layer._replace(recompute=kinds),), update=UpdateCost((1,) * 4, (2,) * 4))
     other, left = again(table)
     assert left == [f"planning.sapp.left.{name}" for name in ("kind", "transient", "once", "update")]
     assert set(other.kinds) == {RecomputeMode.NONE, RecomputeMode.FULL}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -92,7 +91,7 @@ def test_the_public_cases_are_solved_to_the_end(table: CostTable, best: float) -
 
 @pytest.mark.slow
 def test_the_same_seed_gives_the_same_plan() -> None:
-    table = replace(CASE_E, chunks=2, order=Schedule.INTERLEAVED, limit_bytes=60_000 * MIB)
+    table = CASE_E._replace(chunks=2, order=Schedule.INTERLEAVED, limit_bytes=60_000 * MIB)
     one, other = fit_table(table, effort=Effort.QUICK, seed=5), fit_table(table, effort=Effort.QUICK, seed=5)
     assert one.planned == other.planned
 
@@ -100,7 +99,7 @@ def test_the_same_seed_gives_the_same_plan() -> None:
 def test_a_plan_that_is_there_is_what_100_is() -> None:
     first = fit_table(CASE_E, effort=Effort.QUICK)
     assert first.planned is not None
-    again = fit_table(replace(CASE_E, present=first.planned.plan), effort=Effort.QUICK)
+    again = fit_table(CASE_E._replace(present=first.planned.plan), effort=Effort.QUICK)
     assert again.has_present
     assert again.reference.time == first.planned.time
     assert again.planned is not None
@@ -108,7 +107,7 @@ def test_a_plan_that_is_there_is_what_100_is() -> None:
 
 
 def test_a_limit_that_nothing_keeps_is_proved_and_remedies_are_told() -> None:
-    table = replace(CASE_A, limit_bytes=12_000 * MIB)
+    table = CASE_A._replace(limit_bytes=12_000 * MIB)
     report = fit_table(table, effort=Effort.QUICK)
     assert report.planned is None
     assert report.nearest is not None
@@ -117,7 +116,7 @@ def test_a_limit_that_nothing_keeps_is_proved_and_remedies_are_told() -> None:
     assert 0 < report.shortage.at_least_bytes <= report.shortage.over_bytes == over
     assert [remedy.name for remedy in report.remedies] == ["micro-batch", "stages", "tensor"]
     assert all(remedy.freed_bytes > 0 for remedy in report.remedies)
-    roomier = replace(table, limit_bytes=table.limit_bytes + over)
+    roomier = table._replace(limit_bytes=table.limit_bytes + over)
     assert fit_table(roomier, effort=Effort.QUICK).planned is not None
 
 
@@ -140,8 +139,8 @@ def test_an_interrupt_keeps_the_best_so_far() -> None:
 def test_no_cell_recomputes_operators_and_communication_apart() -> None:
     """MindFormers' lists have no way to say it of one cell; of two cells they have."""
     kinds = {kind: LayerCost(mb(700)) for kind in (RecomputeMode.SELECT, RecomputeMode.COMM)}
-    layer = replace(CASE_E.layers[0], recompute={**CASE_E.layers[0].recompute, **kinds})
-    costs = costs_of(replace(CASE_E, layers=(layer,)))
+    layer = CASE_E.layers[0]._replace(recompute={**CASE_E.layers[0].recompute, **kinds})
+    costs = costs_of(CASE_E._replace(layers=(layer,)))
     select, comm = costs.table.kinds.index(RecomputeMode.SELECT), costs.table.kinds.index(RecomputeMode.COMM)
     state = np.zeros((1, 4, len(costs.table.kinds)), np.int64)
     state[0, :, 0] = 20

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import random
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -28,7 +27,7 @@ def with_swap(swapped: int = mb(700), **more: float) -> CostTable:
     """The public case E, whose layers may swap."""
     (layer,) = CASE_E.layers
     kept = LayerCost(mb(40), swapped_bytes=swapped, **more)  # type: ignore[arg-type] # parts of a time
-    return replace(CASE_E, layers=(replace(layer, recompute={**layer.recompute, SWAP: kept}),))
+    return CASE_E._replace(layers=(layer._replace(recompute={**layer.recompute, SWAP: kept}),))
 
 
 def written(table: CostTable, *, bare: bool = False) -> str:
@@ -55,10 +54,10 @@ def test_the_time_of_random_links_is_the_longer_one_and_never_less() -> None:
     draw = random.Random(3)  # noqa: S311 - test data
     for _ in range(200):
         forward, swapped, rate = draw.uniform(0.1, 900), draw.randint(1, 10**9), 10 ** draw.uniform(4, 12)
-        layer = replace(with_swap(swapped).layers[0], forward=forward)
+        layer = with_swap(swapped).layers[0]._replace(forward=forward)
         if swapped / rate > 100 * forward:
             continue
-        kept = with_swap_time(replace(CASE_E, layers=(layer,)), rate, "here").layers[0].recompute[SWAP]
+        kept = with_swap_time(CASE_E._replace(layers=(layer,)), rate, "here").layers[0].recompute[SWAP]
         for own, took in (
             (forward, forward * (1 + kept.forward_extra)),
             (2 * forward, 2 * forward * (1 + kept.backward_extra)),
@@ -75,7 +74,7 @@ def test_a_link_that_is_far_too_slow_is_refused() -> None:
 def test_a_table_keeps_what_swap_takes() -> None:
     table = with_swap_time(with_swap(), mb(500), "here")
     nothing = ((0,) * 4,)
-    table = replace(table, present=PlanLists(nothing, nothing, nothing, nothing, ((3, 0, 1, 0),)))
+    table = table._replace(present=PlanLists(nothing, nothing, nothing, nothing, ((3, 0, 1, 0),)))
     assert table.layers[0].recompute[SWAP].forward_extra == pytest.approx(0.4)
     assert read_table(written(table), "here") == table
 
@@ -103,7 +102,7 @@ def test_a_bandwidth_without_swap_is_refused() -> None:
 def test_a_measured_step_of_a_plan_that_swaps_has_its_copies_in_it() -> None:
     table = with_swap()
     cells = [{SWAP: 20}] * 4
-    table = replace(table, present=plan_of(table, cells))
+    table = table._replace(present=plan_of(table, cells))
     found = FitRequest(swap_bandwidth=20 * GB, clock=Clock(step_seconds=20.0)).table_of(written(table), "here")[0]
     unit = 20.0 / float(naive.time_of(found, cells))  # seconds
     forward = found.layers[0].forward * unit

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 
 import pytest
 
@@ -44,7 +43,7 @@ def test_what_a_measured_step_takes_beside_its_measured_passes_stays() -> None:
 
 def test_a_table_in_milliseconds() -> None:
     """Four equal stages: a pipeline of m micro-batches takes m + p - 1 times a stage's passes."""
-    even = replace(CASE_E, head=replace(CASE_E.head, forward=0), tail=replace(CASE_E.tail, forward=0))
+    even = CASE_E._replace(head=CASE_E.head._replace(forward=0), tail=CASE_E.tail._replace(forward=0))
     table = with_times(even, {"body": LayerTimes(10.0, {NONE: 25.0})}, "t.json")
     assert table.layers[0].recompute == {
         NONE: CASE_E.layers[0].recompute[NONE]._replace(backward_extra=0.25),
@@ -134,6 +133,6 @@ def test_a_file_without_times_is_refused_with_its_place(text: str, words: str) -
 
 
 def test_a_kind_that_was_not_measured_is_dearer_by_what_the_table_says() -> None:
-    layer = replace(CASE_E.layers[0], recompute={NONE: LayerCost(9), COMM: LayerCost(5, 0.125)})
-    table = with_times(replace(CASE_E, layers=(layer,)), {**TIMES, "body": LayerTimes(8.0, {NONE: 20.0})}, "t.json")
+    layer = CASE_E.layers[0]._replace(recompute={NONE: LayerCost(9), COMM: LayerCost(5, 0.125)})
+    table = with_times(CASE_E._replace(layers=(layer,)), {**TIMES, "body": LayerTimes(8.0, {NONE: 20.0})}, "t.json")
     assert [kept.backward_extra for kept in table.layers[0].recompute.values()] == [0.25, 0.375]

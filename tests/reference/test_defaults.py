@@ -63,7 +63,7 @@ def test_a_size_that_is_missing_is_taken_and_told() -> None:
     assert shape.latent is not None
     assert shape.latent.key_value_rank == 512
     assert shape.experts is not None
-    assert shape.experts.count == 256
+    assert shape.experts.routed == 256
     for language in Language:
         told = [render(message, language) for message in run.warnings if message.id == "reference.defaults"]
         assert [("kv_lora_rank: 512" in text, "n_routed_experts: 256" in text) for text in told] == [(True, True)]

@@ -39,7 +39,7 @@ def test_the_packaged_mixture_of_experts() -> None:
     assert config.shape.latent == LatentAttention(1536, 512, 128, 64, 192)
     experts = config.shape.experts
     assert experts is not None
-    assert (experts.count, experts.per_token, experts.ffn_hidden_size, experts.shared_ffn_hidden_size) == (
+    assert (experts.routed, experts.per_token, experts.ffn_hidden_size, experts.shared_ffn_hidden_size) == (
         8,
         4,
         1024,
@@ -145,5 +145,5 @@ def test_experts_of_mindspeed_are_all_layers_and_one_after_the_other() -> None:
     data["moe_config"] = {"num_experts": 8, "moe_router_topk": 1, "moe_expert_capacity_factor": -1.0}
     experts = read_mindspeed_ms(data, PATH).shape.experts
     assert experts is not None
-    assert (experts.count, experts.per_token, experts.grouped, experts.capacity_factor) == (8, 1, False, None)
+    assert (experts.routed, experts.per_token, experts.grouped, experts.capacity_factor) == (8, 1, False, None)
     assert experts.ffn_hidden_size == 11008

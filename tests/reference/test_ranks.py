@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
@@ -27,11 +25,10 @@ def jobs(draw: st.DrawFn) -> tuple[TrainingConfig, int]:
     )
     shards = draw(st.sampled_from([None, 1, data]))
     return (
-        replace(
-            TRAINING,
-            shape=replace(SHAPE, experts=Experts(8, 2, 32, tensor_parallel=split)),
+        TRAINING._replace(
+            shape=SHAPE._replace(experts=Experts(8, 2, 32, tensor_parallel=split)),
             parallelism=parallel,
-            optimizer=replace(TRAINING.optimizer, shards=shards),
+            optimizer=TRAINING.optimizer._replace(shards=shards),
         ),
         data,
     )

@@ -17,6 +17,7 @@ import pytest
 
 from ms_tune.dryrun.cann_sim.environment import find_mindspore, prepare_cann
 from ms_tune.dryrun.environment import simulation_environment
+from ms_tune.dryrun.job import plain_data
 from ms_tune.dryrun.request import DryrunRequest
 from ms_tune.enums import Dialect
 from ms_tune.job.detect import recognise
@@ -106,7 +107,7 @@ def prepared(name: str, stage: int = 0, layers: int | None = None) -> PreparedRu
 
 def simulate(folder: Path, name: str, stage: int = 0, layers: int | None = None) -> Simulated:
     run = prepared(name, stage, layers)
-    (folder / "job.json").write_text(json.dumps(run.job.to_json()), encoding="utf-8")
+    (folder / "job.json").write_text(json.dumps(plain_data(run.job)), encoding="utf-8")
     done = subprocess.run(
         [sys.executable, "-m", "ms_tune.dryrun.child", "ms_tune.reference.child", "job.json"],
         cwd=folder,
@@ -180,7 +181,7 @@ json.dump(found, open("names.json", "w"))
 def test_patterns_are_matched_against_the_modules_that_there_are(tmp_path: Path) -> None:
     runs = [prepared(name) for name in ("Qwen3", "Qwen3-MoE", "DeepSeek-V3", "GLM-4, interleaved")]
     jobs = [run.job for run in runs]
-    (tmp_path / "jobs.json").write_text(json.dumps([job.to_json() for job in jobs]), encoding="utf-8")
+    (tmp_path / "jobs.json").write_text(json.dumps([plain_data(job) for job in jobs]), encoding="utf-8")
     done = subprocess.run(
         [sys.executable, "-c", _NAMES],
         cwd=tmp_path,

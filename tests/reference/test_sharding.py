@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from ms_tune.dryrun.job import plain_data
 from ms_tune.dryrun.request import DryrunRequest
 from ms_tune.enums import Dialect
 from ms_tune.planning.schedule import Schedule, stage_passes
@@ -61,7 +62,7 @@ def noted(folder: Path, config: dict[str, Any], devices: int, stage: int = 0) ->
     request = DryrunRequest(config=folder / "config.yaml", stage=stage, reference=True)
     run = dynamic_jobs.prepare(source_of(config), "config.yaml", request, devices, Dialect.MINDFORMERS_PYNATIVE)
     assert isinstance(run.job, ReferenceJob)
-    (folder / "job.json").write_text(json.dumps(run.job.to_json()), encoding="utf-8")
+    (folder / "job.json").write_text(json.dumps(plain_data(run.job)), encoding="utf-8")
     program = [sys.executable, "-m", CHILD, str(folder / "job.json"), str(folder / "notes.json")]
     environment = environment_of(run.rank, run.world_size)
     done = subprocess.run(program, cwd=folder, env=environment, capture_output=True, text=True, check=False)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from ms_tune.dialects.job_parts import DType, LatentAttention, Optimizer, Parallelism, Sharding
@@ -20,7 +18,7 @@ def test_a_head_of_latent_attention_is_its_plain_part_and_the_one_that_turns() -
 
 @pytest.mark.parametrize(("activation", "gated"), [("swiglu", True), ("fusedswiglu", True), ("gelu", False)])
 def test_gated_blocks(activation: str, *, gated: bool) -> None:
-    assert replace(LLAMA_7B, activation=activation).gated is gated
+    assert LLAMA_7B._replace(activation=activation).gated is gated
 
 
 def test_devices_of_one_copy() -> None:

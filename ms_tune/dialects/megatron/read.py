@@ -334,7 +334,7 @@ def _experts(read: ArgumentReader, inner: int) -> Experts:
     if count > _MOST_EXPERTS:
         raise UnsupportedError(msg("check.script.otherwise", argument=read.written("num_experts")))
     return Experts(
-        count=count,
+        routed=count,
         per_token=size_in(read, "moe_router_topk"),
         ffn_hidden_size=wide,
         shared_ffn_hidden_size=read.integer("moe_shared_expert_intermediate_size") or shared,

@@ -218,7 +218,7 @@ def _read_experts(model: Section, facts: ModelFacts) -> Experts:
     # DeepSeek's own converter leaves out `router_dense_type` (``models/deepseek3/config_converter_deepseek_v3.py``, 2.0 and 2.1).
     known = [key for key in facts.names("moe_router_dtype") if model.raw(key) is not None]
     return Experts(
-        count=model.count("num_moe_experts"),
+        routed=model.count("num_moe_experts"),
         per_token=model.first("moe_router_topk", 2),
         ffn_hidden_size=width,
         shared_ffn_hidden_size=model.get("moe_shared_expert_intermediate_size", shared * width) if shared else 0,

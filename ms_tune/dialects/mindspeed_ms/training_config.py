@@ -146,7 +146,7 @@ def _read_experts(model: Section, moe: Section) -> Experts | None:
         return None
     factor = moe.raw("moe_expert_capacity_factor")
     return Experts(
-        count=count,
+        routed=count,
         per_token=moe.known("moe_router_topk"),
         ffn_hidden_size=model.known("ffn_hidden_size"),
         grouped=False,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ms_tune.dryrun.job import MindFormersJob
@@ -33,6 +32,7 @@ from ms_tune.enums import Dialect, LayerKind
 from ms_tune.errors import ConfigError, UnsupportedError, UsageError
 from ms_tune.facts.models import is_legacy
 from ms_tune.planning.schedule import Schedule
+from ms_tune.records import Record
 from ms_tune.text import msg
 from ms_tune.units import parse_size
 from ms_tune.verdict.limit import Cap
@@ -53,8 +53,7 @@ _DISPATCH_THREADS = 8
 _DEFAULT_LIMIT = "58GB"  # `ContextConfig` in mindformers/tools/register/template.py, 1.6 to 2.1
 
 
-@dataclass(frozen=True, slots=True)
-class SettledConfig:
+class SettledConfig(Record):
     """A config as it is run, before a stage of it is chosen."""
 
     source: SourceFile  # as it was read

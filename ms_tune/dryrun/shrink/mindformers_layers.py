@@ -8,7 +8,6 @@ layer what it had are not run.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ms_tune.diagnostics import Severity
@@ -20,6 +19,7 @@ from ms_tune.dryrun.shrink.mindformers_data import MODEL
 from ms_tune.enums import RecomputeMode
 from ms_tune.errors import ConfigError, MsTuneError, TooFewLayersError, UncutLayersError, UnsupportedError
 from ms_tune.facts.models import LAYERS, ValueOrigin, is_legacy
+from ms_tune.records import Record
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
@@ -32,18 +32,16 @@ if TYPE_CHECKING:
 _SETTINGS = ("recompute_config.", "swap_config.")
 
 
-@dataclass(frozen=True, slots=True)
-class CutRequest:
+class CutRequest(Record):
     """What is to be cut."""
 
     key: str  # the dotted key of the number of layers
-    index: int  # the stage to simulate
+    stage: int  # the stage to simulate
     stages: int  # pipeline stages
     layers: int | None  # layers that the stage is to have; None for what the config gives it
 
 
-@dataclass(frozen=True, slots=True)
-class CutModel:
+class CutModel(Record):
     """A config with the layers of one stage cut."""
 
     config: ConfigCopy  # the config to run
@@ -110,7 +108,7 @@ def cut_stage(config: ConfigCopy, plan: LayerPlan | None, wanted: CutRequest) ->
             return CutModel(config, max(full // wanted.stages, 1), None, {})
         return _cut_evenly(config, wanted, wanted.layers)
     pipeline = _pipeline_stages(config, plan)
-    stage = pipeline[wanted.index]
+    stage = pipeline[wanted.stage]
     if wanted.layers is None or wanted.layers == stage.layers:
         return CutModel(config, stage.layers, stage.layers, stage.kinds)
     _check_chunks(stage, wanted.layers)
@@ -121,7 +119,7 @@ def cut_stage(config: ConfigCopy, plan: LayerPlan | None, wanted: CutRequest) ->
             continue
         if list(map(_layer_actions, result.layers)) == list(map(_layer_actions, kept)):
             return CutModel(
-                candidate, wanted.layers, stage.layers, _pipeline_stages(candidate, result)[stage.index].kinds
+                candidate, wanted.layers, stage.layers, _pipeline_stages(candidate, result)[stage.number].kinds
             )
     return _cut_unlike(config, wanted, wanted.layers, stage.layers)
 
@@ -132,7 +130,7 @@ def _cut_unlike(config: ConfigCopy, wanted: CutRequest, layers: int, full: int) 
     plan = layer_plan(made.config)
     if plan is None or plan.failure is not None:
         raise UncutLayersError(msg("dryrun.cut"), msg("dryrun.cut.hint"))
-    return replace(made, full_layers=full, kinds=_pipeline_stages(made.config, plan)[wanted.index].kinds)
+    return made._replace(full_layers=full, kinds=_pipeline_stages(made.config, plan)[wanted.stage].kinds)
 
 
 def _pipeline_stages(config: ConfigCopy, plan: LayerPlan) -> list[Stage]:
@@ -195,7 +193,7 @@ def _layers_that_stay(plan: LayerPlan, pipeline: Sequence[Stage], stage: Stage) 
     """The layers that stay, in the model's order: the resized stage's, and the first of every other cell."""
     numbers = [layer.number for chunk in stage.chunks for layer in chunk.layers]
     for other in pipeline:
-        if other.index != stage.index:
+        if other.number != stage.number:
             numbers += [chunk.layers[0].number for chunk in other.chunks if chunk.layers]
     return [plan.layers[number] for number in sorted(numbers)]
 

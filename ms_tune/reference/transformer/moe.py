@@ -122,7 +122,7 @@ class Router(nn.Cell):
     def __init__(self, experts: Experts, hidden_size: int) -> None:
         super().__init__()
         self.dtype, self.per_token = number_format(experts.router), experts.per_token
-        self.weight = Parameter(initializer("normal", (experts.count, hidden_size), self.dtype))
+        self.weight = Parameter(initializer("normal", (experts.routed, hidden_size), self.dtype))
 
     def construct(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """``(T, h)`` to the experts of each token and their weights, both ``(T, k)``."""
@@ -178,7 +178,7 @@ class MixtureOfExperts(nn.Cell):
         super().__init__()
         experts, groups = settings.experts, settings.groups
         self.settings, self.group, self.legacy = experts, groups.expert, settings.shape.legacy
-        self.local = experts.count // groups.expert.size
+        self.local = experts.routed // groups.expert.size
         # Experts that are split over the tensor-parallel ranks need the tokens of all of these.
         self.split_over = groups.tensor if experts.tensor_parallel and groups.tensor.size > 1 else None
         width = experts.ffn_hidden_size // (self.split_over.size if self.split_over else 1)
@@ -205,8 +205,8 @@ class MixtureOfExperts(nn.Cell):
         experts, rows = self.settings, tokens * self.settings.per_token
         if experts.capacity_factor is None:
             return rows
-        capacity = math.ceil(experts.capacity_factor * rows / experts.count)
-        return min(rows, capacity * experts.count)
+        capacity = math.ceil(experts.capacity_factor * rows / experts.routed)
+        return min(rows, capacity * experts.routed)
 
     def routed(self, tokens: Tensor, chosen: Tensor, weights: Tensor) -> Tensor:
         """Tokens in the order of their experts, all-to-all there, in the order of the experts there, and back."""
@@ -214,7 +214,7 @@ class MixtureOfExperts(nn.Cell):
             return self.ordered(tokens, chosen, weights)
         if self.group.size > 1 and not self.legacy:
             return self.spread(tokens, chosen, weights)
-        counts = mint.histc(chosen.reshape(-1), self.settings.count, 0, self.settings.count)
+        counts = mint.histc(chosen.reshape(-1), self.settings.routed, 0, self.settings.routed)
         if self.group.size > 1:
             exchange(counts, self.group)
         rows, order = ops.moe_token_permute(tokens, chosen, self.rows(tokens.shape[0]))
@@ -245,7 +245,7 @@ class MixtureOfExperts(nn.Cell):
         A row of zeros for every expert comes before the tokens, so that no expert is without any
         (``expert_parallel_use_safe_tokens``, on where the config does not say).
         """
-        count, per_token = self.settings.count, self.settings.per_token
+        count, per_token = self.settings.routed, self.settings.per_token
         safe = mint.arange(count * per_token, dtype=chosen.dtype) % count
         tokens = mint.cat((mint.zeros((count, tokens.shape[1]), dtype=tokens.dtype), tokens))
         weights = mint.cat((mint.zeros((count, per_token), dtype=weights.dtype), weights))
@@ -290,7 +290,7 @@ class MixtureOfExperts(nn.Cell):
 
     def by_chunk(self, rows: Tensor) -> Tensor:
         """The rows of each rank and expert in another order: which one takes no other memory."""
-        ends = np.linspace(0, rows.shape[0], self.settings.count + 1).astype(int)
+        ends = np.linspace(0, rows.shape[0], self.settings.routed + 1).astype(int)
         return mint.cat(mint.split(rows, tuple(int(size) for size in np.diff(ends)), dim=0)[::-1], dim=0)
 
     def apply_experts(self, rows: Tensor) -> Tensor:

@@ -51,7 +51,7 @@ class NetworkSettings:
     def inside(self) -> NetworkSettings:
         """The same for what is inside a block that has gathered the sequence for all of its projections."""
         config = self.config
-        return replace(self, config=replace(config, parallelism=replace(config.parallelism, sequence=False)))
+        return replace(self, config=config._replace(parallelism=config.parallelism._replace(sequence=False)))
 
     @property
     def whole_inside(self) -> bool:

@@ -46,11 +46,11 @@ class Trainer:
         self.state = (
             ShardedWeights(sharder, config)
             if sharder
-            else WholeWeights(self.networks, config, settings.groups, stage.index)
+            else WholeWeights(self.networks, config, settings.groups, stage.number)
         )
         schedule = Schedule.INTERLEAVED_FULL_WARM_UP if config.shape.legacy else Schedule.INTERLEAVED_SPREAD
         self.schedule = stage_passes(
-            schedule, stage.index, stage.stages, len(stage.chunks), config.batch.micro_batch_num
+            schedule, stage.number, stage.stages, len(stage.chunks), config.batch.micro_batch_num
         )
         # What lies between a forward pass and its backward pass, by chunk: the recorded pass, its input, what else is kept.
         self.in_flight: list[deque[tuple[nn.Cell, Tensor, tuple[Tensor, ...]]]] = [deque() for _ in stage.chunks]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import difflib
 import subprocess
-from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -76,7 +75,7 @@ def difference(before: InspectedConfig, after: InspectedConfig) -> MemoryDiffere
     if before.seen.estimate is None or after.seen.estimate is None:
         return None
     found = _by_estimates(before.seen.estimate, after.seen.estimate)
-    return found if found.outcome == "less" else replace(found, blame=_blame(before, after, found.stage))
+    return found if found.outcome == "less" else found._replace(blame=_blame(before, after, found.stage))
 
 
 def difference_of_scripts(was: str, now: str, estimate: Callable[[str], Estimate | None]) -> MemoryDifference | None:
@@ -105,7 +104,7 @@ def difference_of_scripts(was: str, now: str, estimate: Callable[[str], Estimate
     key, old, new = _words_of(best)
     share = _share(max(less), found.after_bytes - found.before_bytes)
     alone = max(less) > 0 or len(changes) == 1
-    return replace(found, blame=Blame(key, min(best.first + 1, len(lines)), old, new, share, alone=alone))
+    return found._replace(blame=Blame(key, min(best.first + 1, len(lines)), old, new, share, alone=alone))
 
 
 def _by_estimates(was: Estimate, now: Estimate) -> MemoryDifference:

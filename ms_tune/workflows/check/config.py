@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
 from shlex import quote
 from typing import TYPE_CHECKING
 
@@ -17,6 +16,7 @@ from ms_tune.estimate.memory import Outlook
 from ms_tune.facts.releases import release_for
 from ms_tune.fit.job import read_job
 from ms_tune.normalize.run import normalize
+from ms_tune.records import Record
 from ms_tune.text import msg
 from ms_tune.verdict.outcome import Fit
 from ms_tune.workflows.check.estimate import estimate_of
@@ -43,19 +43,17 @@ _SAID_BY = {"list-short": "short-recompute-list", "offset-rejected": "impossible
 _SEVERITIES = {Weight.ERROR: Severity.ERROR, Weight.WARNING: Severity.WARNING, Weight.INFO: Severity.INFO}
 
 
-@dataclass(frozen=True, slots=True)
-class OverviewRequest:
+class OverviewRequest(Record):
     """What to look at."""
 
     # The config, its devices and the device that it is judged by.
-    job: DryrunRequest = field(default_factory=DryrunRequest)
+    job: DryrunRequest = DryrunRequest()
     framework_version: str | None = None  # the release that it is read for; None for the installed one, or the default
     # Whether a job is good enough that fits only without fragments, or only inside the reserve.
     allow_tight: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Estimated:
+class Estimated(Record):
     """A job with what its stages hold, or why that is not known."""
 
     job: PlannedJob | None  # the job; None where the config tells none
@@ -64,8 +62,7 @@ class Estimated:
     refused: bool = False  # the job itself is at fault: its framework, or the device, would refuse it
 
 
-@dataclass(frozen=True, slots=True)
-class InspectedConfig:
+class InspectedConfig(Record):
     """A config as it was looked at."""
 
     request: OverviewRequest  # what was asked for
@@ -76,7 +73,7 @@ class InspectedConfig:
 
     def again(self, loaded: LoadedConfig) -> Estimated:
         """The estimate of another config on the same devices."""
-        return _estimated(replace(self.request.job, config=self.loaded.source.path), loaded)
+        return _estimated(self.request.job._replace(config=self.loaded.source.path), loaded)
 
 
 def look_at(
@@ -94,7 +91,7 @@ def look_at(
         ConfigError: It cannot be read, or is of no dialect that is served.
         MsTuneError: The dryrun failed.
     """
-    job = replace(request.job, config=path)
+    job = request.job._replace(config=path)
     loaded = load_config(job, known)
     named = request.framework_version
     plan = normalize(loaded.job if named is None else loaded.job.for_release(named))

@@ -6,7 +6,6 @@ what layers keep is an estimate (:mod:`ms_tune.estimate.memory`), which knows no
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ms_tune.dryrun.prepare import prepare_run
@@ -42,7 +41,7 @@ def estimate_of(job: PlannedJob, limit: Limit, reserve_bytes: int) -> Estimate:
     layout = read_layout(job.loaded, job.first)
     tokens = widths.tokens * layout.size // layout.context
     share = RankShare(tokens, layout.tensor, is_sequence_parallel(job.loaded), layout.context, layout.expert)
-    others = [prepare_run(replace(job.request, stage=one, layers=None), job.loaded) for one in range(1, job.stages)]
+    others = [prepare_run(job.request._replace(stage=one, layers=None), job.loaded) for one in range(1, job.stages)]
     stages = tuple(_config_stage(run, widths, share) for run in (job.first, *others))
     return Estimate(stages, limit, reserve_bytes, bool(widths.experts))
 
@@ -62,6 +61,6 @@ def _config_stage(run: PreparedRun, widths: Widths, share: RankShare) -> StageEs
         full = kind.recompute is RecomputeMode.FULL
         # Without stages there is one pass, however many chunks the lists of layers have.
         passes = run.in_flight[chunk if run.stages > 1 else 0]
-        layers.append(HeldLayers(held, passes, full=full, count=count))
+        layers.append(HeldLayers(held, passes, full=full, layers=count))
     logits = logits_bytes(widths, share) if run.stage == run.stages - 1 else 0
     return estimate_stage(run.stage, run.layers, lasting, layers, logits)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from shlex import quote
 from typing import TYPE_CHECKING
 
@@ -62,7 +61,7 @@ def check(path: Path, request: OverviewRequest, base: str | None, observer: Obse
     if text is None:
         return screen
     before = look_at(request, path, Job(parse_source(text, path)), observer)
-    return replace(screen, against=difference(before, look))
+    return screen._replace(against=difference(before, look))
 
 
 def _script(
@@ -84,8 +83,8 @@ def _script(
 
     found = difference_of_scripts(text, script.text, estimated)
     if found is not None and found.is_short and screen.stages:  # whether it fits is told by the dryrun
-        found = replace(found, outcome="more")
-    return replace(screen, against=found)
+        found = found._replace(outcome="more")
+    return screen._replace(against=found)
 
 
 def _checked(path: Path, report: LintReport) -> Overview:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ms_tune.diagnostics import Severity
 from ms_tune.errors import ExitCode
 from ms_tune.estimate.memory import Outlook
+from ms_tune.records import Record
 from ms_tune.verdict.outcome import Fit
 
 if TYPE_CHECKING:
@@ -21,8 +21,7 @@ if TYPE_CHECKING:
     from ms_tune.verdict.outcome import Verdict
 
 
-@dataclass(frozen=True, slots=True)
-class Subject:
+class Subject(Record):
     """What a file is."""
 
     dialect: str  # its dialect, as its name
@@ -31,8 +30,7 @@ class Subject:
     layers: int | None = None  # layers of the model; None if that is not known
 
 
-@dataclass(frozen=True, slots=True)
-class Assumptions:
+class Assumptions(Record):
     """What of a job the answer rests on."""
 
     devices: int  # NPUs
@@ -42,8 +40,7 @@ class Assumptions:
     micro_batches: int  # Micro-batches of a step
 
 
-@dataclass(frozen=True, slots=True)
-class Matter:
+class Matter(Record):
     """Something that its author should look at."""
 
     severity: Severity  # how bad it is
@@ -54,8 +51,7 @@ class Matter:
     name: str = ""  # the check's name
 
 
-@dataclass(frozen=True, slots=True)
-class Suggestion:
+class Suggestion(Record):
     """A change of the file."""
 
     # What kind of change: `optimizer`, `sequence`, `recompute`, `micro-batch` or `fixes`; `table` for recompute by the
@@ -67,16 +63,14 @@ class Suggestion:
     enough: bool = False  # whether the estimate is below the limit with it
 
 
-@dataclass(frozen=True, slots=True)
-class StageVerdict:
+class StageVerdict(Record):
     """What a dryrun says of a stage."""
 
     stage: int
     verdict: Verdict  # the judge's
 
 
-@dataclass(frozen=True, slots=True)
-class Blame:
+class Blame(Record):
     """The changed key that the fullest stage's memory depends on most."""
 
     path: KeyPath
@@ -88,8 +82,7 @@ class Blame:
     together: tuple[KeyPath, ...] = ()  # changed keys without which it accounts for nothing
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryDifference:
+class MemoryDifference(Record):
     """The memory of a stage before and after a change."""
 
     stage: int  # the stage that decides now
@@ -106,8 +99,7 @@ class MemoryDifference:
         return self.outcome in ("over", "tight", "still")
 
 
-@dataclass(frozen=True, slots=True)
-class Overview:
+class Overview(Record):
     """One screen about a job."""
 
     path: Path  # the file, as the user named it

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from shlex import quote
 from typing import TYPE_CHECKING
 
@@ -100,11 +99,11 @@ def _of_config(
     job = script.config_job()
     if job is None or job.path is None:
         return None
-    asked = replace(request.job, devices=request.job.devices or job.processes)
-    look = look_at(replace(request, job=asked), job.path, None, observer)
+    asked = request.job._replace(devices=request.job.devices or job.processes)
+    look = look_at(request._replace(job=asked), job.path, None, observer)
     if request.job.devices is None and job.processes is not None:
-        devices = replace(look.loaded.devices, source=msg("check.devices.script"))
-        look = replace(look, loaded=replace(look.loaded, devices=devices))
+        devices = look.loaded.devices._replace(source=msg("check.devices.script"))
+        look = look._replace(loaded=look.loaded._replace(devices=devices))
     return job.path, look
 
 
@@ -226,7 +225,7 @@ def _training_config(read: ArgumentReader, split: Split, layers: int) -> Trainin
     wide = read.switch("bf16") or read.switch("accumulate_allreduce_grads_in_fp32") or not half
     sharding = Sharding.OPTIMIZER if read.switch("use_distributed_optimizer") else Sharding.NONE
     shape = shape_of(read, layers)
-    if shape.experts and shape.experts.count % split.expert:
+    if shape.experts and shape.experts.routed % split.expert:
         raise UnsupportedError(msg("check.script.otherwise", argument=read.written("num_experts")))
     return TrainingConfig(
         shape,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +15,7 @@ from ms_tune.fit.job import layer_offset_or_none, read_job, read_present_plan
 from ms_tune.fit.layouts import is_sequence_parallel, layout_keys
 from ms_tune.normalize.sapp_lists import SappLists
 from ms_tune.planning.plan import cells_of
+from ms_tune.records import Record
 from ms_tune.text import msg
 from ms_tune.units import gib
 from ms_tune.workflows.check.estimate import estimate_of
@@ -143,8 +143,7 @@ _MOST_STATES = 2000  # tried for a stage; nobody has so many layers in one
 _APART = {RecomputeMode.SELECT: RecomputeMode.COMM, RecomputeMode.COMM: RecomputeMode.SELECT}  # not both in one cell
 
 
-@dataclass(frozen=True, slots=True)
-class TablePrediction:
+class TablePrediction(Record):
     """What a table says of a job."""
 
     fits: bool  # whether every stage keeps within its room as the config is

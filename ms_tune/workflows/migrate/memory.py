@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -104,11 +104,11 @@ def simulate_both(found: Migration, request: DryrunRequest, observer: Observer) 
         if found.merged:  # its model's file is not where the config says, so its sizes are in the text
             before = Path(folder) / found.path.name
             before.write_text(found.merged, encoding="utf-8")
-        old = dryrun_job(replace(request, config=before), observer)
+        old = dryrun_job(request._replace(config=before), observer)
         file = Path(folder) / f"{found.path.stem}.migrated.yaml"
         file.write_text(found.text, encoding="utf-8")
         devices = request.devices or (old.runs[0].world_size if old.runs else None)
-        new = dryrun_job(replace(request, config=file, devices=devices), observer)
+        new = dryrun_job(request._replace(config=file, devices=devices), observer)
     told = _told(old, new)
     resting = [message for run in (*old.runs, *new.runs) for message in run.unproved]
     unproved = [one for one in told if one in resting]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import subprocess
 import sys
 import tempfile
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -265,7 +264,7 @@ def _theories(source: SourceFile, dialect: Dialect) -> list[Mapping[str, int]]:
     first = DryrunRequest(config=source.path, reference=dialect is Dialect.MINDFORMERS_PYNATIVE)
     loaded = load_config(first, Job(flat))
     stages = prepare_run(first, loaded).stages
-    return [prepare_run(replace(first, stage=stage), loaded).theory for stage in range(stages)]
+    return [prepare_run(first._replace(stage=stage), loaded).theory for stage in range(stages)]
 
 
 def _said(name: str, /, **params: object) -> Message:

@@ -8,7 +8,6 @@ import shlex
 import shutil
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -260,7 +259,7 @@ class TestChange:
         assert seen.estimate is not None
         assert (seen.change.name, seen.change.enough) == ("recompute", True)
         count = str(seen.change.text).split()[1]
-        job = read_job(replace(request.job, config=config))
+        job = read_job(request.job._replace(config=config))
         for more, below in ((int(count), True), (int(count) - 1, False)):
             rows = [[more, 0, 0, 0]]
             loaded = job.with_lists(SappLists(None, rows, None, None))
@@ -288,14 +287,14 @@ class TestDryrun:
     def with_verdict(self, peak: int, config: Path) -> Overview:
         limit = limit_of(device_of(card_bytes=64 * GIB))
         verdict = judge(Need.of_trace(peak, peak), limit, UntracedNeeds(communicators=0))
-        return replace(api.check(config), stages=(StageVerdict(0, verdict),))
+        return api.check(config)._replace(stages=(StageVerdict(0, verdict),))
 
     def test_its_verdict_decides(self, config: Path) -> None:
         assert self.with_verdict(20 * GIB, config).exit_code() == ExitCode.OK
         assert self.with_verdict(70 * GIB, config).exit_code() == ExitCode.FINDINGS
 
     def test_no_verdict_is_no_answer(self, config: Path) -> None:
-        seen = replace(api.check(config), stages=(StageVerdict(0, no_verdict(msg("verdict.none.cut"))),))
+        seen = api.check(config)._replace(stages=(StageVerdict(0, no_verdict(msg("verdict.none.cut"))),))
         assert seen.exit_code() == ExitCode.USAGE
 
     @pytest.mark.parametrize(
@@ -326,7 +325,7 @@ class TestDryrun:
     def test_of_several_keys_none_is_blamed_where_no_estimate_tells_them_apart(self, config: Path) -> None:
         old = self.look(config, (20,))
         edited(config, recompute="[1, 2, 3]", seed=7)
-        new = replace(look_at(OverviewRequest(), config, None, None), verdicts=self.verdicts((30,)))
+        new = look_at(OverviewRequest(), config, None, None)._replace(verdicts=self.verdicts((30,)))
         assert new.seen.estimate is None
         found = difference(old, new)
         assert found is not None
@@ -334,13 +333,13 @@ class TestDryrun:
 
     def test_without_a_verdict_on_either_side_nothing_is_compared(self, config: Path) -> None:
         whole, none = self.look(config, (20,)), self.look(config, (20,))
-        none = replace(none, verdicts=(StageVerdict(0, no_verdict(msg("verdict.none.cut"))),))
+        none = none._replace(verdicts=(StageVerdict(0, no_verdict(msg("verdict.none.cut"))),))
         assert difference(none, whole) is None
         assert difference(whole, none) is None
 
     def look(self, config: Path, peaks: tuple[float, ...]) -> InspectedConfig:
         edited(config, pipeline_model_parallel_size=len(peaks), recompute=[32 // len(peaks)] * len(peaks))
-        return replace(look_at(OverviewRequest(), config, None, None), verdicts=self.verdicts(peaks))
+        return look_at(OverviewRequest(), config, None, None)._replace(verdicts=self.verdicts(peaks))
 
     def verdicts(self, peaks: tuple[float, ...]) -> tuple[StageVerdict, ...]:
         limit = limit_of(device_of(card_bytes=64 * GIB))
@@ -536,7 +535,7 @@ class TestBase:
 
         def estimate(text: str) -> Estimate:
             peak = used.get(text, 5 if "--recompute" not in text else 2)
-            return replace(of_stage, stages=(replace(stage, transient_bytes=peak * GIB),))
+            return of_stage._replace(stages=(stage._replace(transient_bytes=peak * GIB),))
 
         found = difference_of_scripts(was, now, estimate)
         assert found is not None
@@ -560,7 +559,7 @@ class TestBase:
         (stage, *_), was, now = of_stage.stages, "--layers 8\n--seq 1\n", "--layers 9\n--seq 2\n"
 
         def estimate(text: str) -> Estimate:
-            return replace(of_stage, stages=(replace(stage, transient_bytes=(1 if text == was else 9) * GIB),))
+            return of_stage._replace(stages=(stage._replace(transient_bytes=(1 if text == was else 9) * GIB),))
 
         found = difference_of_scripts(was, now, estimate)
         assert found is not None
