@@ -26,11 +26,13 @@ if TYPE_CHECKING:
     from ms_tune.footprint.report import analyse_memory
     from ms_tune.footprint.request import MemoryRequest
     from ms_tune.footprint.result import MemoryReport
+    from ms_tune.job.job import Job, load_job
     from ms_tune.lint.result import LintReport, LintRequest
     from ms_tune.lint.settings import Selection
     from ms_tune.memory.request import PlanRequest, WhatIfRequest
     from ms_tune.metrics.result import MetricsRequest
     from ms_tune.metrics.run import measure_runs
+    from ms_tune.normalize.run import normalize_recompute
     from ms_tune.planning.fit import FitReport
     from ms_tune.planning.request import FitRequest
     from ms_tune.profile.run import analyse_profiles
@@ -49,6 +51,7 @@ _MODULES = {
     "Fit": "verdict.outcome",
     "FitReport": "planning.fit",
     "FitRequest": "planning.request",
+    "Job": "job.job",
     "LayerPlan": "dialects.layer_plan",
     "LayerSpec": "dialects.layer_plan",
     "LintReport": "lint.result",
@@ -69,8 +72,10 @@ _MODULES = {
     "analyse_profiles": "profile.run",
     "dryrun_job": "dryrun.run",
     "fit_config": "fit.run",
+    "load_job": "job.job",
     "measure_runs": "metrics.run",
     "migrate_config": "workflows.migrate.run",
+    "normalize_recompute": "normalize.run",
 }
 
 _EXTRAS = {
@@ -92,6 +97,7 @@ __all__ = [
     "Fit",
     "FitReport",
     "FitRequest",
+    "Job",
     "LayerPlan",
     "LayerSpec",
     "LintReport",
@@ -114,8 +120,10 @@ __all__ = [
     "api",
     "dryrun_job",
     "fit_config",
+    "load_job",
     "measure_runs",
     "migrate_config",
+    "normalize_recompute",
 ]
 
 

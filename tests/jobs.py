@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ms_tune.dialects.check_context import CheckContext
@@ -10,14 +11,17 @@ from ms_tune.dialects.mindformers import read as static
 from ms_tune.enums import Dialect
 from ms_tune.facts.releases import Release, default_release
 from ms_tune.job.job import Job
-from ms_tune.normalize import compare_log, expand, run
+from ms_tune.normalize import compare_log, expand, run, sapp, sapp_lists
+from ms_tune.normalize.convert import convert_job, target_of
+from ms_tune.normalize.sapp_lists import parse_sapp
 from ms_tune.source.shell.read import read_launches
+from ms_tune.source.yaml import load_source
 from ms_tune.workflows.migrate.run import migrate_job
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from pathlib import Path
 
+    from ms_tune.dialects.convert_layers import Converted
     from ms_tune.dialects.layer_plan import LayerPlan
     from ms_tune.dialects.megatron.commands import LaunchSource
     from ms_tune.dialects.mindformers.placement import RecomputeInputs
@@ -35,7 +39,7 @@ def commands_in(path: Path, text: str, release: str) -> tuple[LaunchSource, ...]
 
 def normalize_source(source: SourceFile, version: str | None = None, layers: int | None = None) -> LayerPlan:
     """What each layer of a config does, with what its author should know."""
-    return run.normalize(Job(source, version=version, layers=layers))
+    return run.normalize_recompute(Job(source, version=version, layers=layers))
 
 
 def plan_of(source: SourceFile, version: str | None = None, layers: int | None = None) -> LayerPlan:
@@ -108,3 +112,25 @@ def migrate_source(  # noqa: PLR0913 - settings with defaults
     """A config as one of MindFormers' dynamic graph."""
     job = Job(source, version=version, model_config=model_config)
     return migrate_job(job, target, check=check, language=language)
+
+
+def convert_source(source: SourceFile, to: str, version: str | None = None) -> Converted:
+    """The settings of another dialect that do what a config does."""
+    return convert_job(Job(source, version=version), target_of(to))
+
+
+def merge_sapp(text: str, config: SourceFile | Path, version: str | None = None) -> sapp.Merged:
+    """A config with what SAPP printed in it."""
+    return sapp.merge(
+        Job(load_source(config) if isinstance(config, Path) else config, version=version), parse_sapp(text)
+    )
+
+
+def convert_sapp(text: str, to: str, *, layers: int, stages: int, chunks: int = 1) -> Converted:
+    """The settings of a dialect that do what SAPP printed."""
+    return sapp.convert_sapp(parse_sapp(text), sapp.Sizes(layers, stages, chunks), target_of(to))
+
+
+def sapp_plan(text: str, *, layers: int, stages: int, chunks: int = 1) -> LayerPlan:
+    """The plan that SAPP printed."""
+    return sapp_lists.plan_of(parse_sapp(text), layers=layers, stages=stages, chunks=chunks)

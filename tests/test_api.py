@@ -87,7 +87,7 @@ import ms_tune
 from ms_tune import MsTuneError, api
 Path("c.yaml").write_text("parallel_config: {pipeline_stage: 2}\\nmodel: {model_config: {type: LlamaConfig, num_layers: 4}}\\n")
 try:
-    print(len(api.lint("c.yaml").files), api.normalize("c.yaml").placement, ms_tune.analyse_memory("run").worst.curve.peak_bytes)
+    print(len(api.lint("c.yaml").files), ms_tune.normalize_recompute(ms_tune.load_job("c.yaml")).placement, ms_tune.analyse_memory("run").worst.curve.peak_bytes)
     ms_tune.analyse_memory("nowhere")
 except MsTuneError as error:
     print(error)

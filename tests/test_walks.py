@@ -45,7 +45,13 @@ class TestWays:
         walk = Walk()
         assert walk.run(["normalize-recompute", "config.yaml"]) == 0
         assert walk.ways["dialects/mindformers/recompute.set_layer"] == [
-            *("cli/main.main", "cli/main._run_command", "cli/normalize.run", "normalize/run.normalize", "job/job.plan"),
+            *(
+                "cli/main.main",
+                "cli/main._run_command",
+                "cli/normalize.run",
+                "normalize/run.normalize_recompute",
+                "job/job.plan",
+            ),
             *("dialects/mindformers/read.plan_layers", "dialects/mindformers/recompute.normalize"),
             *("dialects/mindformers/recompute._set_layers", "dialects/mindformers/recompute.set_layer"),
         ]

@@ -15,35 +15,13 @@ imported when they are called, so that importing this module costs nothing.
 
 from ms_tune.api._check import changed_files, check
 from ms_tune.api._lint import checklists_for, course, lint, rules, write_baseline, wrong_examples
-from ms_tune.api._normalize import (
-    against,
-    convert,
-    convert_sapp,
-    convert_script,
-    explicit,
-    explicit_script,
-    from_sapp,
-    merge_sapp,
-    normalize,
-    normalize_script,
-)
 
 __all__ = [
-    "against",
     "changed_files",
     "check",
     "checklists_for",
-    "convert",
-    "convert_sapp",
-    "convert_script",
     "course",
-    "explicit",
-    "explicit_script",
-    "from_sapp",
     "lint",
-    "merge_sapp",
-    "normalize",
-    "normalize_script",
     "rules",
     "write_baseline",
     "wrong_examples",

@@ -14,7 +14,7 @@ from ms_tune.errors import ConfigError, ExitCode, UsageError, reason_of
 from ms_tune.facts.models import LAYERS, MODEL_CONFIG, names_of
 from ms_tune.facts.releases import DEFAULT_VERSION
 from ms_tune.job.job import Job
-from ms_tune.normalize.run import normalize
+from ms_tune.normalize.run import normalize_recompute
 from ms_tune.report.console import usage_hint
 from ms_tune.source import SCRIPTS
 from ms_tune.source.yaml import MAX_BYTES, decode, load_source, parse_source
@@ -79,7 +79,7 @@ def run(arguments: Namespace, console: Console) -> ExitCode:  # noqa: PLR0911 - 
         from ms_tune.source.edit_values import spell_value  # noqa: PLC0415 - as above
 
         result = explicit(job)
-        problems = normalize(job).problems
+        problems = normalize_recompute(job).problems
         for path in result.left:
             console.warn(msg("normalize.write-comment", name=".".join(map(str, path))))
         for place, value, file, line in result.elsewhere:
@@ -91,9 +91,9 @@ def run(arguments: Namespace, console: Console) -> ExitCode:  # noqa: PLR0911 - 
     if arguments.against:
         return _against(job, arguments, console)
     if arguments.to:
-        _tell_files(normalize(job), console)
+        _tell_files(normalize_recompute(job), console)
         return _convert_job(job, arguments, console)
-    return _show(normalize(job), arguments, console)
+    return _show(normalize_recompute(job), arguments, console)
 
 
 def _load(path: Path) -> SourceFile:

@@ -11,7 +11,7 @@ from ms_tune.dryrun.request import Setting
 from ms_tune.dryrun.settings import with_settings
 from ms_tune.enums import Dialect, RecomputeMode
 from ms_tune.errors import ConfigError, MsTuneError, UnsupportedError
-from ms_tune.normalize.run import normalize
+from ms_tune.normalize.run import normalize_recompute
 from ms_tune.normalize.sapp_lists import SappLists
 from ms_tune.planning.plan import cells_of
 from ms_tune.planning.schedule import few_micro_batches
@@ -114,7 +114,7 @@ def read_job(request: DryrunRequest, loaded: LoadedConfig | None = None) -> Plan
         UnsupportedError: Nothing is known about its layers one by one.
     """
     loaded = loaded or load_config(request)
-    now = normalize(loaded.job)
+    now = normalize_recompute(loaded.job)
     if now.failure is not None:
         hint = now.problems[0].help if now.problems else None
         raise ConfigError(msg("fitting.refused", error=now.failure.text), hint, path=loaded.source.path)

@@ -7,6 +7,7 @@ config is in its folder of :mod:`ms_tune.dialects`.
 from __future__ import annotations
 
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ms_tune.dialects import dialect_module
@@ -21,7 +22,6 @@ from ms_tune.text import msg
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from ms_tune.dialects.layer_plan import LayerPlan
     from ms_tune.facts.models import ModelConfig
@@ -32,19 +32,32 @@ if TYPE_CHECKING:
 
 
 def load_job(
-    path: Path,
+    path: str | Path,
     *,
     dialect: Dialect | None = None,
-    version: str | None = None,
+    framework_version: str | None = None,
     layers: int | None = None,
     model_config: Path | None = None,
 ) -> Job:
-    """Read a config; the arguments are those of :class:`Job`.
+    """Read a config: what the other functions are asked about, and what is known of it before anybody asks them.
+
+    Args:
+        path: The file.
+        dialect: What it is written for; None to recognise it.
+        framework_version: The release that it is for; None for that of the checkout around it, the installed one, or the default.
+        layers: The number of layers, for a config that does not tell it.
+        model_config: The model's ``config.json``, or its folder, where that is not where the config says.
 
     Raises:
         ConfigError: The file cannot be read, or is not one YAML mapping of a sane size.
+
+    Example::
+
+        job = ms_tune.load_job("train.yaml", framework_version="1.9")
+        print(job.dialect, job.release.version, job.plan.placement)
     """
-    return Job(load_source(path), dialect=dialect, version=version, layers=layers, model_config=model_config)
+    source = load_source(Path(path))
+    return Job(source, dialect=dialect, version=framework_version, layers=layers, model_config=model_config)
 
 
 class Job:

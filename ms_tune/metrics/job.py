@@ -97,7 +97,7 @@ def read_job(path: Path, version: str | None = None, cards: int | None = None) -
     """
     if path.suffix in SCRIPTS:
         return _of_script(ScriptJob(path, version=version), cards)
-    return _of_config(load_job(path, version=version), cards)
+    return _of_config(load_job(path, framework_version=version), cards)
 
 
 def _of_config(job: Job, cards: int | None) -> JobFacts:

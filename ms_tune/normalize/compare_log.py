@@ -11,7 +11,7 @@ from ms_tune.dialects.layer_plan import MINDFORMERS, MINDSPEED_MS
 from ms_tune.enums import RecomputeMode
 from ms_tune.errors import MsTuneError, TraceError, UnsupportedError
 from ms_tune.facts.releases import VERSIONS
-from ms_tune.normalize.run import normalize
+from ms_tune.normalize.run import normalize_recompute
 from ms_tune.readers.recompute_log import PLACEMENT, LoggedRecompute, find_logs, read_lines, read_recompute_log
 from ms_tune.text import msg
 
@@ -183,7 +183,7 @@ def compare(job: Job, paths: Sequence[Path]) -> Compared:
         TraceError: A log cannot be read, or none says anything about layers.
         UnsupportedError: The config's framework does not log what it sets.
     """
-    plan = normalize(job)
+    plan = normalize_recompute(job)
     if plan.dialect == MINDSPEED_MS:
         raise UnsupportedError(msg("against.dialect", dialect=plan.dialect))
     logs = tuple(read_recompute_log(path) for path in chain.from_iterable(map(find_logs, paths)))

@@ -40,7 +40,7 @@ from ms_tune.facts.models import is_legacy, model_of
 from ms_tune.facts.registries import counterpart, family_of, models
 from ms_tune.facts.releases import release_for, served
 from ms_tune.job.job import Job
-from ms_tune.normalize.run import normalize
+from ms_tune.normalize.run import normalize_recompute
 from ms_tune.source.shell.read import read_launches
 from ms_tune.source.yaml import parse_source
 from ms_tune.text import msg
@@ -96,7 +96,7 @@ def convert_job(job: Job, target: TargetDialect) -> Converted:
         ConfigError: The config cannot be read.
         UsageError: A release is not served.
     """
-    plan = normalize(job)
+    plan = normalize_recompute(job)
     if plan.failure is not None or not plan.layers or job.dialect is target.dialect:
         choices = as_written(plan.switched_on or plan.layers)
         if plan.layers and plan.framework_version != target.release:

@@ -12,12 +12,21 @@ if TYPE_CHECKING:
     from ms_tune.job.job import Job
 
 
-def normalize(job: Job) -> LayerPlan:
-    """The plan of a job, with what would pass where the framework refuses it, and which keys stand twice.
+def normalize_recompute(job: Job) -> LayerPlan:
+    """What every layer of a job recomputes and swaps, as its framework decides it, and what its author should know of that.
+
+    Args:
+        job: The job of a config.
 
     Raises:
         ConfigError: A setting is missing or cannot be, or the config is of no dialect that is served.
         UnsupportedError: It needs something that is not served.
+        UsageError: The release is not served.
+
+    Example::
+
+        plan = ms_tune.normalize_recompute(ms_tune.load_job("train.yaml", framework_version="1.9"))
+        in_full = [layer.layer for layer in plan.layers if layer.recompute is RecomputeMode.FULL]
     """
     plan = job.plan
     if job.remedy:

@@ -23,7 +23,7 @@ from ms_tune.facts.registries import counterpart, models
 from ms_tune.facts.releases import DEFAULT_VERSION
 from ms_tune.job.job import Job
 from ms_tune.normalize.convert import TargetDialect, convert_named, side_in, side_of, with_experts
-from ms_tune.normalize.run import normalize
+from ms_tune.normalize.run import normalize_recompute
 from ms_tune.normalize.sapp_lists import KEYS, MOST, SappLists, plan_of, settled
 from ms_tune.source.edit import same_data
 from ms_tune.source.edit_values import with_settings
@@ -136,7 +136,7 @@ def merge(job: Job, lists: SappLists) -> Merged:
     wanted = {path: value for path, value in wanted.items() if not same_data(source.get(path, _MISSING), value)}
     text, count = with_settings(job.written, wanted)
     merged = Job(parse_source(text, source.path), dialect=dialect, version=job.version, layers=job.layers)
-    result = normalize(merged)
+    result = normalize_recompute(merged)
     if result.failure is not None:
         raise UsageError(msg("normalize.not-written", framework=msg(f"normalize.framework.{dialect.value}")))
     lost = next((one for one in result.problems if one.id == PlanIssue.SWAP_NO_STAGE and lists.swap), None)

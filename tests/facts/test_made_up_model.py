@@ -21,6 +21,7 @@ from ms_tune.facts import models, query, registries
 from ms_tune.facts.releases import Release
 from ms_tune.lint.result import LintRequest
 from ms_tune.source.yaml import parse_source
+from tests.jobs import normalize_source
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -95,7 +96,7 @@ def test_everybody_knows_it_after(folder: Path, tmp_path: Path, monkeypatch: pyt
     found = ids(STATIC, tmp_path)
     assert "MST531" not in found
     assert "MST338" in found  # its class calls the layers num_hidden_layers
-    plan = api.normalize(parse_source(DYNAMIC, Path("a.yaml")), framework_version="2.1")
+    plan = normalize_source(parse_source(DYNAMIC, Path("a.yaml")), "2.1")
     assert [layer.layer for layer in plan.layers if layer.select_patterns] == [0, 1]
     monkeypatch.setattr("ms_tune.job.job.release_for", lambda *_: Release("MindFormers", "2.1"))
     config = ConfigCopy(parse_source(STATIC, Path("a.yaml")).data, Path("a.yaml"))

@@ -20,13 +20,12 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from ms_tune import api
 from ms_tune.errors import MsTuneError
 from ms_tune.job.job import Job
 from ms_tune.report.normalize_json import plan_json
 from ms_tune.source.yaml import parse_source
 from ms_tune.text import Language, render
-from tests.jobs import explicit, normalize_source
+from tests.jobs import convert_source, explicit, merge_sapp, normalize_source
 from tests.normalize.conversion_cases import random_case
 from tests.oracle import lint_cases, mindspeed_cases, pynative_cases, whole_cases
 
@@ -72,7 +71,7 @@ def answer(case: Case) -> Case:
 def converted(case: Case, told_of: Callable[[Sequence[Diagnostic]], list[str]]) -> Case:
     """The settings that a config comes to in another dialect."""
     source = parse_source(case["config"], Path("config.yaml"))
-    found = api.convert(source, case["target"], framework_version=case["release"])
+    found = convert_source(source, case["target"], version=case["release"])
     return {"values": dict(found.values), "problems": told_of(found.problems)}
 
 
@@ -94,7 +93,7 @@ def _planned(case: Case, source: SourceFile) -> Case:
 
 
 def _merged(case: Case, source: SourceFile) -> Case:
-    merged = api.merge_sapp(case["lists"], source, framework_version=case["release"])
+    merged = merge_sapp(case["lists"], source, version=case["release"])
     before = case["config"].splitlines()
     lines = [line for line in merged.text.splitlines() if line not in before]
     return {"lines": lines, "count": merged.count, "problems": told(merged.plan.problems)}

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ms_tune import api
 from ms_tune.diagnostics import Severity
 from ms_tune.dialects.mindformers.operators import find
 from ms_tune.dialects.operators import topmost
@@ -19,6 +18,7 @@ from ms_tune.facts.releases import release_for, served
 from ms_tune.normalize.convert import _shown, target_of
 from ms_tune.source.yaml import SourceFile, parse_source
 from ms_tune.text import Language, render
+from tests.jobs import convert_source, normalize_source
 from tests.normalize.conversion_cases import DYNAMIC, STATIC, Case, config_of, random_case, trees_of
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def said(converted: Converted, name: str) -> list[str]:
 
 
 def test_legacy_names_become_dynamic_ones() -> None:
-    converted = api.convert(llama(r"feed_forward\.w1\.activation\.silu"), "mindformers-pynative")
+    converted = convert_source(llama(r"feed_forward\.w1\.activation\.silu"), "mindformers-pynative")
     assert ids(converted) == []
     assert converted.values["recompute.full_recompute_layer"] == ["0"]
     assert converted.values["recompute.select_module"] == {
@@ -81,7 +81,7 @@ def test_legacy_names_become_dynamic_ones() -> None:
 
 
 def test_what_has_no_equivalent_is_named_with_its_layers() -> None:
-    converted = api.convert(llama(r"ffn_norm\.rcast"), "mindformers-pynative")
+    converted = convert_source(llama(r"ffn_norm\.rcast"), "mindformers-pynative")
     assert said(converted, "lost") == [
         "select_recompute: ffn_norm.rcast has no equivalent in mindformers-pynative; layer 1, 4 loses it."
     ]
@@ -89,15 +89,15 @@ def test_what_has_no_equivalent_is_named_with_its_layers() -> None:
 
 
 def test_what_cannot_be_left_out_is_named() -> None:
-    converted = api.convert(llama(r"feed_forward\.w1\.matmul"), "mindformers-pynative")
+    converted = convert_source(llama(r"feed_forward\.w1\.matmul"), "mindformers-pynative")
     assert ids(converted) == ["convert-wider"]
     assert "feed_forward.w3.matmul" in said(converted, "wider")[0]
-    both = api.convert(llama(r"feed_forward\.w[13]\.matmul"), "mindformers-pynative")
+    both = convert_source(llama(r"feed_forward\.w[13]\.matmul"), "mindformers-pynative")
     assert ids(both) == []
 
 
 def test_the_operators_of_each_kind_of_layer() -> None:
-    converted = api.convert(source(DEEPSEEK), "mindformers-pynative@2.0")
+    converted = convert_source(source(DEEPSEEK), "mindformers-pynative@2.0")
     assert ids(converted) == []
     assert converted.release == "2.0"
     assert converted.values["recompute.select_module"] == {
@@ -115,7 +115,7 @@ training: {steps: 10}
 model: {model_type: deepseek_v3, num_hidden_layers: 6, first_k_dense_replace: 3}
 recompute: {mode: select, select_module: {mlp.shared_experts: ['3-4'], self_attention.linear_qkv: ['0-1']}}
 """
-    converted = api.convert(source(text), "mindformers@1.9")
+    converted = convert_source(source(text), "mindformers@1.9")
     assert ids(converted) == []
     assert converted.values["use_legacy"] is False
     assert converted.values["recompute_config.select_recompute"] == {
@@ -132,14 +132,14 @@ training: {steps: 10}
 model: {model_type: qwen3, num_hidden_layers: 6}
 recompute: {mode: select, full_recompute_layer: ['0'], select_module: {mlp: ['1-2']}}
 """
-    converted = api.convert(source(text), "mindformers@1.6")
+    converted = convert_source(source(text), "mindformers@1.6")
     assert said(converted, "differs") == ["Layer 1-2 would not do the same. Here: select mlp. There: -."]
-    assert ids(api.convert(source(text), "mindformers@1.7")) == []
+    assert ids(convert_source(source(text), "mindformers@1.7")) == []
 
 
 def test_a_model_that_is_not_known() -> None:
     text = LLAMA.replace("{type: LlamaForCausalLM}", "{type: OwnModel}").replace("PATTERN", r"'attention\.own'")
-    converted = api.convert(source(text), "mindformers-pynative")
+    converted = convert_source(source(text), "mindformers-pynative")
     assert ids(converted) == ["convert-stand-in", "convert-lost"]
     assert said(converted, "lost")[0].startswith(r"select_recompute: attention\.own has no equivalent")
 
@@ -158,7 +158,7 @@ def test_a_model_that_is_not_known() -> None:
 )
 def test_targets_that_are_not_served(to: str, words: str) -> None:
     with pytest.raises((UsageError, UnsupportedError)) as caught:
-        api.convert(source(DEEPSEEK), to)
+        convert_source(source(DEEPSEEK), to)
     assert words in render(caught.value.message, Language.EN)
     assert render(caught.value.message, Language.ZH)
 
@@ -169,11 +169,11 @@ RELEASES = {"mindformers": STATIC, "mindformers-pynative": DYNAMIC, "mindspeed-m
 
 def there(case: Case, to: str, release: str) -> tuple[Converted, LayerPlan | None]:
     """A conversion, and the plan of a config that was made of its settings; None if something was said to be lost."""
-    converted = api.convert(case.source, f"{to}@{release}", framework_version=case.release)
+    converted = convert_source(case.source, f"{to}@{release}", version=case.release)
     if any(problem.severity is Severity.ERROR for problem in converted.problems):
         return converted, None
     target = config_of(converted.values, to, model_for(case, to))
-    return converted, api.normalize(target, framework_version=release)
+    return converted, normalize_source(target, version=release)
 
 
 def model_for(case: Case, to: str) -> dict[str, object]:
@@ -206,7 +206,7 @@ def test_every_layer_does_in_the_target_what_it_did(start: str, to: str) -> None
         release = random.choice(RELEASES[to])
         if start == to and case.model[:1].isupper():
             continue  # a legacy model stays one, and config_of makes the others
-        before = api.normalize(case.source, framework_version=case.release)
+        before = normalize_source(case.source, version=case.release)
         assert before.failure is None, (seed, before.failure)
         converted, after = there(case, to, release)
         names = ids(converted)
@@ -247,7 +247,7 @@ def test_there_and_back_names_the_same_operators(start: str, to: str) -> None:
         if again is None or ids(back):
             continue
         same += 1
-        before = api.normalize(case.source, framework_version=case.release)
+        before = normalize_source(case.source, version=case.release)
         for one, other in zip(before.layers, again.layers, strict=True):
             for attribute in ("select_patterns", "comm_patterns"):
                 assert reached(case, one, attribute) == reached(case, other, attribute), (seed, one.layer, attribute)
@@ -293,7 +293,7 @@ def test_swap_reaches_the_model_and_comes_back(full: list[str]) -> None:
     assert ("swap_config.swap" in converted.values) is (len(full) > 1)
     target = Case(config_of(converted.values, "mindformers", model_for(case, "mindformers")), "1.9", "qwen3")
     _, again = there(target, "mindformers-pynative", "2.1")
-    before = api.normalize(case.source, framework_version="2.1")
+    before = normalize_source(case.source, version="2.1")
     assert again is not None
     assert [(layer.recompute, layer.swap) for layer in again.layers] == [
         (layer.recompute, layer.swap) for layer in before.layers
@@ -303,11 +303,13 @@ def test_swap_reaches_the_model_and_comes_back(full: list[str]) -> None:
 @pytest.mark.parametrize("ahead", [0, 1, 2])
 def test_prediction_layers_do_what_the_last_layer_does(ahead: int) -> None:
     text = DEEPSEEK.replace("first_k_dense", f"num_nextn_predict_layers: {ahead}, first_k_dense")
-    converted = api.convert(source(text.replace("[1, 0]", "[0, 1]").replace("True", "False")), "mindformers-pynative")
+    converted = convert_source(
+        source(text.replace("[1, 0]", "[0, 1]").replace("True", "False")), "mindformers-pynative"
+    )
     assert ids(converted) == []
     assert converted.values["model.num_nextn_predict_layers"] == ahead
     assert converted.values["recompute.full_recompute_layer"] == ["3"]
-    every = api.convert(
+    every = convert_source(
         source(text.replace("[1, 0]", "True")),
         "mindformers-pynative",
     )
@@ -321,7 +323,7 @@ def test_without_a_release_a_target_is_the_newest_but_for_the_static_graph() -> 
     assert target_of("mindformers-pynative").release == served(Dialect.MINDFORMERS_PYNATIVE)[-1]
     assert target_of("mindspeed-ms").release == "r0.1.0"
     assert target_of("mindformers@2.1.0").release == "2.1"
-    assert api.convert(source(DEEPSEEK), "mindformers-pynative").release == served(Dialect.MINDFORMERS_PYNATIVE)[-1]
+    assert convert_source(source(DEEPSEEK), "mindformers-pynative").release == served(Dialect.MINDFORMERS_PYNATIVE)[-1]
 
 
 def test_a_difference_in_swap_names_what_is_moved() -> None:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ms_tune import api
 from ms_tune.cli.main import main
 from ms_tune.diagnostics import Severity
 from ms_tune.dialects.megatron.plan import normalize_megatron
@@ -24,7 +23,7 @@ from ms_tune.normalize.script import convert_script
 from ms_tune.report.normalize_convert import conversion_yaml, converted_text
 from ms_tune.source.yaml import parse_source
 from ms_tune.text import Language, render
-from tests.jobs import normalize_source
+from tests.jobs import convert_source, normalize_source
 from tests.normalize.conversion_cases import random_case
 from tests.oracle.megatron_cases import random_arguments
 from tests.oracle.megatron_layers import command_with
@@ -84,13 +83,13 @@ def test_random_configs_are_the_same_layers_as_arguments() -> None:
     same = 0
     for number in range(60):
         case = random_case(random, OTHERS[number % 3])
-        found = api.convert(case.source, "megatron", framework_version=case.release)
+        found = convert_source(case.source, "megatron", version=case.release)
         if not found.values or {*errors(found)} & {"convert-refused", "convert-order"}:
             continue
         text = " ".join(converted_text("megatron", found).replace("\\\n", " ").split())
         stages = found.values["--pipeline-model-parallel-size"]
         (program,) = api_script(f"torchrun --nproc_per_node {stages} pretrain_gpt.py {text}\n")
-        here, there = places(api.normalize(case.source, framework_version=case.release)), places(without_idle(program))
+        here, there = places(normalize_source(case.source, version=case.release)), places(without_idle(program))
         assert len(there) == len(here) - int(str(found.values.get("--mtp-num-layers", 0))) or len(there) == len(here)
         assert [one[0] for one in there] == [one[0] for one in here[: len(there)]]
         unlike = {number for number, (one, other) in enumerate(zip(here, there, strict=False)) if one[2] != other[2]}
@@ -142,7 +141,7 @@ recompute_config:
   select_recompute: {'attention_norm': [3, 4], 'feed_forward\\.w2': [4, 4]}
   select_comm_recompute: ['attention_norm\\.norm']
 """
-    found = api.convert(parse_source(text, Path("x.yaml")), "megatron")
+    found = convert_source(parse_source(text, Path("x.yaml")), "megatron")
     assert (found.values["--num-layers"], found.values["--recompute-num-layers"]) == (12, 3)
     assert {"convert-lost", "convert-differs"} <= {*errors(found)}
     told = [render(problem.message, Language.EN) for problem in found.problems]
@@ -180,4 +179,4 @@ def test_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str])
         "1.9",
     )
     with pytest.raises(UsageError):
-        api.convert_script(path, "megatrons")
+        target_of("megatrons")

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from yaml import YAMLError
 
-from ms_tune import api
 from ms_tune.diagnostics import Severity
 from ms_tune.dialects.mindformers.placement import KEYS
 from ms_tune.enums import RecomputeMode
 from ms_tune.errors import MsTuneError
 from ms_tune.text import Language, render
+from tests.jobs import convert_source, normalize_source
 from tests.normalize.conversion_cases import config_of, source_of
 from tests.oracle import cases, mindspeed_cases, pynative_cases
 
@@ -56,15 +56,15 @@ def test_any_plan_is_kept_or_said_to_be_lost(start: str, to: str) -> None:
         except (MsTuneError, YAMLError):
             continue  # what YAML cannot hold
         try:
-            converted = api.convert(source, to)
+            converted = convert_source(source, to)
         except MsTuneError:
             continue
         for problem in converted.problems:
             assert all(render(problem.message, language) for language in Language)
         if any(problem.severity is Severity.ERROR for problem in converted.problems):
             continue
-        before = api.normalize(source)
-        after = api.normalize(config_of(converted.values, to, {}))
+        before = normalize_source(source)
+        after = normalize_source(config_of(converted.values, to, {}))
         assert after.failure is None, (seed, after.failure)
         full = [layer.recompute is RecomputeMode.FULL for layer in before.layers]
         count = min(len(full), len(after.layers))

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 import yaml
 
-from ms_tune import api
 from ms_tune.cli.main import main
 from ms_tune.enums import RecomputeMode
 from ms_tune.errors import ConfigError, UsageError
 from ms_tune.source.yaml import SourceFile, parse_source
 from ms_tune.text import Language, render
+from tests.jobs import convert_sapp, merge_sapp, normalize_source, sapp_plan
 
 OFFSET = [[0, 1, 1, 1, 1], [1, 1, 1, 1, 0]]
 FULL = [[2, 1, 0, 0, 0], [1, 0, 0, 0, 0]]
@@ -85,40 +85,40 @@ def with_value(key: str, value: str) -> str:
 
 
 def test_only_the_lines_meant_change() -> None:
-    merged = api.merge_sapp(PLAN, source(STATIC))
+    merged = merge_sapp(PLAN, source(STATIC))
     assert merged.text == MERGED
     assert merged.count == 3
     assert [problem.id for problem in merged.plan.problems] == []
-    again = api.merge_sapp(PLAN, source(MERGED))
+    again = merge_sapp(PLAN, source(MERGED))
     assert (again.text, again.count) == (MERGED, 0)
 
 
 def test_the_operators_are_those_of_the_model() -> None:
-    plan = api.merge_sapp(PLAN, source(STATIC)).plan
+    plan = merge_sapp(PLAN, source(STATIC)).plan
     chosen = {pattern for layer in plan.layers for pattern in layer.select_patterns}
     assert chosen == {r"mlp\.mul", r"mlp\.activation_func\.silu"}
     legacy = STATIC.replace("use_legacy: False", "use_legacy: True").replace("model_type: qwen3", "seq_length: 8")
-    plan = api.merge_sapp(PLAN, source(legacy)).plan
+    plan = merge_sapp(PLAN, source(legacy)).plan
     chosen = {pattern for layer in plan.layers for pattern in layer.select_patterns}
     assert chosen == {r"feed_forward\.mul", r"feed_forward\.w1\.activation\.silu"}
 
 
 @pytest.mark.parametrize("text", [STATIC, DYNAMIC, MINDSPEED])
 def test_every_dialect_does_what_sapp_planned(text: str) -> None:
-    merged = api.merge_sapp(PLAN, source(text))
-    wanted = api.from_sapp(PLAN, **SIZES)
+    merged = merge_sapp(PLAN, source(text))
+    wanted = sapp_plan(PLAN, **SIZES)
     assert essence(merged.plan) == essence(wanted)
     assert all(problem.severity.value == "info" for problem in merged.plan.problems)
-    assert api.merge_sapp(PLAN, source(merged.text)).count == 0
+    assert merge_sapp(PLAN, source(merged.text)).count == 0
     assert "# the model" in merged.text or text != DYNAMIC
 
 
 def test_dynamic_modules_are_those_of_the_model() -> None:
-    data = yaml.safe_load(api.merge_sapp(PLAN, source(DYNAMIC)).text)
+    data = yaml.safe_load(merge_sapp(PLAN, source(DYNAMIC)).text)
     layers = ["2-3", "5-10", "29-31"]
     assert data["recompute"]["select_module"] == {"mlp.activation_func.silu": layers, "mlp.mul": layers}
     own = DYNAMIC.replace("{mode: None}", "{mode: select, select_module: {mlp.linear_fc1: ['0']}}")
-    data = yaml.safe_load(api.merge_sapp(PLAN, source(own)).text)
+    data = yaml.safe_load(merge_sapp(PLAN, source(own)).text)
     assert data["recompute"] == {
         "mode": "select",
         "select_module": {"mlp.linear_fc1": layers},
@@ -136,49 +136,49 @@ def test_dynamic_modules_are_those_of_the_model() -> None:
     ],
 )
 def test_patterns_stay_and_get_the_counts(value: str, wanted: object) -> None:
-    data = yaml.safe_load(api.merge_sapp(PLAN, source(with_value("select_recompute", value))).text)
+    data = yaml.safe_load(merge_sapp(PLAN, source(with_value("select_recompute", value))).text)
     assert data["recompute_config"]["select_recompute"] == wanted
 
 
 @pytest.mark.parametrize("value", ["True", "False", "[0, 0, 0, 0, 1]", r"{'mlp\.mul': True}"])
 def test_full_recompute_only_is_no_cause_for_complaint(value: str) -> None:
     lists = f"offset: {OFFSET}\nrecompute: {FULL}\nselect_recompute: {FULL}\nselect_comm_recompute: {FULL}"
-    merged = api.merge_sapp(lists, source(with_value("select_recompute", value)))
+    merged = merge_sapp(lists, source(with_value("select_recompute", value)))
     assert not merged.plan.problems
     assert {layer.recompute.value for layer in merged.plan.layers} == {"full", "none"}
-    assert not api.normalize(source(merged.text)).problems
+    assert not normalize_source(source(merged.text)).problems
     for text in (lists, f"offset: {OFFSET}\nrecompute: {FULL}"):
-        assert not api.from_sapp(text, **SIZES).problems
-        assert not api.convert_sapp(text, "mindformers", **SIZES).problems
+        assert not sapp_plan(text, **SIZES).problems
+        assert not convert_sapp(text, "mindformers", **SIZES).problems
 
 
 def test_lists_without_a_config_stay_lists() -> None:
     for release in ("", "@1.7", "@2.1.0"):
-        values = api.convert_sapp(PLAN, f"mindformers{release}", **SIZES).values
+        values = convert_sapp(PLAN, f"mindformers{release}", **SIZES).values
         assert values["recompute_config.recompute"] == FULL
         assert values["recompute_config.select_recompute"] == SELECT
         assert values["recompute_config.select_comm_recompute"] is False
         assert values["model.model_config.offset"] == OFFSET
-    assert api.convert_sapp(PLAN, "mindformers@1.7", **SIZES).release == "1.7"
+    assert convert_sapp(PLAN, "mindformers@1.7", **SIZES).release == "1.7"
 
 
 def test_with_swap_on_the_lists_name_layers() -> None:
     text = STATIC.replace("use_legacy: False", "use_legacy: True").replace("model_type: qwen3", "seq_length: 8")
     text = text.replace("recompute: True # all", "recompute: [0]") + "swap_config: {swap: True, layer_swap: []}\n"
-    merged = api.merge_sapp(PLAN, source(text))
+    merged = merge_sapp(PLAN, source(text))
     assert yaml.safe_load(merged.text)["recompute_config"]["recompute"] == [0, 1, 4, 24]
-    assert essence(merged.plan) == essence(api.from_sapp(PLAN, **SIZES))
+    assert essence(merged.plan) == essence(sapp_plan(PLAN, **SIZES))
 
 
 def test_a_section_that_is_not_there_is_added() -> None:
     text = STATIC[: STATIC.index("recompute_config")]
-    merged = api.merge_sapp(PLAN, source(text))
+    merged = merge_sapp(PLAN, source(text))
     assert yaml.safe_load(merged.text)["recompute_config"] == {"recompute": FULL, "select_recompute": SELECT}
-    assert essence(merged.plan) == essence(api.from_sapp(PLAN, **SIZES))
+    assert essence(merged.plan) == essence(sapp_plan(PLAN, **SIZES))
 
 
 def test_kinds_that_sapp_was_not_asked_for_are_told() -> None:
-    merged = api.merge_sapp(PLAN, source(with_value("select_comm_recompute", "True")))
+    merged = merge_sapp(PLAN, source(with_value("select_comm_recompute", "True")))
     assert [problem.id for problem in merged.plan.problems] == ["sapp-own-value"]
     assert yaml.safe_load(merged.text)["recompute_config"]["select_comm_recompute"] is True
     assert all(render(merged.plan.problems[0].message, language) for language in Language)
@@ -198,7 +198,7 @@ def test_kinds_that_sapp_was_not_asked_for_are_told() -> None:
 )
 def test_sizes_that_do_not_agree_are_both_named(old: str, new: str, words: str) -> None:
     with pytest.raises(UsageError) as caught:
-        api.merge_sapp(PLAN, source(STATIC.replace(old, new)))
+        merge_sapp(PLAN, source(STATIC.replace(old, new)))
     assert words in render(caught.value.message, Language.EN)
     assert render(caught.value.message, Language.ZH)
 
@@ -208,17 +208,17 @@ def test_lists_of_two_kinds_of_layers_come_to_those_of_all() -> None:
     dense = f"{even}[[0, 0, 0, 0, 0], [0, 0, 0, 0, 0]]\n\toffset: [[3, 0, 0, 0, 0], [0, 0, 0, 0, 0]]\n\trecompute: {[[1, 0, 0, 0, 0], [0] * 5]}\n"
     offset, full = [[-3, 1, 1, 1, 1], [1, 1, 1, 1, 0]], [[1, 1, 0, 0, 0], [1, 0, 0, 0, 0]]
     experts = f"{even}[[4, 4, 4, 4, 4], [4, 4, 4, 4, 4]]\n\toffset: {offset}\n\trecompute: {full}\n"
-    merged = api.merge_sapp(dense + experts, source(STATIC))
-    wanted = api.merge_sapp(f"offset: {OFFSET}\nrecompute: {FULL}\n", source(STATIC))
+    merged = merge_sapp(dense + experts, source(STATIC))
+    wanted = merge_sapp(f"offset: {OFFSET}\nrecompute: {FULL}\n", source(STATIC))
     assert merged.text == wanted.text
-    values = api.convert_sapp(dense + experts, "mindformers", **SIZES).values
+    values = convert_sapp(dense + experts, "mindformers", **SIZES).values
     assert values["model.model_config.offset"] == OFFSET
     assert values["recompute_config.recompute"] == FULL
 
 
 def test_a_list_of_one_row_is_one_chunk() -> None:
     with pytest.raises(UsageError) as caught:
-        api.merge_sapp("recompute: [1, 0, 0, 0, 0]", source(STATIC))
+        merge_sapp("recompute: [1, 0, 0, 0, 0]", source(STATIC))
     assert "1 chunk(s) and 5 stage(s); the config has 2 chunk(s) and 5 stage(s)" in render(
         caught.value.message, Language.EN
     )
@@ -228,16 +228,16 @@ def test_a_list_of_one_row_is_one_chunk() -> None:
 def test_a_text_of_a_bounded_length_is_read(length: int, fine: bool) -> None:  # noqa: FBT001
     text = PLAN + "#" * (length - len(PLAN))
     if fine:
-        assert essence(api.from_sapp(text, **SIZES)) == essence(api.from_sapp(PLAN, **SIZES))
+        assert essence(sapp_plan(text, **SIZES)) == essence(sapp_plan(PLAN, **SIZES))
     else:
         with pytest.raises(UsageError, match="200"):
-            api.from_sapp(text, **SIZES)
+            sapp_plan(text, **SIZES)
 
 
 def test_a_value_behind_an_alias_is_left_alone() -> None:
     text = STATIC.replace("recompute: True # all", "recompute: &all [1, 1, 1, 1, 1]") + "other: *all\n"
     with pytest.raises(ConfigError):
-        api.merge_sapp(PLAN, source(text))
+        merge_sapp(PLAN, source(text))
 
 
 @pytest.mark.slow
@@ -254,14 +254,14 @@ def test_random_lists_come_to_what_sapp_means() -> None:
             for lows, row in zip(full, counts, strict=True)
         ]
         text = f"offset: {offset}\nrecompute: {full}\nselect_recompute: {more}\nselect_comm_recompute: {more}\n"
-        wanted = essence(api.from_sapp(text, layers=layers, stages=stages, chunks=chunks))
+        wanted = essence(sapp_plan(text, layers=layers, stages=stages, chunks=chunks))
         pipeline = f"{{pipeline_interleave: {chunks > 1}, pipeline_scheduler: 1f1b}}"
         config = (
             f"use_legacy: {random.random() < 0.5}\nparallel: {{pipeline_config: {pipeline}}}\n"
             f"parallel_config: {{pipeline_stage: {stages}}}\n"
             f"model: {{model_config: {{num_layers: {layers}, pp_interleave_num: {chunks}}}}}\n"
         )
-        merged = api.merge_sapp(text, source(config))
+        merged = merge_sapp(text, source(config))
         assert essence(merged.plan) == wanted
         data = yaml.safe_load(merged.text).get("recompute_config", {})
         if any(map(any, full)):
@@ -273,7 +273,7 @@ def test_a_pipeline_that_turns_round_is_not_what_sapp_means() -> None:
     text = text.replace("pipeline_stage: 5  # stages", "pipeline_stage: 5\n  micro_batch_num: 10")
     lists = "offset: [[0,1,1,1,1],[0,1,1,1,1]]\nrecompute: [[2,1,0,0,0],[1,0,0,0,0]]\n"
     with pytest.raises(UsageError) as caught:
-        api.merge_sapp(lists, source(text))
+        merge_sapp(lists, source(text))
     assert "would not mean the same" in render(caught.value.message, Language.EN)
 
 
@@ -291,7 +291,7 @@ def test_what_stands_in_other_files_counts_and_stays(tmp_path: Path, capsys: pyt
     config.write_text(own)
     plan.write_text(PLAN)
     whole = STATIC.replace("comm_recompute: False", "comm_recompute: True")
-    expected = api.merge_sapp(PLAN, source(whole), framework_version="1.9").plan
+    expected = merge_sapp(PLAN, source(whole), version="1.9").plan
     arguments = ["normalize-recompute", "--from-sapp", str(plan), "--framework-version", "1.9", str(config)]
     assert main([*arguments, "--diff"]) == 1
     assert main([*arguments, "--write"]) == 1  # select_comm_recompute is a kind that SAPP was not asked for
@@ -306,7 +306,7 @@ def test_what_stands_in_other_files_counts_and_stays(tmp_path: Path, capsys: pyt
     }
     assert config.read_text().startswith(own)
     assert (tmp_path / "base.yaml").read_text() == base
-    again = api.merge_sapp(PLAN, config, framework_version="1.9")
+    again = merge_sapp(PLAN, config, version="1.9")
     assert (again.count, essence(again.plan)) == (0, essence(expected))
     assert again.plan.read_from == (str(tmp_path / "base.yaml"), str(model))
 
@@ -315,14 +315,14 @@ def test_what_the_base_says_already_is_not_written_again(tmp_path: Path) -> None
     (tmp_path / "base.yaml").write_text(STATIC.replace("select_comm_recompute", "select_recompute"))
     config = tmp_path / "config.yaml"
     config.write_text(f"base_config: base.yaml\nrecompute_config: {{recompute: {FULL}}}\n")
-    merged = api.merge_sapp(PLAN, config, framework_version="1.9")
+    merged = merge_sapp(PLAN, config, version="1.9")
     assert merged.count == 2
     assert yaml.safe_load(merged.text)["recompute_config"] == {"recompute": FULL, "select_recompute": SELECT}
 
 
 @pytest.mark.parametrize(("count", "value"), [(1, [[1] * 5] * 2), (0, False)])
 def test_a_list_of_zeros_asks_for_nothing(count: int, value: object) -> None:
-    converted = api.convert_sapp(f"select_recompute: {[[count] * 5] * 2}", "mindformers", layers=50, stages=5, chunks=2)
+    converted = convert_sapp(f"select_recompute: {[[count] * 5] * 2}", "mindformers", layers=50, stages=5, chunks=2)
     assert converted.values["recompute_config.select_recompute"] == value
     assert converted.values["recompute_config.select_comm_recompute"] is False
 
@@ -332,15 +332,15 @@ def test_lists_without_an_offset_leave_the_configs_own() -> None:
     start, end = STATIC.index("offset"), STATIC.index("recompute_config") - 1
     config = f"{STATIC[:start]}{own}{STATIC[end:]}".replace("num_hidden_layers: 48", "num_hidden_layers: 40")
     nothing = [[0] * 5] * 2
-    merged = api.merge_sapp(f"recompute: {nothing}", source(config))
+    merged = merge_sapp(f"recompute: {nothing}", source(config))
     assert merged.plan.placement == ((4, 4, 4, 4, 5), (4, 4, 4, 4, 3))
     assert own in merged.text
     with pytest.raises(UsageError, match="would not mean the same"):  # SAPP counted in other cells
-        api.merge_sapp(f"recompute: {FULL}", source(config))
+        merge_sapp(f"recompute: {FULL}", source(config))
 
 
 def test_without_a_config_the_operators_are_those_of_a_model_that_is_named() -> None:
-    converted = api.convert_sapp(PLAN, "mindformers-pynative", **SIZES)
+    converted = convert_sapp(PLAN, "mindformers-pynative", **SIZES)
     problem = next(problem for problem in converted.problems if problem.id == "convert-stand-in")
     assert problem.message.params["model"] == "qwen3"
     modules = converted.values["recompute.select_module"]
@@ -350,9 +350,9 @@ def test_without_a_config_the_operators_are_those_of_a_model_that_is_named() -> 
 
 def test_layers_that_predict_come_behind_those_that_sapp_plans() -> None:
     text = DYNAMIC.replace("qwen3", "deepseek_v3").replace("48}", "48, num_nextn_predict_layers: 1}")
-    merged = api.merge_sapp(PLAN, source(text))
+    merged = merge_sapp(PLAN, source(text))
     assert len(merged.plan.layers) == 49
-    assert essence(merged.plan)[:48] == essence(api.from_sapp(PLAN, **SIZES))
+    assert essence(merged.plan)[:48] == essence(sapp_plan(PLAN, **SIZES))
 
 
 @pytest.mark.parametrize("full", ["['0-48']", "['48']", "['0-10']", "[]"])
@@ -360,6 +360,6 @@ def test_layers_that_predict_go_on_doing_what_the_config_says(full: str) -> None
     """Lists count the layers before them only."""
     text = DYNAMIC.replace("qwen3", "deepseek_v3").replace("48}", "48, num_nextn_predict_layers: 1}")
     text = text.replace("{mode: None}", f"{{mode: full, full_recompute_layer: {full}}}")
-    merged = api.merge_sapp(PLAN, source(text)).plan
+    merged = merge_sapp(PLAN, source(text)).plan
     assert (merged.layers[48].layer, merged.layers[48].recompute is RecomputeMode.FULL) == (48, "48" in full)
-    assert essence(merged)[:48] == essence(api.from_sapp(PLAN, **SIZES))
+    assert essence(merged)[:48] == essence(sapp_plan(PLAN, **SIZES))

@@ -15,7 +15,7 @@ from ms_tune.errors import ConfigError, MsTuneError, UsageError
 from ms_tune.estimate.memory import Outlook
 from ms_tune.facts.releases import release_for
 from ms_tune.fit.job import read_job
-from ms_tune.normalize.run import normalize
+from ms_tune.normalize.run import normalize_recompute
 from ms_tune.records import Record
 from ms_tune.text import msg
 from ms_tune.verdict.outcome import Fit
@@ -94,7 +94,7 @@ def look_at(
     job = request.job._replace(config=path)
     loaded = load_config(job, known)
     named = request.framework_version
-    plan = normalize(loaded.job if named is None else loaded.job.for_release(named))
+    plan = normalize_recompute(loaded.job if named is None else loaded.job.for_release(named))
     verdicts: tuple[StageVerdict, ...] = ()
     if observer is not None:
         from ms_tune.dryrun.run import dryrun_job  # noqa: PLC0415 - it needs the extra 'dryrun'

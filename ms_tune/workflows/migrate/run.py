@@ -70,7 +70,7 @@ def migrate_config(  # noqa: PLR0913 - settings with defaults
     release, path = parse_target(to), Path(config)
     if path.suffix not in SCRIPTS:
         model = Path(model_config) if model_config is not None else None
-        job = load_job(path, version=framework_version, model_config=model)
+        job = load_job(path, framework_version=framework_version, model_config=model)
         return migrate_job(job, release, check=check, language=language)
     if model_config is not None:
         raise UsageError(msg("config.model-json.legacy", file=path), msg("config.model-json.legacy.hint"))
