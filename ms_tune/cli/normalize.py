@@ -46,8 +46,7 @@ def build_parser(language: Language) -> Parser:
     parser.flag("--as-log", "normalize.help.as-log")
     parser.flag("--write", "normalize.help.write")
     parser.flag("--diff", "normalize.help.diff")
-    choices = ", ".join(dialect.value for dialect in Dialect)
-    parser.add_argument("--to", metavar="DIALECT[@RELEASE]", help=tr("normalize.help.to", choices=choices))
+    parser.add_argument("--to", metavar="DIALECT[@RELEASE]", help=tr("normalize.help.to", choices=", ".join(Dialect)))
     parser.option("--from-sapp", "normalize.help.from-sapp", metavar="PLAN", nargs="?", const="")
     parser.option("--against", "against.help", metavar="LOG", type=Path, action="append", default=[])
     parser.option("--stage", "normalize.help.stage", metavar="K", type=parser.natural)
@@ -72,8 +71,10 @@ def run(arguments: Namespace, console: Console) -> ExitCode:  # noqa: PLR0911 - 
         return run_script(arguments, console)
     if arguments.from_sapp is not None:
         return _run_sapp(arguments, console)
-    job = _job(_load(arguments.file), arguments)
-    _check_sizes(job, arguments)
+    path = arguments.file
+    job = _job(load_source(path) if str(path) != "-" else _read_stdin(path), arguments)
+    if (arguments.layers, arguments.stages, arguments.chunks) != (None, None, None):
+        _check_sizes(job, arguments)
     if arguments.write or arguments.diff:
         from ms_tune.normalize.expand import explicit  # noqa: PLC0415 - as above
         from ms_tune.source.edit_values import spell_value  # noqa: PLC0415 - as above
@@ -96,10 +97,8 @@ def run(arguments: Namespace, console: Console) -> ExitCode:  # noqa: PLR0911 - 
     return _show(normalize_recompute(job), arguments, console)
 
 
-def _load(path: Path) -> SourceFile:
-    """The config; ``-`` is standard input."""
-    if str(path) != "-":
-        return load_source(path)
+def _read_stdin(path: Path) -> SourceFile:
+    """The config at ``-``."""
     import sys  # noqa: PLC0415 - needed here only
 
     return parse_source(decode(sys.stdin.buffer.read(MAX_BYTES + 1), path), path)
@@ -129,8 +128,8 @@ def _check_sizes(job: Job, arguments: Namespace) -> None:
 
 
 def _show(plan: LayerPlan, arguments: Namespace, console: Console) -> ExitCode:
-    layers = _chosen(plan, arguments)
-    if not arguments.json:
+    layers = plan.layers if (arguments.stage, arguments.layer) == (None, None) else _chosen(plan, arguments)
+    if plan.read_from and not arguments.json:
         _tell_files(plan, console)
     if arguments.json:
         from ms_tune.report.normalize_json import plan_json  # noqa: PLC0415 - one renderer is needed, not all
@@ -158,13 +157,11 @@ def _check_forms(arguments: Namespace) -> None:
         return
     if len(asked) > 1:
         raise UsageError(msg("cli.usage.not-allowed", argument=asked[1], other=asked[0]), usage_hint(_PROGRAM))
-    others = [
-        f"--{name.replace('_', '-')}"
-        for name in _NOT_AGAINST
-        if all(getattr(arguments, name) is not one for one in (None, False))
-    ]
-    if arguments.against and others:
-        raise UsageError(msg("cli.usage.not-allowed", argument="--against", other=others[0]), usage_hint(_PROGRAM))
+    for name in _NOT_AGAINST if arguments.against else ():
+        value = getattr(arguments, name)
+        if value is not None and value is not False:
+            other = f"--{name.replace('_', '-')}"
+            raise UsageError(msg("cli.usage.not-allowed", argument="--against", other=other), usage_hint(_PROGRAM))
     if arguments.file is None and not arguments.from_sapp:
         raise UsageError(msg("cli.usage.required", detail="FILE"), usage_hint(_PROGRAM))
     if arguments.from_sapp is not None:

@@ -29,20 +29,15 @@ def normalize_recompute(job: Job) -> LayerPlan:
         in_full = [layer.layer for layer in plan.layers if layer.recompute is RecomputeMode.FULL]
     """
     plan = job.plan
-    if job.remedy:
+    if plan.failure is None and not job.source.duplicates:
+        return plan
+    problems = list(plan.problems)
+    if plan.failure is not None and job.remedy:
         from ms_tune.dialects.remedy import describe  # noqa: PLC0415 - only for what is wrong
 
-        first = plan.problems[0]._replace(help=describe(job.remedy))
-        plan = plan._replace(problems=(first, *plan.problems[1:]))
-    twice = [
-        Diagnostic(
-            "duplicate-key",
-            Severity.WARNING,
-            msg(
-                "normalize.duplicate-key", key=".".join(map(str, one.path)), first=one.first.line, again=one.again.line
-            ),
-        )
-        for one in job.source.duplicates
-    ]
-    at = 1 if plan.failure else 0
-    return plan._replace(problems=(*plan.problems[:at], *twice, *plan.problems[at:])) if twice else plan
+        problems[0] = problems[0]._replace(help=describe(job.remedy))
+    for number, one in enumerate(job.source.duplicates, 1 if plan.failure else 0):
+        key, lines = ".".join(map(str, one.path)), {"first": one.first.line, "again": one.again.line}
+        message = msg("normalize.duplicate-key", key=key, **lines)
+        problems.insert(number, Diagnostic("duplicate-key", Severity.WARNING, message))
+    return plan._replace(problems=tuple(problems))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections import Counter
 from itertools import groupby, pairwise
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from ms_tune.diagnostics import Severity
@@ -13,7 +14,7 @@ from ms_tune.enums import RecomputeMode
 from ms_tune.report.console import pad, table, terminal_width, text_width
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
 
     from ms_tune.diagnostics import Diagnostic
@@ -25,6 +26,10 @@ _NAMES = "abcdefghijklmnopqrstuvwxyz"
 _NUMBERS = 4  # columns of the layer table that hold numbers
 _SHADES = "·░▒▓█"  # none, then up to a third, up to two thirds, below all, all
 _THIRDS = 3
+_ALIKE = attrgetter(
+    *("stage", "chunk", "kind", "recompute", "select_patterns", "comm_patterns", "select_excludes", "comm_excludes"),
+    *("swap", "overridden"),
+)
 
 
 def log_text(plan: LayerPlan) -> str:
@@ -74,9 +79,8 @@ def write_plan(plan: LayerPlan, layers: Sequence[LayerSpec], console: Console) -
         _write_placement(plan, console, width)
     if plan.formative is not None:
         _write_formative(plan, console)
-        lines = list(_heat_map(plan.layers, console, width))
-        if lines:
-            console.write("\n" + "\n".join(lines))
+        if plan.layers:
+            console.write("\n" + "\n".join(_heat_map(plan.layers, console, width)))
         _write_layers(plan, layers, console, width)
     else:
         console.write(f"\n{console.text('normalize.no-plan')}")
@@ -117,24 +121,25 @@ class _Legend(dict[str, str]):
         more = str(count // len(_NAMES)) if count >= len(_NAMES) else ""
         return self.setdefault(pattern, _NAMES[count % len(_NAMES)] + more)
 
-    def short(self, patterns: Sequence[str]) -> str:
-        """The names of some patterns."""
-        return " ".join([self[pattern] for pattern in patterns])
-
 
 def _write_layers(plan: LayerPlan, layers: Sequence[LayerSpec], console: Console, width: int) -> None:
     """One line for each run of layers that are alike."""
     console.write(f"\n{console.text('normalize.title.layers')}")
     legend = _Legend()
-    words = {mode: console.text(f"normalize.effect.{mode.value}") for mode in {layer.recompute for layer in layers}}
+    modes = set(map(attrgetter("recompute"), layers))
+    words = {mode: console.text(f"normalize.effect.{mode.value}") for mode in modes}
     whole = console.text("normalize.swap.layer")
-    rows = [_run(list(run), legend, words, whole) for _, run in groupby(layers, key=_alike)]
     names = ["stage", "chunk", "layers", "count", "effect", "select", "comm", "exclude", "swap", "overridden"]
-    if any(layer.kind for layer in layers):
+    has_kinds = any(map(attrgetter("kind"), layers))
+    if has_kinds:
         names.insert(_NUMBERS, "kind")
-        kinds = [next(run).kind for _, run in groupby(layers, key=_alike)]
-        for row, kind in zip(rows, kinds, strict=True):
-            row.insert(_NUMBERS, console.text(f"normalize.kind.{kind.value}") if kind else "")
+    rows = []
+    for _, alike in groupby(layers, key=_ALIKE):
+        run = list(alike)
+        rows.append(_row(run, legend, words[run[0].recompute], whole))
+        if has_kinds:
+            kind = run[0].kind
+            rows[-1].insert(_NUMBERS, console.text(f"normalize.kind.{kind.value}") if kind else "")
     heads = [console.text(f"normalize.column.{name}") for name in names]
     for line in table(heads, rows, right=range(_NUMBERS), width=width) if rows else ():
         console.write(line)
@@ -154,38 +159,24 @@ def _write_legend(legend: _Legend, plan: LayerPlan, console: Console, width: int
             console.write(f"        {line}")
 
 
-def _alike(layer: LayerSpec) -> tuple[object, ...]:
-    return (
-        layer.stage,
-        layer.chunk,
-        layer.kind,
-        layer.recompute,
-        layer.select_patterns,
-        layer.comm_patterns,
-        layer.select_excludes,
-        layer.comm_excludes,
-        layer.swap,
-        layer.overridden,
-    )
-
-
-def _run(run: Sequence[LayerSpec], legend: _Legend, words: Mapping[RecomputeMode, str], whole: str) -> list[str]:
-    first, last = run[0], run[-1]
-    numbers = f"{first.layer}" if first is last else f"{first.layer}-{last.layer}"
-    full = first.recompute is RecomputeMode.FULL
-    swaps = [(legend[swap.target] if swap.target else whole, swap.prefetch) for swap in first.swap]
+def _row(run: Sequence[LayerSpec], legend: _Legend, effect: str, whole: str) -> list[str]:
+    first, last, name = run[0], run[-1], legend.__getitem__
+    swaps = [(name(swap.target) if swap.target else whole, swap.prefetch) for swap in first.swap]
+    select, comm = " ".join(map(name, first.select_patterns)), " ".join(map(name, first.comm_patterns))
+    excludes = " ".join(map(name, (*first.select_excludes, *first.comm_excludes)))
     overridden = [*first.overridden, *(swap.target for swap in first.swap if swap.target in first.select_patterns)]
+    idle = [*map(name, overridden), *(["swap"] if first.recompute is RecomputeMode.FULL and first.swap else [])]
     return [
         str(first.stage),
         str(first.chunk),
-        numbers,
+        f"{first.layer}" if first is last else f"{first.layer}-{last.layer}",
         str(len(run)),
-        words[first.recompute],
-        legend.short(first.select_patterns),
-        legend.short(first.comm_patterns),
-        legend.short((*first.select_excludes, *first.comm_excludes)),
-        " ".join(name if prefetch is None else f"{name}@{prefetch}" for name, prefetch in swaps),
-        " ".join([legend.short(overridden), "swap" if full and first.swap else ""]).strip(),
+        effect,
+        select,
+        comm,
+        excludes,
+        " ".join([target if prefetch is None else f"{target}@{prefetch}" for target, prefetch in swaps]),
+        " ".join(idle),
     ]
 
 
@@ -199,42 +190,34 @@ def _write_problems(problems: Sequence[Diagnostic], console: Console) -> None:
             console.write(f"    {console.text('normalize.help', hint=console.say(problem.help))}")
 
 
-def _heat_map(layers: Sequence[LayerSpec], console: Console, width: int) -> Iterator[str]:
+def _heat_map(layers: Sequence[LayerSpec], console: Console, width: int) -> list[str]:
     """Stages across, chunks down, how much of each cell is recomputed: a block of stages as wide as the terminal, then the next block.
 
     Layers recomputed in full are counted; if there are none, those with selected operators or communication are.
     """
-    if not layers:
-        return
-    effects = {layer.recompute for layer in layers}
-    counted = {RecomputeMode.FULL} if RecomputeMode.FULL in effects else {RecomputeMode.SELECT, RecomputeMode.COMM}
-    yield console.text("normalize.title.map.full" if RecomputeMode.FULL in counted else "normalize.title.map.select")
-    total = Counter((layer.chunk, layer.stage) for layer in layers)
-    hits = Counter((layer.chunk, layer.stage) for layer in layers if layer.recompute in counted)
-    stages = range(min(stage for _, stage in total), max(stage for _, stage in total) + 1)
-    chunks = range(max(chunk for chunk, _ in total) + 1)
-    words = {cell: f"{hits[cell]}/{total[cell]}" for cell in total}
+    effects = [layer.recompute for layer in layers]
+    counted, title = {RecomputeMode.FULL}, "normalize.title.map.full"
+    if RecomputeMode.FULL not in effects:
+        counted, title = {RecomputeMode.SELECT, RecomputeMode.COMM}, "normalize.title.map.select"
+    total = Counter([(layer.chunk, layer.stage) for layer in layers])
+    hits = Counter([(layer.chunk, layer.stage) for layer in layers if layer.recompute in counted])
+    shades, words = {}, {}
+    for cell, count in total.items():
+        part = hits[cell]
+        share = 1 + min(part * _THIRDS // count, _THIRDS - 1) if part else 0
+        shades[cell], words[cell] = _SHADES[-1 if part == count else share], f"{part}/{count}"
+    chunks, stages = (sorted(set(numbers)) for numbers in zip(*total, strict=True))
     size = max(*map(len, words.values()), len(str(stages[-1])))
-    heads = (console.text("normalize.column.stage"), console.text("normalize.map.chunk", number=chunks[-1]))
-    label = max(map(text_width, heads))
+    head, last = console.text("normalize.column.stage"), console.text("normalize.map.chunk", number=chunks[-1])
+    label = max(text_width(head), text_width(last))
     block = max(1, (width - 2 - label) // (size + 1))
+    rows = []
     for first in range(stages[0], stages[-1] + 1, block):
-        shown = [stage for stage in stages if first <= stage < first + block]
-        yield _line(console.text("normalize.column.stage"), [str(stage).rjust(size) for stage in shown], label)
-        for chunk in chunks:
+        shown = range(first, min(first + block, stages[-1] + 1))
+        rows.append((head, [str(stage).rjust(size) for stage in shown]))
+        for chunk in range(chunks[-1] + 1):
             name = console.text("normalize.map.chunk", number=chunk)
-            cells = [(chunk, stage) for stage in shown]
-            yield _line(name, [_shade(hits[cell], total[cell]) * size for cell in cells], label)
-            yield _line("", [words.get(cell, "-").rjust(size) for cell in cells], label)
-
-
-def _line(head: str, words: Sequence[str], label: int) -> str:
-    return "  " + " ".join([pad(head, label), *words]).rstrip()
-
-
-def _shade(hits: int, total: int) -> str:
-    if not hits:
-        return _SHADES[0] if total else " "
-    if hits == total:
-        return _SHADES[-1]
-    return _SHADES[1 + min(hits * _THIRDS // total, _THIRDS - 1)]
+            rows.append((name, [shades.get((chunk, stage), " ") * size for stage in shown]))
+            rows.append(("", [words.get((chunk, stage), "-").rjust(size) for stage in shown]))
+    lines = ["  " + " ".join([pad(name, label), *cells]).rstrip() for name, cells in rows]
+    return [console.text(title), *lines]
