@@ -72,7 +72,8 @@ def run(arguments: Namespace, console: Console) -> ExitCode:  # noqa: PLR0911 - 
     if arguments.from_sapp is not None:
         return _run_sapp(arguments, console)
     path = arguments.file
-    job = _job(load_source(path) if str(path) != "-" else _read_stdin(path), arguments)
+    source = load_source(path) if str(path) != "-" else _read_stdin(path)
+    job = Job(source, version=arguments.framework_version, layers=arguments.layers)
     if (arguments.layers, arguments.stages, arguments.chunks) != (None, None, None):
         _check_sizes(job, arguments)
     if arguments.write or arguments.diff:
@@ -102,10 +103,6 @@ def _read_stdin(path: Path) -> SourceFile:
     import sys  # noqa: PLC0415 - needed here only
 
     return parse_source(decode(sys.stdin.buffer.read(MAX_BYTES + 1), path), path)
-
-
-def _job(source: SourceFile, arguments: Namespace) -> Job:
-    return Job(source, version=arguments.framework_version, layers=arguments.layers)
 
 
 def _check_sizes(job: Job, arguments: Namespace) -> None:
@@ -150,13 +147,14 @@ def _show(plan: LayerPlan, arguments: Namespace, console: Console) -> ExitCode:
 
 
 def _check_forms(arguments: Namespace) -> None:
-    asked = [f"--{name.replace('_', '-')}" for name in _FORMS if getattr(arguments, name)]
-    if arguments.to and any(form != "--json" for form in asked):
-        asked.insert(0, "--to")
-    elif arguments.to:
-        return
+    asked = list(filter(vars(arguments).get, _FORMS))
+    if arguments.to:
+        if asked in ([], ["json"]):
+            return
+        asked.insert(0, "to")
     if len(asked) > 1:
-        raise UsageError(msg("cli.usage.not-allowed", argument=asked[1], other=asked[0]), usage_hint(_PROGRAM))
+        other, argument = [f"--{name.replace('_', '-')}" for name in asked[:2]]
+        raise UsageError(msg("cli.usage.not-allowed", argument=argument, other=other), usage_hint(_PROGRAM))
     for name in _NOT_AGAINST if arguments.against else ():
         value = getattr(arguments, name)
         if value is not None and value is not False:
@@ -217,13 +215,15 @@ def _run_sapp(arguments: Namespace, console: Console) -> ExitCode:
         sizes = sapp.Sizes(layers, stages, chunks)
         return _convert(sapp.convert_sapp(lists, sizes, target_of(arguments.to)), arguments, console)
     source = load_source(arguments.file)
-    merged = sapp.merge(_job(source, arguments), lists)
+    job = Job(source, version=arguments.framework_version, layers=arguments.layers)
+    merged = sapp.merge(job, lists)
     if arguments.write or arguments.diff or arguments.to:
         _tell_files(merged.plan, console)
     if arguments.write or arguments.diff:
         return _write(source, merged.text, merged.count, merged.plan.problems, arguments, console)
     if arguments.to:
-        return _convert_job(_job(parse_source(merged.text, source.path), arguments), arguments, console)
+        job = Job(parse_source(merged.text, source.path), version=job.version, layers=job.layers)
+        return _convert_job(job, arguments, console)
     return _show(merged.plan, arguments, console)
 
 

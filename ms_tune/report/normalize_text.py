@@ -91,20 +91,21 @@ def write_plan(plan: LayerPlan, layers: Sequence[LayerSpec], console: Console) -
 def _write_placement(plan: LayerPlan, console: Console, width: int) -> None:
     assert plan.placement is not None  # noqa: S101 - the caller has looked
     console.write(f"\n{console.text('normalize.title.placement')}")
-    size = max(3, *(len(str(count)) for row in plan.placement for count in row))
+    size = max(3, *[len(str(count)) for row in plan.placement for count in row])
     block = max(1, (width - 2) // (size + 1))
     for first in range(0, len(plan.placement[0]), block):
         for row in plan.placement:
-            console.write("  " + " ".join(f"{count:>{size}}" for count in row[first : first + block]))
-    neighbours = pairwise(plan.layers)
-    if any(one.chunk == other.chunk and one.stage > other.stage for one, other in neighbours):
+            console.write("  " + " ".join([f"{count:>{size}}" for count in row[first : first + block]]))
+    pairs = pairwise(plan.layers)
+    turns = [after.stage for layer, after in pairs if layer.chunk == after.chunk and layer.stage > after.stage]
+    if turns:
         console.write(f"  {console.text('normalize.backwards')}")
 
 
 def _write_formative(plan: LayerPlan, console: Console) -> None:
     """The lines to look for in the framework's log, to the letter; or the lists, where it logs none."""
     # A model with prediction layers logs them twice.
-    lines = list(dict.fromkeys(line for line in plan.log if line.startswith("Formative ")))
+    lines = list(dict.fromkeys([line for line in plan.log if line.startswith("Formative ")]))
     title = console.text("normalize.title.formative" if lines else "normalize.title.lists")
     console.write(f"\n{title}")
     if not lines:
@@ -126,8 +127,6 @@ def _write_layers(plan: LayerPlan, layers: Sequence[LayerSpec], console: Console
     """One line for each run of layers that are alike."""
     console.write(f"\n{console.text('normalize.title.layers')}")
     legend = _Legend()
-    modes = set(map(attrgetter("recompute"), layers))
-    words = {mode: console.text(f"normalize.effect.{mode.value}") for mode in modes}
     whole = console.text("normalize.swap.layer")
     names = ["stage", "chunk", "layers", "count", "effect", "select", "comm", "exclude", "swap", "overridden"]
     has_kinds = any(map(attrgetter("kind"), layers))
@@ -136,7 +135,7 @@ def _write_layers(plan: LayerPlan, layers: Sequence[LayerSpec], console: Console
     rows = []
     for _, alike in groupby(layers, key=_ALIKE):
         run = list(alike)
-        rows.append(_row(run, legend, words[run[0].recompute], whole))
+        rows.append(_row(run, legend, console.text(f"normalize.effect.{run[0].recompute.value}"), whole))
         if has_kinds:
             kind = run[0].kind
             rows[-1].insert(_NUMBERS, console.text(f"normalize.kind.{kind.value}") if kind else "")
@@ -164,7 +163,7 @@ def _row(run: Sequence[LayerSpec], legend: _Legend, effect: str, whole: str) -> 
     swaps = [(name(swap.target) if swap.target else whole, swap.prefetch) for swap in first.swap]
     select, comm = " ".join(map(name, first.select_patterns)), " ".join(map(name, first.comm_patterns))
     excludes = " ".join(map(name, (*first.select_excludes, *first.comm_excludes)))
-    overridden = [*first.overridden, *(swap.target for swap in first.swap if swap.target in first.select_patterns)]
+    overridden = [*first.overridden, *[swap.target for swap in first.swap if swap.target in first.select_patterns]]
     idle = [*map(name, overridden), *(["swap"] if first.recompute is RecomputeMode.FULL and first.swap else [])]
     return [
         str(first.stage),
@@ -206,7 +205,7 @@ def _heat_map(layers: Sequence[LayerSpec], console: Console, width: int) -> list
         part = hits[cell]
         share = 1 + min(part * _THIRDS // count, _THIRDS - 1) if part else 0
         shades[cell], words[cell] = _SHADES[-1 if part == count else share], f"{part}/{count}"
-    chunks, stages = (sorted(set(numbers)) for numbers in zip(*total, strict=True))
+    chunks, stages = [sorted(set(numbers)) for numbers in zip(*total, strict=True)]
     size = max(*map(len, words.values()), len(str(stages[-1])))
     head, last = console.text("normalize.column.stage"), console.text("normalize.map.chunk", number=chunks[-1])
     label = max(text_width(head), text_width(last))

@@ -6,6 +6,7 @@ None of these stops the framework; those that do are found where the rule is (:m
 from __future__ import annotations
 
 import re
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from ms_tune.diagnostics import Diagnostic, Severity
@@ -97,7 +98,7 @@ def _placement_traps(inputs: RecomputeInputs, placement: Placement) -> Iterator[
             message = msg("layers.offset-rounded", offset=inputs.offset, used=used)
             yield Diagnostic("offset-rounded", Severity.WARNING, message)
     first = inputs.start_stage
-    filled = {cell.stage for cell in placement.cells}
+    filled = set(map(attrgetter("stage"), placement.cells))
     empty = [stage for stage in range(first, first + len(placement.totals)) if stage not in filled]
     if empty:
         message = msg("layers.stage-empty", stages=", ".join(map(str, empty)))

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from ms_tune.diagnostics import Diagnostic, Severity
 from ms_tune.dialects.layer_plan import Failure, FrameworkStop, as_written, unmatched_cells
 from ms_tune.dialects.mindformers.placement import KEYS
-from ms_tune.dialects.mindformers.recompute import DEFAULT_PATTERNS, failure_problem, normalize, strongest
+from ms_tune.dialects.mindformers.recompute import DEFAULT_PATTERNS, failure_problem, normalize
 from ms_tune.dialects.mindformers.swap import check_prefetch, layer_swap_line
 from ms_tune.dialects.operators import bare_model
 from ms_tune.dialects.values import full_match, is_patterns, split_pattern, stop_at
@@ -278,9 +278,10 @@ def narrowed(plan: LayerPlan, model: LayerModel) -> tuple[tuple[LayerSpec, ...],
         targets = kept([swap.target for swap in layer.swap if swap.target], tree, takes_cells=True)
         select = kept(layer.select_patterns, tree, takes_cells=True)
         comm = kept(layer.comm_patterns, tree, takes_cells=False)
+        mode = RecomputeMode.SELECT if select else RecomputeMode.COMM if comm else RecomputeMode.NONE
         layers.append(
             layer._replace(
-                recompute=strongest(full=layer.recompute is RecomputeMode.FULL, select=select, comm=comm),
+                recompute=RecomputeMode.FULL if layer.recompute is RecomputeMode.FULL else mode,
                 select_patterns=select,
                 comm_patterns=comm,
                 select_excludes=kept(layer.select_excludes, tree, takes_cells=False),

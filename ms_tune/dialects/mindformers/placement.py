@@ -9,7 +9,7 @@ class for both. 1.9, 2.0 and 2.1 have the same class to the letter.
 from __future__ import annotations
 
 from bisect import bisect_left
-from itertools import accumulate
+from itertools import accumulate, chain
 from typing import TYPE_CHECKING
 
 from ms_tune.dialects.layer_plan import stop
@@ -131,9 +131,9 @@ class Placement(Record):
     totals: tuple[int, ...]  # layers of each column over all chunks
     # Layers that the cells hold together; more than there are layers when the offset is spread twice.
     slots: int
-    ends: tuple[tuple[int, ...], ...]  # running sums of `counts`, in the same shape
+    ends: list[list[int]]  # running sums of `counts`, in the same shape
     cells: tuple[LayerCell, ...]  # the place of every layer
-    offset: tuple[tuple[int, ...], ...]  # the offset that was used, in the shape of `counts`
+    offset: list[list[int]]  # the offset that was used, in the shape of `counts`
 
 
 def place_layers(inputs: RecomputeInputs) -> Placement:
@@ -153,26 +153,26 @@ def place_layers(inputs: RecomputeInputs) -> Placement:
         if chunks == 0:
             stop("ZeroDivisionError", "integer division or modulo by zero")
         stop("ValueError", "negative dimensions are not allowed")
-    base, backwards = layers // (stages * chunks), inputs.zero_bubble
+    base = layers // (stages * chunks)
     counts = [[base + extra for extra in row] for row in offset]
-    if backwards:
+    if inputs.zero_bubble:
         if chunks == 1:
             stop("IndexError", "index 1 is out of bounds for axis 0 with size 1")
         counts[1].reverse()
-    ends = list(accumulate(count for row in counts for count in row))
+    ends = list(accumulate(chain.from_iterable(counts)))
     return Placement(
         counts=tuple(map(tuple, counts)),
         totals=tuple(map(sum, zip(*counts, strict=True))),
         slots=ends[-1],
-        ends=tuple(tuple(ends[start : start + stages]) for start in range(0, len(ends), stages)),
-        cells=_find_cells(ends, layers, stages, inputs.start_stage, backwards=backwards),
+        ends=[ends[start : start + stages] for start in range(0, len(ends), stages)],
+        cells=_find_cells(ends, layers, stages, inputs.start_stage, backwards=inputs.zero_bubble),
         offset=offset,
     )
 
 
 def _spread_offset(  # noqa: C901 - one check of the framework after the other
     inputs: RecomputeInputs, layers: int, stages: int, chunks: int | None
-) -> tuple[tuple[int, ...], ...]:
+) -> list[list[int]]:
     """The offset of every cell.
 
     The sum is compared before a number or a list is spread over the cells: that is the framework's order, and why a
@@ -181,7 +181,7 @@ def _spread_offset(  # noqa: C901 - one check of the framework after the other
     shape, items = to_int32(inputs.offset) if inputs.offset != 0 else ((), [0])
     since_1_8 = inputs.since("1.8")
     if since_1_8 and chunks is not None and stages * chunks <= 1:  # a single cell takes any offset
-        return ((0,),)
+        return [[0]]
     if shape and (chunks is not None or not since_1_8):
         _check_shape(shape, items, stages, chunks)
     if chunks is None:
@@ -209,7 +209,7 @@ def _spread_offset(  # noqa: C901 - one check of the framework after the other
             stop("ValueError", f"{end} stage has negative layers. Offset must be ≥ {least}.")
         if min(flat[1:-1], default=1) <= least:
             stop("ValueError", f"Some middle stage has fewer than 1 layer. Offset must be ≥ {1 + least}.")
-    return tuple(tuple(flat[start : start + stages]) for start in range(0, cells, stages))
+    return [flat[start : start + stages] for start in range(0, cells, stages)]
 
 
 def _check_shape(shape: tuple[int, ...], items: Sequence[int], stages: int, chunks: int | None) -> None:

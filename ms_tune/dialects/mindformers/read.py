@@ -17,11 +17,12 @@ from ms_tune.enums import Dialect, RecomputeMode
 from ms_tune.facts.keys import default_of
 from ms_tune.facts.models import CORE_SWAP, LAYERS, MTP_LAYERS, UNKNOWN, ValueOrigin, is_legacy, model_folder, names_of
 from ms_tune.facts.registries import mindspore_values
+from ms_tune.records import Record
 from ms_tune.source.yaml import MISSING
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from ms_tune.diagnostics import KeyPath
     from ms_tune.dialects.layer_plan import JobView, LayerPlan
@@ -49,19 +50,34 @@ def plan_layers(job: JobView) -> LayerPlan:
         ConfigError: A setting is missing or cannot be.
         UnsupportedError: The config needs something that is not served.
     """
-    inputs = read_inputs(job)
+    inputs, source, model = read_inputs(job), job.source, job.model
     plan = normalize(inputs)
-    if (
-        any((*inputs.values[1:], inputs.swaps.swap)) or inputs.mtp_layers
-    ):  # those layers have the lists logged once more
+    # Layers that predict further tokens have the lists logged once more.
+    if any((*inputs.values[1:], inputs.swaps.swap)) or inputs.mtp_layers:
         from ms_tune.dialects.mindformers.operators import seen_in  # noqa: PLC0415 - start-up time
 
         wanted = any((*inputs.values, inputs.swaps.swap))  # else there is nothing that a pattern could be about
-        plan = seen_in(inputs, plan, known_layers(job.model, inputs) if wanted else None)
+        plan = seen_in(inputs, plan, known_layers(model, inputs) if wanted else None)
     else:  # whole layers at most, whatever is in them
         whole = [layer.layer for layer in plan.layers if layer.recompute is RecomputeMode.FULL]
-        plan = plan._replace(log=(*plan.log, *(f"Set full recompute at layer {layer}" for layer in whole)))
-    return plan._replace(problems=(*plan.problems, *_not_written(job, inputs)))
+        plan = plan._replace(log=(*plan.log, *[f"Set full recompute at layer {layer}" for layer in whole]))
+    problems = list(plan.problems)  # and what decides about all layers and is not what the config seems to say
+    unheard = [key for key in KEYS[1:] if source.get((*_RECOMPUTE, key))] if inputs.reduced else []
+    if unheard:
+        problems.append(Diagnostic("core-drops", Severity.WARNING, msg("layers.core-drops", keys=", ".join(unheard))))
+    written = source.get((*_PARALLEL, "pipeline_stage"), 1)
+    if not written:
+        problems.append(Diagnostic("no-stages", Severity.WARNING, msg("normalize.no-stages", written=written)))
+    if written != inputs.stages and not splits_network(source):
+        mode = source.get((*_PIPELINE[:1], "parallel_mode"))
+        problems.append(
+            Diagnostic("not-split", Severity.WARNING, msg("normalize.not-split", mode=mode, stages=written))
+        )
+    problems += second_names(model)
+    field = model.field(LAYERS)
+    if field.origin is ValueOrigin.CLASS_DEFAULT and field.value == inputs.layers:
+        problems.append(Diagnostic("layers-of-class", Severity.INFO, msg("plans.layers-of-class", layers=field.value)))
+    return plan._replace(problems=tuple(problems))
 
 
 def read_inputs(job: JobView, *, fewest: int = 1) -> RecomputeInputs:
@@ -73,27 +89,22 @@ def read_inputs(job: JobView, *, fewest: int = 1) -> RecomputeInputs:
 
     Raises:
         ConfigError: A setting is missing or cannot be.
-        UnsupportedError: The config needs something that is not served.
     """
-    source, facts = job.source, job.model
-    release = facts.release
-    reader = _ConfigReader(source, facts)
-    legacy = is_legacy(source.data)
+    source, model = job.source, job.model
+    reader, release, legacy = _ConfigReader(source, model), model.release, is_legacy(source.data)
     # Of the legacy models, none of those in the wheels counts them, but DeepSeek in the folder research does.
-    mtp = 0 if legacy and facts.known else reader.whole((*_MODEL, MTP_LAYERS))
+    mtp = 0 if legacy and model.known else reader.whole((*_MODEL, MTP_LAYERS))
     interleave, scheduler = reader.pipeline_config() if source.get(_PIPELINE[:1]) is not None else (False, "1f1b")
     recompute = reader.section(_RECOMPUTE, (*KEYS, *_FLAGS))
     *_, slice_activation = [reader.flag((*_RECOMPUTE, name)) for name in _FLAGS]
-    swap = reader.section(_SWAP, _SWAP_KEYS)  # whose values the framework judges
+    section = reader.section(_SWAP, _SWAP_KEYS)  # whose values the framework judges
     reader.section(_MODEL)
-    layers = job.layers
+    layers, offset = job.layers, model.value("offset")
     if layers is None or reader.written(LAYERS) is not None:
         layers = reader.whole((*_MODEL, LAYERS), minimum=fewest, otherwise=-1)
         if layers < 0:
             reader.no_layer_count()
-    offset = facts.value("offset")
-    # 1.6 hands such a model only the first value (`get_recompute` in `transformer_config_utils.py`).
-    heard = KEYS[:1] if release == "1.6" and not legacy else KEYS
+    checked = RecomputeValues(**{key: recompute[key] for key in KEYS if key in recompute})
     return RecomputeInputs(
         # The legacy DeepSeek models hand their prediction layers over with the others.
         layers=layers + (mtp if legacy else 0),
@@ -109,9 +120,10 @@ def read_inputs(job: JobView, *, fewest: int = 1) -> RecomputeInputs:
         micro_batches=reader.whole((*_PARALLEL, "micro_batch_num"), minimum=1),
         sequence_splits=reader.whole((*_PARALLEL, "seq_split_num"), minimum=1),
         slice_activation=slice_activation,
-        values=RecomputeValues(**{key: recompute[key] for key in heard if key in recompute}),
-        checked=RecomputeValues(**{key: recompute[key] for key in KEYS if key in recompute}),
-        swap=SwapValues(**swap) if swap else NO_SWAP,
+        # 1.6 hands such a model only the first value (`get_recompute` in `transformer_config_utils.py`).
+        values=RecomputeValues(checked.recompute) if release == "1.6" and not legacy else checked,
+        checked=checked,
+        swap=SwapValues(**section) if section else NO_SWAP,
         core_swap=NO_SWAP if legacy else reader.core_swap(),
         version=release,
     )
@@ -153,24 +165,6 @@ def passes_over(source: SourceFile, path: KeyPath) -> bool:
     return path in (_RECOMPUTE, _SWAP) and source.get(("run_mode",)) not in _TRAINING
 
 
-def _not_written(job: JobView, inputs: RecomputeInputs) -> Iterator[Diagnostic]:
-    """What decides about all layers and is not what the config seems to say."""
-    source, model = job.source, job.model
-    unheard = [key for key in KEYS[1:] if source.get((*_RECOMPUTE, key))] if inputs.reduced else []
-    if unheard:
-        yield Diagnostic("core-drops", Severity.WARNING, msg("layers.core-drops", keys=", ".join(unheard)))
-    written = source.get((*_PARALLEL, "pipeline_stage"), 1)
-    if not written:
-        yield Diagnostic("no-stages", Severity.WARNING, msg("normalize.no-stages", written=written))
-    if written != inputs.stages and not splits_network(source):
-        mode = source.get((*_PIPELINE[:1], "parallel_mode"))
-        yield Diagnostic("not-split", Severity.WARNING, msg("normalize.not-split", mode=mode, stages=written))
-    yield from second_names(model)
-    field = model.field(LAYERS)
-    if field.origin is ValueOrigin.CLASS_DEFAULT and field.value == inputs.layers:
-        yield Diagnostic("layers-of-class", Severity.INFO, msg("plans.layers-of-class", layers=field.value))
-
-
 def known_layers(facts: ModelConfig, inputs: RecomputeInputs) -> LayerModel | None:
     """The layers of a model, if it is one whose layers are known, whatever the config does with them."""
     from ms_tune.dialects.operators import bare_model, expert_layers, layer_model  # noqa: PLC0415 - start-up time
@@ -205,27 +199,27 @@ def _legacy_model(facts: ModelConfig, layers: int) -> LayerModel | None:
     return layer_model(kind, facts.release, variant)
 
 
-class _ConfigReader:
+class _ConfigReader(Record):
     """Reads settings with their types checked; its complaints know their place in the text."""
 
-    def __init__(self, source: SourceFile, model: ModelConfig) -> None:
-        self._source, self._model = source, model
+    source: SourceFile
+    model: ModelConfig
 
     def fail(self, path: KeyPath, message: Message, hint: Message | None = None) -> NoReturn:
         """Refuse the config because of what stands, or is missing, here."""
-        raise self._source.saying(path).wrong(path, message, hint, at_key=True)
+        raise self.source.saying(path).wrong(path, message, hint, at_key=True)
 
     def no_layer_count(self) -> NoReturn:
         """Nobody says how many layers there are."""
-        folder = model_folder(self._source.data)
-        if folder is not None and self._source.beside is None:
+        folder = model_folder(self.source.data)
+        if folder is not None and self.source.beside is None:
             self.fail(_MODEL, msg("normalize.no-model-folder", folder=folder), msg("normalize.no-model-folder.hint"))
         self.fail(_MODEL, msg("normalize.no-layer-count"), msg("normalize.no-layer-count.hint"))
 
     def section(self, path: KeyPath, known: Sequence[str] = ()) -> dict[str, Any]:
         """A mapping, of keys that are known if some are named; an empty one where the config has none."""
-        value = self._source.get(path)
-        if value is None or (not value and passes_over(self._source, path)):
+        value = self.source.get(path)
+        if value is None or (not value and passes_over(self.source, path)):
             return {}
         if not isinstance(value, dict):
             self.fail(path, msg("normalize.not-a-section", name=".".join(map(str, path))))
@@ -236,7 +230,7 @@ class _ConfigReader:
 
     def flag(self, path: KeyPath) -> bool:
         """True or false."""
-        value = self._source.get(path, MISSING)
+        value = self.source.get(path, MISSING)
         if value is MISSING:
             value = default_of(Dialect.MINDFORMERS, ".".join(map(str, path)))
         if not isinstance(value, bool):
@@ -245,7 +239,7 @@ class _ConfigReader:
 
     def written(self, name: str) -> Field | None:
         """A field of the model where it is written: under one name, or under several with the same value."""
-        found = [field for field in self._model.written(name) if field.value is not None]
+        found = [field for field in self.model.written(name) if field.value is not None]
         for field in found[1:]:
             if field.value != found[0].value:
                 first, second = ((one.path or ("",))[-1] for one in (found[0], field))
@@ -255,7 +249,7 @@ class _ConfigReader:
     def whole(self, path: KeyPath, *, minimum: int = 0, otherwise: int = 0) -> int:
         """A whole number. Null stands for the default; a model's own is what its class has, or ``otherwise``."""
         if path[:-1] == _MODEL:
-            field = self.written(str(path[-1])) or self._model.field(str(path[-1]))
+            field = self.written(str(path[-1])) or self.model.field(str(path[-1]))
             path, value = field.path or path, field.value
             if value in (None, UNKNOWN):
                 return otherwise
@@ -271,7 +265,7 @@ class _ConfigReader:
     def chunks(self, *, legacy: bool) -> int | None:
         """``pp_interleave_num``: legacy models have 1 where it is missing, the others None. Any whole number goes."""
         name = "pp_interleave_num" if legacy else "virtual_pipeline_model_parallel_size"
-        field = self.written(name) or self._model.field(name)
+        field = self.written(name) or self.model.field(name)
         value = field.value
         if value is UNKNOWN:
             return 1 if legacy else None
@@ -299,6 +293,6 @@ class _ConfigReader:
         written = zip(_SWAP_KEYS, map(self.written, CORE_SWAP), strict=False)
         values = {key: field.value for key, field in written if field is not None}
         section = self.section(_MODEL)
-        if "swap" not in values and any(name in section and section[name] is None for name in names_of("swap")):
+        if "swap" not in values and None in [section.get(name, MISSING) for name in names_of("swap")]:
             values["swap"] = None  # null is no default here: the class refuses it
         return SwapValues(**values) if values else NO_SWAP

@@ -200,7 +200,7 @@ def _set_layers(inputs: RecomputeInputs, progress: _Progress) -> None:
     placement = progress.placement = place_layers(inputs)
     progress.log += [
         f"num_layers per stage: {[list(row) for row in placement.counts]}",
-        f"Accumulated num_layers per stage: {[list(row) for row in placement.ends]}",
+        f"Accumulated num_layers per stage: {placement.ends}",
         # The framework logs the columns of its tables here, also where zero_bubble_v sends a layer to another stage.
         f"Pipeline id list with start_stage: {[cell.column + inputs.start_stage for cell in placement.cells]}",
         f"Interleave id list: {[cell.chunk for cell in placement.cells]}",
@@ -391,13 +391,13 @@ def _stop_at_list(value: object, item: object = None) -> NoReturn:
 def set_layer(inputs: RecomputeInputs, cell: LayerCell, lists: Mapping[str, Any], progress: _Progress) -> LayerSpec:
     """What one layer recomputes. Full recompute wins; excludes are applied to every layer, but not when swap is on.
 
-    The value of ``recompute`` as written is what the framework asks, not the formatted one, whether there is full recompute
-    at all.
-
     Raises:
         FrameworkStop: The framework raises while it sets this layer.
     """
-    swap, timed, recompute = progress.swap, inputs.since("1.7"), inputs.values.recompute
+    swap, timed = progress.swap, inputs.since("1.7")
+    recompute = (
+        inputs.values.recompute
+    )  # the framework asks the value as written whether there is full recompute at all
     full = bool(recompute) and (isinstance(recompute, bool) or _is_reached(cell, lists["layer_recompute"], swap))
     patterns: dict[str, list[str]] = {key: [] for key in KEYS[1:]}
     overridden = []
@@ -405,25 +405,25 @@ def set_layer(inputs: RecomputeInputs, cell: LayerCell, lists: Mapping[str, Any]
         hidden = full and key in progress.reached
         for pattern, layers in lists[key].items():
             try:
-                if not _is_reached(cell, layers, swap):
-                    continue
+                reached = _is_reached(cell, layers, swap)
             except FrameworkStop:
-                if hidden:  # the framework does not look
-                    continue
-                raise
-            if key in progress.reached:
+                if not hidden:  # else the framework does not look
+                    raise
+                continue
+            if reached and key in progress.reached:
                 progress.reached[key][pattern] = True
-            if hidden:
+            if reached and hidden:
                 overridden.append(str(pattern))
-            else:
+            elif reached:
                 check_applied(pattern, timed=timed)
                 patterns[key].append(str(pattern))
-    select, comm, select_excludes, comm_excludes = (tuple(patterns[key]) for key in KEYS[1:])
+    select, comm, select_excludes, comm_excludes = map(tuple, patterns.values())
+    mode = RecomputeMode.SELECT if select else RecomputeMode.COMM if comm else RecomputeMode.NONE
     return LayerSpec(
         layer=cell.layer,
         stage=cell.stage,
         chunk=cell.chunk,
-        recompute=strongest(full=full, select=select, comm=comm),
+        recompute=RecomputeMode.FULL if full else mode,
         select_patterns=select,
         comm_patterns=comm,
         select_excludes=select_excludes,
@@ -442,12 +442,3 @@ def _is_reached(cell: LayerCell, layers: Any, swap: SwapEntries | None) -> bool:
     except IndexError as error:  # of a list or of a tuple, as the config has it
         stop("IndexError", str(error))
     return 0 <= cell.rank < count
-
-
-def strongest(*, full: bool, select: Sequence[str], comm: Sequence[str]) -> RecomputeMode:
-    """The strongest kind of recompute of a layer that does these."""
-    if full:
-        return RecomputeMode.FULL
-    if select:
-        return RecomputeMode.SELECT
-    return RecomputeMode.COMM if comm else RecomputeMode.NONE
