@@ -12,11 +12,11 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ms_tune.pools.replay import replay_workload
+from ms_tune.pools.pool import replay_workload
 from ms_tune.pools.settings import infer_settings, pool_for
 from ms_tune.pools.what_if import what_if
 from ms_tune.pools.workload import pools_of
-from ms_tune.readers.block_table import read_block_table
+from ms_tune.readers.tracker_tables import read_block_table
 
 if TYPE_CHECKING:
     from collections.abc import Callable

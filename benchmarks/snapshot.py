@@ -18,7 +18,7 @@ from pathlib import Path
 from random import Random
 
 from ms_tune.pools.torch_pool import TorchPool
-from ms_tune.pools.torch_settings import NPU_PADDING, TorchSettings
+from ms_tune.pools.torch_space import NPU_PADDING, TorchSettings
 from ms_tune.pools.workload import Request
 
 _BLOCKS, _STACKS, _STREAM = 600, 120, 1276474240

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 from ms_tune.cli.output import LONG, ProgressLine, written
 from ms_tune.errors import ExitCode
-from ms_tune.footprint.torch_lives import lives_of_snapshot
-from ms_tune.footprint.torch_report import analyse_snapshot, compare_snapshots, torch_remedies
+from ms_tune.footprint.torch_report import analyse_snapshot, compare_snapshots, lives_of_snapshot, torch_remedies
 from ms_tune.memory.request import TorchWhatIfRequest
 from ms_tune.report import torch_json, torch_text
 from ms_tune.report.memory_export import write_torch_perfetto

@@ -13,7 +13,7 @@ from ms_tune.footprint.report import analyse_memory
 from ms_tune.footprint.request import MemoryRequest
 from ms_tune.memory.diff import compare_reports
 from ms_tune.memory.request import WhatIfRequest
-from ms_tune.readers.oom_log import read_memory_failure
+from ms_tune.readers.memory_log import read_memory_failure
 from ms_tune.report import memory_json, memory_text
 from ms_tune.report.memory_export import write_blocks, write_perfetto, write_snapshot
 from ms_tune.report.memory_html import report_html

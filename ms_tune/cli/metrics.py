@@ -10,9 +10,8 @@ from ms_tune.cli.output import LONG, ProgressLine, new_file, written
 from ms_tune.cli.parser import Parser
 from ms_tune.diagnostics import Severity
 from ms_tune.errors import ExitCode
-from ms_tune.metrics.result import MetricsRequest
+from ms_tune.metrics.result import Convention, MetricsRequest
 from ms_tune.metrics.run import measure_runs
-from ms_tune.metrics.work import Convention
 from ms_tune.report.metrics import report_html, report_json, show_report
 from ms_tune.text import msg, render
 from ms_tune.units import MIB

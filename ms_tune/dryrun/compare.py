@@ -10,7 +10,7 @@ from ms_tune.dryrun.result import ComparedRank, RealComparison
 from ms_tune.errors import NoTraceError, TraceError, UsageError
 from ms_tune.footprint.report import analyse_memory
 from ms_tune.readers.folder import BLOCKS, find_trace
-from ms_tune.readers.logged_memory import MemoryWords, read_logged_memory
+from ms_tune.readers.memory_log import MemoryWords, read_logged_memory
 from ms_tune.readers.runtime_log import SIMULATED_MIB
 from ms_tune.text import msg
 from ms_tune.units import MIB, gib, mib
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ms_tune.dryrun.request import DryrunRequest
     from ms_tune.footprint.request import MemoryRequest
     from ms_tune.footprint.result import RankReport
-    from ms_tune.readers.logged_memory import RankMemory
+    from ms_tune.readers.memory_log import RankMemory
     from ms_tune.text import Message
 
 

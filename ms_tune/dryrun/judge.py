@@ -10,11 +10,11 @@ from ms_tune.dryrun.devices import outside_of
 from ms_tune.dryrun.extrapolate import combine_figures
 from ms_tune.dryrun.result import Extrapolation
 from ms_tune.enums import MemoryCategory, RecomputeMode
-from ms_tune.footprint.attribution import operator_at
 from ms_tune.footprint.category import CONTENTS
 from ms_tune.footprint.judgement import communicators_in, doubts_of
+from ms_tune.footprint.layers import operator_at
+from ms_tune.pools.pool import replay_workload
 from ms_tune.pools.repeat_layers import repeat_layers
-from ms_tune.pools.replay import replay_workload
 from ms_tune.pools.settings import infer_settings, pool_for
 from ms_tune.pools.workload import free_order_variants, pools_of
 from ms_tune.readers.table import HOST_POOL

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ms_tune.enums import MemoryCategory
-from ms_tune.footprint.attribution import layer_at, location_at, operator_at, parameter_of, without_layer
 from ms_tune.footprint.category import CONTENTS, Contents, category_code
+from ms_tune.footprint.layers import layer_at, location_at, operator_at, parameter_of, without_layer
 from ms_tune.units import whole_number
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from ms_tune.footprint.curve import Curve
     from ms_tune.readers.table import Table
-    from ms_tune.readers.tracker_graph import TensorType
+    from ms_tune.readers.tensors import TensorType
 
     Key = TypeVar("Key", bound=Hashable)
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from ms_tune.readers.tensor_list import TensorList
+    from ms_tune.readers.tensors import TensorList
 
 CONTENTS = tuple(MemoryCategory)
 _UNKNOWN = -1  # as long as no rule has spoken

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 
 from ms_tune.errors import UsageError
 from ms_tune.facts.devices import pool_of
-from ms_tune.footprint.attribution import operator_at
-from ms_tune.readers.communicators import WORLD, CommunicationOrder
-from ms_tune.readers.runtime_log import SIMULATED_MIB, MemoryStatistics, RuntimeLog
+from ms_tune.footprint.layers import operator_at
+from ms_tune.readers.runtime_log import SIMULATED_MIB, WORLD, CommunicationOrder, MemoryStatistics, RuntimeLog
 from ms_tune.text import Message, msg
 from ms_tune.units import MIB, gib
 from ms_tune.verdict.limit import Cap, Device, Limit, device_of, limit_of
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
     from ms_tune.footprint.request import JudgedRequest
     from ms_tune.readers.folder import RankFiles
     from ms_tune.readers.table import Table
-    from ms_tune.readers.tracker_graph import SizeOverflow
+    from ms_tune.readers.tensors import SizeOverflow
 
 _LEVELS = 6  # how far above a trace the folder of its run may lie
 _MOST_KEPT = 4 * MIB  # of the file that a run keeps

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ms_tune.enums import MemoryCategory
-from ms_tune.footprint.attribution import location_at, operator_at
 from ms_tune.footprint.category import CONTENTS, Contents, category_code
 from ms_tune.footprint.curve import Curve, peak_if
+from ms_tune.footprint.layers import location_at, operator_at
 from ms_tune.readers.memory_block import NEVER_FREED, Frame
 from ms_tune.readers.table import NONE, Table
 

@@ -16,10 +16,9 @@ import yaml
 
 from ms_tune.enums import MemoryCategory
 from ms_tune.facts.query import data_folder
-from ms_tune.footprint.attribution import location_at, operator_at
 from ms_tune.footprint.category import CONTENTS, Contents, category_code
+from ms_tune.footprint.layers import location_at, of_weights_alone, operator_at
 from ms_tune.footprint.phases import EAGER, ORDER, Phase, phase_code
-from ms_tune.footprint.scoped_layers import of_weights_alone
 from ms_tune.footprint.steps import peaks_by_phase
 from ms_tune.footprint.what_ifs import (
     RecomputeSaving,

@@ -19,13 +19,10 @@ from ms_tune.footprint.request import MemoryRequest
 from ms_tune.footprint.result import MemoryReport, RankReport, tensor_of, type_of
 from ms_tune.footprint.steps import join_tasks, spans_of, steps_of
 from ms_tune.footprint.what_ifs import recompute_all_layers
-from ms_tune.readers.block_table import read_block_table
-from ms_tune.readers.communicators import read_communication_order
 from ms_tune.readers.folder import RankFiles, find_trace
-from ms_tune.readers.runtime_log import read_runtime_log
-from ms_tune.readers.task import read_tasks
-from ms_tune.readers.tensor_list import read_tensor_list
-from ms_tune.readers.tracker_graph import find_size_overflow, read_tracker_graph
+from ms_tune.readers.runtime_log import read_communication_order, read_runtime_log
+from ms_tune.readers.tensors import find_size_overflow, read_tensor_list, read_tracker_graph
+from ms_tune.readers.tracker_tables import read_block_table, read_tasks
 from ms_tune.text import msg
 
 if TYPE_CHECKING:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ms_tune.footprint.attribution import layer_at, location_at, operator_at
 from ms_tune.footprint.breakdown import LayerActivations, PeakBreakdown, Theory, break_down_memory, group_alike_layers
 from ms_tune.footprint.category import CONTENTS, Contents
 from ms_tune.footprint.curve import AddressMap, Curve, address_map
+from ms_tune.footprint.layers import layer_at, location_at, operator_at
 from ms_tune.footprint.steps import Join, Steps, StepSpan, peaks_by_phase, phase_at
 
 if TYPE_CHECKING:
@@ -22,13 +22,12 @@ if TYPE_CHECKING:
     from ms_tune.footprint.phases import Phase
     from ms_tune.footprint.remedies import ContentBytes, MemoryRemedy, PeakMoment
     from ms_tune.footprint.what_ifs import RecomputeSaving
-    from ms_tune.readers.communicators import CommunicationOrder
     from ms_tune.readers.folder import RankFiles
     from ms_tune.readers.memory_block import DroppedRow
-    from ms_tune.readers.runtime_log import RuntimeLog
+    from ms_tune.readers.runtime_log import CommunicationOrder, RuntimeLog
     from ms_tune.readers.table import Table
-    from ms_tune.readers.task import Tasks
-    from ms_tune.readers.tracker_graph import SizeOverflow, TensorType, TrackerGraph
+    from ms_tune.readers.tensors import SizeOverflow, TensorType, TrackerGraph
+    from ms_tune.readers.tracker_tables import Tasks
     from ms_tune.verdict.outcome import Verdict
 
 

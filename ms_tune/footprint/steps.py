@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from ms_tune.footprint.category import Contents
     from ms_tune.footprint.curve import Curve
-    from ms_tune.readers.task import Tasks
+    from ms_tune.readers.tracker_tables import Tasks
 
 # What operators allocate; weights, constants, inputs and outputs of actors have no launch.
 _LAUNCHED = frozenset({"Kernel", "Somas", "SomasOutput", "WorkSpace"})

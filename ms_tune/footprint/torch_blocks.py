@@ -1,6 +1,7 @@
-"""The blocks of a snapshot of PyTorch's allocator from allocation to release, and its curves, in columns.
+"""The blocks of a snapshot of PyTorch's allocator from allocation to release, its curves, and the lines that hold most, in columns.
 
-Ticks are the places of events; what was there before the recording is allocated at -1.
+Ticks are the places of events; what was there before the recording is allocated at -1. Sizes are the allocator's where the
+replay is exact, else what was asked for.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import numpy as np
 
 from ms_tune.footprint.phases import FrameOrigin, origin_of
 from ms_tune.readers.memory_block import NEVER_FREED, Frame
-from ms_tune.readers.torch_events import Action
+from ms_tune.readers.torch_snapshot import Action
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 
     from ms_tune.pools.torch_replay import TorchReplay
     from ms_tune.readers.torch_snapshot import DeviceTrace
-
 
 _TORCH = re.compile(
     r"(?:site|dist)-packages/(?:torch|torch_npu|apex|megatron|mindspeed)/|/(?:torch|torch_npu|megatron)/"

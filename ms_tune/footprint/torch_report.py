@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ms_tune.errors import TraceError, UsageError
+from ms_tune.footprint.curve import Curve
 from ms_tune.footprint.torch_blocks import (
     StepGrowth,
     TorchBlocks,
@@ -25,12 +26,11 @@ from ms_tune.footprint.torch_blocks import (
     step_ends,
 )
 from ms_tune.pools.torch_replay import TorchReplay, replay_recording
-from ms_tune.pools.torch_settings import TorchSettings
+from ms_tune.pools.torch_space import TorchSettings
 from ms_tune.pools.torch_what_if import Cache, Recording, outcome_of, with_segments
 from ms_tune.readers.memory_block import NEVER_FREED
 from ms_tune.readers.plain_pickle import no_collection
-from ms_tune.readers.torch_events import Action
-from ms_tune.readers.torch_snapshot import DeviceTrace, TorchSnapshot, read_torch_snapshot
+from ms_tune.readers.torch_snapshot import Action, DeviceTrace, TorchSnapshot, read_torch_snapshot
 from ms_tune.text import Message, msg
 from ms_tune.units import MIB
 
@@ -408,3 +408,73 @@ def _make_remedy(
     name: str, peaks: tuple[int, int], texts: tuple[Message, Message], how: str, *, held: bool
 ) -> TorchRemedy:
     return TorchRemedy(name, held, peaks[0] - peaks[1], peaks[1], *texts, how)
+
+
+MOST_LINES = 7  # of the script that are told apart; the others are one
+OTHER_LINES, NO_FRAMES, BEFORE = "other-lines", "no-frames", "before"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TorchLives(TorchBlocks):
+    """The blocks of the device that a report is about; a category is a place in `categories`."""
+
+    report: TorchReport  # what they are from
+    # `file:line` of the script by stack of the snapshot; empty where there is no frame of Python.
+    lines: tuple[str, ...]
+    categories: tuple[str, ...]  # those that there are
+    content: NDArray[np.int64]  # what allocated each, as a place in `contents`
+    # `file:line` of the lines that hold most at the moment that the report is about, then those of `OTHER_LINES`,
+    # `NO_FRAMES` and `BEFORE` that there are.
+    contents: tuple[str, ...]
+    curve: Curve  # bytes in use and bytes held of the device (as its footprint)
+
+
+def lives_of_snapshot(report: TorchReport) -> TorchLives:
+    """The blocks of the device that a report is about."""
+    blocks = blocks_of(report.device, report.replay)
+    names = report.device.events.categories
+    used = list(dict.fromkeys(blocks.category.tolist()))  # by the first block of each
+    again = np.zeros(len(names), np.int64)
+    again[used] = np.arange(len(used))
+    lines = tuple(script_location(each) for each in report.snapshot.stacks)
+    contents, content = _list_contents(report, lines, blocks.start, blocks.stack)
+    return TorchLives(
+        *(blocks.start, blocks.end, blocks.size, blocks.address, blocks.stack, again[blocks.category]),
+        report=report,
+        lines=lines,
+        categories=tuple(names[code] for code in used),
+        content=content,
+        contents=contents,
+        curve=_curve_of(report),
+    )
+
+
+def _list_contents(
+    report: TorchReport, wheres: Sequence[str], start: NDArray[np.int64], stack: NDArray[np.int64]
+) -> tuple[tuple[str, ...], NDArray[np.int64]]:
+    held: dict[str, int] = defaultdict(int)
+    for place in report.contents:
+        held[place.location] += place.bytes
+    lines = sorted((where for where in held if where), key=lambda where: (-held[where], where))[:MOST_LINES]
+    names = [*lines, OTHER_LINES, NO_FRAMES, BEFORE]
+    code = {name: place for place, name in enumerate(names)}
+    by_stack = np.array(
+        [code.get(where, code[OTHER_LINES]) if where else code[NO_FRAMES] for where in wheres], np.int64
+    )
+    found = by_stack[stack] if len(stack) else np.zeros(0, np.int64)
+    found[(start < 0) & (found == code[NO_FRAMES])] = code[BEFORE]
+    used = sorted(set(found.tolist()))
+    again = np.zeros(len(names), np.int64)
+    again[used] = np.arange(len(used))
+    return tuple(names[place] for place in used), again[found]
+
+
+def _curve_of(report: TorchReport) -> Curve:
+    exact = report.replay.is_exact
+    used = requested_curve(report.device)
+    if exact:
+        used = np.append([sum(report.replay.start.live.values())], report.replay.used)
+    held = held_curve(report.device, exact=exact)
+    none = np.zeros(0, np.int64)
+    ticks = np.arange(-1, len(used) - 1, dtype=np.int64)
+    return Curve(ticks, used, np.zeros(len(used), np.int64) if held is None else held, none, none)

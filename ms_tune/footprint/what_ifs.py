@@ -18,8 +18,8 @@ import numpy as np
 from ms_tune.enums import MemoryCategory
 from ms_tune.footprint.category import Contents, category_code, operator_of
 from ms_tune.footprint.curve import Curve, highest_moment
+from ms_tune.footprint.layers import KINDS, ScopedLayer, are_one_graph, layers_of
 from ms_tune.footprint.phases import EAGER, Phase, phase_code
-from ms_tune.footprint.scoped_layers import KINDS, ScopedLayer, are_one_graph, layers_of
 from ms_tune.readers.memory_block import NEVER_FREED
 from ms_tune.readers.table import NONE, Table
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ms_tune.enums import BlockKind, MemoryCategory
-from ms_tune.footprint.attribution import location_at, operator_at, without_layer
 from ms_tune.footprint.category import CONTENTS
+from ms_tune.footprint.layers import location_at, operator_at, without_layer
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

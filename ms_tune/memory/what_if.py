@@ -8,33 +8,32 @@ from typing import TYPE_CHECKING
 
 from ms_tune.diagnostics import Category, Diagnostic, Severity
 from ms_tune.errors import TraceError, UsageError
-from ms_tune.footprint.attribution import is_named, layer_at, layer_of_scope, operator_at
 from ms_tune.footprint.category import CONTENTS, Contents
 from ms_tune.footprint.curve import curve_of
 from ms_tune.footprint.judgement import VerdictTerms, judge_trace, verdict_terms
+from ms_tune.footprint.layers import is_named, layer_at, layer_of_scope, operator_at
 from ms_tune.footprint.phases import Phase
 from ms_tune.footprint.torch_report import TorchReport, analyse_snapshot
-from ms_tune.pools.scenarios import (
+from ms_tune.pools.settings import infer_settings
+from ms_tune.pools.torch_what_if import Cache, TorchOutcome, outcome_of, with_segments
+from ms_tune.pools.what_if import (
     Scenario,
     TraceChange,
     TraceFacts,
+    WhatIf,
     free_after_last_use,
     layers_with,
     recompute_layers,
     replay_change,
     shard_blocks,
+    what_if,
 )
-from ms_tune.pools.settings import infer_settings
-from ms_tune.pools.torch_what_if import Cache, TorchOutcome, outcome_of, with_segments
-from ms_tune.pools.what_if import WhatIf, what_if
 from ms_tune.pools.workload import Workload, pools_of
-from ms_tune.readers.block_table import read_block_table
-from ms_tune.readers.communicators import read_communication_order
 from ms_tune.readers.folder import RankFiles, find_trace
-from ms_tune.readers.runtime_log import RuntimeLog, read_runtime_log
+from ms_tune.readers.runtime_log import RuntimeLog, read_communication_order, read_runtime_log
 from ms_tune.readers.table import HOST_POOL, Table
-from ms_tune.readers.tensor_list import read_tensor_list
-from ms_tune.readers.tracker_graph import find_size_overflow
+from ms_tune.readers.tensors import find_size_overflow, read_tensor_list
+from ms_tune.readers.tracker_tables import read_block_table
 from ms_tune.text import Message, msg
 from ms_tune.units import MIB, gib
 from ms_tune.verdict.outcome import Need, Verdict, judge
@@ -44,7 +43,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ms_tune.memory.request import TorchWhatIfRequest, WhatIfRequest
-    from ms_tune.pools.torch_settings import TorchSettings
+    from ms_tune.pools.torch_space import TorchSettings
 
 _SHARDS = (2, 4, 8)
 _SPLITS = (64 * MIB, 128 * MIB, 256 * MIB)  # tried where nobody names one

@@ -1,4 +1,13 @@
-"""What a config, or a launch script, tells about a run that its log does not: operations, sizes, cards, stages."""
+"""What a config, or a launch script, tells about a run that its log does not: operations, sizes, cards, stages.
+
+A backward pass is two forward passes. Operations are counted by three conventions, of which one is chosen and the others are shown
+beside it:
+
+* ``full``: attention scores count in full, as the papers of Megatron-LM count (Narayanan et al., 2021, appendix; Korthikanti et al.,
+  2022, section 6.3) and ``num_floating_point_operations`` of Megatron-LM and MindFormers do;
+* ``causal``: half of the scores, which is what causal attention needs;
+* ``6n``: six operations for each weight that a token meets, and none for scores (Kaplan et al., 2020; PaLM's MFU without attention).
+"""
 
 from __future__ import annotations
 
@@ -9,12 +18,21 @@ from typing import TYPE_CHECKING, Any
 from ms_tune.dialects.job_split import JobSplit, split_of
 from ms_tune.dialects.megatron.plan import normalize_megatron
 from ms_tune.dialects.megatron.read import ArgumentReader, NotEvaluableError, inputs_of, shape_of
-from ms_tune.enums import Dialect
+from ms_tune.enums import Dialect, LayerKind, RecomputeMode
 from ms_tune.errors import ConfigError, UnsupportedError
-from ms_tune.estimate.flops import Widths, whole_number, widths_of, widths_of_shape
+from ms_tune.estimate.flops import (
+    Widths,
+    head_flops,
+    layer_flops,
+    prediction_flops,
+    score_flops,
+    whole_number,
+    widths_of,
+    widths_of_shape,
+)
 from ms_tune.job.job import Job, load_job
 from ms_tune.job.script import ScriptJob
-from ms_tune.metrics.work import LayerWork, Work, layers_of, work_of
+from ms_tune.metrics.result import Convention
 from ms_tune.planning.schedule import MOST_PASSES, PipelinePass, Schedule, stage_passes, why_refused
 from ms_tune.source import SCRIPTS
 from ms_tune.source.yaml import load_source, source_of
@@ -24,7 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from ms_tune.dialects.layer_plan import LayerPlan
+    from ms_tune.dialects.layer_plan import LayerPlan, LayerSpec
     from ms_tune.source.shell.values import Argument
 
 # The schedule of stages with several chunks; in a dialect that is not here it is `INTERLEAVED_FULL_WARM_UP`.
@@ -179,3 +197,65 @@ def _with_overrides(
             section[name] = section = inner if isinstance(inner, dict) else {}
         section[path[-1]] = value
     return whole
+
+
+_FORWARD_AND_BACKWARD = 3
+# Patterns of operators that stand for attention's core: of MindFormers' and MindSpeed's networks, and Megatron's module.
+_CORE = ("core_attn", "core_attention", "flash_attention", "dotproductattention", "flashattention")
+
+
+@dataclass(frozen=True, slots=True)
+class LayerWork:
+    """What a layer does."""
+
+    experts: bool  # whether it has experts
+    prediction: bool = False  # whether it predicts further tokens
+    recompute: RecomputeMode = RecomputeMode.NONE  # what of it is recomputed
+    core: bool = False  # whether attention's core is among the operators that are
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """Operations of one token in a step."""
+
+    model: dict[Convention, int]  # of the forward and the backward pass, by convention
+    # The same with what is recomputed; what operators beside attention's core cost again is left out, which is next to
+    # nothing of the operations.
+    hardware: dict[Convention, int]
+
+
+def layers_of(plans: Sequence[LayerSpec], dense: int, *, experts: bool) -> tuple[LayerWork, ...]:
+    """The layers of a plan; ``dense`` is how many without experts come first, where the plan does not tell."""
+    found = []
+    for plan in plans:
+        if plan.kind is LayerKind.NOOP:
+            continue
+        has = experts and (plan.kind is LayerKind.EXPERTS or (plan.kind is not LayerKind.DENSE and plan.layer >= dense))
+        core = any(name in pattern.lower() for pattern in plan.select_patterns for name in _CORE)
+        found.append(LayerWork(has, plan.kind is LayerKind.PREDICTION, plan.recompute, core))
+    return tuple(found)
+
+
+def work_of(widths: Widths, layers: Sequence[LayerWork]) -> Work:
+    """The operations of one token in a training step."""
+    model: dict[Convention, int] = {}
+    hardware: dict[Convention, int] = {}
+    for convention in Convention:
+        forward = again = 0
+        for layer in layers:
+            scores = _counted_score_flops(widths, convention)
+            one = layer_flops(widths, experts=layer.experts) - score_flops(widths) + scores
+            forward += one + (prediction_flops(widths) if layer.prediction else 0)
+            if layer.recompute is RecomputeMode.FULL:
+                again += one
+            elif layer.core:
+                again += scores
+        forward += head_flops(widths)
+        model[convention] = _FORWARD_AND_BACKWARD * forward
+        hardware[convention] = model[convention] + again
+    return Work(model, hardware)
+
+
+def _counted_score_flops(widths: Widths, convention: Convention) -> int:
+    whole = score_flops(widths)
+    return {Convention.FULL: whole, Convention.CAUSAL: whole // 2, Convention.SIX_N: 0}[convention]

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import TYPE_CHECKING
-
-from ms_tune.metrics.work import Convention
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from ms_tune.diagnostics import Diagnostic
-    from ms_tune.metrics.steps import StepTimes
     from ms_tune.readers.logged_steps import LoggedMemory
     from ms_tune.readers.step_lines import Form
     from ms_tune.text import Message
+
+
+class Convention(str, Enum):
+    """How operations are counted."""
+
+    FULL = "full"
+    CAUSAL = "causal"
+    SIX_N = "6n"
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,3 +161,32 @@ class MetricsReport:
         """Of the files, of the runs, and of the baseline's."""
         runs = (*self.runs, *self.baseline)
         return (*self.problems, *(problem for run in runs for problem in run.problems))
+
+
+@dataclass(frozen=True, slots=True)
+class Outlier:
+    """A step that took much longer than the others."""
+
+    number: int  # its counter
+    line: int  # its line in the log
+    seconds: float  # how long it took
+    kinds: tuple[str, ...]  # what happened beside it: `checkpoint`, `evaluation`
+
+
+@dataclass(frozen=True, slots=True)
+class StepTimes:
+    """How long the steps of a run took, in seconds; all but ``first`` without the first step."""
+
+    count: int  # steps that count
+    median: float | None  # of these; None if there is none
+    mad: float | None  # their median absolute deviation
+    low: float | None  # of an interval that holds the true median with 95 %; None with fewer steps than it takes
+    high: float | None  # see above
+    first: float  # the first step
+    shortest: float | None
+    longest: float | None
+    mean: float | None  # their mean, outliers and all: what a long run takes
+    outliers: tuple[Outlier, ...]  # the slowest of those that stand out
+    outlier_count: int  # how many do
+    resolution: float  # seconds of the log's smallest unit
+    averaged: int  # steps that one line stands for

@@ -12,16 +12,20 @@ from typing import TYPE_CHECKING
 from ms_tune.errors import NoStepsError, UsageError
 from ms_tune.facts.devices import fastest_peak, peak_named, peaks
 from ms_tune.metrics.figures import (
+    CONFIDENCE,
     doubts_of_file,
     doubts_of_run,
     impossible_figures,
     inputs_of,
+    median_interval,
     model_rate,
+    step_times,
     throughput_figures,
     utilisation_figures,
 )
 from ms_tune.metrics.job import JobFacts, read_job
 from ms_tune.metrics.result import (
+    Convention,
     Counted,
     Figure,
     MetricsReport,
@@ -31,8 +35,6 @@ from ms_tune.metrics.result import (
     RunMetrics,
     StepCurve,
 )
-from ms_tune.metrics.steps import CONFIDENCE, median_interval, step_times
-from ms_tune.metrics.work import Convention
 from ms_tune.readers.logged_steps import LoggedTraining, RankSteps, TrainingLog
 from ms_tune.readers.recompute_log import find_logs
 from ms_tune.readers.training_log import read_training_log

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ms_tune.pools.torch_settings import LARGE_SEGMENT, SMALL_REQUEST, SMALL_SEGMENT
-from ms_tune.pools.torch_space import HeldSegment
-from ms_tune.readers.torch_events import Action
+from ms_tune.pools.torch_space import LARGE_SEGMENT, SMALL_REQUEST, SMALL_SEGMENT, HeldSegment
+from ms_tune.readers.torch_snapshot import Action
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Mapping

@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from ms_tune.packing.placement import PackingProblem
-from ms_tune.pools.pool import ALIGNMENT
-from ms_tune.pools.replay import replay_workload
+from ms_tune.pools.pool import ALIGNMENT, replay_workload
 from ms_tune.pools.torch_pool import TorchPool
-from ms_tune.pools.torch_settings import NPU_PADDING, TorchSettings
+from ms_tune.pools.torch_space import NPU_PADDING, TorchSettings
 from ms_tune.pools.workload import Request, make_workload
 from ms_tune.readers.memlog import HEAD, LogBlock, MemLog
 

@@ -1,4 +1,4 @@
-"""What every replayed pool does: a small state machine behind one protocol.
+"""What every replayed pool does, a small state machine behind one protocol; and what comes out of a workload played into it.
 
 A pool hands out addresses of its own making. Whole units (what it takes from the device at once) lie at descending
 addresses, as in MindSpore's simulation.
@@ -6,8 +6,12 @@ addresses, as in MindSpore's simulation.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from enum import Enum
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from ms_tune.pools.workload import RELEASE, Workload
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -98,3 +102,138 @@ class Pool(Protocol):
 
     def release(self) -> None:
         """Give memory without a live block back to the device, as ``empty_cache`` does."""
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """What a pool did with a workload."""
+
+    addresses: tuple[int, ...]  # of each request's block, in the pool's own address space
+    # Bytes just after each request was served; see `ms_tune.pools.pool.PoolSnapshot`.
+    used: tuple[int, ...]
+    actual: tuple[int, ...]
+    reserved: tuple[int, ...]
+    # Their largest values.
+    used_peak: int
+    actual_peak: int
+    reserved_peak: int
+    is_over: bool  # whether the pool needed more than the device has
+    spilled: int  # bytes of persistent requests that the common part served, as MindSpore's pool does
+    units: tuple[PoolUnit, ...]  # what the pool took from the device, in that order
+    growths: tuple[PoolGrowth, ...]  # when and why it took it
+
+
+@dataclass(frozen=True, slots=True)
+class Mismatches:
+    """How many rows of a trace a replay does not reproduce, by column."""
+
+    address: int
+    used: int
+    actual: int
+
+    @property
+    def total(self) -> int:
+        """All of them."""
+        return self.address + self.used + self.actual
+
+
+def replay_workload(work: Workload, pool: Pool) -> Replay:
+    """Play a workload into a fresh pool."""
+    requests, state = work.requests, pool.state
+    addresses = [0] * len(requests)
+    used, actual, reserved = addresses.copy(), addresses.copy(), addresses.copy()
+    for event in work.schedule:
+        if event < 0:
+            if event == RELEASE:
+                pool.release()
+            else:
+                pool.free(addresses[~event])
+            continue
+        request = requests[event]
+        state.request = event
+        if request.batch == 1:
+            addresses[event] = pool.allocate(request)
+        elif request.batch:
+            addresses[event : event + request.batch] = pool.allocate_batch(requests[event : event + request.batch])
+        used[event], actual[event], reserved[event] = state.used, state.actual, state.reserved
+    return Replay(
+        addresses=tuple(addresses),
+        used=tuple(used),
+        actual=tuple(actual),
+        reserved=tuple(reserved),
+        used_peak=max(used, default=0),
+        actual_peak=max(actual, default=0),
+        reserved_peak=max(reserved, default=0),
+        is_over=state.is_over,
+        spilled=state.spilled,
+        units=tuple(state.units),
+        growths=tuple(state.growths),
+    )
+
+
+class Placing(Enum):
+    """Where a recorded pool put its units, which decides which columns of its trace can be compared, and how."""
+
+    TOP_DOWN = "top-down"  # a simulation, side by side: all addresses differ from a replay's by the same number
+    ANYWHERE = "anywhere"  # a device: each unit has a difference of its own
+    MAPPED = "mapped"  # a device with vmm: each part has; the footprint is what is mapped
+
+
+class Divergence(NamedTuple):
+    """Where a replay first differs from a trace."""
+
+    row: int  # the request; how many there are if it never differs
+    # How much further apart in the trace than in the replay its block and the first block are, in the direction in
+    # which units are taken; 0 if only other columns differ.
+    shift: int = 0
+    address: int = 0  # of the block in the replay
+
+
+def compare_with_trace(work: Workload, result: Replay, placing: Placing = Placing.TOP_DOWN) -> Mismatches:
+    """Compare a replay with what was recorded, as far as the trace has the columns."""
+    footprint = result.reserved if placing is Placing.MAPPED else result.actual
+    used = sum(row.used not in (None, ours) for ours, row in zip(result.used, work.recorded, strict=True))
+    actual = sum(row.actual not in (None, ours) for ours, row in zip(footprint, work.recorded, strict=True))
+    bases = sorted(unit.base for unit in result.units) if placing is not Placing.TOP_DOWN else [0]
+    offsets: dict[int, int] = {}
+    address = 0
+    for ours, row in zip(result.addresses, work.recorded, strict=True):
+        offset = ours - row.address
+        address += offset != offsets.setdefault(bisect_right(bases, ours), offset)
+    return Mismatches(address, used, actual)
+
+
+def find_divergence(
+    work: Workload, pool: Pool, placing: Placing = Placing.TOP_DOWN, *, until: int | None = None
+) -> Divergence:
+    """Replay into a fresh pool until the first row that differs from the trace, so that a wrong pool costs little.
+
+    The pool is left as it is at that row, or at ``until``.
+    """
+    state, requests, recorded = pool.state, work.requests, work.recorded
+    end = len(requests) if until is None else min(until, len(requests))
+    addresses: dict[int, int] = {}
+    offsets: dict[int, int] = {}
+    for event in work.schedule:
+        if event < 0:
+            if event == RELEASE:
+                pool.release()
+            else:
+                pool.free(addresses.pop(~event))
+            continue
+        if event == end:
+            break
+        state.request = event
+        request = requests[event]
+        if request.batch == 1:
+            addresses[event] = pool.allocate(request)
+        elif request.batch:
+            batch = pool.allocate_batch(requests[event : event + request.batch])
+            addresses.update(enumerate(batch, event))
+        row, address = recorded[event], addresses[event]
+        offset = address - row.address
+        first = offsets.setdefault(0 if placing is Placing.TOP_DOWN else state.unit_of(address).base, offset)
+        footprint = state.reserved if placing is Placing.MAPPED else state.actual
+        if offset != first or row.used not in (None, state.used) or row.actual not in (None, footprint):
+            return Divergence(event, offset - first, address)
+    return Divergence(end)

@@ -10,21 +10,22 @@ from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
-from ms_tune.pools.mindspore_best_fit import MindSporeBestFitPool
 from ms_tune.pools.mindspore_pool import (
     DEFAULT_SIZE,
     PAGE,
     SIMULATED_DEVICE,
+    MindSporeBestFitPool,
     MindSporePool,
     MindSporeSettings,
     Vmm,
     align_up,
 )
-from ms_tune.pools.pool import ALIGNMENT, Pool
-from ms_tune.pools.replay import (
+from ms_tune.pools.pool import (
+    ALIGNMENT,
     Divergence,
     Mismatches,
     Placing,
+    Pool,
     Replay,
     compare_with_trace,
     find_divergence,

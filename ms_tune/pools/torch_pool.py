@@ -10,8 +10,15 @@ from bisect import bisect_left, insort
 from typing import TYPE_CHECKING
 
 from ms_tune.pools.pool import TOP, PoolGrowth
-from ms_tune.pools.torch_settings import ROUND_LARGE, SMALL_REQUEST, TorchSettings
-from ms_tune.pools.torch_space import BlockPool, HeldSegment, PoolBlock, SegmentSpace
+from ms_tune.pools.torch_space import (
+    ROUND_LARGE,
+    SMALL_REQUEST,
+    BlockPool,
+    HeldSegment,
+    PoolBlock,
+    SegmentSpace,
+    TorchSettings,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from ms_tune.pools.periodic_steps import carry_out_all
 from ms_tune.pools.torch_pool import TorchPool
-from ms_tune.pools.torch_settings import NPU_BASE_ALIGNMENT, TorchSettings
-from ms_tune.readers.torch_events import Action, Events
+from ms_tune.pools.torch_replay import carry_out_all
+from ms_tune.pools.torch_space import NPU_BASE_ALIGNMENT, TorchSettings
+from ms_tune.readers.torch_snapshot import Action, Events
 
 if TYPE_CHECKING:
     from ms_tune.pools.initial_state import Start

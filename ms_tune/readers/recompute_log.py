@@ -14,8 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
 from ms_tune.errors import TraceError
-from ms_tune.readers.log_lines import bodies, chosen
-from ms_tune.readers.reading import reading
+from ms_tune.readers.reading import lines_with, read_line_blocks, reading
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
@@ -121,9 +120,9 @@ def read_recompute_log(path: Path) -> RecomputeLog:
     """Read a log, however long. Raises TraceError: the file cannot be read."""
     reader, total, framework, ended = _RecomputeLogReader(), 0, False, True
     with reading(path), path.open("rb") as file:
-        for body, first in bodies(file):
+        for body, first in read_line_blocks(file):
             framework = framework or b"mindformers" in body
-            for number, line, whole in chosen(body, first, _NEEDLES):
+            for number, line, whole in lines_with(body, first, _NEEDLES):
                 reader.take(number, line, whole=whole)
             ended = body.endswith(b"\n")
             total = first + body.count(b"\n") - ended

@@ -16,13 +16,11 @@ from shlex import quote
 from typing import TYPE_CHECKING, NamedTuple
 
 from ms_tune.errors import NoStepsError, TraceError
-from ms_tune.readers.log_lines import bodies, perhaps, text_of
-from ms_tune.readers.logged_memory import reports_in
-from ms_tune.readers.logged_steps import LoggedMemory, LoggedTraining, RankSteps, Remark, TrainingLog
+from ms_tune.readers.logged_steps import LoggedMemory, LoggedTraining, RankSteps, Remark, TrainingLog, read_baseline
+from ms_tune.readers.memory_log import reports_in
 from ms_tune.readers.plain_pickle import no_collection
-from ms_tune.readers.reading import reading
+from ms_tune.readers.reading import line_text, lines_perhaps_with, read_line_blocks, reading
 from ms_tune.readers.recompute_log import rank_of
-from ms_tune.readers.step_baseline import read_baseline
 from ms_tune.readers.step_lines import (
     FLOATS,
     MOST_COUNTED,
@@ -159,11 +157,11 @@ def read_training_log(path: Path, on_bytes: Callable[[int], None] = lambda _coun
     """
     reader, ended, head = _TrainingLogReader(), True, b""
     with reading(path), path.open("rb") as file:
-        for body, first in bodies(file):
+        for body, first in read_line_blocks(file):
             if first == 1 and body.lstrip()[:1] == b"{" and path.suffix == ".json":
                 return TrainingLog(path, rank_of(path), (read_baseline(path),))
             head = head or body[:2]
-            reader.read(perhaps(body, first, _NEEDLES))
+            reader.read(lines_perhaps_with(body, first, _NEEDLES))
             ended = body.endswith(b"\n")
             on_bytes(len(body))
     reader.end()
@@ -256,7 +254,7 @@ class _TrainingLogReader:
         """Read a line that is not like the one before."""
         if layout is None:
             self.end()
-            self._take(number, text_of(line), whole=whole)
+            self._take(number, line_text(line), whole=whole)
             return
         kind, take = layout
         if kind.form is None:

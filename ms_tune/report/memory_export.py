@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from ms_tune.footprint.breakdown import PeakBreakdown
     from ms_tune.footprint.result import MemoryReport, RankReport
-    from ms_tune.footprint.torch_lives import TorchLives
+    from ms_tune.footprint.torch_report import TorchLives
 
     Record = dict[str, object]
 

@@ -20,10 +20,9 @@ if TYPE_CHECKING:
     from ms_tune.footprint.result import MemoryReport, RankReport
     from ms_tune.memory.diff import Comparison
     from ms_tune.memory.what_if import WhatIfReport
-    from ms_tune.pools.scenarios import Scenario
     from ms_tune.pools.settings import Inferred
-    from ms_tune.pools.what_if import ReplayOutcome
-    from ms_tune.readers.oom_log import MemoryFailure
+    from ms_tune.pools.what_if import ReplayOutcome, Scenario
+    from ms_tune.readers.memory_log import MemoryFailure
     from ms_tune.report.console import Console
 
 VERSION = 1

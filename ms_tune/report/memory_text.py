@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ms_tune.footprint.remedies import ContentBytes, Method
     from ms_tune.footprint.result import MemoryReport, RankReport
     from ms_tune.memory.diff import Comparison, RankComparison
-    from ms_tune.readers.oom_log import MemoryFailure
+    from ms_tune.readers.memory_log import MemoryFailure
 
 _BAR, _LABEL, _CURVE_LINES, _FRAMES = 24, 22, 8, 12
 _HELD = 4  # kinds of memory that the first line names

@@ -14,8 +14,7 @@ from ms_tune.units import gib
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from ms_tune.metrics.result import Figure, MetricsReport, RunComparison, RunMetrics
-    from ms_tune.metrics.steps import Outlier, StepTimes
+    from ms_tune.metrics.result import Figure, MetricsReport, Outlier, RunComparison, RunMetrics, StepTimes
     from ms_tune.text import Language
 
 _SHARES = ("mfu", "hfu", "linearity", "linearity_guide", "bubble")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ms_tune.footprint.torch_lives import BEFORE, NO_FRAMES, OTHER_LINES, TorchLives
+from ms_tune.footprint.torch_report import BEFORE, NO_FRAMES, OTHER_LINES, TorchLives
 from ms_tune.readers.table import NONE, Coded
 from ms_tune.report.memory_curve import Lives, split_in_bands
 from ms_tune.report.memory_html import (
@@ -251,7 +251,7 @@ def _blocks_data(
         end=lives.end[rows],
         last=np.full(len(rows), NONE, np.int64),
         size=lives.size[rows],
-        address=lives.address[rows],
+        address=lives.address[rows].astype(np.uint64),
         content=lives.content[rows],
         node=Coded(none, ("",)),
         stack=Coded(lives.stack[rows].astype(np.int32), stacks),

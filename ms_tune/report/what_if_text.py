@@ -13,8 +13,7 @@ if TYPE_CHECKING:
 
     from ms_tune.memory.what_if import WhatIfReport
     from ms_tune.pools.pool import PoolGrowth
-    from ms_tune.pools.scenarios import Scenario
-    from ms_tune.pools.what_if import Causes, Lines, Pin, ReplayOutcome
+    from ms_tune.pools.what_if import Causes, Lines, Pin, ReplayOutcome, Scenario
 
 _SHOWN = 3  # growths and units of the reasons
 

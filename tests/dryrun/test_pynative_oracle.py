@@ -22,9 +22,9 @@ import yaml
 from ms_tune.facts.training import Framework, pynative_framework
 from ms_tune.footprint.category import listed_rows
 from ms_tune.footprint.curve import curve_of
-from ms_tune.readers.block_table import read_block_table
 from ms_tune.readers.folder import find_trace
-from ms_tune.readers.tensor_list import read_tensor_list
+from ms_tune.readers.tensors import read_tensor_list
+from ms_tune.readers.tracker_tables import read_block_table
 from tests.dryrun.test_dynamic_oracle import MODELS, REST
 
 CHECKOUT = Path(__file__).resolve().parents[2]

@@ -19,12 +19,9 @@ from ms_tune.errors import MsTuneError
 from ms_tune.footprint.report import analyse_memory
 from ms_tune.footprint.request import MemoryRequest
 from ms_tune.metrics.result import MetricsRequest
-from ms_tune.readers.block_table import read_block_table
-from ms_tune.readers.communicators import read_communication_order
-from ms_tune.readers.runtime_log import read_runtime_log
-from ms_tune.readers.task import read_tasks
-from ms_tune.readers.tensor_list import read_tensor_list
-from ms_tune.readers.tracker_graph import read_tracker_graph
+from ms_tune.readers.runtime_log import read_communication_order, read_runtime_log
+from ms_tune.readers.tensors import read_tensor_list, read_tracker_graph
+from ms_tune.readers.tracker_tables import read_block_table, read_tasks
 from ms_tune.report import memory_json, memory_text, metrics, profile
 from ms_tune.report.console import Console
 from ms_tune.report.memory_export import write_blocks, write_perfetto, write_snapshot

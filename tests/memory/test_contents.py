@@ -11,7 +11,7 @@ from ms_tune.footprint.breakdown import PeakBreakdown, break_down_memory
 from ms_tune.footprint.category import CONTENTS, Contents
 from ms_tune.footprint.curve import curve_of
 from ms_tune.readers.memory_block import Block, Frame
-from ms_tune.readers.tensor_list import ListedTensor, TensorList
+from ms_tune.readers.tensors import ListedTensor, TensorList
 from ms_tune.text import Language, msg, render
 from tests.memory.test_phases import (
     ADAMW,

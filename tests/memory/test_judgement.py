@@ -11,8 +11,7 @@ import pytest
 from ms_tune.footprint.judgement import communicators_in
 from ms_tune.footprint.report import analyse_memory
 from ms_tune.footprint.request import MemoryRequest
-from ms_tune.readers.communicators import WORLD, CollectiveLaunch, CommunicationOrder, ProcessGroups
-from ms_tune.readers.runtime_log import RuntimeLog
+from ms_tune.readers.runtime_log import WORLD, CollectiveLaunch, CommunicationOrder, ProcessGroups, RuntimeLog
 from ms_tune.units import GIB, MIB
 from ms_tune.verdict.limit import Cap
 from ms_tune.verdict.outcome import Fit, Need, UntracedNeeds

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ms_tune.cli.main import main
-from ms_tune.readers.oom_log import read_memory_failure
+from ms_tune.readers.memory_log import read_memory_failure
 from ms_tune.units import GIB, MIB
 
 if TYPE_CHECKING:

@@ -12,6 +12,7 @@ from ms_tune.enums import MemoryCategory
 from ms_tune.footprint.breakdown import Expected, Theory
 from ms_tune.footprint.category import Contents
 from ms_tune.footprint.curve import curve_of, peak_if
+from ms_tune.footprint.layers import layers_of
 from ms_tune.footprint.lifetimes import lifetimes_of
 from ms_tune.footprint.phases import Phase
 from ms_tune.footprint.remedies import (
@@ -25,7 +26,6 @@ from ms_tune.footprint.remedies import (
     moments_of,
     remedies_of,
 )
-from ms_tune.footprint.scoped_layers import layers_of
 from ms_tune.footprint.steps import StepEvidence, Steps
 from ms_tune.footprint.what_ifs import recompute_all_layers
 from ms_tune.readers.memory_block import Frame

@@ -13,7 +13,7 @@ from ms_tune.footprint.curve import curve_of
 from ms_tune.footprint.phases import Phase, phase_code
 from ms_tune.footprint.steps import StepEvidence, peaks_by_phase, phase_at, spans_of, steps_of
 from ms_tune.readers.memory_block import Frame
-from ms_tune.readers.task import read_tasks
+from ms_tune.readers.tracker_tables import read_tasks
 from tests.memory.reports import LLAMA, rank_of
 from tests.readers.rows import table_from
 from tests.readers.samples import block, folder, trace_of

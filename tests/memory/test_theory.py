@@ -12,7 +12,7 @@ from ms_tune.footprint.curve import curve_of
 from ms_tune.footprint.phases import Phase, phase_code
 from ms_tune.footprint.steps import peaks_by_phase
 from ms_tune.footprint.what_ifs import recompute_all_layers
-from ms_tune.readers.tracker_graph import TensorType
+from ms_tune.readers.tensors import TensorType
 from tests.memory.reports import LLAMA, QWEN_8B, QWEN_TINY, rank_of, report_of
 from tests.readers.rows import table_from
 from tests.readers.samples import block

@@ -21,10 +21,9 @@ from ms_tune.footprint.torch_blocks import (
 )
 from ms_tune.pools.initial_state import RecordingError, start_of
 from ms_tune.pools.torch_replay import replay_recording
-from ms_tune.pools.torch_settings import TorchSettings
+from ms_tune.pools.torch_space import TorchSettings
 from ms_tune.readers.memory_block import NEVER_FREED
-from ms_tune.readers.torch_events import Action
-from ms_tune.readers.torch_snapshot import read_torch_snapshot
+from ms_tune.readers.torch_snapshot import Action, read_torch_snapshot
 from ms_tune.units import MIB
 from tests.pools.test_torch_replay import NPU, NPU_EXPANDABLE
 from tests.pools.torch_recordings import LEAK, TRAIN, Program
@@ -32,8 +31,7 @@ from tests.pools.torch_recordings import LEAK, TRAIN, Program
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from ms_tune.readers.torch_events import Event
-    from ms_tune.readers.torch_snapshot import DeviceTrace
+    from ms_tune.readers.torch_snapshot import DeviceTrace, Event
 
 
 def events_of(device: DeviceTrace) -> list[Event]:

@@ -13,8 +13,8 @@ from ms_tune import measure_runs
 from ms_tune.cli.main import main
 from ms_tune.diagnostics import Severity
 from ms_tune.errors import TraceError, UsageError
+from ms_tune.metrics.figures import median_interval
 from ms_tune.metrics.result import MetricsRequest
-from ms_tune.metrics.steps import median_interval
 from tests.readers.training_logs import PUBLIC, megatron_line, megatron_log, static_line
 
 if TYPE_CHECKING:

@@ -12,9 +12,8 @@ from ms_tune.dialects.layer_plan import LayerSpec
 from ms_tune.enums import LayerKind, RecomputeMode
 from ms_tune.errors import ConfigError, UnsupportedError
 from ms_tune.estimate.flops import Attention, Widths
-from ms_tune.metrics.job import bubble_share, read_job
-from ms_tune.metrics.result import MetricsRequest
-from ms_tune.metrics.work import Convention, LayerWork, layers_of, work_of
+from ms_tune.metrics.job import LayerWork, bubble_share, layers_of, read_job, work_of
+from ms_tune.metrics.result import Convention, MetricsRequest
 from ms_tune.planning.schedule import Schedule
 from tests.readers.training_logs import megatron_log
 

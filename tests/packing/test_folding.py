@@ -7,9 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ms_tune.packing.engine import NumpyEngine
-from ms_tune.packing.folding import fold_steps
 from ms_tune.packing.placement import lower_bound
-from ms_tune.packing.plan import plan_addresses
+from ms_tune.packing.plan import fold_steps, plan_addresses
 from tests.packing.problems import Row, faults, problem
 
 

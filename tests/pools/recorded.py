@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ms_tune.pools.workload import Workload, pools_of
-from ms_tune.readers.block_table import read_block_table
+from ms_tune.readers.tracker_tables import read_block_table
 from tests.readers.samples import LARGE_RUNS, LARGEST_RUN, SMALL_RUNS, folder
 
 PACKED = Path(__file__).parents[1] / "data" / "allocator"

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from ms_tune.pools.pool import ALIGNMENT, Pool
-from ms_tune.pools.replay import Replay, replay_workload
+from ms_tune.pools.pool import ALIGNMENT, Pool, Replay, replay_workload
 from ms_tune.pools.workload import RELEASE, Recorded, Request, Workload, make_workload, schedule_of
 from ms_tune.units import GIB, KIB, MIB
 

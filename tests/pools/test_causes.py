@@ -7,9 +7,8 @@ import math
 import pytest
 from hypothesis import given, settings
 
-from ms_tune.pools.mindspore_best_fit import MindSporeBestFitPool
-from ms_tune.pools.mindspore_pool import MindSporePool, MindSporeSettings
-from ms_tune.pools.replay import replay_workload
+from ms_tune.pools.mindspore_pool import MindSporeBestFitPool, MindSporePool, MindSporeSettings
+from ms_tune.pools.pool import replay_workload
 from ms_tune.pools.what_if import causes_of
 from ms_tune.pools.workload import Request, Workload, make_workload
 from ms_tune.units import GIB

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ms_tune.pools.mindspore_pool import MindSporePool, MindSporeSettings
-from ms_tune.pools.replay import replay_workload
+from ms_tune.pools.pool import replay_workload
 from ms_tune.pools.workload import Request, Workload, free_order_variants, make_workload
 
 GIB = 2**30

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import given, settings
 
-from ms_tune.pools.mindspore_best_fit import MindSporeBestFitPool
-from ms_tune.pools.mindspore_pool import PAGE, MindSporePool, MindSporeSettings, Vmm, align_up
-from ms_tune.pools.replay import replay_workload
+from ms_tune.pools.mindspore_pool import PAGE, MindSporeBestFitPool, MindSporePool, MindSporeSettings, Vmm, align_up
+from ms_tune.pools.pool import replay_workload
 from ms_tune.pools.settings import pool_for
 from ms_tune.pools.workload import Request, Workload
 from ms_tune.units import GIB, MIB

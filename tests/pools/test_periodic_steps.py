@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ms_tune.footprint.torch_report import analyse_snapshot
-from ms_tune.pools import periodic_steps
-from ms_tune.pools.periodic_steps import Repeats, repeats_of
+from ms_tune.pools import torch_replay
 from ms_tune.pools.torch_pool import TorchPool
-from ms_tune.pools.torch_settings import TorchSettings
+from ms_tune.pools.torch_replay import Repeats, repeats_of
+from ms_tune.pools.torch_space import TorchSettings
 from ms_tune.pools.torch_what_if import Cache, outcome_of, with_segments
 from ms_tune.readers.torch_snapshot import read_torch_snapshot
 from ms_tune.units import MIB
@@ -87,7 +87,7 @@ def told(report: TorchReport, outcome: TorchOutcome) -> tuple[object, ...]:
 def test_what_is_told_is_the_same(
     settings: TorchSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, emptied: bool, damaged: bool
 ) -> None:
-    monkeypatch.setattr(periodic_steps, "_LEAST_EVENTS", 100)
+    monkeypatch.setattr(torch_replay, "_LEAST_EVENTS", 100)
     again: list[int] = []
     made = program(settings, 7, emptied=emptied)
     if damaged:
@@ -106,22 +106,22 @@ def test_what_is_told_is_the_same(
             for cache in Cache
         ]
 
-    original = periodic_steps.repeats_of
+    original = torch_replay.repeats_of
 
     def counted(events: object) -> Repeats | None:
         found = original(events)  # type: ignore[arg-type]
         again.append(found.times if found else 0)
         return found
 
-    monkeypatch.setattr(periodic_steps, "repeats_of", counted)
+    monkeypatch.setattr(torch_replay, "repeats_of", counted)
     short = results()
     assert max(again) >= STEPS - 2
-    monkeypatch.setattr(periodic_steps, "repeats_of", lambda _events: None)
+    monkeypatch.setattr(torch_replay, "repeats_of", lambda _events: None)
     assert short == results()
 
 
 def test_few_are_carried_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(periodic_steps, "_LEAST_EVENTS", 100)
+    monkeypatch.setattr(torch_replay, "_LEAST_EVENTS", 100)
     served = 0
     take = TorchPool.take
 
@@ -142,7 +142,7 @@ def test_few_are_carried_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_events_that_never_come_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(periodic_steps, "_LEAST_EVENTS", 100)
+    monkeypatch.setattr(torch_replay, "_LEAST_EVENTS", 100)
     path = tmp_path / "s.pickle"
     path.write_bytes(pickle.dumps(Program(NPU, seed=4).run(4).snapshot()))
     assert repeats_of(read_torch_snapshot(path).devices[0].events) is None

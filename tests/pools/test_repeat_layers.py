@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ms_tune.pools.mindspore_pool import MindSporePool, MindSporeSettings
+from ms_tune.pools.pool import replay_workload
 from ms_tune.pools.repeat_layers import repeat_layers
-from ms_tune.pools.replay import replay_workload
 from ms_tune.pools.workload import Request, Workload, make_workload
 from ms_tune.units import MIB
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ms_tune.pools.mindspore_pool import MindSporePool, MindSporeSettings
-from ms_tune.pools.replay import Divergence, Mismatches, Placing, compare_with_trace, find_divergence, replay_workload
+from ms_tune.pools.pool import Divergence, Mismatches, Placing, compare_with_trace, find_divergence, replay_workload
 from ms_tune.pools.settings import infer_settings, pool_for
 from ms_tune.pools.workload import RELEASE, Recorded, Request, make_workload, released_at
 from ms_tune.units import GIB, MIB

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ms_tune.pools.mindspore_pool import MindSporePool, MindSporeSettings, Vmm
-from ms_tune.pools.replay import Mismatches, Placing, replay_workload
+from ms_tune.pools.pool import Mismatches, Placing, replay_workload
 from ms_tune.pools.settings import OLDER_POOL, infer_settings, maps_pages, pool_for
 from ms_tune.pools.workload import Recorded, Request, Workload, make_workload, released_at
 from ms_tune.units import GIB, MIB

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ms_tune.pools.replay import replay_workload
+from ms_tune.pools.pool import replay_workload
 from ms_tune.pools.torch_pool import TorchPool
-from ms_tune.pools.torch_settings import NPU_PADDING, TorchSettings
+from ms_tune.pools.torch_space import NPU_PADDING, TorchSettings
 from ms_tune.pools.workload import Request, Workload, make_workload
 from ms_tune.units import KIB, MIB
 from tests.packing.problems import live_sum, training

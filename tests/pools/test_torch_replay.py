@@ -11,7 +11,7 @@ import pytest
 
 from ms_tune.pools.initial_state import Ranges
 from ms_tune.pools.torch_replay import _try_settings, replay_recording
-from ms_tune.pools.torch_settings import NPU_BASE_ALIGNMENT, NPU_PADDING, TorchSettings
+from ms_tune.pools.torch_space import NPU_BASE_ALIGNMENT, NPU_PADDING, TorchSettings
 from ms_tune.readers.torch_snapshot import read_torch_snapshot
 from ms_tune.units import MIB
 from tests.pools.torch_recordings import Program, Recording

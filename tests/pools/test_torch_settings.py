@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ms_tune.pools.torch_settings import NPU_PADDING, TorchSettings
+from ms_tune.pools.torch_space import NPU_PADDING, TorchSettings
 from ms_tune.units import GIB, MIB
 
 PLAIN = TorchSettings()

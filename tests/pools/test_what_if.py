@@ -9,17 +9,22 @@ from functools import cache
 import pytest
 
 from ms_tune.pools.mindspore_pool import DEFAULT_SIZE, PAGE, SIMULATED_DEVICE, MindSporePool, MindSporeSettings, Vmm
-from ms_tune.pools.replay import replay_workload
-from ms_tune.pools.scenarios import (
+from ms_tune.pools.pool import replay_workload
+from ms_tune.pools.settings import infer_settings
+from ms_tune.pools.what_if import (
+    Lines,
     TraceFacts,
+    WhatIf,
+    causes_of,
     free_after_last_use,
     layers_with,
+    lines_for,
     recompute_layers,
     replay_change,
     shard_blocks,
+    used_pages,
+    what_if,
 )
-from ms_tune.pools.settings import infer_settings
-from ms_tune.pools.what_if import Lines, WhatIf, causes_of, lines_for, used_pages, what_if
 from ms_tune.pools.workload import Request, make_workload
 from ms_tune.units import GIB, MIB
 from tests.pools.recorded import recorded

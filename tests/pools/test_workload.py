@@ -18,7 +18,7 @@ from ms_tune.pools.workload import (
     pools_of,
     schedule_of,
 )
-from ms_tune.readers.block_table import read_block_table
+from ms_tune.readers.tracker_tables import read_block_table
 from tests.pools.recorded import PACKED
 
 Block = list[int]  # the sizes of its parts; one part is an ordinary allocation

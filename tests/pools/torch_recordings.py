@@ -10,7 +10,7 @@ from ms_tune.pools.workload import Request
 from ms_tune.units import KIB, MIB
 
 if TYPE_CHECKING:
-    from ms_tune.pools.torch_settings import TorchSettings
+    from ms_tune.pools.torch_space import TorchSettings
 
 Recording = dict[str, Any]
 STREAM = 1276474240

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from ms_tune.errors import TraceError
-from ms_tune.readers import columns, reading
-from ms_tune.readers.block_table import read_block_table
+from ms_tune.readers import reading, tracker_tables
 from ms_tune.readers.memory_block import NEVER_FREED
 from ms_tune.readers.table import NUMBERS, TEXTS, Table
+from ms_tune.readers.tracker_tables import read_block_table
 from tests.readers.rows import read_memory_block, table_of
 from tests.readers.samples import LARGE_RUNS, SMALL_RUNS, folder, trace_of
 from tests.readers.test_memory_block import HEADER_16, HEADER_17, HEADER_20, ROW_16, ROW_17, ROW_20, mutated
@@ -51,7 +51,7 @@ def test_columns_hold_what_the_row_reader_reads(run: str) -> None:
 
 @pytest.mark.parametrize("run", SMALL_RUNS)
 def test_without_polars(run: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(columns, "load_polars", lambda: None)
+    monkeypatch.setattr(tracker_tables, "load_polars", lambda: None)
     assert_same(read_block_table(folder(run) / "memory_block.csv"), table_of(trace_of(run)))
 
 

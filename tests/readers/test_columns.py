@@ -6,13 +6,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ms_tune.readers import task, tracker_graph
-from ms_tune.readers.block_table import read_block_table
-from ms_tune.readers.columns import split_lines
+from ms_tune.readers import tensors, tracker_tables
 from ms_tune.readers.memory_block import RowReader
 from ms_tune.readers.reading import FilePart
-from ms_tune.readers.task import read_tasks
-from ms_tune.readers.tracker_graph import read_tracker_graph
+from ms_tune.readers.tensors import read_tracker_graph
+from ms_tune.readers.tracker_tables import read_block_table, read_tasks, split_lines
 from tests.pools.recorded import PACKED
 from tests.readers.test_task import HEADER, ROW
 from tests.readers.test_tracker_graph import OPERATOR
@@ -73,13 +71,13 @@ def test_no_block_of_a_recorded_run_is_read_alone(run: str, monkeypatch: pytest.
 def test_no_ordinary_task_is_read_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "task.csv"
     path.write_text(f"{HEADER}\n{ROW}\n{ROW.replace('7,', '8,', 1)}\n{ROW.replace('129', '')}\n")
-    monkeypatch.setattr(task, "_take_row", alone)
+    monkeypatch.setattr(tracker_tables, "_take_row", alone)
     assert len(read_tasks(path)) == 3
 
 
 def test_no_ordinary_operator_is_read_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "tracker_graph.ir"
-    monkeypatch.setattr(tracker_graph._GraphReader, "_take_lines", alone)
+    monkeypatch.setattr(tensors._GraphReader, "_take_lines", alone)
     for count in (1, 2, 5):
         path.write_text(OPERATOR * count)
         assert read_tracker_graph(path).operators == count

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ms_tune.errors import TraceError
-from ms_tune.readers.communicators import CollectiveLaunch, read_communication_order
 from ms_tune.readers.memory_block import DROPPED_KEPT
+from ms_tune.readers.runtime_log import CollectiveLaunch, read_communication_order
 from tests.readers.samples import folder
 
 COMMUNICATION = (

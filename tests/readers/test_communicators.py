@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ms_tune.readers.communicators import ProcessGroups
-from ms_tune.readers.runtime_log import read_runtime_log
+from ms_tune.readers.runtime_log import ProcessGroups, read_runtime_log
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

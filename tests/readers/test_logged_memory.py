@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ms_tune.errors import TraceError
-from ms_tune.readers import logged_memory
-from ms_tune.readers.logged_memory import MemoryWords, RankMemory, read_logged_memory, reports_in
+from ms_tune.readers import memory_log
 from ms_tune.readers.logged_steps import LoggedMemory
+from ms_tune.readers.memory_log import MemoryWords, RankMemory, read_logged_memory, reports_in
 from ms_tune.units import MIB
 
 if TYPE_CHECKING:
@@ -130,7 +130,7 @@ def test_a_baseline_is_json_in_a_file_of_that_name(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("most", [1, 2])
 def test_so_many_ranks_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int) -> None:
-    monkeypatch.setattr(logged_memory, "_MOST_RANKS", most)
+    monkeypatch.setattr(memory_log, "_MOST_RANKS", most)
     log = tmp_path / "train.log"
     log.write_text("\n".join(REPORT.format(rank, 1, rank) for rank in (1, 2, 3, 1)), "utf-8")
     assert [(one.rank, one.line) for one in read_logged_memory(log)] == [(1, 4), (2, 2)][:most]

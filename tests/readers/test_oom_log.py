@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ms_tune.errors import TraceError
-from ms_tune.readers.oom_log import MemoryFailure, read_memory_failure
+from ms_tune.readers.memory_log import MemoryFailure, read_memory_failure
 from ms_tune.units import GIB, KIB, MIB
 
 if TYPE_CHECKING:

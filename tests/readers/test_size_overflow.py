@@ -8,7 +8,7 @@ import pytest
 
 from ms_tune.errors import TraceError
 from ms_tune.readers import reading
-from ms_tune.readers.tracker_graph import SizeOverflow, find_size_overflow
+from ms_tune.readers.tensors import SizeOverflow, find_size_overflow
 from tests.readers.samples import folder
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ms_tune.errors import TraceError
-from ms_tune.readers.step_baseline import read_baseline
+from ms_tune.readers.logged_steps import read_baseline
 from ms_tune.units import MIB
 
 if TYPE_CHECKING:

@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ms_tune.errors import TraceError
-from ms_tune.readers import columns
+from ms_tune.readers import tracker_tables
 from ms_tune.readers.memory_block import DROPPED_KEPT
-from ms_tune.readers.task import Tasks, read_tasks
+from ms_tune.readers.tracker_tables import Tasks, read_tasks
 from ms_tune.text import Language, render
 from tests.readers.samples import LARGE_RUNS, SMALL_RUNS, folder
 
@@ -31,7 +31,7 @@ def test_real_files(run: str, monkeypatch: pytest.MonkeyPatch) -> None:
     lines = path.read_bytes().count(b"\n")
     assert (len(tasks), tasks.dropped_count) == (lines - 1, 0)
     assert (tasks.stamp[1:] >= tasks.stamp[:-1]).all()
-    monkeypatch.setattr(columns, "load_polars", lambda: None)
+    monkeypatch.setattr(tracker_tables, "load_polars", lambda: None)
     again = read_tasks(path)
     assert again.stamp.tolist() == tasks.stamp.tolist()
     assert [again.name.value_at(row) for row in range(0, len(again), 97)] == [

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ms_tune.errors import TraceError
-from ms_tune.readers.tensor_list import ListedTensor, read_tensor_list
+from ms_tune.readers.tensors import ListedTensor, read_tensor_list
 
 GOOD = {
     "version": 1,
@@ -64,7 +64,7 @@ def test_malformed_lists(tmp_path: Path, content: str, reason: str, detail: str)
 
 
 def test_too_large_and_unreadable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ms_tune.readers.tensor_list._MAX_FILE", 10)
+    monkeypatch.setattr("ms_tune.readers.tensors._MAX_FILE", 10)
     path = tmp_path / "tensors.json"
     path.write_text(json.dumps(GOOD))
     with pytest.raises(TraceError):

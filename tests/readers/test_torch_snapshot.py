@@ -14,8 +14,14 @@ import pytest
 
 from ms_tune.errors import TraceError
 from ms_tune.readers.plain_pickle import _bounded_memory, is_snapshot
-from ms_tune.readers.torch_events import Action
-from ms_tune.readers.torch_snapshot import _MOST_ADDRESS, _MOST_DEVICES, _MOST_SIZE, _MOST_STREAM, read_torch_snapshot
+from ms_tune.readers.torch_snapshot import (
+    _MOST_ADDRESS,
+    _MOST_DEVICES,
+    _MOST_SIZE,
+    _MOST_STREAM,
+    Action,
+    read_torch_snapshot,
+)
 from ms_tune.units import MIB
 
 if TYPE_CHECKING:

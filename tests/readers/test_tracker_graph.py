@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ms_tune.errors import TraceError
-from ms_tune.readers import reading, tracker_graph
-from ms_tune.readers.tracker_graph import TrackerGraph, read_tracker_graph
+from ms_tune.readers import reading, tensors
+from ms_tune.readers.tensors import TrackerGraph, read_tracker_graph
 from ms_tune.text import Language, render
 from tests.readers.rows import read_memory_block
 from tests.readers.samples import folder
@@ -138,7 +138,7 @@ def test_many_at_once_is_the_same_as_line_by_line(pieces: list[str], part: int) 
     with tempfile.TemporaryDirectory() as place, pytest.MonkeyPatch.context() as patch:
         patch.setattr(reading, "PART", part)
         at_once = read(Path(place), "".join(pieces))
-        patch.setattr(tracker_graph._GraphReader, "_take_plain", lambda _reader, _data: False)
+        patch.setattr(tensors._GraphReader, "_take_plain", lambda _reader, _data: False)
         singly = read(Path(place), "".join(pieces))
     assert at_once.tensors == singly.tensors
     assert at_once.operators == singly.operators

@@ -13,16 +13,13 @@ import pytest
 
 from ms_tune.errors import TraceError
 from ms_tune.memory.plan import read_placement_csv
-from ms_tune.readers.block_table import read_block_table
-from ms_tune.readers.communicators import read_communication_order
 from ms_tune.readers.folder import find_trace
 from ms_tune.readers.memlog import read_memlog
 from ms_tune.readers.plain_pickle import is_snapshot
 from ms_tune.readers.recompute_log import read_recompute_log
-from ms_tune.readers.runtime_log import read_runtime_log
-from ms_tune.readers.task import read_tasks
-from ms_tune.readers.tensor_list import read_tensor_list
-from ms_tune.readers.tracker_graph import read_tracker_graph
+from ms_tune.readers.runtime_log import read_communication_order, read_runtime_log
+from ms_tune.readers.tensors import read_tensor_list, read_tracker_graph
+from ms_tune.readers.tracker_tables import read_block_table, read_tasks
 from ms_tune.text import msg
 
 if TYPE_CHECKING:

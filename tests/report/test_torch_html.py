@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 
 from ms_tune.cli.main import main
-from ms_tune.footprint.torch_lives import BEFORE, lives_of_snapshot
-from ms_tune.footprint.torch_report import analyse_snapshot, compare_snapshots
-from ms_tune.pools.torch_settings import TorchSettings
+from ms_tune.footprint.torch_report import BEFORE, analyse_snapshot, compare_snapshots, lives_of_snapshot
+from ms_tune.pools.torch_space import TorchSettings
 from ms_tune.readers.memory_block import NEVER_FREED
 from ms_tune.report.memory_export import write_torch_perfetto
 from ms_tune.report.torch_html import snapshot_html

@@ -1,16 +1,26 @@
-"""Reads ``tracker_graph.ir``: shape and number format of the tensors in the blocks, and which operator reads which.
+"""Reads which tensors are in the blocks: ``tracker_graph.ir`` of the tracker, ``tensors.json`` of a dryrun.
 
-Three lines an operator (``tracker_graph.cc``, MindSpore 2.5 and later)::
+``tracker_graph.ir`` tells shape and number format of the tensors, and which operator reads which. Three lines an operator
+(``tracker_graph.cc``, MindSpore 2.5 and later)::
 
     (%7) = MatMul(%2, %5), task_info: 6, attrs {stream_id=0}
         (Float32:[64, 512]{strdes=[512, 1],offset=0}) <- (Float32:[64, 256], Float32:[256, 512])
         # File:train.py;Line:42;Function:<module>|
 
 ``%7`` is the block that starts at tick 7. A block may be shown with several shapes: views of one storage.
+
+``tensors.json`` has the addresses of weights, optimizer state and gradients after the last training step. The child process of
+``dryrun`` writes it, because the tracker does not name tensors in the dynamic graph::
+
+    {"version": 1, "weights": [{"name": "head.weight", "address": 140737353973975, "bytes": 8192}],
+     "optimizer_state": [], "gradients": []}
+
+Addresses are those of ``device_addr`` in ``memory_block.csv``; ``Tensor.data_ptr()`` may also point into a block.
 """
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import dataclass
 from math import prod
@@ -18,9 +28,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ms_tune.errors import TraceError
 from ms_tune.readers.memory_block import DroppedRow, RefusedRow
 from ms_tune.readers.reading import FilePart, Progress, no_progress, parts_of, reading
-from ms_tune.text import msg
+from ms_tune.text import Message, msg
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -28,7 +39,6 @@ if TYPE_CHECKING:
     from typing import BinaryIO
 
     from numpy.typing import NDArray
-
 
 # Bytes of an element (``mindspore/core/include/mindapi/base/type_id.h``).
 ITEM_BYTES = {
@@ -292,3 +302,80 @@ def _made_tensor(data: bytes, match: re.Match[bytes]) -> SizeOverflow | None:
     head = _OPERATOR.search(data, data.rfind(b"\n", 0, max(begin - 1, 0)) + 1, begin)
     operator = head[1].decode("utf-8", "replace") if head else ""
     return SizeOverflow(operator, f"{tensor}[{match[1].decode('ascii')}]")
+
+
+VERSION = 1
+_MAX_FILE = 256 * 1024**2  # bytes: two million tensors
+_MAX_NUMBER = 2**64 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class ListedTensor:
+    """A tensor that the training script holds: its name, device address and bytes."""
+
+    name: str
+    address: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class TensorList:
+    """The tensors that outlive a training step, by what they are."""
+
+    weights: tuple[ListedTensor, ...]
+    optimizer_state: tuple[ListedTensor, ...]
+    gradients: tuple[ListedTensor, ...]
+
+
+def read_tensor_list(path: Path) -> TensorList | None:
+    """Read a tensor list; None if there is none. Raises TraceError: the file cannot be read or is malformed."""
+    with reading(path):
+        if not path.exists():
+            return None
+        with path.open("rb") as file:
+            raw = file.read(_MAX_FILE + 1)
+    if len(raw) > _MAX_FILE:
+        raise TraceError(msg("trace.tensors.large", size=len(raw), limit=_MAX_FILE), path=path)
+    try:
+        content: object = json.loads(raw)
+    except (ValueError, RecursionError) as error:  # ValueError: also a number of too many digits, or not UTF-8
+        raise TraceError(msg("trace.tensors.json", detail=error), path=path) from error
+    if not isinstance(content, dict):
+        raise TraceError(_malformed_error("$"), path=path)
+    if content.get("version") is not VERSION:
+        found = str(content.get("version"))[:20]
+        raise TraceError(msg("trace.tensors.version", found=found, expected=VERSION), path=path)
+    groups = (_parse_tensors(content, group, path) for group in ("weights", "optimizer_state", "gradients"))
+    return TensorList(*groups)
+
+
+def _parse_tensors(content: dict[object, object], group: str, path: Path) -> tuple[ListedTensor, ...]:
+    entries = content.get(group)
+    if not isinstance(entries, list):
+        raise TraceError(_malformed_error(f"$.{group}"), path=path)
+    tensors = []
+    for position, entry in enumerate(entries):
+        tensor = _parse_tensor(entry)
+        if tensor is None:
+            raise TraceError(_malformed_error(f"$.{group}[{position}]"), path=path)
+        tensors.append(tensor)
+    return tuple(tensors)
+
+
+def _parse_tensor(entry: object) -> ListedTensor | None:
+    if not isinstance(entry, dict):
+        return None
+    name, address, size = entry.get("name"), _parse_number(entry.get("address")), _parse_number(entry.get("bytes"))
+    if not isinstance(name, str) or address is None or size is None:
+        return None
+    return ListedTensor(name, address, size)
+
+
+def _parse_number(value: object) -> int | None:
+    if not isinstance(value, int) or isinstance(value, bool):
+        return None
+    return value if 0 <= value <= _MAX_NUMBER else None
+
+
+def _malformed_error(where: str) -> Message:
+    return msg("trace.tensors.shape", where=where)

@@ -1,0 +1,405 @@
+"""Reads ``memory_block.csv`` and ``task.csv``, the tables of MindSpore's memory tracker, into columns; of many rows with polars.
+
+Of ``memory_block.csv`` the rows are those of :mod:`ms_tune.readers.memory_block`, read several times as fast: rows that are
+plainly right are taken as columns; each other row goes to the reader of single rows, whose word on it is final. A million rows
+are read part by part, so that memory holds the result and one part.
+
+``task.csv`` has every operator that was launched, with its time stamp. Columns (MindSpore 2.3, 2.4):
+``time_stamp,task_name,node_name,graph_name,file_name,line_num,``; from 2.5 on also ``python_stack,``. Its rows are not sorted:
+launches of communication operators are written later than they happened.
+
+The tracker's files are not what CSV readers expect: nothing is quoted, names may hold commas, and every line ends with one. So
+only lines that are beyond doubt are split with polars: a part of a file is handed back unless every line in it has exactly one
+comma for every column. The readers of single rows do the rest, more slowly; they are also what runs without polars.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from functools import cache, partial
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ms_tune.errors import TraceError
+from ms_tune.readers.memory_block import (
+    NEVER_FREED,
+    Block,
+    ColumnLayout,
+    DroppedRow,
+    RefusedRow,
+    RowReader,
+    layout_of,
+    lines_of,
+)
+from ms_tune.readers.reading import FilePart, Progress, no_progress, parts_of, reading
+from ms_tune.readers.table import NONE, NUMBERS, Coded, Table, TableBuilder
+from ms_tune.text import msg
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+    from types import ModuleType
+    from typing import BinaryIO
+
+    from numpy.typing import NDArray
+
+# Lines that are read one by one sooner than polars is imported: 7,200 take 0.33 s of processor time with all that
+# dryrun then does with them, and 0.50 s with polars (0.2 s of it the import).
+_FEW = 10_000
+_NO_MARKS = bytes(set(range(256)) - set(b",\n"))
+NATURAL = r"^[0-9]{1,18}$"  # fits a 64-bit integer without a look at its value
+NATURAL_OR_NONE = r"^[0-9]{0,18}$"
+_HEXADECIMAL = 16
+
+
+@dataclass(frozen=True, slots=True)
+class TableCell:
+    """Where a number stands in a line."""
+
+    column: str  # in which column
+    pattern: str | None = None  # in which group of this pattern, if not the whole cell
+    base: int = 10  # 10, or 16 for a number after `0x`
+
+
+@cache
+def load_polars() -> ModuleType | None:
+    """The module, or None where it is not installed."""
+    try:
+        return import_module("polars")
+    except ImportError:
+        return None
+
+
+class Columns:
+    """Cells of lines, by column. What is asked for together is computed together, on all processors.
+
+    Attributes:
+        height: How many lines.
+    """
+
+    def __init__(self, frame: Any) -> None:  # noqa: ANN401 - a polars.DataFrame: polars is optional
+        self._frame = frame
+        self.height: int = frame.height
+
+    def rows_matching(self, patterns: Mapping[str, str]) -> NDArray[np.bool_]:
+        """Which lines match the patterns of all these columns; an empty cell is an empty text."""
+        pl = _loaded_polars()
+        tests = [pl.col(column).fill_null("").str.contains(pattern) for column, pattern in patterns.items()]
+        return np.asarray(self._frame.select(pl.all_horizontal(tests)).to_series().to_numpy(), np.bool_)
+
+    def read_numbers(self, wanted: Mapping[str, TableCell], none: int) -> dict[str, NDArray[np.int64]]:
+        """Numbers in cells, by name; ``none`` for cells that hold no number."""
+        pl = _loaded_polars()
+        expressions = []
+        for name, cell in wanted.items():
+            text = pl.col(cell.column)
+            if cell.pattern is not None:
+                text = text.str.extract(cell.pattern)
+            if cell.base == _HEXADECIMAL:
+                number = text.str.slice(2).str.to_integer(base=cell.base, strict=False)
+            else:
+                number = text.cast(pl.Int64, strict=False)
+            expressions.append(number.fill_null(none).alias(name))
+        found = self._frame.select(expressions)
+        return {name: np.asarray(found[name].to_numpy(), np.int64) for name in wanted}
+
+    def read_codes(self, code: Mapping[str, Callable[[str], int]]) -> dict[str, NDArray[np.int32]]:
+        """Cells as codes, by column; each column's function is asked once for each different text."""
+        pl = _loaded_polars()
+        cells = self._frame.select([pl.col(column).fill_null("") for column in code])
+        uniques = cells.select([pl.col(column).unique(maintain_order=True).implode() for column in code])
+        expressions = []
+        for column, number in code.items():
+            different = uniques[column][0]
+            numbers = pl.Series([number(text) for text in different.to_list()], dtype=pl.Int32)
+            expressions.append(pl.col(column).replace_strict(different, numbers, return_dtype=pl.Int32))
+        found = cells.select(expressions)
+        return {column: np.asarray(found[column].to_numpy(), np.int32) for column in code}
+
+    def read_texts(self, column: str, rows: NDArray[np.int64]) -> list[str]:
+        """The cells of some rows."""
+        found: list[str] = self._frame[column].gather(rows).fill_null("").to_list()
+        return found
+
+    def keep_rows(self, good: NDArray[np.bool_]) -> Columns:
+        """The lines that are good."""
+        pl = _loaded_polars()
+        return self if good.all() else Columns(self._frame.filter(pl.Series(good)))
+
+
+def _loaded_polars() -> Any:  # noqa: ANN401 - as above
+    return load_polars()
+
+
+def split_lines(part: FilePart, names: Sequence[str], wanted: Sequence[str]) -> Columns | None:
+    """The wanted columns of some lines, each of which ends with a comma; None if any line is out of the ordinary, or there are few."""
+    if part.height < _FEW and "polars" not in sys.modules:
+        return None
+    pl, data = load_polars(), part.data
+    if pl is None or data is None or not part.complete or b"\r" in data:
+        return None
+    # polars takes lines that are too short, and looks at no more than the columns that it is to read.
+    if data.translate(None, _NO_MARKS) != (b"," * len(names) + b"\n") * part.height:
+        return None
+    if not data.isascii():
+        data = data.decode("utf-8", errors="replace").encode()
+    columns = [*names, "_"]
+    places = [columns.index(name) for name in (*wanted, "_")]
+    schema = dict.fromkeys(columns, pl.String)
+    try:
+        frame = pl.read_csv(data, has_header=False, quote_char=None, schema=schema, columns=places)
+    except (pl.exceptions.PolarsError, UnicodeError):
+        return None
+    if frame.height != part.height or frame["_"].null_count() != part.height:
+        return None
+    return Columns(frame)
+
+
+_OPTIONAL = {
+    "stream_id": "stream",
+    "actual_used_memory": "used_after",
+    "actual_peak_memory": "footprint_after",
+    "producer_task": "producer",
+    "last_user_task": "last_user",
+}
+_TEXTS = {"pool_type": "pool", "type": "kind", "task_name": "task", "node_name": "node", "graph_name": "graph"}
+_FLAGS = {"is_persistent": "persistent", "is_small": "small"}
+_OTHER = ("start_time_stamp", "end_time_stamp", "device_addr", "size", "line_num", "user_tasks", "python_stack")
+
+_END = rf"{NATURAL}|^{NEVER_FREED}$"
+_ADDRESS = r"^(?:0x[0-9a-fA-F]{1,15}|0)$"
+_USERS = r"^(?:\{(?:[0-9]{1,18}-)*(?:[0-9]{1,18})?\})?$"
+_FLAG = r"^[01]?$"
+
+
+def read_block_table(path: Path, on_bytes: Progress = no_progress) -> Table:
+    """Read a ``memory_block.csv``. Raises TraceError: the file cannot be read, or is not the tracker's."""
+    with reading(path), path.open("rb") as file:
+        return _read_table(file, path, on_bytes)
+
+
+def _read_table(file: BinaryIO, path: Path, on_bytes: Progress) -> Table:
+    number, text, _ = next(lines_of(file), (0, None, True))
+    if not number:
+        raise TraceError(msg("trace.empty"), msg("trace.not-tracker.hint"), path=path)
+    layout = layout_of(text, path, number)
+    reader, builder, truncated = RowReader(layout), TableBuilder(), False
+    for part in parts_of(file, number + 1, on_bytes):
+        truncated = not part.complete
+        columns = _split_columns(part, layout)
+        if columns is None:
+            builder.add_blocks(_read_singly(part, reader))
+        else:
+            _add_part(part, columns, layout, reader, builder)
+    return builder.build_table(
+        dropped=tuple(sorted(reader.refused.rows, key=lambda row: row.line)),
+        dropped_count=reader.refused.count,
+        columns=layout.names,
+        truncated=truncated,
+    )
+
+
+def _read_singly(part: FilePart, reader: RowReader) -> list[Block]:
+    blocks = (reader.read(number, text, complete=complete) for number, text, complete in part.lines())
+    return [block for block in blocks if block is not None]
+
+
+def _split_columns(part: FilePart, layout: ColumnLayout) -> Columns | None:
+    # The emulator's files are quoted; a quotation mark elsewhere means nothing.
+    if part.data is None or not layout.trailing_comma or (b'"' in part.data and b',"File:' in part.data):
+        return None
+    known = (*_OPTIONAL, *_TEXTS, *_FLAGS, *_OTHER)
+    return split_lines(part, layout.names, [name for name in known if name in layout.index])
+
+
+def _add_part(part: FilePart, columns: Columns, layout: ColumnLayout, reader: RowReader, builder: TableBuilder) -> None:
+    good = _plain_rows(columns, layout)
+    line = np.arange(part.first, part.first + columns.height, dtype=np.int64)
+    if not good.all():
+        lines = part.data.split(b"\n") if part.data is not None else []
+        for row in np.flatnonzero(~good).tolist():
+            text = lines[row].decode("utf-8", errors="replace")
+            block = reader.read(int(line[row]), text, complete=True)
+            if block is not None:
+                builder.add_blocks([block])
+        columns, line = columns.keep_rows(good), line[good]
+    _add_columns(columns, line, layout, reader, builder)
+
+
+def _plain_rows(columns: Columns, layout: ColumnLayout) -> NDArray[np.bool_]:
+    patterns = {
+        "start_time_stamp": NATURAL,
+        "end_time_stamp": _END,
+        "size": NATURAL,
+        "device_addr": _ADDRESS,
+        "user_tasks": _USERS,
+        "line_num": NATURAL_OR_NONE,
+        **dict.fromkeys(_OPTIONAL, NATURAL_OR_NONE),
+        **dict.fromkeys(_FLAGS, _FLAG),
+    }
+    ticks = columns.read_numbers({"end": TableCell("end_time_stamp"), "start": TableCell("start_time_stamp")}, NONE)
+    later = ticks["end"] > ticks["start"]
+    return later & columns.rows_matching({name: pattern for name, pattern in patterns.items() if name in layout.index})
+
+
+def _add_columns(
+    columns: Columns, line: NDArray[np.int64], layout: ColumnLayout, reader: RowReader, builder: TableBuilder
+) -> None:
+    height, index = columns.height, layout.index
+    absent = np.full(height, NONE, np.int64)
+    wanted = {column: TableCell(name) for name, column in (_OPTIONAL | _FLAGS).items() if name in index}
+    wanted |= {"start": TableCell("start_time_stamp"), "end": TableCell("end_time_stamp"), "size": TableCell("size")}
+    wanted["address"] = TableCell("device_addr", base=16)
+    if "user_tasks" in index:
+        wanted["first_user"] = TableCell("user_tasks", r"^\{([0-9]+)")
+        wanted["final_user"] = TableCell("user_tasks", r"([0-9]+)-?\}$")
+    found = columns.read_numbers(wanted, NONE)
+    numbers = {name: found.get(name, absent) for name in NUMBERS} | {"line": line}
+    if "user_tasks" in index:
+        numbers["last_user"] = np.where(numbers["last_user"] == NONE, found["final_user"], numbers["last_user"])
+    texts = {name: partial(builder.text_code, column) for name, column in _TEXTS.items() if name in index}
+    codes = columns.read_codes(
+        texts
+        | (
+            {"python_stack": lambda text: builder.stack_code(reader.parse_stack(text))}
+            if "python_stack" in index
+            else {}
+        )
+    )
+    nothing = {column: np.full(height, builder.text_code(column, ""), np.int32) for column in _TEXTS.values()}
+    named = nothing | {column: codes[name] for name, column in _TEXTS.items() if name in index}
+    named["stack"] = codes.get("python_stack", np.full(height, builder.stack_code(()), np.int32))
+    flags = {column: found.get(column, absent) == 1 for column in _FLAGS.values()}
+    # The cell "0" has no prefix to cut off; nothing is left of it.
+    address = np.maximum(found["address"], 0).astype(np.uint64)
+    builder.add_part(numbers, address, flags, named, _user_texts(columns, numbers["end"], index))
+
+
+def _user_texts(columns: Columns, end: NDArray[np.int64], index: dict[str, int]) -> dict[int, str]:
+    if "user_tasks" not in index:
+        return {}
+    told = columns.rows_matching({"user_tasks": r"^\{"})
+    rows = np.flatnonzero(told & ((end == NEVER_FREED) | columns.rows_matching({"type": "^Weight$"})))
+    return dict(zip(rows.tolist(), columns.read_texts("user_tasks", rows), strict=True))
+
+
+_FIRST = ("time_stamp", "task_name", "node_name", "graph_name", "file_name", "line_num")
+_DIGITS = 18
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Tasks:
+    """The launches of a trace, ordered by time stamp."""
+
+    stamp: NDArray[np.int64]  # time stamps
+    name: Coded[str]  # task names: `PyNative`, or number and scope path of an operator, or an actor
+    node: Coded[str]  # operators or their scope paths
+    line: NDArray[np.int64]  # lines in the file
+    dropped: tuple[DroppedRow, ...]  # some of the refused rows
+    dropped_count: int  # how many rows were refused
+
+    def __len__(self) -> int:
+        return len(self.stamp)
+
+
+def read_tasks(path: Path, on_bytes: Progress = no_progress) -> Tasks:
+    """Read a ``task.csv``. Raises TraceError: the file cannot be read, or is not the tracker's."""
+    with reading(path), path.open("rb") as file:
+        return _read_rows(file, path, on_bytes)
+
+
+class _Builder:
+    """The rows so far."""
+
+    def __init__(self) -> None:
+        self.parts: list[tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int32], NDArray[np.int64]]] = []
+        self.names: dict[str, int] = {}
+        self.nodes: dict[str, int] = {}
+        self.refused = RefusedRow()
+
+    def name_code(self, text: str) -> int:
+        return self.names.setdefault(text, len(self.names))
+
+    def node_code(self, text: str) -> int:
+        return self.nodes.setdefault(text, len(self.nodes))
+
+    def build_tasks(self) -> Tasks:
+        empty = (np.empty(0, np.int64), np.empty(0, np.int32), np.empty(0, np.int32), np.empty(0, np.int64))
+        parts = self.parts or [empty]
+        stamp = np.concatenate([part[0] for part in parts])
+        line = np.concatenate([part[3] for part in parts])
+        order = np.lexsort((line, stamp))
+        return Tasks(
+            stamp=stamp[order],
+            name=Coded(np.concatenate([part[1] for part in parts])[order], tuple(self.names)),
+            node=Coded(np.concatenate([part[2] for part in parts])[order], tuple(self.nodes)),
+            line=line[order],
+            dropped=tuple(self.refused.rows),
+            dropped_count=self.refused.count,
+        )
+
+
+def _read_rows(file: BinaryIO, path: Path, on_bytes: Progress) -> Tasks:
+    number, text, _ = next(lines_of(file), (0, None, True))
+    names = tuple(name for name in (text or "").removeprefix("\ufeff").split(",") if name)
+    if names[: len(_FIRST)] != _FIRST or len(set(names)) != len(names):
+        raise TraceError(msg("trace.not-tasks", expected=",".join(_FIRST)), path=path, line=number or None)
+    builder = _Builder()
+    for part in parts_of(file, number + 1, on_bytes):
+        columns = split_lines(part, names, ("time_stamp", "task_name", "node_name", "line_num"))
+        if columns is None:
+            _take_singly(part, names, builder)
+        else:
+            _take_part(part, columns, names, builder)
+    return builder.build_tasks()
+
+
+def _take_part(part: FilePart, columns: Columns, names: tuple[str, ...], builder: _Builder) -> None:
+    good = columns.rows_matching({"time_stamp": NATURAL, "line_num": NATURAL_OR_NONE})
+    line = np.arange(part.first, part.first + columns.height, dtype=np.int64)
+    if not good.all():
+        lines = part.data.split(b"\n") if part.data is not None else []
+        for row in np.flatnonzero(~good).tolist():
+            _take_row(int(line[row]), lines[row].decode("utf-8", errors="replace"), names, builder, complete=True)
+        columns, line = columns.keep_rows(good), line[good]
+    stamps = columns.read_numbers({"stamp": TableCell("time_stamp")}, NONE)["stamp"]
+    codes = columns.read_codes({"task_name": builder.name_code, "node_name": builder.node_code})
+    builder.parts.append((stamps, codes["task_name"], codes["node_name"], line))
+
+
+def _take_singly(part: FilePart, names: tuple[str, ...], builder: _Builder) -> None:
+    for number, text, complete in part.lines():
+        if text is None:
+            builder.refused.add(number, msg("trace.row.cut"))
+        else:
+            _take_row(number, text, names, builder, complete=complete)
+
+
+def _take_row(number: int, text: str, names: tuple[str, ...], builder: _Builder, *, complete: bool) -> None:
+    cells = text.split(",")
+    if len(cells) <= len(names) or cells.pop():
+        builder.refused.add(
+            number, msg("trace.row.fields", found=len(cells), expected=len(names)) if complete else msg("trace.row.cut")
+        )
+        return
+    if not (cells[0].isascii() and cells[0].isdigit() and len(cells[0]) <= _DIGITS):
+        builder.refused.add(number, msg("trace.row.number", value=cells[0][:40], column="time_stamp"))
+        return
+    surplus = len(cells) - len(names)
+    # The line number tells whether the surplus commas are in the stack, which comes last, or in the names before it.
+    before = next((n for n in range(surplus + 1) if cells[len(_FIRST) - 1 + n].isdigit() or not cells[5 + n]), None)
+    if before is None or before % 2 or (before and not _names_are_alike(cells, before // 2)):
+        builder.refused.add(number, msg("trace.row.commas"))
+        return
+    half = before // 2
+    name, node = ",".join(cells[1 : 2 + half]), ",".join(cells[2 + half : 3 + 2 * half])
+    values = (np.array([int(cells[0])], np.int64), np.array([builder.name_code(name)], np.int32))
+    builder.parts.append((*values, np.array([builder.node_code(node)], np.int32), np.array([number], np.int64)))
+
+
+def _names_are_alike(cells: list[str], half: int) -> bool:
+    """Whether task and node name, with as many commas each, end alike, as those of a graph's operator do."""
+    return ",".join(cells[1 : 2 + half]).endswith(",".join(cells[2 + half : 3 + 2 * half]))
