@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+from collections.abc import Callable, Mapping
+from enum import Enum
 from math import isfinite
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _SURROGATE = re.compile("[\ud800-\udfff]")  # half a character: names of files that are no UTF-8 have such
 
@@ -44,3 +43,22 @@ def _finite(value: object) -> object:
     if isinstance(value, dict):
         return {key: _finite(each) for key, each in value.items()}
     return [_finite(each) for each in value] if isinstance(value, (list, tuple)) else value
+
+
+def as_json(value: object) -> object:
+    """A value in JSON's forms: a record by the names of its fields, an enum by its value, a path as its text."""
+    if isinstance(value, Enum):
+        return value.value
+    names = getattr(value, "__dataclass_fields__", None) or getattr(value, "_fields", None)
+    if names and not isinstance(value, type):
+        return record_json(value, *names)
+    if isinstance(value, Mapping):
+        return {as_json(key): as_json(each) for key, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [as_json(each) for each in value]
+    return str(value) if isinstance(value, os.PathLike) else value
+
+
+def record_json(record: object, *names: str) -> dict[str, object]:
+    """What some of a record's fields and properties say, by their names."""
+    return {name: as_json(getattr(record, name)) for name in names}

@@ -147,11 +147,11 @@ def _layer_activations(first: PeakBreakdown, last: PeakBreakdown) -> int:
     A layer that is recomputed keeps one tensor for every micro-batch in flight, its input, so that blocks of one operator
     at one place are more in number. Other layers keep blocks of many.
     """
-    before = {(one.operator, one.location): one.bytes for one in first.holders if one.content is _KEPT}
+    before = {(one.operator, one.where): one.bytes for one in first.holders if one.category is _KEPT}
     grown = [
-        one.bytes - before.get((one.operator, one.location), 0)
+        one.bytes - before.get((one.operator, one.where), 0)
         for one in last.holders
-        if one.content is _KEPT and one.bytes > before.get((one.operator, one.location), 0)
+        if one.category is _KEPT and one.bytes > before.get((one.operator, one.where), 0)
     ]
     return sum(grown) if len(grown) > 1 else 0
 

@@ -40,7 +40,7 @@ class BlockGroup:
     key: str  # what they share
     bytes: int  # the sum of their sizes
     count: int  # how many they are
-    contents: Mapping[MemoryCategory, int]  # bytes by content, without zeros
+    categories: Mapping[MemoryCategory, int]  # bytes by content, without zeros
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +48,8 @@ class Holder:
     """Blocks of one content that one operator at one place allocated, the layer's number left out."""
 
     operator: str
-    location: str
-    content: MemoryCategory
+    where: str
+    category: MemoryCategory
     bytes: int
     count: int
     tensor: str  # number format and shape, if all have the same and it is known
@@ -122,7 +122,7 @@ def _find_holders(
         tensors = {tensor_of(row) for row in members} if tensor_of else set()
         tensor = tensors.pop() if len(tensors) == 1 else ""
         holders.append(Holder(*key, int(table.size[members].sum()), len(members), tensor, tuple(members)))
-    return tuple(sorted(holders, key=lambda holder: (-holder.bytes, holder.operator, holder.location, holder.content)))
+    return tuple(sorted(holders, key=lambda holder: (-holder.bytes, holder.operator, holder.where, holder.category)))
 
 
 @dataclass(frozen=True, slots=True)

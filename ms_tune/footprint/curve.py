@@ -162,8 +162,8 @@ class StreamHoles:
 
     pool: str
     stream: int | None  # the stream; None for stretches that several streams use
-    free: int  # all holes together
-    largest: int  # the largest one
+    free_bytes: int  # all holes together
+    largest_bytes: int  # the largest one
 
 
 @dataclass(frozen=True, slots=True)

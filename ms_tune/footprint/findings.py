@@ -152,15 +152,15 @@ def _about_the_memory(report: RankReport) -> Iterator[Diagnostic]:
     for growth in lives.growth:
         params = {
             "size": size_text(growth.bytes_per_step),
-            "content": msg(f"memory.content.{growth.content.value}"),
+            "content": msg(f"memory.content.{growth.category.value}"),
             "operator": growth.operator or "?",
-            "where": growth.location or "?",
+            "where": growth.where or "?",
         }
         yield _make_diagnostic("growth", growth.bytes_per_step, report.rank, growth.stack, **params)
-    saved = peak - lives.peak_if_prompt
-    if lives.late and saved / peak > known["late-free"].limit:
-        worst = lives.late[0]
-        what = {"operator": worst.operator or "?", "where": worst.location or "?"}
+    saved = peak - lives.peak_if_freed_after_last_use
+    if lives.late_frees and saved / peak > known["late-free"].limit:
+        worst = lives.late_frees[0]
+        what = {"operator": worst.operator or "?", "where": worst.where or "?"}
         yield _rank_diagnostic(report, "late-free", saved, saved=size_text(saved), share=f"{saved / peak:.0%}", **what)
     saved = peak - lives.peak_without_spikes
     if saved / peak > known["spike"].limit:

@@ -29,11 +29,11 @@ class Waste:
     """Blocks that one operator at one place holds after their last use."""
 
     operator: str
-    location: str
-    content: MemoryCategory
+    where: str
+    category: MemoryCategory
     count: int
     bytes: int
-    byte_ticks: int
+    bytes_ticks: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +41,8 @@ class BlockGrowth:
     """Blocks of which every step leaves some behind."""
 
     operator: str
-    location: str
-    content: MemoryCategory
+    where: str
+    category: MemoryCategory
     bytes_per_step: int  # what each of the last steps added
     stack: tuple[Frame, ...]  # the Python stack, as far as there is one
 
@@ -52,8 +52,8 @@ class Lifetimes:
     """What the lives of the blocks show."""
 
     late_free_bytes_ticks: int  # sum of size times the ticks between last use and release
-    late: tuple[Waste, ...]  # where most of it is
-    peak_if_prompt: int  # the peak if every block were released right after its last use
+    late_frees: tuple[Waste, ...]  # where most of it is
+    peak_if_freed_after_last_use: int  # the peak if every block were released right after its last use
     never_freed_bytes: int  # sum of the sizes of blocks that are never released
     never_freed: dict[MemoryCategory, int]  # the same by content
     # What grows from step to step; needs three steps, for the first one creates optimizer state.
@@ -73,8 +73,8 @@ def lifetimes_of(table: Table, contents: Contents, curve: Curve, steps: Steps) -
     spikes = _find_spikes(table, contents, curve, counted)
     return Lifetimes(
         late_free_bytes_ticks=wasted,
-        late=late,
-        peak_if_prompt=_peak_if_prompt(table, curve),
+        late_frees=late,
+        peak_if_freed_after_last_use=_peak_if_prompt(table, curve),
         never_freed_bytes=int(table.size[never].sum()),
         never_freed={content: int(size) for content, size in zip(CONTENTS, by_content, strict=True) if size},
         growth=_find_growth(table, contents, counted, steps),
@@ -172,5 +172,5 @@ def _find_growth(table: Table, contents: Contents, counted: NDArray[np.bool_], s
         stack = table.stack.value_at(row)
         what = (operator_at(table, row), location_at(table, row), CONTENTS[contents.codes[row]])
         found.append(BlockGrowth(*what, per_step, stack))
-    found.sort(key=lambda growth: (-growth.bytes_per_step, growth.operator, growth.location))
+    found.sort(key=lambda growth: (-growth.bytes_per_step, growth.operator, growth.where))
     return tuple(found[:_TOLD])

@@ -90,7 +90,7 @@ class MemoryRemedy:
 
     method: Method  # the method
     bytes_freed: int  # by how much
-    peak_after: int  # the peak that is left, wherever it is then
+    peak_after_bytes: int  # the peak that is left, wherever it is then
     dynamic: bool  # whether the graph is dynamic
     rough: bool  # whether the second run may come to a somewhat other figure
 
@@ -114,7 +114,7 @@ class ContentBytes:
     """Bytes at the peak of one content that one phase allocated; None where nothing tells which."""
 
     phase: Phase | None
-    content: MemoryCategory
+    category: MemoryCategory
     bytes: int
 
 
@@ -123,7 +123,7 @@ class Dead:
     """Blocks of one operator and place that are alive at a moment though their last use is past."""
 
     operator: str
-    location: str
+    where: str
     bytes: int
 
 
@@ -222,7 +222,7 @@ def _peak_after(method: Method, known: RemedyFacts, replayed: _Resized) -> int:
     elif method.method == "in-flight":
         after = peak_if_fewer_in_flight(table, known.contents, known.curve)
     elif method.method == "prompt":
-        after = known.lifetimes.peak_if_prompt
+        after = known.lifetimes.peak_if_freed_after_last_use
     elif method.method == "second-gradients":
         ratio = _sets_of_gradients(known.theory)
         if ratio >= _TWICE:

@@ -123,9 +123,9 @@ def script_location(stack: tuple[Frame, ...]) -> str:
 class StepGrowth:
     """A line of the script that holds more after each step."""
 
-    location: str  # `file:line`; empty for blocks without a frame of Python
+    where: str  # `file:line`; empty for blocks without a frame of Python
     bytes_per_step: int  # what it holds more after a step, on average, from the second step to the last
-    bytes_after_steps: tuple[int, ...]  # what it holds of the blocks made while it was recorded, after each step
+    bytes: tuple[int, ...]  # what it holds of the blocks made while it was recorded, after each step
 
 
 def step_ends(device: DeviceTrace, stacks: Sequence[tuple[Frame, ...]]) -> tuple[int, ...]:
@@ -176,4 +176,4 @@ def grown_by_step(blocks: TorchBlocks, lines: Sequence[str], ends: Sequence[int]
     for number, held in zip(often.tolist(), np.cumsum(change, axis=1)[:, :-1].tolist(), strict=True):
         if all(after > before for before, after in pairwise(held[1:])):
             found.append(StepGrowth(names[number], (held[-1] - held[1]) // (len(held) - 2), tuple(held)))
-    return tuple(sorted(found, key=lambda growth: (-growth.bytes_per_step, growth.location)))
+    return tuple(sorted(found, key=lambda growth: (-growth.bytes_per_step, growth.where)))

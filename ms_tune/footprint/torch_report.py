@@ -51,8 +51,10 @@ _LEAST = 1000  # a remedy that frees less than this part of the peak is none
 class CodeLocation:
     """Blocks that one line of the script allocated."""
 
-    location: str  # `file:line` of its first frame of the user's; empty where no frame of Python was recorded
-    before: bool  # whether they were there before the recording began, so that nobody recorded who allocated them
+    where: str  # `file:line` of its first frame of the user's; empty where no frame of Python was recorded
+    before_recording: (
+        bool  # whether they were there before the recording began, so that nobody recorded who allocated them
+    )
     bytes: int  # their sizes
     count: int  # how many they are
     category: str  # what PyTorch says they hold; empty if it does not say
@@ -66,10 +68,10 @@ class GrowthCause:
     taken_bytes: int  # bytes taken
     wanted_bytes: int  # bytes asked for, rounded
     free_bytes: int  # free bytes of the same pool
-    largest_hole: int  # the largest free block there
+    largest_free_bytes: int  # the largest free block there
 
     @property
-    def is_fragmentation(self) -> bool:
+    def fragments(self) -> bool:
         """Whether enough was free, and no hole was large enough."""
         return self.free_bytes >= self.wanted_bytes
 
@@ -78,7 +80,7 @@ class GrowthCause:
 class Survivors:
     """Blocks of one Python stack that are alive at the end, though they were allocated while it was recorded."""
 
-    location: str  # `file:line`
+    where: str  # `file:line`
     bytes: int  # their sizes
     count: int  # how many they are
     events: tuple[int, ...]  # the events that allocated them
@@ -91,9 +93,9 @@ class OomReport:
 
     event: int  # its place
     wanted_bytes: int  # bytes asked of the device
-    device_free: int  # what the device still had; 0 if the file does not tell
-    reserved: int | None  # what the allocator held; None if the replay is not exact
-    used: int | None  # what of it was in use; None likewise
+    device_free_bytes: int  # what the device still had; 0 if the file does not tell
+    reserved_bytes: int | None  # what the allocator held; None if the replay is not exact
+    used_bytes: int | None  # what of it was in use; None likewise
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,7 +294,7 @@ def _contents_by_line(
     places = [
         CodeLocation(where, before, size, count, category) for (where, before, category), (size, count) in found.items()
     ]
-    return tuple(sorted(places, key=lambda place: (-place.bytes, place.location, place.category)))
+    return tuple(sorted(places, key=lambda place: (-place.bytes, place.where, place.category)))
 
 
 def _sum_by_kind(size: NDArray[np.int64], kind: NDArray[np.int64], kinds: int) -> tuple[list[int], list[int]]:
@@ -312,7 +314,7 @@ def _find_survivors(device: DeviceTrace, blocks: TorchBlocks, lines: Sequence[st
         spread = (places[-1] - places[0]) / len(device.events)
         leak = stack > 0 and len(places) >= _SURVIVORS and spread >= _SPREAD and total >= _LEAST_LEAK
         found.append(Survivors(lines[stack], total, len(places), tuple(places), leak))
-    return tuple(sorted(found, key=lambda each: (not each.leak, -each.bytes, each.location)))
+    return tuple(sorted(found, key=lambda each: (not each.leak, -each.bytes, each.where)))
 
 
 def _oom_reports(device: DeviceTrace, replayed: TorchReplay) -> tuple[OomReport, ...]:
@@ -332,15 +334,15 @@ def _oom_reports(device: DeviceTrace, replayed: TorchReplay) -> tuple[OomReport,
 class PlaceChange:
     """What one line of the script holds at the moments that two reports are about."""
 
-    location: str
-    earlier: bool  # as `before` of `Place`
-    before: int
-    after: int
+    where: str
+    before_recording: bool
+    before_bytes: int
+    after_bytes: int
 
     @property
     def change_bytes(self) -> int:
         """How much more it is."""
-        return self.after - self.before
+        return self.after_bytes - self.before_bytes
 
 
 def compare_snapshots(before: TorchReport, after: TorchReport) -> tuple[PlaceChange, ...]:
@@ -348,9 +350,9 @@ def compare_snapshots(before: TorchReport, after: TorchReport) -> tuple[PlaceCha
     totals: dict[tuple[str, bool], list[int]] = defaultdict(lambda: [0, 0])
     for number, report in enumerate((before, after)):
         for place in report.contents:
-            totals[place.location, place.before][number] += place.bytes
+            totals[place.where, place.before_recording][number] += place.bytes
     found = [PlaceChange(*key, *sizes) for key, sizes in totals.items() if sizes[0] != sizes[1]]
-    return tuple(sorted(found, key=lambda change: (-abs(change.change_bytes), change.location)))
+    return tuple(sorted(found, key=lambda change: (-abs(change.change_bytes), change.where)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -360,7 +362,7 @@ class TorchRemedy:
     name: str  # how scripts know it
     lowers_reserved: bool  # whether it is about what is held of the device; else about live blocks
     bytes_freed: int  # by how much the peak is lower
-    peak_after: int  # the peak that is left, wherever it is then
+    peak_after_bytes: int  # the peak that is left, wherever it is then
     # What it is, what it costs.
     title: Message
     price: Message
@@ -386,15 +388,15 @@ def _without_leaks(report: TorchReport, peak: int) -> list[TorchRemedy]:
         gone = np.zeros(len(used), np.int64)
         gone[list(each.events[1:])] = report.replay.sizes[list(each.events[:-1])]
         after = int((used - np.cumsum(gone)).max())
-        texts = (msg("snapshot.remedy.leak", where=each.location), msg("snapshot.remedy.leak.price"))
-        found.append(_make_remedy("release-leak", (peak, after), texts, f"del, detach(): {each.location}", held=False))
+        texts = (msg("snapshot.remedy.leak", where=each.where), msg("snapshot.remedy.leak.price"))
+        found.append(_make_remedy("release-leak", (peak, after), texts, f"del, detach(): {each.where}", held=False))
     return found
 
 
 def _other_segments(report: TorchReport, held: int) -> list[TorchRemedy]:
     """The other kind of segments, replayed, where fragments made the allocator grow."""
     recorded = report.replay.settings
-    if recorded.expandable or not any(cause.is_fragmentation for cause in report.causes):
+    if recorded.expandable or not any(cause.fragments for cause in report.causes):
         return []
     after = outcome_of(
         report.recording, with_segments(recorded, expandable=True), Cache.AS_RECORDED, recorded=False
@@ -454,7 +456,7 @@ def _list_contents(
 ) -> tuple[tuple[str, ...], NDArray[np.int64]]:
     held: dict[str, int] = defaultdict(int)
     for place in report.contents:
-        held[place.location] += place.bytes
+        held[place.where] += place.bytes
     lines = sorted((where for where in held if where), key=lambda where: (-held[where], where))[:MOST_LINES]
     names = [*lines, OTHER_LINES, NO_FRAMES, BEFORE]
     code = {name: place for place, name in enumerate(names)}

@@ -22,17 +22,17 @@ class SizeChange:
     """Blocks of one content, operator and place in both traces; zero where a trace has none."""
 
     operator: str
-    location: str
-    content: MemoryCategory
-    before: int  # bytes at the peak of the first trace
-    after: int  # bytes at the peak of the second trace
-    count_before: int  # blocks of the first
-    count_after: int  # blocks of the second
+    where: str
+    category: MemoryCategory
+    before_bytes: int  # bytes at the peak of the first trace
+    after_bytes: int  # bytes at the peak of the second trace
+    before_count: int  # blocks of the first
+    after_count: int  # blocks of the second
 
     @property
     def change_bytes(self) -> int:
         """What the second trace has more."""
-        return self.after - self.before
+        return self.after_bytes - self.before_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,13 +86,13 @@ def compare_ranks(before: RankReport, after: RankReport) -> RankComparison:
         counts = (one.count if one else 0, other.count if other else 0)
         if sizes[0] != sizes[1]:
             changes.append(SizeChange(operator, where, content, *sizes, *counts))
-    changes.sort(key=lambda change: (-abs(change.change_bytes), change.operator, change.location))
+    changes.sort(key=lambda change: (-abs(change.change_bytes), change.operator, change.where))
     contents = {content: after.peak.contents[content] - before.peak.contents[content] for content in CONTENTS}
     return RankComparison(before, after, contents, tuple(changes))
 
 
 def _by_key(rank: RankReport) -> dict[tuple[str, str, MemoryCategory], Holder]:
-    return {(holder.operator, holder.location, holder.content): holder for holder in rank.peak.holders}
+    return {(holder.operator, holder.where, holder.category): holder for holder in rank.peak.holders}
 
 
 _KINDS = {

@@ -209,11 +209,11 @@ class MemoryFailure:
 
     framework: str  # whose words tell: `mindspore`, `torch`, `torch_npu`, `driver`
     line: int  # the line of the log
-    wanted: int | None  # bytes asked for
-    limit: int | None  # bytes that the framework may take, or that the device has
-    free: int | None  # bytes that the device had left
-    used: int | None  # bytes in use by tensors
-    held: int | None  # bytes that the framework held, in use or not
+    wanted_bytes: int | None  # bytes asked for
+    limit_bytes: int | None  # bytes that the framework may take, or that the device has
+    free_bytes: int | None  # bytes that the device had left
+    used_bytes: int | None  # bytes in use by tensors
+    held_bytes: int | None  # bytes that the framework held, in use or not
     operator: str  # the operator that asked
     where: str  # `file:line` of the innermost frame of the script
 
@@ -223,21 +223,18 @@ class MemoryFailure:
         return self.framework.startswith("torch")
 
     @property
-    def likely_cause(self) -> str:
+    def cause(self) -> str:
         """``fragments`` if what was held and unused would have done, ``need`` if not, else ``unknown``."""
-        if None in (self.wanted, self.used, self.held):
+        if self.wanted_bytes is None or self.used_bytes is None or self.held_bytes is None:
             return "unknown"
-        assert self.wanted is not None  # noqa: S101 - as just seen
-        assert self.used is not None  # noqa: S101
-        assert self.held is not None  # noqa: S101
-        return "fragments" if self.held - self.used >= self.wanted else "need"
+        return "fragments" if self.held_bytes - self.used_bytes >= self.wanted_bytes else "need"
 
     @property
     def short_bytes(self) -> int | None:
         """Bytes that were missing, even if nothing had been in fragments."""
-        if self.likely_cause != "need" or self.wanted is None or self.used is None or self.limit is None:
+        if self.cause != "need" or self.wanted_bytes is None or self.used_bytes is None or self.limit_bytes is None:
             return None
-        return max(0, self.used + self.wanted - self.limit)
+        return max(0, self.used_bytes + self.wanted_bytes - self.limit_bytes)
 
 
 def read_memory_failure(path: Path) -> MemoryFailure:
@@ -270,11 +267,11 @@ def read_memory_failure(path: Path) -> MemoryFailure:
     return MemoryFailure(
         framework=framework if request is None else "mindspore",
         line=at,
-        wanted=request.bytes if request is not None and request.bytes is not None else size,
-        limit=limit,
-        free=max(0, limit - held) if limit is not None and held is not None else None,
-        used=used,
-        held=held,
+        wanted_bytes=request.bytes if request is not None and request.bytes is not None else size,
+        limit_bytes=limit,
+        free_bytes=max(0, limit - held) if limit is not None and held is not None else None,
+        used_bytes=used,
+        held_bytes=held,
         operator=(request.operator or "") if request is not None else "",
         where=where,
     )
@@ -291,11 +288,11 @@ def _read_torch_failure(match: re.Match[str], line: str, number: int, where: str
     return MemoryFailure(
         framework="torch_npu" if match["kind"] == "NPU" else "torch",
         line=number,
-        wanted=_size_in_bytes(match[2], match[3]),
-        limit=parts["capacity"],
-        free=parts["free"],
-        used=used,
-        held=held,
+        wanted_bytes=_size_in_bytes(match[2], match[3]),
+        limit_bytes=parts["capacity"],
+        free_bytes=parts["free"],
+        used_bytes=used,
+        held_bytes=held,
         operator="",
         where=where,
     )

@@ -132,8 +132,8 @@ def largest_holders(reading: Reading) -> list[dict[str, object]]:
             "bytes": holder.bytes,
             "count": holder.count,
             "operator": holder.operator,
-            "category": holder.content.value,
-            "where": holder.location,
+            "category": holder.category.value,
+            "where": holder.where,
             "name": _shared_name(reading, holder.rows),
         }
         for holder in reading.report.peak.holders[:_LARGEST]

@@ -93,9 +93,7 @@ def _show_traced(stage: StageResult, console: Console) -> None:
         console.write(f"  {label}{gib(amount):>12}   {note}".rstrip())
     _show_theory(stage, console)
     # By layer is left to `ms-tune memory`; places in ms-tune's own files tell the user nothing.
-    holders = tuple(
-        replace(one, location=_own_place(one.location, console)) for one in stage.reading.report.peak.holders
-    )
+    holders = tuple(replace(one, where=_own_place(one.where, console)) for one in stage.reading.report.peak.holders)
     parts = replace(stage.reading.report.peak, layers=(), holders=holders)
     memory_text.show_breakdown(parts, console, _SHOWN_HOLDERS)
 

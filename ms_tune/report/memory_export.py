@@ -165,9 +165,9 @@ def _torch_events(lives: TorchLives) -> Iterator[dict[str, object]]:
             "taken": cause.taken_bytes,
             "wanted": cause.wanted_bytes,
             "free": cause.free_bytes,
-            "largest hole": cause.largest_hole,
+            "largest hole": cause.largest_free_bytes,
         }
-        name = "though enough was free" if cause.is_fragmentation else "more was needed"
+        name = "though enough was free" if cause.fragments else "more was needed"
         yield slice_of((process, _CAUSES), name, cause.event, cause.event + 1, grown)
     begin = 0
     for step, end in enumerate(report.step_ends):
@@ -311,9 +311,9 @@ def write_blocks(file: TextIO, rank: RankReport, parts: PeakBreakdown, *, header
             end, last = int(table.end[row]), int(table.last_user[row])
             stack = ";".join(f"{frame.file}:{frame.line}:{frame.function}" for frame in table.stack.value_at(row))
             cells = (
-                *("" if rank.rank is None else rank.rank, holder.content.value, int(table.size[row])),
+                *("" if rank.rank is None else rank.rank, holder.category.value, int(table.size[row])),
                 *(int(table.start[row]), "" if end == NEVER_FREED else end, last if last >= 0 else ""),
-                *(holder.operator, holder.location, rank.layer_of(row), rank.contents.names.get(row, "")),
+                *(holder.operator, holder.where, rank.layer_of(row), rank.contents.names.get(row, "")),
                 *(rank.tensor_of(row), f"0x{int(table.address[row]):x}", int(table.stream[row])),
                 *(table.kind.value_at(row), stack),
             )

@@ -275,9 +275,9 @@ def _rank_data(rank: RankReport, stage: int | None, *, with_blocks: bool) -> dic
         "layers": [_group_data(group) for group in rank.peak.layers[:_TOP]],
         "parameters": [_group_data(group) for group in rank.peak.parameters[:_TOP]],
         "activations": [[layer.layer, layer.bytes, layer.count] for layer in rank.activations],
-        "held": [[phase_name(held.phase), held.content.value, held.bytes] for held in rank.held_at_peak],
+        "held": [[phase_name(held.phase), held.category.value, held.bytes] for held in rank.held_at_peak],
         "remedies": [_remedy_data(remedy) for remedy in rank.remedies],
-        "promptPeak": lives.peak_if_prompt,
+        "promptPeak": lives.peak_if_freed_after_last_use,
         "neverFreed": lives.never_freed_bytes,
         "stepBytes": list(lives.step_bytes),
         "holes": [rank.map.free_bytes, rank.map.largest_hole],
@@ -288,8 +288,8 @@ def _rank_data(rank: RankReport, stage: int | None, *, with_blocks: bool) -> dic
             "states": [[each.content.value, each.measured, each.expected, each.shards] for each in rank.theory.states],
         },
         "late": [
-            [waste.content.value, waste.operator, waste.location, waste.count, waste.bytes, waste.byte_ticks]
-            for waste in lives.late
+            [waste.category.value, waste.operator, waste.where, waste.count, waste.bytes, waste.bytes_ticks]
+            for waste in lives.late_frees
         ],
         "blocks": packed,
         "blockCount": count,
@@ -300,7 +300,7 @@ def _rank_data(rank: RankReport, stage: int | None, *, with_blocks: bool) -> dic
 def _remedy_data(remedy: MemoryRemedy) -> dict[str, object]:
     return {
         "freed": remedy.bytes_freed,
-        "after": remedy.peak_after,
+        "after": remedy.peak_after_bytes,
         "title": {language.value: remedy.title_text(language) for language in Language},
         "price": {language.value: remedy.price_text(language) for language in Language},
         "how": {language.value: remedy.how_text(language) for language in Language},
@@ -318,7 +318,7 @@ def _verdict_data(verdict: Verdict) -> dict[str, object]:
 
 
 def _group_data(group: BlockGroup) -> list[object]:
-    return [group.key, group.bytes, group.count, by_name(group.contents)]
+    return [group.key, group.bytes, group.count, by_name(group.categories)]
 
 
 def _finding_data(finding: Diagnostic) -> dict[str, object]:
@@ -345,7 +345,7 @@ def _pair_data(pair: RankComparison) -> dict[str, object]:
         "after": pair.after.curve.peak_bytes,
         "curve": {"tick": before.tick, "used": total},
         "changes": [
-            [change.operator, change.location, change.content.value, change.before, change.after]
+            [change.operator, change.where, change.category.value, change.before_bytes, change.after_bytes]
             for change in pair.changes[: 5 * _TOP]
         ],
     }

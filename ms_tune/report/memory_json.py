@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ms_tune.footprint.remedies import DYNAMIC, STATIC, TORCH, Method
-from ms_tune.report.memory_words import by_name
+from ms_tune.encode import as_json, record_json
+from ms_tune.footprint.remedies import DYNAMIC, STATIC, TORCH, ContentBytes, MemoryRemedy, Method, PeakMoment
 from ms_tune.report.verdict import verdict_json
 from ms_tune.text import Language
 from ms_tune.verdict.outcome import Fit, Verdict
@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ms_tune.diagnostics import Diagnostic
-    from ms_tune.footprint.breakdown import BlockGroup, PeakBreakdown
+    from ms_tune.footprint.breakdown import PeakBreakdown
+    from ms_tune.footprint.lifetimes import Lifetimes
     from ms_tune.footprint.phases import Phase
     from ms_tune.footprint.result import MemoryReport, RankReport
     from ms_tune.memory.diff import Comparison
@@ -26,6 +27,14 @@ if TYPE_CHECKING:
     from ms_tune.report.console import Console
 
 VERSION = 1
+_CHANGE = (
+    *("operator", "where", "category", "before_bytes", "after_bytes", "change_bytes"),
+    *("before_count", "after_count"),
+)
+_FAILURE = (
+    *("framework", "line", "wanted_bytes", "limit_bytes", "free_bytes", "used_bytes", "held_bytes"),
+    *("cause", "short_bytes"),
+)
 
 
 def report_json(report: MemoryReport, console: Console, top: int) -> dict[str, object]:
@@ -37,12 +46,12 @@ def report_json(report: MemoryReport, console: Console, top: int) -> dict[str, o
         **_rank_json(worst, top, console.language),
         **verdict_json(worst.verdict, console),
         "findings": [
-            _finding_json(finding, console)
-            | {"stack": [f"{file}:{line}:{function}" for file, line, function in finding.stack]}
-            for finding in report.all_findings
+            _finding_json(finding, console) | {"stack": _stack_json(finding.stack)} for finding in report.all_findings
         ],
         "ranks": [
-            _short_json(rank, stage)
+            {"rank": rank.rank, "stage": stage, "trace": str(rank.files.blocks)}
+            | record_json(rank.curve, "peak_bytes", "peak_tick", "footprint_bytes")
+            | {"categories_at_peak": as_json(rank.peak.contents)}
             | verdict_json(rank.verdict, console)
             | {"findings": [finding.name for finding in rank.findings]}
             for rank, stage in zip(report.ranks, report.stages, strict=True)
@@ -50,33 +59,23 @@ def report_json(report: MemoryReport, console: Console, top: int) -> dict[str, o
     }
 
 
-def _short_json(rank: RankReport, stage: int | None) -> dict[str, object]:
-    return {
-        "rank": rank.rank,
-        "stage": stage,
-        "trace": str(rank.files.blocks),
-        "peak_bytes": rank.curve.peak_bytes,
-        "peak_tick": rank.curve.peak_tick,
-        "footprint_bytes": rank.curve.footprint_bytes,
-        "categories_at_peak": by_name(rank.peak.contents),
-    }
+def _stack_json(stack: Sequence[tuple[str, int, str]]) -> list[str]:
+    return [f"{file}:{line}:{function}" for file, line, function in stack]
 
 
 def _rank_json(rank: RankReport, top: int, language: Language) -> dict[str, object]:
-    joined = rank.join
+    joined, theory = rank.join, rank.theory
     return {
         "rank": rank.rank,
         "trace": str(rank.files.blocks),
-        "peak_bytes": rank.curve.peak_bytes,
-        "peak_tick": rank.curve.peak_tick,
-        "footprint_bytes": rank.curve.footprint_bytes,
+        **record_json(rank.curve, "peak_bytes", "peak_tick", "footprint_bytes"),
         "fragmentation_bytes": max(0, rank.curve.footprint_bytes - rank.curve.peak_bytes),
         **_rows_json(rank),
         "curve_mismatches": len(rank.curve.mismatches),
         "joined_rows": joined.joined_rows if joined else 0,
         "joinable_rows": joined.joinable_rows if joined else 0,
-        "categories_at_peak": by_name(rank.peak.contents),
-        **_lifetimes_json(rank),
+        "categories_at_peak": as_json(rank.peak.contents),
+        **_lifetimes_json(rank.lifetimes),
         "steps": len(rank.steps.ends),
         "step_ends": list(rank.steps.ends),
         "step_bytes": list(rank.lifetimes.step_bytes),
@@ -84,67 +83,45 @@ def _rank_json(rank: RankReport, top: int, language: Language) -> dict[str, obje
         "holes_at_peak": {
             "free_bytes": rank.map.free_bytes,
             "largest_bytes": rank.map.largest_hole,
-            "by_stream": [
-                {"pool": holes.pool, "stream": holes.stream, "free_bytes": holes.free, "largest_bytes": holes.largest}
-                for holes in rank.map.by_stream
-            ],
+            "by_stream": as_json(rank.map.by_stream),
         },
         "padding_at_peak": rank.padding_at_peak(),
-        "gradients_per_weight": rank.theory.gradients_ratio,
-        "optimizer_state_per_weight": rank.theory.optimizer_ratio,
+        "gradients_per_weight": theory.gradients_ratio,
+        "optimizer_state_per_weight": theory.optimizer_ratio,
         "theory": {
-            "weights_bytes": rank.theory.weights,
-            "parameters": rank.theory.parameters,
+            "weights_bytes": theory.weights,
+            "parameters": theory.parameters,
             **{
                 each.content.value: {"bytes": each.measured, "expected_bytes": each.expected, "shards": each.shards}
-                for each in rank.theory.states
+                for each in theory.states
             },
         },
         "recompute_saving_at_peak": rank.recompute.saving,
         "peak_if_recomputed": rank.recompute.peak,
         "phase_at_peak": phase_name(rank.phase_at_peak()),
         "peak_by_phase": {phase_name(phase): size for phase, size in rank.peak_by_phase().items()},
-        **remedies_json(rank, language),
+        "remedies": [_remedy_json(remedy, language) for remedy in rank.remedies],
+        "held_at_peak": [_phase_json(held) for held in rank.held_at_peak],
+        "highest": [_phase_json(moment) for moment in rank.moments],
         **breakdown_json(rank.peak, top),
-        "activations_by_layer": [
-            {"layer": layer.layer, "bytes": layer.bytes, "count": layer.count} for layer in rank.activations
-        ],
+        "activations_by_layer": as_json(rank.activations),
     }
 
 
-def remedies_json(rank: RankReport, language: Language) -> dict[str, object]:
-    """What would lower the peak, what it is made of, and the highest moments."""
+def _remedy_json(remedy: MemoryRemedy, language: Language) -> dict[str, object]:
     return {
-        "remedies": [
-            {
-                "name": remedy.method.name,
-                "title": remedy.title_text(language),
-                "bytes_freed": remedy.bytes_freed,
-                "peak_after_bytes": remedy.peak_after,
-                "price": remedy.price_text(language),
-                "how": remedy.how_text(language),
-                "how_by_dialect": remedy.method.texts_by_dialect(language),
-                "next": remedy.method.command,
-            }
-            for remedy in rank.remedies
-        ],
-        "held_at_peak": [
-            {"phase": phase_name(held.phase), "category": held.content.value, "bytes": held.bytes}
-            for held in rank.held_at_peak
-        ],
-        "highest": [
-            {
-                "phase": phase_name(moment.phase),
-                "tick": moment.tick,
-                "bytes": moment.bytes,
-                "dead_bytes": moment.dead_bytes,
-                "dead": [
-                    {"operator": dead.operator, "where": dead.location, "bytes": dead.bytes} for dead in moment.dead
-                ],
-            }
-            for moment in rank.moments
-        ],
+        "name": remedy.method.name,
+        "title": remedy.title_text(language),
+        **record_json(remedy, "bytes_freed", "peak_after_bytes"),
+        "price": remedy.price_text(language),
+        "how": remedy.how_text(language),
+        "how_by_dialect": remedy.method.texts_by_dialect(language),
+        "next": remedy.method.command,
     }
+
+
+def _phase_json(told: ContentBytes | PeakMoment) -> dict[str, object]:
+    return record_json(told, *told.__dataclass_fields__) | {"phase": phase_name(told.phase)}
 
 
 def phase_name(phase: Phase | None) -> str:
@@ -168,76 +145,32 @@ def _rows_json(rank: RankReport) -> dict[str, object]:
     }
 
 
-def _lifetimes_json(rank: RankReport) -> dict[str, object]:
-    lives = rank.lifetimes
-    return {
-        "late_free_bytes_ticks": lives.late_free_bytes_ticks,
-        "peak_if_freed_after_last_use": lives.peak_if_prompt,
-        "never_freed_bytes": lives.never_freed_bytes,
-        "never_freed": by_name(lives.never_freed),
-        "late_frees": [
-            {
-                "operator": waste.operator,
-                "where": waste.location,
-                "category": waste.content.value,
-                "count": waste.count,
-                "bytes": waste.bytes,
-                "bytes_ticks": waste.byte_ticks,
-            }
-            for waste in lives.late
-        ],
-        "growth": [
-            {
-                "operator": growth.operator,
-                "where": growth.location,
-                "category": growth.content.value,
-                "bytes_per_step": growth.bytes_per_step,
-                "stack": [f"{frame.file}:{frame.line}:{frame.function}" for frame in growth.stack],
-            }
-            for growth in lives.growth
-        ],
-        "spike_bytes": lives.spike_bytes,
-        "peak_without_spikes": lives.peak_without_spikes,
-    }
+def _lifetimes_json(lives: Lifetimes) -> dict[str, object]:
+    names = ("late_free_bytes_ticks", "peak_if_freed_after_last_use", "never_freed_bytes", "never_freed", "late_frees")
+    growth = [
+        record_json(each, "operator", "where", "category", "bytes_per_step") | {"stack": _stack_json(each.stack)}
+        for each in lives.growth
+    ]
+    return {**record_json(lives, *names), "growth": growth, **record_json(lives, "spike_bytes", "peak_without_spikes")}
 
 
 def breakdown_json(parts: PeakBreakdown, top: int) -> dict[str, object]:
     """The memory at a tick, taken apart."""
     return {
         "largest": [
-            {
-                "bytes": holder.bytes,
-                "count": holder.count,
-                "operator": holder.operator,
-                "where": holder.location,
-                "category": holder.content.value,
-                "tensor": holder.tensor or None,
-            }
+            record_json(holder, "bytes", "count", "operator", "where", "category") | {"tensor": holder.tensor or None}
             for holder in parts.holders[:top]
         ],
-        "by_parameter": [_group_json(group) for group in parts.parameters[:top]],
-        "by_operator": [_group_json(group) for group in parts.operators[:top]],
-        "by_line": [_group_json(group) for group in parts.lines[:top]],
-        "by_layer": [_group_json(group) for group in parts.layers[:top]],
-    }
-
-
-def _group_json(group: BlockGroup) -> dict[str, object]:
-    return {
-        "key": group.key,
-        "bytes": group.bytes,
-        "count": group.count,
-        "categories": by_name(group.contents),
+        "by_parameter": as_json(parts.parameters[:top]),
+        "by_operator": as_json(parts.operators[:top]),
+        "by_line": as_json(parts.lines[:top]),
+        "by_layer": as_json(parts.layers[:top]),
     }
 
 
 def _finding_json(finding: Diagnostic, console: Console) -> dict[str, object]:
     return {
-        "id": finding.id,
-        "name": finding.name,
-        "severity": finding.severity.value,
-        "rank": finding.rank,
-        "bytes": finding.bytes,
+        **record_json(finding, "id", "name", "severity", "rank", "bytes"),
         "message": console.say(finding.message),
         "help": console.say(finding.help) if finding.help else None,
     }
@@ -253,20 +186,8 @@ def comparison_json(comparison: Comparison) -> dict[str, object]:
                 "before_bytes": pair.before.curve.peak_bytes,
                 "after_bytes": pair.after.curve.peak_bytes,
                 "change_bytes": pair.change_bytes,
-                "categories": by_name(pair.contents),
-                "changes": [
-                    {
-                        "operator": change.operator,
-                        "where": change.location,
-                        "category": change.content.value,
-                        "before_bytes": change.before,
-                        "after_bytes": change.after,
-                        "change_bytes": change.change_bytes,
-                        "before_count": change.count_before,
-                        "after_count": change.count_after,
-                    }
-                    for change in pair.changes
-                ],
+                "categories": as_json(pair.contents),
+                "changes": [record_json(change, *_CHANGE) for change in pair.changes],
             }
             for pair in comparison.ranks
         ],
@@ -282,15 +203,7 @@ def failure_json(failure: MemoryFailure, first: Sequence[Method], source: Path, 
         "version": VERSION,
         "kind": "out-of-memory",
         "source": str(source),
-        "framework": failure.framework,
-        "line": failure.line,
-        "wanted_bytes": failure.wanted,
-        "limit_bytes": failure.limit,
-        "free_bytes": failure.free,
-        "used_bytes": failure.used,
-        "held_bytes": failure.held,
-        "cause": failure.likely_cause,
-        "short_bytes": failure.short_bytes,
+        **record_json(failure, *_FAILURE),
         "operator": failure.operator or None,
         "where": failure.where or None,
         "remedies": [
@@ -323,7 +236,7 @@ def trace_text(failure: MemoryFailure) -> str:
 def what_if_json(report: WhatIfReport, console: Console) -> dict[str, object]:
     """The object that the command prints."""
     result = report.result
-    inferred, wrong = result.inferred, result.inferred.mismatches
+    inferred = result.inferred
     return {
         "version": 1,
         "rank": report.rank,
@@ -334,7 +247,7 @@ def what_if_json(report: WhatIfReport, console: Console) -> dict[str, object]:
         "recorded": _outcome_json(result.recorded_outcome, report),
         "settings": [{"setting": outcome.name, **_outcome_json(outcome, report)} for outcome in result.outcomes[1:]],
         "inferred_settings": _settings_json(inferred),
-        "mismatches": {"address": wrong.address, "used": wrong.used, "actual": wrong.actual},
+        "mismatches": as_json(inferred.mismatches),
         "first_difference": inferred.first_difference,
         "best": _best_json(result.best, report),
         "best_without_vmm": _best_json(result.best_without_vmm, report),
@@ -381,9 +294,8 @@ def _settings_json(inferred: Inferred) -> dict[str, object]:
 def _best_json(outcome: ReplayOutcome | None, report: WhatIfReport) -> dict[str, object] | None:
     if outcome is None:
         return None
-    lines = outcome.setting_lines
-    places = {"script": lines.script, "config": lines.config, "environment": lines.environment}
-    return {"setting": outcome.name, **_outcome_json(outcome, report), **places}
+    lines = record_json(outcome.setting_lines, "script", "config", "environment")
+    return {"setting": outcome.name, **_outcome_json(outcome, report), **lines}
 
 
 def _scenario_json(scenario: Scenario) -> dict[str, object]:
@@ -409,10 +321,7 @@ def _causes_json(report: WhatIfReport) -> dict[str, object]:
             {
                 "row": growth.request,
                 "name": None if growth.request is None else report.names[growth.request],
-                "part": growth.part,
-                "unit_bytes": growth.unit_bytes,
-                "reserved_bytes": growth.reserved_bytes,
-                "request_bytes": growth.request_bytes,
+                **record_json(growth, "part", "unit_bytes", "reserved_bytes", "request_bytes"),
                 "largest_hole_bytes": growth.largest_hole,
                 "free_bytes": growth.free_bytes,
             }

@@ -108,7 +108,7 @@ def _show_remedies(rank: RankReport, console: Console, top: int) -> None:
     rows = [
         [
             size_text(remedy.bytes_freed),
-            size_text(remedy.peak_after),
+            size_text(remedy.peak_after_bytes),
             remedy.title_text(console.language),
             remedy.price_text(console.language),
         ]
@@ -122,7 +122,7 @@ def _show_remedies(rank: RankReport, console: Console, top: int) -> None:
 
 def _content_text(held: ContentBytes, console: Console) -> str:
     """Who allocated it is told only where something tells."""
-    content, amount = console.text(f"memory.content.{held.content.value}"), size_text(held.bytes)
+    content, amount = console.text(f"memory.content.{held.category.value}"), size_text(held.bytes)
     if held.phase is None:
         return f"{content} {amount}"
     phase = console.text(f"memory.phase.{held.phase.value}")
@@ -156,7 +156,7 @@ def _show_holders(parts: PeakBreakdown, console: Console, top: int) -> None:
     columns = ["size", "count", "content", "operator", *(["tensor"] if with_tensors else []), "where"]
     rows = []
     for holder in parts.holders[:top]:
-        what = console.text(f"memory.content.{holder.content.value}")
+        what = console.text(f"memory.content.{holder.category.value}")
         tensor = [holder.tensor] if with_tensors else []
         rows.append(
             [
@@ -165,7 +165,7 @@ def _show_holders(parts: PeakBreakdown, console: Console, top: int) -> None:
                 what,
                 holder.operator or "–",
                 *tensor,
-                shorten_place(holder.location),
+                shorten_place(holder.where),
             ]
         )
     console.write("")
@@ -191,7 +191,7 @@ def _show_groups(name: str, parts: PeakBreakdown, console: Console, top: int) ->
                 f"{group.bytes / total:.1%}",
                 str(group.count),
                 key,
-                largest_contents(group.contents, 2, console),
+                largest_contents(group.categories, 2, console),
             ]
         )
     console.write("")
@@ -306,11 +306,11 @@ def _show_pair(pair: RankComparison, console: Console, top: int) -> None:
     rows = [
         [
             signed_text(change.change_bytes),
-            size_text(change.before),
-            size_text(change.after),
-            console.text(f"memory.content.{change.content.value}"),
+            size_text(change.before_bytes),
+            size_text(change.after_bytes),
+            console.text(f"memory.content.{change.category.value}"),
             change.operator or "–",
-            shorten_place(change.location),
+            shorten_place(change.where),
         ]
         for change in pair.changes[:top]
     ]
@@ -320,12 +320,12 @@ def _show_pair(pair: RankComparison, console: Console, top: int) -> None:
 
 def show_failure(failure: MemoryFailure, first: Sequence[Method], console: Console) -> None:
     """What a log tells of memory that ran out: what was asked, what was free, why, where, and what to do first."""
-    wanted = size_text(failure.wanted) if failure.wanted is not None else console.text("oom.untold")
+    wanted = size_text(failure.wanted_bytes) if failure.wanted_bytes is not None else console.text("oom.untold")
     console.write(console.text("oom.title", framework=failure.framework, wanted=wanted, line=failure.line))
-    console.write(console.text(f"oom.cause.{failure.likely_cause}"))
+    console.write(console.text(f"oom.cause.{failure.cause}"))
     console.write("")
     for name in ("wanted", "free", "used", "held", "limit"):
-        amount = getattr(failure, name)
+        amount = getattr(failure, f"{name}_bytes")
         if amount is not None:
             console.write(f"{pad(console.text(f'oom.{name}'), _LABEL)}{size_text(amount):>12}")
     if failure.short_bytes:
@@ -335,7 +335,7 @@ def show_failure(failure: MemoryFailure, first: Sequence[Method], console: Conso
             console.write(f"{pad(console.text(f'oom.{name}'), _LABEL)}   {getattr(failure, name)}")
     console.write("")
     console.write(console.text("oom.remedies"))
-    if failure.likely_cause == "fragments":
+    if failure.cause == "fragments":
         console.write(f"  {console.text('oom.fragments.torch' if failure.is_of_torch else 'oom.fragments')}")
     place = 0 if console.language is Language.EN else 1
     for method, how in methods_after(failure, first, console):

@@ -7,8 +7,10 @@ import math
 from typing import TYPE_CHECKING
 
 from ms_tune.diagnostics import START, Diagnostic, Severity
+from ms_tune.encode import record_json
 from ms_tune.report.console import Console, pad, text_width
 from ms_tune.report.page import table_html, write_page
+from ms_tune.report.verdict import doubt_json, doubt_line
 from ms_tune.units import gib
 
 if TYPE_CHECKING:
@@ -162,9 +164,7 @@ def _show_problems(problems: Iterable[Diagnostic], console: Console) -> None:
 def problem_line(problem: Diagnostic, console: Console, colour: str | None = None) -> str:
     """A doubt in one line."""
     label = console.text("metrics.show.serious" if problem.severity is Severity.ERROR else "metrics.show.problem")
-    label = label if colour is None else console.paint(label, colour)
-    hint = f" ({console.say(problem.help)})" if problem.help else ""
-    return f"{console.labelled(label, console.say(problem.message))}{hint} [{problem.id}]"
+    return doubt_line(problem, label if colour is None else console.paint(label, colour), console)
 
 
 def _show_comparison(comparison: RunComparison, console: Console) -> None:
@@ -216,10 +216,7 @@ def _run_json(run: RunMetrics, console: Console) -> dict[str, object]:
     return {
         "source": str(run.source),
         "run": run.number,
-        "form": run.form.value,
-        "steps": run.steps,
-        "first_step": run.first_step,
-        "last_step": run.last_step,
+        **record_json(run, "form", "steps", "first_step", "last_step"),
         "step_seconds": _times_json(run.times),
         "ranks": {
             "count": run.ranks.count,
@@ -254,15 +251,9 @@ def _run_json(run: RunMetrics, console: Console) -> dict[str, object]:
 
 def _times_json(times: StepTimes) -> dict[str, object]:
     return {
-        "count": times.count,
-        "median": times.median,
-        "mad": times.mad,
+        **record_json(times, "count", "median", "mad"),
         "interval": None if times.low is None else [times.low, times.high],
-        "first": times.first,
-        "shortest": times.shortest,
-        "longest": times.longest,
-        "mean": times.mean,
-        "resolution": times.resolution,
+        **record_json(times, "first", "shortest", "longest", "mean", "resolution"),
         "averaged_over": times.averaged,
         "outliers": [
             {"step": one.number, "line": one.line, "seconds": one.seconds, "beside": list(one.kinds)}
@@ -273,26 +264,16 @@ def _times_json(times: StepTimes) -> dict[str, object]:
 
 
 def _figure_json(figure: Figure, console: Console) -> dict[str, object]:
-    return {
-        "name": figure.name,
-        "value": figure.value,
-        "formula": console.say(figure.formula),
-        "inputs": [console.say(one) for one in figure.inputs],
-        "missing": list(figure.missing),
-    }
+    said = {"formula": console.say(figure.formula), "inputs": [console.say(one) for one in figure.inputs]}
+    return {"name": figure.name, "value": figure.value, **said, "missing": list(figure.missing)}
 
 
 def _problem_json(problem: Diagnostic, console: Console) -> dict[str, object]:
-    return {
-        "id": problem.id,
-        "serious": problem.severity is Severity.ERROR,
-        "message": console.say(problem.message),
-        "hint": console.say(problem.help) if problem.help else None,
-        "line": problem.location.line if problem.location != START else None,
-    }
+    return doubt_json(problem, console) | {"line": problem.location.line if problem.location != START else None}
 
 
 def _comparison_json(comparison: RunComparison, console: Console) -> dict[str, object]:
+    linearity, guide = comparison.linearity, comparison.guide
     return {
         "run": {"source": str(comparison.run.source), "run": comparison.run.number},
         "baseline": {"source": str(comparison.baseline.source), "run": comparison.baseline.number},
@@ -300,9 +281,9 @@ def _comparison_json(comparison: RunComparison, console: Console) -> dict[str, o
         "interval": None if comparison.low is None else [comparison.low, comparison.high],
         "confidence": 0.95,
         "told_apart": comparison.is_told_apart,
-        "linearity": comparison.linearity.value if comparison.linearity else None,
-        "linearity_guide": comparison.guide.value if comparison.guide else None,
-        "figures": [_figure_json(one, console) for one in (comparison.linearity, comparison.guide) if one],
+        "linearity": linearity.value if linearity else None,
+        "linearity_guide": guide.value if guide else None,
+        "figures": [_figure_json(one, console) for one in (linearity, guide) if one],
     }
 
 

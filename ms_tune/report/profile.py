@@ -6,9 +6,11 @@ import html
 from typing import TYPE_CHECKING
 
 from ms_tune.diagnostics import Severity
+from ms_tune.encode import as_json, record_json
 from ms_tune.readers.scopes import ScopePass
 from ms_tune.report.console import Console, pad, table, terminal_width, text_width
 from ms_tune.report.page import table_html, write_page
+from ms_tune.report.verdict import doubt_json, doubt_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -56,8 +58,7 @@ def show_report(report: ProfileReport, top: int, console: Console) -> None:
         console.write(console.text("profile.show.identity", error=f"{report.identity_error_us:,.3f}"))
     for problem in report.problems:
         label = console.text("profile.show.serious" if problem.severity is Severity.ERROR else "profile.show.problem")
-        hint = f" ({console.say(problem.help)})" if problem.help else ""
-        console.write(f"{console.labelled(label, console.say(problem.message))}{hint} [{problem.id}]")
+        console.write(doubt_line(problem, label, console))
 
 
 def _show_shares(report: ProfileReport, console: Console) -> None:
@@ -190,9 +191,7 @@ def report_json(report: ProfileReport, top: int, console: Console) -> dict[str, 
         "verdict": report.verdict.bound.value,
         "evidence": [console.say(one) for one in report.verdict.evidence],
         "next": [console.say(one) for one in report.verdict.next_steps],
-        "shares": {cause.value: share for cause, share in report.shares.items()},
-        "identity_error_us": report.identity_error_us,
-        "imbalance": report.imbalance,
+        **record_json(report, "shares", "identity_error_us", "imbalance"),
         "ranks": [_rank_json(rank, top) for rank in report.ranks],
         "gaps": [
             {
@@ -208,24 +207,14 @@ def report_json(report: ProfileReport, top: int, console: Console) -> dict[str, 
         ],
         "collectives": [
             {
-                "name": one.name,
-                "count": one.count,
-                "point_to_point": one.point_to_point,
+                **record_json(one, "name", "count", "point_to_point"),
                 "elapsed_us": one.elapsed,
                 "transit_us": one.transit,
                 "waiting_us": one.elapsed - one.transit,
             }
             for one in report.collectives
         ],
-        "problems": [
-            {
-                "id": problem.id,
-                "serious": problem.severity is Severity.ERROR,
-                "message": console.say(problem.message),
-                "hint": console.say(problem.help) if problem.help else None,
-            }
-            for problem in report.problems
-        ],
+        "problems": [doubt_json(problem, console) for problem in report.problems],
     }
 
 
@@ -236,7 +225,7 @@ def _rank_json(rank: RankTimes, top: int) -> dict[str, object]:
         "level": rank.level or None,
         "steps": rank.steps,
         "microseconds": rank.whole,
-        "times_us": {cause.value: time for cause, time in rank.times.items()},
+        "times_us": as_json(rank.times),
         "identity_error_us": rank.error,
         "queues": {name: {"kernels": count, "busy": share} for name, (count, share) in rank.queues.items()},
         "idle_linked": rank.linked,
@@ -246,24 +235,11 @@ def _rank_json(rank: RankTimes, top: int) -> dict[str, object]:
 
 def _kernels_json(kernels: Kernels, top: int) -> dict[str, object]:
     return {
-        "count": kernels.count,
-        "microseconds": kernels.microseconds,
+        **record_json(kernels, "count", "microseconds"),
         "below_10_us": kernels.tiny,
         "ai_cpu": kernels.ai_cpu,
         "ai_cpu_us": kernels.ai_cpu_microseconds,
-        "types": [
-            {
-                "name": one.name,
-                "core": one.core,
-                "count": one.count,
-                "microseconds": one.microseconds,
-                "shapes": [
-                    {"inputs": shape.inputs, "count": shape.count, "microseconds": shape.microseconds}
-                    for shape in one.shapes
-                ],
-            }
-            for one in kernels.types[:top]
-        ],
+        "types": as_json(kernels.types[:top]),
         "layers": [
             {
                 "name": one.name,

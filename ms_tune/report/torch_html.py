@@ -155,7 +155,7 @@ def _device_data(
 def _remedy_data(remedy: TorchRemedy) -> dict[str, object]:
     return {
         "freed": remedy.bytes_freed,
-        "after": remedy.peak_after,
+        "after": remedy.peak_after_bytes,
         "title": both_languages(remedy.title),
         "price": both_languages(remedy.price),
         "how": {language.value: remedy.how for language in Language},
@@ -183,8 +183,8 @@ def _facts_data(report: TorchReport, blocks: int) -> list[dict[str, object]]:
 
 
 def _group_data(place: CodeLocation, lives: TorchLives, keys: Sequence[str]) -> list[object]:
-    where = f"{place.location} [{place.category}]" if place.category and place.location else place.location
-    return [where, place.bytes, place.count, {_line_key(place.location, place.before, lives, keys): place.bytes}]
+    where = f"{place.where} [{place.category}]" if place.category and place.where else place.where
+    return [where, place.bytes, place.count, {_line_key(place.where, place.before_recording, lives, keys): place.bytes}]
 
 
 def _line_key(where: str, before: bool, lives: TorchLives, keys: Sequence[str]) -> str:  # noqa: FBT001 - as Place has it
@@ -200,18 +200,18 @@ def _finding_cards(report: TorchReport) -> Iterator[dict[str, object]]:
         sizes = {
             "event": shortage.event,
             "wanted": size_text(shortage.wanted_bytes),
-            "free": size_text(shortage.device_free),
+            "free": size_text(shortage.device_free_bytes),
         }
         yield _make_card("error", "oom", msg("snapshot.show.oom", **sizes), shortage.wanted_bytes)
     for each in [each for each in report.survivors if each.leak][:_CARDS]:
-        sizes = {"size": size_text(each.bytes // each.count), "count": each.count, "where": each.location}
+        sizes = {"size": size_text(each.bytes // each.count), "count": each.count, "where": each.where}
         events = ", ".join(str(event) for event in each.events[:5])
         stack = report.snapshot.stacks[report.device.events[each.events[0]].stack]
         yield _make_card("warning", "leak", msg("snapshot.show.leak", **sizes, events=events), each.bytes, stack)
     for growth in report.step_growth[:_CARDS]:
-        sizes = {"where": growth.location or "?", "size": size_text(growth.bytes_per_step)}
+        sizes = {"where": growth.where or "?", "size": size_text(growth.bytes_per_step)}
         yield _make_card("warning", "growth", msg("snapshot.show.step-growth", **sizes), growth.bytes_per_step)
-    fragments = [cause for cause in report.causes if cause.is_fragmentation]
+    fragments = [cause for cause in report.causes if cause.fragments]
     if fragments:
         lost = sum(cause.taken_bytes for cause in fragments)
         sizes = {"all": len(report.causes), "taken": size_text(sum(cause.taken_bytes for cause in report.causes))}
@@ -276,7 +276,7 @@ def _comparison_data(
     def held(report: TorchReport) -> Mapping[str, int]:
         found = dict.fromkeys(keys, 0)
         for place in report.contents:
-            key = _line_key(place.location, place.before, lives, keys)
+            key = _line_key(place.where, place.before_recording, lives, keys)
             found[key] += place.bytes
         return found
 
@@ -289,7 +289,13 @@ def _comparison_data(
         "after": sum(now.values()),
         "curve": {"tick": curve.tick, "used": total},
         "changes": [
-            ["", change.location, _line_key(change.location, change.earlier, lives, keys), change.before, change.after]
+            [
+                "",
+                change.where,
+                _line_key(change.where, change.before_recording, lives, keys),
+                change.before_bytes,
+                change.after_bytes,
+            ]
             for change in changes[: 5 * _TOP]
         ],
     }

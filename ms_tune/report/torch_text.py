@@ -29,7 +29,7 @@ def show_report(report: TorchReport, remedies: Sequence[TorchRemedy], console: C
     console.write("")
     _show_figures(report, console)
     for remedy in remedies[:top]:
-        sizes = {"freed": size_text(remedy.bytes_freed), "after": size_text(remedy.peak_after)}
+        sizes = {"freed": size_text(remedy.bytes_freed), "after": size_text(remedy.peak_after_bytes)}
         name = f"snapshot.show.remedy.{'held' if remedy.lowers_reserved else 'used'}"
         console.write(console.text(name, title=console.say(remedy.title), how=remedy.how, **sizes))
     _show_contents(report, console, top)
@@ -37,7 +37,7 @@ def show_report(report: TorchReport, remedies: Sequence[TorchRemedy], console: C
     _show_survivors(report, console, top)
     _show_causes(report, console)
     for shortage in report.shortages[:top]:
-        wanted, free = size_text(shortage.wanted_bytes), size_text(shortage.device_free)
+        wanted, free = size_text(shortage.wanted_bytes), size_text(shortage.device_free_bytes)
         console.write(console.text("snapshot.show.oom", event=shortage.event, wanted=wanted, free=free))
     console.write("")
     name = "next" if report.refused_because is None else "no-next"
@@ -93,7 +93,7 @@ def _write_line(console: Console, name: str, amount: int, note: str) -> None:
 
 
 def _line_name(place: CodeLocation, console: Console) -> str:
-    where = _place_text(place.location, place.before, console)
+    where = _place_text(place.where, place.before_recording, console)
     return f"{where} [{place.category}]" if place.category else where
 
 
@@ -122,14 +122,14 @@ def _show_growth(report: TorchReport, console: Console, top: int) -> None:
         console.write("")
         console.write(console.text("snapshot.show.steps", count=len(report.step_ends), ends=ends))
     for growth in report.step_growth[:top]:
-        where = _place_text(growth.location, False, console)  # noqa: FBT003 - what grows was recorded
+        where = _place_text(growth.where, False, console)  # noqa: FBT003 - what grows was recorded
         console.write(console.text("snapshot.show.step-growth", where=where, size=size_text(growth.bytes_per_step)))
 
 
 def _show_survivors(report: TorchReport, console: Console, top: int) -> None:
     for each in [each for each in report.survivors if each.leak][:top]:
         console.write("")
-        params = {"size": size_text(each.bytes // each.count), "count": each.count, "where": each.location}
+        params = {"size": size_text(each.bytes // each.count), "count": each.count, "where": each.where}
         events = ", ".join(str(event) for event in each.events[:5])
         console.write(console.text("snapshot.show.leak", **params, events=events))
 
@@ -137,7 +137,7 @@ def _show_survivors(report: TorchReport, console: Console, top: int) -> None:
 def _show_causes(report: TorchReport, console: Console) -> None:
     if not report.causes:
         return
-    fragments = [cause for cause in report.causes if cause.is_fragmentation]
+    fragments = [cause for cause in report.causes if cause.fragments]
     console.write("")
     params = {"all": len(report.causes), "taken": size_text(sum(cause.taken_bytes for cause in report.causes))}
     lost = size_text(sum(cause.taken_bytes for cause in fragments))
@@ -215,9 +215,9 @@ def show_comparison(
     rows = [
         [
             signed_text(change.change_bytes),
-            size_text(change.before),
-            size_text(change.after),
-            _place_text(change.location, change.earlier, console),
+            size_text(change.before_bytes),
+            size_text(change.after_bytes),
+            _place_text(change.where, change.before_recording, console),
         ]
         for change in changes[:top]
     ]

@@ -1,10 +1,11 @@
-"""A verdict as every command shows it: in words, in lines, in JSON."""
+"""A verdict, and what makes figures doubtful, as every command shows them: in words, in lines, in JSON."""
 
 from __future__ import annotations
 
 import re
 from typing import TYPE_CHECKING
 
+from ms_tune.diagnostics import Diagnostic, Severity
 from ms_tune.report.console import terminal_width, wrap
 from ms_tune.verdict.outcome import Fit
 
@@ -48,4 +49,20 @@ def verdict_json(verdict: Verdict, console: Console) -> dict[str, object]:
         "limit_bytes": limit.bytes if limit else None,
         "limit_source": console.say(limit.source) if limit else None,
         "reserve": {item.name: item.bytes for item in verdict.reserve},
+    }
+
+
+def doubt_line(doubt: Diagnostic, label: str, console: Console) -> str:
+    """A doubt about figures in one line."""
+    hint = f" ({console.say(doubt.help)})" if doubt.help else ""
+    return f"{console.labelled(label, console.say(doubt.message))}{hint} [{doubt.id}]"
+
+
+def doubt_json(doubt: Diagnostic, console: Console) -> dict[str, object]:
+    """A doubt about figures."""
+    return {
+        "id": doubt.id,
+        "serious": doubt.severity is Severity.ERROR,
+        "message": console.say(doubt.message),
+        "hint": console.say(doubt.help) if doubt.help else None,
     }

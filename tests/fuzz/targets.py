@@ -89,7 +89,9 @@ def _report(folder: Path) -> None:
     for rank in report.ranks:
         assert sum(rank.peak.contents.values()) == rank.curve.peak_bytes, "the categories do not add up to the peak"
         assert rank.map.largest_hole <= rank.map.free_bytes
-        assert rank.lifetimes.peak_if_prompt <= rank.curve.peak_bytes, "an earlier release raises the peak"
+        assert rank.lifetimes.peak_if_freed_after_last_use <= rank.curve.peak_bytes, (
+            "an earlier release raises the peak"
+        )
     for language in Language:
         console = Console(language)
         json.dumps(memory_json.report_json(report, console, 10))

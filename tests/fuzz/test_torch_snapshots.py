@@ -152,8 +152,8 @@ def test_logs(tmp_path: Path) -> None:
         began = time.monotonic()
         with suppress(MsTuneError):
             found = read_memory_failure(path)
-            assert found.likely_cause in {"fragments", "need", "unknown"}
+            assert found.cause in {"fragments", "need", "unknown"}
             assert found.short_bytes is None or found.short_bytes >= 0
-            causes.add(found.likely_cause)
+            causes.add(found.cause)
         assert time.monotonic() - began < _SECONDS
     assert causes == {"fragments", "need", "unknown"}

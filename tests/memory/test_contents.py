@@ -100,7 +100,7 @@ def test_llama_at_the_start_of_the_backward_pass_against_theory() -> None:
     result = at(rows, start)
     assert mib(result) == {"weights": 2044.1, "activations": 2996.3, "constants": 16.0}
     dense = result.holders[0]
-    assert (dense.operator, dense.content, dense.location) == (
+    assert (dense.operator, dense.category, dense.where) == (
         "Dense",
         MemoryCategory.ACTIVATIONS,
         "/workspace/llama.py:17",
@@ -126,9 +126,9 @@ def test_qwen3_of_mindformers_against_theory() -> None:
         "constants": 32.3,
     }
     split = result.holders[0]
-    assert (split.operator, split.count, split.content) == ("SplitWithSize", 18, MemoryCategory.ACTIVATIONS)
-    assert split.location.endswith("/layers-CellList/*-TransformerLayer/mlp-MLPInterleaved/activation_func-SwiGlu")
-    assert result.holders[1].location == "accu_grads.decoder.layers.*.mlp.linear_fc1.weight"
+    assert (split.operator, split.count, split.category) == ("SplitWithSize", 18, MemoryCategory.ACTIVATIONS)
+    assert split.where.endswith("/layers-CellList/*-TransformerLayer/mlp-MLPInterleaved/activation_func-SwiGlu")
+    assert result.holders[1].where == "accu_grads.decoder.layers.*.mlp.linear_fc1.weight"
 
 
 def test_adam_compiled_in_the_dynamic_graph() -> None:
@@ -146,7 +146,7 @@ def test_useless_stacks_are_told() -> None:
     assert Contents(table_of(trace_of("asc2")), None).stacks_useful
     assert Contents(table_of(trace_of("asc_gO0")), None).stacks_useful  # a graph needs none
     (zeros,) = of_run("over_limit").holders
-    assert (zeros.bytes, zeros.count, zeros.operator, zeros.content, zeros.location) == (
+    assert (zeros.bytes, zeros.count, zeros.operator, zeros.category, zeros.where) == (
         *(8 * (1024 * MIB + 512), 8, "Zeros", MemoryCategory.UNATTRIBUTED, ""),
     )
 
@@ -314,7 +314,7 @@ def test_where() -> None:
         ((), ""),
     ):
         row = block(1, stack=stack)
-        assert at(trace(row)).holders[0].location == expected
+        assert at(trace(row)).holders[0].where == expected
 
 
 def test_an_empty_trace() -> None:

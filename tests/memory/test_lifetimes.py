@@ -29,8 +29,8 @@ def test_late_frees() -> None:
     unused = block(3, 20, 50)
     lives = lives_of([late, prompt, unused, block(50, 60, 1000, last_user_task=59)])
     assert lives.late_free_bytes_ticks == 1000 * 90 + 500 + 1000
-    assert (lives.late[0].operator, lives.late[0].byte_ticks) == ("MatMul", 90_000)
-    assert lives.peak_if_prompt == 1550  # instead of 2000
+    assert (lives.late_frees[0].operator, lives.late_frees[0].bytes_ticks) == ("MatMul", 90_000)
+    assert lives.peak_if_freed_after_last_use == 1550  # instead of 2000
 
 
 def test_ticks_and_sizes_beyond_a_word_are_multiplied_exactly() -> None:
@@ -52,7 +52,7 @@ def test_growth_needs_three_steps_and_every_one_of_them() -> None:
     last = block(43, None, 2048, node_name="Div")
     lives = lives_of([*kept, once, *per_step, *replaced, last], (9, 19, 29, 39, 49))
     (growth,) = lives.growth
-    assert (growth.operator, growth.location, growth.bytes_per_step, growth.stack) == (
+    assert (growth.operator, growth.where, growth.bytes_per_step, growth.stack) == (
         "Add",
         "/workspace/train.py:9",
         64,
@@ -90,7 +90,7 @@ def test_holes_by_stream() -> None:
     table = table_from(blocks)
     found = address_map(table, curve_of(table), 10)
     pool = "DefaultEnhancedAscendMemoryPool"
-    assert [(each.pool, each.stream, each.free, each.largest) for each in found.by_stream] == [
+    assert [(each.pool, each.stream, each.free_bytes, each.largest_bytes) for each in found.by_stream] == [
         (pool, 0, 512, 512),
         (pool, 2, 256, 256),
     ]

@@ -45,24 +45,24 @@ def log(folder: Path, text: str) -> Path:
 @pytest.mark.parametrize(("used", "cause"), [("58.90", "fragments"), ("59.04", "need")])
 def test_torch_npu(used: str, cause: str, tmp_path: Path) -> None:
     found = read_memory_failure(log(tmp_path, TRACEBACK + NPU.format(used=used)))
-    assert (found.framework, found.wanted, found.likely_cause) == ("torch_npu", 20 * MIB, cause)
+    assert (found.framework, found.wanted_bytes, found.cause) == ("torch_npu", 20 * MIB, cause)
     assert (found.where, found.line) == ("/workspace/train.py:31", 5)
-    assert (found.limit, found.held) == (round(60.97 * GIB), round(59.05 * GIB))
-    assert found.free == round(1.2 * MIB)
+    assert (found.limit_bytes, found.held_bytes) == (round(60.97 * GIB), round(59.05 * GIB))
+    assert found.free_bytes == round(1.2 * MIB)
 
 
 def test_torch(tmp_path: Path) -> None:
     found = read_memory_failure(log(tmp_path, CUDA))
-    assert (found.framework, found.wanted, found.likely_cause) == ("torch", round(2.5 * GIB), "need")
-    assert (found.used, found.held) == (75 * GIB, round(76.5 * GIB))
-    assert (found.limit, found.free) == (round(79.15 * GIB), round(1.94 * GIB))
+    assert (found.framework, found.wanted_bytes, found.cause) == ("torch", round(2.5 * GIB), "need")
+    assert (found.used_bytes, found.held_bytes) == (75 * GIB, round(76.5 * GIB))
+    assert (found.limit_bytes, found.free_bytes) == (round(79.15 * GIB), round(1.94 * GIB))
 
 
 @pytest.mark.parametrize(("peak", "cause"), [(58_999, "need"), (57_000, "fragments")])
 def test_mindspore(peak: int, cause: str, tmp_path: Path) -> None:
     found = read_memory_failure(log(tmp_path, STATISTICS.format(peak=peak) + ENOUGH))
-    assert (found.framework, found.wanted, found.likely_cause) == ("mindspore", 1073742336, cause)
-    assert (found.limit, found.held, found.used) == (59392 * MIB, 59000 * MIB, peak * MIB)
+    assert (found.framework, found.wanted_bytes, found.cause) == ("mindspore", 1073742336, cause)
+    assert (found.limit_bytes, found.held_bytes, found.used_bytes) == (59392 * MIB, 59000 * MIB, peak * MIB)
     assert found.operator == "0_Default/net-Net/MatMul-op0"
     if cause == "need":
         assert found.short_bytes == 58_999 * MIB + 1073742336 - 59392 * MIB
@@ -71,7 +71,7 @@ def test_mindspore(peak: int, cause: str, tmp_path: Path) -> None:
 def test_the_driver(tmp_path: Path) -> None:
     line = "[ERROR] RUNTIME(9,python3):2026-01-01 [npu_driver.cc:1158]9 DevMemAllocHugePageManaged: halMemAlloc failed: size=2097152"
     found = read_memory_failure(log(tmp_path, line))
-    assert (found.framework, found.wanted, found.likely_cause) == ("driver", 2097152, "unknown")
+    assert (found.framework, found.wanted_bytes, found.cause) == ("driver", 2097152, "unknown")
 
 
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -81,7 +81,7 @@ def test_remedies_of_real_runs(run: str) -> None:
     freed = [remedy.bytes_freed for remedy in rank.remedies]
     assert freed == sorted(freed, reverse=True)
     for remedy in rank.remedies:
-        assert 0 < remedy.bytes_freed == peak - remedy.peak_after
+        assert 0 < remedy.bytes_freed == peak - remedy.peak_after_bytes
         assert remedy.title_text(Language.ZH) != remedy.title_text(Language.EN)
         assert remedy.how_text(Language.EN)
         assert remedy.how_text(Language.ZH)
@@ -93,7 +93,7 @@ def test_remedies_of_real_runs(run: str) -> None:
     size[state] = -(-size[state] // 2)
     plain = peak_if(rank.curve, rank.table, rank.table.end, size)
     name = "weight-sharding" if static else "optimizer-sharding"
-    shown = names[name].peak_after if name in names else peak
+    shown = names[name].peak_after_bytes if name in names else peak
     assert abs(shown - plain) * 1000 <= peak
 
 
@@ -174,7 +174,7 @@ def test_a_loss_in_pieces_keeps_the_logits_and_two_copies_of_their_gradient(fold
     logits = eager(5, 60, "MatMulExt", wide // 2, 50)
     known = known_of([logits, *forward, *backward, gradient])
     assert known.curve.peak_bytes == wide // 2 + 4 * wide + wide // 2
-    told = {remedy.method.name: remedy.peak_after for remedy in remedies_of(known)}
+    told = {remedy.method.name: remedy.peak_after_bytes for remedy in remedies_of(known)}
     # The logits, 2 W where three tensors of W were, and the gradient, which is whole.
     assert told.get("chunked-loss") == (wide // 2 + 2 * wide + wide // 2 if folder == "loss" else None)
 
@@ -251,7 +251,7 @@ def test_what_recompute_of_an_activation_function_leaves() -> None:
     found = {remedy.method.name: remedy for remedy in remedies_of(before)}
     # Of three layers the first product stays in place of its parts and their activation; the last layer has all of it in use.
     assert before.curve.peak_bytes == 4 * 2600 + 1
-    assert found["selective-recompute"].peak_after == after.curve.peak_bytes == 3 * 1600 + 3500
+    assert found["selective-recompute"].peak_after_bytes == after.curve.peak_bytes == 3 * 1600 + 3500
     assert "selective-recompute" not in {remedy.method.name for remedy in remedies_of(after)}
 
 
@@ -380,7 +380,7 @@ def test_what_swap_moves_out(cells: str, operator: str, outputs: int, *, moved: 
         )
     ]
     known = known_of([*forward, *backward])
-    found = {remedy.method.name: remedy.peak_after for remedy in remedies_of(known)}
+    found = {remedy.method.name: remedy.peak_after_bytes for remedy in remedies_of(known)}
     assert ("swap" in found) == moved
     if moved:  # one layer's are there at a time
         assert outputs * 1000 < found["swap"] < known.curve.peak_bytes - outputs * 1000 + 50
@@ -408,7 +408,7 @@ def _passes(most: int, batches: int = 6) -> list[Block]:
 def test_one_micro_batch_less_in_flight_leaves_what_a_run_with_less_has() -> None:
     def told(most: int) -> tuple[int, int | None]:
         known = known_of(_passes(most))
-        after = {remedy.method.name: remedy.peak_after for remedy in remedies_of(known)}
+        after = {remedy.method.name: remedy.peak_after_bytes for remedy in remedies_of(known)}
         return known.curve.peak_bytes, after.get("fewer-in-flight")
 
     peaks = {most: told(most) for most in (1, 2, 3, 4)}

@@ -44,7 +44,7 @@ def test_everything_adds_up(run: str) -> None:
         if rank.log is not None and rank.log.statistics is not None:
             assert peak // MIB == rank.log.statistics.peak_mib
             assert rank.curve.footprint_bytes // MIB == rank.log.statistics.footprint_mib
-        assert rank.lifetimes.peak_if_prompt <= peak
+        assert rank.lifetimes.peak_if_freed_after_last_use <= peak
         assert rank.lifetimes.peak_without_spikes <= peak
         never = rank.table.end[rank.curve.rows] == NEVER_FREED
         assert rank.lifetimes.never_freed_bytes == rank.table.size[rank.curve.rows][never].sum()
@@ -134,7 +134,7 @@ def test_qwen3_against_theory() -> None:
         f"layers.{number}" for number in range(27, 36)
     ]
     fused = next(group for group in rank.peak.parameters if group.key == "decoder.layers.*.mlp.linear_fc1.weight")
-    assert fused.contents[MemoryCategory.OPTIMIZER_STATE] == 2 * fused.contents[MemoryCategory.WEIGHTS]
+    assert fused.categories[MemoryCategory.OPTIMIZER_STATE] == 2 * fused.categories[MemoryCategory.WEIGHTS]
     assert rank.theory.optimizer_ratio == pytest.approx(2, abs=1e-4)
     assert rank.theory.gradients_ratio == pytest.approx(1, abs=1e-4)
 

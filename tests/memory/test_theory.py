@@ -78,9 +78,9 @@ def test_the_first_and_the_last_stage_beside_theory() -> None:
         assert rank.theory.optimizer_ratio == pytest.approx(2, abs=0.003)
         shared = [group for group in rank.peak.parameters if "embedding" in group.key or "output_layer" in group.key]
         for group in shared:
-            weights = group.contents[MemoryCategory.WEIGHTS]
-            assert group.contents[MemoryCategory.OPTIMIZER_STATE] == 2 * weights
-            assert group.contents[MemoryCategory.GRADIENTS] == weights
+            weights = group.categories[MemoryCategory.WEIGHTS]
+            assert group.categories[MemoryCategory.OPTIMIZER_STATE] == 2 * weights
+            assert group.categories[MemoryCategory.GRADIENTS] == weights
         assert len(shared) == 1
 
 

@@ -203,4 +203,4 @@ def test_steps_and_what_grows_by_step(seed: int, tmp_path: Path) -> None:
             if len(steps) > 2 and all(after > before for before, after in pairwise(amounts[1:]))
         }
         grown = grown_by_step(blocks_of(device, replay_recording(device, TorchSettings())), lines, steps)
-        assert {growth.location: growth.bytes_after_steps for growth in grown} == expected
+        assert {growth.where: growth.bytes for growth in grown} == expected

@@ -53,18 +53,18 @@ def test_mindspores_words(tmp_path: Path, line: str, wanted: int | None, operato
     """With its line: it was 1 for all words but two."""
     found = read(tmp_path, "step 1\nstep 2\n" + line + "\nmore\n")
     assert found == MemoryFailure("mindspore", 3, wanted, None, None, None, None, operator, "")
-    assert (found.likely_cause, found.short_bytes) == ("unknown", None)
+    assert (found.cause, found.short_bytes) == ("unknown", None)
 
 
 def test_the_first_words_count_and_the_statistics_tell_what_was_used(tmp_path: Path) -> None:
     words = "Out of Memory!!! Request memory size: 41943040B\nOut of Memory!!! Request memory size: 1B\n"
     found = read(tmp_path, words + STATISTICS)
     assert found == MemoryFailure("mindspore", 1, 40 * MIB, 100 * MIB, 10 * MIB, 60 * MIB, 90 * MIB, "", "")
-    assert (found.likely_cause, found.short_bytes) == ("need", 0)
+    assert (found.cause, found.short_bytes) == ("need", 0)
     found = read(tmp_path, words + POOLS + STATISTICS)
-    assert (found.used, found.held, found.free) == (58 * MIB, 90 * MIB, 10 * MIB)
+    assert (found.used_bytes, found.held_bytes, found.free_bytes) == (58 * MIB, 90 * MIB, 10 * MIB)
     found = read(tmp_path, words + POOLS)
-    assert (found.used, found.held, found.free, found.limit, found.short_bytes) == (
+    assert (found.used_bytes, found.held_bytes, found.free_bytes, found.limit_bytes, found.short_bytes) == (
         58 * MIB,
         90 * MIB,
         None,
@@ -78,13 +78,13 @@ def test_more_held_than_the_limit_leaves_nothing_free(tmp_path: Path) -> None:
         "fragments): 90M", "fragments): 120M"
     )
     found = read(tmp_path, words)
-    assert (found.free, found.held, found.likely_cause, found.short_bytes) == (0, 120 * MIB, "need", 40 * MIB)
+    assert (found.free_bytes, found.held_bytes, found.cause, found.short_bytes) == (0, 120 * MIB, "need", 40 * MIB)
 
 
 @pytest.mark.parametrize(("held", "cause"), [(100, "fragments"), (99, "need")])
 def test_fragments_would_have_done_or_not(held: int, cause: str) -> None:
     found = MemoryFailure("torch", 1, 40, 95, None, 60, held, "", "")
-    assert (found.likely_cause, found.short_bytes) == (cause, 5 if cause == "need" else None)
+    assert (found.cause, found.short_bytes) == (cause, 5 if cause == "need" else None)
 
 
 @pytest.mark.parametrize("name", ["wanted", "used", "held"])
@@ -92,7 +92,7 @@ def test_without_one_of_three_figures_the_cause_is_unknown(name: str) -> None:
     figures = {"wanted": 40, "used": 60, "held": 70}
     wanted, used, held = (None if one == name else figures[one] for one in figures)
     found = MemoryFailure("torch", 1, wanted, 95, None, used, held, "", "")
-    assert (found.likely_cause, found.short_bytes) == ("unknown", None)
+    assert (found.cause, found.short_bytes) == ("unknown", None)
 
 
 @pytest.mark.parametrize(
@@ -124,7 +124,7 @@ def test_the_drivers_words(tmp_path: Path, call: str) -> None:
 
 def test_mindspores_request_counts_more_than_the_drivers(tmp_path: Path) -> None:
     found = read(tmp_path, "halMemAlloc failed: size=2\nOut of Memory!!! Request memory size: 512B\n")
-    assert (found.framework, found.line, found.wanted) == ("mindspore", 1, 512)
+    assert (found.framework, found.line, found.wanted_bytes) == ("mindspore", 1, 512)
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
