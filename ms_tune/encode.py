@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from enum import Enum
 from math import isfinite
 
-_SURROGATE = re.compile("[\ud800-\udfff]")  # half a character: names of files that are no UTF-8 have such
+_SURROGATE = "[\ud800-\udfff]"  # half a character: names of files that are no UTF-8 have such
 
 
 def json_text(value: object, indent: int | None = None, default: Callable[[object], object] | None = None) -> str:
@@ -34,7 +34,7 @@ def json_text(value: object, indent: int | None = None, default: Callable[[objec
         text = written(value)
     except ValueError:
         text = written(_finite(value))
-    return text if text.isascii() else _SURROGATE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+    return text if text.isascii() else re.sub(_SURROGATE, lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def _finite(value: object) -> object:

@@ -14,7 +14,7 @@ GIB = 1024**3
 
 _DIGITS = 18
 _UNITS = {"": 1, "K": KIB, "M": MIB, "G": GIB, "T": 1024**4}
-_SIZE = re.compile(r"\s*(\d{1,18}(?:\.\d+)?)\s*([KMGT]?)I?(B?)\s*", re.IGNORECASE)
+_SIZE = r"\s*(\d{1,18}(?:\.\d+)?)\s*([KMGT]?)I?(B?)\s*"
 
 
 def parse_size(text: str) -> int:
@@ -25,7 +25,7 @@ def parse_size(text: str) -> int:
     Raises:
         ValueError: The text is not a size, or the size is zero.
     """
-    match = _SIZE.fullmatch(text)
+    match = re.fullmatch(_SIZE, text, re.IGNORECASE)
     size = int(float(match[1]) * _UNITS[match[2].upper()]) if match and (match[2] or match[3]) else 0
     if size <= 0:
         message = f"not a size: {text!r}"
