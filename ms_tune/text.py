@@ -17,7 +17,7 @@ import re
 from enum import Enum
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ms_tune.records import Record
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _FOLDER = Path(__file__).parent / "texts"
 # What is counted in English texts, and the verbs behind it: "1 blocks match" is "1 block matches". The report in the browser
 # (report/templates/memory_data.js) does the same.
-_COUNTED = re.compile(
+_COUNTED = (
     r"\{(\w+)\} ((?:small|equal|worst|more|offloaded|data-parallel|pipeline) )?"
     r"(allocation|batch|block|byte|card|chunk|copy|count|device|difference|dryrun|entr|error|event|file|folder|iteration|layer|"
     r"level|line|log|micro-batch|number|page|parameter|place|plan|process|rank|round|row|run|sample|stage|step|tick|time|token|"
@@ -91,18 +91,14 @@ def msg(text_id: str, /, **params: object) -> Message:
 
 
 @cache
-def texts_of(room: str) -> Mapping[str, Text]:
-    """All texts of one room.
+def texts_of(room: str) -> Mapping[str, Mapping[str, str | list[str]]]:
+    """All texts of one room, as its file has them.
 
     Raises:
         OSError: There is no such room.
     """
-    texts: dict[str, dict[str, Any]] = json.loads((_FOLDER / f"{room}.json").read_bytes())
-    for text in texts.values():
-        for language, lines in text.items():
-            if isinstance(lines, list):
-                text[language] = "\n".join(lines)
-    return {text_id: Text(text["en"], text["zh"]) for text_id, text in texts.items()}
+    texts: dict[str, dict[str, str | list[str]]] = json.loads((_FOLDER / f"{room}.json").read_bytes())
+    return texts
 
 
 def lookup(text_id: str) -> Text:
@@ -112,9 +108,14 @@ def lookup(text_id: str) -> Text:
         KeyError: No such text. That is a defect of ms-tune, never of the user.
     """
     try:
-        return texts_of(text_id.partition(".")[0])[text_id]
+        text = texts_of(text_id.partition(".")[0])[text_id]
     except OSError as error:
         raise KeyError(text_id) from error
+    english, chinese = text["en"], text["zh"]
+    return Text(
+        english if isinstance(english, str) else "\n".join(english),
+        chinese if isinstance(chinese, str) else "\n".join(chinese),
+    )
 
 
 def render(message: Message, language: Language) -> str:
@@ -130,7 +131,7 @@ def render(message: Message, language: Language) -> str:
 def singular(template: str, values: Mapping[str, object]) -> str:
     """A text where "{count} blocks" of an English one is "{count} block" if there is one."""
     if 1 in values.values() or "1" in values.values():
-        return _COUNTED.sub(lambda found: _one_of(found, values), template)
+        return re.sub(_COUNTED, lambda found: _one_of(found, values), template)
     return template
 
 

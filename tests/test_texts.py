@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 FOLDER = Path(texts.__file__).parent / "texts"
 ROOMS = tuple(sorted(file.stem for file in FOLDER.glob("*.json")))
-TEXTS: dict[str, Text] = {text_id: text for room in ROOMS for text_id, text in texts_of(room).items()}
+TEXTS: dict[str, Text] = {text_id: lookup(text_id) for room in ROOMS for text_id in texts_of(room)}
 CJK = re.compile("[\u4e00-\u9fff]")
 # Nothing in them needs another language: names, numbers and parameters.
 NEUTRAL = {
@@ -88,7 +88,7 @@ PROPERTIES: dict[str, Callable[[str, Text], bool]] = {
     "has Chinese that is Chinese": lambda text_id, text: bool(CJK.search(text.zh)) is (text_id not in NEUTRAL),
     "has no mark of English behind Chinese words": lambda _, text: _ASCII_MARK.search(text.zh) is None,
     "has English that is English": lambda _, text: CJK.search(text.en) is None,
-    "has an id that names its room": lambda text_id, text: bool(_ID.fullmatch(text_id)) and lookup(text_id) is text,
+    "has an id that names its room": lambda text_id, text: bool(_ID.fullmatch(text_id)) and lookup(text_id) == text,
     "is rendered with its parameters": _shown_with_its_parameters,
 }
 

@@ -30,7 +30,7 @@ def add_device_arguments(parser: Parser, *limit: str) -> None:
         "--chip", "verdict.help.chip", type=checked_argument(parser.language, device_of), metavar="NAME", into=which
     )
     if limit:
-        which.add_argument(*limit, type=parser.size, metavar="SIZE", help=parser.tr("verdict.help.limit"))
+        parser.option(", ".join(limit), "verdict.help.limit", type=parser.size, metavar="SIZE", into=which)
     parser.option("--reserve", "verdict.help.reserve", type=parser.size, metavar="SIZE")
     parser.flag("--allow-tight", "verdict.help.allow-tight")
 

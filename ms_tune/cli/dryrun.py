@@ -92,7 +92,7 @@ def build_parser(language: Language) -> Parser:
     parser.option("--compare-real", "dryrun_help.compare-real", type=Path, metavar="RUN")
     parser.flag("--check", "dryrun_help.check")
     parser.add_common_arguments()
-    parser.epilog = f"  {parser.tr('dryrun_help.command')}\n\n{parser.epilog}"
+    parser.before_examples = f"  {parser.tr('dryrun_help.command')}\n\n"
     return parser
 
 

@@ -68,7 +68,7 @@ def _add_config_arguments(parser: Parser) -> None:
     add_device_arguments(parser)
     parser.option("--set", "dryrun_help.set", action="append", default=[], metavar="PATH=VALUE")
     kinds = ", ".join(kind.value for kind in RecomputeMode if kind is not RecomputeMode.NONE)
-    parser.add_argument("--kinds", metavar="KIND,..", help=parser.tr("fitting.help.kinds", kinds=kinds))
+    parser.option("--kinds", "fitting.help.kinds", metavar="KIND,..", params={"kinds": kinds})
     _add_search_arguments(parser)
     parser.flag("--explain", "fitting.help.explain")
     parser.flag("--no-verify", "fitting.help.no-verify")
@@ -81,12 +81,11 @@ def _add_config_arguments(parser: Parser) -> None:
 
 def _add_search_arguments(parser: Parser) -> None:
     names = ",".join(DIMENSIONS)
-    parser.add_argument("--search", metavar="DIM,..", help=parser.tr("layouts.help.search", names=names))
+    parser.option("--search", "layouts.help.search", metavar="DIM,..", params={"names": names})
     parser.option("--keep", "layouts.help.keep", metavar="DIM=N,..")
-    parser.add_argument("--top", type=parser.natural, metavar="N", help=parser.tr("layouts.help.top", count=_TOP))
-    parser.add_argument(
-        "--node-devices", type=parser.count, metavar="N", help=parser.tr("layouts.help.node-devices", count=_NODE)
-    )
+    parser.option("--top", "layouts.help.top", type=parser.natural, metavar="N", params={"count": _TOP})
+    node = {"count": _NODE}
+    parser.option("--node-devices", "layouts.help.node-devices", type=parser.count, metavar="N", params=node)
 
 
 def _add_file_arguments(parser: Parser) -> None:

@@ -12,9 +12,8 @@ from ms_tune.diagnostics import Severity
 from ms_tune.enums import CHECKED_DIALECTS, Dialect
 from ms_tune.errors import ExitCode, UsageError
 from ms_tune.facts.releases import default_release, release_of
-from ms_tune.lint.file_types import STDIN
 from ms_tune.lint.result import LintRequest
-from ms_tune.lint.runner import lint_files
+from ms_tune.lint.runner import STDIN, lint_files
 from ms_tune.lint.settings import PROFILES, Selection
 from ms_tune.report.console import usage_hint
 from ms_tune.source.yaml import MAX_BYTES
@@ -52,37 +51,21 @@ def build_parser(language: Language) -> Parser:
     """The command's own parser."""
     parser = _LintParser(_PROGRAM, language, "lint.description", "lint.examples")
     parser.option("files", "lint.help.file", nargs="*", metavar="FILE")
-    _add_what(parser)
-    _add_which(parser)
-    _add_output(parser)
-    parser.add_common_arguments()
-    return parser
-
-
-def _add_what(parser: Parser) -> None:
-    """What the files are, and what is done with them."""
+    # What the files are, and what is done with them.
     parser.option("--dialect", "lint.help.dialect", choices=[dialect.value for dialect in CHECKED_DIALECTS])
-    parser.add_argument(
-        "--framework-version",
-        metavar="VERSION",
-        type=checked_argument(parser.language, release_of),
-        help=parser.tr(
-            "lint.help.version",
-            versions=", ".join(f"{dialect.value} {default_release(dialect)}" for dialect in Dialect),
-        ),
-    )
+    version = checked_argument(language, release_of)
+    defaults = {"versions": ", ".join([f"{dialect.value} {default_release(dialect)}" for dialect in Dialect])}
+    parser.option("--framework-version", "lint.help.version", metavar="VERSION", type=version, params=defaults)
     parser.option("--stdin-filename", "lint.help.stdin-filename", metavar="NAME", type=Path)
     parser.flag("--skip-unknown", "lint.help.skip-unknown")
     parser.flag("--env-from-process", "lint.help.env-from-process")
-    for option in ("--fix", "--diff"):
-        parser.option(option, f"lint.help.{option.strip('-')}", choices=[_SAFE, _UNSAFE], metavar=f"[={_UNSAFE}]")
+    for name in ("fix", "diff"):
+        parser.option(f"--{name}", f"lint.help.{name}", choices=[_SAFE, _UNSAFE], metavar=f"[={_UNSAFE}]")
     parser.option("--jobs", "lint.help.jobs", metavar="N", type=parser.count)
-
-
-def _add_which(parser: Parser) -> None:
-    """Which checks are made."""
-    for option in ("--select", "--ignore"):
-        parser.option(option, f"lint.help.{option.strip('-')}", metavar="CHECK,...", action="append", default=[])
+    # Which checks are made.
+    for name in ("select", "ignore"):
+        text_id = f"lint.help.{name}"
+        parser.option(f"--{name}", text_id, metavar="CHECK,...", type=_split_names, action="extend", default=[])
     parser.option("--profile", "lint.help.profile", choices=PROFILES)
     parser.file("--checklist", "lint.help.checklist", action="append", default=[])
     settings = parser.add_mutually_exclusive_group()
@@ -90,70 +73,64 @@ def _add_which(parser: Parser) -> None:
     parser.flag("--no-config", "lint.help.no-config", into=settings)
     parser.file("--baseline", "lint.help.baseline")
     parser.flag("--write-baseline", "lint.help.write-baseline")
-
-
-def _add_output(parser: Parser) -> None:
-    """What is shown, and what the exit code says."""
+    # What is shown, and what the exit code says.
     parser.option("--format", "lint.help.format", choices=FORMATS)
     parser.flag("--statistics", "lint.help.statistics")
     parser.flag("--verbose", "lint.help.verbose")
     parser.option("--fail-on", "lint.help.fail-on", choices=[severity.value for severity in Severity])
     parser.flag("--exit-zero", "lint.help.exit-zero")
+    parser.add_common_arguments()
+    return parser
+
+
+def _split_names(words: str) -> list[str]:
+    return [name.strip() for name in words.split(",") if name.strip()]
 
 
 def run(arguments: Namespace, console: Console) -> ExitCode:
     """Check every file; a file that cannot be read does not keep the others from being checked."""
-    _check_usage(arguments)
-    report = lint_files([str(file) for file in arguments.files], _request(arguments))
-    _tell(report, arguments, console)
-    done = _finish(report, arguments, console)
-    for trace in report.traces:
-        console.note(trace)
-    return ExitCode.INTERNAL if report.traces else done
-
-
-def _finish(report: LintReport, arguments: Namespace, console: Console) -> ExitCode:
-    """Show what was found, or write what was asked for; the exit code if no check crashed."""
+    request = _read_request(arguments)
+    report = lint_files([str(file) for file in arguments.files], request)
+    _write_notes(report, arguments, console)
     if arguments.write_baseline:
-        return _write_baseline(report, arguments, console)
-    if arguments.diff is not None:
+        code = _write_baseline(report, arguments, console)
+    elif arguments.diff is not None:
         from ms_tune.report.lint_diff import write_diff  # noqa: PLC0415 - seldom needed
 
-        changed = write_diff(report, console)
-        return ExitCode.USAGE if report.errors else ExitCode.FINDINGS if changed else ExitCode.OK
-    _show(report, arguments, console)
-    nothing = not report.files and not report.errors and not arguments.skip_unknown
-    if report.errors or nothing:
-        return ExitCode.USAGE
-    least = Severity(arguments.fail_on) if arguments.fail_on else report.settings.fail_on or Severity.WARNING
-    return ExitCode.FINDINGS if report.reaches(least) and not arguments.exit_zero else ExitCode.OK
+        code = ExitCode.FINDINGS if write_diff(report, console) else ExitCode.OK
+    else:
+        code = _write_report(report, arguments, console)
+    for trace in report.traces:
+        console.note(trace)
+    return ExitCode.INTERNAL if report.traces else ExitCode.USAGE if report.errors else code
 
 
-def _check_usage(arguments: Namespace) -> None:
-    """Options that do not go together; a command line that names nothing is about the folder."""
+def _read_request(arguments: Namespace) -> LintRequest:
+    """What is asked for; a command line that names nothing is about the folder.
+
+    Raises:
+        UsageError: There are options that do not go together.
+    """
     if not arguments.files and not arguments.env_from_process:
         arguments.files = ["."]
-    if arguments.stdin_filename is not None and str(STDIN) not in arguments.files:
+    has_stdin = str(STDIN) in arguments.files
+    if arguments.stdin_filename is not None and not has_stdin:
         raise UsageError(msg("lint.stdin-filename.unused"), usage_hint(_PROGRAM))
     clashes = [
         ("--json", "--format", arguments.json and arguments.format not in (None, "json")),
         ("--diff", "--json", arguments.diff and (arguments.json or arguments.format not in (None, "text"))),
-        ("--fix", "-", arguments.fix and not arguments.diff and str(STDIN) in arguments.files),
+        ("--fix", "-", arguments.fix and not arguments.diff and has_stdin),
         ("--write-baseline", "--fix", arguments.write_baseline and (arguments.fix or arguments.diff)),
     ]
     for argument, other, clash in clashes:
         if clash:
             raise UsageError(msg("cli.usage.not-allowed", argument=argument, other=other), usage_hint(_PROGRAM))
-
-
-def _request(arguments: Namespace) -> LintRequest:
     fixes = {arguments.fix, arguments.diff} - {None}
+    select, ignore = tuple(arguments.select) or None, tuple(arguments.ignore)
     return LintRequest(
         dialect=Dialect(arguments.dialect) if arguments.dialect else None,
         framework_version=arguments.framework_version,
-        selection=Selection(
-            select=_names(arguments.select) or None, ignore=_names(arguments.ignore), profile=arguments.profile
-        ),
+        selection=Selection(select=select, ignore=ignore, profile=arguments.profile),
         checklists=tuple(arguments.checklist),
         settings=arguments.config or not arguments.no_config,
         baseline=not arguments.write_baseline and (arguments.baseline or True),
@@ -161,14 +138,10 @@ def _request(arguments: Namespace) -> LintRequest:
         write=arguments.fix is not None and arguments.diff is None,
         skip_unknown=arguments.skip_unknown,
         environment=arguments.env_from_process,
-        stdin=sys.stdin.buffer.read(MAX_BYTES + 1) if str(STDIN) in arguments.files else None,
+        stdin=sys.stdin.buffer.read(MAX_BYTES + 1) if has_stdin else None,
         stdin_filename=arguments.stdin_filename,
         processes=arguments.jobs,
     )
-
-
-def _names(values: list[str]) -> tuple[str, ...]:
-    return tuple(name.strip() for value in values for name in value.split(",") if name.strip())
 
 
 def _write_baseline(report: LintReport, arguments: Namespace, console: Console) -> ExitCode:
@@ -179,10 +152,10 @@ def _write_baseline(report: LintReport, arguments: Namespace, console: Console) 
 
     count = write_baseline(file, ((one.path, one.text, one.findings) for one in report.files))
     console.note(console.text("lint.baseline.written", count=count, file=file))
-    return ExitCode.USAGE if report.errors else ExitCode.OK
+    return ExitCode.OK
 
 
-def _tell(report: LintReport, arguments: Namespace, console: Console) -> None:
+def _write_notes(report: LintReport, arguments: Namespace, console: Console) -> None:
     """What there is to say beside the result."""
     for error in report.errors:
         console.fail(error)
@@ -201,8 +174,8 @@ def _tell(report: LintReport, arguments: Namespace, console: Console) -> None:
         console.warn(msg("lint.nothing", skipped=len(report.skipped)))
 
 
-def _show(report: LintReport, arguments: Namespace, console: Console) -> None:
-    """Write the report in the format that was asked for; only that renderer is imported."""
+def _write_report(report: LintReport, arguments: Namespace, console: Console) -> ExitCode:
+    """Write the report in the format that was asked for; only that renderer is imported. Whether something was found that is bad."""
     chosen = "json" if arguments.json else arguments.format or "text"
     if chosen == "json":
         from ms_tune.report.lint_json import lint_json  # noqa: PLC0415 - one renderer is needed, not all
@@ -226,3 +199,7 @@ def _show(report: LintReport, arguments: Namespace, console: Console) -> None:
         from ms_tune.report.lint_text import write_lint  # noqa: PLC0415 - as above
 
         write_lint(report, console, concise=chosen == "concise", statistics=arguments.statistics)
+    if not report.files and not arguments.skip_unknown:
+        return ExitCode.USAGE
+    least = Severity(arguments.fail_on) if arguments.fail_on else report.settings.fail_on or Severity.WARNING
+    return ExitCode.FINDINGS if report.reaches(least) and not arguments.exit_zero else ExitCode.OK

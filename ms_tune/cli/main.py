@@ -7,10 +7,10 @@ import gc
 import os
 import sys
 from importlib import import_module
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from ms_tune.cli.help_text import fitted
-from ms_tune.cli.parser import CommandModule, Parser, UnknownArgumentError, language_from_arguments
+from ms_tune.cli.parser import Parser, UnknownArgumentError, language_from_arguments
 from ms_tune.cli.streams import prepare, trouble
 from ms_tune.errors import ExitCode, MsTuneError, UsageError
 from ms_tune.facts.releases import installed_version
@@ -106,13 +106,10 @@ def _run_command(arguments: Sequence[str], console: Console) -> int:
         if not rest:
             top.print_help()
             return ExitCode.USAGE
-    command = _load(COMMANDS[rest[0]])
+    command = import_module(f"ms_tune.cli.{COMMANDS[rest[0]]}")
     parsed = command.build_parser(console.language).parse_args(rest[1:])
-    return command.run(parsed, console)
-
-
-def _load(module: str) -> CommandModule:
-    return cast("CommandModule", import_module(f"ms_tune.cli.{module}"))
+    code: int = command.run(parsed, console)
+    return code
 
 
 def _complete(language: Language) -> None:
@@ -136,7 +133,7 @@ def _completed(language: Language, words: list[str]) -> argparse.ArgumentParser:
         if name not in words[1:]:
             places.add_parser(name)
             continue
-        command = _load(module)
+        command = import_module(f"ms_tune.cli.{module}")
         inner = getattr(command, "SUBCOMMANDS", {})
         deeper = next((word for word in words[2:] if word in inner), None)
         if deeper is None:
@@ -146,6 +143,7 @@ def _completed(language: Language, words: list[str]) -> argparse.ArgumentParser:
             below = places.add_parser(name).add_subparsers()
             one = inner[deeper].build_parser(language)
             below.add_parser(deeper, parents=[one], add_help=False)
+        one.write_texts()
     return parser
 
 
@@ -154,7 +152,7 @@ def _top_parser(language: Language) -> Parser:
     parser.option("--version", "cli.help.version", action="version", version=_version())
     parser.add_common_arguments(json=False)
     summaries = "\n".join(f"  {name:<22}{parser.tr(f'{module}.summary')}" for name, module in COMMANDS.items())
-    parser.epilog = f"{parser.tr('cli.title.commands')}:\n{summaries}\n\n{parser.epilog}"
+    parser.before_examples = f"{parser.tr('cli.title.commands')}:\n{summaries}\n\n"
     parser.option("command", "cli.help.command", choices=list(COMMANDS), metavar="COMMAND", nargs="?")
     return parser
 

@@ -81,7 +81,7 @@ def build_parser(language: Language) -> Parser:
     parser.flag("--no-graph", "memory.help.no-graph")
     parser.add_common_arguments()
     lines = [f"  {name:<22}{parser.tr(command.summary)}" for name, command in SUBCOMMANDS.items()]
-    parser.epilog = "\n".join([f"{parser.tr('cli.title.commands')}:", *lines, "", parser.epilog or ""])
+    parser.before_examples = "\n".join([f"{parser.tr('cli.title.commands')}:", *lines, "", ""])
     return parser
 
 

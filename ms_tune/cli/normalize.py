@@ -42,11 +42,11 @@ def build_parser(language: Language) -> Parser:
     """The command's own parser."""
     parser = Parser(_PROGRAM, language, "normalize.description", "normalize.examples")
     parser.add_common_arguments()
-    tr = parser.tr
     parser.flag("--as-log", "normalize.help.as-log")
     parser.flag("--write", "normalize.help.write")
     parser.flag("--diff", "normalize.help.diff")
-    parser.add_argument("--to", metavar="DIALECT[@RELEASE]", help=tr("normalize.help.to", choices=", ".join(Dialect)))
+    dialects = {"choices": ", ".join(Dialect)}
+    parser.option("--to", "normalize.help.to", metavar="DIALECT[@RELEASE]", params=dialects)
     parser.option("--from-sapp", "normalize.help.from-sapp", metavar="PLAN", nargs="?", const="")
     parser.option("--against", "against.help", metavar="LOG", type=Path, action="append", default=[])
     parser.option("--stage", "normalize.help.stage", metavar="K", type=parser.natural)
@@ -54,9 +54,8 @@ def build_parser(language: Language) -> Parser:
     parser.option("--layers", "normalize.help.layers", metavar="N", type=parser.count)
     parser.option("--stages", "normalize.help.stages", metavar="N", type=parser.count)
     parser.option("--chunks", "normalize.help.chunks", metavar="N", type=parser.count)
-    parser.add_argument(
-        "--framework-version", metavar="VERSION", help=tr("normalize.help.version", default=DEFAULT_VERSION)
-    )
+    default = {"default": DEFAULT_VERSION}
+    parser.option("--framework-version", "normalize.help.version", metavar="VERSION", params=default)
     # Missing only with --from-sapp PLAN, which argparse cannot say.
     parser.option("file", "normalize.help.file", metavar="FILE", type=Path, nargs="?")
     return parser

@@ -5,21 +5,20 @@ from __future__ import annotations
 import argparse
 import re
 import sys
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from ms_tune.cli.help_text import short, whole
 from ms_tune.errors import MsTuneError, UsageError, closest
-from ms_tune.report.console import terminal_width, usage_hint
+from ms_tune.report.console import usage_hint
 from ms_tune.text import Language, Message, msg, render
 
 if TYPE_CHECKING:
     from argparse import _MutuallyExclusiveGroup as Group
     from collections.abc import Callable, Iterable, Mapping
 
-    from ms_tune.report.console import Console
 
-_MARGIN = 2  # columns that argparse leaves free
 _FILES = (".yaml", ".yml", ".sh", ".py", ".log")  # what people name where a command is missing
 _UNRECOGNIZED = "cli.usage.unrecognized"
 # argparse words its complaints itself, in English; each pattern names the text that says the same in both languages.
@@ -40,23 +39,6 @@ _COMPLAINTS = (
 
 class UnknownArgumentError(UsageError):
     """A command does not have an argument."""
-
-
-class CommandModule(Protocol):
-    """What a module of this package provides."""
-
-    def build_parser(self, language: Language) -> Parser:
-        """The command's own parser."""
-
-    def run(self, arguments: argparse.Namespace, console: Console) -> int:
-        """Do the work; raise :class:`MsTuneError` on failure."""
-
-
-class _Formatter(argparse.RawDescriptionHelpFormatter):
-    """Argparse's own, which asks for the terminal's width, with a slow import, for every option that it is given."""
-
-    def __init__(self, prog: str) -> None:
-        super().__init__(prog, width=terminal_width() - _MARGIN)
 
 
 class _HelpAll(argparse.Action):
@@ -80,18 +62,14 @@ class Parser(argparse.ArgumentParser):
 
     def __init__(self, prog: str, language: Language, description: str, epilog: str | None = None) -> None:
         self.language = language
-        super().__init__(
-            prog=prog,
-            description=self.tr(description),
-            epilog=self.tr(epilog) if epilog else None,
-            formatter_class=_Formatter,
-            add_help=False,
-            allow_abbrev=False,
-        )
-        self._optionals.title = self.tr("cli.title.options")
-        self._positionals.title = self.tr("cli.title.arguments")
-        self.add_argument("-h", "--help", action="help", help=self.tr("cli.help.help"))
-        self.add_argument("--help-all", action=_HelpAll, nargs=0, help=self.tr("cli.help.help-all"))
+        self.before_examples = ""  # what the help says in front of them
+        self._about = description, epilog
+        self._helps: list[tuple[argparse.Action, Message]] = []
+        # Help is laid out in ``help_text``; argparse's own formatter, made at every option, would look for a terminal each time.
+        formatter = partial(argparse.HelpFormatter, width=80)
+        super().__init__(prog=prog, formatter_class=formatter, add_help=False, allow_abbrev=False)
+        self.option("-h, --help", "cli.help.help", action="help")
+        self.option("--help-all", "cli.help.help-all", action=_HelpAll, nargs=0)
 
     def tr(self, text_id: str, **params: object) -> str:
         """A text in the parser's language."""
@@ -105,18 +83,21 @@ class Parser(argparse.ArgumentParser):
         *,
         into: Group | None = None,
         among: Callable[[], Iterable[str]] | None = None,
+        params: Mapping[str, object] | None = None,
         **how: Any,  # noqa: ANN401 - as argparse
     ) -> None:
         """An argument with its text.
 
         Args:
-            name: Its name.
-            text_id: What the help says of it.
+            name: Its name; ``-h, --help`` for both.
+            text_id: What the help says of it; nobody looks for that text before the help is shown.
             into: The group of options that do not go together, if it is one of them.
             among: What Tab offers in the shell, where that is no list of choices.
+            params: The parameters of the text.
             how: What ``add_argument`` takes.
         """
-        action = (into or self).add_argument(name, help=self.tr(text_id), **how)
+        action = (into or self).add_argument(*name.split(", "), **how)
+        self._helps.append((action, Message(text_id, params or {})))
         if among is not None:
             vars(action)["completer"] = lambda **_: among()  # asked for by argcomplete
 
@@ -130,7 +111,7 @@ class Parser(argparse.ArgumentParser):
 
     def add_common_arguments(self, *, json: bool = True) -> None:
         """Options that every command takes."""
-        self.add_argument("--lang", choices=[language.value for language in Language], help=self.tr("cli.help.lang"))
+        self.option("--lang", "cli.help.lang", choices=[language.value for language in Language])
         if json:
             self.flag("--json", "cli.help.json")
 
@@ -165,12 +146,22 @@ class Parser(argparse.ArgumentParser):
         """Options that do not go together."""
         return self._mutually_exclusive_groups
 
+    def write_texts(self) -> None:
+        """Put the texts of the help in their places."""
+        description, epilog = self._about
+        self.description = self.tr(description)
+        self.epilog = f"{self.before_examples}{self.tr(epilog)}" if epilog else None
+        for action, message in self._helps:
+            action.help = render(message, self.language)
+
     def format_help(self) -> str:
         """One screen, with examples; ``--help-all`` explains every option."""
+        self.write_texts()
         return short(self)
 
     def format_help_all(self) -> str:
         """Every option with its explanation."""
+        self.write_texts()
         return whole(self)
 
     def error(self, message: str) -> NoReturn:
@@ -233,14 +224,12 @@ def checked_argument(language: Language, check: Callable[[str], object]) -> Call
 
 def language_from_arguments(arguments: Iterable[str], default: Language) -> Language:
     """The language that ``--lang`` asks for, needed before there is a parser to parse it."""
-    values = [language.value for language in Language]
-    previous = ""
-    found = default
+    previous, found = "", default
     for argument in arguments:
         if argument == "--":
             break
-        value = argument.removeprefix("--lang=") if argument.startswith("--lang=") else argument
-        if (previous == "--lang" or value != argument) and value in values:
-            found = Language(value)
+        for language in Language:
+            if argument == f"--lang={language.value}" or (previous == "--lang" and argument == language.value):
+                found = language
         previous = argument
     return found

@@ -6,10 +6,11 @@ import re
 from bisect import bisect_right
 from collections import Counter
 from functools import lru_cache
+from operator import itemgetter
 from typing import TYPE_CHECKING, Literal
 
 from ms_tune.diagnostics import Diagnostic, Severity
-from ms_tune.lint.settings import ProjectSettings, Selection, settings_for
+from ms_tune.lint.settings import Selection
 from ms_tune.records import Record
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from ms_tune.errors import MsTuneError
     from ms_tune.facts.releases import Release
     from ms_tune.job.job import Job
-    from ms_tune.lint.baseline import Baseline
+    from ms_tune.lint.settings import ProjectSettings
     from ms_tune.text import Message
 
 _LINE_BREAK = re.compile("\r\n|\r|\n")
@@ -130,15 +131,10 @@ class LintReport(Record):
     @property
     def summary(self) -> LintSummary:
         """How much was found, in all files together."""
-        counts = dict.fromkeys(Severity, 0)
-        safe = unsafe = 0
-        for finding in self.findings:
-            counts[finding.severity] += 1
-            if finding.fix is not None:
-                safe, unsafe = safe + finding.fix.safe, unsafe + (not finding.fix.safe)
-        ignored = baselined = fixed = 0
-        for file in self.files:
-            ignored, baselined, fixed = ignored + file.ignored, baselined + file.baselined, fixed + file.fixed
+        findings = self.findings
+        counts = Counter(finding.severity for finding in findings)
+        are_safe = tuple(finding.fix.safe for finding in findings if finding.fix is not None)
+        releases = frozenset(file.release for file in self.files)
         return LintSummary(
             files=len(self.files),
             unreadable=len(self.unreadable),
@@ -146,12 +142,12 @@ class LintReport(Record):
             warnings=counts[Severity.WARNING],
             infos=counts[Severity.INFO],
             skipped=len(self.skipped),
-            ignored=ignored,
-            baselined=baselined,
-            fixable=safe,
-            fixable_unsafe=unsafe,
-            fixed=fixed,
-            checked_for=tuple(sorted({file.release for file in self.files}, key=lambda release: release[:2])),
+            ignored=sum(file.ignored for file in self.files),
+            baselined=sum(file.baselined for file in self.files),
+            fixable=sum(are_safe),
+            fixable_unsafe=len(are_safe) - sum(are_safe),
+            fixed=sum(file.fixed for file in self.files),
+            checked_for=tuple(sorted(releases, key=itemgetter(0, 1))),
         )
 
     def reaches(self, severity: Severity) -> bool:
@@ -206,23 +202,3 @@ class LintRequest(Record):
     stdin_filename: Path | None = None
     processes: int | None = None
     job: Job | None = None
-
-
-class LintRun(Record):
-    """What holds for all files of one run: the request, and what its files hold."""
-
-    request: LintRequest = LintRequest()  # what is asked for
-    settings: ProjectSettings | None = None  # these in place of what the folders hold; None to look for them
-    baseline: Baseline | None = None  # old findings
-
-    def settings_in(self, folder: Path) -> ProjectSettings:
-        """The settings that hold in a folder (an absolute path)."""
-        return self.settings or settings_for(folder)
-
-
-class FileOutcome(Record):
-    """What became of one file: a report, or why there is none."""
-
-    report: FileReport | None = None  # what was found (after the fixes, if there were any)
-    skipped: Skipped | None = None  # why a file that the user did not name was left out
-    error: MsTuneError | None = None  # why the file could not be checked

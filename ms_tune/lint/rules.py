@@ -14,7 +14,6 @@ from ms_tune.facts.query import data_folder
 from ms_tune.facts.releases import served
 from ms_tune.lint.checklist import built_in, built_in_code, combined, read_checklist, read_values
 from ms_tune.lint.engine import lint, matches
-from ms_tune.lint.file_types import LANGUAGES
 from ms_tune.lint.settings import OWN_RULES
 from ms_tune.source.yaml import parse_source
 from ms_tune.text import Text, msg
@@ -27,6 +26,10 @@ if TYPE_CHECKING:
     from ms_tune.lint.settings import OwnRule
     from ms_tune.text import Message
 
+_LANGUAGES = {
+    "environment": "sh",
+    "python": "python",
+}  # what the examples of checks of code are written in, by their checklist
 _BRACES = re.compile(r"\{\{|\}\}|\{(\w+)\}")
 # YAML puts a blank where a folded text goes on, which Chinese does not have.
 _WIDE = "\u2e80-\u9fff\uff00-\uffef\u201c\u201d"
@@ -64,7 +67,7 @@ def all_rules(checklists: Iterable[Path] = ()) -> tuple[RuleEntry, ...]:
         ConfigError: A file is not a checklist.
     """
     own = tuple(map(read_checklist, checklists))
-    code = {check.id: (check, LANGUAGES[kind]) for kind, checks in built_in_code().items() for check in checks}
+    code = {check.id: (check, _LANGUAGES[kind]) for kind, checks in built_in_code().items() for check in checks}
     checks = combined((*built_in(), *(check for check, _ in code.values())), own)
     rules = [*map(_own, OWN_RULES)]
     opposites = _opposites(checks)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from collections import defaultdict
 from functools import cache
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
 
-from ms_tune.diagnostics import Category, Family, Severity
+from ms_tune.diagnostics import Category, Severity
 from ms_tune.enums import CHECKED_DIALECTS, Dialect
 from ms_tune.errors import ConfigError, UnsupportedError, UsageError, closest, closest_check, reason_of
 from ms_tune.facts.releases import release_of
@@ -17,39 +19,22 @@ from ms_tune.records import Record
 from ms_tune.text import lookup, msg
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-    from pathlib import Path, PurePath
+    from collections.abc import Iterable, Mapping, Sequence
+    from pathlib import PurePath
+    from typing import TypeAlias
 
+    from ms_tune.diagnostics import Diagnostic
+    from ms_tune.lint.checklist import Check
     from ms_tune.text import Text
+
+    SelectableRule: TypeAlias = (
+        "Check | OwnRule | Diagnostic"  # what has an id, a name, a severity, a category and a family
+    )
 
 PROFILES = ("performance", "debug-memory", "reproducible")
 ALL = "all"
 
 _PREFIX = re.compile(r"[A-Z]{2,8}\d*")
-
-
-class SelectableRule(Protocol):
-    """What can be selected: a check of a checklist, or a rule of the linter's own."""
-
-    @property
-    def id(self) -> str:
-        """``MST101``."""
-
-    @property
-    def name(self) -> str:
-        """``duplicate-key``."""
-
-    @property
-    def severity(self) -> Severity:
-        """How bad it is, if nobody says otherwise."""
-
-    @property
-    def category(self) -> Category:
-        """What kind of trouble it is about."""
-
-    @property
-    def family(self) -> Family | None:
-        """The family that it is of, if it is of one."""
 
 
 class Selection(Record):
@@ -88,39 +73,10 @@ class Selection(Record):
             profile=other.profile or self.profile,
         )
 
-    def names(self) -> Iterator[str]:
+    @property
+    def names(self) -> tuple[str, ...]:
         """Every selector."""
-        yield from self.select or ()
-        yield from self.ignore
-        yield from (selector for selector, _ in self.severities)
-
-
-class PathRule(Record):
-    """A selection for some files: glob patterns relative to the settings file."""
-
-    paths: tuple[str, ...]
-    selection: Selection
-
-
-class Selections(Record):
-    """A selection for every file, and more for some."""
-
-    base: Selection = Selection()
-    by_path: tuple[PathRule, ...] = ()
-    final: Selection = Selection()  # the command line's
-
-    def for_path(self, relative: PurePath) -> Selection:
-        """What holds for a file, by its path relative to the settings file."""
-        selection = self.base
-        for rule in self.by_path:
-            if any(path_matches(relative, pattern) for pattern in rule.paths):
-                selection = selection.and_then(rule.selection)
-        return selection.and_then(self.final)
-
-    def names(self) -> Iterator[str]:
-        """Every selector anywhere."""
-        for selection in (self.base, *(rule.selection for rule in self.by_path), self.final):
-            yield from selection.names()
+        return (*(self.select or ()), *self.ignore, *dict(self.severities))
 
 
 def fits(selector: str, rule: SelectableRule) -> bool:
@@ -225,7 +181,9 @@ class ProjectSettings(Record):
 
     file: Path | None  # where it says so; None if nowhere
     folder: Path  # what relative paths are relative to
-    selections: Selections = Selections()  # which checks are made
+    selection: Selection = Selection()  # which checks are made
+    by_path: tuple[tuple[tuple[str, ...], Selection], ...] = ()  # more of that for files that fit one of some globs
+    names: tuple[str, ...] = ()  # every selector in it
     checklists: tuple[Path, ...] = ()  # checklists of its own
     exclude: tuple[str, ...] = ()  # globs of files that a folder does not stand for
     fail_on: Severity | None = None  # the least severity that fails
@@ -233,6 +191,19 @@ class ProjectSettings(Record):
     dialect: Dialect | None = None  # what all configs are written for
     version: str | None = None  # the framework version to check for
     rule_page: str | None = None  # where the rule reference is read, with `{id}` and `{name}` for a check's
+
+    def selection_for(self, file: Path) -> Selection:
+        """Which checks are made for a file (an absolute path)."""
+        selection = self.selection
+        for patterns, more in self.by_path:
+            if self.fits_one(file, patterns):
+                selection = selection.and_then(more)
+        return selection
+
+    def fits_one(self, file: Path, patterns: tuple[str, ...]) -> bool:
+        """Whether a file (an absolute path) fits one of the globs, which are relative to the settings file."""
+        relative = Path(os.path.relpath(file, self.folder))
+        return any(path_matches(relative, pattern) for pattern in patterns)
 
     def page(self, rule: SelectableRule) -> str | None:
         """The address of the page about a check, if one is configured."""
@@ -268,7 +239,13 @@ def load_settings(file: Path) -> ProjectSettings | None:
     shared = file.name == SHARED_FILE
     if shared and _MARK not in content:
         return None
-    table: Any = _parse(content, file)
+    toml: Any = import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
+    try:
+        table = toml.loads(content.decode())
+    except UnicodeDecodeError:
+        raise ConfigError(msg("config.not-utf8"), path=file) from None
+    except toml.TOMLDecodeError as error:
+        raise ConfigError(msg("lint.settings.syntax", problem=error), path=file) from None
     if shared:
         tools = table.get("tool")
         table = tools.get(_TABLE) if isinstance(tools, dict) else None
@@ -277,22 +254,18 @@ def load_settings(file: Path) -> ProjectSettings | None:
     return _SettingsReader(file, f"tool.{_TABLE}." if shared else "").settings(table)
 
 
-def _parse(content: bytes, file: Path) -> dict[str, Any]:
-    toml: Any = import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
-    try:
-        table: dict[str, Any] = toml.loads(content.decode())
-    except UnicodeDecodeError:
-        raise ConfigError(msg("config.not-utf8"), path=file) from None
-    except toml.TOMLDecodeError as error:
-        raise ConfigError(msg("lint.settings.syntax", problem=error), path=file) from None
-    return table
-
-
-_TOP = (
-    *("select", "ignore", "severity", "profile", "per-path", "checklists", "exclude", "fail-on", "baseline"),
-    *("dialect", "framework-version", "rule-page"),
-)
-_PER_PATH = ("paths", "select", "ignore", "severity", "profile")
+# What a setting is: the end of the text that refuses all else. One that is a text may have to be one of a few.
+_KINDS: Mapping[str, Any] = {"text": str, "texts": list, "table": dict, "tables": list}
+_SELECTION = {"select": "texts", "ignore": "texts", "severity": "table", "profile": "text"}
+_PER_PATH = {"paths": "texts", **_SELECTION}
+_TOP = {
+    **_SELECTION,
+    "per-path": "tables",
+    **dict.fromkeys(("checklists", "exclude"), "texts"),
+    **dict.fromkeys(("fail-on", "baseline", "dialect", "framework-version", "rule-page"), "text"),
+}
+_SEVERITIES = tuple(one.value for one in Severity)
+_CHOICES = {"profile": PROFILES, "dialect": tuple(one.value for one in CHECKED_DIALECTS), "fail-on": _SEVERITIES}
 
 
 class _SettingsReader:
@@ -304,86 +277,63 @@ class _SettingsReader:
 
     def settings(self, table: object) -> ProjectSettings:
         values = self._table(table, "", _TOP)
-        entries = values.get("per-path", [])
-        if not isinstance(entries, list):
-            self._fail("per-path", "lint.settings.tables")
-        by_path = []
-        for entry in entries:
+        selection = self._selection(values, "")
+        by_path, names = [], [*selection.names]
+        for entry in values.get("per-path", ()):
             rule = self._table(entry, "per-path.", _PER_PATH)
-            by_path.append(PathRule(self._texts(rule, "paths", "per-path.") or (), self._selection(rule, "per-path.")))
-        baseline = self._text(values, "baseline")
-        dialect = self._one_of(values, "dialect", tuple(one.value for one in CHECKED_DIALECTS))
-        fail_on = self._one_of(values, "fail-on", tuple(one.value for one in Severity))
-        version = self._text(values, "framework-version")
+            more = self._selection(rule, "per-path.")
+            by_path.append((tuple(rule.get("paths", ())), more))
+            names += more.names
+        version, folder = values.get("framework-version"), self._file.parent
         if version is not None:
-            self._served(version)
-        folder = self._file.parent
+            try:
+                release_of(version)
+            except UnsupportedError as error:
+                raise ConfigError(error.message, path=self._file) from None
         return ProjectSettings(
             file=self._file,
             folder=folder,
-            selections=Selections(self._selection(values), tuple(by_path)),
-            checklists=tuple(folder / name for name in self._texts(values, "checklists") or ()),
-            exclude=self._texts(values, "exclude") or (),
-            fail_on=Severity(fail_on) if fail_on else None,
-            baseline=folder / baseline if baseline else None,
-            dialect=Dialect(dialect) if dialect else None,
+            selection=selection,
+            by_path=tuple(by_path),
+            names=tuple(names),
+            checklists=tuple(folder / name for name in values.get("checklists", ())),
+            exclude=tuple(values.get("exclude", ())),
+            fail_on=Severity(values["fail-on"]) if "fail-on" in values else None,
+            baseline=folder / values["baseline"] if values.get("baseline") else None,
+            dialect=Dialect(values["dialect"]) if "dialect" in values else None,
             version=version,
-            rule_page=self._text(values, "rule-page"),
+            rule_page=values.get("rule-page"),
         )
 
-    def _served(self, version: str) -> None:
-        try:
-            release_of(version)
-        except UnsupportedError as error:
-            raise ConfigError(error.message, path=self._file) from None
-
-    def _selection(self, values: Mapping[str, Any], where: str = "") -> Selection:
+    def _selection(self, values: Mapping[str, Any], where: str) -> Selection:
         severities = values.get("severity", {})
-        if not isinstance(severities, dict):
-            self._fail(f"{where}severity", "lint.settings.table")
+        for name, severity in severities.items():
+            self._check(f"{where}severity.{name}", severity, "text", _SEVERITIES)
         return Selection(
-            select=self._texts(values, "select", where),
-            ignore=self._texts(values, "ignore", where) or (),
-            severities=tuple(
-                (
-                    name,
-                    Severity(self._one_of(severities, name, tuple(one.value for one in Severity), f"{where}severity.")),
-                )
-                for name in severities
-            ),
-            profile=self._one_of(values, "profile", PROFILES, where),
+            select=tuple(values["select"]) if "select" in values else None,
+            ignore=tuple(values.get("ignore", ())),
+            severities=tuple((name, Severity(severity)) for name, severity in severities.items()),
+            profile=values.get("profile"),
         )
 
-    def _table(self, table: object, where: str, known: tuple[str, ...]) -> Mapping[str, Any]:
+    def _table(self, table: object, where: str, known: Mapping[str, str]) -> Mapping[str, Any]:
         if not isinstance(table, dict):
             self._fail(where.rstrip("."), "lint.settings.table")
-        for key in table:
+        for key, value in table.items():
             if key not in known:
                 similar = closest(key, known)
-                self._fail(
-                    where + key, "lint.settings.similar" if similar else "lint.settings.unknown", similar=similar
-                )
+                text_id = "lint.settings.similar" if similar else "lint.settings.unknown"
+                self._fail(where + key, text_id, similar=similar)
+            self._check(where + key, value, known[key], _CHOICES.get(key, ()))
         return table
 
-    def _text(self, values: Mapping[str, Any], key: str, where: str = "") -> str | None:
-        value = values.get(key)
-        if value is not None and not isinstance(value, str):
-            self._fail(where + key, "lint.settings.text")
-        return value
-
-    def _texts(self, values: Mapping[str, Any], key: str, where: str = "") -> tuple[str, ...] | None:
-        value = values.get(key)
-        if value is None:
-            return None
-        if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
-            self._fail(where + key, "lint.settings.texts")
-        return tuple(value)
-
-    def _one_of(self, values: Mapping[str, Any], key: str, choices: tuple[str, ...], where: str = "") -> str | None:
-        value = self._text(values, key, where)
-        if value is not None and value not in choices:
-            self._fail(where + key, "lint.settings.choice", value=value, choices=", ".join(choices))
-        return value
+    def _check(self, key: str, value: object, kind: str, choices: tuple[str, ...]) -> None:
+        """Refuse a value that is not of its kind, or not one of the choices, if there are some."""
+        others = isinstance(value, list) and kind == "texts" and not all(isinstance(item, str) for item in value)
+        if others or not isinstance(value, _KINDS[kind]):
+            self._fail(key, f"lint.settings.{kind}")
+        if choices and value not in choices:
+            self._fail(key, "lint.settings.choice", value=value, choices=", ".join(choices))
 
     def _fail(self, key: str, text_id: str, **params: object) -> NoReturn:
         raise ConfigError(msg(text_id, key=self._prefix + key, **params), path=self._file)

@@ -9,17 +9,21 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import yaml
+
 from ms_tune.diagnostics import Diagnostic, Fix, Location, TextEdit
+from ms_tune.dialects.check_context import CodeSource
 from ms_tune.lint.settings import MALFORMED_IGNORE, UNUSED_IGNORE, OwnRule
+from ms_tune.records import Record
+from ms_tune.source.yaml_nodes import Loader, offsets
 from ms_tune.text import Message, lookup, msg
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
-    from ms_tune.diagnostics import KeyPath
+    from ms_tune.source.yaml import SourceFile
 
 # The whole comment from its last `#` on; `#` counts at the start of a line or behind a blank, as in YAML.
 _COMMENT = re.compile(r"(?<![^\s])#[ \t]*ms-tune:(?P<words>[^\r\n#]*)")
@@ -28,22 +32,13 @@ _NAME = re.compile(r"[^\s,]+")
 _LINE_BREAK = re.compile("\r\n|\r|\n")
 
 
-@dataclass(frozen=True, slots=True)
-class Directive:
+class Directive(Record):
     """One comment that ignores findings."""
 
     span: Location  # the comment
     names: tuple[tuple[str, int], ...]  # the checks, by id or name, each with its place in the text
     whole_file: bool  # whether it holds for every line
     first: int  # the first line that it is about: its own, or the next one that holds more than a comment
-
-
-@dataclass(frozen=True, slots=True)
-class Suppressed:
-    """The findings that remain, and how many were ignored."""
-
-    findings: tuple[Diagnostic, ...]
-    ignored: int
 
 
 class _LineIndex:
@@ -63,23 +58,26 @@ class _LineIndex:
         return self.text[self.starts[number - 1] : end].strip()
 
 
-@dataclass(frozen=True, slots=True)
-class Surroundings:
-    """What the comments of a file are read against."""
+def suppress(
+    source: SourceFile, findings: Sequence[Diagnostic], names: Mapping[str, frozenset[str]], made: Collection[str]
+) -> tuple[tuple[Diagnostic, ...], int]:
+    """Take away what the comments of a file ignore, and complain about comments that ignore nothing.
 
-    names: Mapping[str, frozenset[str]]  # the ids of the checks that a name means: a check's id or name, or a family's
-    made: Collection[str]  # the ids of the checks that were made; a comment about another one may be in use elsewhere
-    region: Callable[[KeyPath], tuple[int, int] | None]  # the first and last line of a key path, its key included
-    quoted: Sequence[tuple[int, int]]  # stretches of the text that are strings, where `#` starts no comment
+    Args:
+        source: The file.
+        findings: What was found in it.
+        names: The ids of the checks that a name means: a check's id or name, or a family's.
+        made: The ids of the checks that were made; a comment about another one may be in use elsewhere.
 
-
-def suppress(text: str, findings: Sequence[Diagnostic], surroundings: Surroundings) -> Suppressed:
-    """Take away what the comments of a file ignore, and complain about comments that ignore nothing."""
-    lines = _LineIndex(text)
+    Returns:
+        The findings that remain, and how many were ignored.
+    """
+    lines = _LineIndex(source.text)
+    quoted = source.quoted() if isinstance(source, CodeSource) else _quoted(source.text)
     directives: list[Directive] = []
     complaints: list[Diagnostic] = []
-    for match in _COMMENT.finditer(text):
-        if any(start <= match.start() < end for start, end in surroundings.quoted):
+    for match in _COMMENT.finditer(source.text):
+        if any(start <= match.start() < end for start, end in quoted):
             continue
         directive = _directive(match, lines)
         if directive is None:
@@ -87,11 +85,20 @@ def suppress(text: str, findings: Sequence[Diagnostic], surroundings: Surroundin
         else:
             directives.append(directive)
     used: set[tuple[int, int]] = set()
-    kept = [finding for finding in findings if not _is_ignored(finding, directives, surroundings, used)]
+    kept = [finding for finding in findings if not _is_ignored(finding, directives, source, names, used)]
     for directive in directives:
-        complaints += _unused(directive, lines, surroundings, used)
+        complaints += _unused(directive, lines, names, made, used)
     together = sorted((*kept, *complaints), key=lambda finding: (finding.location.start, finding.id))
-    return Suppressed(tuple(together), len(findings) - len(kept))
+    return tuple(together), len(findings) - len(kept)
+
+
+def _quoted(text: str) -> list[tuple[int, int]]:
+    """Where strings in quotes and blocks stand: a `#` in them starts no comment."""
+    return [
+        offsets(event)
+        for event in yaml.parse(text, Loader=Loader)
+        if isinstance(event, yaml.ScalarEvent) and event.style
+    ]
 
 
 def _directive(match: re.Match[str], lines: _LineIndex) -> Directive | None:
@@ -110,38 +117,46 @@ def _directive(match: re.Match[str], lines: _LineIndex) -> Directive | None:
 
 
 def _is_ignored(
-    finding: Diagnostic, directives: Iterable[Directive], surroundings: Surroundings, used: set[tuple[int, int]]
+    finding: Diagnostic,
+    directives: Iterable[Directive],
+    source: SourceFile,
+    names: Mapping[str, frozenset[str]],
+    used: set[tuple[int, int]],
 ) -> bool:
     """Whether a comment ignores the finding. Every comment that does is in use."""
     ignored = False
     for directive in directives:
         for name, place in directive.names:
-            if finding.id in surroundings.names.get(name, ()) and _is_about(directive, finding, surroundings):
+            if finding.id in names.get(name, ()) and _is_about(directive, finding, source):
                 used.add((directive.span.start, place))
                 ignored = True
     return ignored
 
 
-def _is_about(directive: Directive, finding: Diagnostic, surroundings: Surroundings) -> bool:
+def _is_about(directive: Directive, finding: Diagnostic, source: SourceFile) -> bool:
     if directive.whole_file:
         return True
     places = [(finding.location.line, finding.location.end_line)]
-    if finding.path:
-        node = surroundings.region(finding.path)
-        places += [node] if node else []
+    position = source.position(finding.path) if finding.path else None
+    if position is not None:
+        first = (position.key or position.value).line
+        places.append((first, max(position.value.end_line, first)))
     here = (directive.span.line, directive.first)
     return any(start == here[1] or start <= here[0] <= end for start, end in places)
 
 
 def _unused(
-    directive: Directive, lines: _LineIndex, surroundings: Surroundings, used: set[tuple[int, int]]
+    directive: Directive,
+    lines: _LineIndex,
+    names: Mapping[str, frozenset[str]],
+    made: Collection[str],
+    used: set[tuple[int, int]],
 ) -> Iterator[Diagnostic]:
-    names = surroundings.names
     start = directive.span.start
     idle = [
         (name, place)
         for name, place in directive.names
-        if (start, place) not in used and (name not in names or names[name].intersection(surroundings.made))
+        if (start, place) not in used and (name not in names or names[name].intersection(made))
     ]
     for name, place in idle:
         span = lines.span(place, place + len(name))

@@ -75,7 +75,8 @@ def _summary(report: LintReport, console: Console) -> str:
         "lint.baselined": found.baselined,
         "lint.skipped.count": found.skipped,
     }
-    parts += [console.text(text_id, count=count) for text_id, count in others.items() if count]
+    for text_id, count in others.items():
+        parts += [console.text(text_id, count=count)] if count else []
     for release in found.checked_for:
         framework, version, installed = release
         text_id = "lint.rules.not-installed" if installed else "lint.rules"

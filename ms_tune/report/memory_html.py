@@ -113,7 +113,7 @@ def page_texts() -> dict[str, dict[str, str]]:
     """All texts that the page may need, by the names that its scripts use."""
     names = [name.partition(".")[2] for name in texts_of("memory_html")]
     texts = {name: lookup(f"memory_html.{name}") for name in names}
-    texts |= {name.partition(".")[2]: text for name, text in texts_of("memory").items() if name.startswith(_SHARED)}
+    texts |= {name.partition(".")[2]: lookup(name) for name in texts_of("memory") if name.startswith(_SHARED)}
     return {name: text._asdict() for name, text in texts.items()}
 
 

@@ -11,9 +11,8 @@ from ms_tune.cli.main import main
 from ms_tune.dialects.mindformers.recompute import normalize
 from ms_tune.enums import Dialect
 from ms_tune.facts.releases import served
-from ms_tune.lint.file_types import LintTarget
-from ms_tune.lint.result import LintRequest, LintRun
-from ms_tune.lint.runner import check_file, lint_files
+from ms_tune.lint.result import FileReport, LintRequest
+from ms_tune.lint.runner import LintRun, LintTarget, check_file, lint_files
 from ms_tune.lint.settings import ProjectSettings
 from ms_tune.source.yaml import load_source
 from ms_tune.text import Language
@@ -31,10 +30,10 @@ def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, 
 
 @ALL
 def test_templates_lint_clean(template: Template) -> None:
-    outcome = check_file(LintTarget(template.file, named=True), LintRun(settings=ProjectSettings(None, Path("/"))))
-    assert outcome.report is not None, outcome.error
-    assert [(finding.name, finding.location.line) for finding in outcome.report.findings] == []
-    assert outcome.report.notes == ()
+    report = check_file(LintTarget(template.file, named=True), LintRun(settings=ProjectSettings(None, Path("/"))))
+    assert isinstance(report, FileReport), report
+    assert [(finding.name, finding.location.line) for finding in report.findings] == []
+    assert report.notes == ()
 
 
 @ALL

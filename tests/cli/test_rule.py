@@ -10,10 +10,9 @@ import yaml
 
 from ms_tune.cli.main import main
 from ms_tune.facts.query import data_folder
-from ms_tune.lint.file_types import STDIN, LintTarget
-from ms_tune.lint.result import LintRequest, LintRun
+from ms_tune.lint.result import FileReport, LintRequest
 from ms_tune.lint.rules import RuleEntry, all_rules, course
-from ms_tune.lint.runner import check_file
+from ms_tune.lint.runner import STDIN, LintRun, LintTarget, check_file
 from ms_tune.lint.settings import OWN_RULES, ProjectSettings
 from ms_tune.report.rule import MARK, PAGES, reference
 
@@ -96,8 +95,8 @@ def test_mistakes(capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...]
 def test_examples_of_the_linters_own_rules(rule: RuleEntry) -> None:
     for example, count in ((rule.bad, 1), (rule.good, 0)):
         job = LintRun(LintRequest(stdin=f"trainer: {{}}\n{example}".encode()), ProjectSettings(None, Path("/")))
-        report = check_file(LintTarget(STDIN, named=True), job).report
-        assert report is not None
+        report = check_file(LintTarget(STDIN, named=True), job)
+        assert isinstance(report, FileReport), report
         assert sum(finding.id == rule.id for finding in report.findings) == count
 
 

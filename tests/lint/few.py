@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from ms_tune.lint import checklist, runner
+from ms_tune.lint import checklist, code_files, runner
 from ms_tune.lint.fix import Fixed, apply_fixes
 from ms_tune.lint.settings import settings_for
 from ms_tune.text import Language, render
@@ -36,11 +36,11 @@ def few(dialect: Dialect | None = None) -> tuple[Check, ...]:
 def make_only_few(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let ``ms-tune lint`` make these checks only, and forget what it knows about settings and checklists."""
     # Memories of their own, so that the next test does not remember these few.
-    monkeypatch.setattr(runner, "_checks", lru_cache(runner._checks.__wrapped__))
-    monkeypatch.setattr(runner, "_choose_checks", lru_cache(runner._choose_checks.__wrapped__))
-    monkeypatch.setattr(runner, "_check_names", lru_cache(runner._check_names.__wrapped__))
+    for name in ("choose_checks", "_all_checks", "_read_checklists", "_refuse_unknown"):
+        monkeypatch.setattr(runner, name, lru_cache(getattr(runner, name).__wrapped__))
     settings_for.cache_clear()
-    monkeypatch.setattr(runner, "built_in", few)
+    for module in (runner, code_files):
+        monkeypatch.setattr(module, "built_in", few)
 
 
 def check_the_example(check: Check, bad: SourceFile, again: Callable[[SourceFile], tuple[Diagnostic, ...]]) -> None:

@@ -4,11 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from ms_tune.errors import UsageError
-from ms_tune.lint import file_types as module
-from ms_tune.lint.file_types import STDIN, discover
-from ms_tune.lint.result import LintRequest, LintRun
-from ms_tune.lint.runner import check_files, default_processes
+from ms_tune.errors import MsTuneError, UsageError
+from ms_tune.lint import runner
+from ms_tune.lint.result import FileReport, LintRequest, Skipped
+from ms_tune.lint.runner import STDIN, LintRun, check_files, discover
 from ms_tune.lint.settings import ProjectSettings
 from tests.lint.few import make_only_few
 
@@ -45,13 +44,13 @@ def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def names(*words: str, settings: ProjectSettings = EXCLUDING) -> list[str]:
-    return [str(target.path) for target in discover(words, lambda _: settings).targets]
+    return [str(target.path) for target in discover(words, settings)[0]]
 
 
 def test_folders(tree: Path) -> None:
     assert names(".") == ["train.yaml", *(f"b/{name}" for name in IN_B)]
-    found = discover([str(tree / "skipped")], lambda _: EXCLUDING)
-    assert [skipped.path for skipped in found.skipped] == [tree / "skipped" / "train.yaml"]
+    _, skipped = discover([str(tree / "skipped")], EXCLUDING)
+    assert [one.path for one in skipped] == [tree / "skipped" / "train.yaml"]
 
 
 def test_what_is_named_is_taken(tree: Path) -> None:
@@ -61,10 +60,10 @@ def test_what_is_named_is_taken(tree: Path) -> None:
         "missing.yaml",
     ]
     assert names("b", str(tree / "b" / "other.yml"), "b/other.yml") == [f"b/{name}" for name in IN_B]
-    assert discover(["-"], lambda _: EXCLUDING).targets[0].path == STDIN
-    found = discover(["skipped/train.yaml", "train.yaml", "-"], lambda _: EXCLUDING, trusted=False)
-    assert [(str(target.path), target.named) for target in found.targets] == [("train.yaml", False), ("-", False)]
-    assert [str(skipped.path) for skipped in found.skipped] == ["skipped/train.yaml"]
+    assert discover(["-"], EXCLUDING)[0][0].path == STDIN
+    targets, skipped = discover(["skipped/train.yaml", "train.yaml", "-"], EXCLUDING, trusted=False)
+    assert [(str(target.path), target.named) for target in targets] == [("train.yaml", False), ("-", False)]
+    assert [str(one.path) for one in skipped] == ["skipped/train.yaml"]
 
 
 @pytest.mark.usefixtures("tree")
@@ -79,18 +78,17 @@ def test_globs() -> None:
 
 @pytest.mark.usefixtures("tree")
 def test_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MAX_FILES", 2)
+    monkeypatch.setattr(runner, "MAX_FILES", 2)
     with pytest.raises(UsageError, match="more than 2 files"):
         names(".")
 
 
 @pytest.mark.usefixtures("tree")
 def test_what_a_folder_holds_besides_is_told() -> None:
-    job = LintRun(settings=EXCLUDING)
-    outcomes = list(check_files(discover(["."], job.settings_in).targets, job))
-    reports = [str(outcome.report.path) for outcome in outcomes if outcome.report]
-    skipped = {str(one.skipped.path): one.skipped.reason.id for one in outcomes if one.skipped}
-    errors = [str(outcome.error) for outcome in outcomes if outcome.error]
+    outcomes = check_files(discover(["."], EXCLUDING)[0], LintRun(settings=EXCLUDING))
+    reports = [str(one.path) for one in outcomes if isinstance(one, FileReport)]
+    skipped = {str(one.path): one.reason.id for one in outcomes if isinstance(one, Skipped)}
+    errors = [str(one) for one in outcomes if isinstance(one, MsTuneError)]
     assert reports == ["train.yaml", "b/other.yml", "b/run.sh", "b/train.py"]
     assert skipped == {
         "b/compose.yaml": "lint.not-a-config",
@@ -107,10 +105,18 @@ def test_many_files_in_several_processes(tmp_path: Path) -> None:
     for number in range(60):
         (tmp_path / f"{number:03}.yaml").write_text(CONFIG if number % 7 else "trainer: [\nparallel_config:\n")
     job = LintRun(settings=ProjectSettings(None, tmp_path))
-    targets = discover([str(tmp_path)], job.settings_in).targets
-    one, two = (list(check_files(targets, job._replace(request=LintRequest(processes=count)))) for count in (1, 2))
-    assert [outcome.report for outcome in two] == [outcome.report for outcome in one]
-    assert [str(outcome.error) for outcome in two] == [str(outcome.error) for outcome in one]
-    assert [outcome.report.findings for outcome in two if outcome.report]
-    assert default_processes(10) == 1
-    assert default_processes(1000) >= 1
+    targets, _ = discover([str(tmp_path)], job.settings)
+    one, two = (check_files(targets, job._replace(request=LintRequest(processes=count))) for count in (1, 2))
+    assert [str(outcome) for outcome in two] == [str(outcome) for outcome in one]
+    assert [outcome for outcome in two if isinstance(outcome, FileReport)] == [
+        outcome for outcome in one if isinstance(outcome, FileReport)
+    ]
+    assert [outcome.findings for outcome in two if isinstance(outcome, FileReport)]
+
+
+def test_few_files_are_checked_without_another_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(10):
+        (tmp_path / f"{number:03}.yaml").write_text(CONFIG)
+    monkeypatch.setattr("concurrent.futures.ProcessPoolExecutor", None)
+    job = LintRun(settings=ProjectSettings(None, tmp_path))
+    assert len(check_files(discover([str(tmp_path)], job.settings)[0], job)) == 10

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ms_tune.job.script import ScriptJob
+from ms_tune.lint.code_files import load_code
 from ms_tune.lint.environment import lint_environment, parse_shell
-from ms_tune.lint.file_types import ENVIRONMENT, read
 from ms_tune.text import Message
 
 if TYPE_CHECKING:
@@ -119,7 +119,7 @@ def test_what_a_sourced_file_says_now_holds(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text("run_mode: train\n")
     for devices in (8, 16):
         (tmp_path / "sizes.sh").write_text(f"DEVICES={devices}\n")
-        source = read(script, ENVIRONMENT, named=True)
-        assert not isinstance(source, Message)
-        (job,) = ScriptJob(source.path, source.text).config_jobs
+        code = load_code(script, None, named=True, version=None)
+        assert not isinstance(code, Message)
+        (job,) = ScriptJob(script, code.job.written.text).config_jobs
         assert job.processes == devices

@@ -17,9 +17,8 @@ from ms_tune.facts.models import UNKNOWN
 from ms_tune.job.script import ScriptJob
 from ms_tune.lint.checklist import Check, built_in
 from ms_tune.lint.engine import lint
-from ms_tune.lint.file_types import LintTarget
-from ms_tune.lint.result import LintRequest, LintRun
-from ms_tune.lint.runner import check_file
+from ms_tune.lint.result import FileReport, LintRequest
+from ms_tune.lint.runner import LintRun, LintTarget, check_file
 from ms_tune.lint.settings import ProjectSettings
 from ms_tune.normalize.script import normalize_script
 from ms_tune.source.shell.read import read_launches
@@ -257,8 +256,8 @@ def test_a_script_has_findings_about_its_environment_too(tmp_path: Path) -> None
     text = SOUND.replace("export", "export MS_ALLOC_CONF=enable_vmm=True\nexport").replace("--bf16", "--bf61")
     script.write_text(text, encoding="utf-8")
     job = LintRun(LintRequest(), ProjectSettings(None, tmp_path))
-    report = check_file(LintTarget(script, named=True), job).report
-    assert report is not None
+    report = check_file(LintTarget(script, named=True), job)
+    assert isinstance(report, FileReport), report
     assert {finding.id for finding in report.findings} >= {"MST801", "MST150"}
     assert (report.release.framework, report.release.version) == ("MindSpeed-LLM", RELEASE)
 
@@ -324,8 +323,8 @@ def test_layers_are_judged_as_normalize_recompute_judges_them() -> None:
 
 def fixed(path: Path, fix: str) -> tuple[str, list[str]]:
     request = LintRequest(fix=fix, framework_version=RELEASE)  # type: ignore[arg-type]  # one of its words
-    report = check_file(LintTarget(path, named=True), LintRun(request, ProjectSettings(None, path.parent))).report
-    assert report is not None
+    report = check_file(LintTarget(path, named=True), LintRun(request, ProjectSettings(None, path.parent)))
+    assert isinstance(report, FileReport), report
     return report.text, [one.id for one in report.findings]
 
 

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from ms_tune.enums import Dialect
+from ms_tune.errors import MsTuneError
 from ms_tune.facts.mindspeed_mm import is_config, is_tools
 from ms_tune.lint.checklist import built_in
 from ms_tune.lint.engine import lint
-from ms_tune.lint.file_types import LintTarget
-from ms_tune.lint.result import LintRequest, LintRun
-from ms_tune.lint.runner import check_file
+from ms_tune.lint.result import FileReport, LintRequest
+from ms_tune.lint.runner import LintRun, LintTarget, check_file
 from ms_tune.source.yaml import parse_source
 
 CHECKS = built_in(Dialect.MINDSPEED_MM)
@@ -90,9 +90,9 @@ def test_tools() -> None:
 
 
 def found_in(path: Path) -> list[str]:
-    outcome = check_file(LintTarget(path, named=True), LintRun(LintRequest(settings=False)))
-    assert outcome.report is not None, outcome
-    return [one.name for one in outcome.report.findings]
+    report = check_file(LintTarget(path, named=True), LintRun(LintRequest(settings=False)))
+    assert isinstance(report, FileReport), report
+    return [one.name for one in report.findings]
 
 
 SCRIPT = """
@@ -190,4 +190,4 @@ def test_the_examples() -> None:
     broken = check_file(
         LintTarget(FIXTURES / "examples" / "moss_tts" / "moss_tts_delay_config.yaml", named=False), LintRun()
     )
-    assert broken.error is not None
+    assert isinstance(broken, MsTuneError)

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ms_tune.lint.file_types import LintTarget
 from ms_tune.lint.python_code import lint_python, parse_python
-from ms_tune.lint.result import LintRequest, LintRun
-from ms_tune.lint.runner import check_file
+from ms_tune.lint.result import FileReport, LintRequest
+from ms_tune.lint.runner import LintRun, LintTarget, check_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -260,9 +259,9 @@ def test_star_imports() -> None:
 def environment(tmp_path: Path, lines: Iterable[str]) -> list[str]:
     file = tmp_path / "train.py"
     file.write_text(HEAD + "\n".join(lines) + "\n", encoding="utf-8")
-    outcome = check_file(LintTarget(file, named=True), LintRun(LintRequest(settings=False)))
-    assert outcome.report is not None, outcome
-    return [one.name for one in outcome.report.findings]
+    report = check_file(LintTarget(file, named=True), LintRun(LintRequest(settings=False)))
+    assert isinstance(report, FileReport), report
+    return [one.name for one in report.findings]
 
 
 @pytest.mark.parametrize(

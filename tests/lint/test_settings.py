@@ -12,7 +12,6 @@ from ms_tune.lint.checklist import built_in
 from ms_tune.lint.settings import (
     ProjectSettings,
     Selection,
-    Selections,
     check_selectors,
     fits,
     load_settings,
@@ -68,7 +67,7 @@ def test_every_setting(tmp_path: Path) -> None:
     assert settings.fail_on is Severity.ERROR
     assert settings.baseline == tmp_path / "old.json"
     assert (settings.dialect, settings.version) == (Dialect.MINDFORMERS, "1.8")
-    plain = settings.selections.for_path(PurePosixPath("train.yaml"))
+    plain = settings.selection_for(tmp_path / "train.yaml")
     assert plain.takes(check("save-graphs-on"))
     assert plain.severity(check("save-graphs-on")) is Severity.INFO
     assert plain.takes(check("duplicate-key"))
@@ -76,7 +75,7 @@ def test_every_setting(tmp_path: Path) -> None:
     assert not plain.takes(check("none-as-text")) or check("none-as-text").category.value == "correctness"
     assert plain.profile == "debug-memory"
     for path in ("debug/deep/train.yaml", "debug/train.yaml", "x/y.tmp.yaml"):
-        there = settings.selections.for_path(PurePosixPath(path))
+        there = settings.selection_for(tmp_path / path)
         assert not there.takes(check("save-graphs-on"))
         assert there.profile == "reproducible"
 
@@ -85,7 +84,7 @@ def test_the_same_in_pyproject(tmp_path: Path) -> None:
     file = write(tmp_path, "[tool.ms-tune]\nignore = ['style']\n[tool.other]\na = 1\n", "pyproject.toml")
     settings = load_settings(file)
     assert settings is not None
-    assert settings.selections.base.ignore == ("style",)
+    assert settings.selection.ignore == ("style",)
     assert load_settings(write(tmp_path, "[tool.other]\nms-tune = 1\n", "pyproject.toml")) is None
     assert load_settings(write(tmp_path, "[project]\n", "pyproject.toml")) is None
 
@@ -156,9 +155,8 @@ def test_selectors(selector: str, *, expected: bool) -> None:
 
 
 def test_the_command_line_wins() -> None:
-    settings = Selections(Selection(select=("MST5",), ignore=("MST505",), severities=(("all", Severity.INFO),)))
+    plain = Selection(select=("MST5",), ignore=("MST505",), severities=(("all", Severity.INFO),))
     save_graphs, duplicate = check("save-graphs-on"), check("duplicate-key")
-    plain = settings.for_path(PurePosixPath("a.yaml"))
     assert (plain.takes(save_graphs), plain.takes(duplicate)) == (False, False)
     chosen = plain.and_then(Selection(select=("MST505", "MST101")))
     assert (chosen.takes(save_graphs), chosen.takes(duplicate)) == (True, True)

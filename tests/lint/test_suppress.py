@@ -1,19 +1,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import pytest
 
-from ms_tune.lint.file_types import STDIN, LintTarget
-from ms_tune.lint.result import LintRequest, LintRun
-from ms_tune.lint.runner import check_file
+from ms_tune.lint.result import FileReport, LintRequest
+from ms_tune.lint.runner import STDIN, LintRun, LintTarget, check_file
 from ms_tune.lint.settings import ProjectSettings
 from ms_tune.text import Language
 from tests.lint.few import make_only_few
-
-if TYPE_CHECKING:
-    from ms_tune.lint.result import FileReport
 
 NOWHERE = ProjectSettings(None, Path("/"))
 
@@ -25,8 +21,8 @@ def few_checks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def report(text: str, *, fix: Literal["safe", "unsafe"] | None = None) -> FileReport:
     outcome = check_file(LintTarget(STDIN, named=True), LintRun(LintRequest(stdin=text.encode(), fix=fix), NOWHERE))
-    assert outcome.report is not None, outcome.error
-    return outcome.report
+    assert isinstance(outcome, FileReport), outcome
+    return outcome
 
 
 def found(text: str) -> tuple[list[tuple[str, int]], int]:

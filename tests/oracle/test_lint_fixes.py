@@ -16,17 +16,14 @@ import pytest
 
 from ms_tune.enums import Dialect
 from ms_tune.facts.releases import VERSIONS
-from ms_tune.lint.file_types import STDIN, LintTarget
-from ms_tune.lint.result import LintRequest, LintRun
-from ms_tune.lint.runner import check_file
+from ms_tune.lint.result import FileReport, LintRequest
+from ms_tune.lint.runner import STDIN, LintRun, LintTarget, check_file
 from ms_tune.lint.settings import ProjectSettings
 from tests.oracle.framework import Framework, framework_of
 from tests.oracle.wheels import opened, wheel
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from ms_tune.lint.result import FileReport
 
 CORPUS = os.environ.get("MS_TUNE_FIX_CORPUS")
 STEP = int(os.environ.get("MS_TUNE_FIX_STEP", "1"))  # every so manieth file of the corpus
@@ -56,7 +53,8 @@ def linted(text: str, version: str, fix: Literal["safe", "unsafe"] | None) -> Fi
     request = LintRequest(
         Dialect.MINDFORMERS, version, stdin=text.encode(), fix=fix, settings=False, baseline=False, processes=1
     )
-    return check_file(LintTarget(STDIN, named=True), LintRun(request, NOWHERE)).report
+    report = check_file(LintTarget(STDIN, named=True), LintRun(request, NOWHERE))
+    return report if isinstance(report, FileReport) else None
 
 
 def without(value: Any, names: set[str]) -> Any:  # noqa: ANN401 - whatever YAML holds

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 
 from ms_tune.errors import ConfigError
 from ms_tune.job.job import Job, load_job
-from ms_tune.lint.file_types import kind_of
 from ms_tune.lint.result import LintRequest
-from ms_tune.lint.runner import lint_files
+from ms_tune.lint.runner import is_code, lint_files
 from ms_tune.source import SCRIPTS
 from ms_tune.source.yaml import parse_source
 from ms_tune.text import msg
@@ -43,7 +42,7 @@ def check(path: Path, request: OverviewRequest, base: str | None, observer: Obse
     """
     if path.is_fifo():  # it is read once, and this looks twice
         raise ConfigError(msg("check.pipe"), msg("check.pipe.hint"), path=path)
-    job = load_job(path) if kind_of(path) is None else None
+    job = None if is_code(path) else load_job(path)
     report = lint_files([str(path)], LintRequest(framework_version=request.framework_version, job=job))
     for error in report.unreadable:
         raise error

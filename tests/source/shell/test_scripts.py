@@ -8,7 +8,7 @@ import pytest
 
 from ms_tune.cli import dryrun
 from ms_tune.dryrun.command_tasks import name_of
-from ms_tune.lint.file_types import SUFFIXES
+from ms_tune.lint.runner import SUFFIXES
 from ms_tune.source import SCRIPTS
 from ms_tune.text import Language
 

@@ -1,0 +1,238 @@
+"""Files that are no configs: settings of the environment, launch scripts with the programs that they start, Python training code."""
+
+from __future__ import annotations
+
+import os
+from functools import partial
+from typing import TYPE_CHECKING
+
+from ms_tune.enums import Dialect
+from ms_tune.errors import UnsupportedError
+from ms_tune.facts.releases import Release, default_release, release_for
+from ms_tune.lint.checklist import built_in, built_in_code
+from ms_tune.lint.engine import job_of, run_checks
+from ms_tune.records import Record
+from ms_tune.text import msg
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from pathlib import Path
+
+    from ms_tune.diagnostics import Diagnostic
+    from ms_tune.job.checkout import Checkout
+    from ms_tune.job.job import Job
+    from ms_tune.job.script import ScriptJob
+    from ms_tune.lint.checklist import Check
+    from ms_tune.lint.environment import Environment
+    from ms_tune.source.yaml import SourceFile
+    from ms_tune.text import Message
+
+ENVIRONMENT, PYTHON = "environment", "python"  # as their checklists are called
+FRAMEWORK, VERSION = "MindSpore", "2.9"  # the newest that the checks were verified with
+
+_ENV_FILE = ".env"
+# The checks that ask nothing of MindSpore.
+_OF_ANY_SCRIPT = (
+    *("script-not-readable", "program-unknown"),
+    *("environment-variable-misspelt", "environment-value-out-of-range"),
+)
+# What checks of code tell in words of their own about a variable that is set there.
+_TOLD_IN_CODE = frozenset(("setting-without-colon", "memory-tracker-on"))
+_WORDS = (b"mindspore", b"msadapter")  # a Python file without any of them is not parsed
+
+
+class CodeFile(Record):
+    """A file that is no config, in the form that checks look at."""
+
+    job: Job
+    checks: tuple[Check, ...]  # the built-in ones for it
+    release: Release  # that it is checked for: of its programs, if it starts some
+    notes: tuple[Message, ...] = ()  # what the user should know about how it was read
+    programs: tuple[SourceFile, ...] = ()  # what a launch script starts
+    of_programs: Dialect = Dialect.MEGATRON
+
+    def with_source(self, source: SourceFile) -> CodeFile:
+        """The file with another text."""
+        return self._replace(
+            job=job_of(source, self.job.dialect, VERSION),
+            programs=programs_in(source, self.of_programs, self.release.version) if self.programs else (),
+        )
+
+    def find(
+        self, choose: Callable[[tuple[Check, ...], Dialect, str], tuple[Check, ...]]
+    ) -> tuple[tuple[Diagnostic, ...], tuple[Check, ...]]:
+        """What is found in it, in the programs that it starts or the variables that it sets; and the checks that were made.
+
+        Args:
+            choose: Which of some checks are made for a dialect and a release.
+        """
+        dialect, source = self.job.dialect, self.job.written
+        chosen = choose(self.checks, dialect, VERSION)
+        found = run_checks(chosen, self.job)
+        if self.programs:
+            from ms_tune.dialects.megatron.commands import findings_of  # noqa: PLC0415 - few files start programs
+
+            checks = choose(built_in(self.of_programs), self.of_programs, self.release.version)
+            look = partial(_look_at, checks=checks, dialect=self.of_programs, version=self.release.version)
+            return _together(found, findings_of(self.programs, look)), chosen + checks
+        if source.path.suffix != ".py" or ("environ" not in source.text and "putenv" not in source.text):
+            return found, chosen
+        from ms_tune.lint.python_code.variables import variables_in  # noqa: PLC0415 - of Python code alone
+
+        variables = variables_in(source)
+        if variables is None:
+            return found, chosen
+        checks = choose(built_in_code()[ENVIRONMENT], dialect, VERSION)
+        checks = tuple(one for one in checks if one.name not in _TOLD_IN_CODE)
+        return _together(found, _look_at(variables, checks, dialect, VERSION)), chosen + checks
+
+
+def _look_at(source: SourceFile, checks: tuple[Check, ...], dialect: Dialect, version: str) -> tuple[Diagnostic, ...]:
+    return run_checks(checks, job_of(source, dialect, version))
+
+
+def _together(found: Iterable[Diagnostic], further: Iterable[Diagnostic]) -> tuple[Diagnostic, ...]:
+    """All findings in the order of the text; what two commands of a script share is told once."""
+    every = {(one.id, one.location, str(one.message)): one for one in (*found, *further)}
+    return tuple(sorted(every.values(), key=lambda finding: (finding.location.start, finding.id)))
+
+
+def load_code(path: Path, text: str | None, *, named: bool, version: str | None) -> CodeFile | Message:
+    """Read a file that is no config by its name; why it is none of ours, if so.
+
+    Args:
+        path: The file.
+        text: What it holds; None to read it.
+        named: Whether the user named it.
+        version: The release of MindSpeed-LLM or MindSpeed-MM that programs are for, if one is named.
+
+    Raises:
+        ConfigError: The file cannot be read.
+    """
+    if path.suffix == ".py":
+        return _load_python(path, text, named=named)
+    if _ENV_FILE in (path.suffix, path.name):
+        return _load_env_file(path, text, named=named)
+    return _load_script(path, text, named=named, version=version)
+
+
+def load_process_environment() -> CodeFile:
+    """The settings of the process that ms-tune runs in."""
+    from ms_tune.lint.environment import from_process  # noqa: PLC0415 - each kind of file imports its own reader
+
+    return _code_of(from_process(os.environ).source(), built_in_code()[ENVIRONMENT])
+
+
+def _load_python(path: Path, text: str | None, *, named: bool) -> CodeFile | Message:
+    if text is not None or named or any(word in path.read_bytes() for word in _WORDS):
+        from ms_tune.lint.python_code import parse_python, read_python, uses_mindspore  # noqa: PLC0415 - as above
+
+        source = read_python(path) if text is None else parse_python(text, path)
+        if uses_mindspore(source):
+            return _code_of(source, built_in_code()[PYTHON])
+    return msg("lint.not-training-code")
+
+
+def _load_env_file(path: Path, text: str | None, *, named: bool) -> CodeFile | Message:
+    from ms_tune.lint.environment import parse_env, read_env_file  # noqa: PLC0415 - as above
+
+    environment = read_env_file(path) if text is None else parse_env(text, path)
+    if named or _sets_known(environment):
+        return _code_of(environment.source(), built_in_code()[ENVIRONMENT])
+    return msg("lint.not-an-environment")
+
+
+def _load_script(path: Path, text: str | None, *, named: bool, version: str | None) -> CodeFile | Message:
+    from ms_tune.dialects.megatron.detect import is_pytorch  # noqa: PLC0415 - as above
+    from ms_tune.job.script import ScriptJob  # noqa: PLC0415 - as above
+    from ms_tune.lint.environment import parse_shell, read_shell  # noqa: PLC0415 - as above
+
+    environment = read_shell(path) if text is None else parse_shell(text, path)
+    source, checks = environment.source(), built_in_code()[ENVIRONMENT]
+    script = source.script or ScriptJob(path, source.text)
+    has_programs = any(
+        programs_in(source, one, default_release(one)) for one in (Dialect.MEGATRON, Dialect.MINDSPEED_MM)
+    )
+    if is_pytorch(source.text) and script.launches.launches:
+        if not has_programs:
+            return msg("lint.pytorch-script")
+        checks = tuple(check for check in checks if check.name in _OF_ANY_SCRIPT)
+    is_ours = named or has_programs or _sets_known(environment)
+    if is_ours or any(one.launcher.name == "msrun" for one in script.launches.launches):
+        return _with_programs(_code_of(source, checks), script, version)
+    return msg("lint.not-an-environment")
+
+
+def _sets_known(environment: Environment) -> bool:
+    """Whether a variable of MindSpore's is set."""
+    from ms_tune.lint.environment.variables import KNOWN  # noqa: PLC0415 - as above
+
+    return any(one.name in KNOWN for one in environment.assignments)
+
+
+def _code_of(source: SourceFile, checks: tuple[Check, ...]) -> CodeFile:
+    # These checks are about MindSpore itself and hold whatever is trained with it, so any dialect will do.
+    return CodeFile(job_of(source, Dialect.MINDFORMERS, VERSION), checks, Release(FRAMEWORK, VERSION))
+
+
+def programs_in(source: SourceFile, dialect: Dialect, release: str) -> tuple[SourceFile, ...]:
+    """The programs of MindSpeed-LLM or MindSpeed-MM that a script starts, in the form that checks look at."""
+    from ms_tune.dialects.megatron.commands import commands_in  # noqa: PLC0415 - as above
+    from ms_tune.dialects.mindspeed_mm.read import multimodal_commands  # noqa: PLC0415 - as above
+    from ms_tune.lint.environment.settings import EnvironmentSource  # noqa: PLC0415 - as above
+
+    if not isinstance(source, EnvironmentSource) or source.script is None:
+        return ()
+    if dialect is Dialect.MEGATRON:
+        return commands_in(source.script.launches, source.text, release)
+    return multimodal_commands(source.script.launches, source.text)
+
+
+def _with_programs(file: CodeFile, script: ScriptJob, named: str | None) -> CodeFile:
+    """A script with the programs that it starts, for which release, and what there is to say about that."""
+    from ms_tune.dialects.megatron.read import SERVED  # noqa: PLC0415 - as above
+
+    source, checkout = file.job.written, file.job.checkout
+    release, notes = _release_of_programs(script, checkout, named)
+    programs = programs_in(source, Dialect.MEGATRON, release.version)
+    parser = checkout.own_parser if programs and checkout else None
+    if programs and parser is None:
+        if release.version not in SERVED:  # of these it is known what they do with layers
+            params = {"file": script.path, "release": release.version, "served": ", ".join(SERVED)}
+            notes += (msg("lint.layers-not-known", **params),)
+        return file._replace(release=release, notes=notes, programs=programs)
+    if parser is not None:
+        file = file._replace(notes=(msg("lint.own-parser", file=script.path, parser=parser),))
+    programs = programs_in(source, Dialect.MINDSPEED_MM, "")
+    if not programs:
+        return file
+    release = _named_release(Dialect.MINDSPEED_MM, named) or release_for(Dialect.MINDSPEED_MM)
+    return file._replace(release=release, programs=programs, of_programs=Dialect.MINDSPEED_MM)
+
+
+def _release_of_programs(
+    script: ScriptJob, checkout: Checkout | None, named: str | None
+) -> tuple[Release, tuple[Message, ...]]:
+    """The release of MindSpeed-LLM that a script is for, and what there is to say about that.
+
+    Where none is named and it lies in no sources of one, it is the one whose parser takes the most of what the programs are given.
+    """
+    from ms_tune.dialects.megatron.detect import release_taking  # noqa: PLC0415 - as above
+
+    release = _named_release(Dialect.MEGATRON, named)
+    if release is not None:
+        return release, ()
+    around, default = checkout.releases_of("MindSpeed-LLM") if checkout else (), release_for(Dialect.MEGATRON)
+    fitting = release_taking(script.launches, around or None)
+    if around or fitting == default.version:
+        return default._replace(version=fitting), ()
+    note = msg("lint.script-release", file=script.path, release=fitting, default=default.version)
+    return default._replace(version=fitting), (note,)
+
+
+def _named_release(dialect: Dialect, named: str | None) -> Release | None:
+    """The release that is named; a version of another framework is about other files."""
+    try:
+        return release_for(dialect, named) if named is not None else None
+    except UnsupportedError:
+        return None
