@@ -73,8 +73,9 @@ def run(arguments: Namespace, console: Console) -> ExitCode:  # noqa: PLR0911 - 
     path = arguments.file
     source = load_source(path) if str(path) != "-" else _read_stdin(path)
     job = Job(source, version=arguments.framework_version, layers=arguments.layers)
+    whole = job.source
     if (arguments.layers, arguments.stages, arguments.chunks) != (None, None, None):
-        _check_sizes(job, arguments)
+        _check_sizes(whole, arguments)
     if arguments.write or arguments.diff:
         from ms_tune.normalize.expand import explicit  # noqa: PLC0415 - as above
         from ms_tune.source.edit_values import spell_value  # noqa: PLC0415 - as above
@@ -104,7 +105,7 @@ def _read_stdin(path: Path) -> SourceFile:
     return parse_source(decode(sys.stdin.buffer.read(MAX_BYTES + 1), path), path)
 
 
-def _check_sizes(job: Job, arguments: Namespace) -> None:
+def _check_sizes(whole: SourceFile, arguments: Namespace) -> None:
     """What the command line says about sizes must not be other than what the config says."""
     sizes = (
         ("--layers", arguments.layers, names_of(LAYERS)),
@@ -112,7 +113,6 @@ def _check_sizes(job: Job, arguments: Namespace) -> None:
         ("--chunks", arguments.chunks, (*names_of("pp_interleave_num"), "pipeline_parallel_interleave_num")),
     )
     sections = ("model", "model_config"), ("model",), ("model_config",), ("parallel_config",), ("parallelism",)
-    whole = job.source
     for option, asked, names in sizes:
         for section, name in product(sections, names) if asked is not None else ():
             written, key = whole.get((*section, name)), ".".join((*section, name))

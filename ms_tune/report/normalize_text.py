@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from collections import Counter
+from functools import partial
 from itertools import groupby, pairwise
 from operator import attrgetter
 from typing import TYPE_CHECKING
@@ -114,19 +115,17 @@ def _write_formative(plan: LayerPlan, console: Console) -> None:
         console.write(f"  {line}")
 
 
-class _Legend(dict[str, str]):
-    """Short names for patterns, so that a table of them fits a terminal; a new pattern gets a new name."""
-
-    def __missing__(self, pattern: str) -> str:
-        count = len(self)
-        more = str(count // len(_NAMES)) if count >= len(_NAMES) else ""
-        return self.setdefault(pattern, _NAMES[count % len(_NAMES)] + more)
+def _name(legend: dict[str, str], pattern: str) -> str:
+    """A short name for a pattern, so that a table of them fits a terminal; a new pattern gets a new name."""
+    count = len(legend)
+    more = str(count // len(_NAMES)) if count >= len(_NAMES) else ""
+    return legend.setdefault(pattern, _NAMES[count % len(_NAMES)] + more)
 
 
 def _write_layers(plan: LayerPlan, layers: Sequence[LayerSpec], console: Console, width: int) -> None:
     """One line for each run of layers that are alike."""
     console.write(f"\n{console.text('normalize.title.layers')}")
-    legend = _Legend()
+    legend: dict[str, str] = {}
     whole = console.text("normalize.swap.layer")
     names = ["stage", "chunk", "layers", "count", "effect", "select", "comm", "exclude", "swap", "overridden"]
     has_kinds = any(map(attrgetter("kind"), layers))
@@ -146,7 +145,7 @@ def _write_layers(plan: LayerPlan, layers: Sequence[LayerSpec], console: Console
         _write_legend(legend, plan, console, width)
 
 
-def _write_legend(legend: _Legend, plan: LayerPlan, console: Console, width: int) -> None:
+def _write_legend(legend: dict[str, str], plan: LayerPlan, console: Console, width: int) -> None:
     """The patterns by their short names, each with what it matches if the model's layers are known."""
     as_written = any(problem.id == PlanIssue.AS_WRITTEN for problem in plan.problems)
     heading = "normalize.legend" if as_written else "normalize.legend.found"
@@ -158,8 +157,8 @@ def _write_legend(legend: _Legend, plan: LayerPlan, console: Console, width: int
             console.write(f"        {line}")
 
 
-def _row(run: Sequence[LayerSpec], legend: _Legend, effect: str, whole: str) -> list[str]:
-    first, last, name = run[0], run[-1], legend.__getitem__
+def _row(run: Sequence[LayerSpec], legend: dict[str, str], effect: str, whole: str) -> list[str]:
+    first, last, name = run[0], run[-1], partial(_name, legend)
     swaps = [(name(swap.target) if swap.target else whole, swap.prefetch) for swap in first.swap]
     select, comm = " ".join(map(name, first.select_patterns)), " ".join(map(name, first.comm_patterns))
     excludes = " ".join(map(name, (*first.select_excludes, *first.comm_excludes)))
