@@ -21,7 +21,7 @@ from ms_tune.dialects.megatron.write import DENSE_PARTS, EXPERT_PARTS, without_i
 from ms_tune.dialects.mindformers import read
 from ms_tune.dialects.mindformers.operators import find
 from ms_tune.dialects.mindformers_pynative import read as pynative
-from ms_tune.dialects.mindspeed_ms.plan import VERSION as MINDSPEED_RELEASE
+from ms_tune.dialects.mindspeed_ms.recompute import VERSION as MINDSPEED_RELEASE
 from ms_tune.dialects.operators import (
     ATTRIBUTES,
     SWAP,

@@ -11,9 +11,9 @@ from ms_tune.dialects.layer_plan import MINDFORMERS, MINDSPEED_MS, LayerPlan
 from ms_tune.dialects.mindformers.placement import KEYS, RecomputeInputs, RecomputeValues, SwapValues
 from ms_tune.dialects.mindformers.recompute import normalize
 from ms_tune.dialects.mindformers_pynative.placement import PynativeInputs
-from ms_tune.dialects.mindformers_pynative.plan import normalize_pynative
+from ms_tune.dialects.mindformers_pynative.recompute import normalize_pynative
 from ms_tune.dialects.mindspeed_ms.placement import MindSpeedInputs
-from ms_tune.dialects.mindspeed_ms.plan import normalize_mindspeed_ms
+from ms_tune.dialects.mindspeed_ms.recompute import normalize_mindspeed_ms
 from ms_tune.source.yaml import parse_source
 from tests import jobs
 

@@ -10,7 +10,7 @@ import pytest
 from ms_tune.diagnostics import Severity
 from ms_tune.dialects.layer_plan import MINDSPEED_MS, FrameworkStop, LayerPlan
 from ms_tune.dialects.mindspeed_ms.placement import CountArray, MindSpeedInputs, add
-from ms_tune.dialects.mindspeed_ms.plan import normalize_mindspeed_ms
+from ms_tune.dialects.mindspeed_ms.recompute import normalize_mindspeed_ms
 from ms_tune.enums import RecomputeMode
 from ms_tune.errors import ConfigError, UnsupportedError
 from ms_tune.source.yaml import parse_source

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ms_tune.dialects.mindformers_pynative.placement import PynativeInputs
-from ms_tune.dialects.mindformers_pynative.plan import normalize_pynative
+from ms_tune.dialects.mindformers_pynative.recompute import normalize_pynative
 
 MODULES = (
     *("self_attention", "self_attention.gather", "self_attention.core_attention"),

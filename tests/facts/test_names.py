@@ -10,7 +10,7 @@ from ms_tune.dialects.megatron.inputs import MegatronInputs
 from ms_tune.dialects.megatron.plan import normalize_megatron
 from ms_tune.dialects.megatron.write import DENSE_PARTS, EXPERT_PARTS
 from ms_tune.dialects.mindspeed_ms.placement import MindSpeedInputs
-from ms_tune.dialects.mindspeed_ms.plan import normalize_mindspeed_ms
+from ms_tune.dialects.mindspeed_ms.recompute import normalize_mindspeed_ms
 from ms_tune.dialects.operators import Tree, dynamic_model, layer_model
 from ms_tune.facts.query import load
 from ms_tune.facts.registries import cells_of, counterpart, family_of, models, rows

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from ms_tune.dialects.layer_plan import FrameworkStop
 from ms_tune.dialects.mindformers_pynative import read as dialect
 from ms_tune.dialects.mindformers_pynative.placement import PynativeInputs
-from ms_tune.dialects.mindformers_pynative.plan import normalize_pynative
+from ms_tune.dialects.mindformers_pynative.recompute import normalize_pynative
 from ms_tune.enums import Dialect
 from ms_tune.job.detect import recognise
 from ms_tune.source.yaml import parse_source

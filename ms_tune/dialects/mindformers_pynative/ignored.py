@@ -1,6 +1,6 @@
 """What the dynamic graph of MindFormers 2.0 and 2.1 accepts without a word although its author hardly meant it.
 
-The sources are those of :mod:`ms_tune.dialects.mindformers_pynative.plan`; that a cell may name layers which the model does not have is
+The sources are those of :mod:`ms_tune.dialects.mindformers_pynative.recompute`; that a cell may name layers which the model does not have is
 found where the layers are built (``TransformerBlock`` in ``mindformers/pynative/transformers/transformer_block.py``). What of it a check
 tells without the plan is ``apply_recompute`` in ``mindformers/pynative/distributed/activation_checkpoint.py`` (2.0 and 2.1).
 """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ms_tune.dialects.layer_plan import stop
 from ms_tune.enums import Dialect
@@ -12,7 +12,8 @@ from ms_tune.facts.releases import default_release
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from ms_tune.dialects.mindformers_pynative.recompute import Modules
+# Paths inside each layer, in the order in which the framework collects them.
+Modules: TypeAlias = "Mapping[int, Sequence[str]]"
 
 
 @dataclass(frozen=True, slots=True)

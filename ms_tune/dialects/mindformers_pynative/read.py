@@ -22,7 +22,7 @@ from ms_tune.dialects.layer_plan import (
     stop,
 )
 from ms_tune.dialects.mindformers_pynative.placement import PynativeInputs
-from ms_tune.dialects.mindformers_pynative.plan import FRAMEWORK, normalize_pynative
+from ms_tune.dialects.mindformers_pynative.recompute import FRAMEWORK, normalize_pynative
 from ms_tune.enums import Dialect
 from ms_tune.facts.keys import by_section
 from ms_tune.facts.models import LAYERS, MTP_LAYERS, UNKNOWN, ValueOrigin
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ms_tune.dialects.layer_plan import JobView
-    from ms_tune.dialects.mindformers_pynative.recompute import Modules
+    from ms_tune.dialects.mindformers_pynative.placement import Modules
     from ms_tune.facts.keys import Key
     from ms_tune.facts.models import ModelConfig
     from ms_tune.source.yaml import SourceFile

@@ -1,25 +1,310 @@
-"""Which modules of which layers a pattern reaches in the dynamic graph of MindFormers 2.0 and 2.1.
+"""What each layer does in the dynamic graph of MindFormers 2.0 and 2.1.
 
-The rules are those of ``_expand_select_module``, ``_clean_and_parse_config`` and ``_clean_and_parse_comm_config`` in
-``mindformers/pynative/distributed/activation_checkpoint.py``: a pattern is a regular expression that must match the
-whole dotted path inside one layer (``self_attention.linear_qkv``), where a plain dot is any character.
+The rules are those of ``apply_ac`` in ``mindformers/pynative/distributed/activation_checkpoint.py`` and of
+``apply_pp`` in ``mindformers/pynative/base_models/gpt/parallelize.py``. All of it happens with more than one device
+only; on a single one the framework looks at none of these settings.
+
+Which modules of which layers a pattern reaches is the rule of ``_expand_select_module``, ``_clean_and_parse_config`` and
+``_clean_and_parse_comm_config`` of the former: it is a regular expression that must match the whole dotted path inside one
+layer (``self_attention.linear_qkv``), where a plain dot is any character.
+
+Layers of multi-token prediction count as the layers behind the last one.
 """
 
 from __future__ import annotations
 
+import copy
 import re
-from typing import TYPE_CHECKING, Any, TypeAlias
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
-from ms_tune.dialects.layer_plan import parse_specs, stop
+from ms_tune.dialects.layer_plan import (
+    MINDFORMERS_PYNATIVE,
+    FrameworkStop,
+    LayerPlan,
+    LayerSpec,
+    SwapPlan,
+    as_written,
+    failure_of,
+    failure_problem,
+    parse_specs,
+    stop,
+    write_specs,
+)
+from ms_tune.dialects.mindformers_pynative.ignored import find_traps
+from ms_tune.dialects.mindformers_pynative.placement import PynativeOutcome, place_pynative
+from ms_tune.dialects.mindformers_pynative.refusals import check_recompute, check_schedule, check_swap
 from ms_tune.dialects.values import compile_segment, full_match
+from ms_tune.enums import RecomputeMode
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from collections.abc import Set as AbstractSet
 
-# Paths inside each layer, in the order in which the framework collects them.
-Modules: TypeAlias = "Mapping[int, Sequence[str]]"
+    from ms_tune.dialects.mindformers_pynative.placement import Modules, PynativeInputs, Ranges
+
+FRAMEWORK = "MindFormers"
+_MAY_BE_COMM = ("comm_select_module", "exclude_op")
+_UNDER_FULL = ("select_module", "comm_select_module")  # what a layer leaves out if it is recomputed in full
+
+
+def normalize_pynative(inputs: PynativeInputs) -> LayerPlan:
+    """What each layer will do, exactly as the framework decides it.
+
+    Never raises for what a config may say: what the framework refuses is the plan's ``failure``.
+    """
+    # The framework writes into the lists of the config.
+    working = replace(
+        inputs,
+        **{
+            key: copy.deepcopy(getattr(inputs, key))
+            for key in ("full_layers", "select_module", "exclude_op", "comm_module", "layer_swap", "op_swap")
+        },
+    )
+    outcome = PynativeOutcome()
+    stopped = None
+    try:
+        _go(working, outcome)
+    except FrameworkStop as error:
+        stopped = error
+    problems = tuple(find_traps(inputs, outcome))
+    if stopped is not None:
+        problems = (failure_problem(outcome.step, FRAMEWORK, stopped), *problems)
+    complete = stopped is None and outcome.ranges is not None
+    layers = tuple(_layers(working, outcome)) if complete else ()
+    modules = {path for paths in (inputs.modules or {}).values() for path in paths}
+    problems = (*problems, *as_written(layers, modules.__contains__))
+    return LayerPlan(
+        dialect=MINDFORMERS_PYNATIVE,
+        framework_version=inputs.version,
+        placement=_counts(outcome.ranges),
+        formative=_formative(working, outcome) if complete else None,
+        layers=layers,
+        problems=problems,
+        log=tuple(log_lines(working, outcome)) if complete else (),
+        failure=failure_of(stopped) if stopped else None,
+    )
+
+
+def _counts(ranges: Ranges | None) -> tuple[tuple[int, ...], ...] | None:
+    if ranges is None:
+        return None
+    return tuple(tuple(last - first + 1 for first, last in row) for row in ranges)
+
+
+def _go(inputs: PynativeInputs, outcome: PynativeOutcome) -> None:
+    """Every step of the framework; the first one that raises ends it."""
+    if inputs.stages == 0:
+        # The number of devices is divided by the product of all sizes first of all.
+        stop("ZeroDivisionError", "integer division or modulo by zero")
+    if inputs.stages < 0:
+        stop("ValueError", "", msg("plans.why.negative-stages", stages=inputs.stages))
+    outcome.step = "placement"
+    ranges: Ranges = (((0, inputs.layers - 1),),)
+    if inputs.stages > 1:
+        ranges = place_pynative(inputs.layers, inputs.stages, inputs.chunks, inputs.layers_per_stage)
+        if not ranges:
+            return
+    outcome.ranges = ranges
+    outcome.places = _places(inputs, ranges)
+    recompute = inputs.mode != "None" or inputs.comm
+    if inputs.swap and inputs.stages > 1:
+        outcome.step = "swap"
+        stop("ValueError", "swap is not supported with pipeline parallel")
+    if recompute:
+        outcome.step = "value"
+        check_recompute(inputs, inputs.total)
+        _apply_recompute(inputs, outcome)
+    if inputs.swap:
+        outcome.step = "swap"
+        check_swap(inputs, inputs.total)
+        _apply_swap(inputs, outcome)
+    if inputs.stages > 1:
+        outcome.step = "schedule"
+        check_schedule(inputs.schedule, inputs.chunks)
+
+
+def _apply_recompute(inputs: PynativeInputs, outcome: PynativeOutcome) -> None:
+    """``apply_recompute``: full recompute wins, and what lies inside a chosen module is left to the module."""
+    on = inputs.mode != "None"
+    outcome.full = frozenset(parse_specs(inputs.full_layers) if on else ()) & outcome.places.keys()
+    if inputs.mode == "select":
+        found = _expand(inputs.select_module.items(), "select_module", inputs, outcome)
+        outcome.select = without_children(found, outcome.full)
+    if on and inputs.exclude_op and inputs.version != "2.0":
+        found = _expand(inputs.exclude_op.items(), "exclude_op", inputs, outcome)
+        outcome.exclude = without_children(found, frozenset())
+    if inputs.comm:
+        found = _expand(inputs.comm_module.items(), "comm_select_module", inputs, outcome)
+        outcome.comm = without_covered(found, outcome.full, outcome.select)
+    if on and inputs.exclude_op and inputs.version == "2.0":
+        names = list(inputs.exclude_op)
+        outcome.exclude = dict.fromkeys(sorted(outcome.full | set(outcome.select)), names)
+
+
+def _apply_swap(inputs: PynativeInputs, outcome: PynativeOutcome) -> None:
+    """``apply_swap``: of the entries for layers only the first one is read."""
+    entries = inputs.layer_swap or ()
+    outcome.swapped = frozenset(parse_specs(entries[0]["layers"]) if entries else ()) & outcome.places.keys()
+    names: list[tuple[str, Any]] = [(entry["op_name"], entry["layers"]) for entry in inputs.op_swap or ()]
+    if inputs.version != "2.0":
+        # One mapping is made of them, in which the last entry with a name stays.
+        names = list(dict(names).items())
+    if names:
+        found = _expand(names, "op_swap", inputs, outcome)
+        outcome.op_swap = without_children(found, outcome.swapped)
+
+
+def _expand(
+    patterns: Iterable[tuple[str, Any]], key: str, inputs: PynativeInputs, outcome: PynativeOutcome
+) -> dict[int, list[str]]:
+    keeps = key in _MAY_BE_COMM and not inputs.comm_known
+    found, reaches = expand(patterns, outcome.places.keys(), inputs.modules, keeps=keeps)
+    outcome.reaches += [(key, pattern, layers) for pattern, layers in reaches.items()]
+    if key in _UNDER_FULL:
+        for layer in outcome.full & found.keys():
+            outcome.overridden.setdefault(layer, []).extend(found[layer])
+    return found
+
+
+def _layers(inputs: PynativeInputs, outcome: PynativeOutcome) -> Iterable[LayerSpec]:
+    for layer, (chunk, stage) in sorted(outcome.places.items()):
+        select, comm = outcome.select.get(layer, ()), outcome.comm.get(layer, ())
+        full = layer in outcome.full
+        effect = (
+            RecomputeMode.FULL
+            if full
+            else RecomputeMode.SELECT
+            if select
+            else RecomputeMode.COMM
+            if comm
+            else RecomputeMode.NONE
+        )
+        yield LayerSpec(
+            layer=layer,
+            stage=stage,
+            chunk=chunk,
+            recompute=effect,
+            select_patterns=tuple(select),
+            comm_patterns=tuple(comm),
+            select_excludes=tuple(outcome.exclude.get(layer, ())),
+            swap=tuple(
+                SwapPlan(target, inputs.prefetch)
+                for target in ([""] if layer in outcome.swapped else outcome.op_swap.get(layer, ()))
+            ),
+            overridden=tuple(outcome.overridden.get(layer, ())),
+        )
+
+
+def _places(inputs: PynativeInputs, ranges: Ranges) -> dict[int, tuple[int, int]]:
+    """The cell of each layer. A layer that two cells name is shown where it is met first."""
+    places: dict[int, tuple[int, int]] = {}
+    last = inputs.layers - 1
+    for chunk, row in enumerate(ranges):
+        for stage, (first, end) in enumerate(row):
+            for layer in range(max(first, 0), min(end, last) + 1):
+                places.setdefault(layer, (chunk, stage))
+    # Prediction layers are built in the very last cell, and only if the last layer is there.
+    if ranges and ranges[-1][-1][1] == last:
+        for layer in range(inputs.layers, inputs.total):
+            places[layer] = (len(ranges) - 1, len(ranges[-1]) - 1)
+    return places
+
+
+def _formative(inputs: PynativeInputs, outcome: PynativeOutcome) -> dict[str, object]:
+    """The settings that say the same, with every list in its shortest form."""
+    texts = [[f"{first}-{last}" if last > first else str(first) for first, last in row] for row in outcome.ranges or ()]
+    exclude: object = _by_module(outcome.exclude)
+    if inputs.version == "2.0":
+        exclude = list(inputs.exclude_op or ()) if inputs.mode != "None" else []
+    swap = [{"layers": write_specs(outcome.swapped)}] if outcome.swapped else []
+    return {
+        "pipeline_parallel_layers_per_stage": [",".join(column) for column in zip(*texts, strict=True)],
+        "full_recompute_layer": write_specs(outcome.full),
+        "select_module": _by_module(outcome.select),
+        "exclude_op": exclude,
+        "recompute_comm.select_module": _by_module(outcome.comm),
+        "layer_swap": swap,
+        "op_swap": [{"op_name": name, "layers": layers} for name, layers in _by_module(outcome.op_swap).items()],
+    }
+
+
+def _by_module(found: Mapping[int, list[str]]) -> dict[str, list[str]]:
+    layers: dict[str, list[int]] = {}
+    for layer in sorted(found):
+        for module in found[layer]:
+            layers.setdefault(module, []).append(layer)
+    return {module: write_specs(ids) for module, ids in layers.items()}
+
+
+_RULER = "-" * 69
+
+
+def log_lines(inputs: PynativeInputs, outcome: PynativeOutcome) -> list[str]:
+    """The lines; without the modules of the layers only those about whole layers."""
+    return [line for layers in _parts(inputs, outcome) for line in _part(inputs, outcome, layers)]
+
+
+def _parts(inputs: PynativeInputs, outcome: PynativeOutcome) -> Iterator[Sequence[int]]:
+    """The layers of each part, those of prediction behind the last one."""
+    for row in outcome.ranges or ():
+        for cell in row:
+            first, last = cell
+            final = cell == (outcome.ranges or ())[-1][-1] and last == inputs.layers - 1
+            yield range(first, last + 1 + (inputs.mtp_layers if final else 0))
+
+
+def _part(inputs: PynativeInputs, outcome: PynativeOutcome, layers: Sequence[int]) -> Iterator[str]:
+    if inputs.mode != "None" or inputs.comm:
+        yield from _recompute(inputs, outcome, layers)
+    if inputs.swap:
+        yield from _swap(inputs, outcome, layers)
+
+
+def _recompute(inputs: PynativeInputs, outcome: PynativeOutcome, layers: Sequence[int]) -> Iterator[str]:
+    known, by_name = inputs.modules is not None, inputs.version == "2.0"
+    if inputs.exclude_op and by_name:
+        yield f"Ops excluded from recompute (MUST_SAVE): {list(inputs.exclude_op)}"
+    exclude = {} if by_name else outcome.exclude
+    maps = (
+        (inputs.mode == "select", "Recompute", outcome.select),
+        (inputs.mode != "None" and inputs.exclude_op and not by_name, "ExcludeOp", exclude),
+        (inputs.comm, "Comm Select Recompute", outcome.comm),
+    )
+    for shown, title, modules in maps:
+        if shown and known:
+            yield from _map(inputs, title, modules, layers)
+    for layer in layers:
+        yield from _named(inputs, f"Set exclude recompute at layer {layer}", exclude.get(layer))
+        if layer in outcome.full:
+            yield f"Set full recompute at layer {layer}"
+        yield from _named(inputs, f"Set select recompute at layer {layer}", outcome.select.get(layer))
+
+
+def _swap(inputs: PynativeInputs, outcome: PynativeOutcome, layers: Sequence[int]) -> Iterator[str]:
+    if inputs.op_swap and inputs.modules is not None:
+        yield from _map(inputs, "Swap", outcome.op_swap, layers)
+    for layer in layers:
+        if layer in outcome.swapped:
+            yield f"Set layer swap at layer {layer}"
+        yield from _named(inputs, f"Set select swap at layer {layer}", outcome.op_swap.get(layer))
+
+
+def _map(
+    inputs: PynativeInputs, title: str, modules: Mapping[int, Sequence[str]], layers: Sequence[int]
+) -> Iterator[str]:
+    word = "" if inputs.version != "2.0" or title.startswith("Comm") else "Select "
+    yield f"--- Final {word}{title} Configuration Map---"
+    for layer in layers:
+        if layer in modules:
+            yield f"layer{layer}: {', '.join(modules[layer]) or '(No Module)'}"
+    yield _RULER
+
+
+def _named(inputs: PynativeInputs, what: str, names: Sequence[str] | None) -> Iterator[str]:
+    if names and inputs.modules is not None:
+        yield f"{what}: {', '.join(names)}"
 
 
 def expand(

@@ -1,6 +1,6 @@
 """What MindSpeed-Core-MS r0.1.0 accepts without a word although its author hardly meant it.
 
-The sources are those of :mod:`ms_tune.dialects.mindspeed_ms.plan`, and ``mindspeed_ms/core/tensor_parallel/layers.py`` for
+The sources are those of :mod:`ms_tune.dialects.mindspeed_ms.recompute`, and ``mindspeed_ms/core/tensor_parallel/layers.py`` for
 communication recompute and ``mindspeed_ms/legacy/model/activation.py`` for activations.
 
 ``mindspeed_ms/training/yaml_arguments.py`` reads the form of the command line (``--yaml-cfg``), with Megatron's names;

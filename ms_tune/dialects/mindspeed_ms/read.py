@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any
 from ms_tune.diagnostics import Diagnostic, Severity
 from ms_tune.dialects.layer_plan import MINDSPEED_MS, FrameworkStop, LayerPlan, failure_of, failure_problem, stop
 from ms_tune.dialects.mindspeed_ms.placement import MindSpeedInputs
-from ms_tune.dialects.mindspeed_ms.plan import FRAMEWORK, VERSION, normalize_mindspeed_ms
-from ms_tune.dialects.mindspeed_ms.recompute import KINDS
+from ms_tune.dialects.mindspeed_ms.recompute import FRAMEWORK, KINDS, VERSION, normalize_mindspeed_ms
 from ms_tune.enums import Dialect
 from ms_tune.errors import ConfigError
 from ms_tune.facts.keys import Key, key_at
