@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 from ms_tune.dialects.job_parts import DType, LatentAttention
 from ms_tune.dryrun.shrink.mindformers_data import MODEL, splits_operators
 from ms_tune.estimate.static_graph import StaticExperts, StaticModel, StaticSplit, static_bytes
+from ms_tune.facts.keys import mindspore_values
 from ms_tune.facts.models import facts_of, is_legacy, names_of
 from ms_tune.facts.query import load
-from ms_tune.facts.registries import mindspore_values
 from ms_tune.records import Record
 
 if TYPE_CHECKING:

@@ -178,3 +178,19 @@ def known_since(key: str, release: str) -> str | None:
     """The release that brought a key of ``model.model_config`` that an earlier one does not know, if any did."""
     releases = known().get(key, ())
     return None if release in releases else next((one for one in releases if order(one) > order(release)), None)
+
+
+@cache
+def mindspore_values(name: str) -> tuple[Any, ...]:
+    """Values of settings that MindSpore, or MindFormers for it, reads.
+
+    Args:
+        name: ``pipeline_scheduler`` (``_PipelineScheduler`` in ``mindspore/parallel/_auto_parallel_context.py``, 2.9);
+            ``splitting``, the values of ``parallel_mode`` with which operators are split (``PARALLEL_MODE`` in
+            ``mindformers/tools/utils.py``); ``semi_automatic``, those of them with which the user says how; ``core_data_types``,
+            the names of data types that Mcore models take (``ms_dtype_mapping``, MindFormers 1.6 to 2.1); ``core_activations``
+            and ``dynamic_activations``, the functions that their ``hidden_act`` names (``ACTIVATION_MAP`` of
+            ``parallel_core/training_graph/activation.py`` and ``pynative/layers/activation.py``, 1.6 to 2.1); ``context_keys``, the
+            keys that ``mindspore.set_context`` takes beside those of ``ascend_config``, and ``context_KEY``, the values of one.
+    """
+    return tuple(load("mindspore_context")["values"][name])

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from functools import cache
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from ms_tune.enums import Dialect
 from ms_tune.facts.query import ABSENT, all_at, at, load
@@ -72,22 +72,6 @@ def needed_arguments(kind: str, name: str, release: str) -> tuple[tuple[str, ...
     """
     groups = all_at(load("needed").get(kind, {}), release).get(name, ())
     return tuple(tuple(group) for group in groups)
-
-
-@cache
-def mindspore_values(name: str) -> tuple[Any, ...]:
-    """Values of settings that MindSpore, or MindFormers for it, reads.
-
-    Args:
-        name: ``pipeline_scheduler`` (``_PipelineScheduler`` in ``mindspore/parallel/_auto_parallel_context.py``, 2.9);
-            ``splitting``, the values of ``parallel_mode`` with which operators are split (``PARALLEL_MODE`` in
-            ``mindformers/tools/utils.py``); ``semi_automatic``, those of them with which the user says how; ``core_data_types``,
-            the names of data types that Mcore models take (``ms_dtype_mapping``, MindFormers 1.6 to 2.1); ``core_activations``
-            and ``dynamic_activations``, the functions that their ``hidden_act`` names (``ACTIVATION_MAP`` of
-            ``parallel_core/training_graph/activation.py`` and ``pynative/layers/activation.py``, 1.6 to 2.1); ``context_keys``, the
-            keys that ``mindspore.set_context`` takes beside those of ``ascend_config``, and ``context_KEY``, the values of one.
-    """
-    return tuple(load("mindspore_context")["values"][name])
 
 
 class Arguments(Record):

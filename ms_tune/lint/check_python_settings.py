@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from ms_tune.dialects.check_context import Violation
 from ms_tune.errors import closest
+from ms_tune.facts.keys import mindspore_values
 from ms_tune.facts.query import load
-from ms_tune.facts.registries import mindspore_values
 from ms_tune.lint.environment.variables import items
 from ms_tune.lint.python_code.flow import is_compiled, is_graph_only
 from ms_tune.lint.python_code.mint_names import OPERATORS, counterpart, parameter_names

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ms_tune.enums import Dialect
-from ms_tune.facts.registries import mindspore_values
+from ms_tune.facts.keys import mindspore_values
 from ms_tune.lint.checklist import built_in
 from ms_tune.lint.engine import lint
 from ms_tune.source.yaml import parse_source

@@ -12,9 +12,8 @@ import pytest
 
 from ms_tune.dialects.mindformers.refusals_parallel import _DEMANDS  # the table itself is what is compared
 from ms_tune.enums import Dialect
-from ms_tune.facts.keys import names
+from ms_tune.facts.keys import mindspore_values, names
 from ms_tune.facts.query import load
-from ms_tune.facts.registries import mindspore_values
 
 TOLD = load("mindspore_context")
 DEPRECATED, NESTED, REMOVED, SKIPPED = (TOLD[name] for name in ("deprecated", "nested", "removed", "skipped"))

@@ -6,7 +6,7 @@ import ast
 
 import pytest
 
-from ms_tune.facts.registries import mindspore_values
+from ms_tune.facts.keys import mindspore_values
 from ms_tune.facts.releases import VERSIONS
 from tests.oracle import wheels
 

@@ -14,9 +14,8 @@ from ms_tune.dialects.layer_plan import second_names
 from ms_tune.dialects.mindformers.placement import KEYS, NO_SWAP, RecomputeInputs, RecomputeValues, SwapValues
 from ms_tune.dialects.mindformers.recompute import normalize
 from ms_tune.enums import Dialect, RecomputeMode
-from ms_tune.facts.keys import default_of
+from ms_tune.facts.keys import default_of, mindspore_values
 from ms_tune.facts.models import CORE_SWAP, LAYERS, MTP_LAYERS, UNKNOWN, ValueOrigin, is_legacy, model_folder, names_of
-from ms_tune.facts.registries import mindspore_values
 from ms_tune.records import Record
 from ms_tune.source.yaml import MISSING
 from ms_tune.text import msg

@@ -15,9 +15,8 @@ from ms_tune.dialects.mindformers import startup
 from ms_tune.dialects.mindformers.placement import RecomputeInputs, place_layers
 from ms_tune.enums import Dialect
 from ms_tune.errors import closest
-from ms_tune.facts.keys import keys_for, known_since
+from ms_tune.facts.keys import keys_for, known_since, mindspore_values
 from ms_tune.facts.models import LAYERS, MTP_LAYERS, UNKNOWN, facts_of, fills_experts
-from ms_tune.facts.registries import mindspore_values
 from ms_tune.facts.releases import VERSIONS
 from ms_tune.source.yaml import MISSING
 

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from ms_tune.dialects.check_context import Violation
 from ms_tune.dialects.mindformers import startup
+from ms_tune.facts.keys import mindspore_values
 from ms_tune.facts.models import names_of
-from ms_tune.facts.registries import mindspore_values
 from ms_tune.source.yaml import find_values
 
 if TYPE_CHECKING:

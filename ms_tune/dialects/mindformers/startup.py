@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from ms_tune.dialects.mindformers.read import splits_network
 from ms_tune.facts import models
+from ms_tune.facts.keys import mindspore_values
 from ms_tune.facts.models import names_of
-from ms_tune.facts.registries import mindspore_values
 
 if TYPE_CHECKING:
     from ms_tune.dialects.check_context import CheckContext

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from ms_tune.dryrun.job import Column
 from ms_tune.errors import ConfigError, UnsupportedError
+from ms_tune.facts.keys import mindspore_values
 from ms_tune.facts.models import LAYERS, facts_of, is_legacy, names_of
-from ms_tune.facts.registries import mindspore_values
 from ms_tune.job.includes import find_model_config, read_model_config
 from ms_tune.text import msg
 
