@@ -9,7 +9,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from ms_tune import api
+from ms_tune import check_job
 from ms_tune.dryrun.request import DryrunRequest
 from ms_tune.dryrun.run import dryrun_job
 from ms_tune.units import gib
@@ -19,7 +19,7 @@ def main() -> None:
     """One row of a table for each config."""
     packaged = Path(__file__).parents[1] / "yaml_templates"
     for path in map(Path, sys.argv[1:] or sorted(map(str, packaged.glob("*/*.yaml")))):
-        estimate = api.check(path).estimate
+        estimate = check_job(path).estimate
         with tempfile.TemporaryDirectory() as folder:
             request = DryrunRequest(path, fewest_layers=True, run_folder=Path(folder) / "run")
             needs = [stage.verdict.need for stage in dryrun_job(request).stages]

@@ -192,7 +192,7 @@ def _write_examples(into: Path) -> None:
     room = "facts" if find_spec("ms_tune.facts") else "frameworks"  # its name in older versions
     releases: Any = import_module(f"ms_tune.{room}.releases")
     fits: Any = import_module("ms_tune.lint.engine").matches
-    for rule in import_module("ms_tune.api").rules():
+    for rule in import_module("ms_tune.lint.rules").all_rules():
         for dialect in rule.dialects if rule.bad else ():
             settings = {}
             if rule.language == "yaml" or dialect.value == _DIALECT_OF_SCRIPTS:

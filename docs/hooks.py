@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from mkdocs.exceptions import PluginError
 from mkdocs.utils import get_relative_url
 
-from ms_tune import api
+from ms_tune.lint.rules import all_rules, course
 from ms_tune.report.rule import reference
 
 # What lets the theme's search work from a folder; the theme would load it from elsewhere.
@@ -33,7 +33,7 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
     """
     folder = Path(config.docs_dir) / "rules"
     folder.mkdir(exist_ok=True)
-    for name, page in reference(api.course(api.rules())).items():
+    for name, page in reference(course(all_rules())).items():
         file = folder / name
         if not file.is_file() or file.read_text(encoding="utf-8") != page:
             file.write_text(page, encoding="utf-8")

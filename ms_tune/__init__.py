@@ -1,7 +1,16 @@
 """ms-tune: is a MindSpore large-model training config right, and does it fit, before any NPU is used.
 
-``from ms_tune import api`` is for Python programs; what its functions take and return can be imported from here. Names
-are looked up when they are used: the command line, which imports this package first, needs few of them.
+What Python programs call, and what that takes and returns, stands in the engines and can be imported from here::
+
+    import ms_tune
+
+    report = ms_tune.lint_files("train.yaml", request=ms_tune.LintRequest(framework_version="1.8"))
+    for finding in report.findings:
+        print(finding.location.line, finding.id)
+
+Requests and results are records that cannot be changed, and every failure that a user can do something about is a
+:class:`MsTuneError`. Nothing is printed; nothing is written unless the request says so. Names are looked up when they are
+used: the command line, which imports this package first, needs few of them.
 """
 
 from __future__ import annotations
@@ -12,32 +21,45 @@ from typing import TYPE_CHECKING
 from ms_tune.version import __version__
 
 if TYPE_CHECKING:
-    from ms_tune import api
-    from ms_tune.diagnostics import Diagnostic, Severity
-    from ms_tune.dialects.layer_plan import LayerPlan, LayerSpec
-    from ms_tune.dryrun.command_result import CommandResult
-    from ms_tune.dryrun.request import CommandRequest, DryrunRequest, Setting
-    from ms_tune.dryrun.result import DryrunResult, SweepResult
-    from ms_tune.dryrun.run import dryrun_job
-    from ms_tune.enums import Dialect, RecomputeMode
-    from ms_tune.errors import MsTuneError
-    from ms_tune.fit.result import ConfigFit, ConfigFitRequest
-    from ms_tune.fit.run import fit_config
-    from ms_tune.footprint.report import analyse_memory
-    from ms_tune.footprint.request import MemoryRequest
-    from ms_tune.footprint.result import MemoryReport
-    from ms_tune.job.job import Job, load_job
-    from ms_tune.lint.result import LintReport, LintRequest
-    from ms_tune.lint.settings import Selection
-    from ms_tune.memory.request import PlanRequest, WhatIfRequest
-    from ms_tune.metrics.result import MetricsRequest
-    from ms_tune.metrics.run import measure_runs
-    from ms_tune.normalize.run import normalize_recompute
-    from ms_tune.planning.fit import FitReport
-    from ms_tune.planning.request import FitRequest
-    from ms_tune.profile.run import analyse_profiles
-    from ms_tune.verdict.outcome import Fit, Verdict
-    from ms_tune.workflows.migrate.run import migrate_config
+    from ms_tune.diagnostics import Diagnostic as Diagnostic
+    from ms_tune.diagnostics import Severity as Severity
+    from ms_tune.dialects.layer_plan import LayerPlan as LayerPlan
+    from ms_tune.dialects.layer_plan import LayerSpec as LayerSpec
+    from ms_tune.dryrun.command_result import CommandResult as CommandResult
+    from ms_tune.dryrun.request import CommandRequest as CommandRequest
+    from ms_tune.dryrun.request import DryrunRequest as DryrunRequest
+    from ms_tune.dryrun.request import Setting as Setting
+    from ms_tune.dryrun.result import DryrunResult as DryrunResult
+    from ms_tune.dryrun.result import SweepResult as SweepResult
+    from ms_tune.dryrun.run import dryrun_job as dryrun_job
+    from ms_tune.enums import Dialect as Dialect
+    from ms_tune.enums import RecomputeMode as RecomputeMode
+    from ms_tune.errors import MsTuneError as MsTuneError
+    from ms_tune.fit.result import ConfigFit as ConfigFit
+    from ms_tune.fit.result import ConfigFitRequest as ConfigFitRequest
+    from ms_tune.fit.run import fit_config as fit_config
+    from ms_tune.footprint.report import analyse_memory as analyse_memory
+    from ms_tune.footprint.request import MemoryRequest as MemoryRequest
+    from ms_tune.footprint.result import MemoryReport as MemoryReport
+    from ms_tune.job.job import Job as Job
+    from ms_tune.job.job import load_job as load_job
+    from ms_tune.lint.result import LintReport as LintReport
+    from ms_tune.lint.result import LintRequest as LintRequest
+    from ms_tune.lint.runner import lint_files as lint_files
+    from ms_tune.lint.settings import Selection as Selection
+    from ms_tune.memory.request import PlanRequest as PlanRequest
+    from ms_tune.memory.request import WhatIfRequest as WhatIfRequest
+    from ms_tune.metrics.result import MetricsRequest as MetricsRequest
+    from ms_tune.metrics.run import measure_runs as measure_runs
+    from ms_tune.normalize.run import normalize_recompute as normalize_recompute
+    from ms_tune.planning.fit import FitReport as FitReport
+    from ms_tune.planning.request import FitRequest as FitRequest
+    from ms_tune.profile.run import analyse_profiles as analyse_profiles
+    from ms_tune.verdict.outcome import Fit as Fit
+    from ms_tune.verdict.outcome import Verdict as Verdict
+    from ms_tune.workflows.check.config import OverviewRequest as OverviewRequest
+    from ms_tune.workflows.check.look import check_job as check_job
+    from ms_tune.workflows.migrate.run import migrate_config as migrate_config
 
 _MODULES = {
     "CommandRequest": "dryrun.request",
@@ -60,6 +82,7 @@ _MODULES = {
     "MemoryRequest": "footprint.request",
     "MetricsRequest": "metrics.result",
     "MsTuneError": "errors",
+    "OverviewRequest": "workflows.check.config",
     "PlanRequest": "memory.request",
     "RecomputeMode": "enums",
     "Selection": "lint.settings",
@@ -70,77 +93,34 @@ _MODULES = {
     "WhatIfRequest": "memory.request",
     "analyse_memory": "footprint.report",
     "analyse_profiles": "profile.run",
+    "check_job": "workflows.check.look",
     "dryrun_job": "dryrun.run",
     "fit_config": "fit.run",
+    "lint_files": "lint.runner",
     "load_job": "job.job",
     "measure_runs": "metrics.run",
     "migrate_config": "workflows.migrate.run",
     "normalize_recompute": "normalize.run",
 }
 
-_EXTRAS = {
-    "fit": "fit",
-    "footprint": "report",
-    "memory": "report",
-    "planning": "fit",
-}  # that rooms cannot be imported without
+# Rooms whose modules cannot be imported without an extra, and which.
+_EXTRAS = {"fit": "fit", "footprint": "report", "memory": "report", "planning": "fit"}
 
-__all__ = [
-    "CommandRequest",
-    "CommandResult",
-    "ConfigFit",
-    "ConfigFitRequest",
-    "Diagnostic",
-    "Dialect",
-    "DryrunRequest",
-    "DryrunResult",
-    "Fit",
-    "FitReport",
-    "FitRequest",
-    "Job",
-    "LayerPlan",
-    "LayerSpec",
-    "LintReport",
-    "LintRequest",
-    "MemoryReport",
-    "MemoryRequest",
-    "MetricsRequest",
-    "MsTuneError",
-    "PlanRequest",
-    "RecomputeMode",
-    "Selection",
-    "Setting",
-    "Severity",
-    "SweepResult",
-    "Verdict",
-    "WhatIfRequest",
-    "__version__",
-    "analyse_memory",
-    "analyse_profiles",
-    "api",
-    "dryrun_job",
-    "fit_config",
-    "load_job",
-    "measure_runs",
-    "migrate_config",
-    "normalize_recompute",
-]
+__all__ = ["__version__", *_MODULES]  # noqa: PLE0604 - texts, too
 
 
 def __getattr__(name: str) -> object:
-    if name in _MODULES:
-        try:
-            return getattr(import_module(f"ms_tune.{_MODULES[name]}"), name)
-        except ModuleNotFoundError as error:
-            extra = _EXTRAS.get(_MODULES[name].partition(".")[0])
-            if extra is None or error.name is None:
-                raise
-            from ms_tune.extras import refuse  # noqa: PLC0415 - start-up time
+    if name not in _MODULES:
+        raise AttributeError(name)
+    try:
+        return getattr(import_module(f"ms_tune.{_MODULES[name]}"), name)
+    except ModuleNotFoundError as error:
+        extra = _EXTRAS.get(_MODULES[name].partition(".")[0])
+        if extra is None or error.name is None:
+            raise
+        from ms_tune.extras import refuse  # noqa: PLC0415 - start-up time
 
-            refuse(f"ms_tune.{name}", extra, error.name)
-    if name == "api":
-        return import_module("ms_tune.api")
-    raise AttributeError(name)
+        refuse(f"ms_tune.{name}", extra, error.name)
 
 
 def __dir__() -> list[str]:

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import ms_tune
-from ms_tune import DryrunRequest, LintRequest, MsTuneError, PlanRequest, WhatIfRequest, api, errors
+from ms_tune import DryrunRequest, LintRequest, MsTuneError, PlanRequest, WhatIfRequest, errors
 from ms_tune.memory.diff import compare_reports
 from ms_tune.memory.plan import plan_blocks
 from ms_tune.memory.what_if import replay_run
@@ -22,7 +22,7 @@ from ms_tune.memory.what_if import replay_run
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "python-api.md"
 RUN = Path(__file__).parent / "data" / "memory_tracker" / "asc2"
-FUNCTIONS = [*filter(inspect.isfunction, [*vars(api).values(), *(getattr(ms_tune, name) for name in ms_tune.__all__)])]
+FUNCTIONS = list(filter(inspect.isfunction, (getattr(ms_tune, name) for name in ms_tune.__all__)))
 
 
 @pytest.fixture
@@ -73,10 +73,9 @@ def test_what_the_package_does_not_have() -> None:
 
 
 def test_importing_it_imports_no_engine() -> None:
-    code = "import sys; from ms_tune import api; print(*sorted(m for m in sys.modules if m.startswith('ms_tune')))"
+    code = "import sys, ms_tune; dir(ms_tune); print(*sorted(m for m in sys.modules if m.startswith('ms_tune')))"
     done = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, check=True, cwd=ROOT)
-    found = [name for name in done.stdout.split() if not name.startswith("ms_tune.api._")]
-    assert found == ["ms_tune", "ms_tune.api", "ms_tune.version"]
+    assert done.stdout.split() == ["ms_tune", "ms_tune.version"]
 
 
 @pytest.mark.slow
@@ -84,10 +83,10 @@ def test_a_program_of_ten_lines(folder: Path) -> None:
     program = """
 from pathlib import Path
 import ms_tune
-from ms_tune import MsTuneError, api
+from ms_tune import MsTuneError
 Path("c.yaml").write_text("parallel_config: {pipeline_stage: 2}\\nmodel: {model_config: {type: LlamaConfig, num_layers: 4}}\\n")
 try:
-    print(len(api.lint("c.yaml").files), ms_tune.normalize_recompute(ms_tune.load_job("c.yaml")).placement, ms_tune.analyse_memory("run").worst.curve.peak_bytes)
+    print(len(ms_tune.lint_files("c.yaml").files), ms_tune.normalize_recompute(ms_tune.load_job("c.yaml")).placement, ms_tune.analyse_memory("run").worst.curve.peak_bytes)
     ms_tune.analyse_memory("nowhere")
 except MsTuneError as error:
     print(error)
@@ -110,9 +109,9 @@ def test_fixes_are_written_only_where_asked_for() -> None:
     config = Path("train.yaml")
     old = "runner_config: {batch_size: 1}\nlr_schedule: {type: CosineWithWarmUpLR, learning_rate: 1e-5}\n"
     config.write_text(old)
-    report = api.lint(config, request=LintRequest(fix="safe"))
+    report = ms_tune.lint_files(config, request=LintRequest(fix="safe"))
     assert (config.read_text(), report.files[0].original, report.summary.fixed) == (old, old, 1)
-    written = api.lint(config, request=LintRequest(fix="safe", write=True))
+    written = ms_tune.lint_files(config, request=LintRequest(fix="safe", write=True))
     assert config.read_text() == written.files[0].text == report.files[0].text != old
 
 

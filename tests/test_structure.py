@@ -24,7 +24,7 @@ _FLOORS = (
     {"lint", "normalize", "dryrun", "fit", "memory", "metrics", "profile"},
     {"workflows"},
     {"report"},
-    {"cli", "api"},
+    {"cli"},
 )
 _FLOOR = {room: number for number, rooms in enumerate(_FLOORS) for room in rooms}
 # Arrows on one floor.
@@ -51,7 +51,6 @@ _BESIDE = {
     ("reference", "planning"),
     ("fit", "dryrun"),
     ("fit", "normalize"),
-    ("cli", "api"),
 }
 _FRAMEWORKS = {"mindspore", "mindformers", "msadapter", "torch", "hyper_parallel"}
 _CHILD = ("dryrun.child", "reference.transformer", "reference.child", "training_process")

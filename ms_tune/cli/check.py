@@ -5,16 +5,18 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ms_tune import api
 from ms_tune.cli.device import add_device_arguments
 from ms_tune.cli.parser import Parser
 from ms_tune.dryrun.request import DryrunRequest, Setting
 from ms_tune.errors import ConfigError, ExitCode, MsTuneError, UsageError
+from ms_tune.extras import need
 from ms_tune.job.detect import recognise
 from ms_tune.report.console import usage_hint
 from ms_tune.source.yaml import load_source
 from ms_tune.text import msg
+from ms_tune.workflows.check.base import changed_since
 from ms_tune.workflows.check.config import OverviewRequest
+from ms_tune.workflows.check.look import check_job
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -75,7 +77,7 @@ def _files(arguments: Namespace, console: Console) -> Sequence[Path]:
         if arguments.base is not None and Path(arguments.base).is_file() and len(given) > 1:
             raise UsageError(msg("check.usage.file-base"), usage_hint(_PROGRAM))
         return given
-    found = api.changed_files(arguments.base)
+    found = changed_since(arguments.base, Path())
     arguments.skip_unknown = True
     if not found:
         console.note(console.text("check.base.nothing", revision=arguments.base))
@@ -96,11 +98,12 @@ def _check(file: Path, arguments: Namespace, console: Console) -> Overview:
         allow_tight=arguments.allow_tight,
     )
     if not arguments.dryrun:
-        return api.check(file, request=request, base=arguments.base)
+        return check_job(file, request, base=arguments.base)
+    need("ms-tune check --dryrun", "dryrun", "numpy")
     from ms_tune.cli.dryrun_progress import DryrunProgress  # noqa: PLC0415 - start-up time
 
     with DryrunProgress(console) as progress:
-        return api.check(file, request=request, base=arguments.base, dryrun=True, observer=progress)
+        return check_job(file, request, base=arguments.base, observer=progress)
 
 
 def _is_foreign(file: Path) -> bool:

@@ -188,7 +188,7 @@ def _search(arguments: Namespace, console: Console) -> int:
 
 
 def _lint_errors(request: LintRequest, file: Path | str) -> list[Diagnostic]:
-    return [one for one in lint_files([str(file)], request).findings if one.severity is Severity.ERROR]
+    return [one for one in lint_files(file, request=request).findings if one.severity is Severity.ERROR]
 
 
 def _new_error(source: SourceFile, known: set[str]) -> Message | None:

@@ -90,7 +90,7 @@ def _split_names(words: str) -> list[str]:
 def run(arguments: Namespace, console: Console) -> ExitCode:
     """Check every file; a file that cannot be read does not keep the others from being checked."""
     request = _read_request(arguments)
-    report = lint_files([str(file) for file in arguments.files], request)
+    report = lint_files(*arguments.files, request=request)
     _write_notes(report, arguments, console)
     if arguments.write_baseline:
         code = _write_baseline(report, arguments, console)

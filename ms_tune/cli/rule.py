@@ -5,10 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ms_tune import api
 from ms_tune.cli.parser import Parser
 from ms_tune.errors import ExitCode, UsageError, closest_check
+from ms_tune.lint.rules import all_rules, course, wrong_examples
+from ms_tune.lint.settings import settings_for
 from ms_tune.report.console import usage_hint
+from ms_tune.report.rule import MARK, reference, rules_json, write_rule, write_rules
 from ms_tune.source.atomic_write import write_atomically
 from ms_tune.text import msg
 
@@ -27,7 +29,7 @@ def build_parser(language: Language) -> Parser:
     """The command's own parser."""
     parser = Parser(_PROGRAM, language, "rule.description", "rule.examples")
     parser.option(
-        "names", "rule.help.name", nargs="*", metavar="CHECK", among=lambda: [rule.name for rule in api.rules()]
+        "names", "rule.help.name", nargs="*", metavar="CHECK", among=lambda: [rule.name for rule in all_rules()]
     )
     parser.flag("--all", "rule.help.all")
     parser.option("--markdown", "rule.help.markdown", metavar="FOLDER", type=Path)
@@ -40,17 +42,15 @@ def build_parser(language: Language) -> Parser:
 def run(arguments: Namespace, console: Console) -> ExitCode:
     """Find the checks and show them."""
     if arguments.markdown is not None:
-        _write_reference(api.rules(*arguments.checklist), arguments.markdown, console)
+        _write_reference(all_rules(arguments.checklist), arguments.markdown, console)
         return ExitCode.OK
-    checklists = (*api.checklists_for(Path.cwd()), *arguments.checklist)
+    checklists = (*settings_for(Path.cwd()).checklists, *arguments.checklist)
     if arguments.tries:
         return _try(checklists, console)
     if not arguments.names and not arguments.all:
         raise UsageError(msg("rule.none"), usage_hint(_PROGRAM))
-    rules = api.rules(*checklists)
+    rules = all_rules(checklists)
     chosen = rules if arguments.all else [rule for name in arguments.names for rule in _find(name, rules)]
-    from ms_tune.report.rule import rules_json, write_rule, write_rules  # noqa: PLC0415 - start-up time
-
     if arguments.json:
         console.write_json(rules_json(chosen))
         return ExitCode.OK
@@ -73,7 +73,7 @@ def _try(checklists: Sequence[Path], console: Console) -> ExitCode:
     """
     if not checklists:
         raise UsageError(msg("rule.try.nothing"), usage_hint(_PROGRAM))
-    wrong = api.wrong_examples(*checklists)
+    wrong = list(wrong_examples(checklists))
     for message in wrong:
         console.write(console.say(message))
     if not wrong:
@@ -98,9 +98,7 @@ def _find(name: str, rules: Sequence[RuleEntry]) -> list[RuleEntry]:
 
 def _write_reference(rules: Sequence[RuleEntry], folder: Path, console: Console) -> None:
     """Write the pages, and remove those of checks that are no more."""
-    from ms_tune.report.rule import MARK, reference  # noqa: PLC0415 - seldom needed
-
-    pages = reference(api.course(rules))
+    pages = reference(course(rules))
     for name, page in pages.items():
         write_atomically(folder / name, page.encode(), parents=True)
     for old in folder.glob("*.md"):

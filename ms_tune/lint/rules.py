@@ -213,12 +213,15 @@ def _text(value: Mapping[str, str]) -> Text:
     return unfolded(Text(**value))
 
 
-def wrong_examples(checks: Iterable[Check]) -> Iterator[Message]:
-    """What is wrong with the examples of checks of configs, as each of their dialects reads them.
+def wrong_examples(checklists: Iterable[Path]) -> Iterator[Message]:
+    """What is wrong with the examples of checklists' checks of configs, as each of their dialects reads them.
 
     Checks of other files have no examples that can be told apart from their surroundings, and are passed over.
+
+    Raises:
+        ConfigError: A file is not a checklist.
     """
-    for check in checks:
+    for check in [check for file in checklists for check in read_checklist(file).checks]:
         for dialect in sorted(check.dialects.intersection(YAML_DIALECTS)):
             yield from _wrong(check, dialect)
 

@@ -73,12 +73,25 @@ class LintRun(Record):
     baseline: Baseline | None = None  # old findings
 
 
-def lint_files(files: Sequence[str], request: LintRequest) -> LintReport:
-    """Check files and folders; one that cannot be read does not keep the others from being checked.
+def lint_files(*files: str | Path, request: LintRequest | None = None) -> LintReport:
+    """Check configs, training scripts and launch scripts; fix them if the request says so.
+
+    A file that cannot be read does not keep the others from being checked: it is among ``errors`` of the report.
+
+    Args:
+        files: Files, and folders in which to look for them; ``-`` is ``stdin`` of the request.
+        request: How to check; None for what the settings files say.
 
     Raises:
-        MsTuneError: A file cannot be found, or the settings, the baseline or a checklist are wrong.
+        UsageError: A path, a check or a profile that there is not.
+        ConfigError: The settings, a checklist or the baseline are wrong.
+
+    Example::
+
+        report = ms_tune.lint_files("configs/", request=LintRequest(selection=Selection(select=("MST4",))))
+        errors = [finding for finding in report.findings if finding.severity is Severity.ERROR]
     """
+    request = request or LintRequest()
     _read_checklists.cache_clear()  # which may have changed since the last run
     named = None
     if request.settings is not True:
@@ -93,7 +106,7 @@ def lint_files(files: Sequence[str], request: LintRequest) -> LintReport:
 
         baseline = load_baseline(old)
     run = LintRun(request, named, baseline)
-    targets, skipped = discover(files, named, trusted=not request.skip_unknown)
+    targets, skipped = discover(list(map(str, files)), named, trusted=not request.skip_unknown)
     outcomes = check_files(targets, run)
     if request.environment:
         from ms_tune.lint.code_files import load_process_environment  # noqa: PLC0415 - as above

@@ -43,7 +43,7 @@ def test_templates_lint_clean_for_every_release_that_they_name(template: Templat
     releases = served(template.dialect)
     first, last = (named[2], named[3] or named[2]) if named else (releases[0], releases[-1])
     for release in releases[releases.index(first) : releases.index(last) + 1]:
-        report = lint_files([str(template.file)], LintRequest(framework_version=release))
+        report = lint_files(template.file, request=LintRequest(framework_version=release))
         assert [found.name for file in report.files for found in file.findings] == [], release
 
 

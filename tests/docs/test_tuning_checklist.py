@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from ms_tune import api
 from ms_tune.cli.main import COMMANDS
+from ms_tune.lint.rules import all_rules
 
 PAGE = Path(__file__).parents[2] / "docs" / "tuning-checklist.md"
 ENTRIES = 24  # of the guide: speed 8 and 7, memory 3 and 2, its way through a shortage 4 (figures come besides)
@@ -26,7 +26,7 @@ def test_every_entry_has_something_that_holds_it_or_a_reason() -> None:
 
 
 def test_what_a_row_names_is_there() -> None:
-    checks = {rule.name for rule in api.rules()}
+    checks = {rule.name for rule in all_rules()}
     names = {name for row in rows() for cell in row for name in re.findall(r"`([^`]+)`", cell)} - _OTHER
     commands = {name for name in names if name.startswith("ms-tune ")}
     assert {name.split()[1] for name in commands} <= COMMANDS.keys()

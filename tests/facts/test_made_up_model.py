@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ms_tune import api
+from ms_tune import lint_files
 from ms_tune.dialects import operators
 from ms_tune.dryrun.shrink import mindformers_layers
 from ms_tune.dryrun.shrink.config_copy import ConfigCopy
@@ -80,7 +80,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 def ids(text: str, folder: Path) -> list[str]:
     path = folder / "a.yaml"
     path.write_text(text, encoding="utf-8")
-    report = api.lint(path, request=LintRequest(framework_version="2.1", settings=False))
+    report = lint_files(path, request=LintRequest(framework_version="2.1", settings=False))
     return [finding.id for file in report.files for finding in file.findings]
 
 

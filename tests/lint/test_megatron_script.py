@@ -102,7 +102,7 @@ def test_a_quotation_mark_that_is_never_closed(tmp_path: Path, launcher: str) ->
         (f"{launcher} pretrain_gpt.py --bf16\nfi\n", True),
     ):
         script.write_text(text, encoding="utf-8")
-        (report,) = lint_files([str(script)], LintRequest()).files
+        (report,) = lint_files(script, request=LintRequest()).files
         assert ("MST840" in [one.id for one in report.findings]) == expected
 
 
@@ -110,14 +110,14 @@ def test_a_quotation_mark_that_is_never_closed(tmp_path: Path, launcher: str) ->
 def test_releases_whose_layers_are_not_checked_are_told(tmp_path: Path, release: str, *, told: bool) -> None:
     script = tmp_path / "pretrain_x.sh"
     script.write_text(GROUP + RUN, encoding="utf-8")
-    (report,) = lint_files([str(script)], LintRequest(framework_version=release)).files
+    (report,) = lint_files(script, request=LintRequest(framework_version=release)).files
     assert [f"MindSpeed-LLM {release}" in str(one) for one in report.notes] == ([True] if told else [])
 
 
 def checked(text: str, folder: Path) -> list[tuple[str, Severity, str, str]]:
     path = folder / "pretrain_x.sh"
     path.write_text(text, encoding="utf-8")
-    report = lint_files((str(path),), LintRequest(settings=False, framework_version="2.2"))
+    report = lint_files(path, request=LintRequest(settings=False, framework_version="2.2"))
     return [
         (one.id, one.severity, one.message.say(Language.EN), one.message.say(Language.ZH))
         for one in report.findings
@@ -163,5 +163,5 @@ def test_a_value_that_comes_from_outside_stays_one(tmp_path: Path) -> None:
     text = GROUP + RUN.replace("$GPT_ARGS", "$GPT_ARGS --data-path $DATA_PATH --seq-length $LENGTH")
     path = tmp_path / "pretrain_x.sh"
     path.write_text(text, encoding="utf-8")
-    report = lint_files((str(path),), LintRequest(settings=False, framework_version="2.2"))
+    report = lint_files(path, request=LintRequest(settings=False, framework_version="2.2"))
     assert [one.id for one in report.findings if one.id in ("MST151", "MST152")] == []

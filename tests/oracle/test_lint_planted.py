@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ms_tune import api
+from ms_tune import lint_files
 from ms_tune.diagnostics import Severity
 from ms_tune.facts.query import data_folder
 from ms_tune.lint.result import LintRequest
@@ -105,7 +105,7 @@ def heard(file: File, text: str, folder: Path) -> tuple[Diagnostic, ...]:
     """What is found in a text that stands in the place of a file."""
     path = folder / Path(file.name).name
     path.write_text(text, encoding="utf-8")
-    report = api.lint(path, request=LintRequest(framework_version=file.release, settings=False, baseline=False))
+    report = lint_files(path, request=LintRequest(framework_version=file.release, settings=False, baseline=False))
     assert not report.errors, f"{file.name}: {[str(one) for one in report.errors]}\n{text}"
     assert not any(one.id == "MST001" for one in report.findings), f"{file.name}: a check crashed"
     return tuple(one for one in report.findings if one.severity is not Severity.INFO or one.id in _TOLD_AS_INFO)

@@ -44,12 +44,16 @@ _SEVERITIES = {Weight.ERROR: Severity.ERROR, Weight.WARNING: Severity.WARNING, W
 
 
 class OverviewRequest(Record):
-    """What to look at."""
+    """What to look at.
 
-    # The config, its devices and the device that it is judged by.
+    Attributes:
+        job: The config's devices and the device that it is judged by.
+        framework_version: The release that it is read for; None for the installed one, or the default.
+        allow_tight: Whether a job is good enough that fits only without fragments, or only inside the reserve.
+    """
+
     job: DryrunRequest = DryrunRequest()
-    framework_version: str | None = None  # the release that it is read for; None for the installed one, or the default
-    # Whether a job is good enough that fits only without fragments, or only inside the reserve.
+    framework_version: str | None = None
     allow_tight: bool = False
 
 

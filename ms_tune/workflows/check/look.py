@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING
 
@@ -12,38 +13,48 @@ from ms_tune.lint.runner import is_code, lint_files
 from ms_tune.source import SCRIPTS
 from ms_tune.source.yaml import parse_source
 from ms_tune.text import msg
-from ms_tune.workflows.check.config import found, look_at, overview_of, release_in
+from ms_tune.workflows.check.base import difference, difference_of_scripts, text_at
+from ms_tune.workflows.check.config import OverviewRequest, found, look_at, overview_of, release_in
 from ms_tune.workflows.check.result import Overview, Subject
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from ms_tune.dryrun.task import Observer
     from ms_tune.estimate.memory import Estimate
     from ms_tune.lint.result import LintReport
-    from ms_tune.workflows.check.config import OverviewRequest
 
 _ONLY_CHECKED = "MindSpeed-MM"
 
 
-def check(path: Path, request: OverviewRequest, base: str | None, observer: Observer | None) -> Overview:
-    """One screen about a file.
+def check_job(
+    file: str | Path,
+    request: OverviewRequest | None = None,
+    *,
+    base: str | None = None,
+    observer: Observer | None = None,
+) -> Overview:
+    """What a config or a launch script is, whether it fits, what matters most in it, and what would help.
 
     Args:
-        path: A config, or a launch script.
-        request: What to look at.
-        base: A commit, or an older version of the file, to compare with.
-        observer: Told what is simulated; None for no dryrun.
+        file: The file.
+        request: The job's devices, the device that it is judged by, the release.
+        base: A commit of git, or an older version of the file, with which its memory is compared.
+        observer: Told what is simulated; without one nothing is run, and sizes are estimates.
 
     Raises:
-        ConfigError: It cannot be read, or is of no dialect that is served.
+        ConfigError: The file cannot be read, or is of no dialect that is served.
         UsageError: There is no such base.
-        MsTuneError: A dryrun failed.
+        MsTuneError: As ``dryrun_job`` says, where the job is simulated.
+
+    Example::
+
+        overview = ms_tune.check_job("train.yaml")
+        print(overview.subject, overview.estimate and overview.estimate.outlook, overview.next)
     """
+    path, request = Path(file), request or OverviewRequest()
     if path.is_fifo():  # it is read once, and this looks twice
         raise ConfigError(msg("check.pipe"), msg("check.pipe.hint"), path=path)
     job = None if is_code(path) else load_job(path)
-    report = lint_files([str(path)], LintRequest(framework_version=request.framework_version, job=job))
+    report = lint_files(path, request=LintRequest(framework_version=request.framework_version, job=job))
     for error in report.unreadable:
         raise error
     if any(one.release.framework == _ONLY_CHECKED for one in report.files):
@@ -54,8 +65,6 @@ def check(path: Path, request: OverviewRequest, base: str | None, observer: Obse
     screen = overview_of(look, path, report)
     if base is None:
         return screen
-    from ms_tune.workflows.check.base import difference, text_at  # noqa: PLC0415 - seldom asked for
-
     text = text_at(base, path)
     if text is None:
         return screen
@@ -68,7 +77,6 @@ def _script(
 ) -> Overview:
     """Of a launch script, compared with the base by estimates alone: the older one is not run."""
     from ms_tune.job.script import ScriptJob  # noqa: PLC0415 - shells and their programs are much to import
-    from ms_tune.workflows.check.base import difference_of_scripts, text_at  # noqa: PLC0415 - as above
     from ms_tune.workflows.check.script import estimate_of, overview_of_script  # noqa: PLC0415 - as above
 
     script = ScriptJob(path, version=request.framework_version)

@@ -52,7 +52,7 @@ def overview_of_script(
     of_config = _of_config(request, script, observer)
     if of_config is not None:
         config, look = of_config
-        both = lint_files([str(path), str(config)], LintRequest(framework_version=request.framework_version))
+        both = lint_files(path, config, request=LintRequest(framework_version=request.framework_version))
         return overview_of(look, path, both)
     program = next(iter(normalize_script(script)))
     stages = () if observer is None else _simulated(request, path, observer)

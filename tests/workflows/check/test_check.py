@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 import yaml
 
-from ms_tune import api, load_job, normalize_recompute
+from ms_tune import check_job, load_job, normalize_recompute
 from ms_tune.cli.main import main
 from ms_tune.diagnostics import Severity
 from ms_tune.dryrun.request import DryrunRequest
@@ -146,7 +146,7 @@ class TestScreen:
     def test_a_pipe_can_be_read_but_once(self, tmp_path: Path) -> None:
         os.mkfifo(tmp_path / "train.yaml")
         with pytest.raises(ConfigError) as caught:
-            api.check(tmp_path / "train.yaml")
+            check_job(tmp_path / "train.yaml")
         assert caught.value.message.id == "check.pipe"
 
     def test_several_files_one_after_the_other(self, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -176,21 +176,21 @@ class TestScreen:
 class TestMatters:
     def test_the_worst_comes_first(self, config: Path) -> None:
         edited(config, num_layers=0)
-        severities = [one.severity.rank for one in api.check(config).matters]
+        severities = [one.severity.rank for one in check_job(config).matters]
         assert severities == sorted(severities)
         assert severities[0] == Severity.ERROR.rank
 
     def test_layers_that_do_not_do_what_the_file_says_are_among_them(self, config: Path) -> None:
         plan = normalize_recompute(load_job(config))
         edited(config, num_layers=30)
-        names = {one.name for one in api.check(config).matters}
+        names = {one.name for one in check_job(config).matters}
         assert {
             one.id for one in normalize_recompute(load_job(config)).problems if one.severity.value != "info"
         } <= names
         assert plan.problems == ()
 
     def test_what_the_device_cannot_give_is_an_error(self) -> None:
-        seen = api.check(TEMPLATES / "mindformers" / "qwen3_32b.yaml", request=on(16))
+        seen = check_job(TEMPLATES / "mindformers" / "qwen3_32b.yaml", request=on(16))
         assert (seen.matters[0].severity, seen.exit_code()) == (Severity.ERROR, ExitCode.FINDINGS)
         assert "max_device_memory" in str(seen.matters[0].text)
 
@@ -202,20 +202,20 @@ class TestMatters:
 
 class TestEstimate:
     def test_it_grows_with_the_layers_and_shrinks_with_recompute(self, config: Path) -> None:
-        now = api.check(config, request=on(64)).estimate
+        now = check_job(config, request=on(64)).estimate
         edited(config, num_layers=40)
-        more = api.check(config, request=on(64)).estimate
+        more = check_job(config, request=on(64)).estimate
         assert now is not None
         assert more is not None
         assert more.fullest.peak_bytes > now.fullest.peak_bytes
         assert more.fullest.lasting_bytes == pytest.approx(now.fullest.lasting_bytes * 40 / 32, rel=0.05)
 
     def test_more_than_the_limit_is_over_and_far_less_is_below(self, config: Path) -> None:
-        outlooks = [one.outlook for card in (32, 64, 128) if (one := api.check(config, request=on(card)).estimate)]
+        outlooks = [one.outlook for card in (32, 64, 128) if (one := check_job(config, request=on(card)).estimate)]
         assert outlooks == [Outlook.OVER, Outlook.UNSURE, Outlook.BELOW]
 
     def test_what_is_not_known_is_said(self) -> None:
-        seen = api.check(TEMPLATES / "mindformers" / "mixtral_8x7b_swap.yaml")
+        seen = check_job(TEMPLATES / "mindformers" / "mixtral_8x7b_swap.yaml")
         assert seen.estimate is None
         assert seen.no_estimate_because == msg("check.no-theory")
 
@@ -228,7 +228,7 @@ class TestEstimate:
             values["model"]["model_config"]["pp_interleave_num"] = chunks
             file = tmp_path / f"{chunks}.yaml"
             file.write_text(yaml.safe_dump(values), encoding="utf-8")
-            seen = api.check(file, request=on(64)).estimate
+            seen = check_job(file, request=on(64)).estimate
             assert seen is not None
             peaks.append(seen.fullest.peak_bytes)
         assert peaks[0] == peaks[1]
@@ -242,12 +242,12 @@ class TestChange:
         text = file.read_text(encoding="utf-8")
         file.write_text(text.replace("use_distributed_optimizer: True", "use_distributed_optimizer: False"), "utf-8")
         request = on(36)
-        before, change = api.check(file, request=request).estimate, api.check(file, request=request).change
+        before, change = check_job(file, request=request).estimate, check_job(file, request=request).change
         assert before is not None
         assert change is not None
         assert (change.name, change.enough) == ("optimizer", True)
         file.write_text(text, encoding="utf-8")
-        after = api.check(file, request=request).estimate
+        after = check_job(file, request=request).estimate
         assert after is not None
         stage = before.fullest.stage
         assert change.freed_bytes == before.fullest.peak_bytes - after.stages[stage].peak_bytes
@@ -256,7 +256,7 @@ class TestChange:
         edited(config, pipeline_model_parallel_size=4)
         edited(config, recompute="[0, 0, 0, 0]")
         request = on(52, devices=4)
-        seen = api.check(config, request=request)
+        seen = check_job(config, request=request)
         assert seen.change is not None
         assert seen.estimate is not None
         assert (seen.change.name, seen.change.enough) == ("recompute", True)
@@ -276,12 +276,12 @@ class TestChange:
         text = (TEMPLATES / "mindformers_pynative" / "deepseek3_671b_dynamic.yaml").read_text("utf-8")
         file = tmp_path / "train.yaml"
         file.write_text(text.replace('mode: "full"', 'mode: "None"'), "utf-8")
-        seen = api.check(file, request=on(24))
+        seen = check_job(file, request=on(24))
         assert seen.change is not None
         assert seen.change.name == "recompute"
 
     def test_a_job_that_is_far_below_the_limit_needs_none(self, config: Path) -> None:
-        seen = api.check(config, request=on(256))
+        seen = check_job(config, request=on(256))
         assert seen.change is None
 
 
@@ -289,14 +289,14 @@ class TestDryrun:
     def with_verdict(self, peak: int, config: Path) -> Overview:
         limit = limit_of(device_of(card_bytes=64 * GIB))
         verdict = judge(Need.of_trace(peak, peak), limit, UntracedNeeds(communicators=0))
-        return api.check(config)._replace(stages=(StageVerdict(0, verdict),))
+        return check_job(config)._replace(stages=(StageVerdict(0, verdict),))
 
     def test_its_verdict_decides(self, config: Path) -> None:
         assert self.with_verdict(20 * GIB, config).exit_code() == ExitCode.OK
         assert self.with_verdict(70 * GIB, config).exit_code() == ExitCode.FINDINGS
 
     def test_no_verdict_is_no_answer(self, config: Path) -> None:
-        seen = api.check(config)._replace(stages=(StageVerdict(0, no_verdict(msg("verdict.none.cut"))),))
+        seen = check_job(config)._replace(stages=(StageVerdict(0, no_verdict(msg("verdict.none.cut"))),))
         assert seen.exit_code() == ExitCode.USAGE
 
     @pytest.mark.parametrize(
@@ -367,9 +367,9 @@ class TestBase:
     def test_more_layers_are_told_at_their_line_with_stage_and_bytes(
         self, capsys: pytest.CaptureFixture[str], repository: Path
     ) -> None:
-        before = api.check("train.yaml", request=on(64)).estimate
+        before = check_job("train.yaml", request=on(64)).estimate
         edited(repository / "train.yaml", num_layers=40)
-        after = api.check("train.yaml", request=on(64)).estimate
+        after = check_job("train.yaml", request=on(64)).estimate
         assert before is not None
         assert after is not None
         assert (before.outlook, after.outlook) == (Outlook.UNSURE, Outlook.OVER)
@@ -387,7 +387,7 @@ class TestBase:
     @pytest.mark.slow
     def test_the_key_that_did_it_is_found_among_others(self, repository: Path) -> None:
         edited(repository / "train.yaml", num_layers=34, seed=7)
-        found = api.check("train.yaml", base="HEAD").against
+        found = check_job("train.yaml", base="HEAD").against
         assert found is not None
         assert found.blame is not None
         assert (found.outcome, found.blame.path[-1], found.blame.old, found.blame.new) == ("more", "num_layers", 32, 34)
@@ -397,7 +397,7 @@ class TestBase:
         text = file.read_text(encoding="utf-8")
         fewer = [line for line in text.splitlines() if not line.strip().startswith("recompute")]
         file.write_text("\n".join(fewer) + "\n", encoding="utf-8")
-        gone = api.check("train.yaml", base="HEAD").against
+        gone = check_job("train.yaml", base="HEAD").against
         assert gone is not None
         assert gone.blame is not None
         key = gone.blame.path[-1]
@@ -409,7 +409,7 @@ class TestBase:
         )
         self.git(repository, "commit", "-q", "-a", "-m", "no recompute")
         file.write_text(text, encoding="utf-8")
-        came = api.check("train.yaml", base="HEAD").against
+        came = check_job("train.yaml", base="HEAD").against
         assert came is not None
         assert came.outcome == "less"
 
@@ -427,7 +427,7 @@ class TestBase:
 
     def test_less_memory_is_no_complaint(self, repository: Path) -> None:
         edited(repository / "train.yaml", hidden_size=2048)
-        found = api.check("train.yaml", base="HEAD").against
+        found = check_job("train.yaml", base="HEAD").against
         assert found is not None
         assert (found.outcome, found.is_short, found.blame) == ("less", False, None)
 
@@ -444,7 +444,7 @@ class TestBase:
     def test_an_older_version_may_be_a_file(self, repository: Path) -> None:
         shutil.copy(repository / "train.yaml", repository / "old.txt")
         edited(repository / "train.yaml", num_layers=34)
-        found = api.check("train.yaml", base="old.txt").against
+        found = check_job("train.yaml", base="old.txt").against
         assert found is not None
         assert found.outcome == "more"
 
@@ -452,7 +452,7 @@ class TestBase:
         self.git(repository, "mv", "train.yaml", "large.yaml")
         edited(repository / "large.yaml", num_layers=34)
         self.git(repository, "commit", "-q", "-a", "-m", "renamed")
-        found = api.check("large.yaml", base="HEAD~").against
+        found = check_job("large.yaml", base="HEAD~").against
         assert found is not None
         assert found.blame is not None
         assert (found.blame.old, found.blame.new) == (32, 34)
@@ -472,7 +472,7 @@ class TestBase:
         monkeypatch.chdir(folder)
         for path in ("训练.yaml", folder / "训练.yaml"):
             for base in ("HEAD", "HEAD~"):
-                found = api.check(path, base=base).against
+                found = check_job(path, base=base).against
                 assert found is not None
                 assert found.blame is not None
                 assert (found.blame.old, found.blame.new) == (32, 34)
@@ -507,9 +507,9 @@ class TestBase:
         script.write_text(text, "utf-8")
         self.git(repository, "add", "run.sh")
         self.git(repository, "commit", "-q", "-m", "script")
-        before = api.check(script).estimate
+        before = check_job(script).estimate
         script.write_text(f"# one line more\n{text.replace(was, now, 1)}", "utf-8")
-        found = api.check(script, base="HEAD").against
+        found = check_job(script, base="HEAD").against
         assert found is not None
         assert before is not None
         assert found.after_bytes > found.before_bytes == before.stages[found.stage].peak_bytes
@@ -531,7 +531,7 @@ class TestBase:
     def test_the_line_of_a_script_without_which_it_would_hold_least(
         self, was: str, now: str, blame: tuple[str | None, str | None] | None
     ) -> None:
-        of_stage = api.check(TEMPLATES / "mindspeed_ms" / "llama2_7b.yaml").estimate
+        of_stage = check_job(TEMPLATES / "mindspeed_ms" / "llama2_7b.yaml").estimate
         assert of_stage is not None
         (stage, *_), used = of_stage.stages, {was: 1, now: 9}
 
@@ -556,7 +556,7 @@ class TestBase:
             assert "ms-tune lint --fix 'a b.yaml'\n" in out
 
     def test_no_line_of_a_script_accounts_for_it_where_none_alone_adds_anything(self) -> None:
-        of_stage = api.check(TEMPLATES / "mindspeed_ms" / "llama2_7b.yaml").estimate
+        of_stage = check_job(TEMPLATES / "mindspeed_ms" / "llama2_7b.yaml").estimate
         assert of_stage is not None
         (stage, *_), was, now = of_stage.stages, "--layers 8\n--seq 1\n", "--layers 9\n--seq 2\n"
 
@@ -629,7 +629,7 @@ class TestBase:
     def test_a_file_that_was_not_there_has_nothing_to_be_compared_with(self, repository: Path) -> None:
         shutil.copy(repository / "train.yaml", repository / "new.yaml")
         assert text_at("HEAD", repository / "new.yaml") is None
-        assert api.check("new.yaml", base="HEAD").against is None
+        assert check_job("new.yaml", base="HEAD").against is None
 
     @pytest.mark.parametrize("revision", ["nope", "--output=owned", "HEAD:train.yaml"])
     def test_what_is_no_commit_is_refused(self, repository: Path, revision: str) -> None:
@@ -643,7 +643,7 @@ class TestScript:
         shutil.copy(TEMPLATES / "mindformers" / "qwen3_32b.yaml", tmp_path / "qwen3.yaml")
         script = tmp_path / "run.sh"
         script.write_text("msrun --worker_num=32 run_mindformer.py --config qwen3.yaml --use_parallel True\n", "utf-8")
-        seen = api.check(script)
+        seen = check_job(script)
         assert seen.assumptions is not None
         assert (seen.assumptions.devices, seen.subject.layers) == (32, 64)
         assert seen.assumptions.source == msg("check.devices.script")
@@ -657,7 +657,7 @@ class TestScript:
             "--micro-batch-size 1 --global-batch-size 8 --tensor-model-parallel-size 2 --pipeline-model-parallel-size 2"
         )
         script.write_text(f"msrun --worker_num 8 --local_worker_num 8 pretrain_gpt.py {arguments}\n", encoding="utf-8")
-        seen = api.check(script)
+        seen = check_job(script)
         assert (seen.subject.dialect, seen.subject.layers) == ("megatron", 8)
         assert seen.assumptions is not None
         split = seen.assumptions.split
@@ -726,7 +726,7 @@ def _check_pair(folder: Path, more: str, devices: int) -> Overview:
     script = folder / "pretrain.sh"
     words = f"msrun --worker_num {devices} --local_worker_num {devices} pretrain_gpt.py {PAIR} {more}\n"
     script.write_text(words, encoding="utf-8")
-    return api.check(script, request=OverviewRequest(framework_version="2.2"))
+    return check_job(script, request=OverviewRequest(framework_version="2.2"))
 
 
 def _of_pair(folder: Path, more: str, devices: int = 4) -> tuple[StageEstimate, ...]:
