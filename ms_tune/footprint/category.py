@@ -222,7 +222,7 @@ class Contents:
         settle(outputs & self._eager & table.stack.rows_matching(is_received_input), MemoryCategory.ACTIVATIONS)
         passing = (phase == phase_code(Phase.BACKWARD)) | (phase == phase_code(Phase.STEP))
         if not self._buffered:
-            settle(outputs & passing & self._lives_to(updates), MemoryCategory.GRADIENTS)
+            settle(outputs & passing & (_next_after(table.start, updates) < table.end), MemoryCategory.GRADIENTS)
         settle(table.kind.rows_in(_TEMPORARY) & table.node.rows_matching(is_collective), MemoryCategory.COMMUNICATION)
         settle(table.kind.rows_in(_CONSTANTS), MemoryCategory.CONSTANTS)
         told = ~self._eager | self._useful | (phase > 0)
@@ -242,7 +242,6 @@ class Contents:
         return np.where(own > 0, own, untold).astype(np.int8)
 
     def _update_ticks(self, state: NDArray[np.bool_]) -> NDArray[np.int64]:
-        """Ticks at which weights are updated: whenever a task touches optimizer state or the optimizer allocates."""
         table = self._table
         ticks = [table.start[self.phases.rows_of(Phase.UPDATE) & (table.start >= 0)]]
         ticks += [table.last_user[state & (table.last_user != NONE)]]
@@ -257,11 +256,9 @@ class Contents:
         MindSpore's common-subexpression elimination gives operators of the update the scope of a model's layer.
         """
         start = self._table.start
-        backward = np.sort(start[self.phases.rows_of(Phase.BACKWARD)])
-        endless = np.int64(NEVER_FREED)
-        next_update = np.append(updates, endless)[np.searchsorted(updates, start, side="right")]
-        next_backward = np.append(backward, endless)[np.searchsorted(backward, start, side="right")]
-        return np.asarray(~self._eager & (next_update != endless) & (next_backward >= next_update), np.bool_)
+        next_update = _next_after(start, updates)
+        next_backward = _next_after(start, np.sort(start[self.phases.rows_of(Phase.BACKWARD)]))
+        return np.asarray(~self._eager & (next_update != NEVER_FREED) & (next_backward >= next_update), np.bool_)
 
     def _meets_backward(self) -> NDArray[np.bool_]:
         """Whether a backward pass allocates during the life of each block; true where there is no backward pass."""
@@ -269,13 +266,7 @@ class Contents:
         backward = np.sort(table.start[self.phases.rows_of(Phase.BACKWARD)])
         if not len(backward):
             return np.ones(len(table), np.bool_)
-        following = np.append(backward, NEVER_FREED)[np.searchsorted(backward, table.start, side="right")]
-        return np.asarray(following < table.end, np.bool_)
-
-    def _lives_to(self, updates: NDArray[np.int64]) -> NDArray[np.bool_]:
-        table = self._table
-        following = np.append(updates, NEVER_FREED)[np.searchsorted(updates, table.start, side="right")]
-        return np.asarray(following < table.end, np.bool_)
+        return np.asarray(_next_after(table.start, backward) < table.end, np.bool_)
 
 
 def _last_before(ticks: NDArray[np.int64], events: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -283,12 +274,16 @@ def _last_before(ticks: NDArray[np.int64], events: NDArray[np.int64]) -> NDArray
     return np.append(np.int64(-1), events)[np.searchsorted(events, ticks, side="right")]
 
 
+def _next_after(ticks: NDArray[np.int64], events: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The first of some ascending events behind each tick; NEVER_FREED where there is none."""
+    return np.append(events, np.int64(NEVER_FREED))[np.searchsorted(events, ticks, side="right")]
+
+
 def _set_category(codes: NDArray[np.int8], rows: NDArray[np.bool_], content: MemoryCategory) -> None:
     codes[rows & (codes == _UNKNOWN)] = category_code(content)
 
 
 def _named_content(name: str, weights: set[str], *, unnamed: bool) -> MemoryCategory:
-    """The content of a parameter by its name."""
     prefix, _, rest = name.partition(".")
     if prefix in _GRADIENTS:
         return MemoryCategory.GRADIENTS

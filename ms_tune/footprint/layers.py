@@ -198,7 +198,8 @@ def _told_by_scopes(
     """
     nodes = np.unique(table.node.codes[rows]).tolist()
     names = {node: table.node.values[node] for node in nodes}
-    layers = {node: _numbered_layer(path) for node, path in names.items()}
+    found = {node: layer_of_scope(path) for node, path in names.items()}
+    layers = {node: layer if layer.rpartition(".")[2].isdigit() else "" for node, layer in found.items()}
     in_list = Counter(layer.rpartition(".")[0] for layer in set(layers.values()))
     paths = {node: path.rpartition("-")[0] for node, path in names.items()}
     often = Counter(paths.values())
@@ -222,11 +223,6 @@ def of_weights_alone(table: Table) -> NDArray[np.bool_]:
     weights = np.flatnonzero(table.kind.rows_in(["Weight"]))
     used = [np.array(users_of(table.users[row]), np.int64) for row in weights.tolist() if row in table.users]
     return np.asarray(casts & np.isin(table.start, np.concatenate(used)) if used else np.zeros(len(table), np.bool_))
-
-
-def _numbered_layer(path: str) -> str:
-    layer = layer_of_scope(path)
-    return layer if layer.rpartition(".")[2].isdigit() else ""
 
 
 def _find_runs(table: Table, rows: NDArray[np.int64], label: NDArray[np.int64]) -> Iterator[tuple[int, int]]:

@@ -214,7 +214,6 @@ def _graph_number(name: str) -> str:
 
 
 def _of_operator(node_name: str) -> Phase | None:
-    """The phase by the name of the operator; None if more than one phase runs it."""
     if _UPDATE_OPERATOR.search(node_name):
         return Phase.UPDATE
     return Phase.BACKWARD if _GRADIENT_OPERATOR.search(node_name) else None

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import yaml
@@ -150,7 +150,10 @@ def load_methods() -> tuple[Method, ...]:
             within=entry.get("within", ""),
             beside=entry.get("beside", ""),
             unless=entry.get("unless", ""),
-            takes=tuple(_parse_selection(selection) for selection in entry.get("takes", ())),
+            takes=tuple(
+                ({key: value for key, value in selection.items() if key != "keeps"}, tuple(selection["keeps"]))
+                for selection in entry.get("takes", ())
+            ),
             title=_parse_text(entry["title"]),
             price=_parse_text(entry["price"]),
             how_by_dialect={dialect: _parse_text(value) for dialect, value in entry["at"].items()},
@@ -160,10 +163,6 @@ def load_methods() -> tuple[Method, ...]:
         )
         for entry in content["remedies"]
     )
-
-
-def _parse_selection(entry: Mapping[str, Any]) -> tuple[Mapping[str, object], tuple[int, int]]:
-    return {key: value for key, value in entry.items() if key != "keeps"}, (entry["keeps"][0], entry["keeps"][1])
 
 
 def _parse_text(value: str | Mapping[str, str]) -> Text:

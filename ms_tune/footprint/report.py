@@ -32,18 +32,14 @@ _LAYER_OF_PARAMETER = re.compile(r"(?:^|\.)(?:layers?|blocks?|h)\.(\d{1,6})\.")
 _MOST_SPANS = 400  # more phases than that nobody can see
 
 
-def _layers_of(rank: RankReport) -> frozenset[int]:
-    found = (_LAYER_OF_PARAMETER.search(name) for name in rank.contents.names.values())
-    return frozenset(int(match[1]) for match in found if match)
-
-
 def stages_of(ranks: Sequence[RankReport]) -> tuple[int | None, ...]:
     """The stage of each rank, counted among the stages that are present.
 
     Ranks of one stage hold the same layers, those of another stage other ones. None for ranks whose parameters have no
     names (the dynamic graph), and where all hold the same layers: there is no pipeline, or one stage of it only.
     """
-    held = [_layers_of(rank) for rank in ranks]
+    found = [map(_LAYER_OF_PARAMETER.search, rank.contents.names.values()) for rank in ranks]
+    held = [frozenset(int(match[1]) for match in matches if match) for matches in found]
     different = sorted({layers for layers in held if layers}, key=min)
     if len(different) < 2:  # noqa: PLR2004 - one stage is no pipeline
         return tuple(None for _ in ranks)
@@ -158,8 +154,6 @@ def _bytes_to_read(files: RankFiles, request: MemoryRequest) -> int:
 
 
 class _Counter:
-    """Adds up the bytes that were read."""
-
     def __init__(self, total: int, on_bytes: Callable[[int, int], None]) -> None:
         self._done, self._total, self._on_bytes = 0, total, on_bytes
 

@@ -135,7 +135,11 @@ def step_ends(device: DeviceTrace, stacks: Sequence[tuple[Frame, ...]]) -> tuple
     of the optimizer have its ``step`` in their stacks. The step ends before the first block that neither of them makes.
     """
     kinds = np.array(
-        [2 * _is_optimizer(stack) + (not any(frame.file.endswith(".py") for frame in stack)) for stack in stacks]
+        [
+            2 * any("step" in frame.function and _OPTIMIZER.search(frame.file) for frame in stack)
+            + (not any(frame.file.endswith(".py") for frame in stack))
+            for stack in stacks
+        ]
     )
     places = device.events.places_with(Action.ALLOC)
     kind = kinds[device.events.stack[places]]
@@ -150,10 +154,6 @@ def step_ends(device: DeviceTrace, stacks: Sequence[tuple[Frame, ...]]) -> tuple
             backward = optimizer = False
         backward |= bool(what & 1)
     return (*ends, len(device.events) - 1) if optimizer else tuple(ends)
-
-
-def _is_optimizer(stack: tuple[Frame, ...]) -> bool:
-    return any("step" in frame.function and _OPTIMIZER.search(frame.file) for frame in stack)
 
 
 def grown_by_step(blocks: TorchBlocks, lines: Sequence[str], ends: Sequence[int]) -> tuple[StepGrowth, ...]:

@@ -238,6 +238,9 @@ def _make_report(snapshot: TorchSnapshot, device: DeviceTrace, replayed: TorchRe
     lines = [script_location(stack) for stack in snapshot.stacks]
     blocks = blocks_of(device, replayed)
     ends = step_ends(device, snapshot.stacks)
+    cached = None
+    if exact and reserved is not None:
+        cached = int(replayed.reserved[event] if event >= 0 else reserved[0]) - int(used[event + 1])
     return TorchReport(
         snapshot=snapshot,
         device=device,
@@ -250,7 +253,7 @@ def _make_report(snapshot: TorchSnapshot, device: DeviceTrace, replayed: TorchRe
         reserved_peak_event=int(reserved.argmax()) - 1 if reserved is not None and recorded else None,
         event=event,
         contents=_contents_by_line(device, blocks, lines, event),
-        cached_bytes=_cached_bytes(replayed, reserved, used, event) if exact and reserved is not None else None,
+        cached_bytes=cached,
         survivors=_find_survivors(device, blocks, lines),
         causes=_growth_causes(replayed) if exact else (),
         shortages=_oom_reports(device, replayed),
@@ -275,17 +278,15 @@ def _growth_causes(replayed: TorchReplay) -> tuple[GrowthCause, ...]:
     return tuple(found.values())
 
 
-def _cached_bytes(replayed: TorchReplay, held: NDArray[np.int64], used: NDArray[np.int64], event: int) -> int:
-    return int(replayed.reserved[event] if event >= 0 else held[0]) - int(used[event + 1])
-
-
 def _contents_by_line(
     device: DeviceTrace, blocks: TorchBlocks, lines: Sequence[str], last: int
 ) -> tuple[CodeLocation, ...]:
     live = np.flatnonzero(blocks.live_after(last))
     kinds = np.stack([blocks.stack[live], blocks.start[live] < 0, blocks.category[live]])
     unique, kind = np.unique(kinds, axis=1, return_inverse=True)
-    size, count = _sum_by_kind(blocks.size[live], kind.reshape(-1), unique.shape[1])
+    sizes = np.zeros(unique.shape[1], np.int64)
+    np.add.at(sizes, kind.reshape(-1), blocks.size[live])
+    size, count = sizes.tolist(), np.bincount(kind.reshape(-1), minlength=len(sizes)).tolist()
     found: dict[tuple[str, bool, str], tuple[int, int]] = defaultdict(lambda: (0, 0))
     for (stack, before, category), more, blocks_more in zip(unique.T.tolist(), size, count, strict=True):
         key = (lines[stack], bool(before) and not lines[stack], device.events.categories[category])
@@ -295,12 +296,6 @@ def _contents_by_line(
         CodeLocation(where, before, size, count, category) for (where, before, category), (size, count) in found.items()
     ]
     return tuple(sorted(places, key=lambda place: (-place.bytes, place.where, place.category)))
-
-
-def _sum_by_kind(size: NDArray[np.int64], kind: NDArray[np.int64], kinds: int) -> tuple[list[int], list[int]]:
-    total = np.zeros(kinds, np.int64)
-    np.add.at(total, kind, size)
-    return total.tolist(), np.bincount(kind, minlength=kinds).tolist()
 
 
 def _find_survivors(device: DeviceTrace, blocks: TorchBlocks, lines: Sequence[str]) -> tuple[Survivors, ...]:
@@ -394,7 +389,6 @@ def _without_leaks(report: TorchReport, peak: int) -> list[TorchRemedy]:
 
 
 def _other_segments(report: TorchReport, held: int) -> list[TorchRemedy]:
-    """The other kind of segments, replayed, where fragments made the allocator grow."""
     recorded = report.replay.settings
     if recorded.expandable or not any(cause.fragments for cause in report.causes):
         return []

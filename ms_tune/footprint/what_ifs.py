@@ -111,9 +111,10 @@ def recompute_all_layers(table: Table, contents: Contents, curve: Curve) -> Reco
     activations = counted & (contents.codes == category_code(MemoryCategory.ACTIVATIONS))
     eager = table.task.rows_in([EAGER])
     lives, reads, used = ChangedLives(table, curve), _TensorRead(table, counted), _last_use(table)
-    dynamic = np.flatnonzero(
-        activations & eager & ~_is_recomputed(table) & (contents.phases.sure_codes == phase_code(Phase.FORWARD))
-    )
+    # What is recomputed in this run already, in its first pass or in its second.
+    again = table.stack.rows_matching(lambda stack: any(frame.file.endswith(_RECOMPUTE_FILE) for frame in stack))
+    forward = contents.phases.sure_codes == phase_code(Phase.FORWARD)
+    dynamic = np.flatnonzero(activations & eager & ~again & forward)
     dynamic = dynamic[np.argsort(table.start[dynamic], kind="stable")]
     for run in _by_repetition(table, dynamic, table.stack.codes[dynamic].astype(np.int64)):
         backward = _backward_begin(table.end[run], int(table.start[run[-1]]))
@@ -142,8 +143,6 @@ def _last_use(table: Table) -> NDArray[np.int64]:
 
 
 class _TensorRead:
-    """What layers begin with."""
-
     def __init__(self, table: Table, counted: NDArray[np.bool_]) -> None:
         self._table = table
         kernels = np.flatnonzero(counted & table.kind.rows_in(KINDS) & (table.last_user != NONE))
@@ -172,11 +171,6 @@ def _more_at_most(table: Table, made: NDArray[np.int64], passing: NDArray[np.int
     used = np.cumsum(np.concatenate([-table.size[passing], size])[order])
     most = int(used[tick[order] <= table.start[made].max()].max())
     return max(most - int(table.size[made].sum()), 0)
-
-
-def _is_recomputed(table: Table) -> NDArray[np.bool_]:
-    """By row of a dynamic graph: whether it is of what is recomputed in this run already, in its first pass or in its second."""
-    return table.stack.rows_matching(lambda stack: any(frame.file.endswith(_RECOMPUTE_FILE) for frame in stack))
 
 
 def _by_repetition(table: Table, rows: NDArray[np.int64], maker: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
@@ -290,7 +284,6 @@ def _swapped_blocks(table: Table, contents: Contents, cells: str) -> NDArray[np.
 
 
 def _last_row_begun(table: Table, ticks: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The last row that began at each tick, or before it."""
     order = np.argsort(table.start, kind="stable")
     return np.asarray(order[np.searchsorted(table.start[order], ticks, side="right") - 1], np.int64)
 
@@ -309,7 +302,6 @@ def _several_outputs(table: Table) -> NDArray[np.bool_]:
 
 
 def _operator_ticks(table: Table) -> NDArray[np.int64]:
-    """The ticks at which the graphs' operators allocate, the first of each."""
     rows = np.flatnonzero(table.kind.rows_in(KINDS))
     rows = rows[np.argsort(table.start[rows], kind="stable")]
     nodes = table.node.codes[rows]
@@ -326,7 +318,10 @@ def peak_if_fewer_in_flight(table: Table, contents: Contents, curve: Curve) -> i
     forward = curve.counted_rows(table) & table.kind.rows_in(KINDS) & (table.end != NEVER_FREED)
     forward &= ~table.task.rows_in([EAGER]) & (contents.phases.sure_codes == phase_code(Phase.FORWARD))
     kept = contents.codes == category_code(MemoryCategory.ACTIVATIONS)
-    runs = [(run, _most_alive(table, run)) for run in _by_operator(table, forward & kept)]
+    runs = [
+        (run, highest_moment(np.concatenate([table.end[run], table.start[run]]), np.repeat([-1, 1], len(run)))[0])
+        for run in _by_operator(table, forward & kept)
+    ]
     sizes = Counter[int]()
     for run, together in runs:
         sizes[together] += int(table.size[run].sum())
@@ -365,7 +360,3 @@ def _by_operator(table: Table, taken: NDArray[np.bool_]) -> list[NDArray[np.int6
     ordered = rows[order]
     changes = (np.diff(maker[order]) != 0) | (np.diff(table.size[ordered]) != 0)
     return np.split(ordered, np.flatnonzero(changes) + 1) if len(ordered) else []
-
-
-def _most_alive(table: Table, run: NDArray[np.int64]) -> int:
-    return highest_moment(np.concatenate([table.end[run], table.start[run]]), np.repeat([-1, 1], len(run)))[0]

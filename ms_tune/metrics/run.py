@@ -59,8 +59,6 @@ class _Source:
 
 @dataclass(frozen=True, slots=True)
 class _Given:
-    """What is known beside the logs."""
-
     request: MetricsRequest
     peak: tuple[float, Message] | None
     job: JobFacts | None
@@ -229,7 +227,6 @@ def _of_job(job: JobFacts | None) -> Iterator[Figure]:
 
 
 def _other_conventions(job: JobFacts | None, chosen: Convention, figures: Sequence[Figure]) -> tuple[Counted, ...]:
-    """MFU and HFU by the conventions that are not chosen; nothing where they take what no device does."""
     mfu = next((figure.value for figure in figures if figure.name == "mfu"), None)
     if job is None or mfu is None:
         return ()

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from ms_tune.packing.engine import Items, PackingEngine, PackingTask, twins_of
-from ms_tune.packing.placement import BlockLives, PackingProblem
+from ms_tune.packing.placement import BlockLives, PackingProblem, count_meetings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -43,13 +43,6 @@ class Improved:
     floor: int  # no placement is lower than this, by proof
 
 
-def _work_seconds(lives: BlockLives) -> float:
-    count = max(len(lives.lower), 1)
-    least, for_block, for_tick = _NODE_COST
-    span = float((lives.upper - lives.lower).sum()) / count
-    return 1e-9 * (least + for_block * count + for_tick * span)
-
-
 class _Preferred(NamedTuple):
     """What a search prefers, by block: the most first; and what decides in parts that are ranked anew, if they are."""
 
@@ -73,11 +66,15 @@ def improve_exactly(
     order = np.lexsort((problem.size, lives.upper, lives.lower))
     blocks = problem.take_rows(order)
     lives = BlockLives(lives.lower[order], lives.upper[order], lives.ticks, lives.live)
-    step = _height_step(problem)
+    # All heights of placements that rest on each other are multiples of this.
+    aligned = problem.alignment[problem.alignment > 1]
+    step = max(1, int(np.gcd.reduce(np.concatenate((problem.size, aligned)))))
     failures = np.zeros(lives.ticks + 1, np.float64)
     best: NDArray[np.int64] | None = None
     preferences = _search_preferences(blocks, lives, failures)
-    cost, turn, used = _work_seconds(lives), 0, 0.0
+    count, (least, for_block, for_tick) = max(len(lives.lower), 1), _NODE_COST
+    cost = 1e-9 * (least + for_block * count + for_tick * float((lives.upper - lives.lower).sum()) / count)
+    turn, used = 0, 0.0
     while height > floor and (left := tell(height, used)) > 0:
         tasks = []
         for _ in range(engine.searches):
@@ -122,12 +119,6 @@ def _ranks_in_order(order: NDArray[np.int32]) -> NDArray[np.int32]:
     return rank
 
 
-def _height_step(problem: PackingProblem) -> int:
-    """All heights of placements that rest on each other are multiples of this."""
-    aligned = problem.alignment[problem.alignment > 1]
-    return max(1, int(np.gcd.reduce(np.concatenate((problem.size, aligned)))))
-
-
 def _search_preferences(
     blocks: PackingProblem, lives: BlockLives, failures: NDArray[np.float64]
 ) -> Iterator[tuple[_Preferred, int]]:
@@ -140,7 +131,7 @@ def _search_preferences(
     most = np.array([part.max() for part in live]) / peak
     mean = np.array([part.mean() for part in live]) / peak
     area = size * span
-    meets = _count_meetings(lives)
+    meets = count_meetings(lives)
     kinds = [
         _Preferred(each, None)
         for each in (
@@ -177,12 +168,6 @@ def _search_preferences(
             first, *others = (keys[place] for place in random.permutation(len(keys))[:3])
             tie = _prefer_by(*others) if first is most else None
             yield _Preferred(_prefer_by(first, *others), tie), _NODES * luby_item(turn)
-
-
-def _count_meetings(lives: BlockLives) -> NDArray[np.int64]:
-    ends, begins = np.sort(lives.upper), np.sort(lives.lower)
-    began = np.searchsorted(begins, lives.upper, side="left")
-    return np.asarray(began - np.searchsorted(ends, lives.lower, side="right"), np.int64)
 
 
 def _prefer_by(*keys: NDArray[np.generic]) -> NDArray[np.float64]:

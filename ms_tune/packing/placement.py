@@ -119,6 +119,13 @@ def most_live(lives: BlockLives) -> NDArray[np.int64]:
     return result
 
 
+def count_meetings(lives: BlockLives) -> NDArray[np.int64]:
+    """By block: how many are alive with it at some time, itself among them."""
+    begun = np.searchsorted(np.sort(lives.lower), lives.upper, side="left")
+    ended = np.searchsorted(np.sort(lives.upper), lives.lower, side="right")
+    return np.asarray(begun - ended, np.int64)
+
+
 class PackingFault(NamedTuple):
     """What is wrong with a plan."""
 

@@ -18,7 +18,15 @@ import numpy as np
 
 from ms_tune.packing.engine import GapFit, Items, PackingEngine
 from ms_tune.packing.exact import MOST_BLOCKS, improve_exactly
-from ms_tune.packing.placement import BlockLives, PackingPlan, PackingProblem, lives_of, lower_bound, most_live
+from ms_tune.packing.placement import (
+    BlockLives,
+    PackingPlan,
+    PackingProblem,
+    count_meetings,
+    lives_of,
+    lower_bound,
+    most_live,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -326,7 +334,7 @@ def orders_to_try(problem: PackingProblem, lives: BlockLives) -> Iterator[tuple[
     yield "live-by-size", by(most, size)
     for share in _NEAR_PEAK[1:]:
         yield f"near-peak-{share:.1%}-by-size", by(most >= share * peak, size)
-    yield "neighbours-times-size", by(_count_neighbours(lives) * size.astype(np.float64), size)
+    yield "neighbours-times-size", by(count_meetings(lives) * size.astype(np.float64), size)
     yield "size", by(size, span)
     yield "peak-first-by-span", by(most, span, size)
     yield "area", by(area, size)
@@ -335,13 +343,6 @@ def orders_to_try(problem: PackingProblem, lives: BlockLives) -> Iterator[tuple[
     yield "levels-by-start", by(np.searchsorted(_LEVELS, most / max(peak, 1), side="right"), -lives.lower, size)
     yield "size-class-by-span", by(np.frexp(size.astype(np.float64))[1], span, size)
     yield "start", by(-lives.lower, size)
-
-
-def _count_neighbours(lives: BlockLives) -> NDArray[np.int64]:
-    """By block: how many are alive with it at some time, itself among them."""
-    begun = np.searchsorted(np.sort(lives.lower), lives.upper, side="left")
-    ended = np.searchsorted(np.sort(lives.upper), lives.lower, side="right")
-    return np.asarray(begun - ended, np.int64)
 
 
 def by(*keys: NDArray[np.generic]) -> NDArray[np.int32]:

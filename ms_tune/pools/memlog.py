@@ -7,6 +7,7 @@ up to 512 bytes, time is the ordinal of the event.
 from __future__ import annotations
 
 from enum import Enum
+from itertools import compress
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -19,7 +20,7 @@ from ms_tune.pools.workload import Request, make_workload
 from ms_tune.readers.memlog import HEAD, LogBlock, MemLog
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from numpy.typing import NDArray
 
@@ -89,7 +90,7 @@ def analyse_log(log: MemLog, *, npu: bool = False) -> MemLogReport:
     kinds = [kind_of(block, log, first) for block in log.blocks]
     codes = np.array([list(TensorKind).index(kind) for kind in kinds], np.int64)
     planned = np.isin(codes, [list(TensorKind).index(kind) for kind in _PLANNED])
-    total = _live_curve(log, planned)
+    total = _live_curve(log, compress(log.blocks, planned))
     time = int(total.argmax())
     shares = tuple(_size_share(log, codes, [kind], time) for kind in TensorKind)
     result = replay_workload(
@@ -121,14 +122,13 @@ def round_up(size: int) -> int:
 
 def _size_share(log: MemLog, codes: NDArray[np.int64], kinds: Sequence[TensorKind], time: int) -> SizeShare:
     mask = np.isin(codes, [list(TensorKind).index(kind) for kind in kinds])
-    curve = _live_curve(log, mask)
+    curve = _live_curve(log, compress(log.blocks, mask))
     return SizeShare(kinds[0], int(mask.sum()), int(curve[time]), int(curve.max()))
 
 
-def _live_curve(log: MemLog, mask: NDArray[np.bool_]) -> NDArray[np.int64]:
+def _live_curve(log: MemLog, blocks: Iterable[LogBlock]) -> NDArray[np.int64]:
     change = np.zeros(log.events + 1, np.int64)
-    for number in np.flatnonzero(mask).tolist():
-        block = log.blocks[number]
+    for block in blocks:
         change[block.start] += round_up(block.size)
         if block.end is not None:
             change[block.end] -= round_up(block.size)
@@ -160,6 +160,7 @@ def static_blocks(log: MemLog) -> StaticBlocks | None:
     None if it has no iterations 0 and 1.
     """
     counted = [block for block in log.blocks if block.size > VARIABLE and block.iteration != log.tail]
+    small = [block for block in log.blocks if block.size <= VARIABLE and block.iteration != log.tail]
     once = [block for block in counted if block.iteration in (HEAD, 0)]
     again = [block for block in counted if block.iteration == 1]
     if not again or not any(block.iteration == 0 for block in once):
@@ -184,12 +185,11 @@ def static_blocks(log: MemLog) -> StaticBlocks | None:
         planned=planned,
         problem=problem,
         count_once=len(once),
-        allocated=_live_peak(log, [rows[number] for number in planned]),
-        small=_live_peak(
-            log, [block for block in log.blocks if block.size <= VARIABLE and block.iteration != log.tail]
-        ),
+        allocated=int(_live_curve(log, [rows[number] for number in planned]).max()),
+        small=int(_live_curve(log, small).max()),
         later_count=len(later),
-        later_of_other_size=_count_other_sizes(later, [block.size for block in again]),
+        # Turns are counted through.
+        later_of_other_size=sum(block.size != again[turn % len(again)].size for turn, block in enumerate(later)),
     )
 
 
@@ -202,17 +202,3 @@ def _block_span(
     if block.end is None or place >= len(following) or block.end > following[place].start:
         return None
     return iteration  # it lasts into the next iteration, which has the same places
-
-
-def _count_other_sizes(later: Sequence[LogBlock], sizes: Sequence[int]) -> int:
-    """How many allocations of later iterations are not of the size of their turn; turns are counted through."""
-    return sum(block.size != sizes[turn % len(sizes)] for turn, block in enumerate(later))
-
-
-def _live_peak(log: MemLog, blocks: Sequence[LogBlock]) -> int:
-    change = np.zeros(log.events + 1, np.int64)
-    for block in blocks:
-        change[block.start] += round_up(block.size)
-        if block.end is not None:
-            change[block.end] -= round_up(block.size)
-    return int(np.cumsum(change).max())

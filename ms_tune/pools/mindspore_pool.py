@@ -61,6 +61,22 @@ def align_up(size: int) -> int:
     return -(-size // ALIGNMENT) * ALIGNMENT
 
 
+def _unit_bytes(
+    settings: MindSporeSettings, state: PoolSnapshot, size: int, *, common: bool, beyond: bool
+) -> int | None:
+    """What a part takes of the device for a request; None where there is not enough."""
+    left, increase = settings.total - state.reserved, settings.increase
+    if left < size:
+        state.is_over = True
+        if not (settings.simulated or beyond):
+            return None
+        left = size
+    step = _UNIT
+    if common and increase is not None and increase != _UNIT:
+        step = min(align_up(increase), left - _UNIT if left > _UNIT else left)
+    return min(-(-size // step) * step, left)
+
+
 class _PoolPart:
     """One sub-pool: the sort keys of its free buffers, in order."""
 
@@ -161,7 +177,6 @@ class MindSporePool:
         return part
 
     def _try_part(self, part: _PoolPart, size: int) -> int | None:
-        """Best fit in a part, which takes its first unit at its first request."""
         if not part.units and not self._try_to_expand(part, size):
             return None
         return self._fit_buffer(part, size)
@@ -203,14 +218,9 @@ class MindSporePool:
         if settings.vmm is Vmm.ON:
             self._add_unit(part, _ENDLESS)
             return True
-        left = settings.total - state.reserved
-        if left < size:
-            state.is_over = True
-            if not (settings.simulated or beyond):
-                return False
-            left = size
-        step = self._unit_size(part, left)
-        unit = min(-(-size // step) * step, left)
+        unit = _unit_bytes(settings, state, size, common=part.common, beyond=beyond)
+        if unit is None:
+            return False
         state.reserved += unit
         holes = part.keys
         largest = holes[-1] >> _BITS if holes else 0
@@ -218,12 +228,6 @@ class MindSporePool:
         state.growths.append(PoolGrowth(state.request, part.name, unit, state.reserved, size, largest, free))
         self._add_unit(part, unit)
         return True
-
-    def _unit_size(self, part: _PoolPart, left: int) -> int:
-        increase = self._settings.increase
-        if increase is None or increase == _UNIT or not part.common:
-            return _UNIT
-        return min(align_up(increase), left - _UNIT if left > _UNIT else left)
 
     def _add_unit(self, part: _PoolPart, size: int) -> None:
         part.units += 1
@@ -368,16 +372,11 @@ class MindSporeBestFitPool:
         return address
 
     def _try_to_expand(self, part: _BestFitPart, size: int, stream: int, *, beyond: bool = False) -> bool:
-        settings, state = self._settings, self.state
-        left = settings.total - state.reserved
-        if left < size:
-            state.is_over = True
-            if not (settings.simulated or beyond):
-                return False
-            left = size
-        step = self._unit_size(part, left)
-        self._take_unit(part, min(-(-size // step) * step, left), stream, wanted=size)
-        return True
+        common = part is not self._persistent
+        unit = _unit_bytes(self._settings, self.state, size, common=common, beyond=beyond)
+        if unit is not None:
+            self._take_unit(part, unit, stream, wanted=size)
+        return unit is not None
 
     def _take_unit(self, part: _BestFitPart, unit_size: int, stream: int, *, wanted: int) -> None:
         state = self.state
@@ -392,12 +391,6 @@ class MindSporeBestFitPool:
         part.units.append(unit)
         part.total += unit_size
         self._add_hole(self._bottom, unit_size, part, stream, unit)
-
-    def _unit_size(self, part: _BestFitPart, left: int) -> int:
-        increase = self._settings.increase
-        if increase is None or increase == _UNIT or part is self._persistent:
-            return _UNIT
-        return min(align_up(increase), left - _UNIT if left > _UNIT else left)
 
     def _add_hole(self, address: int, size: int, part: _BestFitPart, stream: int, unit: PoolUnit) -> None:
         self._age += 1

@@ -112,8 +112,6 @@ class RepeatedWorkload(NamedTuple):
 
 
 class _Event(NamedTuple):
-    """A block that is allocated or freed, and what is the same about it in both runs."""
-
     key: tuple[object, ...]
     block: int
     frees: bool
@@ -143,7 +141,8 @@ def repeat_layers(
     if grown is None:
         return None
     before, after = _list_events(small, names[0], grown[0]), _list_events(large, names[1], grown[1])
-    places = _places_of_events(before, after)
+    moved = min(_MOST_MOVED, len(before) // _ONE_IN)
+    places = match_events([event.key for event in before], [event.key for event in after], moved)
     if places is None:
         return None
     stretches = _find_stretches(places, len(after))
@@ -199,11 +198,6 @@ def _list_events(work: Workload, names: Sequence[str], grown: Sequence[int]) -> 
     return found
 
 
-def _places_of_events(before: Sequence[_Event], after: Sequence[_Event]) -> list[int] | None:
-    moved = min(_MOST_MOVED, len(before) // _ONE_IN)
-    return match_events([event.key for event in before], [event.key for event in after], moved)
-
-
 def _find_stretches(places: Sequence[int], end: int) -> list[_Stretch]:
     common = sorted(places)
     ends = zip([-1, *common], [*common, end], strict=True)
@@ -220,8 +214,6 @@ def _count_moved(places: Sequence[int]) -> int:
 
 
 class _RepeatedRequests:
-    """The events of the larger run with every stretch repeated."""
-
     def __init__(
         self,
         work: Workload,
@@ -250,7 +242,8 @@ class _RepeatedRequests:
         for stretch in self._stretches:
             for place in range(stretch.first, stretch.end):
                 event = self._events[place]
-                if event.frees or self._is_own(event.block):
+                freed = self._freed_at.get(event.block)
+                if event.frees or freed is None or self._stretch_at(freed) is not None:
                     continue
                 family = [event.block]
                 for layer in range(1, layers + 1):
@@ -259,10 +252,6 @@ class _RepeatedRequests:
                         break
                     family.insert(0, self._events[before].block)
                 self._queue_frees(family)
-
-    def _is_own(self, block: int) -> bool:
-        freed = self._freed_at.get(block)
-        return freed is None or self._stretch_at(freed) is not None
 
     def _queue_frees(self, family: list[int]) -> None:
         freed = [self._freed_at.get(block) for block in family]

@@ -63,8 +63,6 @@ class Inferred:
 
 @dataclass(frozen=True, slots=True)
 class _Guess:
-    """Settings and releases to try."""
-
     settings: MindSporeSettings
     releases: tuple[int, ...] = ()  # ticks at which `empty_cache` was called
     changes: int = field(default=0, compare=False)  # how many settings were changed to come here

@@ -74,8 +74,6 @@ def outcome_of(recording: Recording, settings: TorchSettings, cache: Cache, *, r
 
 
 class _SettingRun:
-    """A recording under other settings as it goes on."""
-
     def __init__(self, recording: Recording, settings: TorchSettings, cache: Cache) -> None:
         self._events, start, step_ends = recording
         self._cache = cache

@@ -243,7 +243,6 @@ def _make_outcome(
 
 
 def _best_outcome(outcomes: list[ReplayOutcome]) -> ReplayOutcome | None:
-    """The setting that fits and reserves least; among equals what the run had, then the first."""
     fitting = [outcome for outcome in outcomes if outcome.fits and outcome.advisable]
     return min(fitting, key=lambda outcome: outcome.reserved, default=None)
 
@@ -393,8 +392,6 @@ def replay_change(change: TraceChange, inferred: Inferred, total: int) -> Scenar
 
 
 class _Leaves:
-    """When the forward pass goes on to another layer."""
-
     def __init__(self, ticks: list[int], layers: list[str]) -> None:
         self._ticks = ticks
         self._layers = layers

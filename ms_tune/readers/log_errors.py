@@ -56,8 +56,6 @@ def is_of_mindspore(line: str) -> bool:
 
 
 class _At(Enum):
-    """Where the lines are."""
-
     OUTSIDE = "outside"
     FRAMES = "frames"
     MESSAGE = "message"

@@ -72,8 +72,6 @@ def read_memlog(path: Path) -> MemLog:
 
 
 class _MemlogReader:
-    """Walks through the lines and keeps what is live."""
-
     def __init__(self, path: Path) -> None:
         self._path = path
         self._line = 0

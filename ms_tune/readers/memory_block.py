@@ -159,8 +159,6 @@ class RefusedRow:
 
 
 class _BadRowError(Exception):
-    """A row cannot be read; the reason is a message for the user."""
-
     def __init__(self, reason: Message) -> None:
         super().__init__(reason)
         self.reason = reason
@@ -335,7 +333,6 @@ def _parse_lifetime(first: str, last: str) -> tuple[int, int | None]:
 
 
 def _parse_number(cell: str, column: str) -> int:
-    """A number from 0 to INT64_MAX, written in plain digits."""
     if not (cell.isascii() and cell.isdigit() and len(cell) <= _MAX_DIGITS) or (number := int(cell)) > NEVER_FREED:
         raise _BadRowError(msg("trace.row.number", value=_shorten_cell(cell), column=column))
     return number

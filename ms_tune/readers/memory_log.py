@@ -107,8 +107,6 @@ def _of_file(path: Path) -> list[RankMemory]:
 
 
 class _MemoryLogReader:
-    """The lines met so far."""
-
     def __init__(self, path: Path) -> None:
         self._path = path
         self._own = rank_of(path)

@@ -92,7 +92,6 @@ def _read_all(file: TextIO, kept: KeptEvents, on_bytes: Callable[[int], None], p
 
 
 def _first_event(text: str) -> int | None:
-    """Where the first event may stand: behind the list's bracket."""
     stripped = text.lstrip()
     if stripped.startswith("["):
         return text.index("[") + 1

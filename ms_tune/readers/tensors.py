@@ -107,15 +107,11 @@ def read_tracker_graph(path: Path, on_bytes: Progress = no_progress) -> TrackerG
 
 @dataclass(frozen=True, slots=True)
 class _Types:
-    """The tensors in one line of types."""
-
     written: tuple[TensorType, ...]
     read: tuple[TensorType, ...]
 
 
 class _GraphReader:
-    """The operators so far."""
-
     def __init__(self) -> None:
         self.tensors: dict[int, TensorType] = {}
         self.operators = 0

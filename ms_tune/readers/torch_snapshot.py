@@ -225,8 +225,6 @@ def read_torch_snapshot(path: Path) -> TorchSnapshot:
 
 
 class _BadValueError(Exception):
-    """A value that no allocator writes; says which."""
-
     def __init__(self, *, what: str) -> None:
         super().__init__(what)
 

@@ -271,7 +271,6 @@ class KeptEvents:
         self._take_decoded(event)
 
     def _keep_all(self, kind: EventKind, rows: Sequence[tuple[bytes, ...]]) -> None:
-        """Keep events of one kind: the values that their layout takes."""
         if kind is EventKind.DECODED:
             for text, _ in rows:
                 self._take_decoded(json.loads(b"{%b}" % text))

@@ -312,8 +312,6 @@ def read_tasks(path: Path, on_bytes: Progress = no_progress) -> Tasks:
 
 
 class _Builder:
-    """The rows so far."""
-
     def __init__(self) -> None:
         self.parts: list[tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int32], NDArray[np.int64]]] = []
         self.names: dict[str, int] = {}

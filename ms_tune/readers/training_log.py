@@ -185,7 +185,6 @@ def read_training_log(path: Path, on_bytes: Callable[[int], None] = lambda _coun
 
 
 def _without_steps(path: Path, head: bytes) -> TraceError:
-    """Why nothing was found in a file with such first two bytes."""
     file = quote(str(path))
     if head == b"\x1f\x8b":
         return TraceError(msg("trace.log.packed"), msg("trace.log.packed.hint", file=file), path=path)
@@ -205,8 +204,6 @@ class _StepWriter:
 
 
 class _TrainingLogReader:
-    """The runs met so far."""
-
     def __init__(self) -> None:
         self.runs: list[LoggedTraining] = []
         self.damaged: list[int] = []
@@ -251,7 +248,6 @@ class _TrainingLogReader:
         return found
 
     def _next(self, number: int, line: bytes, layout: _Layout | None, *, whole: bool) -> None:
-        """Read a line that is not like the one before."""
         if layout is None:
             self.end()
             self._take(number, line_text(line), whole=whole)
