@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from ms_tune.diagnostics import Severity
 from ms_tune.encode import as_json, record_json
+from ms_tune.profile.result import rank_name
 from ms_tune.readers.scopes import ScopePass
 from ms_tune.report.console import Console, pad, table, terminal_width, text_width
 from ms_tune.report.page import table_html, write_page
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
     from ms_tune.profile.result import ProfileReport, RankTimes
     from ms_tune.readers.profile_tables import Kernels
     from ms_tune.text import Language
+
+    # Title, heads, rows, and how many columns are numbers.
+    _ShownTable = tuple[str, list[str], list[list[str]], int]
 
 _BAR = 30  # characters
 _MOST_RANKS = 32
@@ -74,17 +78,10 @@ def _show_shares(report: ProfileReport, console: Console) -> None:
         console.write(f"  {pad(names[cause], width)}  {share:6.1%}  {'#' * round(share * _BAR)}")
 
 
-def tables_of(
-    report: ProfileReport, top: int, console: Console
-) -> Iterator[tuple[str, list[str], list[Sequence[str]], int]]:
-    """Titles, heads, rows, and how many columns are numbers: ranks, gaps, collectives, operators, layers."""
-
-    def heads(*names: str) -> list[str]:
-        return [console.text(f"profile.show.{name}") for name in names]
-
+def tables_of(report: ProfileReport, top: int, console: Console) -> Iterator[_ShownTable]:
+    """Ranks, queues, gaps, collectives, operators, layers."""
     causes = sorted(report.shares, key=lambda cause: -report.shares[cause])
-    names = [console.text(f"profile.short.{cause.value}") for cause in causes]
-    ranks: list[Sequence[str]] = [
+    ranks = [
         [
             rank_name(rank.rank),
             f"{rank.whole / rank.steps / 1000:,.2f}",
@@ -93,14 +90,15 @@ def tables_of(
         ]
         for rank in report.ranks[:_MOST_RANKS]
     ]
-    yield console.text("profile.show.ranks"), [*heads("rank", "step", "level"), *names], ranks, 2
-    queues: list[Sequence[str]] = [
+    title, heads, rows, right = _table("ranks", ("rank", "step", "level"), ranks, 2, console)
+    yield title, [*heads, *(console.text(f"profile.short.{cause.value}") for cause in causes)], rows, right
+    queues = [
         [rank_name(rank.rank), stream, f"{count:,}", f"{share:.1%}"]
         for rank in report.ranks[:_MOST_RANKS]
         for stream, (count, share) in rank.queues.items()
     ]
-    yield console.text("profile.show.queues"), heads("rank", "stream", "operator-count", "busy"), queues, 4
-    gaps: list[Sequence[str]] = [
+    yield _table("queues", ("rank", "stream", "operator-count", "busy"), queues, 4, console)
+    gaps = [
         [
             rank_name(gap.rank),
             f"{gap.microseconds / 1000:,.3f}",
@@ -111,15 +109,8 @@ def tables_of(
         ]
         for gap in report.gaps
     ]
-    columns = heads("rank", "gap-ms", "gap-at", "gap-cause", "gap-between", "gap-host")
-    yield console.text("profile.show.gaps"), columns, gaps, 3
-    yield _collectives_table(report, console)
-    yield _operators_table(report, top, console)
-    yield _layers_table(report, console)
-
-
-def _collectives_table(report: ProfileReport, console: Console) -> tuple[str, list[str], list[Sequence[str]], int]:
-    rows: list[Sequence[str]] = [
+    yield _table("gaps", ("rank", "gap-ms", "gap-at", "gap-cause", "gap-between", "gap-host"), gaps, 3, console)
+    collectives = [
         [
             f"{one.count:,}",
             f"{one.elapsed / 1000:,.3f}",
@@ -130,57 +121,52 @@ def _collectives_table(report: ProfileReport, console: Console) -> tuple[str, li
         for one in report.collectives
     ]
     names = ("collective-count", "collective-elapsed", "collective-transit", "collective-waiting", "collective-kind")
-    return console.text("profile.show.collectives"), [console.text(f"profile.show.{name}") for name in names], rows, 4
+    yield _table("collectives", names, collectives, 4, console)
+    yield from _kernel_tables(report, top, console)
 
 
-def _longest_computing(report: ProfileReport) -> Kernels | None:
+def _kernel_tables(report: ProfileReport, top: int, console: Console) -> Iterator[_ShownTable]:
+    """Operators and layers of the rank that computes longest."""
     able = [rank.kernels for rank in report.ranks if rank.kernels is not None and rank.kernels.microseconds]
-    return max(able, key=lambda kernels: kernels.microseconds, default=None)
-
-
-def _operators_table(
-    report: ProfileReport, top: int, console: Console
-) -> tuple[str, list[str], list[Sequence[str]], int]:
-    kernels = _longest_computing(report)
-    rows: list[Sequence[str]] = []
-    if kernels is not None:
-        rows += [
-            [
-                f"{one.count:,}",
-                f"{one.microseconds / 1000:,.3f}",
-                f"{one.microseconds / kernels.microseconds:.1%}",
-                one.name,
-                one.core,
-                _shorten_shapes(one.shapes[0].inputs) if one.shapes else "",
-            ]
-            for one in kernels.types[:top]
+    kernels = max(able, key=lambda kernels: kernels.microseconds, default=None)
+    if kernels is None:
+        return
+    operators = [
+        [
+            f"{one.count:,}",
+            f"{one.microseconds / 1000:,.3f}",
+            f"{one.microseconds / kernels.microseconds:.1%}",
+            one.name,
+            one.core,
+            _shorten_shapes(one.shapes[0].inputs) if one.shapes else "",
         ]
+        for one in kernels.types[:top]
+    ]
     names = ("operator-count", "operator-ms", "operator-share", "operator-type", "operator-core", "operator-shapes")
-    return console.text("profile.show.operators"), [console.text(f"profile.show.{name}") for name in names], rows, 3
+    yield _table("operators", names, operators, 3, console)
+    longest = sorted(kernels.layers, key=lambda one: -sum(one.microseconds.values()))[:_MOST_LAYERS_SHOWN]
+    layers = [
+        [f"{one.count:,}", *(f"{one.microseconds.get(name, 0.0) / 1000:,.3f}" for name in ScopePass), one.name]
+        for one in kernels.layers
+        if one.name in {each.name for each in longest}
+    ]
+    columns = ("layer-count", "layer-forward", "layer-backward", "layer-recompute", "layer-name")
+    yield _table("layers", columns, layers, 4, console, shown=len(layers), count=len(kernels.layers))
+
+
+def _table(
+    title: str, heads: Sequence[str], rows: list[list[str]], right: int, console: Console, **params: object
+) -> _ShownTable:
+    return (
+        console.text(f"profile.show.{title}", **params),
+        [console.text(f"profile.show.{name}") for name in heads],
+        rows,
+        right,
+    )
 
 
 def _shorten_shapes(shapes: str) -> str:
     return shapes if len(shapes) <= _LONGEST_SHAPES else f"{shapes[: _LONGEST_SHAPES - 1]}…"
-
-
-def _layers_table(report: ProfileReport, console: Console) -> tuple[str, list[str], list[Sequence[str]], int]:
-    kernels = _longest_computing(report)
-    layers = sorted(kernels.layers, key=lambda one: -sum(one.microseconds.values())) if kernels is not None else []
-    kept = {one.name for one in layers[:_MOST_LAYERS_SHOWN]}
-    rows: list[Sequence[str]] = [
-        [f"{one.count:,}", *(f"{one.microseconds.get(name, 0.0) / 1000:,.3f}" for name in ScopePass), one.name]
-        for one in (kernels.layers if kernels is not None else ())
-        if one.name in kept
-    ]
-    names = ("layer-count", "layer-forward", "layer-backward", "layer-recompute", "layer-name")
-    heads = [console.text(f"profile.show.{name}") for name in names]
-    title = console.text("profile.show.layers", shown=len(rows), count=len(layers))
-    return title, heads, rows, 4
-
-
-def rank_name(rank: int | None) -> str:
-    """A rank's number for readers."""
-    return "?" if rank is None else str(rank)
 
 
 def report_json(report: ProfileReport, top: int, console: Console) -> dict[str, object]:
