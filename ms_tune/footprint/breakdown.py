@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from ms_tune.enums import MemoryCategory
 from ms_tune.footprint.category import CONTENTS, Contents, category_code
 from ms_tune.footprint.layers import layer_at, location_at, operator_at, parameter_of, without_layer
+from ms_tune.records import Record
 from ms_tune.units import whole_number
 
 if TYPE_CHECKING:
@@ -163,8 +164,7 @@ def group_alike_layers(layers: Sequence[LayerActivations]) -> tuple[tuple[LayerA
     return tuple(map(tuple, runs))
 
 
-@dataclass(frozen=True, slots=True)
-class Expected:
+class Expected(Record):
     """Bytes of one content at the peak, and by theory."""
 
     content: MemoryCategory  # gradients or optimizer state
@@ -174,8 +174,7 @@ class Expected:
     typed: bool = True  # whether the number formats are known; else all are taken for one
 
 
-@dataclass(frozen=True, slots=True)
-class Theory:
+class Theory(Record):
     """What the weights make one expect."""
 
     weights: int  # bytes of weights at the peak

@@ -18,6 +18,7 @@ import numpy as np
 
 from ms_tune.readers.memory_block import NEVER_FREED
 from ms_tune.readers.table import NONE, Table
+from ms_tune.records import Record
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -135,16 +136,14 @@ def _find_mismatches(table: Table, row: NDArray[np.int64], swept: NDArray[np.int
     return wrong
 
 
-@dataclass(frozen=True, slots=True)
-class Hole:
+class Hole(Record):
     """Free addresses between used ones."""
 
     address: int
     bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class AddressRange:
+class AddressRange(Record):
     """A stretch of addresses that the pool has used without a gap up to a tick."""
 
     address: int  # where it begins
@@ -156,8 +155,7 @@ class AddressRange:
     holes: tuple[Hole, ...]  # what is free, by address
 
 
-@dataclass(frozen=True, slots=True)
-class StreamHoles:
+class StreamHoles(Record):
     """The holes that a stream can use: MindSpore's pool keeps the units of different streams apart."""
 
     pool: str
@@ -166,8 +164,7 @@ class StreamHoles:
     largest_bytes: int  # the largest one
 
 
-@dataclass(frozen=True, slots=True)
-class AddressMap:
+class AddressMap(Record):
     """The address space at a tick."""
 
     tick: int

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ms_tune.errors import UsageError
 from ms_tune.facts.devices import pool_of
 from ms_tune.footprint.layers import operator_at
 from ms_tune.readers.runtime_log import SIMULATED_MIB, WORLD, CommunicationOrder, MemoryStatistics, RuntimeLog
+from ms_tune.records import Record
 from ms_tune.text import Message, msg
 from ms_tune.units import MIB, gib
 from ms_tune.verdict.limit import Cap, Device, Limit, device_of, limit_of
@@ -30,8 +31,7 @@ _LEVELS = 6  # how far above a trace the folder of its run may lie
 _MOST_KEPT = 4 * MIB  # of the file that a run keeps
 
 
-@dataclass(frozen=True, slots=True)
-class VerdictTerms:
+class VerdictTerms(Record):
     """What one rank is judged by."""
 
     limit: Limit  # what it may take

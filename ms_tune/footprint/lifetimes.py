@@ -13,6 +13,7 @@ from ms_tune.footprint.curve import Curve, peak_if
 from ms_tune.footprint.layers import location_at, operator_at
 from ms_tune.readers.memory_block import NEVER_FREED, Frame
 from ms_tune.readers.table import NONE, Table
+from ms_tune.records import Record
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -36,8 +37,7 @@ class Waste:
     bytes_ticks: int
 
 
-@dataclass(frozen=True, slots=True)
-class BlockGrowth:
+class BlockGrowth(Record):
     """Blocks of which every step leaves some behind."""
 
     operator: str
@@ -47,8 +47,7 @@ class BlockGrowth:
     stack: tuple[Frame, ...]  # the Python stack, as far as there is one
 
 
-@dataclass(frozen=True, slots=True)
-class Lifetimes:
+class Lifetimes(Record):
     """What the lives of the blocks show."""
 
     late_free_bytes_ticks: int  # sum of size times the ticks between last use and release

@@ -28,6 +28,7 @@ from ms_tune.footprint.what_ifs import (
 )
 from ms_tune.readers.memory_block import NEVER_FREED
 from ms_tune.readers.table import NONE, Table
+from ms_tune.records import Record
 from ms_tune.text import Language, Text
 
 if TYPE_CHECKING:
@@ -48,8 +49,7 @@ _AND = ("; ", "；")  # between what it costs and what else is said, by language
 _DEAD = 3  # kinds of blocks that are named at a moment
 
 
-@dataclass(frozen=True, slots=True)
-class Method:
+class Method(Record):
     """A way to need less memory, as the file of methods tells it."""
 
     name: str  # how scripts know it
@@ -84,8 +84,7 @@ class Method:
         return {dialect: text[0 if language is Language.EN else 1] for dialect, text in self.how_by_dialect.items()}
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryRemedy:
+class MemoryRemedy(Record):
     """A method that lowers this peak."""
 
     method: Method  # the method
@@ -109,8 +108,7 @@ class MemoryRemedy:
         return f"{price}{_AND[place]}{self.method.rough[place]}" if self.rough and self.method.rough else price
 
 
-@dataclass(frozen=True, slots=True)
-class ContentBytes:
+class ContentBytes(Record):
     """Bytes at the peak of one content that one phase allocated; None where nothing tells which."""
 
     phase: Phase | None
@@ -118,8 +116,7 @@ class ContentBytes:
     bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class Dead:
+class Dead(Record):
     """Blocks of one operator and place that are alive at a moment though their last use is past."""
 
     operator: str
@@ -127,8 +124,7 @@ class Dead:
     bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class PeakMoment:
+class PeakMoment(Record):
     """The highest moment of a phase."""
 
     phase: Phase | None  # the phase; None where nothing tells

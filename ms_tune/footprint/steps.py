@@ -12,6 +12,7 @@ import numpy as np
 from ms_tune.footprint.phases import EAGER, ORDER, Phase, phase_code
 from ms_tune.readers.memory_block import NEVER_FREED
 from ms_tune.readers.table import NONE, Table
+from ms_tune.records import Record
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -36,16 +37,14 @@ class StepEvidence(str, Enum):
     NONE = "none"
 
 
-@dataclass(frozen=True, slots=True)
-class Steps:
+class Steps(Record):
     """The training steps."""
 
     ends: tuple[int, ...]  # the last tick of every step, ascending; blocks alive then outlive the step
     evidence: StepEvidence  # what tells
 
 
-@dataclass(frozen=True, slots=True)
-class StepSpan:
+class StepSpan(Record):
     """A stretch of ticks in which one phase allocates; None where nothing tells which."""
 
     phase: Phase | None

@@ -17,6 +17,7 @@ import numpy as np
 from ms_tune.footprint.phases import FrameOrigin, origin_of
 from ms_tune.readers.memory_block import NEVER_FREED, Frame
 from ms_tune.readers.torch_snapshot import Action
+from ms_tune.records import Record
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -119,8 +120,7 @@ def script_location(stack: tuple[Frame, ...]) -> str:
     return f"{frame.file}:{frame.line}" if frame is not None else ""
 
 
-@dataclass(frozen=True, slots=True)
-class StepGrowth:
+class StepGrowth(Record):
     """A line of the script that holds more after each step."""
 
     where: str  # `file:line`; empty for blocks without a frame of Python

@@ -31,6 +31,7 @@ from ms_tune.pools.torch_what_if import Cache, Recording, outcome_of, with_segme
 from ms_tune.readers.memory_block import NEVER_FREED
 from ms_tune.readers.plain_pickle import no_collection
 from ms_tune.readers.torch_snapshot import Action, DeviceTrace, TorchSnapshot, read_torch_snapshot
+from ms_tune.records import Record
 from ms_tune.text import Message, msg
 from ms_tune.units import MIB
 
@@ -87,8 +88,7 @@ class Survivors:
     leak: bool  # whether they come again and again, so that they look like a leak
 
 
-@dataclass(frozen=True, slots=True)
-class OomReport:
+class OomReport(Record):
     """The allocator's report of an OOM."""
 
     event: int  # its place
@@ -98,8 +98,7 @@ class OomReport:
     used_bytes: int | None  # what of it was in use; None likewise
 
 
-@dataclass(frozen=True, slots=True)
-class TorchReport:
+class TorchReport(Record):
     """What is known about one device of a snapshot."""
 
     snapshot: TorchSnapshot  # the file's content
@@ -325,8 +324,7 @@ def _oom_reports(device: DeviceTrace, replayed: TorchReplay) -> tuple[OomReport,
     )
 
 
-@dataclass(frozen=True, slots=True)
-class PlaceChange:
+class PlaceChange(Record):
     """What one line of the script holds at the moments that two reports are about."""
 
     where: str
@@ -350,8 +348,7 @@ def compare_snapshots(before: TorchReport, after: TorchReport) -> tuple[PlaceCha
     return tuple(sorted(found, key=lambda change: (-abs(change.change_bytes), change.where)))
 
 
-@dataclass(frozen=True, slots=True)
-class TorchRemedy:
+class TorchRemedy(Record):
     """A way to need less."""
 
     name: str  # how scripts know it

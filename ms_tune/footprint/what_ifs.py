@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -22,6 +21,7 @@ from ms_tune.footprint.layers import KINDS, ScopedLayer, are_one_graph, layers_o
 from ms_tune.footprint.phases import EAGER, Phase, phase_code
 from ms_tune.readers.memory_block import NEVER_FREED
 from ms_tune.readers.table import NONE, Table
+from ms_tune.records import Record
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -88,8 +88,7 @@ class ChangedLives:
         return highest_moment(tick, change)
 
 
-@dataclass(frozen=True, slots=True)
-class RecomputeSaving:
+class RecomputeSaving(Record):
     """What is left if every layer is recomputed."""
 
     saving: int  # bytes that recompute takes away at the moment of today's peak

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from ms_tune.enums import BlockKind, MemoryCategory
 from ms_tune.footprint.category import CONTENTS
 from ms_tune.footprint.layers import location_at, operator_at, without_layer
+from ms_tune.records import Record
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -17,8 +18,7 @@ if TYPE_CHECKING:
     from ms_tune.footprint.result import MemoryReport, RankReport
 
 
-@dataclass(frozen=True, slots=True)
-class SizeChange:
+class SizeChange(Record):
     """Blocks of one content, operator and place in both traces; zero where a trace has none."""
 
     operator: str
@@ -35,8 +35,7 @@ class SizeChange:
         return self.after_bytes - self.before_bytes
 
 
-@dataclass(frozen=True, slots=True)
-class RankComparison:
+class RankComparison(Record):
     """One rank of both runs, each at its own peak."""
 
     before: RankReport  # the rank in the first run
@@ -52,8 +51,7 @@ class RankComparison:
         return self.after.curve.peak_bytes - self.before.curve.peak_bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Comparison:
+class Comparison(Record):
     """Two runs."""
 
     ranks: tuple[RankComparison, ...]  # the ranks that both have
@@ -121,8 +119,7 @@ class Surplus:
         return self.bytes if self.in_new else -self.bytes
 
 
-@dataclass(frozen=True, slots=True)
-class _Block:
+class _Block(Record):
     kind: BlockKind
     size: int
     operator: str

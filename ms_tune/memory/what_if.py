@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ms_tune.diagnostics import Category, Diagnostic, Severity
@@ -34,6 +34,7 @@ from ms_tune.readers.runtime_log import RuntimeLog, read_communication_order, re
 from ms_tune.readers.table import HOST_POOL, Table
 from ms_tune.readers.tensors import find_size_overflow, read_tensor_list
 from ms_tune.readers.tracker_tables import read_block_table
+from ms_tune.records import Record
 from ms_tune.text import Message, msg
 from ms_tune.units import MIB, gib
 from ms_tune.verdict.outcome import Need, Verdict, judge
@@ -50,8 +51,7 @@ _SPLITS = (64 * MIB, 128 * MIB, 256 * MIB)  # tried where nobody names one
 _COLLECT = 0.8  # the threshold of PyTorch's own notes
 
 
-@dataclass(frozen=True, slots=True)
-class RankTrace:
+class RankTrace(Record):
     """One rank of a run."""
 
     files: RankFiles  # where it was read from
@@ -66,8 +66,7 @@ class RankTrace:
         return statistics.used_mib * MIB if statistics and statistics.used_mib else None
 
 
-@dataclass(frozen=True, slots=True)
-class WhatIfReport:
+class WhatIfReport(Record):
     """The settings side by side, and what would have become of other allocations."""
 
     rank: int | None  # the rank; None if no folder tells
@@ -241,8 +240,7 @@ def _changes_to_try(request: WhatIfRequest, work: Workload, facts: TraceFacts) -
         yield recompute_layers(work, facts, "activations", set(layers[:count]))
 
 
-@dataclass(frozen=True, slots=True)
-class TorchWhatIf:
+class TorchWhatIf(Record):
     """A recording under several settings."""
 
     report: TorchReport  # the recording

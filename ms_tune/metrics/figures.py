@@ -6,7 +6,6 @@ The first step compiles and is kept apart.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from operator import sub
 from statistics import NormalDist, median
 from typing import TYPE_CHECKING
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING
 from ms_tune.diagnostics import START, Diagnostic, Severity, whole_line
 from ms_tune.metrics.result import Figure, MetricsRequest, Outlier, StepTimes
 from ms_tune.readers.step_lines import Form
+from ms_tune.records import Record
 from ms_tune.text import Message, msg
 
 if TYPE_CHECKING:
@@ -111,8 +111,7 @@ _SAME_WORK = 0.01  # of the operations of a step, that its figures may differ by
 _ENOUGH = 6  # steps behind the first: with fewer, no interval of 95 % holds the median
 
 
-@dataclass(frozen=True, slots=True)
-class KnownInput:
+class KnownInput(Record):
     """A number and where it came from."""
 
     name: str  # what it is: the last part of its text's id
@@ -126,8 +125,7 @@ class KnownInput:
         return msg(f"metrics.input.{self.name}", value=format_number(self.value), source=self.source or "")
 
 
-@dataclass(frozen=True, slots=True)
-class Inputs:
+class Inputs(Record):
     """What the figures of a run are made of: see the texts of their names."""
 
     step: KnownInput

@@ -12,7 +12,6 @@ beside it:
 from __future__ import annotations
 
 from copy import deepcopy
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ms_tune.dialects.job_split import JobSplit, split_of
@@ -34,6 +33,7 @@ from ms_tune.job.job import Job, load_job
 from ms_tune.job.script import ScriptJob
 from ms_tune.metrics.result import Convention
 from ms_tune.planning.schedule import MOST_PASSES, PipelinePass, Schedule, stage_passes, why_refused
+from ms_tune.records import Record
 from ms_tune.source import SCRIPTS
 from ms_tune.source.yaml import load_source, source_of
 from ms_tune.text import msg
@@ -93,8 +93,7 @@ def _input_ready_at(one: PipelinePass, cell: int, cells: int, ends: dict[tuple[b
     return ends.get((one.forward, before, one.micro_batch))
 
 
-@dataclass(frozen=True, slots=True)
-class JobFacts:
+class JobFacts(Record):
     """What a config tells."""
 
     work: Work  # operations of one token
@@ -204,8 +203,7 @@ _FORWARD_AND_BACKWARD = 3
 _CORE = ("core_attn", "core_attention", "flash_attention", "dotproductattention", "flashattention")
 
 
-@dataclass(frozen=True, slots=True)
-class LayerWork:
+class LayerWork(Record):
     """What a layer does."""
 
     experts: bool  # whether it has experts
@@ -214,8 +212,7 @@ class LayerWork:
     core: bool = False  # whether attention's core is among the operators that are
 
 
-@dataclass(frozen=True, slots=True)
-class Work:
+class Work(Record):
     """Operations of one token in a step."""
 
     model: dict[Convention, int]  # of the forward and the backward pass, by convention

@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING
 
+from ms_tune.records import Record
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -52,8 +54,7 @@ class MetricsRequest:
     baseline_batch: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Figure:
+class Figure(Record):
     """A figure of a run."""
 
     name: str  # its name in JSON
@@ -63,8 +64,7 @@ class Figure:
     missing: tuple[str, ...] = ()  # what would have to be told, as options
 
 
-@dataclass(frozen=True, slots=True)
-class StepCurve:
+class StepCurve(Record):
     """Steps for a picture: at most a few hundred, evenly chosen, and all that stand out."""
 
     number: tuple[int, ...]
@@ -82,8 +82,7 @@ class Ranks:
     slowest_rank: int | None = None  # whose that is, if it is known
 
 
-@dataclass(frozen=True, slots=True)
-class Counted:
+class Counted(Record):
     """Utilisation by a convention of counting operations that was not chosen; None above the peak."""
 
     convention: Convention
@@ -128,8 +127,7 @@ class RunMetrics:
         return figure.value if figure else None
 
 
-@dataclass(frozen=True, slots=True)
-class RunComparison:
+class RunComparison(Record):
     """A run beside another one."""
 
     run: RunMetrics
@@ -147,8 +145,7 @@ class RunComparison:
         return self.low is not None and self.high is not None and not self.low <= 1 <= self.high
 
 
-@dataclass(frozen=True, slots=True)
-class MetricsReport:
+class MetricsReport(Record):
     """All runs, and the first log's longest run beside the baseline's."""
 
     runs: tuple[RunMetrics, ...]  # the runs of all logs, in order
@@ -163,8 +160,7 @@ class MetricsReport:
         return (*self.problems, *(problem for run in runs for problem in run.problems))
 
 
-@dataclass(frozen=True, slots=True)
-class Outlier:
+class Outlier(Record):
     """A step that took much longer than the others."""
 
     number: int  # its counter

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from operator import eq
 from pathlib import Path
 from statistics import median
@@ -38,6 +38,7 @@ from ms_tune.metrics.result import (
 from ms_tune.readers.logged_steps import LoggedTraining, RankSteps, TrainingLog
 from ms_tune.readers.recompute_log import find_logs
 from ms_tune.readers.training_log import read_training_log
+from ms_tune.records import Record
 from ms_tune.text import Message, msg
 
 if TYPE_CHECKING:
@@ -48,8 +49,7 @@ if TYPE_CHECKING:
 _POINTS = 500
 
 
-@dataclass(frozen=True, slots=True)
-class _Source:
+class _Source(Record):
     """The runs of one log, or of a folder's logs: the k-th of each rank together."""
 
     path: Path
@@ -57,8 +57,7 @@ class _Source:
     problems: tuple[Diagnostic, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class _Given:
+class _Given(Record):
     request: MetricsRequest
     peak: tuple[float, Message] | None
     job: JobFacts | None
@@ -110,7 +109,7 @@ def measure_runs(
     compared = sources.pop() if baseline is not None else None
     given = _Given(request, peak, job)
     runs = [_measure_run(source.path, place, run, given) for source in sources for place, run in _numbered_runs(source)]
-    given = replace(given, request=before, job=job if before.cards == request.cards else _job_facts(before))
+    given = given._replace(request=before, job=job if before.cards == request.cards else _job_facts(before))
     others = (
         [_measure_run(compared.path, place, run, given) for place, run in _numbered_runs(compared)] if compared else []
     )

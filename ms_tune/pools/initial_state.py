@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -11,6 +10,7 @@ import numpy as np
 
 from ms_tune.pools.torch_space import LARGE_SEGMENT, SMALL_REQUEST, SMALL_SEGMENT, HeldSegment
 from ms_tune.readers.torch_snapshot import Action
+from ms_tune.records import Record
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Mapping
@@ -29,8 +29,7 @@ class RecordingError(ValueError):
         self.reason, self.event = reason, event
 
 
-@dataclass(frozen=True, slots=True)
-class Start:
+class Start(Record):
     """What the allocator holds before the first event."""
 
     segments: tuple[HeldSegment, ...]

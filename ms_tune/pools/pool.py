@@ -12,6 +12,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from ms_tune.pools.workload import RELEASE, Workload
+from ms_tune.records import Record
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -123,8 +124,7 @@ class Replay:
     growths: tuple[PoolGrowth, ...]  # when and why it took it
 
 
-@dataclass(frozen=True, slots=True)
-class Mismatches:
+class Mismatches(Record):
     """How many rows of a trace a replay does not reproduce, by column."""
 
     address: int

@@ -32,6 +32,7 @@ from ms_tune.pools.pool import (
     replay_workload,
 )
 from ms_tune.pools.workload import Workload, released_at
+from ms_tune.records import Record
 from ms_tune.units import GIB
 
 if TYPE_CHECKING:
@@ -45,8 +46,7 @@ _MAX_GUESSES = 800  # of one kind
 _MAX_ROWS = 1_000_000  # replayed for one kind of guesses: some seconds
 
 
-@dataclass(frozen=True, slots=True)
-class Inferred:
+class Inferred(Record):
     """The settings that explain a trace best."""
 
     work: Workload  # the workload, with the releases that the trace shows

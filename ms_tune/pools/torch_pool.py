@@ -7,7 +7,6 @@ snapshots of real runs address by address (:mod:`ms_tune.pools.torch_replay`).
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections import deque
 from typing import TYPE_CHECKING
 
 from ms_tune.pools.pool import TOP, PoolGrowth
@@ -42,7 +41,7 @@ class TorchPool:
         self._pools = self._space.pools
         self.state = self._space.state
         self._settings = settings
-        self._bases = bases if isinstance(bases, deque) else deque(bases)
+        self._bases = iter(bases)
         self._top = TOP
 
     # --- what every pool does ---
@@ -157,7 +156,7 @@ class TorchPool:
     # --- memory of the device ---
 
     def _next_base(self, size: int) -> int:
-        base = self._bases.popleft() if self._bases else self._top
+        base = next(self._bases, self._top)
         self._top = max(self._top, base + size)
         return base
 

@@ -223,6 +223,21 @@ def _contradicted_replay(device: DeviceTrace, settings: TorchSettings, differenc
     return found
 
 
+class _Bases:
+    """The addresses of what the recorded allocator took for the block that is being allocated."""
+
+    def __init__(self) -> None:
+        self.queue: deque[int] = deque()
+
+    def __iter__(self) -> _Bases:
+        return self
+
+    def __next__(self) -> int:
+        if not self.queue:
+            raise StopIteration
+        return self.queue.popleft()
+
+
 def _replay_events(
     device: DeviceTrace, settings: TorchSettings, on_progress: Callable[[float], None], *, stop: bool
 ) -> TorchReplay:
@@ -256,7 +271,7 @@ class _Replay:
         self._places = np.flatnonzero(device.events.rows_with(*_CHANGING))
         self._done = 0  # how many of the places
         self.found, self._on_progress, self._stop = found, on_progress, stop
-        self._bases: deque[int] = deque()  # of what was taken for the block that is being allocated
+        self._bases = _Bases()
         self.pool = TorchPool(found.settings, self._bases)
         try:
             self.pool.set_initial_state(found.start.segments, found.start.live)
@@ -331,11 +346,12 @@ class _Replay:
         found, state = self.found, self.pool.state
         found.allocations += 1
         wanted = 0
-        self._bases.clear()
         if self._taken:
-            self._bases.extend(base for base, _ in self._taken)
+            self._bases.queue = deque(base for base, _ in self._taken)
             wanted = sum(taken for _, taken in self._taken)
             self._taken = []
+        elif self._bases.queue:
+            self._bases.queue.clear()
         state.request = place
         held, before = state.reserved, len(state.growths)
         block = self._where[address] = self.pool.take(size, stream)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ms_tune.pools.pool import ALIGNMENT, PoolSnapshot, PoolUnit
+from ms_tune.records import Record
 from ms_tune.units import GIB, KIB, MIB
 
 if TYPE_CHECKING:
@@ -142,8 +143,7 @@ class PoolBlock:
         return not self.live
 
 
-@dataclass(frozen=True, slots=True)
-class HeldSegment:
+class HeldSegment(Record):
     """A segment that the allocator holds before the first request."""
 
     base: int  # its address

@@ -6,7 +6,7 @@ Blocks freed sooner, tensors taken away or sharded, layers recomputed or swapped
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from operator import attrgetter
 from typing import TYPE_CHECKING
@@ -15,6 +15,7 @@ from ms_tune.pools.mindspore_pool import DEFAULT_SIZE, PAGE, SIMULATED_DEVICE, M
 from ms_tune.pools.pool import ALIGNMENT, Replay, replay_workload
 from ms_tune.pools.settings import Inferred, pool_for
 from ms_tune.pools.workload import Workload, make_workload
+from ms_tune.records import Record
 from ms_tune.units import GIB
 
 if TYPE_CHECKING:
@@ -27,8 +28,7 @@ INITS = (4, 8, 16, 32)  # GiB
 WASTE_LIMIT = 0.03  # of what is reserved; above it the recorded setting is a finding
 
 
-@dataclass(frozen=True, slots=True)
-class Lines:
+class Lines(Record):
     """Where and what to write; None where there is nothing to write."""
 
     script: str | None  # for the training script
@@ -84,8 +84,7 @@ def _format_gb(size: int) -> str:
     return f"{size / GIB:g}GB"
 
 
-@dataclass(frozen=True, slots=True)
-class Pin:
+class Pin(Record):
     """A unit when most bytes are in use: how much of it is empty, and which block keeps it."""
 
     unit: PoolUnit
@@ -95,8 +94,7 @@ class Pin:
     request: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class Causes:
+class Causes(Record):
     """Why the pool of a run reserved more than was in use."""
 
     growths: tuple[PoolGrowth, ...]  # every time it took memory from the device, with the largest hole at that time
@@ -142,8 +140,7 @@ def _pinned_units(work: Workload, result: Replay) -> list[Pin]:
     ]
 
 
-@dataclass(frozen=True, slots=True)
-class ReplayOutcome:
+class ReplayOutcome(Record):
     """What a pool takes under one setting."""
 
     name: str  # the setting in a few characters, such as `increase_size=4GB`; `recorded` for that of the run
@@ -167,8 +164,7 @@ class ReplayOutcome:
         return lines_for(self.settings)
 
 
-@dataclass(frozen=True, slots=True)
-class WhatIf:
+class WhatIf(Record):
     """All settings side by side."""
 
     pool: str  # what the trace calls the pool
@@ -263,8 +259,7 @@ def used_pages(work: Workload, result: Replay) -> int:
     return pages
 
 
-@dataclass(frozen=True, slots=True)
-class TraceFacts:
+class TraceFacts(Record):
     """What is known about the requests of a workload, one entry for each."""
 
     last_use: Sequence[int | None]  # tick of the last task that touched the block; None if unknown
@@ -275,8 +270,7 @@ class TraceFacts:
     backward: Sequence[bool]  # whether the backward pass did
 
 
-@dataclass(frozen=True, slots=True)
-class TraceChange:
+class TraceChange(Record):
     """A changed workload."""
 
     name: str  # `freed-after-last-use`, `remove`, `shard` or `recompute`
@@ -287,8 +281,7 @@ class TraceChange:
     by_content: bool = False  # whether the subject is a category
 
 
-@dataclass(frozen=True, slots=True)
-class Scenario:
+class Scenario(Record):
     """A changed workload, and what the pool of the run makes of it."""
 
     change: TraceChange  # what was changed

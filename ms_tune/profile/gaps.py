@@ -9,12 +9,12 @@ from __future__ import annotations
 import heapq
 import re
 from bisect import bisect_left, bisect_right
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from ms_tune.profile.result import Gap, QueueState
 from ms_tune.readers.profile_tables import between_two
+from ms_tune.records import Record
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -29,8 +29,7 @@ _MOST_OF = 0.9  # of a gap, that a host event covers which explains it
 _OWN = ("ProfilerStep", "PROFILING")
 
 
-@dataclass(frozen=True, slots=True)
-class Idle:
+class Idle(Record):
     """Idle time in microseconds, by what it waited for; ``unlinked`` is what nothing tells about."""
 
     host: float

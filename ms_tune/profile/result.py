@@ -7,6 +7,7 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from ms_tune.readers.scopes import shorten_scope
+from ms_tune.records import Record
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -41,8 +42,7 @@ class QueueState(str, Enum):
     FREE = "free"  # idle; nothing tells when the next one was launched
 
 
-@dataclass(frozen=True, slots=True)
-class Gap:
+class Gap(Record):
     """A time in which the compute queue is empty."""
 
     rank: int | None  # whose
@@ -75,8 +75,7 @@ def rank_name(rank: int | None) -> str:
     return "?" if rank is None else str(rank)
 
 
-@dataclass(frozen=True, slots=True)
-class RankTimes:
+class RankTimes(Record):
     """One rank."""
 
     folder: Path  # its export
@@ -99,8 +98,7 @@ class RankTimes:
         return self.times.get(cause, 0.0) / self.whole if self.whole else 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class ProfileVerdict:
+class ProfileVerdict(Record):
     """What a step waits for."""
 
     bound: Bound  # in one word
@@ -108,8 +106,7 @@ class ProfileVerdict:
     next_steps: tuple[Message, ...]  # what to do about it
 
 
-@dataclass(frozen=True, slots=True)
-class ProfileReport:
+class ProfileReport(Record):
     """A profile."""
 
     sources: tuple[Path, ...]  # what was asked for

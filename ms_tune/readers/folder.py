@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from ms_tune.errors import NoTraceError, TraceError
 from ms_tune.readers.reading import reading
+from ms_tune.records import Record
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
@@ -43,8 +44,7 @@ class RankFiles:
         return sum(path.stat().st_size for path in (self.blocks, self.tasks, self.graph) if path is not None)
 
 
-@dataclass(frozen=True, slots=True)
-class TraceFolder:
+class TraceFolder(Record):
     """The ranks of a run, by number, and whether some of them look older than the others."""
 
     ranks: tuple[RankFiles, ...]

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from ms_tune.errors import TraceError
 from ms_tune.readers.reading import reading
 from ms_tune.readers.step_lines import NOT_LOGGED, Form, StepLine
+from ms_tune.records import Record
 from ms_tune.text import msg
 from ms_tune.units import MIB
 
@@ -112,8 +113,7 @@ class LoggedTraining:
     remarks: list[Remark] = field(default_factory=list)  # what happened between the steps
 
 
-@dataclass(frozen=True, slots=True)
-class TrainingLog:
+class TrainingLog(Record):
     """What a training log holds."""
 
     path: Path  # the file

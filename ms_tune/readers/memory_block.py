@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from ms_tune.errors import TraceError
+from ms_tune.records import Record
 from ms_tune.text import Message, msg
 
 if TYPE_CHECKING:
@@ -136,8 +137,7 @@ def users_of(text: str) -> tuple[int, ...]:
     return tuple(stamp for stamp in stamps if stamp <= NEVER_FREED)
 
 
-@dataclass(frozen=True, slots=True)
-class DroppedRow:
+class DroppedRow(Record):
     """A row that was refused."""
 
     line: int

@@ -24,6 +24,7 @@ from ms_tune.readers.reading import lines_with, read_line_blocks, reading
 from ms_tune.readers.recompute_log import find_logs, rank_of
 from ms_tune.readers.runtime_log import StatisticsLines, failed_request, lines_of_log, read_runtime_log
 from ms_tune.readers.step_lines import rank_before
+from ms_tune.records import Record
 from ms_tune.text import msg
 from ms_tune.units import GIB, KIB, MIB
 
@@ -201,8 +202,7 @@ _FRAME = re.compile(r'\s{0,40}File "(?P<file>[^"]{1,1000})", line (?P<line>\d{1,
 _LIBRARY = re.compile(r"(?:site|dist)-packages/|/lib/python3|^<")
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryFailure:
+class MemoryFailure(Record):
     """The first request that failed, as far as the log tells; None where it does not."""
 
     framework: str  # whose words tell: `mindspore`, `torch`, `torch_npu`, `driver`

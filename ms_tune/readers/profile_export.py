@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ms_tune.errors import TraceError, nearby
@@ -19,6 +18,7 @@ from ms_tune.readers.profile_tables import (
 )
 from ms_tune.readers.reading import reading
 from ms_tune.readers.trace_events import KeptEvents, ProfileEvents
+from ms_tune.records import Record
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
@@ -133,8 +133,7 @@ def _taken_together(events: str, between: str, kept: KeptEvents) -> bool:
     return True
 
 
-@dataclass(frozen=True, slots=True)
-class RankProfile:
+class RankProfile(Record):
     """What one rank exported; what is absent is None or empty."""
 
     folder: Path  # its `ASCEND_PROFILER_OUTPUT`

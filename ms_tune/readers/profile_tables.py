@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, TypeVar
 from ms_tune.errors import TraceError
 from ms_tune.readers.reading import reading
 from ms_tune.readers.scopes import ScopePass, layer_of, pass_of
+from ms_tune.records import Record
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
@@ -108,8 +109,7 @@ class Kernels:
     cut_off: bool  # the table ends in the middle of a row
 
 
-@dataclass(frozen=True, slots=True)
-class ProfileCollective:
+class ProfileCollective(Record):
     """A collective, or a send or receive, in microseconds."""
 
     name: str  # as the exporter calls it, without its communicator

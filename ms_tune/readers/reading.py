@@ -8,13 +8,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
 from itertools import chain, count, repeat
 from typing import TYPE_CHECKING
 
 from ms_tune.errors import TraceError, nearby, reason_of
+from ms_tune.records import Record
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
@@ -40,8 +40,7 @@ def reading(path: Path) -> Iterator[None]:
         raise TraceError(msg("trace.unreadable", detail=reason_of(error)), hint, path=path) from error
 
 
-@dataclass(frozen=True, slots=True)
-class FilePart:
+class FilePart(Record):
     """Some lines of a file."""
 
     first: int  # the number of the first line, from 1

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from ms_tune.errors import TraceError
 from ms_tune.readers.reading import lines_with, read_line_blocks, reading
+from ms_tune.records import Record
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
@@ -52,8 +53,7 @@ _ARRAY = re.compile(r"array\((\[[^\[\]]*\])(?:, dtype=\w+)?\)|np\.int\d\d\((-?\d
 _RANK = re.compile(r"(?:worker|rank)_(\d{1,6})")
 
 
-@dataclass(frozen=True, slots=True)
-class LogLine:
+class LogLine(Record):
     """What one line says."""
 
     number: int  # its line in the file, from 1
@@ -82,8 +82,7 @@ class LoggedRecompute:
         return [*lines, *self.damaged, *self.last]
 
 
-@dataclass(frozen=True, slots=True)
-class RecomputeLog:
+class RecomputeLog(Record):
     """What one log file holds."""
 
     path: Path  # the file

@@ -21,6 +21,7 @@ from ms_tune.errors import TraceError
 from ms_tune.readers.log_errors import ErrorLines
 from ms_tune.readers.memory_block import DroppedRow, RefusedRow, lines_of
 from ms_tune.readers.reading import reading
+from ms_tune.records import Record
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
@@ -78,16 +79,14 @@ class GroupLines:
                 one.ranks_by_group[match["name"]] = len(ranks)
 
 
-@dataclass(frozen=True, slots=True)
-class CollectiveLaunch:
+class CollectiveLaunch(Record):
     """One collective operation."""
 
     group: str  # name of the communication group
     ranks: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class CommunicationOrder:
+class CommunicationOrder(Record):
     """The collective operations in the order in which they are launched, and the rows that were refused."""
 
     collectives: tuple[CollectiveLaunch, ...]
@@ -193,16 +192,14 @@ class MemoryStatistics:
     footprint_mib: int  # the largest address range used: the peak with fragments
 
 
-@dataclass(frozen=True, slots=True)
-class OutOfMemory:
+class OutOfMemory(Record):
     """A request for memory that failed."""
 
     bytes: int | None  # what was asked for, if the text says
     operator: str | None  # for which operator, if the text says
 
 
-@dataclass(frozen=True, slots=True)
-class PoolState:
+class PoolState(Record):
     """What a memory pool says about itself, in whole MiB: taken from the device, most used, in use."""
 
     name: str
@@ -211,8 +208,7 @@ class PoolState:
     used_mib: int
 
 
-@dataclass(frozen=True, slots=True)
-class RuntimeLog:
+class RuntimeLog(Record):
     """What a log tells."""
 
     statistics: MemoryStatistics | None  # the last complete statistics; None if the process did not get that far

@@ -31,6 +31,7 @@ import numpy as np
 from ms_tune.errors import TraceError
 from ms_tune.readers.memory_block import DroppedRow, RefusedRow
 from ms_tune.readers.reading import FilePart, Progress, no_progress, parts_of, reading
+from ms_tune.records import Record
 from ms_tune.text import Message, msg
 
 if TYPE_CHECKING:
@@ -69,8 +70,7 @@ _OPERATOR = re.compile(rb"= (.{1,200}?)\([^()\n]{0,4000}\), task_info")
 _READ = b" <- ("
 
 
-@dataclass(frozen=True, slots=True)
-class TensorType:
+class TensorType(Record):
     """Number format and shape of a tensor."""
 
     dtype: str  # such as `Float32`
@@ -105,8 +105,7 @@ def read_tracker_graph(path: Path, on_bytes: Progress = no_progress) -> TrackerG
     return TrackerGraph(reader.tensors, reader.operators, tuple(reader.refused.rows), reader.refused.count)
 
 
-@dataclass(frozen=True, slots=True)
-class _Types:
+class _Types(Record):
     written: tuple[TensorType, ...]
     read: tuple[TensorType, ...]
 
@@ -250,8 +249,7 @@ def _types_fit(blocks: Sequence[tuple[bytes, bytes]], types: Sequence[_Types], c
     return bool((shown[:, 0] == written).all() and (shown[:, 1] == read).all())
 
 
-@dataclass(frozen=True, slots=True)
-class SizeOverflow:
+class SizeOverflow(Record):
     """A tensor of 2^63 bytes or more."""
 
     operator: str  # what makes it; empty if nothing tells
@@ -305,8 +303,7 @@ _MAX_FILE = 256 * 1024**2  # bytes: two million tensors
 _MAX_NUMBER = 2**64 - 1
 
 
-@dataclass(frozen=True, slots=True)
-class ListedTensor:
+class ListedTensor(Record):
     """A tensor that the training script holds: its name, device address and bytes."""
 
     name: str
@@ -314,8 +311,7 @@ class ListedTensor:
     bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class TensorList:
+class TensorList(Record):
     """The tensors that outlive a training step, by what they are."""
 
     weights: tuple[ListedTensor, ...]

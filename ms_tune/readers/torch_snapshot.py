@@ -19,6 +19,7 @@ import numpy as np
 
 from ms_tune.readers.memory_block import NEVER_FREED, Frame
 from ms_tune.readers.plain_pickle import read_plain, refusal_of_pickle
+from ms_tune.records import Record
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -170,8 +171,7 @@ _ACTIONS = _Actions({action.name.lower(): int(action) for action in Action if ac
 _ACTIONS["free"] = int(Action.FREE_COMPLETED)
 
 
-@dataclass(frozen=True, slots=True)
-class FinalBlock:
+class FinalBlock(Record):
     """A block when the snapshot was taken."""
 
     address: int
@@ -182,8 +182,7 @@ class FinalBlock:
     stack: int  # as in `ms_tune.readers.torch_snapshot.Event`
 
 
-@dataclass(frozen=True, slots=True)
-class SnapshotSegment:
+class SnapshotSegment(Record):
     """Memory that the allocator holds when the snapshot was taken."""
 
     address: int
@@ -194,8 +193,7 @@ class SnapshotSegment:
     blocks: tuple[FinalBlock, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceTrace:
+class DeviceTrace(Record):
     """One device: its events in order and what is held at the end."""
 
     number: int
@@ -203,8 +201,7 @@ class DeviceTrace:
     segments: tuple[SnapshotSegment, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class TorchSnapshot:
+class TorchSnapshot(Record):
     """A snapshot."""
 
     path: Path  # the file

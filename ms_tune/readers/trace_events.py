@@ -16,6 +16,8 @@ from operator import itemgetter
 from sys import intern
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
+from ms_tune.records import Record
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
@@ -83,8 +85,7 @@ class Moments(Generic[_T]):
         return len(self.times)
 
 
-@dataclass(frozen=True, slots=True)
-class ProfileEvents:
+class ProfileEvents(Record):
     """What was kept of a trace."""
 
     base: int  # microseconds that all times count from: a whole number, as a float has too few digits for a time stamp

@@ -36,6 +36,7 @@ from ms_tune.readers.memory_block import (
 )
 from ms_tune.readers.reading import FilePart, Progress, no_progress, parts_of, reading
 from ms_tune.readers.table import NONE, NUMBERS, Coded, Table, TableBuilder
+from ms_tune.records import Record
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
@@ -55,8 +56,7 @@ NATURAL_OR_NONE = r"^[0-9]{0,18}$"
 _HEXADECIMAL = 16
 
 
-@dataclass(frozen=True, slots=True)
-class TableCell:
+class TableCell(Record):
     """Where a number stands in a line."""
 
     column: str  # in which column

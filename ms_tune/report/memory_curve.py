@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from ms_tune.readers.memory_block import NEVER_FREED
+from ms_tune.records import Record
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -66,8 +66,7 @@ def thin_curve(curve: Curve, points: int) -> tuple[list[int], list[int], list[in
     return curve.tick[chosen].tolist(), curve.used[chosen].tolist(), curve.footprint[chosen].tolist()
 
 
-@dataclass(frozen=True, slots=True)
-class Bands:
+class Bands(Record):
     """Bytes in use at some ticks."""
 
     tick: list[int]

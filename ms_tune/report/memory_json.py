@@ -121,7 +121,7 @@ def _remedy_json(remedy: MemoryRemedy, language: Language) -> dict[str, object]:
 
 
 def _phase_json(told: ContentBytes | PeakMoment) -> dict[str, object]:
-    return record_json(told, *told.__dataclass_fields__) | {"phase": phase_name(told.phase)}
+    return record_json(told, *told._fields) | {"phase": phase_name(told.phase)}
 
 
 def phase_name(phase: Phase | None) -> str:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from ms_tune.diagnostics import Severity
 from ms_tune.encode import as_json, record_json
-from ms_tune.profile.result import rank_name
 from ms_tune.readers.scopes import ScopePass
 from ms_tune.report.console import Console, pad, table, terminal_width, text_width
 from ms_tune.report.page import table_html, write_page
@@ -163,6 +162,11 @@ def _table(
         rows,
         right,
     )
+
+
+def rank_name(rank: int | None) -> str:
+    """A rank's number for readers."""
+    return "?" if rank is None else str(rank)
 
 
 def _shorten_shapes(shapes: str) -> str:
