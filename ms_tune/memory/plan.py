@@ -255,7 +255,9 @@ def _plan_problem(
 ) -> PlanReport:
     engine, slow = native.best_engine()
     result = plan_addresses(problem, engine, request.seconds, on_progress)
-    return PlanReport(result, str(path), _check_plan(result), slow=slow)
+    columns = (problem.lower, problem.upper, problem.size, problem.alignment, result.address)
+    faults = faults_of(list(map(Placed, *(column.tolist() for column in columns))))
+    return PlanReport(result, str(path), tuple(faults), slow=slow)
 
 
 def problem_of_csv(path: Path, capacity: int | None) -> PackingProblem:
@@ -280,9 +282,3 @@ def problem_of_trace(
     footprint = max((row.actual or 0 for row in work.recorded), default=0)
     problem = PackingProblem(start, np.maximum(end, start + 1), size, np.full(len(size), ALIGNMENT), names, capacity)
     return problem, footprint or None, trace.files.rank
-
-
-def _check_plan(result: PackingPlan) -> tuple[PackingFault, ...]:
-    problem = result.problem
-    columns = (problem.lower, problem.upper, problem.size, problem.alignment, result.address)
-    return tuple(faults_of(list(map(Placed, *(column.tolist() for column in columns)))))

@@ -237,11 +237,12 @@ def work_of(widths: Widths, layers: Sequence[LayerWork]) -> Work:
     """The operations of one token in a training step."""
     model: dict[Convention, int] = {}
     hardware: dict[Convention, int] = {}
-    for convention in Convention:
+    whole = score_flops(widths)
+    counted = {Convention.FULL: whole, Convention.CAUSAL: whole // 2, Convention.SIX_N: 0}
+    for convention, scores in counted.items():
         forward = again = 0
         for layer in layers:
-            scores = _counted_score_flops(widths, convention)
-            one = layer_flops(widths, experts=layer.experts) - score_flops(widths) + scores
+            one = layer_flops(widths, experts=layer.experts) - whole + scores
             forward += one + (prediction_flops(widths) if layer.prediction else 0)
             if layer.recompute is RecomputeMode.FULL:
                 again += one
@@ -251,8 +252,3 @@ def work_of(widths: Widths, layers: Sequence[LayerWork]) -> Work:
         model[convention] = _FORWARD_AND_BACKWARD * forward
         hardware[convention] = model[convention] + again
     return Work(model, hardware)
-
-
-def _counted_score_flops(widths: Widths, convention: Convention) -> int:
-    whole = score_flops(widths)
-    return {Convention.FULL: whole, Convention.CAUSAL: whole // 2, Convention.SIX_N: 0}[convention]

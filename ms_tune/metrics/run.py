@@ -108,20 +108,14 @@ def measure_runs(
     )
     compared = sources.pop() if baseline is not None else None
     given = _Given(request, peak, job)
-    runs = [_measure_run(source.path, place, run, given) for source in sources for place, run in _numbered_runs(source)]
+    runs = [run for source in sources for run in _measure_source(source, given)]
     given = given._replace(request=before, job=job if before.cards == request.cards else _job_facts(before))
-    others = (
-        [_measure_run(compared.path, place, run, given) for place, run in _numbered_runs(compared)] if compared else []
-    )
+    others = _measure_source(compared, given) if compared else []
     return MetricsReport(tuple(runs), tuple(others), _compare_longest(runs, others), problems)
 
 
 def _job_facts(request: MetricsRequest) -> JobFacts | None:
     return read_job(request.config, request.version, request.cards) if request.config else None
-
-
-def _numbered_runs(source: _Source) -> Iterator[tuple[int, LoggedTraining]]:
-    return enumerate(source.runs, start=1)
 
 
 def _device_peak(request: MetricsRequest) -> tuple[float, Message] | None:
@@ -184,6 +178,10 @@ def _join_ranks(runs: Sequence[Sequence[LoggedTraining]], ranks: Sequence[int | 
             one.remarks.extend(part.remarks)
         whole.append(one)
     return tuple(whole)
+
+
+def _measure_source(source: _Source, given: _Given) -> list[RunMetrics]:
+    return [_measure_run(source.path, number, run, given) for number, run in enumerate(source.runs, start=1)]
 
 
 def _measure_run(source: Path, number: int, run: LoggedTraining, given: _Given) -> RunMetrics:

@@ -129,16 +129,13 @@ def _repeated_parts(sign: Numbers, live: NDArray[np.float64]) -> Iterator[_Folde
                 begin = first + skipped * length
                 steps = (last - begin) // length
                 if steps > 1:
-                    begin += _emptiest_position(live[begin : begin + steps * length].reshape(-1, length))
+                    # Where fewest bytes are live in the step with most.
+                    by_step = live[begin : begin + steps * length].reshape(-1, length)
+                    begin += int(by_step.max(axis=0).argmin())
                     steps = (last - begin) // length
                 if steps > 1:
                     found.add(_FoldedStep(begin, begin + steps * length, length))
     yield from sorted(found, key=lambda part: (-part.saved_allocations, part))[:_TRIES]
-
-
-def _emptiest_position(live: NDArray[np.float64]) -> int:
-    """The position within the step, one row a step, at which fewest bytes are live in the step with most."""
-    return int(live.max(axis=0).argmin())
 
 
 def _likely_periods(sign: Numbers) -> list[int]:

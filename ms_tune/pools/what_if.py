@@ -347,7 +347,8 @@ def recompute_layers(work: Workload, facts: TraceFacts, content: str, layers: Co
     are the same in this respect; the memory that recomputing needs for a moment beyond the activations is not counted.
     """
     starts = [request.start for request in work.requests]
-    leaves = _layer_leaves(starts, facts)
+    told = [index for index, forward in enumerate(facts.forward) if forward and facts.layer[index]]
+    leaves = _Leaves([starts[index] for index in told], [facts.layer[index] for index in told])
     runs = _backward_runs(starts, facts)
     lives: list[tuple[int, int, int]] = []  # request, when it goes, when it comes back
     outputs: dict[tuple[str, int], int] = {}
@@ -400,11 +401,6 @@ class _Leaves:
         if at < len(self._ticks) and self._layers[at] == layer:
             at = self._next[at]
         return self._ticks[at] if at < len(self._ticks) else None
-
-
-def _layer_leaves(starts: Sequence[int], facts: TraceFacts) -> _Leaves:
-    told = [index for index, forward in enumerate(facts.forward) if forward and facts.layer[index]]
-    return _Leaves([starts[index] for index in told], [facts.layer[index] for index in told])
 
 
 def _backward_runs(starts: Sequence[int], facts: TraceFacts) -> dict[str, list[int]]:

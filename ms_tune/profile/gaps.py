@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from ms_tune.readers.trace_events import Intervals, ProfileEvents
 
+_LOOKED_AT = 50  # names beside a gap, for one that computes
 _NEAR = 1000  # nanoseconds between an idle time's end and the start of what ends it
 _TOUCH = 0.01  # microseconds between intervals that belong together
 # Tasks of a stream that compute nothing.
@@ -93,7 +94,10 @@ def _make_gap(
     cause = max(parts, key=lambda one: parts[one])
     whole = events.base + int(start)
     stamp = f"{whole}.{round((start - int(start)) * 1000):03d}"
-    before, after = _name_before(events, start), _name_at(events, end)
+    names = events.names
+    ended, begun = bisect_left(names.times, round(start * 1000)), bisect_left(names.times, round(end * 1000) - _NEAR)
+    before = _first_kernel(names.values[max(ended - _LOOKED_AT, 0) : ended][::-1])
+    after = _first_kernel(names.values[begun : begun + _LOOKED_AT])
     return Gap(rank, stamp, end - start, cause, before, after, _host_event(events, start, end))
 
 
@@ -102,16 +106,6 @@ def _launch_time(events: ProfileEvents, moment: float) -> float | None:
     near = range(bisect_left(starts, wanted - _NEAR), bisect_right(starts, wanted + _NEAR))
     nearest = min(near, key=lambda place: abs(starts[place] - wanted), default=None)
     return None if nearest is None else events.launches.values[nearest]
-
-
-def _name_before(events: ProfileEvents, moment: float) -> str:
-    place = bisect_left(events.names.times, round(moment * 1000)) - 1
-    return _first_kernel(events.names.values[max(place - 49, 0) : place + 1][::-1])
-
-
-def _name_at(events: ProfileEvents, moment: float) -> str:
-    place = bisect_left(events.names.times, round(moment * 1000) - _NEAR)
-    return _first_kernel(events.names.values[place : place + 50])
 
 
 def _first_kernel(names: Sequence[str]) -> str:

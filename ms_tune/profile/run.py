@@ -9,7 +9,7 @@ from ms_tune.diagnostics import Diagnostic, Severity
 from ms_tune.profile.gaps import Idle, idle_times, in_point_to_point, longest_gaps
 from ms_tune.profile.result import CollectiveTime, Gap, ProfileReport, QueueState, RankTimes, rank_name
 from ms_tune.profile.verdict import idle_window, judge_profile
-from ms_tune.readers.profile_export import CLUSTER, RankProfile, find_profiles, read_rank
+from ms_tune.readers.profile_export import CLUSTER, EVENTS, RankProfile, find_profiles, read_rank
 from ms_tune.readers.profile_tables import ProfileCollective, StepRow, read_steps
 from ms_tune.text import msg
 
@@ -41,7 +41,8 @@ def analyse_profiles(
     """
     paths = tuple(map(Path, sources))
     folders = [folder for path in paths for folder in find_profiles(path)]
-    count = _progress_counter(sum(map(_trace_bytes, folders)), on_bytes)
+    traces = [folder / EVENTS for folder in folders]
+    count = _progress_counter(sum(trace.stat().st_size for trace in traces if trace.is_file()), on_bytes)
     ranks: list[RankTimes] = []
     found: list[Gap] = []
     collectives: list[ProfileCollective] = []
@@ -83,11 +84,6 @@ def _progress_counter(total: int, on_bytes: Callable[[int, int], None]) -> Calla
         on_bytes(min(done, total), total)
 
     return count
-
-
-def _trace_bytes(folder: Path) -> int:
-    trace = folder / "trace_view.json"
-    return trace.stat().st_size if trace.is_file() else 0
 
 
 def _cluster_ranks(path: Path) -> Iterator[RankTimes]:

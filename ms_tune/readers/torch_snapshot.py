@@ -278,9 +278,9 @@ class _SnapshotReader:
         )
         told = whole.get("allocator_settings")
         settings = told if isinstance(told, dict) else {}
-        return TorchSnapshot(
-            self._path, devices, tuple(self._found), self._timed, _max_split(settings), _parse_roundup(settings)
-        )
+        limit = settings.get("max_split_size")
+        max_split = limit if type(limit) is int and 0 < limit < _MOST_SIZE else None
+        return TorchSnapshot(self._path, devices, tuple(self._found), self._timed, max_split, _parse_roundup(settings))
 
     def _take_entry(self, entry: object, what: str) -> Mapping[object, object]:
         self._left -= 1
@@ -298,8 +298,8 @@ class _SnapshotReader:
         place = address
         for each in blocks:
             block = self._read_block(each, place)
-            place = block.address + block.size
-            if block.address < address or place > address + size or (found and block.address < _block_end(found[-1])):
+            before, place = place, block.address + block.size
+            if block.address < before or place > address + size:
                 raise _BadValueError(what="blocks: address")
             found.append(block)
         segment = SnapshotSegment(
@@ -411,10 +411,6 @@ class _SnapshotReader:
         return self._texts.setdefault(text[:_MOST_TEXT], text[:_MOST_TEXT])
 
 
-def _block_end(block: FinalBlock) -> int:
-    return block.address + block.size
-
-
 def _whole_number(entry: Mapping[object, object], key: str, most: int, default: int | None = None) -> int:
     """A natural number below a bound; the default where there is none at all."""
     value = entry.get(key, default)
@@ -459,11 +455,6 @@ def _without_block(event: Mapping[object, object], *, out_of_memory: bool) -> di
         "addr": _whole_number(event, where, _MOST_ADDRESS, 0),
         "size": _whole_number(event, "size", _MOST_SIZE, 0),
     }
-
-
-def _max_split(settings: Mapping[object, object]) -> int | None:
-    limit = settings.get("max_split_size")
-    return limit if type(limit) is int and 0 < limit < _MOST_SIZE else None
 
 
 def _parse_roundup(settings: Mapping[object, object]) -> tuple[int, ...]:

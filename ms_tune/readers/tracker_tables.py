@@ -26,7 +26,6 @@ import numpy as np
 from ms_tune.errors import TraceError
 from ms_tune.readers.memory_block import (
     NEVER_FREED,
-    Block,
     ColumnLayout,
     DroppedRow,
     RefusedRow,
@@ -40,7 +39,7 @@ from ms_tune.records import Record
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
     from types import ModuleType
     from typing import BinaryIO
@@ -191,7 +190,8 @@ def _read_table(file: BinaryIO, path: Path, on_bytes: Progress) -> Table:
         truncated = not part.complete
         columns = _split_columns(part, layout)
         if columns is None:
-            builder.add_blocks(_read_singly(part, reader))
+            blocks = (reader.read(number, text, complete=complete) for number, text, complete in part.lines())
+            builder.add_blocks([block for block in blocks if block is not None])
         else:
             _add_part(part, columns, layout, reader, builder)
     return builder.build_table(
@@ -200,11 +200,6 @@ def _read_table(file: BinaryIO, path: Path, on_bytes: Progress) -> Table:
         columns=layout.names,
         truncated=truncated,
     )
-
-
-def _read_singly(part: FilePart, reader: RowReader) -> list[Block]:
-    blocks = (reader.read(number, text, complete=complete) for number, text, complete in part.lines())
-    return [block for block in blocks if block is not None]
 
 
 def _split_columns(part: FilePart, layout: ColumnLayout) -> Columns | None:
@@ -219,14 +214,18 @@ def _add_part(part: FilePart, columns: Columns, layout: ColumnLayout, reader: Ro
     good = _plain_rows(columns, layout)
     line = np.arange(part.first, part.first + columns.height, dtype=np.int64)
     if not good.all():
-        lines = part.data.split(b"\n") if part.data is not None else []
-        for row in np.flatnonzero(~good).tolist():
-            text = lines[row].decode("utf-8", errors="replace")
-            block = reader.read(int(line[row]), text, complete=True)
+        for number, text in _lines_at(part, np.flatnonzero(~good)):
+            block = reader.read(number, text, complete=True)
             if block is not None:
                 builder.add_blocks([block])
         columns, line = columns.keep_rows(good), line[good]
     _add_columns(columns, line, layout, reader, builder)
+
+
+def _lines_at(part: FilePart, rows: NDArray[np.int64]) -> Iterator[tuple[int, str]]:
+    lines = part.data.split(b"\n") if part.data is not None else []
+    for row in rows.tolist():
+        yield part.first + row, lines[row].decode("utf-8", errors="replace")
 
 
 def _plain_rows(columns: Columns, layout: ColumnLayout) -> NDArray[np.bool_]:
@@ -359,9 +358,8 @@ def _take_part(part: FilePart, columns: Columns, names: tuple[str, ...], builder
     good = columns.rows_matching({"time_stamp": NATURAL, "line_num": NATURAL_OR_NONE})
     line = np.arange(part.first, part.first + columns.height, dtype=np.int64)
     if not good.all():
-        lines = part.data.split(b"\n") if part.data is not None else []
-        for row in np.flatnonzero(~good).tolist():
-            _take_row(int(line[row]), lines[row].decode("utf-8", errors="replace"), names, builder, complete=True)
+        for number, text in _lines_at(part, np.flatnonzero(~good)):
+            _take_row(number, text, names, builder, complete=True)
         columns, line = columns.keep_rows(good), line[good]
     stamps = columns.read_numbers({"stamp": TableCell("time_stamp")}, NONE)["stamp"]
     codes = columns.read_codes({"task_name": builder.name_code, "node_name": builder.node_code})

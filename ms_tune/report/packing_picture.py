@@ -157,7 +157,8 @@ def _draw_blocks(plan: PackingPlan, scale: _Scale, language: Language) -> Iterat
     area = (right - left) * height
     seen = np.argsort(-area, kind="stable")[:_MOST_BLOCKS]
     seen = seen[area[seen] > _LEAST_AREA]
-    peak = _peak_tick(plan)
+    ticks, live = _live_bytes(plan)
+    peak = int(ticks[live.argmax()]) if len(ticks) else 0
     for block in np.sort(seen).tolist():
         kind = "other"
         if right[block] - left[block] >= _LONG * _WIDTH:
@@ -182,11 +183,6 @@ def _live_bytes(plan: PackingPlan) -> tuple[NDArray[np.int64], NDArray[np.int64]
     np.add.at(change, np.searchsorted(ticks, problem.lower), problem.size)
     np.subtract.at(change, np.searchsorted(ticks, problem.upper), problem.size)
     return ticks, np.cumsum(change)
-
-
-def _peak_tick(plan: PackingPlan) -> int:
-    ticks, live = _live_bytes(plan)
-    return int(ticks[live.argmax()]) if len(ticks) else 0
 
 
 def _draw_lines(plan: PackingPlan, scale: _Scale, languages: Sequence[Language]) -> Iterator[str]:

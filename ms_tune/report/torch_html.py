@@ -41,6 +41,11 @@ _LINES = (
     (214, 96, 96),
     (128, 152, 206),
 )
+_REST_TEXTS = {
+    NO_FRAMES: "snapshot.where.none",
+    BEFORE: "snapshot.where.before",
+    OTHER_LINES: "snapshot.where.other",
+}
 _REST = {OTHER_LINES: (176, 160, 130), NO_FRAMES: (150, 158, 168), BEFORE: (112, 122, 136)}
 
 
@@ -86,7 +91,7 @@ def _page_texts(lives: TorchLives, keys: Sequence[str], other: TorchReport | Non
         found["compare-peaks"] = both_languages(msg("snapshot.page.compare-peaks", **sides, **amounts))
     for key, name in zip(keys, lives.contents, strict=True):
         found[f"content.{key}"] = (
-            dict.fromkeys(("en", "zh"), _short_line(name, lives)) if key != name else _rest_data(name)
+            dict.fromkeys(("en", "zh"), _short_line(name, lives)) if key != name else _line_text(_REST_TEXTS[name])
         )
     return found
 
@@ -95,11 +100,6 @@ def _short_line(line: str, lives: TorchLives) -> str:
     """A line by its file's name alone where no other line is called alike."""
     last = line.rpartition("/")[2]
     return last if sum(name.rpartition("/")[2] == last for name in lives.contents) == 1 else shorten_place(line)
-
-
-def _rest_data(name: str) -> Both:
-    texts = {NO_FRAMES: "snapshot.where.none", BEFORE: "snapshot.where.before", OTHER_LINES: "snapshot.where.other"}
-    return _line_text(texts[name])
 
 
 def _line_text(name: str) -> Both:

@@ -46,7 +46,9 @@ def _show_run(report: WhatIfReport, console: Console) -> None:
     )
     if report.others:
         _write_wrapped(console, console.text("allocator.show.others", ranks=", ".join(map(str, report.others))))
-    settings = _settings_text(result.recorded_outcome.setting_lines, console)
+    lines = result.recorded_outcome.setting_lines
+    settings = ", ".join(filter(None, (lines.script, lines.environment)))
+    settings = settings or console.text("allocator.show.no-set-memory")
     if inferred.work.releases:
         settings += console.text("allocator.show.releases", count=len(inferred.work.releases))
     _write_wrapped(console, console.text("allocator.show.inferred", settings=settings))
@@ -57,11 +59,6 @@ def _show_run(report: WhatIfReport, console: Console) -> None:
     _write_wrapped(console, first)
     for line in grounds:
         console.write(line)
-
-
-def _settings_text(lines: Lines, console: Console) -> str:
-    texts = [text for text in (lines.script, lines.environment) if text]
-    return ", ".join(texts) or console.text("allocator.show.no-set-memory")
 
 
 def _show_proof(report: WhatIfReport, console: Console) -> None:
