@@ -17,13 +17,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from ms_tune.errors import TraceError
+from ms_tune.readers.reading import LONGEST_LINE
 from ms_tune.records import Record
 from ms_tune.text import Message, msg
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
     from pathlib import Path
-    from typing import BinaryIO
 
 
 _TEXTS = ("file_name", "type", "task_name", "node_name", "user_tasks", "python_stack")  # may hold commas, or tell
@@ -39,7 +39,6 @@ STATIC = -1  # both time stamps of MindSpore 2.3's and 2.4's InSideSomas rows
 DROPPED_KEPT = 20  # how many refused rows are described; all are counted
 _PACKED = "\x1f\ufffd"  # how a file that is packed with gzip begins, its bytes taken for UTF-8
 _REQUIRED = ("start_time_stamp", "end_time_stamp", "device_addr", "size", "type")
-_MAX_LINE = 16 * 1024**2  # bytes; the longest real lines, of weights in long runs, have some hundred kilobytes
 _MAX_DIGITS = 19  # of INT64_MAX
 _ADDRESS = re.compile(r"0x[0-9a-fA-F]{1,16}|0")
 _USERS = re.compile(r"(?:\{[0-9-]*\})?")
@@ -204,20 +203,6 @@ class RowReader:
         return _parse_stack(text, self._pools)
 
 
-def lines_of(file: BinaryIO) -> Iterator[tuple[int, str | None, bool]]:
-    """Number, text (None if too long) and completeness of every line that is not blank."""
-    number = 0
-    while raw := file.readline(_MAX_LINE):
-        number += 1
-        complete = raw.endswith(b"\n")
-        if not complete and len(raw) == _MAX_LINE:
-            while (rest := file.readline(_MAX_LINE)) and not rest.endswith(b"\n"):
-                pass
-            yield number, None, True
-        elif raw.strip():
-            yield number, raw.rstrip(b"\r\n").decode("utf-8", errors="replace"), complete
-
-
 def layout_of(text: str | None, path: Path, number: int) -> ColumnLayout:
     """The columns that the first line of a file names.
 
@@ -244,7 +229,7 @@ def layout_of(text: str | None, path: Path, number: int) -> ColumnLayout:
 
 def _split_row(text: str | None, layout: ColumnLayout, *, complete: bool) -> list[str]:
     if text is None:
-        raise _BadRowError(msg("trace.row.long", limit=_MAX_LINE))
+        raise _BadRowError(msg("trace.row.long", limit=LONGEST_LINE))
     quoted = ',"File:' in text or ('"' in text and not layout.trailing_comma)
     if quoted:
         try:

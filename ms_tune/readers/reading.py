@@ -61,6 +61,19 @@ class FilePart(Record):
                 yield number, text, self.complete or number != last
 
 
+def lines_of(file: BinaryIO) -> Iterator[tuple[int, str | None, bool]]:
+    """Number, text (None if too long) and completeness of every line that is not blank."""
+    number = 0
+    while raw := file.readline(LONGEST_LINE):
+        number += 1
+        complete = raw.endswith(b"\n")
+        if not complete and len(raw) == LONGEST_LINE:
+            _skip_line(file)
+            yield number, None, True
+        elif raw.strip():
+            yield number, raw.rstrip(b"\r\n").decode("utf-8", errors="replace"), complete
+
+
 def no_progress(_: int) -> None:
     """Nobody watches."""
 

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING
 
 from ms_tune.errors import TraceError
 from ms_tune.readers.log_errors import ErrorLines
-from ms_tune.readers.memory_block import DroppedRow, RefusedRow, lines_of
-from ms_tune.readers.reading import reading
+from ms_tune.readers.memory_block import DroppedRow, RefusedRow
+from ms_tune.readers.reading import lines_of, reading
 from ms_tune.records import Record
 from ms_tune.text import msg
 

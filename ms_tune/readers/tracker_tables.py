@@ -24,16 +24,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ms_tune.errors import TraceError
-from ms_tune.readers.memory_block import (
-    NEVER_FREED,
-    ColumnLayout,
-    DroppedRow,
-    RefusedRow,
-    RowReader,
-    layout_of,
-    lines_of,
-)
-from ms_tune.readers.reading import FilePart, Progress, no_progress, parts_of, reading
+from ms_tune.readers.memory_block import NEVER_FREED, ColumnLayout, DroppedRow, RefusedRow, RowReader, layout_of
+from ms_tune.readers.reading import FilePart, Progress, lines_of, no_progress, parts_of, reading
 from ms_tune.readers.table import NONE, NUMBERS, Coded, Table, TableBuilder
 from ms_tune.records import Record
 from ms_tune.text import msg

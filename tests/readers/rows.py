@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ms_tune.errors import TraceError
-from ms_tune.readers.memory_block import Block, ColumnLayout, DroppedRow, RowReader, layout_of, lines_of
-from ms_tune.readers.reading import reading
+from ms_tune.readers.memory_block import Block, ColumnLayout, DroppedRow, RowReader, layout_of
+from ms_tune.readers.reading import lines_of, reading
 from ms_tune.readers.table import Table, TableBuilder
 from ms_tune.text import msg
 

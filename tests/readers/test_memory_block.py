@@ -242,7 +242,7 @@ def test_who_may_not_read_a_file_is_told_what_to_do() -> None:
 
 
 def test_a_line_without_end_is_refused_in_bounded_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ms_tune.readers.memory_block._MAX_LINE", 4096)
+    monkeypatch.setattr("ms_tune.readers.reading.LONGEST_LINE", 4096)
     trace = read(tmp_path, f"{HEADER_20}\n{'x' * 10_000}\n{ROW_20}\n{'y' * 4096}")
     assert [block.line for block in trace.blocks] == [3]
     assert reasons(trace) == [(2, "long"), (4, "long")]
