@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING
 
 from ms_tune.diagnostics import Diagnostic, Severity
 from ms_tune.dialects import dialect_module
-from ms_tune.dialects.cells import cut
-from ms_tune.dialects.draft import LISTS, SettingsDraft, few, shown, shown_layers
+from ms_tune.dialects.draft import LISTS, SettingsDraft, cut, few, shown, shown_layers
 from ms_tune.dialects.layer_plan import MEGATRON, MINDFORMERS, MINDFORMERS_PYNATIVE, MINDSPEED_MS
 from ms_tune.dialects.operators import SWAP, Choices, Side, as_written
 from ms_tune.enums import Dialect

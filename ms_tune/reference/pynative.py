@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from ms_tune.dialects.cells import is_full
+from ms_tune.dialects.draft import is_full
 from ms_tune.dialects.job_parts import SettingChange
 from ms_tune.dialects.layer_plan import on_devices, write_specs
 from ms_tune.dialects.mindformers_pynative.training_config import (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ms_tune.dialects.cells import run_length
+from ms_tune.dialects.draft import run_length
 from ms_tune.dialects.layer_plan import LayerSpec
 from ms_tune.enums import RecomputeMode
 

@@ -27,8 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from collections.abc import Set as AbstractSet
 
-    from ms_tune.dialects.cells import Cells
-    from ms_tune.dialects.draft import SettingsDraft
+    from ms_tune.dialects.draft import Cells, SettingsDraft
     from ms_tune.dialects.layer_plan import LayerPlan, LayerSpec
     from ms_tune.text import Message
 

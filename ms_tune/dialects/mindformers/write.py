@@ -7,8 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ms_tune.diagnostics import Severity
-from ms_tune.dialects.cells import is_full
-from ms_tune.dialects.draft import LISTS, has, never, runs, squeeze, swap_static
+from ms_tune.dialects.draft import LISTS, has, is_full, never, runs, squeeze, swap_static
 from ms_tune.dialects.layer_plan import FrameworkStop
 from ms_tune.dialects.mindformers.placement import KEYS, place_layers
 from ms_tune.dialects.mindformers.read import read_inputs

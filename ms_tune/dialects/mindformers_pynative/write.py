@@ -6,8 +6,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from ms_tune.diagnostics import Severity
-from ms_tune.dialects.cells import is_full
-from ms_tune.dialects.draft import LISTS, swap_dynamic
+from ms_tune.dialects.draft import LISTS, is_full, swap_dynamic
 from ms_tune.dialects.layer_plan import MINDFORMERS_PYNATIVE, parse_specs, write_specs
 from ms_tune.dialects.mindformers_pynative.read import plan_layers
 from ms_tune.dialects.operators import SWAP
@@ -21,8 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ms_tune.diagnostics import KeyPath
-    from ms_tune.dialects.cells import Cells
-    from ms_tune.dialects.draft import SettingsDraft
+    from ms_tune.dialects.draft import Cells, SettingsDraft
     from ms_tune.dialects.layer_plan import JobView, LayerPlan
     from ms_tune.source.yaml import SourceFile, Values
 

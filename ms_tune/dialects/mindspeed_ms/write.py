@@ -6,8 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ms_tune.diagnostics import Severity
-from ms_tune.dialects.cells import is_full
-from ms_tune.dialects.draft import has, never, runs, squeeze
+from ms_tune.dialects.draft import has, is_full, never, runs, squeeze
 from ms_tune.dialects.layer_plan import FrameworkStop
 from ms_tune.dialects.mindspeed_ms.placement import divide
 from ms_tune.dialects.mindspeed_ms.read import literal_list, plan_layers
