@@ -20,6 +20,7 @@ from ms_tune.footprint.result import MemoryReport, RankReport, tensor_of, type_o
 from ms_tune.footprint.steps import join_tasks, spans_of, steps_of
 from ms_tune.footprint.what_ifs import recompute_all_layers
 from ms_tune.readers.folder import RankFiles, find_trace
+from ms_tune.readers.reading import ByteCounter
 from ms_tune.readers.runtime_log import read_communication_order, read_runtime_log
 from ms_tune.readers.tensors import find_size_overflow, read_tensor_list, read_tracker_graph
 from ms_tune.readers.tracker_tables import read_block_table, read_tasks
@@ -77,7 +78,7 @@ def analyse_memory(
         hint = msg("memory.no-such-rank.hint")
         raise TraceError(msg("memory.no-such-rank", ranks=present or "–"), hint, path=path)
     total = sum(_bytes_to_read(files, request) for files in chosen)
-    progress = _Counter(total, on_bytes)
+    progress = ByteCounter(total, on_bytes)
     ranks = tuple(analyse_rank(files, request, progress.add) for files in chosen)
     return MemoryReport(path, ranks, stages_of(ranks), findings_between(ranks, stale=found.stale))
 
@@ -151,13 +152,3 @@ def _read_optional(read: Callable[[Path], Held], path: Path | None, unread: list
 def _bytes_to_read(files: RankFiles, request: MemoryRequest) -> int:
     wanted: Sequence[Path | None] = (files.blocks, files.tasks, files.graph if request.with_graph else None)
     return sum(path.stat().st_size for path in wanted if path is not None)
-
-
-class _Counter:
-    def __init__(self, total: int, on_bytes: Callable[[int, int], None]) -> None:
-        self._done, self._total, self._on_bytes = 0, total, on_bytes
-
-    def add(self, count: int) -> None:
-        """Some more bytes."""
-        self._done += count
-        self._on_bytes(self._done, self._total)

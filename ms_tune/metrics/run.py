@@ -36,6 +36,7 @@ from ms_tune.metrics.result import (
     StepCurve,
 )
 from ms_tune.readers.logged_steps import LoggedTraining, RankSteps, TrainingLog
+from ms_tune.readers.reading import ByteCounter
 from ms_tune.readers.recompute_log import find_logs
 from ms_tune.readers.training_log import read_training_log
 from ms_tune.records import Record
@@ -133,14 +134,7 @@ def _device_peak(request: MetricsRequest) -> tuple[float, Message] | None:
 def _read_sources(paths: Sequence[Path], on_bytes: Callable[[int, int], None]) -> list[_Source]:
     files = {path: find_logs(path) for path in paths}
     total = sum(file.stat().st_size for some in files.values() for file in some if file.is_file())
-    done = 0
-
-    def count(more: int) -> None:
-        nonlocal done
-        done += more
-        on_bytes(done, total)
-
-    found = []
+    count, found = ByteCounter(total, on_bytes).add, []
     for path in paths:
         logs = _with_steps(files[path], count)
         problems = tuple(problem for log in logs for problem in doubts_of_file(log))

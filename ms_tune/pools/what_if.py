@@ -8,7 +8,8 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from dataclasses import replace
 from fnmatch import fnmatchcase
-from operator import attrgetter
+from itertools import pairwise
+from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING
 
 from ms_tune.pools.mindspore_pool import DEFAULT_SIZE, PAGE, SIMULATED_DEVICE, MindSporeSettings, Vmm
@@ -347,8 +348,10 @@ def recompute_layers(work: Workload, facts: TraceFacts, content: str, layers: Co
     are the same in this respect; the memory that recomputing needs for a moment beyond the activations is not counted.
     """
     starts = [request.start for request in work.requests]
-    told = [index for index, forward in enumerate(facts.forward) if forward and facts.layer[index]]
-    leaves = _Leaves([starts[index] for index in told], [facts.layer[index] for index in told])
+    forward = [(starts[index], facts.layer[index]) for index, passes in enumerate(facts.forward) if passes]
+    forward = [(tick, layer) for tick, layer in forward if layer]
+    # Where the forward pass goes on to another layer, and behind its end.
+    leaves = [at for at, ((_, one), (_, other)) in enumerate(pairwise(forward), 1) if one != other] + [len(forward)]
     runs = _backward_runs(starts, facts)
     lives: list[tuple[int, int, int]] = []  # request, when it goes, when it comes back
     outputs: dict[tuple[str, int], int] = {}
@@ -356,7 +359,10 @@ def recompute_layers(work: Workload, facts: TraceFacts, content: str, layers: Co
         layer = facts.layer[index]
         if layer not in layers or facts.content[index] != content or request.end is None:
             continue
-        away = leaves.leave_after(request.start, layer)
+        at = bisect_right(forward, request.start, key=itemgetter(0))
+        if at < len(forward) and forward[at][1] == layer:
+            at = leaves[bisect_right(leaves, at)]
+        away = forward[at][0] if at < len(forward) else None
         run = runs.get(layer, [])
         at = bisect_left(run, request.end) - 1
         if away is not None and at >= 0 and away < run[at]:
@@ -383,24 +389,6 @@ def replay_change(change: TraceChange, inferred: Inferred, total: int) -> Scenar
         reserved=result.reserved_peak,
         fits=not result.is_over and result.reserved_peak <= total,
     )
-
-
-class _Leaves:
-    def __init__(self, ticks: list[int], layers: list[str]) -> None:
-        self._ticks = ticks
-        self._layers = layers
-        self._next = [0] * len(ticks)  # position of the next entry with another layer
-        for at in range(len(ticks) - 1, -1, -1):
-            following = at + 1
-            same = following < len(ticks) and layers[following] == layers[at]
-            self._next[at] = self._next[following] if same else following
-
-    def leave_after(self, tick: int, layer: str) -> int | None:
-        """The first tick after this one at which the forward pass allocates for another layer."""
-        at = bisect_right(self._ticks, tick)
-        if at < len(self._ticks) and self._layers[at] == layer:
-            at = self._next[at]
-        return self._ticks[at] if at < len(self._ticks) else None
 
 
 def _backward_runs(starts: Sequence[int], facts: TraceFacts) -> dict[str, list[int]]:

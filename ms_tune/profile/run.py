@@ -11,6 +11,7 @@ from ms_tune.profile.result import CollectiveTime, Gap, ProfileReport, QueueStat
 from ms_tune.profile.verdict import idle_window, judge_profile
 from ms_tune.readers.profile_export import CLUSTER, EVENTS, RankProfile, find_profiles, read_rank
 from ms_tune.readers.profile_tables import ProfileCollective, StepRow, read_steps
+from ms_tune.readers.reading import ByteCounter
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ def analyse_profiles(
     paths = tuple(map(Path, sources))
     folders = [folder for path in paths for folder in find_profiles(path)]
     traces = [folder / EVENTS for folder in folders]
-    count = _progress_counter(sum(trace.stat().st_size for trace in traces if trace.is_file()), on_bytes)
+    counter = ByteCounter(sum(trace.stat().st_size for trace in traces if trace.is_file()), on_bytes)
     ranks: list[RankTimes] = []
     found: list[Gap] = []
     collectives: list[ProfileCollective] = []
@@ -52,7 +53,7 @@ def analyse_profiles(
         if folder.is_file():
             ranks += _cluster_ranks(folder)
             continue
-        profile = read_rank(folder, count)
+        profile = read_rank(folder, counter.add)
         ranks.append(_rank_times(profile))
         collectives += profile.collectives
         peers |= profile.peers
@@ -73,17 +74,6 @@ def analyse_profiles(
         imbalance=imbalance,
         problems=tuple(problems),
     )
-
-
-def _progress_counter(total: int, on_bytes: Callable[[int, int], None]) -> Callable[[int], None]:
-    done = 0
-
-    def count(more: int) -> None:
-        nonlocal done
-        done += more
-        on_bytes(min(done, total), total)
-
-    return count
 
 
 def _cluster_ranks(path: Path) -> Iterator[RankTimes]:

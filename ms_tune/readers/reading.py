@@ -78,6 +78,18 @@ def no_progress(_: int) -> None:
     """Nobody watches."""
 
 
+class ByteCounter:
+    """Adds up the bytes that are read of some files, and tells them beside the bytes of all."""
+
+    def __init__(self, total: int, on_bytes: Callable[[int, int], None]) -> None:
+        self._done, self._total, self._on_bytes = 0, total, on_bytes
+
+    def add(self, count: int) -> None:
+        """Some more bytes."""
+        self._done += count
+        self._on_bytes(min(self._done, self._total), self._total)
+
+
 def parts_of(file: BinaryIO, first: int, on_bytes: Progress) -> Iterator[FilePart]:
     """What is left of a file, at the beginning of line ``first``, in parts; ``on_bytes`` is told the bytes of every piece."""
     number = first

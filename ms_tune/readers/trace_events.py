@@ -155,29 +155,6 @@ class EventLayout(NamedTuple):
 _PLACES = {kind: place for place, kind in enumerate(EventKind)}
 
 
-class EventLayouts:
-    """The layouts met so far."""
-
-    def __init__(self) -> None:
-        self._known: dict[bytes, EventLayout] = {}
-
-    def layout_for(self, events: list[bytes], keys: list[bytes]) -> list[EventLayout]:
-        """The layout of each event, by its text and by the same :func:`without_digits`; ValueError if one is no event."""
-        found = [*map(self._known.get, keys)]
-        for place, layout in enumerate(found):
-            if layout is None:
-                found[place] = self._known.get(keys[place]) or self._learn_layout(events[place], keys[place])
-        return found  # type: ignore[return-value]  # those that were None are learnt
-
-    def _learn_layout(self, event: bytes, key: bytes) -> EventLayout:
-        layout = layout_of(event)
-        if len(self._known) >= _MOST_KNOWN:
-            self._known.clear()
-        if len(event) <= _LONGEST:
-            self._known[key] = layout
-        return layout
-
-
 def without_digits(text: bytes) -> bytes:
     """A text in which all digits are 0."""
     return text.translate(_DIGITS)
@@ -231,7 +208,7 @@ class KeptEvents:
     def __init__(self) -> None:
         self.count = self._dropped = 0
         self.truncated = False
-        self._layouts = EventLayouts()
+        self._layouts: dict[bytes, EventLayout] = {}  # those met so far
         self._base: int | None = None
         self._processes: dict[object, str] = {}
         self._overlap = {name: Intervals() for name in OVERLAP.values()}
@@ -251,7 +228,7 @@ class KeptEvents:
         data, mark = text[1:-1].encode(), between.encode()
         events = data.split(mark)
         try:
-            layouts = self._layouts.layout_for(events, without_digits(data).split(mark))
+            layouts = self._layouts_of(events, without_digits(data).split(mark))
         except (ValueError, RecursionError):
             return False
         self.count += len(events)
@@ -265,6 +242,21 @@ class KeptEvents:
             if some:
                 self._keep_all(kind, some)
         return True
+
+    def _layouts_of(self, events: list[bytes], keys: list[bytes]) -> list[EventLayout]:
+        found = [*map(self._layouts.get, keys)]
+        for place, layout in enumerate(found):
+            if layout is None:
+                found[place] = self._layouts.get(keys[place]) or self._learn_layout(events[place], keys[place])
+        return found  # type: ignore[return-value]  # those that were None are learnt
+
+    def _learn_layout(self, event: bytes, key: bytes) -> EventLayout:
+        layout = layout_of(event)
+        if len(self._layouts) >= _MOST_KNOWN:
+            self._layouts.clear()
+        if len(event) <= _LONGEST:
+            self._layouts[key] = layout
+        return layout
 
     def take(self, event: dict[str, Any]) -> None:
         """Look at a decoded event."""
