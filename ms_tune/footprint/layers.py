@@ -17,7 +17,7 @@ import numpy as np
 
 from ms_tune.footprint.category import STATE_PREFIXES, Contents, is_collective, operator_of
 from ms_tune.footprint.phases import CALLS, EAGER, FrameOrigin, Phase, origin_of, phase_code
-from ms_tune.readers.memory_block import users_of
+from ms_tune.readers.memory_block import Frame, users_of
 from ms_tune.readers.scopes import SCOPE_LAYER, ScopePass, pass_of
 
 if TYPE_CHECKING:
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from ms_tune.readers.memory_block import Frame
     from ms_tune.readers.table import Table
 
 PARAMETER = "Parameter"  # the "operator" of a parameter that a graph names

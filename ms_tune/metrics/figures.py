@@ -11,7 +11,7 @@ from statistics import NormalDist, median
 from typing import TYPE_CHECKING
 
 from ms_tune.diagnostics import START, Diagnostic, Severity, whole_line
-from ms_tune.metrics.result import Figure, MetricsRequest, Outlier, StepTimes
+from ms_tune.metrics.result import Convention, Figure, MetricsRequest, Outlier, StepTimes
 from ms_tune.readers.step_lines import Form
 from ms_tune.records import Record
 from ms_tune.text import Message, msg
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from ms_tune.metrics.job import JobFacts
-    from ms_tune.metrics.result import Convention
     from ms_tune.readers.logged_steps import LoggedTraining, RankSteps, Remark, TrainingLog
 
 CONFIDENCE = 0.95

@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ms_tune.pools.torch_space import LARGE_SEGMENT, SMALL_REQUEST, SMALL_SEGMENT, HeldSegment
-from ms_tune.readers.torch_snapshot import Action
+from ms_tune.readers.torch_snapshot import Action, DeviceTrace
 from ms_tune.records import Record
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Mapping
 
-    from ms_tune.readers.torch_snapshot import DeviceTrace
 
 _MAPS = (Action.SEGMENT_MAP, Action.SEGMENT_UNMAP)
 _ENDLESS = 1 << 41  # address space of an expandable segment

@@ -11,13 +11,12 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from ms_tune.pools.workload import RELEASE, Workload
+from ms_tune.pools.workload import RELEASE, Request, Workload
 from ms_tune.records import Record
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ms_tune.pools.workload import Request
 
 ALIGNMENT = 512  # bytes; of MindSpore's, torch's and torch_npu's pools
 TOP = 1 << 47  # where the first unit ends

@@ -21,7 +21,7 @@ from ms_tune.pools.initial_state import RecordingError, Start, start_of
 from ms_tune.pools.pool import ALIGNMENT, PoolGrowth
 from ms_tune.pools.torch_pool import TorchPool
 from ms_tune.pools.torch_space import NPU_BASE_ALIGNMENT, NPU_PADDING, SeedError, TorchSettings
-from ms_tune.readers.torch_snapshot import Action, Events
+from ms_tune.readers.torch_snapshot import Action, DeviceTrace, Events
 from ms_tune.units import MIB
 
 if TYPE_CHECKING:
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from ms_tune.readers.torch_snapshot import DeviceTrace
 
 _LEAST_EVENTS, _LEAST_TIMES = 4096, 4  # below, nothing is gained
 _TRIED = 64  # places at which the event in the middle comes again that are tried as the beginning of the next step

@@ -13,7 +13,7 @@ from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING
 
 from ms_tune.pools.mindspore_pool import DEFAULT_SIZE, PAGE, SIMULATED_DEVICE, MindSporeSettings, Vmm
-from ms_tune.pools.pool import ALIGNMENT, Replay, replay_workload
+from ms_tune.pools.pool import ALIGNMENT, PoolGrowth, PoolUnit, Replay, replay_workload
 from ms_tune.pools.settings import Inferred, pool_for
 from ms_tune.pools.workload import Workload, make_workload
 from ms_tune.records import Record
@@ -22,7 +22,6 @@ from ms_tune.units import GIB
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
 
-    from ms_tune.pools.pool import PoolGrowth, PoolUnit
 
 INCREASES = (1, 2, 4, 8, 16, 32)  # GiB
 INITS = (4, 8, 16, 32)  # GiB

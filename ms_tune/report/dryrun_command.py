@@ -12,8 +12,7 @@ from ms_tune.report import memory_text
 from ms_tune.report.dryrun_check import job_params, split_json
 from ms_tune.report.dryrun_json import VERSION, largest_holders, theory_json
 from ms_tune.report.dryrun_text import in_gib, near_path, show_table, theory_lines
-from ms_tune.report.memory_words import by_name, number_or_dash
-from ms_tune.report.verdict import verdict_json, verdict_lines, word
+from ms_tune.report.words import by_name, number_or_dash, verdict_json, verdict_lines, word
 from ms_tune.text import Message, msg
 
 if TYPE_CHECKING:

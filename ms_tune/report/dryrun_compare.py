@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ms_tune.report import dryrun_command, dryrun_json
 from ms_tune.report.dryrun_json import VERSION
 from ms_tune.report.dryrun_text import in_gib, near_path, show_table
-from ms_tune.report.memory_words import by_name, number_or_dash, signed_text
-from ms_tune.report.verdict import sentence, verdict_json, word
+from ms_tune.report.words import by_name, number_or_dash, sentence, signed_text, verdict_json, word
 from ms_tune.units import MIB
 
 if TYPE_CHECKING:

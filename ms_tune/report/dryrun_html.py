@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from ms_tune.footprint.breakdown import Theory
 from ms_tune.report import memory_html
-from ms_tune.report.memory_words import size_text
+from ms_tune.report.words import size_text
 from ms_tune.text import lookup
 
 if TYPE_CHECKING:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ms_tune.report.memory_words import by_name
-from ms_tune.report.verdict import verdict_json
+from ms_tune.report.words import by_name, verdict_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

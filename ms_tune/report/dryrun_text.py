@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 from ms_tune.dryrun.cann_sim.environment import Backend
 from ms_tune.report import memory_text
 from ms_tune.report.console import pad
-from ms_tune.report.memory_words import by_name, size_text
-from ms_tune.report.verdict import verdict_lines, word
+from ms_tune.report.words import by_name, size_text, verdict_lines, word
 from ms_tune.units import GIB, gib
 from ms_tune.verdict.outcome import Fit
 

@@ -23,7 +23,7 @@ from ms_tune.readers.memory_block import NEVER_FREED, Frame
 from ms_tune.readers.table import NONE, Coded
 from ms_tune.report.memory_curve import bands_of
 from ms_tune.report.memory_json import phase_name
-from ms_tune.report.memory_words import by_name
+from ms_tune.report.words import by_name
 from ms_tune.text import Language, Message, lookup, msg, render, texts_of
 from ms_tune.verdict.outcome import Fit, Verdict
 from ms_tune.version import __version__

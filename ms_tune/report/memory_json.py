@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ms_tune.encode import as_json, record_json
 from ms_tune.footprint.remedies import DYNAMIC, STATIC, TORCH, ContentBytes, MemoryRemedy, Method, PeakMoment
-from ms_tune.report.verdict import verdict_json
+from ms_tune.report.words import verdict_json
 from ms_tune.text import Language
 from ms_tune.verdict.outcome import Fit, Verdict
 

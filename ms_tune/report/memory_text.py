@@ -7,15 +7,16 @@ from typing import TYPE_CHECKING
 from ms_tune.report.console import Console, pad, terminal_width
 from ms_tune.report.memory_curve import block_graph
 from ms_tune.report.memory_json import methods_after, trace_text
-from ms_tune.report.memory_words import (
+from ms_tune.report.words import (
     largest_contents,
     number_or_dash,
     shorten_place,
     show_table,
     signed_text,
     size_text,
+    verdict_lines,
+    word,
 )
-from ms_tune.report.verdict import verdict_lines, word
 from ms_tune.text import Language
 
 if TYPE_CHECKING:

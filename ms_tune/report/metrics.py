@@ -10,7 +10,7 @@ from ms_tune.diagnostics import START, Diagnostic, Severity
 from ms_tune.encode import record_json
 from ms_tune.report.console import Console, pad, text_width
 from ms_tune.report.page import table_html, write_page
-from ms_tune.report.verdict import doubt_json, doubt_line
+from ms_tune.report.words import doubt_json, doubt_line
 from ms_tune.units import gib
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from ms_tune.encode import as_json, record_json
 from ms_tune.readers.scopes import ScopePass
 from ms_tune.report.console import Console, pad, table, terminal_width, text_width
 from ms_tune.report.page import table_html, write_page
-from ms_tune.report.verdict import doubt_json, doubt_line
+from ms_tune.report.words import doubt_json, doubt_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

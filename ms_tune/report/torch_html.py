@@ -6,7 +6,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ms_tune.footprint.torch_report import BEFORE, NO_FRAMES, OTHER_LINES, TorchLives
+from ms_tune.footprint.torch_report import (
+    BEFORE,
+    NO_FRAMES,
+    OTHER_LINES,
+    CodeLocation,
+    PlaceChange,
+    TorchLives,
+    TorchRemedy,
+    TorchReport,
+)
 from ms_tune.readers.table import NONE, Coded
 from ms_tune.report.memory_curve import Lives, split_in_bands
 from ms_tune.report.memory_html import (
@@ -18,14 +27,13 @@ from ms_tune.report.memory_html import (
     pack_blocks,
     page_texts,
 )
-from ms_tune.report.memory_words import shorten_place, size_text
 from ms_tune.report.torch_text import figures, measured, moment, proof
+from ms_tune.report.words import shorten_place, size_text
 from ms_tune.text import Language, Message, lookup, msg
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from ms_tune.footprint.torch_report import CodeLocation, PlaceChange, TorchRemedy, TorchReport
     from ms_tune.readers.memory_block import Frame
 
     Both = dict[str, str]

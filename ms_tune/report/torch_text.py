@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ms_tune.pools.torch_what_if import Cache, TorchOutcome
 from ms_tune.report.console import Console, pad
-from ms_tune.report.memory_words import shorten_place, show_table, signed_text, size_text
+from ms_tune.report.words import shorten_place, show_table, signed_text, size_text
 from ms_tune.text import Message, msg
 from ms_tune.units import MIB
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ms_tune.report.console import Console, terminal_width, wrap
-from ms_tune.report.verdict import verdict_lines, word
+from ms_tune.report.words import verdict_lines, word
 from ms_tune.units import GIB, gib, mib
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ import yaml
 
 from ms_tune.facts.devices import free_of_card, pool_of
 from ms_tune.facts.query import data_folder
-from ms_tune.report.memory_words import size_text
+from ms_tune.report.words import size_text
 from ms_tune.units import gib
 from tests.cli.test_dryrun import JSON_KEYS
 from tests.dryrun.machine import needs_mindformers, needs_mindspore

@@ -1,0 +1,118 @@
+"""What several commands show alike: a verdict, doubts about figures, sizes, places and tables; in words, in lines, in JSON."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from ms_tune.diagnostics import Diagnostic, Severity
+from ms_tune.report.console import Console, terminal_width, wrap
+from ms_tune.units import GIB, KIB, MIB, gib, mib
+from ms_tune.verdict.outcome import Fit, Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from ms_tune.enums import MemoryCategory
+
+_UNIT, _GLUE = re.compile(r"(?<=\d) (?=[GMK]iB)"), "\ue000"
+_COLOURS = {Fit.FITS: "green", Fit.TIGHT: "yellow", Fit.DOES_NOT_FIT: "red", None: "yellow"}
+
+
+def word(verdict: Verdict | None, console: Console) -> str:
+    """One word, for a table; a dash where nothing is said about it."""
+    if verdict is None:
+        return "–"
+    return console.text(f"verdict.word.{verdict.outcome.value if verdict.outcome else 'none'}")
+
+
+def sentence(verdict: Verdict, console: Console) -> str:
+    """The verdict, in its colour."""
+    return console.paint(console.say(verdict.sentence), _COLOURS[verdict.outcome])
+
+
+def verdict_lines(verdict: Verdict, console: Console) -> Iterator[str]:
+    """The verdict, then what it was made of."""
+    yield console.text("verdict.line.verdict", sentence=sentence(verdict, console))
+    for ground in verdict.grounds:
+        text = _UNIT.sub(_GLUE, console.say(ground))  # a size and its unit stay together
+        for number, line in enumerate(wrap(text, max(terminal_width() - 6, 40), prose=True)):
+            yield f"  {'  ' if number else '- '}{line.replace(_GLUE, ' ')}"
+
+
+def verdict_json(verdict: Verdict, console: Console) -> dict[str, object]:
+    """The keys that every command's JSON has; sizes are bytes."""
+    limit = verdict.limit
+    return {
+        "verdict": verdict.outcome.value if verdict.outcome else None,
+        "no_verdict_because": console.say(verdict.no_verdict_because) if verdict.no_verdict_because else None,
+        "limit_bytes": limit.bytes if limit else None,
+        "limit_source": console.say(limit.source) if limit else None,
+        "reserve": {item.name: item.bytes for item in verdict.reserve},
+    }
+
+
+def doubt_line(doubt: Diagnostic, label: str, console: Console) -> str:
+    """A doubt about figures in one line."""
+    hint = f" ({console.say(doubt.help)})" if doubt.help else ""
+    return f"{console.labelled(label, console.say(doubt.message))}{hint} [{doubt.id}]"
+
+
+def doubt_json(doubt: Diagnostic, console: Console) -> dict[str, object]:
+    """A doubt about figures."""
+    return {
+        "id": doubt.id,
+        "serious": doubt.severity is Severity.ERROR,
+        "message": console.say(doubt.message),
+        "hint": console.say(doubt.help) if doubt.help else None,
+    }
+
+
+_NUMBERS = {  # columns that hold nothing else
+    *("size", "share", "count", "peak", "footprint", "change", "before", "after", "rank"),
+    *("stage", "theory", "ratio", "frees", "leaves", "start", "end"),
+}
+_PARTS, _PLACE = 3, 44  # of a place: its last parts, its last characters
+
+
+def show_table(console: Console, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """A table; numbers are on the right and never cut, however narrow the terminal is."""
+    right = {place for place, name in enumerate(columns) if name in _NUMBERS}
+    console.write_table([console.text(f"memory.column.{name}") for name in columns], rows, right=right)
+
+
+def by_name(contents: Mapping[MemoryCategory, int]) -> dict[str, int]:
+    """Bytes by the contents' names, as JSON has them."""
+    return {content.value: amount for content, amount in contents.items()}
+
+
+def largest_contents(contents: Mapping[MemoryCategory, int], most: int, console: Console) -> str:
+    """What takes most, with its bytes."""
+    found = sorted(contents.items(), key=lambda item: -item[1])[:most]
+    return console.listed(
+        f"{console.text(f'memory.content.{content.value}')} {size_text(amount)}" for content, amount in found
+    )
+
+
+def number_or_dash(value: int | None) -> str:
+    """A number, or a dash where there is none."""
+    return "–" if value is None else str(value)
+
+
+def size_text(amount: int) -> str:
+    """Bytes as a person reads them."""
+    if 0 < amount < MIB // 10:
+        return f"{amount / KIB:,.1f} KiB"
+    return gib(amount) if amount >= GIB else mib(amount)
+
+
+def signed_text(amount: int) -> str:
+    """A difference of bytes with its sign."""
+    return ("+" if amount > 0 else "−" if amount < 0 else "") + size_text(abs(amount))
+
+
+def shorten_place(where: str) -> str:
+    """A long place by its last parts: ``…/27-TransformerLayer/mlp-MLP``; its end, with the line, is what tells."""
+    parts = where.split("/")
+    short = where if len(parts) <= _PARTS else "…/" + "/".join(parts[-_PARTS:])
+    return short if len(short) <= _PLACE else "…" + short[1 - _PLACE :]
