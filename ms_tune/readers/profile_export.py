@@ -34,12 +34,8 @@ _MOST_REST = 64 * 1024**2  # characters of one event
 _BETWEEN = {"}, {": "}, {", "},{": "},{", "},\n": "},\n{"}
 _DECODER = json.JSONDecoder()
 OUTPUT = "ASCEND_PROFILER_OUTPUT"
-STEPS, KERNELS, EVENTS, COMMUNICATION = (
-    "step_trace_time.csv",
-    "kernel_details.csv",
-    "trace_view.json",
-    "communication.json",
-)
+STEPS, KERNELS = "step_trace_time.csv", "kernel_details.csv"
+EVENTS, COMMUNICATION = "trace_view.json", "communication.json"
 CLUSTER = "cluster_step_trace_time.csv"
 _DEPTH = 4
 _MOST_FOLDERS = 20_000

@@ -40,15 +40,8 @@ _MOST = 2_000_000  # of each kind of event; what is beyond is counted
 _FARTHEST = 9e15  # microseconds from the base, of which the nanoseconds have 64 bits: 285 years
 _LONG = 20.0  # microseconds, from which a host event can explain a gap
 _NOT_HOST = (
-    "Ascend Hardware",
-    "HCCL",
-    "Communication",
-    "Overlap Analysis",
-    "HBM",
-    "LLC",
-    "NPU MEM",
-    "Stars Soc Info",
-    "AI Core Freq",
+    *("Ascend Hardware", "HCCL", "Communication", "Overlap Analysis"),
+    *("HBM", "LLC", "NPU MEM", "Stars Soc Info", "AI Core Freq"),
 )
 
 

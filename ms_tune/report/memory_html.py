@@ -60,22 +60,20 @@ def memory_page(title: str, data: Mapping[str, object], language: Language, furt
 
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
     script = "\n".join(_read_asset("templates", f"memory_{name}.js") for name in _SCRIPTS)
-    library, library_style = (
-        _read_asset("_vendor/uplot", "uPlot.iife.min.js"),
-        _read_asset("_vendor/uplot", "uPlot.min.css"),
-    )
+    library = _read_asset("_vendor/uplot", "uPlot.iife.min.js")
+    library_style = _read_asset("_vendor/uplot", "uPlot.min.css")
     style = _read_asset("templates", "memory.css")
     common = {"version": __version__, "source": title, "language": language.value, "languages": _LANGUAGES}
     return environment.from_string(_read_asset("templates", "memory.html")).render(
         title=title,
         language=language.value,
         policy=_content_policy((library, script), (library_style, style)),
-        library=_mark_safe(library),
-        script=_mark_safe(script),
-        library_style=_mark_safe(library_style),
-        style=_mark_safe(style),
-        further=_mark_safe(further),
-        data=_mark_safe(_json_island({"texts": page_texts(), **common, **data})),
+        library=library,
+        script=script,
+        library_style=library_style,
+        style=style,
+        further=further,
+        data=_json_island({"texts": page_texts(), **common, **data}),
     )
 
 
@@ -85,13 +83,6 @@ def _read_asset(folder: str, name: str) -> str:
     for part in (folder if folder.startswith("_") else f"report/{folder}").split("/"):
         package = package.joinpath(part)
     return package.joinpath(name).read_text(encoding="utf-8")
-
-
-def _mark_safe(text: str) -> object:
-    """Text that is not to be escaped: our own assets, and JSON that is escaped already."""
-    import markupsafe  # noqa: PLC0415 - comes with Jinja2
-
-    return markupsafe.Markup(text)  # noqa: S704 - nothing of the user's but the escaped JSON
 
 
 def _content_policy(scripts: tuple[str, ...], styles: tuple[str, ...]) -> str:

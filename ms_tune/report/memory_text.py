@@ -16,6 +16,7 @@ from ms_tune.report.words import (
     size_text,
     verdict_lines,
     word,
+    write_section,
 )
 from ms_tune.text import Language
 
@@ -50,8 +51,7 @@ def show_report(report: MemoryReport, console: Console, top: int) -> None:
     if len(report.ranks) > 1:
         _show_ranks(report, console)
     _show_findings(report.all_findings, console)
-    console.write("")
-    console.write(console.text("memory.show.next", path=report.source))
+    write_section(console, console.text("memory.show.next", path=report.source))
 
 
 def show_breakdown(parts: PeakBreakdown, console: Console, top: int) -> None:
@@ -104,8 +104,7 @@ def _show_remedies(rank: RankReport, console: Console, top: int) -> None:
     if not rank.remedies:
         console.write(console.text("remedies.none"))
         return
-    console.write("")
-    console.write(console.text("remedies.title"))
+    write_section(console, console.text("remedies.title"))
     rows = [
         [
             size_text(remedy.bytes_freed),
@@ -133,8 +132,7 @@ def _content_text(held: ContentBytes, console: Console) -> str:
 def _show_curve(rank: RankReport, console: Console) -> None:
     width = max(20, min(terminal_width(), 120) - 14)
     ticks = int(rank.curve.tick[-1] - rank.curve.tick[0])
-    console.write("")
-    console.write(console.text("memory.show.curve", ticks=f"{ticks:,}"))
+    write_section(console, console.text("memory.show.curve", ticks=f"{ticks:,}"))
     lines = block_graph(rank.curve, width, _CURVE_LINES, rank.steps.ends)
     for number, line in enumerate(lines):
         label = size_text(rank.curve.peak_bytes) if not number else "0" if number == len(lines) - 1 else ""
@@ -143,8 +141,7 @@ def _show_curve(rank: RankReport, console: Console) -> None:
 
 def _show_contents(parts: PeakBreakdown, console: Console) -> None:
     total = sum(parts.contents.values())
-    console.write("")
-    console.write(console.text("memory.show.contents", tick=parts.tick))
+    write_section(console, console.text("memory.show.contents", tick=parts.tick))
     for content, amount in parts.contents.items():
         share = amount / total if total else 0
         label = console.text(f"memory.content.{content.value}")
@@ -169,8 +166,7 @@ def _show_holders(parts: PeakBreakdown, console: Console, top: int) -> None:
                 shorten_place(holder.where),
             ]
         )
-    console.write("")
-    console.write(console.text("memory.show.largest"))
+    write_section(console, console.text("memory.show.largest"))
     show_table(console, columns, rows)
     rest = parts.holders[top:]
     if rest:
@@ -195,16 +191,14 @@ def _show_groups(name: str, parts: PeakBreakdown, console: Console, top: int) ->
                 largest_contents(group.categories, 2, console),
             ]
         )
-    console.write("")
-    console.write(console.text(f"memory.show.{name}"))
+    write_section(console, console.text(f"memory.show.{name}"))
     show_table(console, ["size", "share", "count", name.removesuffix("s"), "content"], rows)
 
 
 def _show_activations(rank: RankReport, console: Console, top: int) -> None:
     if not any(layer.layer for layer in rank.activations):
         return
-    console.write("")
-    console.write(console.text("memory.show.activations"))
+    write_section(console, console.text("memory.show.activations"))
     rows = [
         (_layers_text(run, console), sum(each.bytes for each in run), sum(each.count for each in run))
         for run in rank.alike_layers()
@@ -248,8 +242,7 @@ def _show_theory(rank: RankReport, console: Console) -> None:
 
 
 def _show_ranks(report: MemoryReport, console: Console) -> None:
-    console.write("")
-    console.write(console.text("memory.show.ranks"))
+    write_section(console, console.text("memory.show.ranks"))
     rows = []
     for rank, stage in zip(report.ranks, report.stages, strict=True):
         what = largest_contents(rank.peak.contents, 3, console)
@@ -334,8 +327,7 @@ def show_failure(failure: MemoryFailure, first: Sequence[Method], console: Conso
     for name in ("operator", "where"):
         if getattr(failure, name):
             console.write(f"{pad(console.text(f'oom.{name}'), _LABEL)}   {getattr(failure, name)}")
-    console.write("")
-    console.write(console.text("oom.remedies"))
+    write_section(console, console.text("oom.remedies"))
     if failure.cause == "fragments":
         console.write(f"  {console.text('oom.fragments.torch' if failure.is_of_torch else 'oom.fragments')}")
     place = 0 if console.language is Language.EN else 1

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ms_tune.pools.torch_what_if import Cache, TorchOutcome
 from ms_tune.report.console import Console, pad
-from ms_tune.report.words import shorten_place, show_table, signed_text, size_text
+from ms_tune.report.words import shorten_place, show_table, signed_text, size_text, write_section
 from ms_tune.text import Message, msg
 from ms_tune.units import MIB
 
@@ -107,8 +107,7 @@ def _show_contents(report: TorchReport, console: Console, top: int) -> None:
         [size_text(place.bytes), f"{place.bytes / total:.1%}", str(place.count), _line_name(place, console)]
         for place in report.contents[:top]
     ]
-    console.write("")
-    console.write(console.text("snapshot.show.contents", when=moment(report, report.event)))
+    write_section(console, console.text("snapshot.show.contents", when=moment(report, report.event)))
     show_table(console, ["size", "share", "count", "where"], rows)
     rest = report.contents[top:]
     if rest:
@@ -119,8 +118,7 @@ def _show_contents(report: TorchReport, console: Console, top: int) -> None:
 def _show_growth(report: TorchReport, console: Console, top: int) -> None:
     if report.step_ends:
         ends = ", ".join(str(end) for end in report.step_ends[:top])
-        console.write("")
-        console.write(console.text("snapshot.show.steps", count=len(report.step_ends), ends=ends))
+        write_section(console, console.text("snapshot.show.steps", count=len(report.step_ends), ends=ends))
     for growth in report.step_growth[:top]:
         where = _place_text(growth.where, False, console)  # noqa: FBT003 - what grows was recorded
         console.write(console.text("snapshot.show.step-growth", where=where, size=size_text(growth.bytes_per_step)))
