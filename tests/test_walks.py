@@ -104,3 +104,4 @@ def test_a_check_reads_the_file_once(name: str) -> None:
     assert walk.run(["check", str(TEMPLATES / name)]) in (0, 1)
     for once in ("source/yaml.load_source", "job/detect.recognise", "lint/runner.lint_files"):
         assert walk.calls[once] == 1, once
+    assert walk.calls["source/yaml.yaml_text"] == 0  # texts of runs are made where a run is written

@@ -50,6 +50,12 @@ def names_devices(source: SourceFile) -> bool:
     return source.get(("parallel_config", "data_parallel")) is not None
 
 
+def named_shards(source: SourceFile) -> int | None:
+    """The data-parallel ranks that a config of MindFormers' dynamic graph names."""
+    shards = _read_section(source.data, "parallelism").get("data_parallel_shard")
+    return shards if type(shards) is int and shards > 0 else None
+
+
 def _split_mindformers(data: Mapping[object, object], processes: int | None) -> JobSplit:
     """MindFormers' static graph: ``global batch = batch_size x data_parallel x micro_batch_num`` (with stages) ``x accumulation``.
 

@@ -6,7 +6,7 @@ import os
 import re
 from typing import TYPE_CHECKING
 
-from ms_tune.dialects.mindformers_pynative.training_config import named_shards
+from ms_tune.dialects.job_split import named_shards
 from ms_tune.enums import Dialect
 from ms_tune.records import Record
 from ms_tune.text import Message, msg

@@ -81,7 +81,7 @@ def prepare_dynamic(config: JobView, name: str, request: DryrunRequest, devices:
         dialect=dialect,
         config_name=name,
         packaged=request.config is None,
-        files={},
+        configs={},
         world_size=world_size,
         rank=rank,
         stage=request.stage,
@@ -167,15 +167,15 @@ def _by_framework(
     """The same run with the framework's own code; ``left`` are the layers where some were left out."""
     job: ChildJob
     if run.dialect is Dialect.MINDFORMERS_PYNATIVE:
-        trained, files, changes = trainer_job(source, run.changes, left)
+        trained, configs, changes = trainer_job(source, run.changes, left)
         job = trained._replace(**_p2p_shape(run.job.config)) if isinstance(run.job, ReferenceJob) else trained
         model = msg("pynative.by-trainer", framework=framework.name)
         without = [msg("pynative.not-included.data"), msg("pynative.not-included.surroundings")]
     else:
-        job, files, changes = _framework_job(source, run.changes, framework)
+        job, configs, changes = _framework_job(source, run.changes, framework)
         model = msg("reference.by-framework", framework=framework.name)
         without = [msg("reference.not-included.data")]
-    run = run._replace(job=job, files=files, model=model, changes=changes, not_included=tuple(without), unproved=())
+    run = run._replace(job=job, configs=configs, model=model, changes=changes, not_included=tuple(without), unproved=())
     # MindSpeed-Core-MS's own code is that of r0.1.0, too.
     return run._replace(standing=()) if run.dialect is Dialect.MINDFORMERS_PYNATIVE else run
 
@@ -220,7 +220,7 @@ def _p2p_shape(config: TrainingConfig) -> dict[str, Any]:
 
 def _framework_job(
     source: SourceFile, changes: Iterable[SettingChange], framework: Framework
-) -> tuple[MindSpeedJob, dict[str, str], tuple[SettingChange, ...]]:
+) -> tuple[MindSpeedJob, dict[str, dict[str, Any]], tuple[SettingChange, ...]]:
     """A ``mindspeed-ms`` config as the framework will read it, for a run on synthetic tokens.
 
     Args:
@@ -239,4 +239,4 @@ def _framework_job(
             config.remove(key)
     config.set("training_config.training_iters", STEPS)
     job = MindSpeedJob(framework.package, _CONFIG_FILE, STEPS)
-    return job, {_CONFIG_FILE: config.text()}, config.changes
+    return job, {_CONFIG_FILE: config.data}, config.changes

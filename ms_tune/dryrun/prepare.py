@@ -47,7 +47,7 @@ class LoadedConfig(Record):
     @cached_property
     def settled(self) -> mindformers.SettledConfig:
         """What all stages of a config of MindFormers' static graph have in common."""
-        return mindformers.settle_config(self.source, self.devices.npus)
+        return mindformers.settle_config(self.job, self.devices.npus)
 
     def with_source(self, source: SourceFile) -> LoadedConfig:
         """The same with another text."""

@@ -6,7 +6,7 @@ import re
 from enum import Enum
 from pathlib import PurePath
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import yaml
 
@@ -18,6 +18,7 @@ from ms_tune.facts.launchers import is_launcher
 from ms_tune.planning.schedule import Schedule, in_flight_per_chunk
 from ms_tune.records import Record
 from ms_tune.source import SCRIPTS
+from ms_tune.source.yaml import yaml_text
 from ms_tune.text import msg
 from ms_tune.units import whole_number
 from ms_tune.verdict.limit import Cap
@@ -241,7 +242,7 @@ class PreparedRun(Record):
     dialect: Dialect  # the config's dialect
     config_name: str  # the config's name as shown to the user
     packaged: bool  # it is the packaged default
-    files: dict[str, str]  # further files that the child process needs, by name
+    configs: Mapping[str, dict[str, Any]]  # configs that the child process needs, by the names of their files
     world_size: int  # ranks of the simulated job
     rank: int  # the rank that is simulated
     stage: int  # its pipeline stage, of `stages`
@@ -265,6 +266,11 @@ class PreparedRun(Record):
     # What was held to the framework's own code for such a job, and what was not; empty where that code itself is run.
     standing: tuple[Message, ...] = ()
     unproved: tuple[Message, ...] = ()  # of what is left out and of this: what nothing held to the framework's own code
+
+    @property
+    def files(self) -> dict[str, str]:
+        """The texts of these configs."""
+        return {name: yaml_text(values) for name, values in self.configs.items()}
 
     @property
     def recomputes(self) -> bool:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
+import difflib
 import os
 import re
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ms_tune.dryrun.settings import changed_text, unified_diff
+from ms_tune.dryrun.settings import changed_text
 from ms_tune.encode import json_text
 from ms_tune.errors import RunError, UsageError, reason_of
 from ms_tune.native import cache_root
@@ -146,3 +147,11 @@ def write_config(folder: Path, config: LoadedConfig, run: PreparedRun) -> None:
             unified_diff(config.original.text, run_text, "config.yaml"), encoding="utf-8"
         )
         write_json(folder / "changes.json", {"version": 1, "changes": changes})
+
+
+def unified_diff(before: str, after: str, name: str) -> str:
+    """The difference of two texts as ``diff -u`` writes it; empty if there is none."""
+    lines = difflib.unified_diff(
+        before.splitlines(keepends=True), after.splitlines(keepends=True), f"a/{name}", f"b/{name}"
+    )
+    return "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import itertools
 import math
 from typing import TYPE_CHECKING, TypeVar
@@ -202,11 +201,3 @@ def changed_text(source: SourceFile, changes: Sequence[tuple[str, object]]) -> s
     if not refused:
         return current.text
     return "\n".join([current.text.rstrip("\n"), *(" ".join(line.split()) for line in refused), ""])
-
-
-def unified_diff(before: str, after: str, name: str) -> str:
-    """The difference of two texts as ``diff -u`` writes it; empty if there is none."""
-    lines = difflib.unified_diff(
-        before.splitlines(keepends=True), after.splitlines(keepends=True), f"a/{name}", f"b/{name}"
-    )
-    return "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines)

@@ -8,6 +8,7 @@ MindSpore shares weights out (``enable_parallel_optimizer``) was compared with t
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from ms_tune.dialects.job_parts import DType
@@ -85,11 +86,11 @@ class StaticBytes(Record):
 def static_bytes(model: StaticModel, split: StaticSplit, stage: Stage) -> StaticBytes:
     """What one rank of a stage holds for the whole run."""
     weights = state = 0
-    for weight in static_weights(model, split, stage):
+    for weight, count in Counter(static_weights(model, split, stage)).items():
         if not weight.trained:
-            weights += weight.size * DType.FLOAT32.bytes
+            weights += count * weight.size * DType.FLOAT32.bytes
             continue
-        share = weight.size // _shard_count(weight, model.dtype, split)
+        share = count * (weight.size // _shard_count(weight, model.dtype, split))
         weights += share * model.dtype.bytes
         state += share * _MOMENTS * DType.FLOAT32.bytes
     return StaticBytes(weights, state)

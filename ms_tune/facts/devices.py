@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from fractions import Fraction
 from functools import cache
 
 from ms_tune.facts.query import load
@@ -91,8 +90,8 @@ def free_of_card(card_bytes: int) -> int:
         known[chip.card_bytes] = min(chip.free_bytes, known.get(chip.card_bytes, chip.free_bytes))
     if card_bytes in known:
         return known[card_bytes]
-    share = Fraction(str(load("devices")["small_share"]))
-    return max([int(card_bytes * share), *(free for card, free in known.items() if card < card_bytes)])
+    percent: int = load("devices")["small_percent"]
+    return max([card_bytes * percent // 100, *(free for card, free in known.items() if card < card_bytes)])
 
 
 def pool_of(free_bytes: int) -> int:

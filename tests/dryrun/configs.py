@@ -21,6 +21,7 @@ from ms_tune.dialects.job_parts import (
 from ms_tune.dryrun.request import DryrunRequest, PreparedRun
 from ms_tune.dryrun.shrink import mindformers
 from ms_tune.enums import Dialect
+from ms_tune.job.job import Job
 from ms_tune.source.yaml import SourceFile, parse_source
 from tests import dynamic_jobs
 
@@ -136,5 +137,7 @@ def prepare_mindformers(
 ) -> PreparedRun:
     """A run of MindFormers."""
     return mindformers.prepare_mindformers(
-        mindformers.settle_config(source_of(config), devices), "config.yaml", request or DryrunRequest()
+        mindformers.settle_config(Job(source_of(config), dialect=Dialect.MINDFORMERS), devices),
+        "config.yaml",
+        request or DryrunRequest(),
     )

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ms_tune.dryrun.request import DryrunRequest, Setting
-from ms_tune.dryrun.settings import changed_text, list_variants, parse_sweep, unified_diff, with_settings
+from ms_tune.dryrun.rundir import unified_diff
+from ms_tune.dryrun.settings import changed_text, list_variants, parse_sweep, with_settings
 from ms_tune.enums import Dialect
 from ms_tune.errors import ConfigError, UsageError
 from ms_tune.source.yaml import parse_source

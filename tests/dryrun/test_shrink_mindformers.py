@@ -15,7 +15,9 @@ from hypothesis import strategies as st
 from ms_tune.dryrun.job import Column, MindFormersJob
 from ms_tune.dryrun.request import STEPS, DryrunRequest, PreparedRun
 from ms_tune.dryrun.shrink import mindformers
+from ms_tune.enums import Dialect
 from ms_tune.errors import ConfigError, MsTuneError, UnsupportedError, UsageError
+from ms_tune.job.job import Job
 from ms_tune.units import GIB
 from tests.dryrun.configs import MINDFORMERS, edited, prepare_mindformers, source_of, without
 from tests.dryrun.fuzz import VALUES, paths, replaced
@@ -103,7 +105,11 @@ def _flat(config: dict[str, Any], prefix: str = "") -> list[tuple[str, object]]:
 def test_the_users_own_values_are_not_changed() -> None:
     source = source_of(MINDFORMERS)
     before = copy.deepcopy(source.data)
-    mindformers.prepare_mindformers(mindformers.settle_config(source, None), "config.yaml", DryrunRequest(layers=1))
+    mindformers.prepare_mindformers(
+        mindformers.settle_config(Job(source, dialect=Dialect.MINDFORMERS), None),
+        "config.yaml",
+        DryrunRequest(layers=1),
+    )
     assert source.data == before == MINDFORMERS
 
 
@@ -388,7 +394,9 @@ def test_sizes_come_from_the_models_own_folder(tmp_path: Path) -> None:
     (tmp_path / "model" / "config.json").write_text(json.dumps(sizes), encoding="utf-8")
     config = without(_NEWER, "model.model_config.num_hidden_layers")
     config = edited(config, "pretrained_model_dir", "model")
-    settled = mindformers.settle_config(source_of(config, tmp_path / "config.yaml"), None)
+    settled = mindformers.settle_config(
+        Job(source_of(config, tmp_path / "config.yaml"), dialect=Dialect.MINDFORMERS), None
+    )
     prepared = mindformers.prepare_mindformers(settled, "config.yaml", DryrunRequest())
     model = written(prepared)["model"]["model_config"]
     assert (model["num_hidden_layers"], model["hidden_size"], model["seq_length"]) == (32, 64, 4096)
@@ -584,7 +592,9 @@ def test_the_speed_up_file_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     (place / "speed.json").write_text("{}", encoding="utf-8")
     monkeypatch.chdir(here)
     source = source_of(edited(MINDFORMERS, JSON_KEY, "./speed.json"), there / "config.yaml")
-    prepared = mindformers.prepare_mindformers(mindformers.settle_config(source, None), "config.yaml", DryrunRequest())
+    prepared = mindformers.prepare_mindformers(
+        mindformers.settle_config(Job(source, dialect=Dialect.MINDFORMERS), None), "config.yaml", DryrunRequest()
+    )
     found = written(prepared)["context"]["ascend_config"]["parallel_speed_up_json_path"]
     assert Path(found).samefile(place / "speed.json")
     assert Path(found).is_absolute()

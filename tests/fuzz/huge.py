@@ -25,6 +25,7 @@ from ms_tune.dryrun.shrink import mindformers
 from ms_tune.enums import Dialect
 from ms_tune.errors import ExitCode, MsTuneError
 from ms_tune.job.detect import recognise
+from ms_tune.job.job import Job
 from ms_tune.source.yaml import load_source
 from tests import dynamic_jobs
 from tests.dryrun.fuzz import paths, replaced
@@ -43,7 +44,9 @@ def _prepare(config: Path) -> None:
     request = DryrunRequest(config=config, layers=2)
     with contextlib.suppress(MsTuneError):
         if dialect is Dialect.MINDFORMERS:
-            mindformers.prepare_mindformers(mindformers.settle_config(source, None), config.name, request)
+            mindformers.prepare_mindformers(
+                mindformers.settle_config(Job(source, dialect=dialect), None), config.name, request
+            )
         else:
             dynamic_jobs.prepare(source, config.name, request, None, dialect)
 

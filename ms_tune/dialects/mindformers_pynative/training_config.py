@@ -23,7 +23,7 @@ from ms_tune.dialects.job_parts import (
     Sharding,
     TrainingConfig,
 )
-from ms_tune.dialects.sections import Section, section_of
+from ms_tune.dialects.sections import Section
 from ms_tune.enums import Dialect
 from ms_tune.errors import ConfigError
 from ms_tune.facts.models import LAYERS, facts_of
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ms_tune.facts.models import ModelFacts
-    from ms_tune.source.yaml import SourceFile
 
 _DIALECT = Dialect.MINDFORMERS_PYNATIVE
 _DTYPES = tuple(dtype.value for dtype in DType)
@@ -108,12 +107,6 @@ def read_parallelism(data: Mapping[str, object], path: Path) -> Parallelism:
         split_loss=section.known("enable_loss_parallel") and tensor > 1,
         whole_inside=earlier,
     )
-
-
-def named_shards(source: SourceFile) -> int | None:
-    """The data-parallel ranks that a config names."""
-    shards = section_of(source, "parallelism").get("data_parallel_shard")
-    return shards if type(shards) is int and shards > 0 else None
 
 
 def before_2_1() -> bool:

@@ -9,7 +9,7 @@ from ms_tune.dialects.job_parts import SettingChange
 from ms_tune.enums import Dialect
 from ms_tune.errors import ConfigError
 from ms_tune.job.job import Job
-from ms_tune.source.yaml import source_of, yaml_text
+from ms_tune.source.yaml import source_of
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
@@ -25,13 +25,14 @@ class ConfigCopy:
         path: The config's file.
     """
 
-    def __init__(self, data: dict[str, Any], path: Path, sections: Sequence[str] = ()) -> None:
+    def __init__(self, data: dict[str, Any], path: Path, sections: Sequence[str] = (), job: Job | None = None) -> None:
         """Copy a config.
 
         Args:
             data: Its values; they are not changed.
             path: Its file, for error messages.
             sections: Dotted keys that must be mappings where they are given.
+            job: The job of the config as it is, if it was read already.
 
         Raises:
             ConfigError: One of the sections is something else.
@@ -39,7 +40,7 @@ class ConfigCopy:
         self.data: dict[str, Any] = copy.deepcopy(data)
         self.path = path
         self._changes: dict[str, SettingChange] = {}
-        self._job: Job | None = None
+        self._job = job
         for section in sections:
             if not isinstance(self.get(section, {}), dict):
                 raise ConfigError(msg("model.section-not-a-mapping", key=section), path=path)
@@ -98,13 +99,9 @@ class ConfigCopy:
 
     def copy(self) -> ConfigCopy:
         """The same values and changes once more, to try something."""
-        made = ConfigCopy(self.data, self.path)
-        made._changes, made._job = dict(self._changes), self._job
+        made = ConfigCopy(self.data, self.path, job=self._job)
+        made._changes = dict(self._changes)
         return made
-
-    def text(self) -> str:
-        """The values as YAML."""
-        return yaml_text(self.data)
 
     @property
     def job(self) -> Job:

@@ -25,7 +25,7 @@ from ms_tune.dryrun.shrink.mindformers_layers import (
     cut_stage,
     layer_count_key,
     layer_plan,
-    stage_in,
+    pipeline_in,
 )
 from ms_tune.dryrun.theory_mindformers import mindformers_theory
 from ms_tune.enums import Dialect, LayerKind
@@ -39,6 +39,8 @@ from ms_tune.verdict.limit import Cap
 
 if TYPE_CHECKING:
     from ms_tune.dialects.layer_plan import LayerPlan
+    from ms_tune.dialects.stage import Stage
+    from ms_tune.job.job import Job
     from ms_tune.source.yaml import SourceFile
     from ms_tune.text import Message
 
@@ -58,21 +60,23 @@ class SettledConfig(Record):
 
     source: SourceFile  # as it was read
     config: ConfigCopy  # with the changes that every stage needs; not to be changed
+    pipeline: tuple[Stage, ...]  # its layers; empty where nobody can tell
     stages: int
     world_size: int  # ranks of the whole job
     layers_key: str  # the dotted key of the number of layers
     warnings: tuple[Message, ...]
 
 
-def settle_config(source: SourceFile, devices: int | None) -> SettledConfig:
-    """What all stages of a config's own model in MindFormers have in common."""
-    config = ConfigCopy(source.data, source.path, _SECTIONS)
+def settle_config(job: Job, devices: int | None) -> SettledConfig:
+    """What all stages of a job's own model in MindFormers have in common."""
+    config = ConfigCopy(job.written.data, job.written.path, _SECTIONS, job)
     _settle_run_mode(config)
     warnings = inline_model_folder(config)
     stages, world_size = _job_sizes(config, devices)
     if not splits_operators(config):
         undo_split(config)
-    return SettledConfig(source, config, stages, world_size, layer_count_key(config), warnings)
+    key = layer_count_key(config)
+    return SettledConfig(job.written, config, pipeline_in(config), stages, world_size, key, warnings)
 
 
 def prepare_mindformers(settled: SettledConfig, name: str, request: DryrunRequest) -> PreparedRun:
@@ -83,8 +87,9 @@ def prepare_mindformers(settled: SettledConfig, name: str, request: DryrunReques
     config = settled.config.copy()
     plan = layer_plan(config)
     warnings = settled.warnings + _check_plan(plan, source, shrunk=request.layers is not None)
-    model = cut_stage(config, plan, CutRequest(settled.layers_key, request.stage, stages, request.layers))
-    stage = stage_in(model.config, request.stage)
+    model = cut_stage(
+        config, plan, CutRequest(settled.layers_key, request.stage, stages, request.layers, settled.pipeline)
+    )
     limit, limited_by = _memory_limit(config, source)
     split = _split_of(config, stages, world_size)
     warnings += _warn_of_unshared_state(config, split)
@@ -96,7 +101,7 @@ def prepare_mindformers(settled: SettledConfig, name: str, request: DryrunReques
         dialect=Dialect.MINDFORMERS,
         config_name=name,
         packaged=request.config is None,
-        files={_CONFIG_FILE: model.config.text()},
+        configs={_CONFIG_FILE: model.config.data},
         world_size=world_size,
         rank=request.stage * (world_size // stages),
         stage=request.stage,
@@ -110,7 +115,7 @@ def prepare_mindformers(settled: SettledConfig, name: str, request: DryrunReques
         not_included=_not_included(model),
         warnings=warnings,
         kinds=model.kinds,
-        theory=mindformers_theory(model.config, stage),
+        theory=mindformers_theory(model.config, model.stage),
         split=split,
         pipeline=_pipeline_of(config, stages),
     )

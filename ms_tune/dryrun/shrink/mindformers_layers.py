@@ -39,6 +39,7 @@ class CutRequest(Record):
     stage: int  # the stage to simulate
     stages: int  # pipeline stages
     layers: int | None  # layers that the stage is to have; None for what the config gives it
+    pipeline: tuple[Stage, ...]  # all stages as the config has them, see :func:`pipeline_in`
 
 
 class CutModel(Record):
@@ -49,6 +50,7 @@ class CutModel(Record):
     full_layers: int | None  # layers of the stage as the user wrote it; None if that cannot be told
     # Layers of the stage by kind, as they will be run; empty if they cannot be told apart.
     kinds: dict[StageLayerKind, int]
+    stage: Stage | None  # the stage in it, without the layer of multi-token prediction; None where nobody can tell
 
     @property
     def shrunk(self) -> bool:
@@ -81,12 +83,15 @@ def layer_plan(config: ConfigCopy) -> LayerPlan | None:
         return None
 
 
-def stage_in(config: ConfigCopy, index: int) -> Stage | None:
-    """The layers that a config gives to a stage, without that of multi-token prediction; None where nobody can tell."""
+def pipeline_in(config: ConfigCopy) -> tuple[Stage, ...]:
+    """The layers that a config gives to each stage, without that of multi-token prediction; empty where nobody can tell."""
     plan = layer_plan(config)
     if plan is None or plan.failure is not None or not plan.layers or plan.placement is None:
-        return None
-    return _pipeline_stages(config, plan)[index]
+        return ()
+    chunks, stages = len(plan.placement), len(plan.placement[0])
+    experts = _expert_layers(config, len(plan.layers))
+    layers = [(layer.chunk, layer.stage, _stage_layer(layer, experts[layer.layer])) for layer in plan.layers]
+    return tuple(stage_of(layers, index, stages, chunks) for index in range(stages))
 
 
 def cut_stage(config: ConfigCopy, plan: LayerPlan | None, wanted: CutRequest) -> CutModel:
@@ -102,43 +107,31 @@ def cut_stage(config: ConfigCopy, plan: LayerPlan | None, wanted: CutRequest) ->
         UncutLayersError: The settings cannot be cut.
     """
     full = config.count(wanted.key, 1)
-    if plan is None or plan.failure is not None or not plan.layers or plan.placement is None:
-        # Nothing is known about single layers: every stage gets the same.
+    if plan is None or not wanted.pipeline:  # nothing is known about single layers: every stage gets the same
         if wanted.layers is None:
-            return CutModel(config, max(full // wanted.stages, 1), None, {})
+            return CutModel(config, max(full // wanted.stages, 1), None, {}, None)
         return _cut_evenly(config, wanted, wanted.layers)
-    pipeline = _pipeline_stages(config, plan)
-    stage = pipeline[wanted.stage]
+    stage = wanted.pipeline[wanted.stage]
     if wanted.layers is None or wanted.layers == stage.layers:
-        return CutModel(config, stage.layers, stage.layers, stage.kinds)
+        return CutModel(config, stage.layers, stage.layers, stage.kinds, stage)
     _check_chunks(stage, wanted.layers)
-    kept = _layers_that_stay(plan, pipeline, resize_stage(stage, wanted.layers))
+    kept = _layers_that_stay(plan, wanted.pipeline, resize_stage(stage, wanted.layers))
     for candidate in _list_candidates(config, plan, wanted.key, kept):
         result = layer_plan(candidate)
         if result is None or result.failure is not None:
             continue
         if list(map(_layer_actions, result.layers)) == list(map(_layer_actions, kept)):
-            return CutModel(
-                candidate, wanted.layers, stage.layers, _pipeline_stages(candidate, result)[stage.number].kinds
-            )
+            cut = pipeline_in(candidate)[stage.number]
+            return CutModel(candidate, wanted.layers, stage.layers, cut.kinds, cut)
     return _cut_unlike(config, wanted, wanted.layers, stage.layers)
 
 
 def _cut_unlike(config: ConfigCopy, wanted: CutRequest, layers: int, full: int) -> CutModel:
     """Settings that cannot be cut layer by layer: the same number everywhere, and what that does to each layer."""
     made = _cut_evenly(config, wanted, layers)
-    plan = layer_plan(made.config)
-    if plan is None or plan.failure is not None:
+    if made.stage is None:
         raise UncutLayersError(msg("dryrun.cut"), msg("dryrun.cut.hint"))
-    return made._replace(full_layers=full, kinds=_pipeline_stages(made.config, plan)[wanted.stage].kinds)
-
-
-def _pipeline_stages(config: ConfigCopy, plan: LayerPlan) -> list[Stage]:
-    assert plan.placement is not None  # noqa: S101 - callers have looked
-    chunks, stages = len(plan.placement), len(plan.placement[0])
-    experts = _expert_layers(config, len(plan.layers))
-    layers = [(layer.chunk, layer.stage, _stage_layer(layer, experts[layer.layer])) for layer in plan.layers]
-    return [stage_of(layers, index, stages, chunks) for index in range(stages)]
+    return made._replace(full_layers=full, kinds=made.stage.kinds)
 
 
 def _stage_layer(layer: LayerSpec, experts: bool) -> StageLayer:  # noqa: FBT001 - one of a layer's facts
@@ -258,7 +251,8 @@ def _cut_evenly(config: ConfigCopy, wanted: CutRequest, layers: int) -> CutModel
         made.set(path, _clamp_counts(config.get(path), layers, layers // chunks))
     if _first_dense(config):
         made.set(_first_dense_key(config), min(_first_dense(config), layers * wanted.stages))
-    return CutModel(made, layers, None, {})
+    pipeline = pipeline_in(made)
+    return CutModel(made, layers, None, {}, pipeline[wanted.stage] if pipeline else None)
 
 
 def _clamp_counts(value: object, stage: int, chunk: int) -> object:

@@ -40,7 +40,7 @@ _EOD_LENGTHS = ("eod_pad_length", "compressed_eod_mask_length")
 
 def trainer_job(
     source: SourceFile, changes: Iterable[SettingChange], layers: Sequence[StageLayer] | None
-) -> tuple[PynativeJob, dict[str, str], tuple[SettingChange, ...]]:
+) -> tuple[PynativeJob, dict[str, dict[str, Any]], tuple[SettingChange, ...]]:
     """The config as the trainer will read it.
 
     Args:
@@ -68,7 +68,7 @@ def trainer_job(
     config.set("training.steps", STEPS)
     samples = STEPS * config.count("training.global_batch_size", 1)
     job = PynativeJob(_CONFIG_FILE, columns, length, samples, STEPS)
-    return job, {_CONFIG_FILE: config.text()}, config.changes
+    return job, {_CONFIG_FILE: config.data}, config.changes
 
 
 def _put_data_in_place(config: ConfigCopy, length: int) -> tuple[Column, ...]:

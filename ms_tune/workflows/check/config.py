@@ -6,14 +6,12 @@ from shlex import quote
 from typing import TYPE_CHECKING
 
 from ms_tune.diagnostics import Severity
-from ms_tune.diagnostics import Severity as Weight
 from ms_tune.dryrun.devices import limit_before
 from ms_tune.dryrun.prepare import load_config
 from ms_tune.dryrun.request import DryrunRequest
 from ms_tune.enums import Dialect
 from ms_tune.errors import ConfigError, MsTuneError, UsageError
 from ms_tune.estimate.memory import Outlook
-from ms_tune.facts.releases import release_for
 from ms_tune.fit.job import read_job
 from ms_tune.normalize.run import normalize_recompute
 from ms_tune.records import Record
@@ -40,7 +38,6 @@ _NAMES = ("model_type", "model_name", "type", "arch")
 _FREE = ("optimizer", "sequence")  # changes that cost no time
 # What the linter says at its line is not said again of the layers, or by the job that it stops.
 _SAID_BY = {"list-short": "short-recompute-list", "offset-rejected": "impossible-layer-split"}
-_SEVERITIES = {Weight.ERROR: Severity.ERROR, Weight.WARNING: Severity.WARNING, Weight.INFO: Severity.INFO}
 
 
 class OverviewRequest(Record):
@@ -71,6 +68,7 @@ class InspectedConfig(Record):
 
     request: OverviewRequest  # what was asked for
     loaded: LoadedConfig
+    job: Job  # as it is read for the release that was asked for
     plan: LayerPlan  # what its layers do
     seen: Estimated  # what its stages hold by closed forms
     verdicts: tuple[StageVerdict, ...]  # what a dryrun says of them; empty where none was asked for
@@ -98,14 +96,15 @@ def look_at(
     job = request.job._replace(config=path)
     loaded = load_config(job, known)
     named = request.framework_version
-    plan = normalize_recompute(loaded.job if named is None else loaded.job.for_release(named))
+    read = loaded.job if named is None else loaded.job.for_release(named)
+    plan = normalize_recompute(read)
     verdicts: tuple[StageVerdict, ...] = ()
     if observer is not None:
         from ms_tune.dryrun.run import dryrun_job  # noqa: PLC0415 - it needs the extra 'dryrun'
 
         result = dryrun_job(job, observer, loaded)
         verdicts = tuple(StageVerdict(one.run.stage, one.verdict) for one in result.stages)
-    return InspectedConfig(request, loaded, plan, _estimated(job, loaded), verdicts)
+    return InspectedConfig(request, loaded, read, plan, _estimated(job, loaded), verdicts)
 
 
 def overview_of(look: InspectedConfig, path: Path, report: LintReport) -> Overview:
@@ -183,21 +182,18 @@ def found(report: LintReport) -> list[Matter]:
 def of_layers(plan: LayerPlan, path: Path) -> list[Matter]:
     """Where layers do not do what the file says."""
     return [
-        Matter(_SEVERITIES[one.severity], one.message, path, name=one.id)
+        Matter(one.severity, one.message, path, name=one.id)
         for one in plan.problems
-        if one.severity is not Weight.INFO
+        if one.severity is not Severity.INFO
     ]
 
 
 def _subject(look: InspectedConfig) -> Subject:
-    loaded, plan = look.loaded, look.plan
-    release = release_for(loaded.dialect, plan.framework_version)
-    job = loaded.job if release == loaded.job.release else loaded.job.for_release(release.version)
-    model = job.model
-    named = () if loaded.dialect is Dialect.MINDSPEED_MS else _NAMES  # its classes are called after no model
-    name = next((one for one in map(model.value, named) if isinstance(one, str)), "")
-    layers = sum(map(sum, plan.placement)) if plan.placement else None
-    return Subject(loaded.dialect.value, f"{release.framework} {release.version}", name, layers)
+    job, placement = look.job, look.plan.placement
+    named = () if job.dialect is Dialect.MINDSPEED_MS else _NAMES  # its classes are called after no model
+    name = next((one for one in map(job.model.value, named) if isinstance(one, str)), "")
+    layers = sum(map(sum, placement)) if placement else None
+    return Subject(job.dialect.value, f"{job.release.framework} {job.release.version}", name, layers)
 
 
 def release_in(report: LintReport) -> str:
