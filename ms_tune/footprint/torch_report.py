@@ -391,7 +391,7 @@ def _other_segments(report: TorchReport, held: int) -> list[TorchRemedy]:
         return []
     after = outcome_of(
         report.recording, with_segments(recorded, expandable=True), Cache.AS_RECORDED, recorded=False
-    ).peak_bytes
+    ).reserved_peak_bytes
     how = f"PYTORCH_{'NPU' if recorded.padding else 'CUDA'}_ALLOC_CONF=expandable_segments:True"
     texts = (msg("snapshot.remedy.expandable"), msg("snapshot.remedy.expandable.price"))
     return [_make_remedy("expandable-segments", (held, after), texts, how, held=True)]

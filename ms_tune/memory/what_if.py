@@ -87,7 +87,7 @@ class WhatIfReport(Record):
         recorded = self.result.recorded_outcome
         if not self.result.is_wasteful:
             return None
-        sizes = {"reserved": gib(recorded.reserved), "used": gib(recorded.used)}
+        sizes = {"reserved": gib(recorded.reserved_bytes), "used": gib(recorded.used_bytes)}
         return Diagnostic(
             "MSM301",
             Severity.WARNING,
@@ -95,7 +95,7 @@ class WhatIfReport(Record):
             msg("allocator.finding.waste.help"),
             "pool-waste",
             Category.MEMORY,
-            bytes=recorded.reserved - recorded.used,
+            bytes=recorded.reserved_bytes - recorded.used_bytes,
             rank=self.rank,
         )
 
@@ -134,7 +134,10 @@ def replay_run(path: Path, request: WhatIfRequest, on_progress: Callable[[Messag
     changes = _changes_to_try(request, inferred.work, _trace_facts(trace, rows))
     scenarios = tuple(replay_change(change, inferred, result.total) for change in changes)
     verdict = judge_trace(terms, trace.table, curve_of(trace.table), trace.log, overflow)
-    others = [_judge_replay(one.used, one.actual, one.reserved, terms, fits=one.fits) for one in result.outcomes[1:]]
+    others = [
+        _judge_replay(one.used_bytes, one.actual_bytes, one.reserved_bytes, terms, fits=one.fits)
+        for one in result.outcomes[1:]
+    ]
     return WhatIfReport(
         rank=trace.files.rank,
         others=trace.others,
@@ -144,7 +147,8 @@ def replay_run(path: Path, request: WhatIfRequest, on_progress: Callable[[Messag
         verdicts=(None if terms.is_part else verdict, *others),
         scenarios=scenarios,
         scenario_verdicts=tuple(
-            _judge_replay(one.used, one.actual, one.reserved, terms, fits=one.fits) for one in scenarios
+            _judge_replay(one.used_bytes, one.actual_bytes, one.reserved_bytes, terms, fits=one.fits)
+            for one in scenarios
         ),
         names=tuple(_request_names(trace.table, rows)),
         seconds=time.perf_counter() - start,
@@ -254,7 +258,7 @@ class TorchWhatIf(Record):
     def is_over_limit(self) -> bool:
         """Whether what is asked for, or else the best of all, is over the limit."""
         asked = [one for one in self.outcomes if not one.recorded] or list(self.outcomes)
-        return all(one.is_over for one in asked)
+        return all(one.over_limit for one in asked)
 
 
 def replay_snapshot(
@@ -290,7 +294,7 @@ def replay_snapshot(
     plain = outcomes[0]
     if request.limit is not None:
         plain = outcome_of(report.recording, recorded, Cache.AS_RECORDED, recorded=True)
-    error = plain.peak_bytes - (report.reserved_peak_bytes or 0)
+    error = plain.reserved_peak_bytes - (report.reserved_peak_bytes or 0)
     return TorchWhatIf(report, tuple(outcomes), request.limit, error)
 
 

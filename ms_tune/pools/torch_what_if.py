@@ -43,11 +43,15 @@ class TorchOutcome:
     settings: TorchSettings
     cache: Cache  # what is done with the cache
     recorded: bool  # whether it is the recorded one
-    start_bytes: int  # what is held once the blocks that were there before the recording have been allocated again
-    peak_bytes: int  # the most that is held
-    end_bytes: int  # what is held at the end
-    is_over: bool  # whether it needs more than the limit
-    curve: tuple[tuple[int, int], ...]  # what is held after an event (-1: before the first), wherever that changes
+    reserved_start_bytes: (
+        int  # what is held once the blocks that were there before the recording have been allocated again
+    )
+    reserved_peak_bytes: int  # the most that is held
+    reserved_end_bytes: int  # what is held at the end
+    over_limit: bool  # whether it needs more than the limit
+    reserved_curve: tuple[
+        tuple[int, int], ...
+    ]  # what is held after an event (-1: before the first), wherever that changes
 
 
 def with_segments(settings: TorchSettings, *, expandable: bool) -> TorchSettings:
@@ -65,11 +69,11 @@ def outcome_of(recording: Recording, settings: TorchSettings, cache: Cache, *, r
         settings=settings,
         cache=cache,
         recorded=recorded,
-        start_bytes=begun,
-        peak_bytes=max(held for _, held in run.curve),
-        end_bytes=run.pool.state.reserved,
-        is_over=run.pool.state.is_over,
-        curve=tuple(run.curve),
+        reserved_start_bytes=begun,
+        reserved_peak_bytes=max(held for _, held in run.curve),
+        reserved_end_bytes=run.pool.state.reserved,
+        over_limit=run.pool.state.is_over,
+        reserved_curve=tuple(run.curve),
     )
 
 

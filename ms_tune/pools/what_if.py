@@ -146,9 +146,9 @@ class ReplayOutcome(Record):
     name: str  # the setting in a few characters, such as `increase_size=4GB`; `recorded` for that of the run
     settings: MindSporeSettings
     # Peaks in bytes. `reserved` is what the device loses.
-    used: int
-    actual: int
-    reserved: int
+    used_bytes: int
+    actual_bytes: int
+    reserved_bytes: int
     fits: bool  # whether the pool never needs more than the device has
     recorded: bool = False  # whether the run had this setting
     advisable: bool = True  # whether the user can choose it: `vmm floor` is a limit, not a setting
@@ -156,7 +156,7 @@ class ReplayOutcome(Record):
     @property
     def waste_share(self) -> float:
         """The share of what is reserved that is never in use."""
-        return 1 - self.used / self.reserved if self.reserved else 0.0
+        return 1 - self.used_bytes / self.reserved_bytes if self.reserved_bytes else 0.0
 
     @property
     def setting_lines(self) -> Lines:
@@ -240,7 +240,7 @@ def _make_outcome(
 
 def _best_outcome(outcomes: list[ReplayOutcome]) -> ReplayOutcome | None:
     fitting = [outcome for outcome in outcomes if outcome.fits and outcome.advisable]
-    return min(fitting, key=lambda outcome: outcome.reserved, default=None)
+    return min(fitting, key=lambda outcome: outcome.reserved_bytes, default=None)
 
 
 def used_pages(work: Workload, result: Replay) -> int:
@@ -286,9 +286,9 @@ class Scenario(Record):
 
     change: TraceChange  # what was changed
     # Peaks in bytes.
-    used: int
-    actual: int
-    reserved: int
+    used_bytes: int
+    actual_bytes: int
+    reserved_bytes: int
     fits: bool  # whether the pool never needs more than it may take
 
 
@@ -383,9 +383,9 @@ def replay_change(change: TraceChange, inferred: Inferred, total: int) -> Scenar
     result = replay_workload(change.work, pool_for(inferred.settings, older=inferred.older))
     return Scenario(
         change=change,
-        used=result.used_peak,
-        actual=result.actual_peak,
-        reserved=result.reserved_peak,
+        used_bytes=result.used_peak,
+        actual_bytes=result.actual_peak,
+        reserved_bytes=result.reserved_peak,
         fits=not result.is_over and result.reserved_peak <= total,
     )
 

@@ -46,7 +46,7 @@ class Gap(Record):
     """A time in which the compute queue is empty."""
 
     rank: int | None  # whose
-    start: str  # the time stamp, as the trace writes it, in microseconds
+    timestamp_us: str  # the time stamp, as the trace writes it, in microseconds
     microseconds: float  # how long
     cause: QueueState  # what most of it is
     before: str  # what ran before; empty where nothing tells
@@ -65,9 +65,14 @@ class CollectiveTime:
 
     name: str
     count: int
-    elapsed: float
-    transit: float
+    elapsed_us: float
+    transit_us: float
     point_to_point: bool
+
+    @property
+    def waiting_us(self) -> float:
+        """What moves no data."""
+        return self.elapsed_us - self.transit_us
 
 
 def rank_name(rank: int | None) -> str:
@@ -81,21 +86,23 @@ class RankTimes(Record):
     folder: Path  # its export
     rank: int | None  # its number, if it is told
     level: str  # how closely the profiler looked
-    whole: float  # microseconds of all its steps
+    microseconds: float  # microseconds of all its steps
     steps: int  # how many steps
-    times: dict[QueueState, float]  # microseconds by cause; they add up to `whole`
-    error: float | None  # how far the table's own parts are from its step, in microseconds; None without a table
+    times_us: dict[QueueState, float]  # microseconds by cause; they add up to `whole`
+    identity_error_us: (
+        float | None
+    )  # how far the table's own parts are from its step, in microseconds; None without a table
     # Of each stream with kernels, its kernels and the share of the time in which it computes.
     queues: dict[str, tuple[int, float]]
     kernels: Kernels | None
-    linked: float  # of the idle times, the share whose next kernel has a launch
+    idle_linked: float  # of the idle times, the share whose next kernel has a launch
     cut_off: bool = False  # whether its time line or its table of kernels ends early
     launches_known: bool = True  # whether something tells when the host launched what runs
     whole_capture: Diagnostic | None = None  # that nothing tells the steps: all of it is taken for one
 
     def share_of(self, cause: QueueState) -> float:
         """A cause's part of all steps."""
-        return self.times.get(cause, 0.0) / self.whole if self.whole else 0.0
+        return self.times_us.get(cause, 0.0) / self.microseconds if self.microseconds else 0.0
 
 
 class ProfileVerdict(Record):
@@ -121,5 +128,5 @@ class ProfileReport(Record):
     @property
     def identity_error_us(self) -> float | None:
         """The largest difference between a table's parts and its steps; None without a table."""
-        errors = [rank.error for rank in self.ranks if rank.error is not None]
+        errors = [rank.identity_error_us for rank in self.ranks if rank.identity_error_us is not None]
         return max(errors) if errors else None

@@ -195,7 +195,7 @@ def _transit_share(collectives: Sequence[ProfileCollective]) -> float:
 
 
 def _mean_shares(ranks: Sequence[RankTimes]) -> dict[QueueState, float]:
-    counted = [rank for rank in ranks if rank.whole]
+    counted = [rank for rank in ranks if rank.microseconds]
     if not counted:
         return {}
     shares = {cause: sum(rank.share_of(cause) for rank in counted) / len(counted) for cause in QueueState}
@@ -203,7 +203,7 @@ def _mean_shares(ranks: Sequence[RankTimes]) -> dict[QueueState, float]:
 
 
 def _compute_imbalance(ranks: Sequence[RankTimes]) -> float | None:
-    times = [rank.times.get(QueueState.COMPUTE, 0.0) / rank.steps for rank in ranks]
+    times = [rank.times_us.get(QueueState.COMPUTE, 0.0) / rank.steps for rank in ranks]
     if len(times) < 2 or not sum(times):  # noqa: PLR2004 - one rank is beside no other
         return None
     return max(times) * len(times) / sum(times)
@@ -220,7 +220,7 @@ def _collectives_by_kind(collectives: Sequence[ProfileCollective]) -> list[Colle
         CollectiveTime(name, int(count), elapsed, transit, point_to_point)
         for (name, point_to_point), (count, elapsed, transit) in found.items()
     ]
-    return sorted(times, key=lambda one: -one.elapsed)
+    return sorted(times, key=lambda one: -one.elapsed_us)
 
 
 def _rank_doubts(profile: RankProfile, times: RankTimes) -> Iterator[Diagnostic]:
@@ -275,12 +275,12 @@ def _profile_doubts(ranks: Sequence[RankTimes], gaps: Sequence[Gap]) -> Iterator
     window = idle_window(ranks, gaps)
     if window is not None:
         rank, gap = window
-        share = f"{gap.microseconds / rank.whole:.0%}"
-        text = msg("profile.problem.window", rank=rank_name(rank.rank), share=share, start=gap.start)
+        share = f"{gap.microseconds / rank.microseconds:.0%}"
+        text = msg("profile.problem.window", rank=rank_name(rank.rank), share=share, start=gap.timestamp_us)
         yield Diagnostic.note("idle-window", text)
 
 
 def _identity_doubt(times: RankTimes) -> Iterator[Diagnostic]:
-    if times.error is not None and times.error > _EXACT:
-        text = msg("profile.problem.identity", rank=rank_name(times.rank), error=f"{times.error:,.3f}")
+    if times.identity_error_us is not None and times.identity_error_us > _EXACT:
+        text = msg("profile.problem.identity", rank=rank_name(times.rank), error=f"{times.identity_error_us:,.3f}")
         yield Diagnostic("identity", Severity.ERROR, text)

@@ -85,7 +85,7 @@ def idle_window(ranks: Sequence[RankTimes], gaps: Sequence[Gap]) -> tuple[RankTi
     """The longest idle time, and whose it is, if it takes most of that rank's steps."""
     longest = next((gap for gap in gaps if gap.cause in _IDLE), None)
     whose = next((rank for rank in ranks if longest is not None and rank.rank == longest.rank), None)
-    if longest is None or whose is None or longest.microseconds <= _WINDOW * whose.whole:
+    if longest is None or whose is None or longest.microseconds <= _WINDOW * whose.microseconds:
         return None
     return whose, longest
 
@@ -122,7 +122,7 @@ def _waits_for_stages(ranks: Sequence[RankTimes]) -> RankTimes | None:
     """The rank whose step is most of all a bubble, clearly and by a quarter at least: stages differ, and a mean hides it."""
     rank = max(ranks, key=lambda one: one.share_of(QueueState.BUBBLE))
     bubble = rank.share_of(QueueState.BUBBLE)
-    others = max((rank.share_of(cause) for cause in rank.times if cause is not QueueState.BUBBLE), default=0.0)
+    others = max((rank.share_of(cause) for cause in rank.times_us if cause is not QueueState.BUBBLE), default=0.0)
     return rank if bubble >= _QUARTER and bubble - others >= _LEAD else None
 
 
@@ -152,7 +152,7 @@ def _rank_evidence(ranks: Sequence[RankTimes], imbalance: float | None, waits: R
             "profile.evidence.bubble", rank=rank_name(waits.rank), share=f"{waits.share_of(QueueState.BUBBLE):.1%}"
         )
     if imbalance is not None:
-        slowest = max(ranks, key=lambda rank: rank.times.get(QueueState.COMPUTE, 0.0) / rank.steps)
+        slowest = max(ranks, key=lambda rank: rank.times_us.get(QueueState.COMPUTE, 0.0) / rank.steps)
         yield msg(
             "profile.evidence.imbalance", ratio=f"{imbalance:.3f}", rank=rank_name(slowest.rank), ranks=len(ranks)
         )
@@ -163,7 +163,7 @@ def _kernel_advice(ranks: Sequence[RankTimes], bound: Bound) -> Iterator[Message
     if not kernels:
         return
     count, time = sum(one.count for one in kernels), sum(one.microseconds for one in kernels)
-    tiny, slow = sum(one.tiny for one in kernels), sum(one.ai_cpu_microseconds for one in kernels)
+    tiny, slow = sum(one.below_10_us for one in kernels), sum(one.ai_cpu_us for one in kernels)
     if bound in (Bound.HOST, Bound.MIXED) and tiny > _TINY * count:
         yield msg("profile.advice.tiny", tiny=tiny, count=count)
     if slow > _SLOW_CPU * time:

@@ -99,9 +99,9 @@ class Kernels:
 
     count: int  # kernels that compute
     microseconds: float  # what they take
-    tiny: int  # those below 10 microseconds
+    below_10_us: int  # those below 10 microseconds
     ai_cpu: int  # those on the AI CPU, and what they take
-    ai_cpu_microseconds: float
+    ai_cpu_us: float
     types: tuple[OperatorType, ...]  # by type, the longest first
     cores: bool  # whether the table tells which core ran them: levels 1 and 2 do
     streams: Mapping[str, tuple[int, float]]  # streams, each with kernels and microseconds
@@ -117,11 +117,6 @@ class ProfileCollective(Record):
     point_to_point: bool  # whether it is a send or a receive
     elapsed: float  # from its start to its end
     transit: float  # of this, what moved data
-
-    @property
-    def waiting_us(self) -> float:
-        """Waiting for other ranks: not the table's Wait Time, which is that of one plane only."""
-        return max(self.elapsed - self.transit, 0.0)
 
 
 def read_steps(path: Path) -> list[StepRow]:

@@ -262,12 +262,8 @@ def what_if_json(report: WhatIfReport, console: Console) -> dict[str, object]:
 
 
 def _outcome_json(outcome: ReplayOutcome, report: WhatIfReport) -> dict[str, object]:
-    return {
-        "used_bytes": outcome.used,
-        "actual_bytes": outcome.actual,
-        "reserved_bytes": outcome.reserved,
-        **_replay_verdict_json(report.verdicts[report.result.outcomes.index(outcome)]),
-    }
+    verdict = report.verdicts[report.result.outcomes.index(outcome)]
+    return record_json(outcome, "used_bytes", "actual_bytes", "reserved_bytes") | _replay_verdict_json(verdict)
 
 
 def _replay_verdict_json(verdict: Verdict | None) -> dict[str, object]:
@@ -305,9 +301,7 @@ def _scenario_json(scenario: Scenario) -> dict[str, object]:
         "subject": change.subject,
         "parts": change.parts,
         "changed_rows": change.changed,
-        "used_bytes": scenario.used,
-        "actual_bytes": scenario.actual,
-        "reserved_bytes": scenario.reserved,
+        **record_json(scenario, "used_bytes", "actual_bytes", "reserved_bytes"),
     }
 
 

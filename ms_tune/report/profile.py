@@ -64,7 +64,7 @@ def show_report(report: ProfileReport, top: int, console: Console) -> None:
 
 
 def _show_shares(report: ProfileReport, console: Console) -> None:
-    counted = [rank.whole / rank.steps for rank in report.ranks if rank.whole]
+    counted = [rank.microseconds / rank.steps for rank in report.ranks if rank.microseconds]
     if not counted:
         return
     mean = sum(counted) / len(counted) / 1000
@@ -81,7 +81,7 @@ def tables_of(report: ProfileReport, top: int, console: Console) -> Iterator[_Sh
     ranks = [
         [
             rank_name(rank.rank),
-            f"{rank.whole / rank.steps / 1000:,.2f}",
+            f"{rank.microseconds / rank.steps / 1000:,.2f}",
             rank.level or "-",
             *(f"{rank.share_of(cause):.1%}" for cause in causes),
         ]
@@ -99,7 +99,7 @@ def tables_of(report: ProfileReport, top: int, console: Console) -> Iterator[_Sh
         [
             rank_name(gap.rank),
             f"{gap.microseconds / 1000:,.3f}",
-            gap.start,
+            gap.timestamp_us,
             console.text(f"profile.short.{gap.cause.value}"),
             " … ".join(name or "-" for name in gap.kernels_around),
             gap.host or "-",
@@ -110,9 +110,9 @@ def tables_of(report: ProfileReport, top: int, console: Console) -> Iterator[_Sh
     collectives = [
         [
             f"{one.count:,}",
-            f"{one.elapsed / 1000:,.3f}",
-            f"{one.transit / 1000:,.3f}",
-            f"{(one.elapsed - one.transit) / 1000:,.3f}",
+            f"{one.elapsed_us / 1000:,.3f}",
+            f"{one.transit_us / 1000:,.3f}",
+            f"{one.waiting_us / 1000:,.3f}",
             one.name,
         ]
         for one in report.collectives
@@ -182,24 +182,12 @@ def report_json(report: ProfileReport, top: int, console: Console) -> dict[str, 
         **record_json(report, "shares", "identity_error_us", "imbalance"),
         "ranks": [_rank_json(rank, top) for rank in report.ranks],
         "gaps": [
-            {
-                "rank": gap.rank,
-                "timestamp_us": gap.start,
-                "microseconds": gap.microseconds,
-                "cause": gap.cause.value,
-                "before": gap.before or None,
-                "after": gap.after or None,
-                "host": gap.host or None,
-            }
+            record_json(gap, "rank", "timestamp_us", "microseconds", "cause")
+            | {"before": gap.before or None, "after": gap.after or None, "host": gap.host or None}
             for gap in report.gaps
         ],
         "collectives": [
-            {
-                **record_json(one, "name", "count", "point_to_point"),
-                "elapsed_us": one.elapsed,
-                "transit_us": one.transit,
-                "waiting_us": one.elapsed - one.transit,
-            }
+            record_json(one, "name", "count", "point_to_point", "elapsed_us", "transit_us", "waiting_us")
             for one in report.collectives
         ],
         "problems": [doubt_json(problem, console) for problem in report.problems],
@@ -208,32 +196,22 @@ def report_json(report: ProfileReport, top: int, console: Console) -> dict[str, 
 
 def _rank_json(rank: RankTimes, top: int) -> dict[str, object]:
     return {
-        "rank": rank.rank,
-        "folder": str(rank.folder),
+        **record_json(rank, "rank", "folder"),
         "level": rank.level or None,
-        "steps": rank.steps,
-        "microseconds": rank.whole,
-        "times_us": as_json(rank.times),
-        "identity_error_us": rank.error,
+        **record_json(rank, "steps", "microseconds", "times_us", "identity_error_us"),
         "queues": {name: {"kernels": count, "busy": share} for name, (count, share) in rank.queues.items()},
-        "idle_linked": rank.linked,
+        "idle_linked": rank.idle_linked,
         "kernels": _kernels_json(rank.kernels, top) if rank.kernels else None,
     }
 
 
 def _kernels_json(kernels: Kernels, top: int) -> dict[str, object]:
     return {
-        **record_json(kernels, "count", "microseconds"),
-        "below_10_us": kernels.tiny,
-        "ai_cpu": kernels.ai_cpu,
-        "ai_cpu_us": kernels.ai_cpu_microseconds,
+        **record_json(kernels, "count", "microseconds", "below_10_us", "ai_cpu", "ai_cpu_us"),
         "types": as_json(kernels.types[:top]),
         "layers": [
-            {
-                "name": one.name,
-                "count": one.count,
-                **{f"{name.value}_us": one.microseconds.get(name, 0.0) for name in ScopePass},
-            }
+            record_json(one, "name", "count")
+            | {f"{name.value}_us": one.microseconds.get(name, 0.0) for name in ScopePass}
             for one in kernels.layers
         ],
     }
@@ -261,18 +239,18 @@ def _verdict_html(report: ProfileReport, console: Console) -> Iterator[str]:
 
 
 def _bars_html(report: ProfileReport, console: Console) -> Iterator[str]:
-    ranks = [rank for rank in report.ranks if rank.whole][:_MOST_BARS]
+    ranks = [rank for rank in report.ranks if rank.microseconds][:_MOST_BARS]
     if not ranks:
         return
-    longest = max(rank.whole / rank.steps for rank in ranks)
-    mean = sum(rank.whole / rank.steps for rank in ranks) / len(ranks) / 1000
+    longest = max(rank.microseconds / rank.steps for rank in ranks)
+    mean = sum(rank.microseconds / rank.steps for rank in ranks) / len(ranks) / 1000
     yield f"<h2>{_escaped_text(console, 'profile.show.shares', ranks=len(ranks), ms=f'{mean:,.2f}')}</h2>"
     yield f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT * len(ranks)}" role="img">'
     for row, rank in enumerate(ranks):
         yield f'<text x="0" y="{row * _HEIGHT + 15}" font-size="13" fill="currentColor">{rank_name(rank.rank)}</text>'
         at = float(_NAME)
         for cause in report.shares:
-            width = rank.times.get(cause, 0.0) / rank.steps / longest * (_WIDTH - _NAME)
+            width = rank.times_us.get(cause, 0.0) / rank.steps / longest * (_WIDTH - _NAME)
             tip = console.labelled(console.text(f"profile.cause.{cause.value}"), f"{rank.share_of(cause):.1%}")
             if width > 0:
                 yield (

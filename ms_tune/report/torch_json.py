@@ -131,11 +131,8 @@ def _outcome_json(outcome: TorchOutcome) -> dict[str, object]:
         "garbage_collection_threshold": outcome.settings.collect_above,
         "empty_cache": outcome.cache is not Cache.KEPT,
         "cache": outcome.cache.value,
-        "reserved_start_bytes": outcome.start_bytes,
-        "reserved_peak_bytes": outcome.peak_bytes,
-        "reserved_end_bytes": outcome.end_bytes,
-        "over_limit": outcome.is_over,
-        "reserved_curve": as_json(outcome.curve),
+        **record_json(outcome, "reserved_start_bytes", "reserved_peak_bytes", "reserved_end_bytes"),
+        **record_json(outcome, "over_limit", "reserved_curve"),
     }
 
 

@@ -152,15 +152,22 @@ def show_what_if(result: TorchWhatIf, console: Console) -> None:
     console.write("")
     rows = []
     for outcome in result.outcomes:
-        change = signed_text(outcome.peak_bytes - result.outcomes[0].peak_bytes)
-        over = "" if result.limit is None else console.text(f"snapshot.limit.{'over' if outcome.is_over else 'within'}")
-        sizes = [size_text(outcome.start_bytes), size_text(outcome.peak_bytes), change, size_text(outcome.end_bytes)]
+        change = signed_text(outcome.reserved_peak_bytes - result.outcomes[0].reserved_peak_bytes)
+        over = (
+            "" if result.limit is None else console.text(f"snapshot.limit.{'over' if outcome.over_limit else 'within'}")
+        )
+        sizes = [
+            size_text(outcome.reserved_start_bytes),
+            size_text(outcome.reserved_peak_bytes),
+            change,
+            size_text(outcome.reserved_end_bytes),
+        ]
         rows.append([*sizes, _setting_text(outcome, console), over])
     show_table(console, ["start", "peak", "change", "end", "setting", "limit"], rows)
     console.write(console.text("snapshot.show.error", error=signed_text(result.error_bytes)))
     asked = [outcome for outcome in result.outcomes if not outcome.recorded]
-    best = min(asked, key=lambda outcome: outcome.peak_bytes)
-    saved = result.outcomes[0].peak_bytes - best.peak_bytes
+    best = min(asked, key=lambda outcome: outcome.reserved_peak_bytes)
+    saved = result.outcomes[0].reserved_peak_bytes - best.reserved_peak_bytes
     setting = _setting_text(best, console)
     text = "snapshot.show.saves" if saved > 0 else "snapshot.show.no-gain"
     console.write(console.text(text, saved=size_text(max(saved, 0)), setting=setting, written=_variable_text(best)))

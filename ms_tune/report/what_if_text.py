@@ -82,7 +82,7 @@ def _show_settings(report: WhatIfReport, console: Console) -> None:
     rows = [
         (
             _setting_label(outcome, console),
-            *(f"{size / GIB:.3f}" for size in (outcome.used, outcome.actual, outcome.reserved)),
+            *(f"{size / GIB:.3f}" for size in (outcome.used_bytes, outcome.actual_bytes, outcome.reserved_bytes)),
             f"{outcome.waste_share:.1%}",
             word(verdict, console),
         )
@@ -116,7 +116,7 @@ def _show_best(report: WhatIfReport, console: Console) -> None:
         if outcome.recorded:
             _write_wrapped(console, console.text(f"allocator.show.{kind}-recorded"))
             continue
-        saved = result.recorded_outcome.reserved - outcome.reserved
+        saved = result.recorded_outcome.reserved_bytes - outcome.reserved_bytes
         said = f"allocator.show.{kind}" if saved > 0 else f"allocator.show.{kind}-no-gain"
         _write_wrapped(console, console.text(said, setting=_setting_label(outcome, console), saved=gib(abs(saved))))
         _show_lines(outcome.setting_lines, console)
@@ -133,10 +133,10 @@ def _show_lines(lines: Lines, console: Console) -> None:
 
 def _show_causes(report: WhatIfReport, console: Console) -> None:
     recorded, causes = report.result.recorded_outcome, report.result.causes
-    if recorded.reserved <= recorded.used:
+    if recorded.reserved_bytes <= recorded.used_bytes:
         return
     console.write("")
-    _write_wrapped(console, console.text("allocator.causes", lost=gib(recorded.reserved - recorded.used)))
+    _write_wrapped(console, console.text("allocator.causes", lost=gib(recorded.reserved_bytes - recorded.used_bytes)))
     if causes.spilled:
         _write_item(console.text("allocator.causes.spilled", size=gib(causes.spilled)), console)
     _show_growths(causes, report, console)
@@ -182,13 +182,13 @@ def _pin_text(pin: Pin, report: WhatIfReport, console: Console) -> str:
 def _show_scenarios(report: WhatIfReport, console: Console) -> None:
     if not report.scenarios:
         return
-    before = report.result.recorded_outcome.used
+    before = report.result.recorded_outcome.used_bytes
     rows = [
         (
             _scenario_label(scenario, console),
-            f"{scenario.used / GIB:.3f}",
-            f"{(scenario.used - before) / GIB:+.3f}",
-            f"{scenario.reserved / GIB:.3f}",
+            f"{scenario.used_bytes / GIB:.3f}",
+            f"{(scenario.used_bytes - before) / GIB:+.3f}",
+            f"{scenario.reserved_bytes / GIB:.3f}",
             word(verdict, console),
         )
         for scenario, verdict in zip(report.scenarios, report.scenario_verdicts, strict=True)

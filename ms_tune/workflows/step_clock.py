@@ -53,7 +53,7 @@ def _refuse(problems: Iterable[Diagnostic]) -> None:
 
 def _of_profile(report: ProfileReport) -> Clock:
     _refuse(report.problems)
-    times = [rank.whole / rank.steps / 1e6 for rank in report.ranks if rank.whole]
+    times = [rank.microseconds / rank.steps / 1e6 for rank in report.ranks if rank.microseconds]
     if not times:
         raise UsageError(msg("metrics.step.none", why=msg("profile.verdict.empty")))
     notes = [rank.whole_capture.message for rank in report.ranks if rank.whole_capture is not None]

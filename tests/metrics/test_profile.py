@@ -156,19 +156,19 @@ class TestParts:
     def test_idle_time_is_split_at_the_launch(self, tmp_path: Path) -> None:
         Step().kernel(100.0).idle(300.0, late=240.0).idle(100.0, late=-5.0).write(tmp_path)
         (rank,) = analyse_profiles(tmp_path).ranks
-        assert rank.times[QueueState.HOST] == pytest.approx(240)
-        assert rank.times[QueueState.DEPENDENCY] == pytest.approx(160)
-        assert rank.linked == 1
+        assert rank.times_us[QueueState.HOST] == pytest.approx(240)
+        assert rank.times_us[QueueState.DEPENDENCY] == pytest.approx(160)
+        assert rank.idle_linked == 1
 
     def test_collectives_are_split_by_their_transit(self, tmp_path: Path) -> None:
         step = Step().kernel(100.0).collective(1000.0, 250.0).collective(3000.0, 250.0, point_to_point=True)
         step.write(tmp_path)
         report = analyse_profiles(tmp_path)
         (rank,) = report.ranks
-        assert rank.times[QueueState.TRANSFER] == pytest.approx(500)
-        assert rank.times[QueueState.WAITING] == pytest.approx(750)
-        assert rank.times[QueueState.BUBBLE] == pytest.approx(2750)
-        assert [(one.name, one.elapsed, one.transit) for one in report.collectives] == [
+        assert rank.times_us[QueueState.TRANSFER] == pytest.approx(500)
+        assert rank.times_us[QueueState.WAITING] == pytest.approx(750)
+        assert rank.times_us[QueueState.BUBBLE] == pytest.approx(2750)
+        assert [(one.name, one.elapsed_us, one.transit_us) for one in report.collectives] == [
             ("hcom_receive", 3000.0, 250.0),
             ("hcom_allReduce", 1000.0, 250.0),
         ]
@@ -181,15 +181,15 @@ class TestParts:
         step.communication["p2p"]["hcom_receive__9_9_9@1"] = {"Communication Time Info": times}
         step.write(tmp_path)
         (rank,) = analyse_profiles(tmp_path).ranks
-        assert QueueState.BUBBLE not in rank.times
-        assert rank.times[QueueState.WAITING] == pytest.approx(900)
+        assert QueueState.BUBBLE not in rank.times_us
+        assert rank.times_us[QueueState.WAITING] == pytest.approx(900)
 
     def test_the_longest_gap_has_its_place_neighbours_and_host_event(self, tmp_path: Path) -> None:
         step = Step().kernel(100.0, "Conv_7").idle(300.25, late=290.0, doing="train.py(3): forward")
         step.event(13, "ProfilerStep#50", -100.0, 5000.0)
         step.write(tmp_path)
         (gap,) = analyse_profiles(tmp_path, gaps=3).gaps
-        assert gap.start == f"{BASE + 100}.000"
+        assert gap.timestamp_us == f"{BASE + 100}.000"
         assert gap.microseconds == pytest.approx(300.25)
         assert (gap.cause, gap.before, gap.after) == (QueueState.HOST, "Conv_7", "Add_2")
         assert gap.host == "train.py(3): forward"
@@ -394,8 +394,8 @@ class TestPublic:
         first, second = report.ranks
         assert (first.rank, second.rank, first.level) == (0, 1, "1")
         assert first.share_of(QueueState.COMPUTE) == pytest.approx(0.065, abs=0.001)
-        assert first.times[QueueState.HOST] + first.times[QueueState.DEPENDENCY] == pytest.approx(25744, abs=1)
-        assert first.linked > 0.99
+        assert first.times_us[QueueState.HOST] + first.times_us[QueueState.DEPENDENCY] == pytest.approx(25744, abs=1)
+        assert first.idle_linked > 0.99
 
     def test_a_cluster_of_two_stages(self) -> None:
         report = analyse_profiles(CLUSTER)

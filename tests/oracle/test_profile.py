@@ -94,8 +94,8 @@ def test_the_same_events_from_both_exporters(tmp_path: Path, name: str) -> None:
     assert found.identity_error_us is not None
     assert found.identity_error_us < 0.001
     assert "identity" not in {problem.id for problem in found.problems}
-    assert [(gap.start, gap.cause, gap.before, gap.after) for gap in found.gaps] == [
-        (gap.start, gap.cause, gap.before, gap.after) for gap in other.gaps
+    assert [(gap.timestamp_us, gap.cause, gap.before, gap.after) for gap in found.gaps] == [
+        (gap.timestamp_us, gap.cause, gap.before, gap.after) for gap in other.gaps
     ]
     with (made / "ASCEND_PROFILER_OUTPUT" / "step_trace_time.csv").open(encoding="utf-8") as file:
         (row,) = csv.DictReader(file)

@@ -101,13 +101,13 @@ def test_one_setting_foretells_what_the_other_takes(tmp_path: Path) -> None:
         result = replay_snapshot(tmp_path / name, asked, lambda _what, _share: None)
         recorded, foretold = result.outcomes
         assert result.error_bytes == 0
-        assert recorded.peak_bytes == result.report.reserved_peak_bytes
+        assert recorded.reserved_peak_bytes == result.report.reserved_peak_bytes
 
         def after_allocations(curve: list[int], program: Program) -> list[int]:
             return [held for held, event in zip(curve, program.events, strict=True) if event["action"] == "alloc"]
 
         held: list[int] = []
-        at = dict(foretold.curve)
+        at = dict(foretold.reserved_curve)
         for event in range(len(programs[name].events)):
             held.append(at.get(event, held[-1] if held else 0))
         truth = replayed(programs[other].snapshot(), tmp_path).reserved.tolist()

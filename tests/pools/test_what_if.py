@@ -43,14 +43,14 @@ def result_of(run: str, total: int | None = None) -> WhatIf:
 
 def gibs(result: WhatIf, name: str) -> tuple[float, float, float]:
     outcome = next(outcome for outcome in result.outcomes if outcome.name == name)
-    return tuple(round(size / GIB, 3) for size in (outcome.used, outcome.actual, outcome.reserved))  # type: ignore[return-value]
+    return tuple(round(size / GIB, 3) for size in (outcome.used_bytes, outcome.actual_bytes, outcome.reserved_bytes))  # type: ignore[return-value]
 
 
 @pytest.mark.slow
 def test_the_table_of_a_large_run() -> None:
     """Of Qwen3-8B, last stage; used and actual of the recorded row are MindSpore's own (16,371 and 17,398 MiB)."""
     result = result_of(QWEN_8B)
-    assert (result.recorded_outcome.used // MIB, result.recorded_outcome.actual // MIB) == (16_371, 17_398)
+    assert (result.recorded_outcome.used_bytes // MIB, result.recorded_outcome.actual_bytes // MIB) == (16_371, 17_398)
     assert gibs(result, "recorded") == gibs(result, "increase_size=2GB") == (15.987, 16.991, 17.0)
     assert gibs(result, "increase_size=1GB") == (15.987, 17.977, 18.0)
     assert gibs(result, "increase_size=8GB") == (15.987, 16.202, 17.0)
@@ -73,9 +73,9 @@ def test_figures_are_in_order(run: str) -> None:
     assert len(names) == len(set(names))
     assert {f"increase_size={size}GB" for size in (1, 2, 4, 8, 16, 32)} < set(names)
     for outcome in result.outcomes:
-        assert outcome.used <= outcome.actual <= outcome.reserved
-        assert outcome.actual % 512 == 0
-        assert not outcome.fits or outcome.reserved <= result.total
+        assert outcome.used_bytes <= outcome.actual_bytes <= outcome.reserved_bytes
+        assert outcome.actual_bytes % 512 == 0
+        assert not outcome.fits or outcome.reserved_bytes <= result.total
     assert ("small_pool" in names) is not result.inferred.older
 
 
@@ -285,8 +285,8 @@ class TestScenarios:
         nothing, no = [""] * rows, [False] * rows
         facts = TraceFacts([None] * rows, ["all"] * rows, nothing, nothing, no, no)
         same = replay_change(shard_blocks(inferred.work, facts, "all", 1), inferred, 60 * GIB)
-        assert same.used == inferred.replay.used_peak
+        assert same.used_bytes == inferred.replay.used_peak
         half = replay_change(shard_blocks(inferred.work, facts, "all", 2), inferred, 60 * GIB)
-        assert half.used < 0.51 * same.used
+        assert half.used_bytes < 0.51 * same.used_bytes
         assert half.fits
         assert not replay_change(shard_blocks(inferred.work, facts, "all", 1), inferred, GIB).fits
