@@ -168,8 +168,8 @@ class Expected(Record):
     """Bytes of one content at the peak, and by theory."""
 
     content: MemoryCategory  # gradients or optimizer state
-    measured: int  # bytes at the peak
-    expected: int  # one set of gradients, or Adam's two moments, of all weights on the rank
+    bytes: int  # bytes at the peak
+    expected_bytes: int  # one set of gradients, or Adam's two moments, of all weights on the rank
     shards: int | None  # over how many ranks it seems to be shared; None if it does not
     typed: bool = True  # whether the number formats are known; else all are taken for one
 
@@ -177,7 +177,7 @@ class Expected(Record):
 class Theory(Record):
     """What the weights make one expect."""
 
-    weights: int  # bytes of weights at the peak
+    weights_bytes: int  # bytes of weights at the peak
     parameters: int  # how many blocks hold them
     states: tuple[Expected, ...]  # gradients and optimizer state; empty where there are no weights
     gradients_ratio: float | None  # gradients divided by weights: 1 where one set in the weights' own format is held
@@ -201,7 +201,7 @@ def theory_of(
         expected = round(sets * weights * (own / item if own and item else 1))
         measured = parts.contents[content]
         states.append(Expected(content, measured, expected, _shard_count(expected, measured), typed=bool(own and item)))
-    gradients, state = (each.measured / weights for each in states)
+    gradients, state = (each.bytes / weights for each in states)
     return Theory(weights, len(rows), tuple(states), gradients, state)
 
 

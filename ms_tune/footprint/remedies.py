@@ -231,8 +231,8 @@ def _peak_after(method: Method, known: RemedyFacts, replayed: _Resized) -> int:
 def _sets_of_gradients(theory: Theory) -> float:
     """How many sets of gradients are held, at least: where formats are not known, they may have twice the weights' bytes."""
     for each in theory.states:
-        if each.content is MemoryCategory.GRADIENTS and each.expected:
-            return each.measured / each.expected / (1 if each.typed else 2)
+        if each.content is MemoryCategory.GRADIENTS and each.expected_bytes:
+            return each.bytes / each.expected_bytes / (1 if each.typed else 2)
     return 0.0
 
 

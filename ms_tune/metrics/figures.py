@@ -49,10 +49,10 @@ def step_times(steps: RankSteps, remarks: Sequence[Remark]) -> StepTimes:
         shortest=ordered[0] if ordered else None,
         longest=ordered[-1] if ordered else None,
         mean=math.fsum(ordered) / len(ordered) if ordered else None,
-        outliers=tuple(sorted(outliers[:_MOST_OUTLIERS], key=lambda one: one.number)),
+        outliers=tuple(sorted(outliers[:_MOST_OUTLIERS], key=lambda one: one.step)),
         outlier_count=len(outliers),
         resolution=_clock_resolution(steps),
-        averaged=steps_per_line(steps),
+        averaged_over=steps_per_line(steps),
     )
 
 
@@ -342,8 +342,8 @@ def doubts_of_run(run: LoggedTraining, steps: RankSteps, times: StepTimes) -> It
         )
     if steps.whole_ms:
         yield Diagnostic.note("coarse-clock", msg("metrics.problem.whole-ms"))
-    if times.averaged > 1:
-        yield Diagnostic.note("averaged-steps", msg("metrics.problem.averaged", count=times.averaged))
+    if times.averaged_over > 1:
+        yield Diagnostic.note("averaged-steps", msg("metrics.problem.averaged", count=times.averaged_over))
     batches = sorted({*steps.batch} - {0})
     if len(batches) > 1:
         yield Diagnostic.note("sizes-changed", msg("metrics.problem.sizes", least=batches[0], most=batches[-1]))

@@ -67,7 +67,7 @@ class Figure(Record):
 class StepCurve(Record):
     """Steps for a picture: at most a few hundred, evenly chosen, and all that stand out."""
 
-    number: tuple[int, ...]
+    step: tuple[int, ...]
     seconds: tuple[float, ...]
     loss: tuple[float | None, ...]
 
@@ -77,9 +77,9 @@ class Ranks:
     """The ranks of a run beside each other."""
 
     count: int  # ranks that write steps
-    fastest: float | None = None  # the shortest median of a rank, in seconds; None with one rank
-    slowest: float | None = None  # the longest
-    slowest_rank: int | None = None  # whose that is, if it is known
+    fastest_median: float | None = None  # the shortest median of a rank, in seconds; None with one rank
+    slowest_median: float | None = None  # the longest
+    slowest: int | None = None  # whose that is, if it is known
 
 
 class Counted(Record):
@@ -95,7 +95,7 @@ class RunMetrics:
     """A run."""
 
     source: Path  # its log, or the folder of its ranks' logs
-    number: int  # which run of the log it is, from 1
+    run: int  # which run of the log it is, from 1
     form: Form  # who printed the lines
     steps: int  # lines with a step
     first_step: int  # counter of the first one
@@ -163,10 +163,10 @@ class MetricsReport(Record):
 class Outlier(Record):
     """A step that took much longer than the others."""
 
-    number: int  # its counter
+    step: int  # its counter
     line: int  # its line in the log
     seconds: float  # how long it took
-    kinds: tuple[str, ...]  # what happened beside it: `checkpoint`, `evaluation`
+    beside: tuple[str, ...]  # what happened beside it: `checkpoint`, `evaluation`
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,4 +185,4 @@ class StepTimes:
     outliers: tuple[Outlier, ...]  # the slowest of those that stand out
     outlier_count: int  # how many do
     resolution: float  # seconds of the log's smallest unit
-    averaged: int  # steps that one line stands for
+    averaged_over: int  # steps that one line stands for

@@ -192,7 +192,7 @@ def _measure_run(source: Path, number: int, run: LoggedTraining, given: _Given) 
     losses = [loss for loss in steps.loss if math.isfinite(loss)]
     return RunMetrics(
         source=source,
-        number=number,
+        run=number,
         form=steps.form,
         steps=len(steps),
         first_step=steps.number[0],
@@ -205,7 +205,7 @@ def _measure_run(source: Path, number: int, run: LoggedTraining, given: _Given) 
         memory=tuple(run.memory[rank] for rank in sorted(run.memory)),
         about_steps=tuple(doubts_of_run(run, steps, times)),
         impossible=tuple(impossible_figures(steps.form, inputs, rate, fastest_peak())),
-        curve=_thin_curve(steps, {one.number for one in times.outliers}),
+        curve=_thin_curve(steps, {one.step for one in times.outliers}),
         ordered=tuple(sorted(steps.seconds[1:])),
     )
 

@@ -88,8 +88,8 @@ class Pin(Record):
     """A unit when most bytes are in use: how much of it is empty, and which block keeps it."""
 
     unit: PoolUnit
-    touched: int  # bytes of it that were ever used, up to the end of the trace
-    live: int  # bytes of it in use at the peak
+    touched_bytes: int  # bytes of it that were ever used, up to the end of the trace
+    live_at_peak_bytes: int  # bytes of it in use at the peak
     # Position of the live block in it that lives longest, the largest among equals; None if it is empty.
     request: int | None
 
@@ -101,9 +101,9 @@ class Causes(Record):
     missed: tuple[
         PoolGrowth, ...
     ]  # the growths at which the free bytes would have been enough, had they been in one piece
-    spilled: int  # bytes of persistent requests that the common part served
-    untouched: int  # bytes that were reserved and never used: the ends of the units
-    idle_at_peak: int  # bytes of touched extents that were free when most bytes were in use
+    spilled_bytes: int  # bytes of persistent requests that the common part served
+    untouched_bytes: int  # bytes that were reserved and never used: the ends of the units
+    idle_at_peak_bytes: int  # bytes of touched extents that were free when most bytes were in use
     pins: tuple[Pin, ...]  # the units, those with most idle touched bytes first
 
 
@@ -113,10 +113,10 @@ def causes_of(work: Workload, result: Replay) -> Causes:
     return Causes(
         growths=result.growths,
         missed=tuple(growth for growth in result.growths if growth.free_bytes >= growth.request_bytes),
-        spilled=result.spilled,
-        untouched=result.reserved_peak - result.actual_peak,
-        idle_at_peak=sum(pin.touched - pin.live for pin in pins),
-        pins=tuple(sorted(pins, key=lambda pin: pin.live - pin.touched)),
+        spilled_bytes=result.spilled,
+        untouched_bytes=result.reserved_peak - result.actual_peak,
+        idle_at_peak_bytes=sum(pin.touched_bytes - pin.live_at_peak_bytes for pin in pins),
+        pins=tuple(sorted(pins, key=lambda pin: pin.live_at_peak_bytes - pin.touched_bytes)),
     )
 
 

@@ -116,7 +116,7 @@ class ProfileCollective(Record):
     step: str  # its step
     point_to_point: bool  # whether it is a send or a receive
     elapsed: float  # from its start to its end
-    transit: float  # of this, what moved data
+    transit: float  # of this, what moved data; the table's Wait Time is that of one plane only
 
 
 def read_steps(path: Path) -> list[StepRow]:

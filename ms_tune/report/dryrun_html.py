@@ -54,7 +54,7 @@ def report_html(report: JobReport, language: Language) -> str:
         return memory_html.report_html(memory, None, language)
     # Theory from the model's sizes takes the place of what the page would guess from the weights that it sees.
     ranks = tuple(
-        replace(rank, theory=Theory(rank.theory.weights, rank.theory.parameters, (), None, None))
+        replace(rank, theory=Theory(rank.theory.weights_bytes, rank.theory.parameters, (), None, None))
         if stage.theory
         else rank
         for rank, stage in zip(memory.ranks, report.stages, strict=True)

@@ -274,9 +274,11 @@ def _rank_data(rank: RankReport, stage: int | None, *, with_blocks: bool) -> dic
         "holes": [rank.map.free_bytes, rank.map.largest_hole],
         "overlaps": rank.map.overlaps,
         "theory": {
-            "weights": rank.theory.weights,
+            "weights": rank.theory.weights_bytes,
             "count": rank.theory.parameters,
-            "states": [[each.content.value, each.measured, each.expected, each.shards] for each in rank.theory.states],
+            "states": [
+                [each.content.value, each.bytes, each.expected_bytes, each.shards] for each in rank.theory.states
+            ],
         },
         "late": [
             [waste.category.value, waste.operator, waste.where, waste.count, waste.bytes, waste.bytes_ticks]

@@ -89,12 +89,8 @@ def _rank_json(rank: RankReport, top: int, language: Language) -> dict[str, obje
         "gradients_per_weight": theory.gradients_ratio,
         "optimizer_state_per_weight": theory.optimizer_ratio,
         "theory": {
-            "weights_bytes": theory.weights,
-            "parameters": theory.parameters,
-            **{
-                each.content.value: {"bytes": each.measured, "expected_bytes": each.expected, "shards": each.shards}
-                for each in theory.states
-            },
+            **record_json(theory, "weights_bytes", "parameters"),
+            **{each.content.value: record_json(each, "bytes", "expected_bytes", "shards") for each in theory.states},
         },
         "recompute_saving_at_peak": rank.recompute.saving,
         "peak_if_recomputed": rank.recompute.peak,
@@ -308,9 +304,7 @@ def _scenario_json(scenario: Scenario) -> dict[str, object]:
 def _causes_json(report: WhatIfReport) -> dict[str, object]:
     causes = report.result.causes
     return {
-        "spilled_bytes": causes.spilled,
-        "untouched_bytes": causes.untouched,
-        "idle_at_peak_bytes": causes.idle_at_peak,
+        **record_json(causes, "spilled_bytes", "untouched_bytes", "idle_at_peak_bytes"),
         "growths": [
             {
                 "row": growth.request,
@@ -325,8 +319,7 @@ def _causes_json(report: WhatIfReport) -> dict[str, object]:
             {
                 "part": pin.unit.part,
                 "bytes": pin.unit.size,
-                "touched_bytes": pin.touched,
-                "live_at_peak_bytes": pin.live,
+                **record_json(pin, "touched_bytes", "live_at_peak_bytes"),
                 "held_by": None if pin.request is None else report.names[pin.request],
             }
             for pin in causes.pins

@@ -225,13 +225,15 @@ def _show_theory(rank: RankReport, console: Console) -> None:
     theory, padding = rank.theory, rank.padding_at_peak()
     console.write("")
     if theory.states:
-        console.write(console.text("memory.show.theory", weights=size_text(theory.weights), count=theory.parameters))
+        console.write(
+            console.text("memory.show.theory", weights=size_text(theory.weights_bytes), count=theory.parameters)
+        )
         rows = [
             [
                 console.text(f"memory.content.{each.content.value}"),
-                size_text(each.measured),
-                size_text(each.expected),
-                f"{each.measured / each.expected:.2f}" if each.expected else "–",
+                size_text(each.bytes),
+                size_text(each.expected_bytes),
+                f"{each.bytes / each.expected_bytes:.2f}" if each.expected_bytes else "–",
                 console.text("memory.show.shards", count=each.shards) if each.shards else "",
             ]
             for each in theory.states

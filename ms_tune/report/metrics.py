@@ -7,7 +7,7 @@ import math
 from typing import TYPE_CHECKING
 
 from ms_tune.diagnostics import START, Diagnostic, Severity
-from ms_tune.encode import record_json
+from ms_tune.encode import as_json, record_json
 from ms_tune.report.console import Console, pad, text_width
 from ms_tune.report.page import table_html, write_page
 from ms_tune.report.words import doubt_json, doubt_line
@@ -46,7 +46,7 @@ def title_of(run: RunMetrics, console: Console) -> str:
     return console.text(
         "metrics.show.run",
         source=run.source,
-        number=run.number,
+        number=run.run,
         form=run.form.value,
         steps=run.steps,
         first=run.first_step,
@@ -104,23 +104,23 @@ def _time_rows(run: RunMetrics, console: Console) -> Iterator[tuple[str, str, st
         yield console.text("metrics.show.outliers") if not place else "", _outlier_text(one, console), ""
     if times.outlier_count > _SHOWN:
         yield "", console.text("metrics.show.outliers.more", count=times.outlier_count - _SHOWN), ""
-    if run.ranks.fastest is not None:
+    if run.ranks.fastest_median is not None:
         value = console.text(
             "metrics.show.ranks.value",
-            fastest=_seconds_text(run.ranks.fastest),
-            slowest=_seconds_text(run.ranks.slowest),
-            rank="?" if run.ranks.slowest_rank is None else run.ranks.slowest_rank,
+            fastest=_seconds_text(run.ranks.fastest_median),
+            slowest=_seconds_text(run.ranks.slowest_median),
+            rank="?" if run.ranks.slowest is None else run.ranks.slowest,
         )
         yield console.text("metrics.show.ranks"), value, ""
 
 
 def _outlier_text(one: Outlier, console: Console) -> str:
-    kinds = [console.text(f"metrics.show.kind.{kind}") for kind in one.kinds]
+    kinds = [console.text(f"metrics.show.kind.{kind}") for kind in one.beside]
     names = kinds[0] if kinds else ""
     for other in kinds[1:]:
         names = console.text("metrics.show.kind.and", one=names, other=other)
     beside = console.text("metrics.show.outlier.beside", kinds=names) if names else ""
-    return console.text("metrics.show.outlier", number=one.number, seconds=_seconds_text(one.seconds), beside=beside)
+    return console.text("metrics.show.outlier", number=one.step, seconds=_seconds_text(one.seconds), beside=beside)
 
 
 def _other_rows(run: RunMetrics, console: Console) -> Iterator[tuple[str, str, str]]:
@@ -214,16 +214,9 @@ def report_json(report: MetricsReport, console: Console) -> dict[str, object]:
 
 def _run_json(run: RunMetrics, console: Console) -> dict[str, object]:
     return {
-        "source": str(run.source),
-        "run": run.number,
-        **record_json(run, "form", "steps", "first_step", "last_step"),
+        **record_json(run, "source", "run", "form", "steps", "first_step", "last_step"),
         "step_seconds": _times_json(run.times),
-        "ranks": {
-            "count": run.ranks.count,
-            "fastest_median": run.ranks.fastest,
-            "slowest_median": run.ranks.slowest,
-            "slowest": run.ranks.slowest_rank,
-        },
+        "ranks": as_json(run.ranks),
         **dict.fromkeys(_FIGURES),
         **{figure.name: figure.value for figure in run.figures},
         "mfu_counted_otherwise": {one.convention.value: one.mfu for one in run.counted_otherwise},
@@ -241,11 +234,7 @@ def _run_json(run: RunMetrics, console: Console) -> dict[str, object]:
             for one in run.memory
         ],
         "problems": [_problem_json(problem, console) for problem in run.problems],
-        "curve": {
-            "step": list(run.curve.number),
-            "seconds": list(run.curve.seconds),
-            "loss": list(run.curve.loss),
-        },
+        "curve": as_json(run.curve),
     }
 
 
@@ -253,13 +242,8 @@ def _times_json(times: StepTimes) -> dict[str, object]:
     return {
         **record_json(times, "count", "median", "mad"),
         "interval": None if times.low is None else [times.low, times.high],
-        **record_json(times, "first", "shortest", "longest", "mean", "resolution"),
-        "averaged_over": times.averaged,
-        "outliers": [
-            {"step": one.number, "line": one.line, "seconds": one.seconds, "beside": list(one.kinds)}
-            for one in times.outliers
-        ],
-        "outlier_count": times.outlier_count,
+        **record_json(times, "first", "shortest", "longest", "mean", "resolution", "averaged_over"),
+        **record_json(times, "outliers", "outlier_count"),
     }
 
 
@@ -275,8 +259,8 @@ def _problem_json(problem: Diagnostic, console: Console) -> dict[str, object]:
 def _comparison_json(comparison: RunComparison, console: Console) -> dict[str, object]:
     linearity, guide = comparison.linearity, comparison.guide
     return {
-        "run": {"source": str(comparison.run.source), "run": comparison.run.number},
-        "baseline": {"source": str(comparison.baseline.source), "run": comparison.baseline.number},
+        "run": record_json(comparison.run, "source", "run"),
+        "baseline": record_json(comparison.baseline, "source", "run"),
         "ratio": comparison.ratio,
         "interval": None if comparison.low is None else [comparison.low, comparison.high],
         "confidence": 0.95,
@@ -315,8 +299,8 @@ def _html_list(lines: Iterator[str]) -> Iterator[str]:
 
 def _html_curves(run: RunMetrics, console: Console) -> Iterator[str]:
     curve = run.curve
-    steps = list(zip(curve.number, curve.seconds, strict=True))[1:]
-    losses = [(step, loss) for step, loss in zip(curve.number, curve.loss, strict=True) if loss is not None]
+    steps = list(zip(curve.step, curve.seconds, strict=True))[1:]
+    losses = [(step, loss) for step, loss in zip(curve.step, curve.loss, strict=True) if loss is not None]
     for name, points, colour in (("step", steps, _TIME), ("loss", losses, _LOSS)):
         if len(points) > 1:
             label = console.text(f"metrics.show.{name}")

@@ -137,15 +137,15 @@ def _show_causes(report: WhatIfReport, console: Console) -> None:
         return
     console.write("")
     _write_wrapped(console, console.text("allocator.causes", lost=gib(recorded.reserved_bytes - recorded.used_bytes)))
-    if causes.spilled:
-        _write_item(console.text("allocator.causes.spilled", size=gib(causes.spilled)), console)
+    if causes.spilled_bytes:
+        _write_item(console.text("allocator.causes.spilled", size=gib(causes.spilled_bytes)), console)
     _show_growths(causes, report, console)
-    if causes.idle_at_peak:
-        _write_item(console.text("allocator.causes.idle", size=gib(causes.idle_at_peak)), console)
-        for pin in [pin for pin in causes.pins if pin.touched > pin.live][:_SHOWN]:
+    if causes.idle_at_peak_bytes:
+        _write_item(console.text("allocator.causes.idle", size=gib(causes.idle_at_peak_bytes)), console)
+        for pin in [pin for pin in causes.pins if pin.touched_bytes > pin.live_at_peak_bytes][:_SHOWN]:
             _write_wrapped(console, _pin_text(pin, report, console), indent=6)
-    if causes.untouched:
-        _write_item(console.text("allocator.causes.untouched", size=gib(causes.untouched)), console)
+    if causes.untouched_bytes:
+        _write_item(console.text("allocator.causes.untouched", size=gib(causes.untouched_bytes)), console)
 
 
 def _write_item(text: str, console: Console) -> None:
@@ -175,7 +175,7 @@ def _growth_text(growth: PoolGrowth, report: WhatIfReport, console: Console) -> 
 def _pin_text(pin: Pin, report: WhatIfReport, console: Console) -> str:
     holder = console.text("allocator.causes.nobody") if pin.request is None else report.names[pin.request]
     part = console.text(f"allocator.part.{pin.unit.part}")
-    sizes = {"touched": mib(pin.touched), "live": mib(pin.live)}
+    sizes = {"touched": mib(pin.touched_bytes), "live": mib(pin.live_at_peak_bytes)}
     return console.text("allocator.causes.pin", part=part, holder=holder, **sizes)
 
 

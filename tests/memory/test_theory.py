@@ -43,10 +43,10 @@ def theory(blocks: list[Block], formats: dict[int, TensorType] | None = None) ->
 def test_adam_beside_its_weights() -> None:
     held = [parameter(1, "w", 4096), parameter(2, "adam_m.w", 4096), parameter(3, "adam_v.w", 4096)]
     gradients, state = theory([*held, parameter(4, "accu_grads.w", 4096)]).states
-    assert (gradients.content, gradients.measured, gradients.expected, gradients.shards) == (
+    assert (gradients.content, gradients.bytes, gradients.expected_bytes, gradients.shards) == (
         *(MemoryCategory.GRADIENTS, 4096, 4096, None),
     )
-    assert (state.measured, state.expected, state.shards) == (8192, 8192, None)
+    assert (state.bytes, state.expected_bytes, state.shards) == (8192, 8192, None)
 
 
 def test_shared_state_is_told() -> None:
@@ -61,14 +61,14 @@ def test_number_formats_count_where_they_are_known() -> None:
     formats = {1: TensorType("BFloat16", (1024,), 2048), 2: TensorType("Float32", (1024,), 4096)}
     formats[3] = formats[2]
     found = theory(held, formats)
-    assert (found.states[1].expected, found.optimizer_ratio) == (8192, 4.0)
+    assert (found.states[1].expected_bytes, found.optimizer_ratio) == (8192, 4.0)
     assert theory([block(1, kind="PyNativeInput")]).states == ()
 
 
 def test_real_runs_beside_theory() -> None:
     for run in (QWEN_8B, LLAMA):
         states = rank_of(run).theory.states
-        assert abs(states[1].measured / states[1].expected - 1) < 0.001
+        assert abs(states[1].bytes / states[1].expected_bytes - 1) < 0.001
         assert [each.shards for each in states] == [None, None]
 
 

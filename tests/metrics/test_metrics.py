@@ -82,12 +82,12 @@ class TestFigures:
         lines = [megatron_line(step, 5000 if step == 6 else 1000, total=12) for step in range(1, 13)]
         lines.insert(5, "saving checkpoint at iteration 5 to x\n")
         (slow,) = run_of(tmp_path, "".join(lines)).times.outliers
-        assert (slow.number, slow.line, slow.seconds, slow.kinds) == (6, 7, 5.0, ("checkpoint",))
+        assert (slow.step, slow.line, slow.seconds, slow.beside) == (6, 7, 5.0, ("checkpoint",))
 
     def test_a_unit_of_a_coarse_clock_is_no_slow_step(self, tmp_path: Path) -> None:
         times = [900, *[7] * 9, 8, *[7] * 9, 9]
         lines = [static_line(step, milliseconds) for step, milliseconds in enumerate(times, start=1)]
-        assert [one.number for one in run_of(tmp_path, "".join(lines)).times.outliers] == [21]
+        assert [one.step for one in run_of(tmp_path, "".join(lines)).times.outliers] == [21]
 
     def test_a_chip_by_its_name(self, tmp_path: Path) -> None:
         text = megatron_log([1000] * 8, total=8, tflops=200)
@@ -101,7 +101,12 @@ class TestFigures:
             text = megatron_log([900, *[100 + 10 * rank] * 7], total=8)
             (tmp_path / f"worker_{rank}.log").write_text(text, "utf-8")
         (run,) = measure_runs(tmp_path).runs
-        assert (run.ranks.count, run.ranks.fastest, run.ranks.slowest, run.ranks.slowest_rank) == (3, 0.1, 0.12, 2)
+        assert (run.ranks.count, run.ranks.fastest_median, run.ranks.slowest_median, run.ranks.slowest) == (
+            3,
+            0.1,
+            0.12,
+            2,
+        )
 
     def test_only_the_last_rank_of_megatron_writes_steps(self, tmp_path: Path) -> None:
         for rank in range(3):
@@ -172,7 +177,7 @@ class TestDoubts:
         text = "".join(megatron_line(step, 1000, total=100) for step in range(10, 101, 10))
         run = run_of(tmp_path, text)
         assert ids(run) == ["averaged-steps"]
-        assert run.times.averaged == 10
+        assert run.times.averaged_over == 10
 
     def test_doubts_about_files(self, tmp_path: Path) -> None:
         file = tmp_path / "x.log"

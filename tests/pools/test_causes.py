@@ -35,15 +35,15 @@ def test_units_hold_the_blocks_that_live_at_the_peak(
     for pin in causes.pins:
         unit = pin.unit
         inside = [one for one in alive if unit.base <= result.addresses[one[0]] < unit.base + unit.size]
-        assert pin.live == sum(request.size for _, request in inside)
-        assert pin.touched == unit.high - unit.low
+        assert pin.live_at_peak_bytes == sum(request.size for _, request in inside)
+        assert pin.touched_bytes == unit.high - unit.low
         last = max(inside, key=lambda one: (one[1].end or math.inf, one[1].size, one[0]), default=(None, None))
         assert pin.request == last[0]
-    idle = [pin.touched - pin.live for pin in causes.pins]
+    idle = [pin.touched_bytes - pin.live_at_peak_bytes for pin in causes.pins]
     assert idle == sorted(idle, reverse=True)
-    assert causes.idle_at_peak == sum(idle)
-    assert causes.untouched == result.reserved_peak - result.actual_peak
-    assert causes.spilled == result.spilled
+    assert causes.idle_at_peak_bytes == sum(idle)
+    assert causes.untouched_bytes == result.reserved_peak - result.actual_peak
+    assert causes.spilled_bytes == result.spilled
     assert causes.growths == result.growths
     assert causes.missed == tuple(one for one in result.growths if one.free_bytes >= one.request_bytes)
 
@@ -51,11 +51,14 @@ def test_units_hold_the_blocks_that_live_at_the_peak(
 def test_nothing_asked_for_is_nothing_taken() -> None:
     work = make_workload([])
     causes = causes_of(work, replay_workload(work, MindSporePool(MindSporeSettings())))
-    assert (causes.pins, causes.growths, causes.idle_at_peak, causes.untouched) == ((), (), 0, 0)
+    assert (causes.pins, causes.growths, causes.idle_at_peak_bytes, causes.untouched_bytes) == ((), (), 0, 0)
 
 
 def test_units_that_no_block_is_in() -> None:
     work = make_workload([Request(GIB, 1, None)])
     causes = causes_of(work, replay_workload(work, MindSporePool(MindSporeSettings(init=4 * GIB, increase=2 * GIB))))
-    assert {(pin.touched, pin.live, pin.request) for pin in causes.pins} == {(0, 0, None), (GIB, GIB, 0)}
-    assert (causes.untouched, causes.idle_at_peak) == (3 * GIB, 0)
+    assert {(pin.touched_bytes, pin.live_at_peak_bytes, pin.request) for pin in causes.pins} == {
+        (0, 0, None),
+        (GIB, GIB, 0),
+    }
+    assert (causes.untouched_bytes, causes.idle_at_peak_bytes) == (3 * GIB, 0)

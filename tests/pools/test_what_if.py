@@ -140,14 +140,14 @@ class TestCauses:
         work = make_workload(requests)
         result = replay_workload(work, MindSporePool(MindSporeSettings()))
         causes = causes_of(work, result)
-        assert causes.spilled == GIB // 4
+        assert causes.spilled_bytes == GIB // 4
         assert [growth.request for growth in causes.growths] == [0, 1, 4]
         assert causes.missed == ()
         pins = {pin.unit.base: pin for pin in causes.pins}
         common = pins[result.units[1].base]
-        assert (common.touched, common.live, common.request) == (GIB, GIB // 2, 1)
-        assert causes.idle_at_peak == GIB // 2
-        assert causes.untouched == GIB // 4
+        assert (common.touched_bytes, common.live_at_peak_bytes, common.request) == (GIB, GIB // 2, 1)
+        assert causes.idle_at_peak_bytes == GIB // 2
+        assert causes.untouched_bytes == GIB // 4
 
     def test_enough_in_pieces_is_a_missed_growth(self) -> None:
         requests = [
@@ -161,7 +161,7 @@ class TestCauses:
 
     @pytest.mark.slow
     def test_the_weights_of_a_large_run_spill(self) -> None:
-        assert round(result_of(QWEN_8B).causes.spilled / GIB, 2) == 7.83
+        assert round(result_of(QWEN_8B).causes.spilled_bytes / GIB, 2) == 7.83
 
 
 class TestLines:
