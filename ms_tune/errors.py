@@ -42,7 +42,7 @@ USUAL = {
     *(errno.ENOMEM, errno.ENOSPC, errno.ENOTDIR, errno.EPERM, errno.EROFS),
 }
 _ALIKE = 0.7  # names of checks have much in common
-_NUMBERED, _ID = re.compile(r"[A-Za-z]*[\s_-]*(\d+)"), re.compile(r"[A-Z]{2,8}\d*")
+_NUMBERED, _ID = r"[A-Za-z]*[\s_-]*(\d+)", r"[A-Z]{2,8}\d*"
 _MOST_NAMES = 10_000  # of a folder that a misspelt name is looked for in
 
 
@@ -169,10 +169,10 @@ def _closest(name: str, known: frozenset[str], least: float) -> str:
 
 def closest_check(name: str, known: Iterable[str]) -> str:
     """The id or name of a check that a misspelt one stands for, or an empty text: with another number it is another check."""
-    number, ids = _NUMBERED.fullmatch(name), {one for one in known if _ID.fullmatch(one)}
+    number, ids = re.fullmatch(_NUMBERED, name), {one for one in known if re.fullmatch(_ID, one)}
     if number is None:
         return closest(name, set(known) - ids, _ALIKE)
-    return closest(name.upper(), (one for one in ids if _NUMBERED.sub(r"\1", one) == number[1]))
+    return closest(name.upper(), (one for one in ids if re.sub(_NUMBERED, r"\1", one) == number[1]))
 
 
 def reason_of(error: Exception) -> Message | str:

@@ -125,14 +125,14 @@ def render(message: Message, language: Language) -> str:
     values = {
         name: render(value, language) if isinstance(value, Message) else value for name, value in message.params.items()
     }
-    return (template if message.own_text else singular(template, values)).format_map(values)
+    if message.own_text is None and (1 in values.values() or "1" in values.values()):
+        template = singular(template, values)
+    return template.format_map(values)
 
 
 def singular(template: str, values: Mapping[str, object]) -> str:
     """A text where "{count} blocks" of an English one is "{count} block" if there is one."""
-    if 1 in values.values() or "1" in values.values():
-        return re.sub(_COUNTED, lambda found: _one_of(found, values), template)
-    return template
+    return re.sub(_COUNTED, lambda found: _one_of(found, values), template)
 
 
 def _one_of(found: re.Match[str], values: Mapping[str, object]) -> str:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
-from ms_tune.cli.parser import checked_argument
 from ms_tune.errors import ExitCode
 from ms_tune.verdict.limit import device_of
 from ms_tune.verdict.outcome import Fit
@@ -26,9 +26,7 @@ def add_device_arguments(parser: Parser, *limit: str) -> None:
     """
     which = parser.add_mutually_exclusive_group()
     parser.option("--device-memory", "verdict.help.device-memory", type=parser.size, metavar="SIZE", into=which)
-    parser.option(
-        "--chip", "verdict.help.chip", type=checked_argument(parser.language, device_of), metavar="NAME", into=which
-    )
+    parser.option("--chip", "verdict.help.chip", type=partial(parser.check, device_of), metavar="NAME", into=which)
     if limit:
         parser.option(", ".join(limit), "verdict.help.limit", type=parser.size, metavar="SIZE", into=which)
     parser.option("--reserve", "verdict.help.reserve", type=parser.size, metavar="SIZE")

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ms_tune.cli.parser import Parser, checked_argument
+from ms_tune.cli.parser import Parser
 from ms_tune.diagnostics import Severity
 from ms_tune.enums import CHECKED_DIALECTS, Dialect
 from ms_tune.errors import ExitCode, UsageError
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
 _PROGRAM = "ms-tune lint"
 FORMATS = ("text", "concise", "json", "sarif", "github", "junit")
 _SAFE, _UNSAFE = "safe", "unsafe"
-_OPTIONAL_VALUE = re.compile(r"--(fix|diff) \[=unsafe\]")
 
 
 class _LintParser(Parser):
@@ -44,7 +44,7 @@ class _LintParser(Parser):
 
     def format_help_all(self) -> str:
         """The help text, with the values of those options as they have to be written."""
-        return _OPTIONAL_VALUE.sub(r"--\1[=unsafe]", super().format_help_all())
+        return re.sub(r"--(fix|diff) \[=unsafe\]", r"--\1[=unsafe]", super().format_help_all())
 
 
 def build_parser(language: Language) -> Parser:
@@ -53,7 +53,7 @@ def build_parser(language: Language) -> Parser:
     parser.option("files", "lint.help.file", nargs="*", metavar="FILE")
     # What the files are, and what is done with them.
     parser.option("--dialect", "lint.help.dialect", choices=[dialect.value for dialect in CHECKED_DIALECTS])
-    version = checked_argument(language, release_of)
+    version = partial(parser.check, release_of)
     defaults = {"versions": ", ".join([f"{dialect.value} {default_release(dialect)}" for dialect in Dialect])}
     parser.option("--framework-version", "lint.help.version", metavar="VERSION", type=version, params=defaults)
     parser.option("--stdin-filename", "lint.help.stdin-filename", metavar="NAME", type=Path)

@@ -9,8 +9,7 @@ import sys
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from ms_tune.cli.help_text import fitted
-from ms_tune.cli.parser import Parser, UnknownArgumentError, language_from_arguments
+from ms_tune.cli.parser import Parser, UnknownArgumentError, fit_to_terminal, language_from_arguments
 from ms_tune.cli.streams import prepare, trouble
 from ms_tune.errors import ExitCode, MsTuneError, UsageError
 from ms_tune.facts.releases import installed_version
@@ -84,7 +83,7 @@ def _fail_of_defect(error: Exception, console: Console) -> int:
 
 def _run_command(arguments: Sequence[str], console: Console) -> int:
     if not arguments:
-        console.write_whole(fitted(console.text("cli.start")))
+        console.write_whole(fit_to_terminal(console.text("cli.start")))
         return ExitCode.OK
     options, rest = list(arguments), []
     for position, argument in enumerate(arguments):

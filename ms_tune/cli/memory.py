@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from ms_tune.cli.device import add_device_arguments
 from ms_tune.cli.output import new_file
-from ms_tune.cli.parser import Parser, share_argument
+from ms_tune.cli.parser import Parser
 from ms_tune.errors import ExitCode, UsageError
 from ms_tune.extras import need
 from ms_tune.readers.plain_pickle import is_snapshot
@@ -191,8 +191,7 @@ def _add_setting_arguments(parser: Parser) -> None:
     parser.option("--expandable", "snapshot.help.expandable", action=BooleanOptionalAction, default=None)
     for name, text in (("--max-split-size-mb", "max-split"), ("--roundup-power2-divisions", "roundup")):
         parser.option(name, f"snapshot.help.{text}", type=parser.count, metavar="N")
-    share = share_argument(parser.language)
-    parser.option("--garbage-collection-threshold", "snapshot.help.collect", type=share, metavar="SHARE")
+    parser.option("--garbage-collection-threshold", "snapshot.help.collect", type=parser.share, metavar="SHARE")
     parser.flag("--empty-cache-each-step", "snapshot.help.empty-each-step")
     parser.flag("--keep-cache", "snapshot.help.keep-cache")
 

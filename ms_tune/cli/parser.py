@@ -1,4 +1,7 @@
-"""An argparse parser that speaks the user's language and raises :class:`UsageError` instead of exiting."""
+"""An argparse parser that speaks the user's language, raises :class:`UsageError` instead of exiting, and has two help texts.
+
+One is a screen with examples first, the other explains every option; both list options by what they are about.
+"""
 
 from __future__ import annotations
 
@@ -9,20 +12,19 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from ms_tune.cli.help_text import short, whole
 from ms_tune.errors import MsTuneError, UsageError, closest
-from ms_tune.report.console import usage_hint
+from ms_tune.report.console import fold, folds, pad, terminal_width, text_width, usage_hint, wrap
 from ms_tune.text import Language, Message, msg, render
 
 if TYPE_CHECKING:
     from argparse import _MutuallyExclusiveGroup as Group
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
 
 _FILES = (".yaml", ".yml", ".sh", ".py", ".log")  # what people name where a command is missing
 _UNRECOGNIZED = "cli.usage.unrecognized"
 # argparse words its complaints itself, in English; each pattern names the text that says the same in both languages.
-_WHOLE = re.compile("0*[0-9]{1,18}", re.ASCII)  # with many more digits Python itself refuses, in words of its own
+_NUMBER = "0*[0-9]{1,18}"  # with many more digits Python itself refuses, in words of its own
 _COMPLAINTS = (
     (r"the following arguments are required: (?P<detail>.*)", "cli.usage.required"),
     (r"unrecognized arguments: (?P<detail>.*)", _UNRECOGNIZED),
@@ -35,6 +37,34 @@ _COMPLAINTS = (
     (r"argument (?P<argument>.*?): (?P<detail>.*)", "cli.usage.value"),
     (r"(?P<detail>.*)", "cli.usage.other"),
 )
+
+_WIDTH = 100
+_EXAMPLE = r"( +(?:ms-tune .*?|(?=  )))( {2,})(\S.*)"
+_COMMAND = r"( +)(ms-tune(?: \S+)*)"
+_LEAST, _SET_IN = 24, 6  # columns that a comment beside an example takes at least; how far one below it is set in
+# What an option is about, wherever it occurs; what is not named here is the command's own business.
+_GROUPS = {
+    "job": (
+        "config",
+        "devices",
+        "set",
+        "sweep",
+        "layers",
+        "stages",
+        "stage",
+        "ranks",
+        "python",
+        "framework-version",
+        "dialect",
+    ),
+    "device": ("chip", "device-memory", "max-memory", "capacity", "limit", "reserve", "allow-tight", "peak", "real"),
+    "run": ("jobs", "engine", "level", "timeout", "seed", "effort", "run-dir", "no-graph", "seconds"),
+    "output": (
+        *("json", "html", "csv", "format", "verbose", "statistics", "top", "force", "lang", "output", "export-table"),
+        *("export-sapp", "perfetto", "perfetto-all", "exit-zero", "fail-on", "help", "help-all", "version"),
+    ),
+}
+_ORDER = ("own", "job", "device", "run", "output")
 
 
 class UnknownArgumentError(UsageError):
@@ -65,7 +95,7 @@ class Parser(argparse.ArgumentParser):
         self.before_examples = ""  # what the help says in front of them
         self._about = description, epilog
         self._helps: list[tuple[argparse.Action, Message]] = []
-        # Help is laid out in ``help_text``; argparse's own formatter, made at every option, would look for a terminal each time.
+        # Nothing is laid out by argparse's own formatter, which is made at every option and would look for a terminal each time.
         formatter = partial(argparse.HelpFormatter, width=80)
         super().__init__(prog=prog, formatter_class=formatter, add_help=False, allow_abbrev=False)
         self.option("-h, --help", "cli.help.help", action="help")
@@ -138,6 +168,24 @@ class Parser(argparse.ArgumentParser):
             raise argparse.ArgumentTypeError(self.tr("cli.usage.natural", value=text))
         return number
 
+    def share(self, text: str) -> float:
+        """An argparse type: a number above 0 and below 1."""
+        try:
+            share = float(text)
+        except ValueError:
+            share = 0.0
+        if not 0 < share < 1:
+            raise argparse.ArgumentTypeError(self.tr("cli.usage.share", value=text))
+        return share
+
+    def check(self, refuse: Callable[[str], object], text: str) -> str:
+        """An argparse type, once it is given a function that raises an error for what it refuses."""
+        try:
+            refuse(text)
+        except MsTuneError as error:
+            raise argparse.ArgumentTypeError(render(error.message, self.language)) from None
+        return text
+
     def actions(self) -> list[argparse.Action]:
         """All arguments, in the order in which they were added."""
         return self._actions
@@ -157,12 +205,12 @@ class Parser(argparse.ArgumentParser):
     def format_help(self) -> str:
         """One screen, with examples; ``--help-all`` explains every option."""
         self.write_texts()
-        return short(self)
+        return _short_help(self)
 
     def format_help_all(self) -> str:
         """Every option with its explanation."""
         self.write_texts()
-        return whole(self)
+        return _whole_help(self)
 
     def error(self, message: str) -> NoReturn:
         """Raise argparse's complaint as a :class:`UsageError` in words of both languages."""
@@ -191,35 +239,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def _number(text: str) -> int | None:
-    return int(text) if _WHOLE.fullmatch(text) else None
-
-
-def share_argument(language: Language) -> Callable[[str], float]:
-    """An argparse type: a number above 0 and below 1."""
-
-    def convert(text: str) -> float:
-        try:
-            share = float(text)
-        except ValueError:
-            share = 0.0
-        if not 0 < share < 1:
-            raise argparse.ArgumentTypeError(render(msg("cli.usage.share", value=text), language))
-        return share
-
-    return convert
-
-
-def checked_argument(language: Language, check: Callable[[str], object]) -> Callable[[str], str]:
-    """An argparse type: a text that ``check`` takes without an error."""
-
-    def convert(text: str) -> str:
-        try:
-            check(text)
-        except MsTuneError as error:
-            raise argparse.ArgumentTypeError(render(error.message, language)) from None
-        return text
-
-    return convert
+    return int(text) if re.fullmatch(_NUMBER, text) else None
 
 
 def language_from_arguments(arguments: Iterable[str], default: Language) -> Language:
@@ -233,3 +253,125 @@ def language_from_arguments(arguments: Iterable[str], default: Language) -> Lang
                 found = language
         previous = argument
     return found
+
+
+def _short_help(parser: Parser) -> str:
+    """One screen: how it is called, what it does, examples, and the names of its options."""
+    columns = min(terminal_width(), _WIDTH)
+    places = " ".join(_place(action) for action in parser.actions() if not action.option_strings)
+    parts = [f"{parser.tr('cli.title.usage')}{parser.prog} [{parser.tr('cli.title.options')}] {places}".rstrip()]
+    parts += [_flowing(parser.description, columns)] if parser.description else []
+    parts += [parser.epilog] if parser.epilog else []
+    found = _grouped(parser)
+    titles = {name: parser.tr(f"cli.group.{name}") for name in found}
+    width = max(map(text_width, titles.values()))
+    lines = [parser.tr("cli.help.short", program=parser.prog)]
+    for name, actions in found.items():
+        names = " ".join(f"{_name(action)} ".replace(" ", "\0") for action in actions)
+        for number, line in enumerate(wrap(names, columns - width - 4)):
+            head = "" if number else titles[name]
+            lines.append(f"  {pad(head, width)}  {line.replace(chr(0), ' ')}".rstrip())
+    return fit_to_terminal("\n\n".join([*parts, "\n".join(lines)]) + "\n")
+
+
+def _whole_help(parser: Parser) -> str:
+    """Everything, option by option."""
+    formatter = argparse.RawDescriptionHelpFormatter(parser.prog, width=min(terminal_width(), _WIDTH))
+    formatter.add_usage(None, parser.actions(), parser.exclusive_groups(), parser.tr("cli.title.usage"))
+    formatter.add_text(parser.description)
+    places = [action for action in parser.actions() if not action.option_strings]
+    if places:
+        formatter.start_section(parser.tr("cli.title.arguments"))
+        formatter.add_arguments(places)
+        formatter.end_section()
+    for name, actions in _grouped(parser).items():
+        formatter.start_section(parser.tr(f"cli.group.{name}"))
+        formatter.add_arguments(actions)
+        formatter.end_section()
+    formatter.add_text(parser.epilog)
+    return fit_to_terminal(formatter.format_help())
+
+
+def fit_to_terminal(text: str) -> str:
+    """A help text at the width of the terminal: what an example is for goes on below itself, or on a line of its own.
+
+    Args:
+        text: The text, made for 100 columns.
+    """
+    if not folds():
+        return text
+    return "\n".join(part for line in text.split("\n") for part in _fit_line(line, terminal_width()))
+
+
+def _fit_line(line: str, width: int) -> list[str]:
+    example = re.fullmatch(_EXAMPLE, line)
+    alone = re.fullmatch(_COMMAND, line)
+    if text_width(line) > width and alone:
+        return _continued(alone[2], len(alone[1]), width)
+    if text_width(line) <= width or not example:
+        return fold(line, width)
+    command, gap, comment = example.groups()
+    column = text_width(command + gap)
+    if width - column >= _LEAST:
+        first, *rest = wrap(comment, width - column, prose=True)
+        return [f"{command}{gap}{first}", *(" " * column + part for part in rest)]
+    return [command, *(" " * _SET_IN + part for part in wrap(comment, width - _SET_IN, prose=True))]
+
+
+def _continued(command: str, indent: int, width: int) -> list[str]:
+    """A command in lines that a shell reads as one, broken in front of options."""
+    parts = wrap(re.sub(r" (?!-)", "\0", command), width - indent - _SET_IN - 2)
+    return [
+        " " * (indent + (_SET_IN if number else 0))
+        + part.replace("\0", " ")
+        + (" \\" if number < len(parts) - 1 else "")
+        for number, part in enumerate(parts)
+    ]
+
+
+def _flowing(text: str, columns: int) -> str:
+    """A text whose lines are broken anew for so many columns; paragraphs with lines set in stay as they are."""
+    paragraphs = text.split("\n\n")
+    return "\n\n".join(
+        one
+        if any(line.startswith(" ") for line in one.splitlines())
+        else "\n".join(wrap(_joined(one), columns, prose=True))
+        for one in paragraphs
+    )
+
+
+def _joined(paragraph: str) -> str:
+    """One line of several: with a blank between words, with none between East Asian letters."""
+    first, *rest = paragraph.splitlines()
+    for line in rest:
+        wide = text_width(first[-1:]) > 1 or text_width(line[:1]) > 1
+        first += line if wide else f" {line}"
+    return first
+
+
+def _grouped(parser: Parser) -> Mapping[str, Sequence[argparse.Action]]:
+    """The options by what they are about, each as the command has them."""
+    group_of = {option: name for name, options in _GROUPS.items() for option in options}
+    found: dict[str, list[argparse.Action]] = {name: [] for name in _ORDER}
+    for action in parser.actions():
+        if action.option_strings and action.help is not argparse.SUPPRESS:
+            found[group_of.get(action.option_strings[-1].lstrip("-"), "own")].append(action)
+    return {name: actions for name, actions in found.items() if actions}
+
+
+def _name(action: argparse.Action) -> str:
+    """An option with its value, as it is written."""
+    name = action.option_strings[-1]
+    if action.nargs == 0:
+        return name
+    value = action.metavar if isinstance(action.metavar, str) else "|".join(map(str, action.choices or ("VALUE",)))
+    import textwrap  # noqa: PLC0415 - start-up time
+
+    value = textwrap.shorten(value, 24, placeholder="..")
+    return f"{name}{value}" if value.startswith("[=") else f"{name} {value}"
+
+
+def _place(action: argparse.Action) -> str:
+    name = str(action.metavar or action.dest)
+    name = f"{name}.." if action.nargs in ("*", "+") else name
+    return f"[{name}]" if action.nargs in ("?", "*") else name

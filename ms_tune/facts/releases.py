@@ -13,7 +13,7 @@ from ms_tune.facts.query import load, order
 from ms_tune.records import Record
 from ms_tune.text import msg
 
-_VERSION = re.compile(r"r?(?P<release>\d{1,4}\.\d{1,4})(\.\d{1,4})*((a|b|rc|\.dev|\.post)\d{1,4})*")
+_VERSION = r"r?(?P<release>\d{1,4}\.\d{1,4})(\.\d{1,4})*((a|b|rc|\.dev|\.post)\d{1,4})*"
 
 
 class Release(Record):
@@ -95,7 +95,7 @@ def _release_in(version: str, dialect: Dialect) -> str:
 
 def _release(version: str | None) -> str:
     """``1.9`` of ``1.9.0rc1``; nothing of what is no version."""
-    found = _VERSION.fullmatch(version or "")
+    found = re.fullmatch(_VERSION, version) if version else None
     return found["release"] if found else ""
 
 
@@ -107,15 +107,14 @@ def installed_version(package: str) -> str | None:
     takes; the name of the folder that holds a package's metadata is enough (``NAME-VERSION.dist-info``, as the packaging
     specification "Recording installed projects" has it, or ``NAME-VERSION-py3.11.egg-info`` of older installers).
     """
-    metadata = re.compile(rf"{re.escape(package)}-(?P<version>\d[^-]*)(?:-py[\d.]+)?\.(?:dist|egg)-info", re.IGNORECASE)
+    metadata, start = rf"{re.escape(package)}-(?P<version>\d[^-]*)(?:-py[\d.]+)?\.(?:dist|egg)-info", package.lower()
     for folder in sys.path:
         try:
             names = os.listdir(folder or os.curdir)  # noqa: PTH208 - start-up time
         except OSError:
             continue  # not a folder, or none that may be read
         for name in names:
-            found = metadata.fullmatch(name)
-            if found:
+            if name.lower().startswith(start) and (found := re.fullmatch(metadata, name, re.IGNORECASE)):
                 return found["version"]
     return None
 

@@ -23,13 +23,11 @@ if TYPE_CHECKING:
     from ms_tune.lint.settings import ProjectSettings
     from ms_tune.text import Message
 
-_LINE_BREAK = re.compile("\r\n|\r|\n")
-
 
 @lru_cache(maxsize=1)
 def _starts(text: str) -> list[int]:
     """Where each line of a text starts; the findings of one file are shown one after the other."""
-    return [0, *(match.end() for match in _LINE_BREAK.finditer(text))]
+    return [0, *(match.end() for match in re.finditer("\r\n|\r|\n", text))]
 
 
 class FileReport(Record):

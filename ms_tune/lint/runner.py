@@ -393,7 +393,7 @@ class CheckedFile(Record):
             findings, ignored = suppress(source, findings, names, {check.id for check in chosen})
         if selection.severities:
             findings = tuple(one._replace(severity=selection.severity(one)) for one in findings)
-        findings = tuple(one for one in findings if selection.takes(one))
+        findings = selection.choose(findings)
         if self.baseline is not None:
             findings, baselined = self.baseline.without(source.path, source.text, findings)
         return FileReport(
@@ -454,7 +454,8 @@ class CheckedFile(Record):
 
 def _select_checks(file: CheckedFile, path: Path, run: LintRun, settings: ProjectSettings) -> CheckedFile:
     """A file with what is selected for it by the settings of its folder and by the command line."""
-    checklists = _read_checklists((*settings.checklists, *run.request.checklists))
+    files = (*settings.checklists, *run.request.checklists)
+    checklists = _read_checklists(files) if files else ()
     for names, origin in ((settings.names, str(settings.file)), (run.request.selection.names, "--select, --ignore")):
         if names:
             _refuse_unknown(names, checklists, origin)
@@ -474,7 +475,7 @@ def choose_checks(
     """Of some checks, and those of users' own checklists, the ones that are made: files of one folder have the same."""
     checks = combined(checks, checklists) if checklists else checks
     profile = selection.profile or PROFILES[0]
-    return tuple(one for one in checks if concerns(one, dialect, version, profile) and selection.takes(one))
+    return selection.choose(one for one in checks if concerns(one, dialect, version, profile))
 
 
 @cache

@@ -21,20 +21,20 @@ from ms_tune.text import lookup, msg
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from pathlib import PurePath
-    from typing import TypeAlias
+    from typing import TypeAlias, TypeVar
 
     from ms_tune.diagnostics import Diagnostic
     from ms_tune.lint.checklist import Check
     from ms_tune.text import Text
 
-    SelectableRule: TypeAlias = (
-        "Check | OwnRule | Diagnostic"  # what has an id, a name, a severity, a category and a family
-    )
+    # What has an id, a name, a severity, a category and a family.
+    SelectableRule: TypeAlias = Check | Diagnostic | "OwnRule"
+    Rule = TypeVar("Rule", Check, Diagnostic)
 
 PROFILES = ("performance", "debug-memory", "reproducible")
 ALL = "all"
 
-_PREFIX = re.compile(r"[A-Z]{2,8}\d*")
+_PREFIX = r"[A-Z]{2,8}\d*"
 
 
 class Selection(Record):
@@ -53,6 +53,12 @@ class Selection(Record):
     ignore: tuple[str, ...] = ()
     severities: tuple[tuple[str, Severity], ...] = ()
     profile: str | None = None
+
+    def choose(self, rules: Iterable[Rule]) -> tuple[Rule, ...]:
+        """Of some checks or findings those that are taken."""
+        if self.select is None and not self.ignore:
+            return tuple(rules)
+        return tuple(rule for rule in rules if self.takes(rule))
 
     def takes(self, rule: SelectableRule) -> bool:
         """Whether the check is made."""
@@ -85,7 +91,7 @@ def fits(selector: str, rule: SelectableRule) -> bool:
         return True
     if rule.family is not None and selector == rule.family.name:
         return True
-    return bool(_PREFIX.fullmatch(selector)) and rule.id.startswith(selector)
+    return bool(re.fullmatch(_PREFIX, selector)) and rule.id.startswith(selector)
 
 
 def path_matches(path: PurePath, pattern: str) -> bool:
@@ -264,8 +270,7 @@ _TOP = {
     **dict.fromkeys(("checklists", "exclude"), "texts"),
     **dict.fromkeys(("fail-on", "baseline", "dialect", "framework-version", "rule-page"), "text"),
 }
-_SEVERITIES = tuple(one.value for one in Severity)
-_CHOICES = {"profile": PROFILES, "dialect": tuple(one.value for one in CHECKED_DIALECTS), "fail-on": _SEVERITIES}
+_CHOICES = {"profile": PROFILES, "dialect": CHECKED_DIALECTS, "fail-on": tuple(Severity)}
 
 
 class _SettingsReader:
@@ -308,7 +313,7 @@ class _SettingsReader:
     def _selection(self, values: Mapping[str, Any], where: str) -> Selection:
         severities = values.get("severity", {})
         for name, severity in severities.items():
-            self._check(f"{where}severity.{name}", severity, "text", _SEVERITIES)
+            self._check(f"{where}severity.{name}", severity, "text", tuple(Severity))
         return Selection(
             select=tuple(values["select"]) if "select" in values else None,
             ignore=tuple(values.get("ignore", ())),

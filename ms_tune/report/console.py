@@ -25,10 +25,11 @@ if TYPE_CHECKING:
 _GAP = "  "
 _CLOSING, _OPENING = "，。；：、）！？”》", "（“《"
 _FALLBACK = 100  # columns, where there is no terminal to ask
-_NAME, _PARTS = re.compile(r"\w+(?:@\w+)*"), re.compile(r"[^_@]+[_@]*|[_@]+")
-_ESCAPE = re.compile(r"\033\[[0-9;]*m")
-_LABEL = re.compile(r" *(?:[-=] +(?:\w+(?:: |：))?|\d+ +|\S(?:[^ ]| (?! ))*? {2,})(?=\S)")
-_WHOLE = re.compile(r" *(?:\$ |ms-tune |(?:Formative|Set) )|[^:]+: ms-tune [a-z]| *--> |\s*\d*\s*\|")
+# Patterns, which most commands never need.
+_NAME, _PARTS = r"\w+(?:@\w+)*", r"[^_@]+[_@]*|[_@]+"
+_ESCAPE = r"\033\[[0-9;]*m"
+_LABEL = r" *(?:[-=] +(?:\w+(?:: |：))?|\d+ +|\S(?:[^ ]| (?! ))*? {2,})(?=\S)"
+_WHOLE = r" *(?:\$ |ms-tune |(?:Formative|Set) )|[^:]+: ms-tune [a-z]| *--> |\s*\d*\s*\|"
 _SET_IN = 2  # columns that what is folded goes on behind its line's own indentation
 _NARROWEST = 8  # columns of a wrapped column
 
@@ -113,7 +114,9 @@ def _at_letters(line: str) -> list[str]:
 def _at_marks(line: str) -> list[str]:
     """Of identifiers their parts, such as ``aclnnMuls_``, ``MulAiCore_``, ``Mul``; all else as letters."""
     return [
-        piece for part in _at_letters(line) for piece in (_PARTS.findall(part) if _NAME.fullmatch(part) else [part])
+        piece
+        for part in _at_letters(line)
+        for piece in (re.findall(_PARTS, part) if re.fullmatch(_NAME, part) else [part])
     ]
 
 
@@ -180,10 +183,10 @@ def fold(line: str, width: int) -> list[str]:
         line: The text of one line, with its indentation.
         width: Columns.
     """
-    if text_width(_ESCAPE.sub("", line)) <= width or _WHOLE.match(line):
+    if text_width(re.sub(_ESCAPE, "", line)) <= width or re.match(_WHOLE, line):
         return [line]
     indent = line[: len(line) - len(line.lstrip(" "))]
-    label = _LABEL.match(line)
+    label = re.match(_LABEL, line)
     lead = label[0] if label and text_width(label[0]) <= width // 2 else indent
     below = " " * (text_width(lead) + (_SET_IN if lead == indent else 0))
     parts = wrap(line[len(lead) :], width - len(below), prose=True)
