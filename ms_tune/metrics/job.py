@@ -15,8 +15,8 @@ from copy import deepcopy
 from typing import TYPE_CHECKING, Any
 
 from ms_tune.dialects.job_split import JobSplit, split_of
-from ms_tune.dialects.megatron.plan import normalize_megatron
 from ms_tune.dialects.megatron.read import ArgumentReader, NotEvaluableError, inputs_of, shape_of
+from ms_tune.dialects.megatron.recompute import normalize_megatron
 from ms_tune.enums import Dialect, LayerKind, RecomputeMode
 from ms_tune.errors import ConfigError, UnsupportedError
 from ms_tune.estimate.flops import (

@@ -14,9 +14,8 @@ from ms_tune.diagnostics import Diagnostic, Severity
 from ms_tune.dialects.convert_layers import Converted, Naming, convert
 from ms_tune.dialects.draft import shown_layers
 from ms_tune.dialects.megatron.arguments import command_of
-from ms_tune.dialects.megatron.plan import normalize_megatron
 from ms_tune.dialects.megatron.read import SERVED, inputs_of
-from ms_tune.dialects.megatron.recompute import EXPERTS_ACTIVATION
+from ms_tune.dialects.megatron.recompute import EXPERTS_ACTIVATION, normalize_megatron
 from ms_tune.dialects.megatron.write import DENSE_PARTS, EXPERT_PARTS, without_idle
 from ms_tune.dialects.mindformers import read
 from ms_tune.dialects.mindformers.operators import find

@@ -12,8 +12,8 @@ import pytest
 from ms_tune.dialects.layer_plan import FrameworkStop
 from ms_tune.dialects.megatron.inputs import MOST_LAYERS, MegatronInputs
 from ms_tune.dialects.megatron.placement import _number, parse_table
-from ms_tune.dialects.megatron.plan import normalize_megatron
 from ms_tune.dialects.megatron.read import inputs_of
+from ms_tune.dialects.megatron.recompute import normalize_megatron
 from ms_tune.dialects.megatron.refusals import check_split, validated
 from ms_tune.dialects.megatron.write import canonical, remedy, same_layers
 from ms_tune.enums import LayerKind, RecomputeMode

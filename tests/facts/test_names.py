@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from ms_tune.dialects.megatron.inputs import MegatronInputs
-from ms_tune.dialects.megatron.plan import normalize_megatron
+from ms_tune.dialects.megatron.recompute import normalize_megatron
 from ms_tune.dialects.megatron.write import DENSE_PARTS, EXPERT_PARTS
 from ms_tune.dialects.mindspeed_ms.placement import MindSpeedInputs
 from ms_tune.dialects.mindspeed_ms.recompute import normalize_mindspeed_ms

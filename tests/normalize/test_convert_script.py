@@ -12,8 +12,8 @@ import pytest
 
 from ms_tune.cli.main import main
 from ms_tune.diagnostics import Severity
-from ms_tune.dialects.megatron.plan import normalize_megatron
 from ms_tune.dialects.megatron.read import inputs_of
+from ms_tune.dialects.megatron.recompute import normalize_megatron
 from ms_tune.dialects.megatron.write import without_idle
 from ms_tune.enums import LayerKind, RecomputeMode
 from ms_tune.errors import UsageError

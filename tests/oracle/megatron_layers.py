@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ms_tune.dialects.megatron.arguments import command_of
-from ms_tune.dialects.megatron.plan import normalize_megatron
 from ms_tune.dialects.megatron.read import inputs_of
+from ms_tune.dialects.megatron.recompute import normalize_megatron
 from ms_tune.source.shell.read import read_launches
 from tests.oracle.megatron_child import world_size
 

@@ -12,8 +12,8 @@ from ms_tune.dialects.megatron.arguments import ProgramArguments, command_of, re
 from ms_tune.dialects.megatron.detect import has_another_parser
 from ms_tune.dialects.megatron.edit_arguments import ArgumentChange, with_change
 from ms_tune.dialects.megatron.inputs import ARGUMENTS
-from ms_tune.dialects.megatron.plan import normalize_megatron
 from ms_tune.dialects.megatron.read import SERVED, NotEvaluableError, inputs_of
+from ms_tune.dialects.megatron.recompute import normalize_megatron
 from ms_tune.dialects.megatron.write import remedy_changes
 from ms_tune.errors import ConfigError
 from ms_tune.facts.megatron import names_by_dest

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from ms_tune.diagnostics import Diagnostic, Severity
 from ms_tune.dialects.megatron.placement import has_experts
-from ms_tune.dialects.megatron.recompute import operators
 from ms_tune.enums import LayerKind, RecomputeMode
 from ms_tune.text import msg
 
@@ -19,23 +18,27 @@ if TYPE_CHECKING:
 
 
 def find_traps(
-    inputs: MegatronInputs, settled: Settled, cells: Sequence[StageChunk], layers: Sequence[LayerSpec]
+    inputs: MegatronInputs,
+    settled: Settled,
+    cells: Sequence[StageChunk],
+    layers: Sequence[LayerSpec],
+    renumbered: Sequence[StageChunk],
 ) -> Iterator[Diagnostic]:
-    """Every trap of a program that the frameworks take."""
-    yield from _of_placement(inputs, settled, cells, layers)
-    yield from _of_recompute(inputs, settled, layers)
+    """Every trap of a program that the frameworks take.
 
-
-def _of_placement(
-    inputs: MegatronInputs, settled: Settled, cells: Sequence[StageChunk], layers: Sequence[LayerSpec]
-) -> Iterator[Diagnostic]:
+    Args:
+        inputs: The arguments.
+        settled: What has been made of them.
+        cells: Where the layers lie.
+        layers: What they do.
+        renumbered: The cells whose layers would recompute other parts by their place than by their ``layer_number``.
+    """
     built = sum(cell.count for cell in cells)
     if built != inputs.layers:
         yield _problem("layers-built", Severity.ERROR, built=built, layers=inputs.layers)
     moved = [cell for cell in cells if cell.looked_up != cell.place and _other_kinds(inputs, settled, cell)]
     if moved:
         yield _problem("looked-up", Severity.WARNING, cells=_named(moved))
-    renumbered = [cell for cell in cells if cell.number != cell.place and _other_parts(inputs, settled, cell)]
     if renumbered:
         yield _problem("numbered", Severity.WARNING, cells=_named(renumbered))
     idle = sum(layer.kind is LayerKind.NOOP for layer in layers)
@@ -43,6 +46,7 @@ def _of_placement(
         yield _problem("noop-missed", Severity.WARNING, found=idle, asked=len(settled.noop))
     if inputs.experts and not inputs.dense and (inputs.frequency or 1) > 1:
         yield _problem("frequency-ignored", Severity.WARNING, frequency=inputs.frequency)
+    yield from _of_recompute(inputs, settled, layers)
 
 
 def _other_kinds(inputs: MegatronInputs, settled: Settled, cell: StageChunk) -> bool:
@@ -51,15 +55,6 @@ def _other_kinds(inputs: MegatronInputs, settled: Settled, cell: StageChunk) -> 
         (number in settled.noop, has_experts(inputs, number)) != (place in settled.noop, has_experts(inputs, place))
         for number, place in ((cell.looked_up + index, cell.place + index) for index in range(cell.count))
     )
-
-
-def _other_parts(inputs: MegatronInputs, settled: Settled, cell: StageChunk) -> bool:
-    """Whether a layer of a cell would recompute other parts by its place than by its ``layer_number``."""
-
-    def parts(number: int) -> tuple[str, ...]:
-        return operators(inputs, settled, cell, number, experts=False)
-
-    return any(parts(cell.number + index) != parts(cell.place + index) for index in range(cell.count))
 
 
 def _of_recompute(inputs: MegatronInputs, settled: Settled, layers: Sequence[LayerSpec]) -> Iterator[Diagnostic]:

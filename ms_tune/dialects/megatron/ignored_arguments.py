@@ -1,6 +1,6 @@
 """Arguments that are taken without a word and do nothing, or another thing than they say.
 
-What arguments make of layers is worked out as the frameworks do (:mod:`ms_tune.dialects.megatron.plan`), for the releases whose rules are known.
+What arguments make of layers is worked out as the frameworks do (:mod:`ms_tune.dialects.megatron.recompute`), for the releases whose rules are known.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from ms_tune.dialects.job_parts import DType, Experts, LatentAttention, ModelSha
 from ms_tune.dialects.layer_plan import MEGATRON, Failure, LayerPlan
 from ms_tune.dialects.megatron.arguments import ParserFault, refused
 from ms_tune.dialects.megatron.inputs import DESTINATIONS, IN_YAML, MOST_LAYERS, NOT_SERVED, MegatronInputs
-from ms_tune.dialects.megatron.plan import normalize_megatron
+from ms_tune.dialects.megatron.recompute import normalize_megatron
 from ms_tune.dialects.megatron.write import remedy
 from ms_tune.errors import ConfigError, UnsupportedError
 from ms_tune.facts.megatron import definitions, names_by_dest, releases_of, releases_on

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from ms_tune.dialects.megatron.commands import read_command, read_plan, spell_argument, violation_at
 from ms_tune.dialects.megatron.inputs import ARGUMENTS, DESTINATIONS, UNEVEN
-from ms_tune.dialects.megatron.plan import normalize_megatron
+from ms_tune.dialects.megatron.recompute import normalize_megatron
 from ms_tune.dialects.megatron.write import remedy_changes
 from ms_tune.facts.megatron import releases_on
 from ms_tune.source.shell.values import text_of

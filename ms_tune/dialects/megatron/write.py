@@ -2,7 +2,7 @@
 
 Arguments say less than lists: recomputation counts the same number of layers in every chunk, and layers are shared out evenly but for
 ``--num-layer-list`` and layers that do nothing. So the arguments are looked for: of those that come into question the first
-with the fewest layers that differ, by the framework's own rules (:mod:`ms_tune.dialects.megatron.plan`).
+with the fewest layers that differ, by the framework's own rules (:mod:`ms_tune.dialects.megatron.recompute`).
 """
 
 from __future__ import annotations
@@ -17,8 +17,7 @@ from ms_tune.dialects.draft import LISTS, shown_layers
 from ms_tune.dialects.layer_plan import MEGATRON
 from ms_tune.dialects.megatron.inputs import ARGUMENTS, MegatronInputs
 from ms_tune.dialects.megatron.placement import parse_noop, parse_table
-from ms_tune.dialects.megatron.plan import normalize_megatron
-from ms_tune.dialects.megatron.recompute import ACTIVATION, EXPERTS_ACTIVATION, NORMS
+from ms_tune.dialects.megatron.recompute import ACTIVATION, EXPERTS_ACTIVATION, NORMS, normalize_megatron
 from ms_tune.dialects.operators import SWAP
 from ms_tune.enums import LayerKind, RecomputeMode
 from ms_tune.text import msg
