@@ -11,7 +11,9 @@ from ms_tune.dryrun.request import DryrunRequest, Setting
 from ms_tune.errors import ConfigError, ExitCode, MsTuneError, UsageError
 from ms_tune.extras import need
 from ms_tune.job.detect import recognise
+from ms_tune.report.check import overviews_json, write_github, write_overviews
 from ms_tune.report.console import usage_hint
+from ms_tune.report.github import write_failure
 from ms_tune.source.yaml import load_source
 from ms_tune.text import msg
 from ms_tune.workflows.check.base import changed_since
@@ -59,8 +61,6 @@ def run(arguments: Namespace, console: Console) -> int:
                 continue
             console.fail(error)
             if arguments.format == "github":
-                from ms_tune.report.github import write_failure  # noqa: PLC0415 - start-up time
-
                 write_failure(error, _PROGRAM, console)
             failed = True
     _show(screens, arguments, console)
@@ -117,8 +117,6 @@ def _is_foreign(file: Path) -> bool:
 
 
 def _show(screens: Sequence[Overview], arguments: Namespace, console: Console) -> None:
-    from ms_tune.report.check import overviews_json, write_github, write_overviews  # noqa: PLC0415 - start-up time
-
     if arguments.json:
         console.write_json(overviews_json(screens, console))
     elif arguments.format == "github":
