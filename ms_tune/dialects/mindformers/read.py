@@ -80,14 +80,9 @@ def plan_layers(job: JobView) -> LayerPlan:
 
 
 def read_inputs(job: JobView, *, fewest: int = 1) -> RecomputeInputs:
-    """What a config says about placement, recompute and swap.
+    """What a config says about placement, recompute and swap; :class:`ConfigError` where that is missing or cannot be.
 
-    Args:
-        job: The job.
-        fewest: The smallest number of layers that is let through. MindFormers itself takes 0, which nobody means.
-
-    Raises:
-        ConfigError: A setting is missing or cannot be.
+    ``fewest`` is the smallest number of layers that is let through. MindFormers itself takes 0, which nobody means.
     """
     source, model = job.source, job.model
     reader, release, legacy = _ConfigReader(source, model), model.release, is_legacy(source.data)
@@ -105,8 +100,7 @@ def read_inputs(job: JobView, *, fewest: int = 1) -> RecomputeInputs:
             reader.no_layer_count()
     checked = RecomputeValues(**{key: recompute[key] for key in KEYS if key in recompute})
     return RecomputeInputs(
-        # The legacy DeepSeek models hand their prediction layers over with the others.
-        layers=layers + (mtp if legacy else 0),
+        layers=layers + (mtp if legacy else 0),  # the legacy DeepSeek models hand their prediction layers over, too
         stages=(reader.whole((*_PARALLEL, "pipeline_stage")) or 1) if splits_network(source) else 1,
         offset=0 if offset is UNKNOWN else offset,
         interleave=interleave,

@@ -389,11 +389,7 @@ def _stop_at_list(value: object, item: object = None) -> NoReturn:
 
 
 def set_layer(inputs: RecomputeInputs, cell: LayerCell, lists: Mapping[str, Any], progress: _Progress) -> LayerSpec:
-    """What one layer recomputes. Full recompute wins; excludes are applied to every layer, but not when swap is on.
-
-    Raises:
-        FrameworkStop: The framework raises while it sets this layer.
-    """
+    """What one layer recomputes. Full recompute wins; excludes are applied to every layer, but not when swap is on."""
     swap, timed = progress.swap, inputs.since("1.7")
     recompute = (
         inputs.values.recompute
