@@ -9,7 +9,6 @@ from ms_tune.cli.device import add_device_arguments
 from ms_tune.cli.parser import Parser
 from ms_tune.dryrun.request import DryrunRequest, Setting
 from ms_tune.errors import ConfigError, ExitCode, MsTuneError, UsageError
-from ms_tune.extras import need
 from ms_tune.job.detect import recognise
 from ms_tune.report.check import overviews_json, write_github, write_overviews
 from ms_tune.report.console import usage_hint
@@ -99,6 +98,8 @@ def _check(file: Path, arguments: Namespace, console: Console) -> Overview:
     )
     if not arguments.dryrun:
         return check_job(file, request, base=arguments.base)
+    from ms_tune.extras import need  # noqa: PLC0415 - start-up time
+
     need("ms-tune check --dryrun", "dryrun", "numpy")
     from ms_tune.cli.dryrun_progress import DryrunProgress  # noqa: PLC0415 - start-up time
 

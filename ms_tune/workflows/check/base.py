@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import copy
-import difflib
-import subprocess
 from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -17,6 +15,7 @@ from ms_tune.verdict.outcome import Fit
 from ms_tune.workflows.check.result import Blame, MemoryDifference
 
 if TYPE_CHECKING:
+    import subprocess
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from ms_tune.diagnostics import KeyPath
@@ -127,6 +126,8 @@ class _LineChange(NamedTuple):
 
 def _changed_lines(was: Sequence[str], now: Sequence[str]) -> Iterator[_LineChange]:
     """Lines that are others, each with the one that it was: that of its place, among more or fewer lines the one most like it."""
+    import difflib  # noqa: PLC0415 - seldom asked for
+
     for tag, a, b, c, d in difflib.SequenceMatcher(None, was, now).get_opcodes():
         if tag == "equal":
             continue
@@ -287,6 +288,8 @@ def _name_before(folder: Path, commit: str, name: str) -> str | None:
 
 
 def _git(folder: Path, *arguments: str) -> subprocess.CompletedProcess[bytes]:
+    import subprocess  # noqa: PLC0415 - seldom asked for
+
     command = ["git", "-C", str(folder), "--no-optional-locks", *arguments]
     try:
         return subprocess.run(command, capture_output=True, timeout=_PATIENCE, check=False)
