@@ -20,13 +20,15 @@ class ParsedChecklists(BuildHookInterface):  # type: ignore[type-arg,misc]  # ha
         if version == "editable":
             return
         sys.path.insert(0, self.root)
-        from ms_tune.lint.checklist import rows_as_json  # noqa: PLC0415 - the package that is being built
+        from ms_tune.lint.checklist import content_key  # noqa: PLC0415 - the package that is being built
+        from ms_tune.lint.rows import rows_as_json  # noqa: PLC0415 - as above
 
         self._made = TemporaryDirectory()
         folder, made = Path(self.root) / "checklists", Path(self._made.name)
         for number, path in enumerate(sorted([*folder.glob("*.yaml"), *folder.glob("code/*.yaml")])):
             file = made / f"{number}.json"
-            file.write_text(rows_as_json(path.read_bytes()), encoding="utf-8")
+            content = path.read_bytes()
+            file.write_text(rows_as_json(content, content_key(content)), encoding="utf-8")
             target = Path(_IN_WHEEL) / path.relative_to(folder).with_suffix(".json")
             build_data["force_include"][str(file)] = target.as_posix()
 

@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ms_tune.lint.checklist import FunctionTest, built_in, built_in_code
+from ms_tune.lint.checklist import built_in, built_in_code
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -86,7 +86,7 @@ def _by_name(module: Module) -> Iterator[Import]:
 def _of_checks() -> set[str]:
     """The modules whose functions the checklists name."""
     checks = (*built_in(), *(check for checks in built_in_code().values() for check in checks))
-    return {check.test.module for check in checks if isinstance(check.test, FunctionTest)}
+    return {check.function[0] for check in checks if check.function is not None}
 
 
 def _names(argument: ast.expr, words: set[object]) -> Iterator[str]:

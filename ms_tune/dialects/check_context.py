@@ -7,7 +7,9 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ms_tune.enums import Dialect
-from ms_tune.facts.models import UNKNOWN
+from ms_tune.errors import MsTuneError
+from ms_tune.facts.models import UNKNOWN, is_legacy
+from ms_tune.facts.registries import mindspore_values, registered
 from ms_tune.records import Record
 from ms_tune.source.yaml import MISSING, SourceFile
 
@@ -15,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from ms_tune.diagnostics import Fix, KeyPath, Location
-    from ms_tune.dialects.layer_plan import JobView
+    from ms_tune.dialects.layer_plan import JobView, LayerPlan
     from ms_tune.enums import ChangeKind
     from ms_tune.facts.models import ModelConfig
     from ms_tune.source.edit import ValueChange
@@ -56,13 +58,22 @@ class CheckContext(Record):
         """The model, with what the framework's class makes of its settings, left out or not."""
         return self.job.model
 
+    @property
+    def plan(self) -> LayerPlan | None:
+        """The plan, or None if the config does not tell all of it."""
+        try:
+            return self.job.plan
+        except MsTuneError:
+            return None
+
     def value(self, name: str) -> Any:  # noqa: ANN401, PLR0911 - settings are of all types; one a kind of name
         """What a name in a checklist's expression stands for; :data:`UNKNOWN` if nobody can say.
 
         ``network.x`` is a field of the network as the framework's class fills it in, ``degree.x`` in how many ways something is
         split, ``argument.x`` what the program that a script starts has in the end for an argument, ``framework.release`` the release
-        as a number, ``written.x`` whether a key or an argument is there at all; everything else is a key path, and a null counts
-        as missing.
+        as a number, ``framework.legacy`` whether a legacy network is built, ``plan.passes`` whether the framework gets through to the layers, ``registered.x`` the names of a kind that the release
+        takes, ``mindspore.x`` the values that it does. ``written.x`` is whether a key or an argument is there at all, ``raw.x`` its value
+        even if it is null; everything else is a key path, and a null counts as missing.
         """
         room, _, rest = name.partition(".")
         if room == "network":
@@ -72,12 +83,18 @@ class CheckContext(Record):
         if room == "argument":
             return self.source.argument(rest)[0] if isinstance(self.source, CodeSource) else UNKNOWN
         if room == "framework":
-            return float(self.version)
+            return float(self.version) if rest == "release" else is_legacy(self.source.data)
         if room == "written":
             if rest.startswith("argument."):
                 return self.place_of(rest) is not None
             return self.source.get(tuple(rest.split(".")), MISSING) is not MISSING
-        return self.get(name, UNKNOWN)
+        if room == "raw":
+            return self.source.get(tuple(rest.split(".")), UNKNOWN)
+        if room == "plan":
+            return UNKNOWN if self.plan is None else self.plan.failure is None
+        if room == "registered":
+            return sorted(registered(rest, self.version, self.dialect))
+        return mindspore_values(rest) if room == "mindspore" else self.get(name, UNKNOWN)
 
     def place_of(self, name: str) -> KeyPath | None:
         """Where what a name in an expression stands for is written; None if nowhere."""
@@ -140,6 +157,11 @@ class Violation(Record):
     related_spans: tuple[tuple[Location, str], ...] = ()
     changes: tuple[ValueChange, ...] = ()
     safe: bool = False
+
+
+def parse_path(path: object) -> list[str | int]:
+    """A key path, or a pattern of one, from ``a.b.*`` or ``[a, b, "*"]``."""
+    return path if isinstance(path, list) else [*str(path).split(".")]
 
 
 class FixRule(Record):

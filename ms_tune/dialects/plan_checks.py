@@ -7,14 +7,12 @@ from typing import TYPE_CHECKING
 from ms_tune.diagnostics import Severity
 from ms_tune.dialects.check_context import Violation
 from ms_tune.dialects.layer_plan import PlanIssue
-from ms_tune.errors import MsTuneError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ms_tune.diagnostics import Diagnostic, KeyPath
     from ms_tune.dialects.check_context import CheckContext
-    from ms_tune.dialects.layer_plan import LayerPlan
 
 # Where the patterns stand that a problem calls by the name of what they are for.
 _PATTERNS: dict[str, KeyPath] = {
@@ -27,7 +25,7 @@ _PATTERNS: dict[str, KeyPath] = {
 
 def passes(context: CheckContext) -> bool:
     """Whether the framework surely gets through to the layers; not if the config does not tell all that is needed."""
-    plan = known_plan(context)
+    plan = context.plan
     return plan is not None and plan.failure is None
 
 
@@ -37,7 +35,7 @@ def accepted(context: CheckContext) -> Iterator[Violation]:
     The option ``traps`` says which problems of :class:`LayerPlan` these are, and for each the key path to point at.
     The problem's id is also the name of the message; ``default`` where the check has one message only.
     """
-    plan, traps = known_plan(context), context.options["traps"]
+    plan, traps = context.plan, context.options["traps"]
     if plan is None or plan.failure is not None or not isinstance(traps, dict):
         return
     for problem in plan.problems:
@@ -63,17 +61,9 @@ def _place(context: CheckContext, problem: Diagnostic, usual: KeyPath) -> KeyPat
     return within
 
 
-def known_plan(context: CheckContext) -> LayerPlan | None:
-    """The plan, or None if the config does not tell all of it."""
-    try:
-        return context.job.plan
-    except MsTuneError:
-        return None
-
-
 def refused_at_last(context: CheckContext) -> Iterator[Violation]:
     """The framework raises while it loads the config or sets its layers, and no other check has an error to tell."""
-    plan = known_plan(context)
+    plan = context.plan
     # Without a plan the config does not tell all that is needed, or needs something that is not served.
     if plan is None or plan.failure is None or context.refused():
         return

@@ -5,28 +5,27 @@ from __future__ import annotations
 import re
 from functools import cache, partial
 from importlib import import_module
-from itertools import zip_longest
+from itertools import chain
 from operator import eq, ge, gt, le, lt, ne
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 from ms_tune.diagnostics import Category, Diagnostic, Related, Severity, dotted, last_key
 from ms_tune.dialects.check_context import CheckContext, CodeSource, Violation
 from ms_tune.facts.keys import BASE
-from ms_tune.facts.models import UNKNOWN, is_legacy
+from ms_tune.facts.query import order
 from ms_tune.facts.releases import Release, default_release, release_or_default
 from ms_tune.job.job import Job
-from ms_tune.lint.checklist import Expectation, FunctionTest, Refusal, built_in
-from ms_tune.lint.expressions import Expression
+from ms_tune.lint.checklist import built_in
+from ms_tune.lint.expressions import Scope, evaluate, find_refused, is_true
 from ms_tune.lint.settings import TOO_MANY
-from ms_tune.source.yaml import MISSING, find_values, is_same
 from ms_tune.text import Language, Message, lookup, msg
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from ms_tune.diagnostics import Location
     from ms_tune.enums import Dialect
-    from ms_tune.lint.checklist import Check, When
+    from ms_tune.lint.checklist import Check
     from ms_tune.source.yaml import SourceFile
     from ms_tune.text import Text
 
@@ -35,7 +34,8 @@ if TYPE_CHECKING:
 _SHOWN = 60  # characters of a value in a message
 _TOLD = 2000  # findings of one check in one file
 _LOOKED_AT = 4000  # of what of it may be blanks
-_OPERATORS = {">=": ge, "<=": le, "==": eq, "!=": ne, ">": gt, "<": lt}
+_COMPARISONS = {">=": ge, "<=": le, "==": eq, "!=": ne, ">": gt, "<": lt}
+_ZEROS = re.compile(r"(?:\.0+)+$")
 _TERM = re.compile(r"\s*(>=|<=|==|!=|>|<)\s*(\d+(?:\.\d+)*)\s*")
 
 
@@ -81,9 +81,9 @@ def run_checks(checks: Iterable[Check], job: Job) -> tuple[Diagnostic, ...]:
         read = job if check.whole else job.alone
         if check.keys and read.source.key_names.isdisjoint(check.keys):
             continue
-        if not all(_applies(read, when) for when in check.when):
+        if check.when is not None and not is_true(evaluate(check.when, Scope(CheckContext(read, {}), {}, {}))):
             continue
-        if isinstance(check.test, FunctionTest) and check.test.asks_others:
+        if check.asks_others:
             last.append((check, read))
         else:
             found += _run_check(check, read)
@@ -100,7 +100,7 @@ def run_checks(checks: Iterable[Check], job: Job) -> tuple[Diagnostic, ...]:
 def concerns(check: Check, dialect: Dialect, version: str, profile: str | None) -> bool:
     """Whether a check is made for configs of a dialect, for a framework version, in a profile (or in any)."""
     fits = check.opposite is None if profile is None else not check.profiles or profile in check.profiles
-    return fits and check.is_about(dialect) and matches(version, check.versions)
+    return fits and dialect.value in check.dialect_names and matches(version, check.versions)
 
 
 def _run_check(check: Check, job: Job, refused: Callable[[], bool] = bool) -> list[Diagnostic]:
@@ -117,85 +117,20 @@ def _run_check(check: Check, job: Job, refused: Callable[[], bool] = bool) -> li
 
 
 def _violations(check: Check, job: Job, refused: Callable[[], bool]) -> Iterable[Violation]:
-    test = check.test
-    if isinstance(test, FunctionTest):
-        function = cast("CheckFunction", getattr(import_module(test.module), test.name))
-        return function(CheckContext(job, test.options, refused))
-    if isinstance(test, Refusal):
-        return _refused_together(CheckContext(job, {}), test)
-    return _unmet(job.source, test)
-
-
-def _unmet(source: SourceFile, test: Expectation) -> Iterator[Violation]:
-    """The values that do not meet a declared check; a mapping that is not there at all requires nothing."""
-    for pattern in test.paths:
-        if test.condition == "required":
-            for path, value in find_values(source.data, pattern[:-1]):
-                if isinstance(value, dict) and pattern[-1] not in value:
-                    yield Violation((*path, pattern[-1]), at_key=True)
-            continue
-        for path, value in find_values(source.data, pattern):
-            if not _meets(value, test.condition, test.operand):
-                yield Violation(path, at_key=test.condition == "forbidden")
-
-
-def _applies(job: Job, when: When) -> bool:
-    """Whether a precondition holds. A null is a missing value, as it is for the frameworks."""
-    path, kind, operand, default = when
-    if kind == "legacy":
-        return is_legacy(job.source.data) is operand
-    if kind == "holds":
-        return _is_true(Expression(*operand).value(CheckContext(job, {}).value))
-    value = job.source.get(path, MISSING)
-    return _meets(default if value is None or value is MISSING else value, kind, operand)
-
-
-def _meets(value: object, kind: str, operand: Any) -> bool:  # noqa: ANN401 - what a condition compares with
-    """Whether a value (or :data:`MISSING`) is what it has to be."""
-    if kind in ("forbidden", "required"):
-        return (value is MISSING) is (kind == "forbidden") or operand is False
-    if kind == "schema":
-        import jsonschema  # noqa: PLC0415 - slow to import, and only in checklists of users' own
-
-        return value is MISSING or bool(jsonschema.Draft202012Validator(operand).is_valid(value))
-    one_of = [operand] if kind == "equals" else operand
-    return any(is_same(value, item) for item in one_of) is (kind != "not-one-of")
-
-
-def _refused_together(context: CheckContext, test: Refusal) -> Iterator[Violation]:
-    """Settings that are refused together. Where something is not known that decides it, nothing is said."""
-    refuse, given, defaults, at, related = test
-    names = tuple(dict.fromkeys((*refuse.names, *(given.names if given else ()))))
-    values = {name: context.value(name) for name in names}
-    values |= {name: value for name, value in defaults.items() if values.get(name) is UNKNOWN}
-    if not all(_is_true(one.value(values.__getitem__)) for one in (given, refuse) if one is not None):
-        return
-    at = at or tuple(refuse.names)
-    places = {name: place for name in (*at, *names) if (place := context.place_of(name))}
-    # What of a network is refused is told at its own settings, or else at the section.
-    first = next((name for name in (at if at[0].startswith("network.") else places) if name in places), None)
-    others = [places[name] for name in refuse.names if name in places and name != first] if related else []
-    unwritten = context.section if at[0].startswith("network.") else tuple(at[0].split("."))
-    yield Violation(
-        places[first] if first else unwritten,
-        params={name.rpartition(".")[2]: "" if value is UNKNOWN else value for name, value in values.items()},
-        related=tuple((path, str(related)) for path in others),
-    )
-
-
-def _is_true(value: object) -> bool:
-    return value is not UNKNOWN and bool(value)
+    if check.function is not None:
+        module, name = check.function
+        function = cast("CheckFunction", getattr(import_module(module), name))
+        return function(CheckContext(job, check.options, refused))
+    context = CheckContext(job, check.options)
+    return chain.from_iterable(find_refused(context, test) for test in check.tests)
 
 
 def _is_refused(check: Check, job: Job, made: Sequence[Check], found: Sequence[Diagnostic]) -> bool:
     """Whether a check of another module finds an error, be it made here or not."""
 
     def is_other(one: Check) -> bool:
-        return one.severity is Severity.ERROR and not (
-            isinstance(one.test, FunctionTest)
-            and isinstance(check.test, FunctionTest)
-            and one.test.module == check.test.module
-        )
+        beside = one.function is not None and check.function is not None and one.function[0] == check.function[0]
+        return one.severity is Severity.ERROR and not beside
 
     others = {one.id for one in made if is_other(one)}
     if any(one.id in others for one in found):
@@ -309,14 +244,11 @@ def matches(version: str, versions: str | None) -> bool:
     Raises:
         ValueError: The range is not one.
     """
-    if versions is None:
-        return True
-    terms = [_TERM.fullmatch(term) for term in versions.split(",")]
-    if not all(terms):
-        raise ValueError(versions)
-    return all(_OPERATORS[term[1]](_compare(version, term[2]), 0) for term in terms if term)
-
-
-def _compare(one: str, other: str) -> int:
-    pairs = zip_longest(map(int, one.split(".")), map(int, other.split(".")), fillvalue=0)
-    return next((-1 if left < right else 1 for left, right in pairs if left != right), 0)
+    wanted = order(_ZEROS.sub("", version))
+    for text in versions.split(",") if versions is not None else ():
+        term = _TERM.fullmatch(text)
+        if term is None:
+            raise ValueError(versions)
+        if not _COMPARISONS[term[1]](wanted, order(_ZEROS.sub("", term[2]))):
+            return False
+    return True

@@ -1,29 +1,34 @@
-"""What a row of a checklist refuses, as an expression: ``model.hidden_size % model.num_attention_heads != 0``.
+"""Tests of a checklist: what they refuse, as expressions.
 
-Texts in Python's grammar, of which a small part is taken; they become nested lists, which JSON keeps, and are never given to Python. A
-name without a value is :data:`UNKNOWN`, and so is everything that it takes part in. Arithmetic and order are of numbers alone, of which
-``True`` is none, and equality is of two numbers or of two others. ``or`` and ``and`` are decided by one side where one side decides.
+An expression is nested lists, made by :func:`ms_tune.lint.rows.parse_expression`, and is never given to Python.
 """
 
 from __future__ import annotations
 
 import operator
-from functools import cache
-from typing import TYPE_CHECKING, Any, TypeAlias
+import re
+from itertools import chain
+from typing import TYPE_CHECKING, Any
 
+from ms_tune.dialects import dialect_module
+from ms_tune.dialects.check_context import Violation
 from ms_tune.facts.models import UNKNOWN
-from ms_tune.records import Record
-from ms_tune.source.yaml import is_same
+from ms_tune.source.yaml import find_values, is_same
 
 if TYPE_CHECKING:
-    import ast
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-Tree: TypeAlias = "list[Any]"  # what is done, and the parts that it is done to
+    from ms_tune.diagnostics import KeyPath
+    from ms_tune.dialects.check_context import CheckContext
 
-MAX_LENGTH = 600
-MAX_DEPTH = 30
 _MOST = 10**12  # products of settings are far below; a config must not make the linter compute with huge numbers
+_WITHOUT_VALUE = (
+    "raw",
+    "startup",
+    "plan",
+    "registered",
+    "mindspore",
+)  # rooms of names that are no parameters of a message
 
 _ARITHMETIC: dict[str, Callable[[Any, Any], Any]] = {
     "+": operator.add,
@@ -32,128 +37,113 @@ _ARITHMETIC: dict[str, Callable[[Any, Any], Any]] = {
     "//": operator.floordiv,
     "%": operator.mod,
 }
-_ORDER = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
 _EQUALITY = {"==": operator.eq, "!=": operator.ne}
-_OF_ANYTHING: dict[str, Callable[[Any, Any], Any]] = {
-    "in": lambda one, others: any(is_same(one, other) for other in others),
-    "not in": lambda one, others: not any(is_same(one, other) for other in others),
-    "is": operator.is_,
-    "is not": operator.is_not,
-}
-_OPERATORS = {**_ARITHMETIC, **_ORDER, **_EQUALITY, **_OF_ANYTHING}
+_ORDER = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
+_OPERATORS = {**_ARITHMETIC, **_ORDER, **_EQUALITY}
+_SIGNS = (*_OPERATORS, "in", "not in", "is", "is not")
 
 
-class ExpressionError(ValueError):
-    """The text is no expression of this language."""
+def find_refused(context: CheckContext, test: Mapping[str, Any]) -> Iterator[Violation]:
+    """What a test of a checklist refuses: settings together, or each of the values that are like this.
 
-
-class Expression(Record):
-    """A parsed expression."""
-
-    names: list[str]  # the key paths in it, in order, each once
-    tree: Tree
-
-    def value(self, value_of: Callable[[str], object]) -> Any:  # noqa: ANN401 - of any type
-        """Its value, or :data:`UNKNOWN`; ``value_of`` tells that of a name."""
-        return _evaluate(self.tree, value_of)
-
-
-@cache
-def parse_expression(text: str) -> Expression:
-    """An expression from its text.
-
-    Raises:
-        ExpressionError: The text is not one.
+    Where something is not known that decides it, nothing is said.
     """
-    import ast  # noqa: PLC0415 - slow to import, and the built-in checklists are kept with their expressions parsed
-
-    try:
-        # A text that is too long is cut, and is no expression then.
-        node = ast.parse(text.strip() if len(text) <= MAX_LENGTH else "", mode="eval").body
-        names: list[str] = []
-        tree = _tree_of(node, names, MAX_DEPTH)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        message = f"{text[:MAX_LENGTH]!r} is no expression of a checklist"
-        raise ExpressionError(message) from None
-    return Expression(list(dict.fromkeys(names)), tree)
+    for path, value in _looked_at(context, test):
+        scope = Scope(context, test, {} if path is None else {"value": value, "key": path[-1] if path else ""})
+        if "given" in test and not is_true(evaluate(test["given"], scope)):
+            continue
+        for message, refused in test["cases"]:
+            if is_true(evaluate(refused, scope)):
+                yield _violation(context, test, scope, path, message)
+                break
 
 
-def _tree_of(node: ast.AST, names: list[str], depth: int) -> Tree:  # noqa: C901, PLR0911 - one case a form
-    """What a part of an expression does, as a list; its key paths are added to ``names``.
-
-    Raises:
-        ValueError: The language has no such part.
-    """
-    import ast  # noqa: PLC0415 - as above
-
-    def parts_of(*nodes: ast.AST) -> list[Tree]:
-        return [_tree_of(one, names, depth - 1) for one in nodes]
-
-    match node if depth else None:
-        case ast.Name() | ast.Attribute():
-            name = ast.unparse(node)
-            if not all(part.isidentifier() for part in name.split(".")):
-                raise ValueError
-            names.append(name)
-            return ["name", name]
-        case ast.Constant(value=bool() | int() | float() | str() | None as value):
-            return ["value", value]
-        case ast.Tuple(elts=parts):
-            return ["tuple", *parts_of(*parts)]
-        case ast.BoolOp(op=sign, values=parts):
-            return ["or" if isinstance(sign, ast.Or) else "and", *parts_of(*parts)]
-        case ast.UnaryOp(op=ast.Not(), operand=operand):
-            return ["not", *parts_of(operand)]
-        case ast.UnaryOp(op=ast.USub(), operand=operand):
-            return ["-", ["value", 0], *parts_of(operand)]
-        case ast.BinOp(left=left, op=sign, right=right) if word := _WORDS.get(type(sign).__name__):
-            return [word, *parts_of(left, right)]
-        case ast.Compare(left=left, ops=signs, comparators=others):
-            words = [_WORDS[type(sign).__name__] for sign in signs]
-            values = parts_of(left, *others)
-            links = [[word, one, other] for word, one, other in zip(words, values, values[1:], strict=False)]
-            return links[0] if len(links) == 1 else ["and", *links]
-        case ast.Call(func=ast.Name(id=function), args=[argument], keywords=[]) if function in _FUNCTIONS:
-            return [function, *parts_of(argument)]
-    raise ValueError
+def _looked_at(context: CheckContext, test: Mapping[str, Any]) -> Iterable[tuple[KeyPath | None, object]]:
+    if "each" not in test:
+        return ((None, None),)
+    data = context.source.data
+    return chain.from_iterable(find_values(data, pattern) for pattern in test["each"])
 
 
-# By the names of Python's classes for them.
-_WORDS = dict(
-    zip(
-        [
-            "Add",
-            "Sub",
-            "Mult",
-            "FloorDiv",
-            "Mod",
-            "Lt",
-            "LtE",
-            "Gt",
-            "GtE",
-            "Eq",
-            "NotEq",
-            "In",
-            "NotIn",
-            "Is",
-            "IsNot",
-        ],
-        ("+", "-", "*", "//", "%", "<", "<=", ">", ">=", "==", "!=", "in", "not in", "is", "is not"),
-        strict=True,
+def _violation(
+    context: CheckContext, test: Mapping[str, Any], scope: Scope, path: KeyPath | None, message: str
+) -> Violation:
+    """A refused case, at its place: what of a network is refused is told at its own settings, or else at the section."""
+    names, at = test.get("names", ()), test.get("at", ())
+    places = {name: place for name in (*at, *names) if (place := context.place_of(name))}
+    first = None
+    if at:
+        of_network = at[0].startswith("network.")
+        first = next((name for name in (at if of_network else places) if name in places), None)
+        unwritten = context.section if of_network else tuple(at[0].split("."))
+        path = places[first] if first else unwritten
+    named = test.get("place", {})
+    place = tuple(named.get(message, named.get("default", path)))
+    text, others = test.get("related", (None, ()))
+    related = [places[name] for name in others if name in places and name != first]
+    values = {name.rpartition(".")[2]: scope[name] for name in names if name.partition(".")[0] not in _WITHOUT_VALUE}
+    values |= {name: scope[name] for name in test.get("let", ())}
+    return Violation(
+        (*(path or ()), *place[1:]) if place[:1] == ("",) else place,
+        message,
+        {name: "" if value is UNKNOWN else value for name, value in values.items()},
+        at_key=test.get("at-key", False),
+        related=tuple((one, str(text)) for one in related if one != place),
     )
-)
 
 
-def _evaluate(tree: Tree, value_of: Callable[[str], object]) -> Any:  # noqa: ANN401 - of any type
+def is_true(value: object) -> bool:
+    """Whether an expression surely holds."""
+    return value is not UNKNOWN and bool(value)
+
+
+class Scope(dict[str, Any]):
+    """What the names in a test stand for, each found out when it is asked for: values of its own, parts, and what the job says."""
+
+    def __init__(self, context: CheckContext, test: Mapping[str, Any], own: Mapping[str, Any]) -> None:
+        super().__init__(own)
+        self.context, self.test, self.own = context, test, own
+
+    def __missing__(self, name: str) -> object:
+        first, *rest = name.split(".")
+        if name in self.test.get("let", ()):
+            value = evaluate(self.test["let"][name], self)
+        elif first in self.own:
+            value = self[first]
+            for part in rest:
+                value = value.get(part, UNKNOWN) if isinstance(value, dict) else UNKNOWN
+        elif first == "startup":  # what the dialect's function of this name makes of settings
+            found = getattr(dialect_module(self.context.dialect.value, first), rest[0])(self.context)
+            value = UNKNOWN if found is None else found
+        else:
+            value = self.context.value(name)
+            if value is UNKNOWN:
+                value = self.test.get("defaults", {}).get(name, UNKNOWN)
+        self[name] = value
+        return value
+
+
+def evaluate(tree: Sequence[Any], scope: Scope) -> Any:  # noqa: ANN401, C901, PLR0911, PLR0912 - of any type; one a form
+    """What an expression says (:func:`ms_tune.lint.rows.parse_expression`).
+
+    A name without a value is :data:`UNKNOWN`, and so is everything that it takes part in. Arithmetic and order are of numbers alone, of
+    which ``True`` is none, and equality is of two numbers or of two others. ``or`` and ``and`` are decided by one side where one side
+    decides.
+    """
     kind, *parts = tree
     if kind == "value":
         return parts[0]
     if kind == "name":
-        return value_of(parts[0])
+        return scope[parts[0]]
+    if kind == "path":
+        value = scope.context.source.get(parts[0])
+        return UNKNOWN if value is None else value
+    if kind == "each":
+        return _evaluate_each(parts, scope)
     if kind in ("and", "or"):
         found: object = kind == "and"
         for part in parts:
-            value = _evaluate(part, value_of)
+            value = evaluate(part, scope)
             if value is UNKNOWN:
                 found = UNKNOWN
             elif bool(value) is (kind == "or"):
@@ -161,20 +151,41 @@ def _evaluate(tree: Tree, value_of: Callable[[str], object]) -> Any:  # noqa: AN
         return found
     values = []
     for part in parts:
-        values.append(_evaluate(part, value_of))  # noqa: PERF401 - a comprehension is one more frame for each part
-    if kind in _OPERATORS:
+        values.append(scope[part[1]] if part[0] == "name" else evaluate(part, scope))  # noqa: PERF401 - no frame more
+    if kind in _SIGNS:
         return _combine(kind, *values)
-    return values if kind == "tuple" else UNKNOWN if values[0] is UNKNOWN else _FUNCTIONS[kind](values[0])
+    if kind not in _OF_UNKNOWN:
+        for value in values:
+            if value is UNKNOWN:
+                return UNKNOWN
+    return FUNCTIONS[kind][0](*values)
 
 
-def _combine(sign: str, one: Any, other: Any) -> Any:  # noqa: ANN401 - of any type
+def _evaluate_each(parts: Sequence[Any], scope: Scope) -> list[object] | object:
+    """One value for each item of a list, or for each key of a mapping; of those that meet a condition."""
+    name, items, part, condition = parts
+    listed = evaluate(items, scope)
+    if not isinstance(listed, (list, tuple, dict)):
+        return UNKNOWN
+    inner = [Scope(scope.context, scope.test, {**scope.own, name: item}) for item in listed]
+    return [evaluate(part, one) for one in inner if condition is None or is_true(evaluate(condition, one))]
+
+
+def _combine(sign: str, one: Any, other: Any) -> Any:  # noqa: ANN401, PLR0911 - of any type; one a kind of sign
     """What an operator makes of two values; :data:`UNKNOWN` where it makes nothing of them."""
     if other is True and sign in ("is", "is not"):  # what is not known is not known to be true
         return (one is True) is (sign == "is")
     if one is UNKNOWN or other is UNKNOWN:
         return UNKNOWN
-    numbers = _is_number(one) + _is_number(other)
-    if sign not in _OF_ANYTHING and (numbers == 1 or (numbers == 0 and sign not in _EQUALITY)):
+    if sign in ("in", "not in"):
+        for item in other if isinstance(other, (list, tuple, dict)) else ():
+            if is_same(one, item):
+                return sign == "in"
+        return sign == "not in" if isinstance(other, (list, tuple, dict)) else UNKNOWN
+    if sign in ("is", "is not"):
+        return (one is other) is (sign == "is")
+    numbers = [is_number(one), is_number(other)]
+    if numbers[0] is not numbers[1] or not (numbers[0] or sign in _EQUALITY):
         return UNKNOWN
     if sign in _ARITHMETIC and max(abs(one), abs(other)) > _MOST:
         return UNKNOWN
@@ -184,7 +195,8 @@ def _combine(sign: str, one: Any, other: Any) -> Any:  # noqa: ANN401 - of any t
         return UNKNOWN
 
 
-def _is_number(value: object) -> bool:
+def is_number(value: object) -> bool:
+    """Whether a value is a number; a switch is none."""
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
@@ -192,13 +204,60 @@ def _largest(value: object) -> object:
     """The largest number in a list of numbers, or of lists of them."""
     rows = value if isinstance(value, list) else []
     items = [item for row in rows for item in (row if isinstance(row, list) else [row])]
-    return max(items) if items and all(map(_is_number, items)) else UNKNOWN
+    return max(items) if items and all(map(is_number, items)) else UNKNOWN
 
 
-_FUNCTIONS: dict[str, Callable[[Any], object]] = {
-    "largest": _largest,
-    "lower": lambda value: value.lower() if isinstance(value, str) else UNKNOWN,
-    "not": operator.not_,
-    "text": lambda value: value if isinstance(value, str) else UNKNOWN,
-    "whole": lambda value: isinstance(value, int),
+def _any_of(values: object) -> object:
+    """Whether one of several holds; not known if none surely does, and one may."""
+    listed = values if isinstance(values, (list, tuple)) else [UNKNOWN]
+    return any(map(is_true, listed)) or (UNKNOWN if any(value is UNKNOWN for value in listed) else False)
+
+
+def _all_of(values: object) -> object:
+    listed = values if isinstance(values, (list, tuple)) else [UNKNOWN]
+    some_fails = any(value is not UNKNOWN and not value for value in listed)
+    return not some_fails and (UNKNOWN if any(value is UNKNOWN for value in listed) else True)
+
+
+def _item(value: object, index: object) -> object:
+    if isinstance(value, dict):
+        return value.get(index, UNKNOWN)
+    is_there = isinstance(value, (list, tuple)) and isinstance(index, int) and -len(value) <= index < len(value)
+    return value[index] if is_there else UNKNOWN  # type: ignore[index]  # mypy does not see what `is_there` says
+
+
+def _integer(value: object, default: object = UNKNOWN) -> object:
+    return value if isinstance(value, int) and not isinstance(value, bool) else default
+
+
+def _kind(value: object) -> str:
+    return "null" if value is None else type(value).__name__
+
+
+def _meets_schema(value: object, schema: Any) -> bool:  # noqa: ANN401 - a JSON Schema
+    import jsonschema  # noqa: PLC0415 - slow to import, and only in checklists of users' own
+
+    return value is UNKNOWN or bool(jsonschema.Draft202012Validator(schema).is_valid(value))
+
+
+# The functions that an expression may call, and with how many values at least and at most: none for those of conditions alone.
+FUNCTIONS: dict[str, tuple[Callable[..., object], int, int]] = {
+    "all": (_all_of, 1, 1),
+    "any": (_any_of, 1, 1),
+    "either": (lambda value, default: default if value is UNKNOWN else value, 2, 2),
+    "integer": (_integer, 1, 2),
+    "item": (_item, 0, 0),
+    "kind": (_kind, 1, 1),
+    "known": (lambda value: value is not UNKNOWN, 1, 1),
+    "largest": (_largest, 1, 1),
+    "len": (lambda value: len(value) if isinstance(value, (str, list, tuple, dict)) else UNKNOWN, 1, 1),
+    "lower": (lambda value: value.lower() if isinstance(value, str) else UNKNOWN, 1, 1),
+    "matches": (lambda value, form: isinstance(value, str) and re.match(form, value) is not None, 2, 2),
+    "not": (operator.not_, 0, 0),
+    "on": (is_true, 1, 1),
+    "schema": (_meets_schema, 0, 0),
+    "text": (lambda value: value if isinstance(value, str) else UNKNOWN, 1, 1),
+    "tuple": (lambda *values: values, 0, 0),
+    "whole": (lambda value: isinstance(value, int), 1, 1),
 }
+_OF_UNKNOWN = ("either", "integer", "known", "on", "schema", "tuple")

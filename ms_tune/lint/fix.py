@@ -11,7 +11,6 @@ from ms_tune.dialects.check_context import CodeSource
 from ms_tune.enums import YAML_DIALECTS, ChangeKind
 from ms_tune.errors import ConfigError, MsTuneError
 from ms_tune.job.detect import unknown_keys
-from ms_tune.lint.checklist import FunctionTest, Refusal
 from ms_tune.records import Record
 from ms_tune.source.edit import EditRefusedError, ValueChange, apply_edits, overlap, spell
 from ms_tune.source.edit_proof import prove
@@ -49,12 +48,7 @@ def fix_of(
     or it would show again.
     """
     source = job.source
-    if (
-        check.severity is Severity.ERROR
-        and not check.fixes
-        and not violation.changes
-        and isinstance(check.test, FunctionTest | Refusal)
-    ):
+    if check.severity is Severity.ERROR and not check.fixes and not violation.changes and check.remedy != "never":
         violation = _with_remedy(check, job, violation)
     if not source.others:
         return propose(check, source, violation, params)
@@ -83,8 +77,7 @@ def _with_remedy(check: Check, job: Job, violation: Violation) -> Violation:
         changes = sorted(job.remedy, key=lambda one: not _touches(one.path, violation.path))
     except MsTuneError:
         return violation
-    refuses = isinstance(check.test, FunctionTest) and check.test.refuses_job
-    if changes and (refuses or _touches(changes[0].path, violation.path)):
+    if changes and (check.remedy == "anywhere" or _touches(changes[0].path, violation.path)):
         return violation._replace(changes=tuple(changes), safe=False)
     return violation
 

@@ -12,8 +12,9 @@ from ms_tune.enums import YAML_DIALECTS, Dialect
 from ms_tune.errors import ConfigError
 from ms_tune.facts.query import data_folder
 from ms_tune.facts.releases import served
-from ms_tune.lint.checklist import built_in, built_in_code, combined, read_checklist, read_values
+from ms_tune.lint.checklist import built_in, built_in_code, combined, read_checklist
 from ms_tune.lint.engine import lint, matches
+from ms_tune.lint.rows import read_values
 from ms_tune.lint.settings import OWN_RULES
 from ms_tune.source.yaml import parse_source
 from ms_tune.text import Text, msg
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from ms_tune.diagnostics import Category, Consequence, Family, Severity
-    from ms_tune.lint.checklist import Check, Evidence
+    from ms_tune.lint.checklist import Check
     from ms_tune.lint.settings import OwnRule
     from ms_tune.text import Message
 
@@ -34,6 +35,16 @@ _BRACES = re.compile(r"\{\{|\}\}|\{(\w+)\}")
 # YAML puts a blank where a folded text goes on, which Chinese does not have.
 _WIDE = "\u2e80-\u9fff\uff00-\uffef\u201c\u201d"
 _FOLDED = re.compile(f"(?<=[{_WIDE}]) (?=[{_WIDE}])|(?<=[，。；：、！？）]) ")
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """Where a check's claim can be read in the framework's own source."""
+
+    framework: str  # whose source it is
+    version: str  # in which release
+    file: str  # the path in its package or repository
+    symbol: str = ""  # the class or function, such as `LayerSetting._check_inputs`; empty for the whole file
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +94,11 @@ def readable(text: Text) -> Text:
     return Text(*(_BRACES.sub(lambda match: f"<{match[1]}>" if match[1] else match[0][0], words) for words in text))
 
 
+def evidence_of(check: Check) -> tuple[Evidence, ...]:
+    """Where the claim of a check can be read."""
+    return tuple(Evidence(**item) for item in check.entry.get("evidence", ()))
+
+
 def _opposites(checks: Iterable[Check]) -> dict[str, str]:
     """The names of the checks that say the opposite of each other, both ways, by the id."""
     names = {check.id: check.name for check in checks}
@@ -116,7 +132,7 @@ def _rule(check: Check, language: str, opposite: str | None) -> RuleEntry:
         opposite=opposite,
         family=check.family,
         fix="safe" if True in kinds else "unsafe" if kinds else "none",
-        evidence=check.evidence,
+        evidence=evidence_of(check),
         bad=check.bad,
         good=check.good,
         language=language,

@@ -12,8 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from ms_tune.diagnostics import Severity
-    from ms_tune.lint.checklist import Evidence
-    from ms_tune.lint.rules import CoursePart, RuleEntry, Topic
+    from ms_tune.lint.rules import CoursePart, Evidence, RuleEntry, Topic
     from ms_tune.report.console import Console
 
 _COLOURS = {"error": "red", "warning": "yellow", "info": "cyan"}

@@ -7,7 +7,8 @@ import pytest
 import yaml
 
 from ms_tune.facts.query import data_folder
-from ms_tune.lint.checklist import read_checks, read_values, rows_as_json
+from ms_tune.lint.checklist import content_key, read_checks
+from ms_tune.lint.rows import read_values, rows_as_json
 from ms_tune.source.yaml_nodes import Loader
 
 if TYPE_CHECKING:
@@ -29,16 +30,16 @@ def kept(tmp_path: Path) -> list[Path]:
 
 
 def read(file: Path) -> list[tuple[str, object, object]]:
-    return [(check.id, check.test, check.entry.get("title")) for check in read_checks(file)]
+    return [(check.id, check.tests[0]["cases"][0][1], check.entry.get("title")) for check in read_checks(file)]
 
 
 def test_checks_are_kept_and_read_again(file: Path, tmp_path: Path) -> None:
     wanted = read(file)
-    assert wanted == [("MST901", ([["a", "b"]], "equals", 2.5), {"zh": "数"})]
+    assert wanted == [("MST901", ["not", ["in", ["name", "value"], ["value", [2.5]]]], {"zh": "数"})]
     (one,) = kept(tmp_path)
     assert read(file) == wanted
     one.write_text(one.read_text(encoding="utf-8").replace("2.5", "7.5"), encoding="utf-8")
-    assert read(file)[0][1] == ([["a", "b"]], "equals", 7.5)  # this is where they come from
+    assert read(file)[0][1] == ["not", ["in", ["name", "value"], ["value", [7.5]]]]  # this is where they come from
 
 
 def test_a_changed_file_is_read_anew(file: Path) -> None:
@@ -106,12 +107,10 @@ def test_checks_that_are_kept_are_those_of_the_file(
 ) -> None:
     monkeypatch.setenv("MS_TUNE_CACHE", str(tmp_path))
     assert read_values(path.read_bytes()) == yaml.load(path.read_bytes(), Loader=Loader)  # noqa: S506 - it is a safe loader
-    assert rows_as_json(path.read_bytes())
+    assert rows_as_json(path.read_bytes(), content_key(path.read_bytes()))
     first, again = read_checks(path), read_checks(path)
     assert kept_in(tmp_path)
-    assert [(one.id, one.when, one.test, one.keys, one.entry) for one in first] == [
-        (one.id, one.when, one.test, one.keys, one.entry) for one in again
-    ]
+    assert [(one._row, one.entry) for one in first] == [(one._row, one.entry) for one in again]
 
 
 def kept_in(folder: Path) -> bool:

@@ -15,7 +15,7 @@ from ms_tune.diagnostics import Severity, dotted
 from ms_tune.enums import YAML_DIALECTS, Dialect
 from ms_tune.errors import ConfigError
 from ms_tune.job.detect import recognise
-from ms_tune.lint.checklist import FunctionTest, built_in, read_checklist
+from ms_tune.lint.checklist import built_in, read_checklist
 from ms_tune.lint.engine import lint, matches
 from ms_tune.source.yaml import load_source, parse_source
 from ms_tune.text import Language
@@ -176,7 +176,7 @@ def test_version_ranges(version: str, versions: str | None, *, expected: bool) -
 
 def test_a_check_that_crashes_becomes_a_finding() -> None:
     check = copy(built_in()[0])
-    check.test = FunctionTest("ms_tune.lint.check_values", "no_such_function", {})
+    check.function = ["ms_tune.lint.check_values", "no_such_function"]
     (finding,) = lint(parse_source("a: 1\n", Path("config.yaml")), Dialect.MINDFORMERS, [check])
     assert (finding.id, finding.name) == ("MST001", "internal-error")
     assert "AttributeError" in finding.message.say(Language.ZH)

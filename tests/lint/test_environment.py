@@ -4,6 +4,7 @@ import os
 import re
 import subprocess
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from ms_tune.errors import ConfigError
 from ms_tune.facts.query import data_folder
 from ms_tune.facts.registries import variables
-from ms_tune.lint.checklist import Check, read_checklist
+from ms_tune.lint.checklist import read_checklist
 from ms_tune.lint.environment import (
     Environment,
     environment_checks,
@@ -27,6 +28,9 @@ from ms_tune.lint.environment.variables import RUNTIME_BOOLEANS, RUNTIME_KEYS_OF
 from ms_tune.text import Language
 from tests.lint.few import profile_for
 from tests.source.corpus import SITE_PACKAGES
+
+if TYPE_CHECKING:
+    from ms_tune.lint.checklist import Check
 
 CHECKS = environment_checks()
 FILE = Path("run.sh")

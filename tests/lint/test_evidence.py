@@ -17,12 +17,13 @@ from pathlib import Path
 
 import pytest
 
-from ms_tune.lint.checklist import Check, Evidence, built_in, built_in_code
+from ms_tune.lint.checklist import Check, built_in, built_in_code
+from ms_tune.lint.rules import Evidence, evidence_of
 from tests.oracle import make_megatron, make_mindspeed_mm, wheels
 from tests.source.corpus import SITE_PACKAGES
 
 CHECKS = (*built_in(), *chain.from_iterable(built_in_code().values()))
-EVIDENCE = sorted({item for check in CHECKS for item in check.evidence}, key=str)
+EVIDENCE = sorted({item for check in CHECKS for item in evidence_of(check)}, key=str)
 _QUOTED = re.compile(r"'((?:\w*Error|Exception): .*?)'(?=[\s.,;:)]|$)")
 # Python itself says these; the frameworks only let it come to that.
 _PYTHONS_OWN = (
@@ -153,8 +154,8 @@ def symbols(node: ast.AST, within: str = "") -> set[str]:
     "check", [check for check in CHECKS if _QUOTED.search(check.why.en)], ids=lambda check: check.id
 )
 def test_an_error_that_a_check_quotes_is_raised_there(check: Check) -> None:
-    texts = [text for item in check.evidence if item.file.endswith(".py") and (text := source(item)) is not None]
-    if len(texts) < len(check.evidence) or check.id in _LATER:
+    texts = [text for item in evidence_of(check) if item.file.endswith(".py") and (text := source(item)) is not None]
+    if len(texts) < len(evidence_of(check)) or check.id in _LATER:
         pytest.skip("not every release is at hand")
     strings = list(chain.from_iterable(map(literals, texts)))
     for message in _QUOTED.findall(check.why.en):

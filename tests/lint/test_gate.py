@@ -11,10 +11,11 @@ import pytest
 
 from ms_tune.cli.main import main
 from ms_tune.diagnostics import Fix
+from ms_tune.dialects.check_context import parse_path
 from ms_tune.enums import ChangeKind, Dialect
 from ms_tune.facts.releases import Release, served
 from ms_tune.job import job as job_module
-from ms_tune.lint.checklist import Expectation, FunctionTest, built_in
+from ms_tune.lint.checklist import built_in
 from ms_tune.lint.engine import job_of, lint
 from ms_tune.lint.fix import Gate, apply_fixes
 from ms_tune.source.edit import ValueChange
@@ -80,11 +81,9 @@ def test_no_safe_fix_hangs_on_what_the_command_line_can_change(dialect: Dialect)
     for check in built_in(dialect):
         if dialect not in check.dialects or not any(rule.safe for rule in check.fixes):
             continue
-        words = [".".join(map(str, when.path)) for when in check.when]
-        if isinstance(check.test, FunctionTest):
-            words += [str(check.test.options)]
-        elif isinstance(check.test, Expectation):
-            words += []
+        words = [".".join(map(str, parse_path(one.get("path", "")))) for one in check.entry.get("when", ())]
+        if check.function is not None:
+            words += [str(check.options)]
         if any(key in word for key in OVERRULED for word in words):
             wrong.add(check.id)
     assert wrong <= DEAD_EITHER_WAY

@@ -41,7 +41,7 @@ def test_every_profile_asks_for_something_of_its_own() -> None:
 @pytest.mark.parametrize("check", OPPOSITES, ids=lambda check: check.id)
 def test_what_one_check_wants_is_what_the_other_finds_wrong(check: Check) -> None:
     other = CHECKS[check.opposite or ""]
-    assert not check.profiles & other.profiles
+    assert not {*check.profiles} & {*other.profiles}
     assert check.dialects <= other.dialects
     (mine,), theirs = check.profiles, "performance"
     assert theirs in other.profiles

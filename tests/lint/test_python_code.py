@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from ms_tune.errors import ConfigError
 from ms_tune.facts.query import data_folder
-from ms_tune.lint.checklist import Check, read_checklist
+from ms_tune.lint.checklist import read_checklist
 from ms_tune.lint.python_code import lint_python, parse_python, python_checks, read_python, uses_mindspore
 from ms_tune.lint.python_code.mint_names import DROP_IN, WITH_KEYWORDS, WITHOUT_FIX
 from ms_tune.lint.python_code.module import module_of, refusal
@@ -20,6 +20,8 @@ from tests.source.corpus import SITE_PACKAGES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from ms_tune.lint.checklist import Check
 
 CHECKS = python_checks()
 FILE = Path("train.py")

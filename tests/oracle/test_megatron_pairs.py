@@ -11,7 +11,7 @@ import pytest
 
 from ms_tune.enums import Dialect
 from ms_tune.facts.megatron import definitions, names_by_dest
-from ms_tune.lint.checklist import FunctionTest, built_in
+from ms_tune.lint.checklist import built_in
 from tests.oracle.make_megatron import SOURCES
 from tests.oracle.megatron_layers import run
 
@@ -47,8 +47,7 @@ _BESIDE = {
 
 
 def pairs_of(name: str) -> list[tuple[str, str]]:
-    test = _CHECKS[name].test
-    assert isinstance(test, FunctionTest)
+    test = _CHECKS[name]
     return [(one, other) for one, other in cast("list[list[str]]", test.options["pairs"])]
 
 

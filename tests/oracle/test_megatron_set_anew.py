@@ -12,7 +12,7 @@ import pytest
 from ms_tune.enums import Dialect
 from ms_tune.facts.megatron import definitions, names_by_dest
 from ms_tune.facts.query import order
-from ms_tune.lint.checklist import FunctionTest, built_in
+from ms_tune.lint.checklist import built_in
 from tests.oracle.make_megatron import SOURCES
 from tests.oracle.megatron_layers import run
 
@@ -24,8 +24,7 @@ _OTHER = {"torch": "torch_dist", "1": "2"}  # than what an option is in any case
 
 
 def settings() -> list[tuple[str, str, str, str, str]]:
-    test = next(one for one in built_in(Dialect.MEGATRON) if one.name == "option-set-anew").test
-    assert isinstance(test, FunctionTest)
+    test = next(one for one in built_in(Dialect.MEGATRON) if one.name == "option-set-anew")
     return [tuple(row) for row in cast("list[list[str]]", test.options["settings"])]  # type: ignore[misc]  # of five
 
 

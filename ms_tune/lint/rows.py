@@ -1,0 +1,313 @@
+"""What the entries of a checklist say, in the form from which the engine makes checks.
+
+An expression is a text in Python's grammar, of which a small part is taken: ``model.hidden_size % model.num_attention_heads != 0``. It
+becomes nested lists, which JSON keeps, and is never given to Python; :func:`ms_tune.lint.expressions.evaluate` says what they mean.
+
+Rows of built-in checklists are kept (:mod:`ms_tune.lint.checklist`), so that a lint needs nothing of this.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import json
+import os
+import re
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import yaml
+
+from ms_tune.dialects.check_context import parse_path
+from ms_tune.lint.expressions import FUNCTIONS
+from ms_tune.source.yaml import ANY
+from ms_tune.source.yaml_nodes import Loader
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    Tree: TypeAlias = "list[Any]"  # what is done, and the parts that it is done to
+
+MAX_LENGTH = 600
+MAX_DEPTH = 30
+CONDITIONS = ("equals", "one-of", "not-one-of", "forbidden", "required", "schema")
+
+_TEXT = "tag:yaml.org,2002:str"
+# What of an entry its row has as it is, and what stands for what it does not say.
+_AS_IT_IS: dict[str, Any] = {
+    **dict.fromkeys(("id", "name", "versions", "opposite", "family", "severity", "category")),
+    "dialects": [],
+    "whole": False,
+    "profiles": [],
+}
+# What may hold where none of the keys in it is written.
+_NOT_OF_KEYS = re.compile(r"\b(?:(?:network|degree|written|raw|startup|plan)\.|known\(|on\(|integer\([^()]*,)")
+_LAST_PART = re.compile(r"[A-Za-z_]\w*(?![\w.])")  # of each key path of an expression
+# By the names of Python's classes for them.
+_OPERATORS = {
+    "Add": "+",
+    "Sub": "-",
+    "Mult": "*",
+    "FloorDiv": "//",
+    "Mod": "%",
+    "Lt": "<",
+    "LtE": "<=",
+    "Gt": ">",
+    "GtE": ">=",
+    "Eq": "==",
+    "NotEq": "!=",
+    "In": "in",
+    "NotIn": "not in",
+    "Is": "is",
+    "IsNot": "is not",
+}
+
+
+def keep_rows(content: bytes, key: list[int], kept: str) -> None:
+    """Keep the rows of a built-in checklist, if there is a place for them."""
+    text = rows_as_json(content, key)
+    if not text:
+        return
+    with contextlib.suppress(OSError):
+        os.makedirs(os.path.dirname(kept), mode=0o700, exist_ok=True)  # noqa: PTH103, PTH120 - a text, as `os` takes it
+        fresh = f"{kept}.{os.getpid()}"  # tempfile would be slow to import
+        handle = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        try:
+            with os.fdopen(handle, "w", encoding="utf-8") as file:
+                file.write(text)
+            os.replace(fresh, kept)  # noqa: PTH105 - `fresh` is a text
+        except OSError:
+            os.unlink(fresh)  # noqa: PTH108 - as above
+            raise
+
+
+def rows_as_json(content: bytes, key: list[int]) -> str:
+    """What is kept of a checklist: a line with its rows, and a line for each entry; of an empty text if JSON would change it, as it would dates."""
+    entries = entries_of(read_values(content))
+    rows = {"key": key, "rows": [row_of(one) for one in entries]}
+    lines = [json.dumps(one, ensure_ascii=False, default=str) for one in (rows, *entries)]
+    return "\n".join(lines) if [json.loads(one) for one in lines] == [rows, *entries] else ""
+
+
+def read_values(content: bytes) -> Any:  # noqa: ANN401 - whatever YAML holds
+    """The values in a YAML file of ours."""
+    # Without positions, which nobody asks for here.
+    loader = Loader(content)
+    return _values(loader, loader.get_single_node())
+
+
+def _values(loader: Any, node: yaml.Node | None) -> Any:  # noqa: ANN401 - whatever YAML holds
+    """What ``yaml.load`` gives, in half the time: nearly all of a checklist is texts, which need no constructor."""
+    if isinstance(node, yaml.SequenceNode):
+        return [_values(loader, one) for one in node.value]
+    if isinstance(node, yaml.MappingNode) and all(key.tag == _TEXT for key, _ in node.value):
+        return {key.value: _values(loader, one) for key, one in node.value}
+    if node is None:  # an empty file
+        return None
+    return node.value if node.tag == _TEXT else loader.construct_object(node, deep=True)
+
+
+def entries_of(data: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The entries of a checklist, each by itself: what the members of a family share is said once in the file."""
+    about = {"dialects": data["dialects"]} if "dialects" in data else {}
+    entries = []
+    for entry in data.get("checks", ()):
+        shared = {**about, **entry}
+        members = shared.pop("members", None)
+        if members is not None:
+            shared["family"] = [entry["id"], entry["name"]]
+        entries += [shared | one for one in ([{}] if members is None else members)]
+    return entries
+
+
+def row_of(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """What of an entry is looked at to choose and to make a check, in the form that is quick to read.
+
+    Raises:
+        ValueError: An expression is none, or a function is of no room of checks.
+    """
+    row = {name: entry.get(name, default) for name, default in _AS_IT_IS.items()}
+    tests = entry["test"] if isinstance(entry["test"], list) else [entry["test"]]
+    first = tests[0]
+    keys = [_keys_of(one) for one in tests]
+    row["keys"] = sorted({key for some in keys for key in some}) if all(keys) else []
+    conditions = [_when(one) for one in entry.get("when", ())]
+    row["when"] = ["and", *conditions] if conditions else None
+    row["function"] = _function_of(first["function"]) if "function" in first else None
+    row["options"] = first.get("options", {})
+    row["asks-others"] = first.get("asks-others", False)
+    row["tests"] = [] if "function" in first else [made for one in tests for made in _tests_of(one)]
+    together = "function" in first or "refuse" in first
+    row["remedy"] = "anywhere" if first.get("refuses-job") else "place" if together else "never"
+    return row
+
+
+def _function_of(name: str) -> list[str]:
+    """The module and the name of a function: a dialect's own checks are in its folder, those of every plan beside the dialects, all others beside the linter."""
+    room, _, function = name.rpartition(".")
+    above, _, part = room.rpartition(".")
+    if above == "lint":
+        return [f"ms_tune.lint.check_{part.removeprefix('check_')}", function]
+    if above != "dialects" and not above.startswith("dialects."):
+        raise ValueError(name)
+    return [f"ms_tune.{room}", function]
+
+
+def _keys_of(test: Mapping[str, Any]) -> list[str]:
+    """The keys without which a test finds nothing, wherever they stand; none if that cannot be said."""
+    if "about" in test:
+        return list(test["about"])
+    patterns = [parse_path(path) for path in _listed(test.get("each", test.get("paths", test.get("path", []))))]
+    if patterns:
+        last = [pattern[-1] for pattern in patterns]
+        return [] if "required" in test or ANY in last else sorted(set(map(str, last)))
+    text = " ".join([*_cases(test).values(), test.get("given", ""), *test.get("let", {}).values()])
+    return [] if "function" in test or _NOT_OF_KEYS.search(text) else sorted(set(_LAST_PART.findall(text)))
+
+
+def _tests_of(test: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """A test as the engine makes it: what it looks at, what it refuses, and where and how it says so."""
+    if "refuse" not in test:
+        return _expectations(test)
+    patterns = [parse_path(path) for path in _listed(test.get("each", []))]
+    own = {*test.get("let", {}), *(("value", "key") if patterns else ())}
+    refused: list[str] = []
+    row: dict[str, Any] = {name: test[name] for name in ("defaults", "at-key") if name in test}
+    row["cases"] = [[message, parse_expression(text, refused, own)] for message, text in _cases(test).items()]
+    names = [*refused]
+    if patterns:
+        row["each"] = patterns
+    if "given" in test:
+        row["given"] = parse_expression(test["given"], names, own)
+    row["let"] = {name: parse_expression(text, names, own) for name, text in test.get("let", {}).items()}
+    row["names"] = list(dict.fromkeys(names))
+    if "at" in test or not patterns:
+        row["at"] = _listed(test["at"]) if "at" in test else list(dict.fromkeys(refused))
+    if "place" in test:
+        places = test["place"] if isinstance(test["place"], dict) else {"default": test["place"]}
+        row["place"] = {message: parse_path(path) for message, path in places.items()}
+    if "related" in test:
+        row["related"] = [test["related"], list(dict.fromkeys(refused))]
+    return [row]
+
+
+def _listed(value: Any) -> list[Any]:  # noqa: ANN401 - a name, a path, or several
+    return value if isinstance(value, list) else [value]
+
+
+def _cases(test: Mapping[str, Any]) -> dict[str, str]:
+    """What a test refuses, by the message that says so."""
+    refused = test.get("refuse", {})
+    return refused if isinstance(refused, dict) else {"default": refused}
+
+
+def _expectations(test: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Declared tests of each value by itself; a mapping that is not there at all requires nothing."""
+    patterns = [parse_path(path) for path in _listed(test.get("paths", [test.get("path")]))]
+    kind = next(kind for kind in CONDITIONS if kind in test)
+    value: Tree = ["name", "value"]
+    if kind != "required":
+        cases = [["default", ["not", _condition(value, kind, test[kind])]]]
+        return [{"each": patterns, "cases": cases, "at-key": kind == "forbidden"}]
+    is_mapping = ["==", ["kind", value], ["value", "dict"]]
+    return [
+        {
+            "each": [path],
+            "cases": [["default", ["and", is_mapping, ["not in", ["value", name], value]]]],
+            "place": {"default": ["", name]},
+            "at-key": True,
+        }
+        for *path, name in patterns
+    ]
+
+
+def _when(value: Mapping[str, Any]) -> Tree:
+    """A precondition. A null is a missing value, as it is for the frameworks."""
+    if "legacy" in value:
+        return ["is", ["name", "framework.legacy"], ["value", value["legacy"]]]
+    if "holds" in value:
+        return parse_expression(value["holds"])
+    kind = next(kind for kind in CONDITIONS if kind in value)
+    place: Tree = ["path", parse_path(value["path"])]
+    if "default" in value:
+        place = ["either", place, ["value", value["default"]]]
+    return _condition(place, kind, value[kind])
+
+
+def _condition(value: Tree, kind: str, operand: Any) -> Tree:  # noqa: ANN401 - what a condition compares with
+    """Whether a value is what it has to be; what is not there is not one of several, and is not required."""
+    if kind in ("forbidden", "required"):
+        return ["known", value] if kind == "required" else ["not", ["known", value]]
+    if kind == "schema":
+        return ["schema", value, ["value", operand]]
+    found = ["in", value, ["value", [operand] if kind == "equals" else operand]]
+    return ["is not", found, ["value", True]] if kind == "not-one-of" else found
+
+
+def parse_expression(text: str, names: list[str] | None = None, own: Iterable[str] = ()) -> Tree:
+    """An expression from its text; the names in it of which a row has no value of its own are added to ``names``.
+
+    Raises:
+        ValueError: The text is no expression.
+    """
+    found: list[str] = []
+    try:
+        # A text that is too long is cut, and is no expression then.
+        node = ast.parse(text.strip() if len(text) <= MAX_LENGTH else "", mode="eval").body
+        tree = _tree_of(node, found, frozenset(own), MAX_DEPTH)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        message = f"{text[:MAX_LENGTH]!r} is no expression of a checklist"
+        raise ValueError(message) from None
+    if names is not None:
+        names += found
+    return tree
+
+
+def _tree_of(node: ast.AST, names: list[str], own: frozenset[str], depth: int) -> Tree:  # noqa: C901, PLR0911 - one case a form
+    """What a part of an expression does, as a list; its key paths are added to ``names``.
+
+    Raises:
+        ValueError: The language has no such part.
+    """
+
+    def parts_of(*nodes: ast.AST) -> list[Tree]:
+        return [_tree_of(one, names, own, depth - 1) for one in nodes]
+
+    match node if depth else None:
+        case ast.Name() | ast.Attribute():
+            return _name_of(ast.unparse(node), names, own)
+        case ast.Constant(value=bool() | int() | float() | str() | None as value):
+            return ["value", value]
+        case ast.Tuple(elts=parts):
+            return ["tuple", *parts_of(*parts)]
+        case ast.BoolOp(op=sign, values=parts):
+            return ["or" if isinstance(sign, ast.Or) else "and", *parts_of(*parts)]
+        case ast.UnaryOp(op=ast.Not(), operand=operand):
+            return ["not", *parts_of(operand)]
+        case ast.UnaryOp(op=ast.USub(), operand=operand):
+            return ["-", ["value", 0], *parts_of(operand)]
+        case ast.BinOp(left=left, op=sign, right=right) if word := _OPERATORS.get(type(sign).__name__):
+            return [word, *parts_of(left, right)]
+        case ast.Compare(left=left, ops=signs, comparators=others):
+            words = [_OPERATORS[type(sign).__name__] for sign in signs]
+            values = parts_of(left, *others)
+            links = [[word, one, other] for word, one, other in zip(words, values, values[1:], strict=False)]
+            return links[0] if len(links) == 1 else ["and", *links]
+        case ast.Subscript(value=value, slice=ast.Constant(value=int() | str()) | ast.UnaryOp() as index):
+            return ["item", *parts_of(value, index)]
+        case ast.GeneratorExp(elt=part, generators=[ast.comprehension(target=ast.Name(id=name), iter=items, ifs=ifs)]):
+            inner = own | {name}
+            kept, *conditions = [_tree_of(one, names, inner, depth - 1) for one in (part, *ifs)]
+            return ["each", name, *parts_of(items), kept, ["and", *conditions] if conditions else None]
+        case ast.Call(func=ast.Name(id=function), args=[_, *_] as arguments, keywords=[]) if function in FUNCTIONS:
+            least, most = FUNCTIONS[function][1:]
+            if least <= len(arguments) <= most:
+                return [function, *parts_of(*arguments)]
+    raise ValueError
+
+
+def _name_of(name: str, names: list[str], own: frozenset[str]) -> Tree:
+    if not all(part.isidentifier() for part in name.split(".")):
+        raise ValueError
+    if name.partition(".")[0] not in own:
+        names.append(name)
+    return ["name", name]
