@@ -71,7 +71,7 @@ class CheckContext(Record):
 
         ``network.x`` is a field of the network as the framework's class fills it in, ``degree.x`` in how many ways something is
         split, ``argument.x`` what the program that a script starts has in the end for an argument, ``framework.release`` the release
-        as a number, ``framework.legacy`` whether a legacy network is built, ``plan.passes`` whether the framework gets through to the layers, ``registered.x`` the names of a kind that the release
+        as a number, ``framework.legacy`` whether a legacy network is built, ``framework.model`` its ``model_type``, ``plan.passes`` whether the framework gets through to the layers, ``registered.x`` the names of a kind that the release
         takes, ``mindspore.x`` the values that it does. ``written.x`` is whether a key or an argument is there at all, ``raw.x`` its value
         even if it is null; everything else is a key path, and a null counts as missing.
         """
@@ -83,9 +83,11 @@ class CheckContext(Record):
         if room == "argument":
             return self.source.argument(rest)[0] if isinstance(self.source, CodeSource) else UNKNOWN
         if room == "framework":
-            return float(self.version) if rest == "release" else is_legacy(self.source.data)
+            return {"release": float(self.version), "legacy": is_legacy(self.source.data), "model": self.model.kind}[
+                rest
+            ]
         if room == "written":
-            if rest.startswith("argument."):
+            if rest.startswith(("argument.", "network.")):
                 return self.place_of(rest) is not None
             return self.source.get(tuple(rest.split(".")), MISSING) is not MISSING
         if room == "raw":

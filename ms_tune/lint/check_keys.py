@@ -143,16 +143,6 @@ def required(context: CheckContext) -> Iterator[Violation]:
                 yield Violation((*section, path[-1]), params={"section": ".".join(map(str, section))}, at_key=True)
 
 
-def absent_section(context: CheckContext) -> Iterator[Violation]:
-    """One of the sections that a job needs; only told where all others are there, and of those ``told`` if that is given."""
-    wanted = context.names("sections")
-    told = context.names("told") if "told" in context.options else wanted
-    absent = wanted - context.source.data.keys()
-    if len(absent) == 1 and absent <= told:
-        (name,) = absent
-        yield Violation((name,), "section", {"section": name})
-
-
 def not_sections(context: CheckContext) -> Iterator[Violation]:
     """A section that is no mapping, or a list of sections that is no list; ``except`` leaves some out.
 
@@ -175,26 +165,6 @@ def not_sections(context: CheckContext) -> Iterator[Violation]:
 
 def _is_section(value: object) -> bool:
     return isinstance(value, dict) and bool(value)
-
-
-def without_model(context: CheckContext) -> Iterator[Violation]:
-    """No ``model.model_config`` at all (``check_rules`` reads ``model_config.use_past``): told where a config has the other sections."""
-    data = context.source.data
-    model = data.get("model")
-    if isinstance(model, dict) and model:
-        if "model_config" in model and not isinstance(model["model_config"], dict):
-            yield Violation(("model", "model_config"))
-    elif "model" in data and not model:
-        yield Violation(("model",))
-    elif "model" not in data and {"trainer", "runner_config", "parallel_config"} <= data.keys():
-        yield Violation(("model",), "missing")
-
-
-def without_loader(context: CheckContext) -> Iterator[Violation]:
-    """A loader that is no section, which ``check_rules`` asks for its type when there is a metric (by default there is)."""
-    loader = context.get("train_dataset.data_loader")  # where there is none, a program may bring its own data set
-    if loader is not None and not isinstance(loader, dict) and context.get("metric", default=True):
-        yield Violation(("train_dataset", "data_loader"))
 
 
 def two_names(context: CheckContext) -> Iterator[Violation]:
@@ -277,10 +247,3 @@ def _of_other_content(context: CheckContext, path: KeyPath, known: frozenset[str
 def _siblings(context: CheckContext, path: KeyPath) -> frozenset[str]:
     values = context.source.get(path[:-1]) if len(path) > 1 else context.source.data
     return frozenset(map(str, values)) if isinstance(values, dict) else frozenset()
-
-
-def misleading_profiler_level(context: CheckContext) -> Iterator[Violation]:
-    """``profiler_level`` is read by ``Trainer._build_profile_cb``, although the template calls it useless."""
-    if context.get("profiler_level") is not None:
-        name = "default" if context.get("profile") is True else "unread"
-        yield Violation(("profiler_level",), name, at_key=True)

@@ -14,6 +14,8 @@ from ms_tune.dialects import dialect_module
 from ms_tune.dialects.check_context import Violation
 from ms_tune.facts.models import UNKNOWN
 from ms_tune.source.yaml import find_values, is_same
+from ms_tune.units import is_number as is_numeral
+from ms_tune.units import parse_size
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -49,7 +51,10 @@ def find_refused(context: CheckContext, test: Mapping[str, Any]) -> Iterator[Vio
     Where something is not known that decides it, nothing is said.
     """
     for path, value in _looked_at(context, test):
-        scope = Scope(context, test, {} if path is None else {"value": value, "key": path[-1] if path else ""})
+        scope = Scope(context, test, {})
+        if path is not None:
+            own = {"value": value, "key": path[-1] if path else "", "within": context.source.get(path[:-1])}
+            scope = Scope(context, test, own)
         if "given" in test and not is_true(evaluate(test["given"], scope)):
             continue
         for message, refused in test["cases"]:
@@ -254,8 +259,10 @@ FUNCTIONS: dict[str, tuple[Callable[..., object], int, int]] = {
     "lower": (lambda value: value.lower() if isinstance(value, str) else UNKNOWN, 1, 1),
     "matches": (lambda value, form: isinstance(value, str) and re.match(form, value) is not None, 2, 2),
     "not": (operator.not_, 0, 0),
+    "numeral": (lambda value: isinstance(value, str) and is_numeral(value), 1, 1),
     "on": (is_true, 1, 1),
     "schema": (_meets_schema, 0, 0),
+    "size": (parse_size, 1, 1),
     "text": (lambda value: value if isinstance(value, str) else UNKNOWN, 1, 1),
     "tuple": (lambda *values: values, 0, 0),
     "whole": (lambda value: isinstance(value, int), 1, 1),

@@ -40,7 +40,9 @@ _AS_IT_IS: dict[str, Any] = {
     "profiles": [],
 }
 # What may hold where none of the keys in it is written.
-_NOT_OF_KEYS = re.compile(r"\b(?:(?:network|degree|written|raw|startup|plan)\.|known\(|on\(|integer\([^()]*,)")
+_NOT_OF_KEYS = re.compile(
+    r"\b(?:(?:network|degree|written|raw|startup|plan|framework)\.|known\(|on\(|either\(|integer\([^()]*,)"
+)
 _LAST_PART = re.compile(r"[A-Za-z_]\w*(?![\w.])")  # of each key path of an expression
 # By the names of Python's classes for them.
 _OPERATORS = {
@@ -158,8 +160,8 @@ def _keys_of(test: Mapping[str, Any]) -> list[str]:
         return list(test["about"])
     patterns = [parse_path(path) for path in _listed(test.get("each", test.get("paths", test.get("path", []))))]
     if patterns:
-        last = [pattern[-1] for pattern in patterns]
-        return [] if "required" in test or ANY in last else sorted(set(map(str, last)))
+        last = [[part for part in pattern if part != ANY and isinstance(part, str)][-1] for pattern in patterns]
+        return [] if "required" in test else sorted(set(last))
     text = " ".join([*_cases(test).values(), test.get("given", ""), *test.get("let", {}).values()])
     return [] if "function" in test or _NOT_OF_KEYS.search(text) else sorted(set(_LAST_PART.findall(text)))
 
@@ -169,7 +171,7 @@ def _tests_of(test: Mapping[str, Any]) -> list[dict[str, Any]]:
     if "refuse" not in test:
         return _expectations(test)
     patterns = [parse_path(path) for path in _listed(test.get("each", []))]
-    own = {*test.get("let", {}), *(("value", "key") if patterns else ())}
+    own = {*test.get("let", {}), *(("value", "key", "within") if patterns else ())}
     refused: list[str] = []
     row: dict[str, Any] = {name: test[name] for name in ("defaults", "at-key") if name in test}
     row["cases"] = [[message, parse_expression(text, refused, own)] for message, text in _cases(test).items()]
