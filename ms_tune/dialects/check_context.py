@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from ms_tune.enums import Dialect
 from ms_tune.errors import MsTuneError
 from ms_tune.facts.models import UNKNOWN, is_legacy
-from ms_tune.facts.registries import mindspore_values, registered
+from ms_tune.facts.keys import mindspore_values
+from ms_tune.facts.registries import registered
 from ms_tune.records import Record
 from ms_tune.source.yaml import MISSING, SourceFile
 
@@ -31,12 +32,12 @@ class CheckContext(Record):
     Args:
         job: The config's job; of the file alone, or with what it takes from its bases, as the check asks.
         options: What the checklist passes to the check's function.
-        refused: Whether a check of any other module finds an error in this config.
+        refused: Whether a check of any other module finds an error in this config, or one of those with these ids something.
     """
 
     job: JobView
     options: Mapping[str, object]
-    refused: Callable[[], bool] = bool  # no
+    refused: Callable[..., bool] = bool  # no
 
     @property
     def source(self) -> SourceFile:

@@ -103,7 +103,7 @@ def concerns(check: Check, dialect: Dialect, version: str, profile: str | None) 
     return fits and dialect.value in check.dialect_names and matches(version, check.versions)
 
 
-def _run_check(check: Check, job: Job, refused: Callable[[], bool] = bool) -> list[Diagnostic]:
+def _run_check(check: Check, job: Job, refused: Callable[..., bool] = bool) -> list[Diagnostic]:
     """What one check finds; ``refused`` tells it whether others find an error."""
     found: list[Diagnostic] = []
     try:
@@ -116,7 +116,7 @@ def _run_check(check: Check, job: Job, refused: Callable[[], bool] = bool) -> li
     return found
 
 
-def _violations(check: Check, job: Job, refused: Callable[[], bool]) -> Iterable[Violation]:
+def _violations(check: Check, job: Job, refused: Callable[..., bool]) -> Iterable[Violation]:
     if check.function is not None:
         module, name = check.function
         function = cast("CheckFunction", getattr(import_module(module), name))
@@ -125,10 +125,12 @@ def _violations(check: Check, job: Job, refused: Callable[[], bool]) -> Iterable
     return chain.from_iterable(find_refused(context, test) for test in check.tests)
 
 
-def _is_refused(check: Check, job: Job, made: Sequence[Check], found: Sequence[Diagnostic]) -> bool:
-    """Whether a check of another module finds an error, be it made here or not."""
+def _is_refused(check: Check, job: Job, made: Sequence[Check], found: Sequence[Diagnostic], *ids: str) -> bool:
+    """Whether one of some checks finds something, or any of another module an error, be it made here or not."""
 
     def is_other(one: Check) -> bool:
+        if ids:
+            return one.id in ids
         beside = one.function is not None and check.function is not None and one.function[0] == check.function[0]
         return one.severity is Severity.ERROR and not beside
 

@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING
 
 from ms_tune.diagnostics import Severity
 from ms_tune.dialects.check_context import CheckContext, Violation, per_job
-from ms_tune.dialects.layer_plan import ENDLESS_LOOP, PlanIssue
+from ms_tune.dialects.layer_plan import PlanIssue
 from ms_tune.dialects.mindformers import startup
 from ms_tune.dialects.mindformers.placement import KEYS
 from ms_tune.dialects.mindformers.read import read_inputs
 from ms_tune.dialects.mindformers.recompute import normalize
-from ms_tune.dialects.mindformers.refusals_legacy import is_glm, is_llama
 from ms_tune.dialects.values import compile_segment, is_risky
 from ms_tune.errors import MsTuneError
 from ms_tune.facts.models import UNKNOWN
@@ -60,21 +59,6 @@ def negative(context: CheckContext) -> Iterator[Violation]:
                 yield Violation((*path, index))
 
 
-def texts(context: CheckContext) -> Iterator[Violation]:
-    """A list of texts where numbers are meant: taken as patterns, which stands for every layer."""
-    candidates: list[tuple[KeyPath, object]] = [
-        ((_RECOMPUTE_SECTION, "recompute"), context.get(f"{_RECOMPUTE_SECTION}.recompute"))
-    ]
-    if not startup.is_reduced(context):
-        for key in (*_COUNTS[1:], *_EXCLUDES):
-            values = context.get(f"{_RECOMPUTE_SECTION}.{key}")
-            if isinstance(values, dict):
-                candidates += [((_RECOMPUTE_SECTION, key, str(pattern)), value) for pattern, value in values.items()]
-    for path, value in candidates:
-        if isinstance(value, list) and value and all(isinstance(item, str) for item in value):
-            yield Violation(path)
-
-
 def plain_dot(context: CheckContext) -> Iterator[Violation]:
     r"""A pattern with a plain dot: patterns are split at ``\.``, so it is one name that no cell has."""
     for key in (*_COUNTS[1:], *_EXCLUDES):
@@ -86,42 +70,6 @@ def plain_dot(context: CheckContext) -> Iterator[Violation]:
                 yield Violation(
                     (_RECOMPUTE_SECTION, key, item), params={"pattern": pattern, "fixed": fixed}, at_key=True
                 )
-
-
-def exclude_without_patterns(context: CheckContext) -> Iterator[Violation]:
-    """An exclusion that names no operator: there are no default patterns for it, so it excludes nothing."""
-    for key in _EXCLUDES:
-        value = context.get(f"{_RECOMPUTE_SECTION}.{key}")
-        patterns = isinstance(value, dict) or (isinstance(value, list) and all(isinstance(one, str) for one in value))
-        if value and not patterns:
-            yield Violation((_RECOMPUTE_SECTION, key))
-
-
-def sequence_pipeline(context: CheckContext) -> Iterator[Violation]:
-    """Full recompute with ``seq_split_num``; any value that is not false or empty counts as full."""
-    splits = context.integer("parallel_config.seq_split_num", 1) or 1
-    stages = context.integer("parallel_config.pipeline_stage", 1) or 1
-    if splits > 1 and stages > 1 and context.get(f"{_RECOMPUTE_SECTION}.recompute"):
-        yield Violation((_RECOMPUTE_SECTION, "recompute"), related=((("parallel_config", "seq_split_num"), "splits"),))
-
-
-def not_a_list(context: CheckContext) -> Iterator[Violation]:
-    """MindSpeed-Core-MS takes lists only; what is empty or false counts as no layers."""
-    for key in _COUNTS:
-        value = context.get(f"parallel_config.{_RECOMPUTE_SECTION}.{key}")
-        if value and not isinstance(value, list):
-            yield Violation(("parallel_config", _RECOMPUTE_SECTION, key))
-
-
-def communication_without_sequence_parallel(context: CheckContext) -> Iterator[Violation]:
-    """Communication recompute drops the gathered input of a linear layer; only sequence parallel gathers one."""
-    tensor = context.integer("parallel_config.tensor_model_parallel_size", 1)
-    if context.get("parallel_config.sequence_parallel") is True and tensor != 1:
-        return
-    value = context.get(f"parallel_config.{_RECOMPUTE_SECTION}.select_comm_recompute")
-    if isinstance(value, list) and any(any(row) if isinstance(row, list) else row for row in value):
-        name = "tensor-parallel" if context.get("parallel_config.sequence_parallel") is True else "default"
-        yield Violation(("parallel_config", _RECOMPUTE_SECTION, "select_comm_recompute"), name)
 
 
 def _lists(context: CheckContext, keys: tuple[str, ...]) -> Iterator[tuple[KeyPath, list[int]]]:
@@ -149,7 +97,6 @@ def _lists(context: CheckContext, keys: tuple[str, ...]) -> Iterator[tuple[KeyPa
 
 
 _SWAP_SECTION = "swap_config"
-_RECOMPUTE_KEYS = ("recompute", "select_recompute", "select_comm_recompute")
 
 
 def entries(context: CheckContext) -> Iterator[Violation]:
@@ -203,64 +150,6 @@ def while_off(context: CheckContext) -> Iterator[Violation]:
             yield Violation((_SWAP_SECTION, key))
 
 
-def prefetch(context: CheckContext) -> Iterator[Violation]:
-    """With swap on, ``check_rules`` takes whole numbers from 1 up only, although ``Cell.offload`` knows others."""
-    default = context.get(f"{_SWAP_SECTION}.default_prefetch", 1)
-    if not _is_prefetch(default):
-        yield Violation((_SWAP_SECTION, "default_prefetch"))
-    for path, item in _written(context):
-        if not _is_prefetch(item.get("backward_prefetch")):
-            yield Violation((*path, "backward_prefetch"))
-
-
-def nested_layers(context: CheckContext) -> Iterator[Violation]:
-    """With swap on, ``check_rules`` refuses the lists of lists that the class itself takes."""
-    for path, item in _written(context):
-        layers = item.get("layers")
-        if isinstance(layers, list) and any(isinstance(part, list) for part in layers):
-            yield Violation((*path, "layers"))
-
-
-def recompute_values(context: CheckContext) -> Iterator[Violation]:
-    """Recompute values in swap mode are layer ids: a switch, or a list of whole numbers (``_rule_recompute_no_pp``)."""
-    for key in _RECOMPUTE_KEYS:
-        path: KeyPath = ("recompute_config", key)
-        value = context.source.get(path, default=False)
-        if isinstance(value, list):
-            if not all(isinstance(item, int) for item in value):
-                yield Violation(path)
-        elif isinstance(value, dict) and key != "recompute":
-            for pattern, layers in value.items():
-                if not isinstance(layers, list):
-                    yield Violation((*path, str(pattern)), "pattern")
-        elif not isinstance(value, bool):
-            yield Violation(path)
-
-
-def without_lazy_inline(context: CheckContext) -> Iterator[Violation]:
-    """Swap needs lazy inline; without pipeline stages that is only kept with gradient accumulation."""
-    stages = context.integer("parallel_config.pipeline_stage", 1)
-    steps = context.integer("runner_config.gradient_accumulation_steps", 1)
-    if stages == 1 and steps == 1:
-        yield Violation((_SWAP_SECTION, "swap"))
-
-
-def _written(context: CheckContext) -> Iterator[tuple[KeyPath, dict[object, object]]]:
-    """The entries of both lists; a single entry need not be in a list."""
-    for key in ("layer_swap", "op_swap"):
-        value = context.get(f"{_SWAP_SECTION}.{key}")
-        if isinstance(value, dict):
-            yield (_SWAP_SECTION, key), value
-        for index, item in enumerate(value if isinstance(value, list) else ()):
-            if isinstance(item, dict):
-                yield (_SWAP_SECTION, key, index), item
-
-
-def _is_prefetch(value: object) -> bool:
-    """``isinstance(value, int)``, which in Python takes True for a 1 as well."""
-    return isinstance(value, int) and value >= 1
-
-
 def _are_names(value: object) -> bool:
     return isinstance(value, str) or (isinstance(value, list) and all(isinstance(name, str) for name in value))
 
@@ -284,16 +173,6 @@ def _are_whole(value: list[object]) -> bool:
 _PLAN_SECTION = "recompute_config"
 
 
-# What the framework does at these steps is told by checks of their own; here it is only told if they are silent.
-_REPORTED = {
-    "list-length": (too_long,),
-    "value": (too_long, negative),
-    "exclude": (too_long, negative),
-    "layer": (too_long,),
-    ENDLESS_LOOP: (negative,),
-    "swap-config": (entries,),
-    "swap-rules": (entries, prefetch, nested_layers, recompute_values),
-}
 _FINDS_NOTHING = (PlanIssue.PATTERN_UNMATCHED, PlanIssue.PATTERN_CELL, PlanIssue.CELL_UNMATCHED)
 _SHOWN = 8  # layers in one message
 # What gives its result to what in a layer of Llama; between attention and the feed-forward part are an addition and a norm.
@@ -310,7 +189,7 @@ _FLAT_LIST = "'recompute' must provide explicit 2D"
 
 
 def refused(context: CheckContext) -> Iterator[Violation]:
-    """MindFormers raises, or loops for ever, at one of the ``steps``."""
+    """MindFormers raises, or loops for ever, at one of the ``steps``; the option ``reported`` says which checks tell it of some steps."""
     plan = _plan(context)
     steps = context.options["steps"]
     if plan is None or plan.failure is None or not isinstance(steps, list):
@@ -319,7 +198,8 @@ def refused(context: CheckContext) -> Iterator[Violation]:
     text = plan.failure.text
     if step not in steps or (step == "core" and _FLAT_LIST not in text):
         return
-    if any(True for check in _REPORTED.get(step, ()) for _ in check(context)):
+    reported = context.options["reported"]
+    if isinstance(reported, dict) and step in reported and context.refused(*reported[step]):
         return
     error = f"{plan.failure.exception}: {text}" if text else plan.failure.exception
     yield Violation(_blamed(context, text), params={"error": error})
@@ -373,7 +253,7 @@ def _network(context: CheckContext) -> str | None:
     """Which network's cells are those of the model, if they are known."""
     if not startup.is_legacy(context):
         return "core"
-    return "legacy" if is_llama(context) else "glm" if is_glm(context) else None
+    return "legacy" if startup.is_llama(context) else "glm" if startup.is_glm(context) else None
 
 
 def _wrong(segment: str) -> str:
@@ -431,7 +311,7 @@ def swap_for_recompute(context: CheckContext) -> Iterator[Violation]:
     (``models/llama``, 1.6 to 2.1), the models that the guide speaks of.
     """
     plan = _plan(context)
-    if plan is None or plan.failure is not None or not is_llama(context):
+    if plan is None or plan.failure is not None or not startup.is_llama(context):
         return
     found: dict[tuple[str, str], list[int]] = {}
     for layer in plan.layers:

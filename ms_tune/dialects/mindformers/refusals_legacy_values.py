@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from ms_tune.dialects.check_context import Violation
 from ms_tune.dialects.mindformers import startup
-from ms_tune.dialects.mindformers.refusals_legacy import MODEL, is_glm, is_llama
 from ms_tune.source.yaml import MISSING
 
 if TYPE_CHECKING:
@@ -19,69 +18,6 @@ if TYPE_CHECKING:
 
     from ms_tune.diagnostics import KeyPath
     from ms_tune.dialects.check_context import CheckContext
-
-_SECTION = "moe_config"
-# The type, the least value, and whether it has to be above it. A float is no int here, and the other way round.
-_NUMBERS: dict[str, tuple[type[int | float], bool]] = {
-    "expert_num": (int, True),
-    "num_experts_chosen": (int, True),
-    "comp_comm_parallel_degree": (int, True),
-    "update_step": (int, True),
-    "expert_group_size": (int, True),
-    "cur_layer": (int, False),
-    "hot_expert_num": (int, False),
-    "aux_loss_factor": (float, True),
-    "cold_token_percent": (float, True),
-}
-_OPTIONAL = ("expert_group_size",)
-_SWITCHES = (
-    "group_wise_a2a",
-    "comp_comm_parallel",
-    "save_token_distribution",
-    "enable_cold_hot_expert",
-    "ep_extend_tp",
-)
-_ROUTER_TYPES = ("float16", "float32", "bfloat16")
-_LOSSES = ("expert", "device", "comm")
-
-
-def find_bad_experts(context: CheckContext) -> Iterator[Violation]:
-    """A value of the wrong type, or out of range."""
-    section = context.mapping(_SECTION)
-    for name, (kind, above) in _NUMBERS.items():
-        if name not in section or (section[name] is None and name in _OPTIONAL):
-            continue
-        value = section[name]
-        if isinstance(value, bool) or not isinstance(value, kind):
-            yield Violation((_SECTION, name), params={"wanted": kind.__name__})
-        elif value < 0 or (above and value == 0):
-            yield Violation((_SECTION, name), "small")
-    for name in _SWITCHES:
-        if name in section and not isinstance(section[name], bool):
-            yield Violation((_SECTION, name), params={"wanted": "bool"})
-    for name in ("aux_loss_factor", "cold_token_percent"):
-        value = section.get(name)
-        if isinstance(value, float) and (value > 1 or (value == 1 and name == "aux_loss_factor")):
-            yield Violation((_SECTION, name), "large")
-    if section.get("router_dense_type", "float32") not in _ROUTER_TYPES:
-        yield Violation((_SECTION, "router_dense_type"), "router", {"choices": ", ".join(_ROUTER_TYPES)})
-    yield from _find_bad_relations(context, section)
-
-
-def _find_bad_relations(context: CheckContext, section: Mapping[object, object]) -> Iterator[Violation]:
-    experts = context.integer(f"{_SECTION}.expert_num", 1)
-    for name, default in (("num_experts_chosen", 1), ("hot_expert_num", 0)):
-        number = context.integer(f"{_SECTION}.{name}", default)
-        if experts is not None and number is not None and number > experts > 0:
-            place = name if name in section else "expert_num"
-            yield Violation((_SECTION, place), "experts", {"name": name, "number": number, "experts": experts})
-    kinds, factors = section.get("aux_loss_types"), section.get("aux_loss_factors")
-    if kinds is None:
-        return
-    if not isinstance(kinds, list) or not isinstance(factors, list):
-        yield Violation((_SECTION, "aux_loss_types"), "losses")
-    elif any(kind not in _LOSSES for kind in kinds):
-        yield Violation((_SECTION, "aux_loss_types"), "loss", {"choices": ", ".join(_LOSSES)})
 
 
 _MODEL = ("model", "model_config")
@@ -99,7 +35,7 @@ _BROKEN = "linear"  # refuses every factor that is a number, and fails over any 
 
 def find_bad_scaling(context: CheckContext) -> Iterator[Violation]:
     """A ``scaling_factor`` that does not go with its method."""
-    if not is_llama(context):
+    if not startup.is_llama(context):
         return
     method, factor = context.source.get(_METHOD, "None"), context.source.get(_FACTOR, 1.0)
     place = _FACTOR if context.source.get(_FACTOR, MISSING) is not MISSING else _METHOD
@@ -158,23 +94,12 @@ _OF_EXPERTS = "router_dense_type"  # belongs into another section
 
 def find_unknown_types(context: CheckContext) -> Iterator[Violation]:
     """A data type that is not known; capitals make no difference. Where the class has none, a null stands for another one's."""
-    if not (is_llama(context) or is_glm(context)):
+    if not (startup.is_llama(context) or startup.is_glm(context)):
         return
     for name, default in context.model.facts.defaults.items():
         typed = name.endswith(("_dtype", "_type")) and default in (None, *_TYPES) and name != _OF_EXPERTS
-        value = context.source.get((*MODEL, name), MISSING)
+        value = context.source.get((*_MODEL, name), MISSING)
         if not typed or value is MISSING or (value is None and default is None):
             continue
         if str(value).lower() not in _TYPES:
-            yield Violation((*MODEL, name), params={"choices": ", ".join(_TYPES)})
-
-
-def find_unsplit_vocabulary(context: CheckContext) -> Iterator[Violation]:
-    """A vocabulary of a legacy model that is no multiple: ``LlamaForCausalLM`` splits neither the loss nor the output layer."""
-    ways = context.integer("parallel_config.model_parallel", 1) or 1
-    if ways <= 1 or not startup.splits(context) or not is_llama(context):
-        return
-    size = context.model.number("vocab_size")
-    path = ("model", "model_config", "vocab_size")
-    if size and size % ways and context.source.get(path) is not None:
-        yield Violation(path, params={"size": size, "ways": ways})
+            yield Violation((*_MODEL, name), params={"choices": ", ".join(_TYPES)})

@@ -16,7 +16,8 @@ from ms_tune.dialects.mindformers.placement import RecomputeInputs, place_layers
 from ms_tune.enums import Dialect
 from ms_tune.errors import closest
 from ms_tune.facts.keys import keys_for, known_since, mindspore_values
-from ms_tune.facts.models import LAYERS, MTP_LAYERS, UNKNOWN, facts_of, fills_experts
+from ms_tune.facts.models import LAYERS, UNKNOWN, facts_of
+from ms_tune.facts.keys import mindspore_values
 from ms_tune.facts.releases import VERSIONS
 from ms_tune.source.yaml import MISSING
 
@@ -47,17 +48,6 @@ def decided(context: CheckContext) -> Iterator[Violation]:
                 yield Violation((*section, key), at_key=True)
             elif fixed is not None and isinstance(value, bool) and value is not fixed:
                 yield Violation((*section, key), "fixed", {"fixed": fixed}, at_key=True)
-
-
-def unweighted(context: CheckContext) -> Iterator[Violation]:
-    """Layers that predict further tokens, in a model that divides the weight of their loss, and no such weight: it has no default.
-
-    The option ``models`` names the models of which the release's training network has such layers.
-    """
-    model = context.model
-    layers, weight = model.mtp_layers, model.value("mtp_loss_scaling_factor")
-    if model.kind in context.names("models") and layers > 0 and weight is None:
-        yield Violation(model.field(MTP_LAYERS).path or _MODEL, params={"layers": layers})
 
 
 def unconverted(context: CheckContext) -> Iterator[Violation]:
@@ -96,28 +86,6 @@ def dense_and_frequency(context: CheckContext) -> Iterator[Violation]:
     if broken:
         params = {"moe_layer_freq": frequency, "first_k_dense_replace": dense}
         yield Violation(_place_of_field(context, "moe_layer_freq", "first_k_dense_replace"), params=params)
-
-
-def layer_frequency(context: CheckContext) -> Iterator[Violation]:
-    """A frequency of layers with experts that is no list of as many zeros and ones as there are layers, or above their number."""
-    model = context.model
-    frequency, layers = model.value("moe_layer_freq"), model.layers
-    if model.value("first_k_dense_replace") not in (None, 0) or layers is None:
-        return
-    if isinstance(frequency, list):
-        broken = len(frequency) != layers or any(number not in (0, 1) for number in frequency)
-    else:
-        broken = isinstance(frequency, int) and not isinstance(frequency, bool) and frequency > layers
-    if broken:
-        params = {"moe_layer_freq": frequency, LAYERS: layers}
-        yield Violation(_place_of_field(context, "moe_layer_freq", LAYERS), params=params)
-
-
-def window_size(context: CheckContext) -> Iterator[Violation]:
-    """A window of attention with an end below -1."""
-    window = context.model.value("window_size")
-    if any(isinstance(end, int) and end < -1 for end in (window[:2] if isinstance(window, list) else [])):
-        yield Violation(_place_of_field(context, "window_size"))
 
 
 def _place_of_field(context: CheckContext, *fields: str) -> KeyPath:
@@ -194,40 +162,6 @@ def unnamed(context: CheckContext) -> Iterator[Violation]:
     elsewhere = context.get("model.pretrained_model_dir") or context.get("pretrained_model_dir")
     if usual and not elsewhere and context.source.get(_NETWORK, MISSING) in (MISSING, None):
         yield Violation(_MODEL, params={"network": usual[0]})
-
-
-def nameless(context: CheckContext) -> Iterator[Violation]:
-    """The name that the register looks a class up by is not there: another one is, or none is.
-
-    ``MindFormerRegister.get_instance_from_cfg`` wants ``type`` of a legacy model (of the settings, then of ``arch``), and of
-    others ``model_type``. Only told of a config that has the sections which the option names.
-    """
-    settings = context.source.get(_MODEL)
-    if not isinstance(settings, dict) or not context.names("sections") <= context.source.data.keys():
-        return
-    if not startup.is_legacy(context):
-        elsewhere = context.get("model.pretrained_model_dir") or context.get("pretrained_model_dir")
-        if not elsewhere and settings.get("model_type") is None:
-            yield Violation(_MODEL, "kind")
-    elif "type" not in settings:
-        named = [(*_MODEL, key) for key in ("model_type", "architectures") if key in settings]
-        yield Violation(*((named[0], "default") if named else (_MODEL, "legacy")))
-    elif "type" not in context.mapping("model.arch"):
-        yield Violation(("model",), "network")
-
-
-def no_switch_for_legacy(context: CheckContext) -> Iterator[Violation]:
-    """What stands in the place of True or False, and which kind of network it gives."""
-    for path in (("use_legacy",), ("context", "use_legacy")):
-        value = context.source.get(path)
-        if value is not None and not isinstance(value, bool):
-            yield Violation(path, "default" if value else "core")
-
-
-def half_legacy(context: CheckContext) -> Iterator[Violation]:
-    """A model of Mcore whose ``moe_config`` is made an object as for a legacy one (``build_parallel_config``)."""
-    if fills_experts(context.source.data):
-        yield Violation(("context", "use_legacy"))
 
 
 _OFFSET = (*_MODEL, "offset")

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from ms_tune.dialects.mindformers.read import splits_network
 from ms_tune.facts import models
+from ms_tune.facts.models import UNKNOWN, names_of
 from ms_tune.facts.keys import mindspore_values
-from ms_tune.facts.models import names_of
 
 if TYPE_CHECKING:
     from ms_tune.dialects.check_context import CheckContext
@@ -68,6 +68,37 @@ def scheduler(context: CheckContext) -> str:
     """In which order the stages work."""
     written = context.get("parallel.pipeline_config.pipeline_scheduler", "1f1b")
     return str(written) if is_parallel(context) else "1f1b"
+
+
+_LLAMAS = (None, "LlamaForCausalLM", "LlamaModel")
+_GLMS = ("ChatGLM2ForConditionalGeneration", "ChatGLM2Model", "ChatGLM2WithPtuning2")
+
+
+def is_llama(context: CheckContext) -> bool:
+    """Whether the config is one of the legacy Llama network, and says all about it."""
+    named = context.get("model.arch.type") in _LLAMAS and context.get("model.model_config.type") == "LlamaConfig"
+    return is_legacy(context) and named and not context.get("pretrained_model_dir")
+
+
+def is_glm(context: CheckContext) -> bool:
+    """Whether the config is one of the legacy ChatGLM network, and says all about it."""
+    named = context.get("model.arch.type") in _GLMS and context.get("model.model_config.type") == "ChatGLM2Config"
+    return is_legacy(context) and named and not context.get("pretrained_model_dir")
+
+
+def inner_width(context: CheckContext) -> int | None:
+    """The width of Llama's feed-forward block, which follows from others if it is not said (``LlamaFeedForward``)."""
+    given = context.model.value("intermediate_size")
+    hidden, multiple = context.model.number("hidden_size"), context.model.number("multiple_of")
+    factor = context.model.value("ffn_dim_multiplier")
+    if given not in (None, UNKNOWN) or hidden is None or not multiple:
+        return given if isinstance(given, int) and not isinstance(given, bool) else None
+    width = 4 * hidden
+    if factor not in (None, UNKNOWN):
+        if not isinstance(factor, (int, float)):
+            return None
+        width = int((factor + 0.01) * width)
+    return -(-int(2 * width / 3) // multiple) * multiple
 
 
 def jit_level(source: SourceFile) -> object:
