@@ -275,8 +275,6 @@ _NAMING = {
     "reference.pynative": "likewise",
     "dryrun.child": "calls the frameworks, whose arguments may be called as a key is",
     "lint.check_jobs": "what a row of a checklist cannot say of one key",
-    "lint.check_keys": "likewise",
-    "lint.check_values": "likewise",
     "normalize.sapp": "writes SAPP's lists under the keys of each dialect",
 }
 _DIALECTS = (Dialect.MINDFORMERS, Dialect.MINDFORMERS_PYNATIVE, Dialect.MINDSPEED_MS)  # whose configs are YAML

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from ms_tune.dialects.mindformers.read import splits_network
 from ms_tune.facts import models
-from ms_tune.facts.models import UNKNOWN, names_of
 from ms_tune.facts.keys import mindspore_values
+from ms_tune.facts.models import UNKNOWN, names_of
 
 if TYPE_CHECKING:
     from ms_tune.dialects.check_context import CheckContext
@@ -17,6 +17,11 @@ if TYPE_CHECKING:
 def is_legacy(context: CheckContext) -> bool:
     """Whether the model is a legacy one."""
     return models.is_legacy(context.source.data)
+
+
+def fills_experts(context: CheckContext) -> bool:
+    """Whether ``moe_config`` is filled and made an object (``build_parallel_config``)."""
+    return models.fills_experts(context.source.data)
 
 
 def is_reduced(context: CheckContext) -> bool:
