@@ -92,7 +92,9 @@ class ModelFacts(Record):
         keys = [*self.keys.get(name, ())]
         if name not in self.aliases and not (self.listed and name in self.fields):
             keys.append(name)
-        return tuple(sorted(keys, key=lambda key: (key not in self.defaults, key != name)))
+        keys.sort(key=name.__ne__)  # the field's own name first,
+        keys.sort(key=self.defaults.__contains__, reverse=True)  # but behind those that the class has a value for
+        return tuple(keys)
 
     def keys_known(self) -> set[str]:
         """Every key of the model's section that has a meaning."""
