@@ -34,6 +34,7 @@ installed = pytest.mark.skipif(_MISSING is not None, reason=str(_MISSING))
 
 CASES = int(os.environ.get("MS_TUNE_ORACLE_CASES", "750"))  # of each release
 SEED = int(os.environ.get("MS_TUNE_ORACLE_SEED", "1"))
+_STOPS = {"ValueError", "IndexError", "TypeError", "endless-loop"}  # each of which some case must come to
 
 
 @pytest.fixture(scope="module")
@@ -97,7 +98,9 @@ def test_random_cases(released: layer_setting.Oracle, capsys: pytest.CaptureFixt
     random = Random(SEED)  # noqa: S311 - the same cases every time
     seen: Counter[str] = Counter()
     swapped = 0
-    for number in range(CASES):
+    for number in range(CASES * 10):
+        if number >= CASES and seen.keys() >= _STOPS:  # a rare one may need more cases
+            break
         inputs = random_case(random, released.version or "")
         plan, outcome = ask(released, inputs)
         swapped += plan.formative is not None and inputs.swaps.swap is True
@@ -108,10 +111,10 @@ def test_random_cases(released: layer_setting.Oracle, capsys: pytest.CaptureFixt
             print(f"case {number}: {inputs}")  # noqa: T201 - the report of a failed test
             raise
     with capsys.disabled():
-        print(f"\n{released.version}: {CASES} random cases, {swapped} with swap: {dict(seen.most_common())}")  # noqa: T201 - the count is the point
+        print(f"\n{released.version}: {seen.total()} random cases, {swapped} with swap: {dict(seen.most_common())}")  # noqa: T201 - the count is the point
     assert seen["fine"] > CASES // 4
     assert swapped > CASES // 25
-    assert {"ValueError", "IndexError", "TypeError", "endless-loop"} <= seen.keys()
+    assert seen.keys() >= _STOPS
 
 
 @settings(max_examples=CASES // 25, deadline=None, database=None, derandomize=True)
