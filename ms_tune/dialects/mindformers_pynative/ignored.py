@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 from ms_tune.diagnostics import Diagnostic, Severity
 from ms_tune.dialects.check_context import Violation
 from ms_tune.dialects.layer_plan import parse_specs, unmatched_cells, write_specs
-from ms_tune.dialects.mindformers_pynative.refusals_trainer import is_distributed
 from ms_tune.dialects.plan_checks import accepted, passes
 from ms_tune.dialects.values import is_risky
 from ms_tune.text import msg
@@ -151,20 +150,6 @@ _MODULES: KeyPath = ("recompute", "select_module")
 _EXCLUDED: KeyPath = ("recompute", "exclude_op")
 
 
-def find_unused_swap(context: CheckContext) -> Iterator[Violation]:
-    """What swap does not look at: entries behind the first of ``layer_swap``, and ``backward_prefetch``."""
-    if context.get("swap.enable") is not True:
-        return
-    layers = context.get("swap.layer_swap")
-    for index in range(1, len(layers) if isinstance(layers, list) else 0):
-        yield Violation(("swap", "layer_swap", index), "entry")
-    for key in ("layer_swap", "op_swap"):
-        value = context.get(f"swap.{key}")
-        for index, item in enumerate(value if isinstance(value, list) else ()):
-            if isinstance(item, dict) and "backward_prefetch" in item:
-                yield Violation(("swap", key, index, "backward_prefetch"), "prefetch", at_key=True)
-
-
 def find_modules_from_outside(context: CheckContext) -> Iterator[Violation]:
     """A pattern that starts above the layer: paths are those inside one layer, so it never matches."""
     for section in ("recompute", "recompute_comm"):
@@ -177,38 +162,6 @@ def find_modules_from_outside(context: CheckContext) -> Iterator[Violation]:
             if match:
                 rest = str(pattern)[match.end() :] or ".*"
                 yield Violation((section, "select_module", str(pattern)), params={"rest": rest}, at_key=True)
-
-
-def find_settings_of_stages(context: CheckContext) -> Iterator[Violation]:
-    """Chunks and ranges that nobody looks at, because there is one stage."""
-    if context.integer("parallelism.pipeline_parallel_interleave_num", 1) != 1:
-        yield Violation(("parallelism", "pipeline_parallel_interleave_num"))
-    ranges = context.get("parallelism.pipeline_parallel_layers_per_stage")
-    if isinstance(ranges, list) and all(isinstance(item, str) for item in ranges):
-        yield Violation(("parallelism", "pipeline_parallel_layers_per_stage"))
-
-
-def find_switched_off(context: CheckContext) -> Iterator[Violation]:
-    """Layers beside a switch that is off; those beside ``recompute.mode`` have a check of their own."""
-    comm, swap = context.get("recompute_comm.enable") is True, context.get("swap.enable") is True
-    off = [("recompute_comm", "select_module", "recompute_comm.enable")] * (not comm)
-    off += [("swap", key, "swap.enable") for key in ("layer_swap", "op_swap") if not swap]
-    if context.get("recompute.mode", "None") == "None":
-        off.append(("recompute", "exclude_op", "recompute.mode"))
-    for section, key, switch in off:
-        value = context.get(f"{section}.{key}")
-        if value and isinstance(value, (list, dict)):
-            yield Violation((section, key), "switched-off", {"switch": switch})
-
-
-def find_settings_of_one_card(context: CheckContext) -> Iterator[Violation]:
-    """Recompute and swap are set up together with parallelism, and never on one card."""
-    if is_distributed(context):
-        return
-    if context.get("recompute.mode") in ("full", "select"):
-        yield Violation(("recompute", "mode"))
-    if context.get("swap.enable") is True:
-        yield Violation(("swap", "enable"))
 
 
 def find_unmatched_modules(context: CheckContext) -> Iterator[Violation]:

@@ -99,13 +99,6 @@ def find_empty_window(context: CheckContext) -> Iterator[Violation]:
             yield Violation((*path, "end_step"), params={"start": start, "end": end})
 
 
-def find_skips_without_offload(context: CheckContext) -> Iterator[Violation]:
-    """``model.skip_*_recompute`` keeps its bookkeeping in what activation offload sets up (``async_offload.py``)."""
-    for name in ("skip_flash_attn_recompute", "skip_gdn_recompute", "skip_kda_recompute"):
-        if context.get(f"model.{name}") is True and context.get("features.enable_activation_offload") is not True:
-            yield Violation(("model", name), params={"name": name})
-
-
 @of_scripts
 def find_other_accumulation(source: MultimodalSource) -> Iterator[Violation]:
     """``GRAD_ACC_STEP`` that the batch is not made of: the scripts' own formula is GBS = MBS x GRAD_ACC_STEP x DP."""

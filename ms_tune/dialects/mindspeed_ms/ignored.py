@@ -80,18 +80,6 @@ _FORM = ("model_parallel", "language_model")
 _SHOWN = 24  # keys that are told one by one
 
 
-def find_select_without_effect(context: CheckContext) -> Iterator[Violation]:
-    """Selective recompute with FlashAttention recomputes the activation, and only if it is a cell."""
-    value = context.get("parallel_config.recompute_config.select_recompute")
-    on = isinstance(value, list) and any(any(item) if isinstance(item, list) else item for item in value)
-    activation = context.get("model_config.hidden_act", "gelu")
-    if on and activation not in ("gelu", "fast_gelu"):
-        path = ("parallel_config", "recompute_config", "select_recompute")
-        yield Violation(
-            path, params={"activation": activation}, related=((("model_config", "hidden_act"), "activation"),)
-        )
-
-
 def find_replaced_types(context: CheckContext) -> Iterator[Violation]:
     """Data types that the library sets itself when it has read the config (``_check_arguments``, ``core/config.py``)."""
     model = context.get("model_config")
@@ -105,17 +93,6 @@ def find_replaced_types(context: CheckContext) -> Iterator[Violation]:
     computed = winner or context.get("model_config.compute_dtype", "float32")
     if context.get("parallel_config.recv_dtype", computed) != computed:
         yield Violation(("parallel_config", "recv_dtype"), "received", {"winner": computed})
-
-
-def find_unused_loss_scale(context: CheckContext) -> Iterator[Violation]:
-    """Dynamic loss scaling that is not used: a fixed scale wins, and in other types there is none."""
-    if context.get("training_config.loss_scale_value") is None:
-        return
-    path = ("training_config", "loss_scale_value")
-    if context.get("training_config.loss_scale") is not None:
-        yield Violation(path, "fixed", at_key=True, related=((("training_config", "loss_scale"), "wins"),))
-    elif not trains_in_half(context):
-        yield Violation(path, at_key=True)
 
 
 def find_form_of_arguments(context: CheckContext) -> Iterator[Violation]:

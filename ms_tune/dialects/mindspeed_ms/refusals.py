@@ -28,8 +28,6 @@ _TEXT = 2000  # characters of a list that is written as a text
 _TRIO = ("loss_scale_value", "loss_scale_factor", "loss_scale_window")
 _OPTIMIZERS = ("Adam", "SGD", "mint.AdamW", "SpeedAdamW")
 _SHARDED = ("AdamW",)  # the library looks for the name with ZeRO behind it, and AdamWZeRO is the only one
-_POSITIONS = ("learned_absolute", "rope")
-_SIZES = ("vocab_size", LAYERS, "num_attention_heads", "hidden_size", "ffn_hidden_size")
 
 
 def find_bad_layer_list(context: CheckContext) -> Iterator[Violation]:
@@ -229,38 +227,6 @@ def find_unregistered_optimizer(context: CheckContext) -> Iterator[Violation]:
         yield Violation(("optimizer_config", "optimizer_type"), params=params, related=related)
     elif value is None and context.mapping("optimizer_config") and _is_whole(context):
         yield Violation(("optimizer_config", "optimizer_type"), "missing", params, at_key=True)
-
-
-def find_unknown_positions(context: CheckContext) -> Iterator[Violation]:
-    """No position embedding, because of a name that is compared with two others, or for want of one."""
-    value = context.get("model_config.position_embedding_type")
-    path = ("model_config", "position_embedding_type")
-    if isinstance(value, str) and value not in _POSITIONS:
-        yield Violation(path)
-    elif value is None and _is_whole(context):
-        yield Violation(path, "missing", at_key=True)
-
-
-def find_missing_training(context: CheckContext) -> Iterator[Violation]:
-    """A model without the section that its class is handed; only told where the whole model is described."""
-    whole = all(name in context.mapping("model_config") for name in _SIZES)
-    if whole and "parallel_config" in context.source.data and "training_config" not in context.source.data:
-        yield Violation(("training_config",))
-
-
-def find_missing_loss(context: CheckContext) -> Iterator[Violation]:
-    """No loss function, which the training reads without a default."""
-    if _is_whole(context) and context.get("training_config.loss_func_kwargs.loss_func_type") is None:
-        yield Violation(("training_config", "loss_func_kwargs"), at_key=True)
-
-
-def find_missing_decay_steps(context: CheckContext) -> Iterator[Violation]:
-    """WSD without the length of its last part: in iterations where the run is told in iterations, else in samples."""
-    iterations = context.integer("training_config.training_iters", 0) or 0
-    key = "lr_wsd_decay_iters" if iterations > 0 else "lr_wsd_decay_samples"
-    told = iterations > 0 or (context.integer("dataset_config.train_samples", 0) or 0) > 0
-    if told and context.get(f"optimizer_config.{key}") is None:
-        yield Violation(("optimizer_config", "lr_decay_style"), params={"absent": key})
 
 
 def _is_whole(context: CheckContext) -> bool:
