@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
-_FORM = 5  # of the JSON
+_FORM = 6  # of the JSON
 FOLDER = "checklists"
 _SHARED = "common"
 FIXES = ("remove-key", "set-value", "set-text", "rename-key", "add-key", "move-key", "rewrite")

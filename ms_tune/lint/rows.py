@@ -280,7 +280,9 @@ def _tree_of(node: ast.AST, names: list[str], own: frozenset[str], depth: int) -
         case ast.Constant(value=bool() | int() | float() | str() | None as value):
             return ["value", value]
         case ast.Tuple(elts=parts):
-            return ["tuple", *parts_of(*parts)]
+            made = parts_of(*parts)
+            fixed = [one[1] for one in made if one[0] == "value"]
+            return ["value", fixed] if len(fixed) == len(made) else ["tuple", *made]
         case ast.BoolOp(op=sign, values=parts):
             return ["or" if isinstance(sign, ast.Or) else "and", *parts_of(*parts)]
         case ast.UnaryOp(op=ast.Not(), operand=operand):
