@@ -97,31 +97,31 @@ class ErrorLines:
             self._close()
             self.raised, self.raised_at = line[:_MAX_ERROR_LINE], None
         elif self.state is not _At.OUTSIDE:
-            self._inside(line)
+            self._read_inside(line)
         elif (frame := _FRAME.match(line)) and not frame["inside"]:
-            self._see(line)
+            self._see_frame(line)
             self.state = _At.SOURCE
         elif line.strip():
             self.ignored = line.startswith("Exception ignored in")
             self.in_thread = line.startswith(_THREAD)
 
-    def last(self) -> str | None:
+    def last_error(self) -> str | None:
         """The last exception, or else the last error that was logged."""
         self._close()
         return self.raised or self.logged
 
-    def place(self) -> str | None:
+    def last_place(self) -> str | None:
         """The program's own line that the exception went through last; None for an error that was logged."""
         self._close()
         return self.raised_at if self.raised else None
 
-    def _inside(self, line: str) -> None:
+    def _read_inside(self, line: str) -> None:
         if self.state is _At.MESSAGE:
-            self._message(line)
+            self._read_message(line)
         elif self.state is _At.GROUP:
-            self._group(line)
+            self._read_group(line)
         elif self.state is _At.CRASH:
-            self._crash(line)
+            self._read_crash(line)
         elif line and not line[0].isspace():
             if self.state is _At.SOURCE and not _SYNTAX.match(line):
                 self._close()
@@ -129,16 +129,16 @@ class ErrorLines:
             self.state, self.blank = _At.MESSAGE, False
             self.lines.append(line)
         else:
-            self._see(line)
+            self._see_frame(line)
 
-    def _see(self, line: str) -> None:
+    def _see_frame(self, line: str) -> None:
         frame = _FRAME.match(line)
         if frame is not None and not _NOT_THE_PROGRAMS.search(frame["file"]):
             self.own = f"{frame['file']}:{frame['line']}"
 
-    def _crash(self, line: str) -> None:
+    def _read_crash(self, line: str) -> None:
         """A line of a stack that ``faulthandler`` printed: the innermost frame comes first."""
-        self._see(line)
+        self._see_frame(line)
         if self.own is not None:
             self.raised_at = self.own
             self._close()
@@ -152,18 +152,18 @@ class ErrorLines:
         else:
             self.logged = f"{match['text'][:_MAX_ERROR_LINE]} ({match['place'].rsplit('/', 1)[-1]})"
 
-    def _group(self, line: str) -> None:
+    def _read_group(self, line: str) -> None:
         """A line of a group of exceptions: frames are indented behind the ``|``, messages are not."""
         match = _GROUP_LINE.match(line)
         if match is None and not _GROUP_BORDER.match(line):
             self._close()
         elif match is not None and match["text"].startswith(" "):
             if not self.lines:  # frames of the group itself
-                self._see(match["text"])
+                self._see_frame(match["text"])
         elif match is not None and len(self.lines) < _MAX_ERROR_LINES and match["text"] != _TRACEBACK:
             self.lines.append(match["text"])
 
-    def _message(self, line: str) -> None:
+    def _read_message(self, line: str) -> None:
         """A line after ``SomeError: ...``: MindSpore's messages go on in sections under banners of dashes."""
         text = line.strip()
         if text.startswith(_NOT_FOR_USERS) or (self.blank and text and not _BANNER.fullmatch(text)):

@@ -69,7 +69,7 @@ class RankMemory:
 def reports_in(text: str) -> Iterator[LoggedMemory]:
     """What a line of Megatron's ``report_memory`` says; several ranks may have written it at once."""
     for found in _REPORT.finditer(text):
-        sizes = [_mib(found[place] or "0") for place in range(3, 7)]
+        sizes = [_parse_mib(found[place] or "0") for place in range(3, 7)]
         yield LoggedMemory(int(found[1]), sizes[0], sizes[1], sizes[2], sizes[3], int(found[2]))
 
 
@@ -81,30 +81,30 @@ def read_logged_memory(path: Path) -> tuple[RankMemory, ...]:
     """
     found: dict[int | None, RankMemory] = {}
     for file in find_logs(path):
-        for one in _of_file(file):
+        for one in _read_file(file):
             if len(found) < _MOST_RANKS:
-                found[one.rank] = _later(found.get(one.rank), one)
+                found[one.rank] = _choose_later(found.get(one.rank), one)
     if not found:
         raise TraceError(msg("trace.log.no-memory"), msg("trace.log.no-memory.hint"), path=path)
     return tuple(found[rank] for rank in sorted(found, key=lambda rank: (rank is None, rank or 0)))
 
 
-def _later(before: RankMemory | None, one: RankMemory) -> RankMemory:
+def _choose_later(before: RankMemory | None, one: RankMemory) -> RankMemory:
     """Of two that tell of a rank in two files: MindSpore's statistics are of the whole run."""
     keeps = before is not None and before.words is MemoryWords.STATISTICS and one.words is not MemoryWords.STATISTICS
     return before if before is not None and keeps else one
 
 
-def _of_file(path: Path) -> list[RankMemory]:
+def _read_file(path: Path) -> list[RankMemory]:
     reader = _MemoryLogReader(path)
     with reading(path), path.open("rb") as file:
         for body, first in read_line_blocks(file):
             if first == 1 and body.lstrip()[:1] == b"{" and path.suffix == ".json":
                 told = read_baseline(path).memory.values()
-                return [_reported(one, path, 0) for one in told]
+                return [_memory_reported(one, path, 0) for one in told]
             for number, line, _ in lines_with(body, first, _NEEDLES):
                 reader.take(number, line)
-    return reader.found()
+    return reader.list_memory()
 
 
 class _MemoryLogReader:
@@ -121,7 +121,7 @@ class _MemoryLogReader:
         if " memory (MB) |" in text:
             for told in reports_in(text):
                 if told.rank in self._reports or len(self._reports) < _MOST_RANKS:
-                    self._reports[told.rank] = _reported(told, self._path, number)
+                    self._reports[told.rank] = _memory_reported(told, self._path, number)
             return
         rank = self._own if rank is None else rank
         if rank not in self._open and len(self._open) >= _MOST_RANKS:
@@ -130,9 +130,9 @@ class _MemoryLogReader:
         known = block.complete
         block.take(text)
         if block.complete != known and block.last is not None:
-            self._block(rank, number, block)
+            self._keep_statistics(rank, number, block)
 
-    def _block(self, rank: int | None, number: int, block: StatisticsLines) -> None:
+    def _keep_statistics(self, rank: int | None, number: int, block: StatisticsLines) -> None:
         """Statistics that are complete; of a process that tells its rank, or has a log of its own, the last ones count."""
         told = block.last
         assert told is not None  # noqa: S101 - asked before
@@ -154,7 +154,7 @@ class _MemoryLogReader:
         if not same and len(blocks) < _MOST_RANKS:
             blocks.append(one)
 
-    def found(self) -> list[RankMemory]:
+    def list_memory(self) -> list[RankMemory]:
         """One for each rank."""
         whole = dict(self._reports)
         for rank, blocks in self._statistics.items():
@@ -164,7 +164,7 @@ class _MemoryLogReader:
         return list(whole.values())
 
 
-def _reported(told: LoggedMemory, path: Path, line: int) -> RankMemory:
+def _memory_reported(told: LoggedMemory, path: Path, line: int) -> RankMemory:
     return RankMemory(
         told.rank,
         MemoryWords.REPORT,
@@ -177,7 +177,7 @@ def _reported(told: LoggedMemory, path: Path, line: int) -> RankMemory:
     )
 
 
-def _mib(text: str) -> int:
+def _parse_mib(text: str) -> int:
     try:
         return round(float(text) * MIB)
     except (ValueError, OverflowError):

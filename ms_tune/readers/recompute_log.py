@@ -125,7 +125,7 @@ def read_recompute_log(path: Path) -> RecomputeLog:
                 reader.take(number, line, whole=whole)
             ended = body.endswith(b"\n")
             total = first + body.count(b"\n") - ended
-    return RecomputeLog(path, rank_of(path), reader.runs(), total, framework, ended)
+    return RecomputeLog(path, rank_of(path), reader.list_runs(), total, framework, ended)
 
 
 def read_lines(lines: Iterable[str]) -> LoggedRecompute:
@@ -133,7 +133,7 @@ def read_lines(lines: Iterable[str]) -> LoggedRecompute:
     reader = _RecomputeLogReader()
     for number, line in enumerate(lines, start=1):
         reader.take(number, line)
-    return next(iter(reader.runs()), LoggedRecompute())
+    return next(iter(reader.list_runs()), LoggedRecompute())
 
 
 def read_value(text: str) -> object:
@@ -174,31 +174,31 @@ class _RecomputeLogReader:
         if not starts or starts[0]:
             starts, ends = [0, *starts], [starts[0] if starts else len(line), *(ends if starts else ())]
         for start, end in zip(starts, ends, strict=True):
-            self._message(number, line[start:end], glued=end < len(line) or not whole)
+            self._read_message(number, line[start:end], glued=end < len(line) or not whole)
 
-    def runs(self) -> tuple[LoggedRecompute, ...]:
+    def list_runs(self) -> tuple[LoggedRecompute, ...]:
         """All of them; the last ones if they are many."""
-        self._close()
+        self._close_block()
         return tuple(self._runs[-_MAX_RUNS:])
 
-    def _message(self, number: int, text: str, *, glued: bool) -> None:
+    def _read_message(self, number: int, text: str, *, glued: bool) -> None:
         if any(word in text for word in _NEW_RUN):
-            self._close()
+            self._close_block()
             self._marked = True
             return
         if match := _LIST.search(text):
             value = read_value(match[2])
             damaged = glued or isinstance(value, str)
             if match[1] == PLACEMENT and len(self._block.lists) > 1:
-                self._close()
-            _add(self._block.lists, match[1], LogLine(number, value, damaged))
+                self._close_block()
+            _add_line(self._block.lists, match[1], LogLine(number, value, damaged))
         elif match := _SET.search(text):
             if len(self._block.layers) < _MAX_KEPT:
                 value = " ".join((match[3] or match[4] or "").split())
-                _add(self._block.layers, (match[1], int(match[2])), LogLine(number, value, glued))
+                _add_line(self._block.layers, (match[1], int(match[2])), LogLine(number, value, glued))
         elif match := _GIVEN.search(text):
             if self._block.lists:
-                self._close()
+                self._close_block()
             self._block.given[match[1]] = LogLine(number, read_value(match[2]), glued)
             return
         elif all(remark not in text for remark in _REMARKS):
@@ -207,38 +207,38 @@ class _RecomputeLogReader:
             self._block.damaged.append(number)
         self._block.last[:] = [number]
 
-    def _close(self) -> None:
+    def _close_block(self) -> None:
         block, self._block = self._block, LoggedRecompute()
         if not (block.lists or block.layers or block.damaged):
             self._block.given.update(block.given)  # the sections come before the lists
             return
         marked, self._marked = self._marked, False
         last = self._runs[-1] if self._runs else None
-        if last is None or marked or not _alike(last, block):
+        if last is None or marked or not _has_same_lists(last, block):
             self._runs.append(block)
             del self._runs[: -2 * _MAX_RUNS]
             return
         for name, lines in block.lists.items():
             for line in lines:
-                _add(last.lists, name, line)
+                _add_line(last.lists, name, line)
         for key, lines in block.layers.items():
             for line in lines:
-                _add(last.layers, key, line)
+                _add_line(last.layers, key, line)
         last.damaged.extend(block.damaged)
         last.last[:] = block.last
 
 
-def _alike(run: LoggedRecompute, block: LoggedRecompute) -> bool:
+def _has_same_lists(run: LoggedRecompute, block: LoggedRecompute) -> bool:
     """Whether all lists of a block that can be read are those of a run."""
-    pairs = ((run.lists.get(name, ()), lines) for name, lines in block.lists.items())
-    return all(_values(before) == _values(after) for before, after in pairs if _values(before) and _values(after))
+    pairs = ((_whole_values(run.lists.get(name, ())), _whole_values(lines)) for name, lines in block.lists.items())
+    return all(before == after for before, after in pairs if before and after)
 
 
-def _values(lines: Sequence[LogLine]) -> list[object]:
+def _whole_values(lines: Sequence[LogLine]) -> list[object]:
     return [line.value for line in lines if not line.damaged]
 
 
-def _add(table: dict[_Key, tuple[LogLine, ...]], key: _Key, line: LogLine) -> None:
+def _add_line(table: dict[_Key, tuple[LogLine, ...]], key: _Key, line: LogLine) -> None:
     known = table.get(key, ())
     if all((one.value, one.damaged) != (line.value, line.damaged) for one in known):
         table[key] = (*known, line)

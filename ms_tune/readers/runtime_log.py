@@ -244,8 +244,8 @@ def read_runtime_log(path: Path) -> RuntimeLog:
                 errors.take(line)
     return RuntimeLog(
         statistics=statistics.last,
-        last_error=errors.last(),
-        raised_at=errors.place(),
+        last_error=errors.last_error(),
+        raised_at=errors.last_place(),
         thread_error=errors.thread,
         out_of_memory=requests.found(),
         pools=tuple(pools.values()),

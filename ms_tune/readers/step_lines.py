@@ -129,14 +129,14 @@ def steps_in(line: str, *, whole: bool = True) -> Iterator[StepLine | None]:
 
     Of a line that is not `whole`, as the last of a log that is being written, the last figure may be cut off.
     """
-    for form, spans in _places(line, whole=whole):
+    for form, spans in _locate_steps(line, whole=whole):
         yield step_of(form, {name: line[start:end] for name, (start, end) in spans.items()})
 
 
 def samples_per_second(line: str) -> float:
     """What MindFormers' second line says: samples a second and card; NaN if it says nothing."""
     found = _SAMPLES.search(line)
-    return _positive(found[1]) if found else NOT_LOGGED
+    return _parse_positive(found[1]) if found else NOT_LOGGED
 
 
 class StepLineKind(NamedTuple):
@@ -157,7 +157,7 @@ def layout_of(line: bytes) -> tuple[StepLineKind, Callable[[bytes], tuple[bytes,
         return None
     prefix, rate = _PREFIX.match(text), _SAMPLES.search(text)
     begin = prefix.end() if prefix else 0
-    steps = list(_places(text[begin:]))
+    steps = list(_locate_steps(text[begin:]))
     if "\x1b" in text or len(steps) + (rate is not None) != 1:
         return None
     form, spans = steps[0] if steps else (None, {"rate": (0, 0)})
@@ -171,7 +171,7 @@ def layout_of(line: bytes) -> tuple[StepLineKind, Callable[[bytes], tuple[bytes,
         value = text[start:end]
         if (_WHOLE if name in _COUNTS else _SIGNED if name == "loss" else _PLAIN).fullmatch(value):
             known[name] = slice(len(text[:start].encode()), len(text[:end].encode()))
-        elif any(mark.isdigit() for mark in value) or not math.isnan(_number(value)) or name in _NEEDED:
+        elif any(mark.isdigit() for mark in value) or not math.isnan(_parse_number(value)) or name in _NEEDED:
             return None
     if not known.keys() >= _NEEDED and "rate" not in known:
         return None
@@ -182,14 +182,14 @@ def layout_of(line: bytes) -> tuple[StepLineKind, Callable[[bytes], tuple[bytes,
     )
 
 
-def _places(line: str, *, whole: bool = True) -> Iterator[tuple[Form, Mapping[str, tuple[int, int]]]]:
+def _locate_steps(line: str, *, whole: bool = True) -> Iterator[tuple[Form, Mapping[str, tuple[int, int]]]]:
     """Where a line says what of each of its steps: names of :func:`step_of`, with the beginnings and ends of their values."""
     if "per_step_time" in line:
-        for start, end in _pieces(line, _BRACE):
-            yield _mindformers(line, start, end)
+        for start, end in _split_at_heads(line, _BRACE):
+            yield _locate_mindformers(line, start, end)
     elif "elapsed time per iteration" in line:
-        for start, end in _pieces(line, _ITERATION):
-            yield Form.MEGATRON, _megatron(line, start, end, whole=whole and end == len(line))
+        for start, end in _split_at_heads(line, _ITERATION):
+            yield Form.MEGATRON, _locate_megatron(line, start, end, whole=whole and end == len(line))
     elif found := _OLD.search(line):
         loss = found[3]
         start = found.start(3) + len(loss) - len(loss.lstrip("[],()"))
@@ -197,13 +197,13 @@ def _places(line: str, *, whole: bool = True) -> Iterator[tuple[Form, Mapping[st
         yield Form.MINDSPEED, {**spans, "loss": (start, start + len(loss.strip("[],()")))}
 
 
-def _pieces(line: str, head: re.Pattern[str]) -> Iterator[tuple[int, int]]:
+def _split_at_heads(line: str, head: re.Pattern[str]) -> Iterator[tuple[int, int]]:
     """From each head to the next; as a whole where there is none, so that it counts as damaged."""
     starts = [match.start() for match in head.finditer(line)]
     return zip(starts or [0], [*starts[1:], len(line)], strict=True)
 
 
-def _mindformers(line: str, start: int, end: int) -> tuple[Form, Mapping[str, tuple[int, int]]]:
+def _locate_mindformers(line: str, start: int, end: int) -> tuple[Form, Mapping[str, tuple[int, int]]]:
     spans: dict[str, tuple[int, int]] = {}
     for name, pattern in _PATTERNS.items():
         if found := pattern.search(line, start, end):
@@ -213,7 +213,7 @@ def _mindformers(line: str, start: int, end: int) -> tuple[Form, Mapping[str, tu
     return Form.STATIC if "epoch" in spans else Form.DYNAMIC, spans
 
 
-def _megatron(line: str, start: int, end: int, *, whole: bool) -> Mapping[str, tuple[int, int]]:
+def _locate_megatron(line: str, start: int, end: int, *, whole: bool) -> Mapping[str, tuple[int, int]]:
     head = _ITERATION.match(line, start, end)
     if head is None:
         return {}
@@ -223,7 +223,7 @@ def _megatron(line: str, start: int, end: int, *, whole: bool) -> Mapping[str, t
     # What stands behind the last bar may be cut off where the line does not end.
     for part in parts if whole else parts[:-1]:
         key, _, value = part.partition(":")
-        name = _named(key)
+        name = _name_of_key(key)
         if name is not None and name not in spans:
             begin = at + len(part) - len(value.lstrip())
             spans[name] = (begin, begin + len(value.strip()))
@@ -232,7 +232,7 @@ def _megatron(line: str, start: int, end: int, *, whole: bool) -> Mapping[str, t
 
 
 @lru_cache(maxsize=256)  # the lines of a log have the same few, with the same blanks
-def _named(key: str) -> str | None:
+def _name_of_key(key: str) -> str | None:
     return _KEYS.get(key.strip())
 
 
@@ -241,16 +241,16 @@ def step_of(form: Form, told: Mapping[str, str]) -> StepLine | None:
     if not told.keys() >= _NEEDED or (form is not Form.MINDSPEED and "total" not in told):
         return None
     number, total, epoch = (int(told.get(name, 0)) for name in ("number", "total", "epoch"))
-    seconds = _positive(told["time"]) / 1000
+    seconds = _parse_positive(told["time"]) / 1000
     if not 0 < seconds < MOST_SECONDS or max(number, total, epoch * max(total, 1)) > MOST_STEPS:
         return None
-    rest = {name: _positive(told[name]) for name in FLOATS if name in told}
-    loss = _number(told.get("loss", ""))
-    batch, tokens = (_count(told.get(name, ""), most) for name, most in MOST_COUNTED.items())
+    rest = {name: _parse_positive(told[name]) for name in FLOATS if name in told}
+    loss = _parse_number(told.get("loss", ""))
+    batch, tokens = (_parse_count(told.get(name, ""), most) for name, most in MOST_COUNTED.items())
     return StepLine(form, number, total, epoch, seconds, loss, batch=batch, tokens=tokens, **rest)
 
 
-def _number(text: str) -> float:
+def _parse_number(text: str) -> float:
     if not text:
         return NOT_LOGGED
     try:
@@ -260,11 +260,11 @@ def _number(text: str) -> float:
         return float(found[1]) if found else NOT_LOGGED
 
 
-def _positive(text: str) -> float:
-    number = _number(text)
+def _parse_positive(text: str) -> float:
+    number = _parse_number(text)
     return number if 0 <= number < math.inf else NOT_LOGGED
 
 
-def _count(text: str, most: int) -> int:
+def _parse_count(text: str, most: int) -> int:
     number = int(text) if text.isdecimal() and len(text) < 20 else 0  # noqa: PLR2004 - digits
     return number if number <= most else 0

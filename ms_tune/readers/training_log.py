@@ -97,11 +97,11 @@ class LineBatch:
     def __len__(self) -> int:
         return len(self.told)
 
-    def rate(self, value: float) -> None:
+    def set_rate(self, value: float) -> None:
         """Samples a second and card of the latest step."""
         self._rates[len(self.told) - 1] = value if value < math.inf else NOT_LOGGED
 
-    def singles(self, begin: int, end: int) -> Iterator[tuple[int | None, StepLine | None, int, float]]:
+    def iterate_steps(self, begin: int, end: int) -> Iterator[tuple[int | None, StepLine | None, int, float]]:
         """Each step by itself: the rank before it, the step (None for a damaged one), its line and its rate."""
         for place in range(begin, end):
             told = {name: value.decode() for name, value in zip(self.kind.names, self.told[place], strict=True)}
@@ -109,7 +109,7 @@ class LineBatch:
             step = step_of(self.kind.form, told) if self.kind.form else None
             yield rank, step, self.lines[place], self._rates.get(place, NOT_LOGGED)
 
-    def rows(self, *, counted_only: bool = False) -> Rows | None:
+    def make_rows(self, *, counted_only: bool = False) -> Rows | None:
         """All of them; None where they have to be looked at one by one: something is out of bounds, or epochs are counted.
 
         With ``counted_only``, where none of them is kept, without what decides nothing about that.
@@ -118,12 +118,12 @@ class LineBatch:
         if form is None or form is Form.MINDSPEED:
             return None
         told = dict(zip(self.kind.names, zip(*self.told, strict=True), strict=True))
-        total = _whole(told["total"])
-        number = _whole(told["number"])
-        epoch = max(_whole(told["epoch"])) if "epoch" in told else 0
+        total = _parse_whole_numbers(told["total"])
+        number = _parse_whole_numbers(told["number"])
+        epoch = max(_parse_whole_numbers(told["epoch"])) if "epoch" in told else 0
         seconds = [float(one) / 1000 for one in told["time"]]
         kept = {} if counted_only else told
-        counted = {name: _whole(kept[name]) for name in MOST_COUNTED if name in kept}
+        counted = {name: _parse_whole_numbers(kept[name]) for name in MOST_COUNTED if name in kept}
         floats = {column: [*map(float, kept[name])] for name, column in _COLUMNS.items() if name in kept}
         if (
             not 0 < min(seconds) <= max(seconds) < MOST_SECONDS
@@ -133,15 +133,15 @@ class LineBatch:
         ):
             return None
         if epoch > 1:
-            epochs = _whole(told["epoch"])
+            epochs = _parse_whole_numbers(told["epoch"])
             number = [one + max(e - 1, 0) * of for one, e, of in zip(number, epochs, total, strict=True)]
         if self._rates:
             floats["rate"] = [self._rates.get(place, NOT_LOGGED) for place in range(len(self))]
         columns: dict[str, Sequence[float]] = {"line": self.lines, "seconds": seconds, **counted, **floats}
-        return Rows(form, _whole(told["rank"]) if "rank" in told else (), total, number, columns)
+        return Rows(form, _parse_whole_numbers(told["rank"]) if "rank" in told else (), total, number, columns)
 
 
-def _whole(column: Sequence[bytes]) -> list[int]:
+def _parse_whole_numbers(column: Sequence[bytes]) -> list[int]:
     """Whole numbers; most often they are all the same."""
     if column.count(column[0]) == len(column):
         return [int(column[0])] * len(column)
@@ -164,7 +164,7 @@ def read_training_log(path: Path, on_bytes: Callable[[int], None] = lambda _coun
             reader.read(lines_perhaps_with(body, first, _NEEDLES))
             ended = body.endswith(b"\n")
             on_bytes(len(body))
-    reader.end()
+    reader.place_batch()
     runs = tuple(reader.runs)
     if not runs:
         if reader.damaged:
@@ -228,13 +228,13 @@ class _TrainingLogReader:
                 told.append(layout[1](line))
                 numbers.append(number)
             elif layout is not _UNKNOWN or any(needle in line for needle in _NEEDLES):
-                self._next(number, line, self._layout(line) if whole else None, whole=whole)
+                self._read_other_line(number, line, self._layout_for(line) if whole else None, whole=whole)
                 batch = self._batch
                 kind, told, numbers = batch.kind, batch.told, batch.lines
         if len(batch) > _MOST_WAITING:
-            self.end()
+            self.place_batch()
 
-    def _layout(self, line: bytes) -> _Layout | None:
+    def _layout_for(self, line: bytes) -> _Layout | None:
         key = line.translate(_DIGITS)
         if key in self._known:
             return self._known[key]
@@ -247,68 +247,68 @@ class _TrainingLogReader:
             self._known[key] = found
         return found
 
-    def _next(self, number: int, line: bytes, layout: _Layout | None, *, whole: bool) -> None:
+    def _read_other_line(self, number: int, line: bytes, layout: _Layout | None, *, whole: bool) -> None:
         if layout is None:
-            self.end()
-            self._take(number, line_text(line), whole=whole)
+            self.place_batch()
+            self._read_single_line(number, line_text(line), whole=whole)
             return
         kind, take = layout
         if kind.form is None:
             rate = float(take(line)[0])
             if len(self._batch):
-                self._batch.rate(rate)
+                self._batch.set_rate(rate)
             else:
-                self._rate(rate if rate < math.inf else NOT_LOGGED)
+                self._set_rate(rate if rate < math.inf else NOT_LOGGED)
             return
         if kind is not self._batch.kind:
-            self.end()
+            self.place_batch()
             self._batch = LineBatch(kind)
         self._batch.told.append(take(line))
         self._batch.lines.append(number)
 
-    def end(self) -> None:
+    def place_batch(self) -> None:
         """Put the steps that wait where they belong."""
         batch, self._batch = self._batch, LineBatch(_NONE)
         if not len(batch):
             return
-        rows = batch.rows(counted_only=self._kept >= _MOST_STEPS)
+        rows = batch.make_rows(counted_only=self._kept >= _MOST_STEPS)
         if rows is None:
-            self._one_by_one(batch, 0, len(batch))
+            self._place_singly(batch, 0, len(batch))
         elif rows.ranks:
-            self._of_ranks(batch, rows)
+            self._place_by_rank(batch, rows)
         else:
-            self._of_one(batch, rows)
+            self._place_unprefixed(batch, rows)
 
-    def _of_one(self, batch: LineBatch, rows: Rows) -> None:
+    def _place_unprefixed(self, batch: LineBatch, rows: Rows) -> None:
         """Steps without a rank before them: rising ones of the present run together, others by themselves."""
         falls = [at for at, (one, after) in enumerate(pairwise(rows.number), 1) if after <= one]
         begin = 0
         for end in [*falls, len(batch)]:
             while begin < end:
-                place = self._present(self._tailed, rows, begin)
+                place = self._present_steps(self._tailed, rows, begin)
                 if place is None:
-                    self._one_by_one(batch, begin, begin + 1)
+                    self._place_singly(batch, begin, begin + 1)
                     begin += 1
                 else:
-                    self._extend(place, rows, range(begin, end))
+                    self._extend_steps(place, rows, range(begin, end))
                     begin = end
 
-    def _of_ranks(self, batch: LineBatch, rows: Rows) -> None:
+    def _place_by_rank(self, batch: LineBatch, rows: Rows) -> None:
         """Steps of several ranks: together if all of them go on with their present runs."""
         each: dict[int, list[int]] = {}
         for at, rank in enumerate(rows.ranks):
             each.setdefault(rank, []).append(at)
-        places = {rank: self._present(rank, rows, some[0]) for rank, some in each.items()}
+        places = {rank: self._present_steps(rank, rows, some[0]) for rank, some in each.items()}
         rising = all(rows.number[at] < rows.number[after] for some in each.values() for at, after in pairwise(some))
         if not rising or None in places.values() or self._kept + len(batch) > _MOST_STEPS:
-            self._one_by_one(batch, 0, len(batch))
+            self._place_singly(batch, 0, len(batch))
             return
         for rank, place in places.items():
             if place is not None:
-                self._extend(place, rows, each[rank])
+                self._extend_steps(place, rows, each[rank])
         self._latest = places[rows.ranks[-1]]
 
-    def _present(self, rank: int | None, rows: Rows, at: int) -> RankSteps | None:
+    def _present_steps(self, rank: int | None, rows: Rows, at: int) -> RankSteps | None:
         """The steps that a rank's step goes on with, if it does; and no other step of the batch has another total."""
         writer = self._writers.get(rank)
         if writer is None or writer.run < 0 or rows.total.count(self.runs[writer.run].total) < len(rows.total):
@@ -317,7 +317,7 @@ class _TrainingLogReader:
         found = next(own, None)
         return found if found is not None and rows.number[at] > found.number[-1] else None
 
-    def _extend(self, place: RankSteps, rows: Rows, at: Sequence[int]) -> None:
+    def _extend_steps(self, place: RankSteps, rows: Rows, at: Sequence[int]) -> None:
         kept = at[: max(_MOST_STEPS - self._kept, 0)]
         self.dropped += len(at) - len(kept)
         if not kept:
@@ -331,21 +331,21 @@ class _TrainingLogReader:
         writer.last = max(writer.last, place.number[-1])
         self._latest = place
 
-    def _one_by_one(self, batch: LineBatch, begin: int, end: int) -> None:
-        for rank, step, line, rate in batch.singles(begin, end):
+    def _place_singly(self, batch: LineBatch, begin: int, end: int) -> None:
+        for rank, step, line, rate in batch.iterate_steps(begin, end):
             if step is None:
-                self._damage(line)
+                self._count_damage(line)
             else:
-                self._step(self._tailed if rank is None else rank, step, line)
+                self._add_step(self._tailed if rank is None else rank, step, line)
             if rate == rate:  # noqa: PLR0124 - NaN is what is not logged
-                self._rate(rate)
+                self._set_rate(rate)
 
-    def _damage(self, line: int) -> None:
+    def _count_damage(self, line: int) -> None:
         self.damaged_count += 1
         if len(self.damaged) < _MOST_DAMAGED:
             self.damaged.append(line)
 
-    def _take(self, number: int, line: str, *, whole: bool) -> None:
+    def _read_single_line(self, number: int, line: str, *, whole: bool) -> None:
         """Read a line; one without an end may be cut off."""
         rank, text = rank_before(line)
         rank = self._tailed if rank is None else rank
@@ -353,23 +353,23 @@ class _TrainingLogReader:
         for step in steps_in(text, whole=whole):
             found = True
             if step is None:
-                self._damage(number)
+                self._count_damage(number)
             else:
-                self._step(rank, step, number)
+                self._add_step(rank, step, number)
         if "samples/s/p" in text:
-            self._rate(samples_per_second(text), whole=whole)
+            self._set_rate(samples_per_second(text), whole=whole)
         elif not found:
-            self._other(text, number)
+            self._read_remark(text, number)
 
-    def _step(self, rank: int | None, step: StepLine, line: int) -> None:
+    def _add_step(self, rank: int | None, step: StepLine, line: int) -> None:
         writer = self._writers.get(rank)
         if writer is None:
             if len(self._writers) >= _MOST_RANKS:
                 self.dropped += 1
                 return
             writer = self._writers[rank] = _StepWriter()
-        number = _counted(writer, step)
-        place = self._place(writer, rank, step, number)
+        number = _number_in_job(writer, step)
+        place = self._steps_for(writer, rank, step, number)
         if place is None or self._kept >= _MOST_STEPS:
             self.dropped += 1
             return
@@ -378,7 +378,7 @@ class _TrainingLogReader:
         writer.last = max(writer.last, number)
         self._latest = place
 
-    def _place(self, writer: _StepWriter, rank: int | None, step: StepLine, number: int) -> RankSteps | None:
+    def _steps_for(self, writer: _StepWriter, rank: int | None, step: StepLine, number: int) -> RankSteps | None:
         """Where a step belongs: to a rank of the writer's present run, or to a new run."""
         run = self.runs[writer.run] if writer.run >= 0 else None
         if run is not None and step.total == run.total:
@@ -386,12 +386,12 @@ class _TrainingLogReader:
             if own and number > own[0].number[-1]:
                 return own[0]
             # Without prefixes the same step once more may be another rank's, a step late at most.
-            if own and rank is None and number >= writer.last - 1 and _same(own[0], step, number):
+            if own and rank is None and number >= writer.last - 1 and _tells_the_same(own[0], step, number):
                 later = next((one for one in own[1:] if one.number[-1] < number), None)
-                return later or _more(run, RankSteps(step.form, None))
-        return self._new_run(writer, rank, step, number)
+                return later or _add_rank(run, RankSteps(step.form, None))
+        return self._begin_run(writer, rank, step, number)
 
-    def _new_run(self, writer: _StepWriter, rank: int | None, step: StepLine, number: int) -> RankSteps | None:
+    def _begin_run(self, writer: _StepWriter, rank: int | None, step: StepLine, number: int) -> RankSteps | None:
         repeated = writer.run >= 0 and number == writer.last
         writer.run += 1
         if writer.run == len(self.runs):
@@ -403,20 +403,20 @@ class _TrainingLogReader:
         if step.form is Form.MINDSPEED and writer.offset:
             writer.offset = 0
         writer.last = 0
-        return _more(self.runs[writer.run], RankSteps(step.form, rank))
+        return _add_rank(self.runs[writer.run], RankSteps(step.form, rank))
 
-    def _rate(self, rate: float, *, whole: bool = True) -> None:
+    def _set_rate(self, rate: float, *, whole: bool = True) -> None:
         if self._latest is None:
             self.orphans += 1
         elif whole:
             self._latest.rate[-1] = rate
 
-    def _other(self, text: str, line: int) -> None:
+    def _read_remark(self, text: str, line: int) -> None:
         if tail := _TAIL.search(text):
             self._tailed = int(tail[1])
         if " memory (MB) |" in text:
             for memory in reports_in(text):
-                self._memory(memory)
+                self._keep_memory(memory)
         if not self.runs:
             return
         run = self.runs[-1]
@@ -424,7 +424,7 @@ class _TrainingLogReader:
             if words in text and len(run.remarks) < _MOST_REMARKS and self._latest is not None:
                 run.remarks.append(Remark(kind, self._latest.number[-1], line))
 
-    def _memory(self, memory: LoggedMemory) -> None:
+    def _keep_memory(self, memory: LoggedMemory) -> None:
         """Of the present run, or of the one that begins: ranks do not wait for the one that writes its first step."""
         begun = self.runs and self._latest is not None and self._latest.number[-1] <= memory.steps
         kept = self.runs[-1].memory if begun else self._early
@@ -432,7 +432,7 @@ class _TrainingLogReader:
             kept[memory.rank] = memory
 
 
-def _counted(writer: _StepWriter, step: StepLine) -> int:
+def _number_in_job(writer: _StepWriter, step: StepLine) -> int:
     """The step's number in its job: some counters begin anew with each epoch."""
     if step.form is Form.MINDSPEED:
         if step.epoch == writer.epoch + 1 and step.number + writer.offset <= writer.last:
@@ -444,7 +444,7 @@ def _counted(writer: _StepWriter, step: StepLine) -> int:
     return step.number + max(step.epoch - 1, 0) * step.total
 
 
-def _same(steps: RankSteps, step: StepLine, number: int) -> bool:
+def _tells_the_same(steps: RankSteps, step: StepLine, number: int) -> bool:
     """Whether a step that is there already says what this line says: as far as gradients go, or else the loss."""
     place = next((at for at in range(len(steps) - 1, max(len(steps) - 3, -1), -1) if steps.number[at] == number), None)
     if place is None:
@@ -455,7 +455,7 @@ def _same(steps: RankSteps, step: StepLine, number: int) -> bool:
     return True
 
 
-def _more(run: LoggedTraining, rank: RankSteps) -> RankSteps | None:
+def _add_rank(run: LoggedTraining, rank: RankSteps) -> RankSteps | None:
     if len(run.ranks) >= _MOST_RANKS:
         return None
     run.ranks.append(rank)

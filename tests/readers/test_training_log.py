@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ms_tune.errors import TraceError
-from ms_tune.readers.step_lines import Form, _positive, rank_before, samples_per_second, steps_in
+from ms_tune.readers.step_lines import Form, _parse_positive, rank_before, samples_per_second, steps_in
 from ms_tune.readers.training_log import read_training_log
 from tests.readers.training_logs import PUBLIC, dynamic_line, megatron_line, megatron_log, static_line
 
@@ -279,5 +279,5 @@ def test_public_logs(name: str, medians: list[float]) -> None:
 
 
 def test_a_figure_is_a_number_from_none_up() -> None:
-    assert [_positive(text) for text in ("0", "0.0", "2.5")] == [0, 0, 2.5]
-    assert all(math.isnan(_positive(text)) for text in ("-1", "inf", "nan", "many"))
+    assert [_parse_positive(text) for text in ("0", "0.0", "2.5")] == [0, 0, 2.5]
+    assert all(math.isnan(_parse_positive(text)) for text in ("-1", "inf", "nan", "many"))
