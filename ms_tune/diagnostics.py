@@ -6,12 +6,12 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ms_tune.records import Record
-from ms_tune.text import Message, lookup, msg
+from ms_tune.text import Message, msg
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from ms_tune.text import Language, Text
+    from ms_tune.text import Language
 
 KeyPath: TypeAlias = tuple[str | int, ...]
 
@@ -68,42 +68,6 @@ class Category(str, Enum):
     STYLE = "style"
 
 
-class Consequence(str, Enum):
-    """What happens in the run if a finding is left as it is; its sentence is the text ``consequence.`` and its value."""
-
-    STOPS_READING = "stops-reading"
-    STOPS_STARTING = "stops-starting"
-    STOPS_BUILDING = "stops-building"
-    STOPS_COMPILING = "stops-compiling"
-    STOPS_BEFORE_STEP = "stops-before-step"
-    STOPS_IN_FIRST_STEP = "stops-in-first-step"
-    STOPS_AT_LINE = "stops-at-line"
-    STOPS_LATER = "stops-later"
-    STOPS_OR_TRAINS_LESS = "stops-or-trains-less"
-    STOPS_OR_NO_EFFECT = "stops-or-no-effect"
-    STOPS_LATER_RELEASE = "stops-later-release"
-    HANGS = "hangs"
-    NO_EFFECT = "no-effect"
-    OTHER_VALUE = "other-value"
-    OTHER_TRAINING = "other-training"
-    MORE_MEMORY = "more-memory"
-    SLOWER = "slower"
-    SLOWER_AND_FILES = "slower-and-files"
-    NOT_REPEATABLE = "not-repeatable"
-    NOTHING_TRAINED = "nothing-trained"
-    NOTHING_RECORDED = "nothing-recorded"
-    MISLEADING_RECORD = "misleading-record"
-    PARTS_OF_THE_COMMAND = "parts-of-the-command"
-    SAME_RUN = "same-run"
-    NOT_MEASURED = "not-measured"
-    NOT_CHECKED = "not-checked"
-
-    @property
-    def text(self) -> Text:
-        """The sentence."""
-        return lookup(f"consequence.{self.value}")
-
-
 class Family(Record):
     """Checks of one subject, which were one check once: its id begins theirs, and its id and name still mean all of them."""
 
@@ -145,7 +109,7 @@ class Diagnostic(Record):
         fix: How it can be fixed, if that was proved to change nothing else.
         unfixable: Why there is no fix although the check has one.
         family: The family that the check is of, if it is of one.
-        consequence: What happens in the run; None for what the linter says of itself and of comments.
+        consequence: What happens in the run, as the text ``consequence.`` and this says it; None for what the linter says of itself and of comments.
         trace: The traceback of a check that crashed; empty for what a check found.
         title: What kind of thing it is, where memory is what it is about.
         bytes: How much memory.
@@ -165,7 +129,7 @@ class Diagnostic(Record):
     fix: Fix | None = None
     unfixable: Message | None = None
     family: Family | None = None
-    consequence: Consequence | None = None
+    consequence: str | None = None
     trace: str = ""
     title: Message | None = None
     bytes: int = 0
@@ -181,9 +145,8 @@ class Diagnostic(Record):
         """What is wrong here and what comes of it, for where there is one line only."""
         if self.consequence is None:
             return self.message.say(language)
-        return msg(
-            "consequence.sentence", message=self.message, consequence=Message("", {}, self.consequence.text)
-        ).say(language)
+        consequence = msg(f"consequence.{self.consequence}")
+        return msg("consequence.sentence", message=self.message, consequence=consequence).say(language)
 
 
 def dotted(path: Iterable[str | int]) -> str:

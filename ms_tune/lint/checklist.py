@@ -18,7 +18,7 @@ import zlib
 from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any
 
-from ms_tune.diagnostics import Category, Consequence, Family, Severity
+from ms_tune.diagnostics import Category, Family, Severity
 from ms_tune.dialects.check_context import FixRule, parse_path
 from ms_tune.enums import ChangeKind, Dialect
 from ms_tune.facts.query import data_folder
@@ -160,14 +160,13 @@ class Check:
         return {name: _text(text) for name, text in messages.items()}
 
     @property
-    def consequences(self) -> dict[str, Consequence]:
+    def consequences(self) -> dict[str, str]:
         """What happens in the run, by the message; ``default`` for messages that are not named.
 
         Empty in a user's own checklist that does not say it.
         """
         found = self.entry.get("consequence", {})
-        found = {"default": found} if isinstance(found, str) else found
-        return {message: Consequence(name) for message, name in found.items()}
+        return {"default": found} if isinstance(found, str) else found
 
     @property
     def bad(self) -> str:

@@ -22,7 +22,7 @@ from ms_tune.text import Text, msg
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from ms_tune.diagnostics import Category, Consequence, Family, Severity
+    from ms_tune.diagnostics import Category, Family, Severity
     from ms_tune.lint.checklist import Check
     from ms_tune.lint.settings import OwnRule
     from ms_tune.text import Message
@@ -55,7 +55,7 @@ class RuleEntry:
     name: str  # `duplicate-key`
     severity: Severity  # how bad a finding is
     category: Category  # what kind of trouble it is about
-    consequences: tuple[Consequence, ...]  # what happens in the run, each once; which of several depends on the finding
+    consequences: tuple[str, ...]  # what happens in the run, each once; which of several depends on the finding
     title: Text  # the name as a sentence
     why: Text  # what happens if a finding is left as it is
     help: Text  # how to fix it; what depends on the finding stands in angle brackets

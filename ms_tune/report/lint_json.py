@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ms_tune.report.console import shown_path
-from ms_tune.text import Message, render
+from ms_tune.text import msg, render
 
 if TYPE_CHECKING:
     from ms_tune.diagnostics import Diagnostic, Fix, Location
@@ -70,7 +70,7 @@ def _finding(finding: Diagnostic, file: FileReport, settings: ProjectSettings, l
 def _consequence(finding: Diagnostic, language: Language) -> dict[str, str] | None:
     if finding.consequence is None:
         return None
-    return {"id": finding.consequence.value, "text": Message("", {}, finding.consequence.text).say(language)}
+    return {"id": finding.consequence, "text": msg(f"consequence.{finding.consequence}").say(language)}
 
 
 def _fix(fix: Fix, file: FileReport, language: Language) -> dict[str, object]:

@@ -115,7 +115,7 @@ def _remarks(finding: Diagnostic, page: str | None, console: Console) -> list[tu
     """What to do about a finding, and where to read more: each a label's text id and the words."""
     remarks = []
     if finding.consequence is not None:
-        remarks.append(("consequence.label", console.text(f"consequence.{finding.consequence.value}")))
+        remarks.append(("consequence.label", console.text(f"consequence.{finding.consequence}")))
     if finding.help is not None:
         remarks.append(("lint.help-label", finding.help.say(console.language)))
     if finding.fix is not None:

@@ -8,20 +8,23 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ms_tune.cli.main import main
-from ms_tune.diagnostics import Category, Consequence, Severity
+from ms_tune.diagnostics import Category, Severity
 from ms_tune.facts.query import data_folder
 from ms_tune.lint.checklist import built_in, built_in_code
+from ms_tune.text import lookup, texts_of
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 CHECKS = [*built_in(), *(check for checks in built_in_code().values() for check in checks)]
-STOPS = {one for one in Consequence if one.value.startswith("stops-")} - {
-    Consequence.STOPS_LATER_RELEASE,
-    Consequence.STOPS_OR_NO_EFFECT,
+TEXTS = {
+    text_id.removeprefix("consequence."): lookup(text_id)
+    for text_id in texts_of("consequence")
+    if text_id not in ("consequence.label", "consequence.sentence")
 }
+STOPS = {one for one in TEXTS if one.startswith("stops-")} - {"stops-later-release", "stops-or-no-effect"}
 # What an error may be, if nothing stops: the run cannot be of use.
-AS_BAD = {Consequence.HANGS, Consequence.OTHER_TRAINING, Consequence.PARTS_OF_THE_COMMAND}
+AS_BAD = {"hangs", "other-training", "parts-of-the-command"}
 CONFIG = "runner_config: {batch_size: 1}\nparallel_config: {pipeline_stage: 1}\nprofile: True\n"
 
 
@@ -36,7 +39,7 @@ def test_what_is_said_goes_with_severity_and_category() -> None:
     wrong = {}
     for check in CHECKS:
         said, errors = set(check.consequences.values()), check.severity is Severity.ERROR
-        if errors and not said <= STOPS | AS_BAD | {Consequence.NO_EFFECT}:
+        if errors and not said <= STOPS | AS_BAD | {"no-effect"}:
             wrong[check.id] = said
         if errors and not said & (STOPS | AS_BAD):
             wrong[check.id] = said
@@ -47,10 +50,10 @@ def test_what_is_said_goes_with_severity_and_category() -> None:
 
 def test_consequences_are_those_of_the_schema_each_with_its_sentence() -> None:
     schema = json.loads((data_folder("checklists") / "schema.json").read_text(encoding="utf-8"))
-    assert schema["$defs"]["consequence"]["enum"] == [one.value for one in Consequence]
-    assert {one for check in CHECKS for one in check.consequences.values()} == set(Consequence)
-    for sentences in zip(*(one.text for one in Consequence), strict=True):
-        assert len(set(sentences)) == len(Consequence)
+    assert schema["$defs"]["consequence"]["enum"] == list(TEXTS)
+    assert {one for check in CHECKS for one in check.consequences.values()} == set(TEXTS)
+    for sentences in zip(*TEXTS.values(), strict=True):
+        assert len(set(sentences)) == len(TEXTS)
 
 
 @pytest.mark.parametrize("language", ["en", "zh"])
@@ -60,5 +63,5 @@ def test_every_form_of_output_has_the_consequence(
 ) -> None:
     (tmp_path / "a.yaml").write_text(CONFIG, encoding="utf-8")
     main(["lint", "--no-config", "--lang", language, "--select", "MST509", "--format", form, str(tmp_path / "a.yaml")])
-    text = Consequence.SLOWER_AND_FILES.text
+    text = TEXTS["slower-and-files"]
     assert (text.en if language == "en" else text.zh) in capsys.readouterr().out

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pytest
 import yaml
 
-from ms_tune.diagnostics import Consequence, Diagnostic, Severity
+from ms_tune.diagnostics import Diagnostic, Severity
 from ms_tune.enums import Dialect
 from ms_tune.facts.models import is_legacy
 from ms_tune.facts.releases import VERSIONS
@@ -35,14 +35,14 @@ CHECKS = built_in(Dialect.MINDFORMERS)
 ASKED = VERSIONS if "MS_TUNE_TEST_MORE" in os.environ else VERSIONS[-1:]
 # The steps of a start at which a consequence may show; others (the compiler, the optimizer, the data) are not run here.
 STEPS = {
-    Consequence.STOPS_READING: {"load", "trainer"},
-    Consequence.STOPS_STARTING: {"load", "context", "trainer", "batches", "rules", "wrap"},
-    Consequence.STOPS_BUILDING: {"network", "wrap"},
-    Consequence.STOPS_OR_NO_EFFECT: {"network"},
-    Consequence.STOPS_COMPILING: {"network"},  # where a stand-in of an operator looks at its shapes
-    Consequence.HANGS: {"network"},
+    "stops-reading": {"load", "trainer"},
+    "stops-starting": {"load", "context", "trainer", "batches", "rules", "wrap"},
+    "stops-building": {"network", "wrap"},
+    "stops-or-no-effect": {"network"},
+    "stops-compiling": {"network"},  # where a stand-in of an operator looks at its shapes
+    "hangs": {"network"},
 }
-PERHAPS = {Consequence.STOPS_OR_NO_EFFECT, Consequence.STOPS_COMPILING}
+PERHAPS = {"stops-or-no-effect", "stops-compiling"}
 NOT_RUN = {  # sections and settings that are only looked at beyond what is run here
     "MST102": "the optimizer, which is what refuses a text in the place of a number",
     "MST206": "the data set, the optimizer and the callbacks",

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
-from ms_tune.diagnostics import Consequence, Diagnostic
 from ms_tune.enums import Dialect
 from ms_tune.lint.checklist import Check, built_in
 from ms_tune.lint.engine import lint
@@ -29,13 +28,15 @@ from tests.oracle.test_lint_examples import filled
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from ms_tune.diagnostics import Diagnostic
+
 CHECKS = built_in(Dialect.MINDFORMERS_PYNATIVE)
 # The steps at which a consequence may show; what several cards do with each other is not run here, nor a first step.
 STEPS = {
-    Consequence.STOPS_READING: {"load"},
-    Consequence.STOPS_STARTING: {"load", "start", "layers"},
-    Consequence.STOPS_BUILDING: {"layers", "model"},
-    Consequence.STOPS_BEFORE_STEP: {"start", "model"},
+    "stops-reading": {"load"},
+    "stops-starting": {"load", "start", "layers"},
+    "stops-building": {"layers", "model"},
+    "stops-before-step": {"start", "model"},
 }
 NOT_RUN = {
     "MST707": "what is missing is filled in here",
