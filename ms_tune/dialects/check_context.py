@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class CheckContext(Record):
+class CheckContext:
     """One config in front of one check.
 
     Args:
@@ -35,24 +35,9 @@ class CheckContext(Record):
         refused: Whether a check of any other module finds an error in this config, or one of those with these ids something.
     """
 
-    job: JobView
-    options: Mapping[str, object]
-    refused: Callable[..., bool] = bool  # no
-
-    @property
-    def source(self) -> SourceFile:
-        """The config."""
-        return self.job.source
-
-    @property
-    def dialect(self) -> Dialect:
-        """Its dialect."""
-        return self.job.dialect
-
-    @property
-    def version(self) -> str:
-        """The release of the framework that is checked for."""
-        return self.job.release.version
+    def __init__(self, job: JobView, options: Mapping[str, object], refused: Callable[..., bool] = bool) -> None:
+        self.job, self.options, self.refused = job, options, refused
+        self.source, self.dialect, self.version = job.source, job.dialect, job.release.version
 
     @property
     def model(self) -> ModelConfig:

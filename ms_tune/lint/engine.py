@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 from functools import cache, partial
 from importlib import import_module
-from itertools import chain
 from operator import eq, ge, gt, le, lt, ne
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from ms_tune.diagnostics import Category, Diagnostic, Related, Severity, dotted, last_key
 from ms_tune.dialects.check_context import CheckContext, CodeSource, Violation
@@ -28,8 +27,6 @@ if TYPE_CHECKING:
     from ms_tune.lint.checklist import Check
     from ms_tune.source.yaml import SourceFile
     from ms_tune.text import Text
-
-    CheckFunction = Callable[[CheckContext], Iterable[Violation]]
 
 _SHOWN = 60  # characters of a value in a message
 _TOLD = 2000  # findings of one check in one file
@@ -107,22 +104,18 @@ def _run_check(check: Check, job: Job, refused: Callable[..., bool] = bool) -> l
     """What one check finds; ``refused`` tells it whether others find an error."""
     found: list[Diagnostic] = []
     try:
-        for violation in _violations(check, job, refused):
+        context = CheckContext(job, check.options, refused)
+        violations: Iterable[Violation] = (one for test in check.tests for one in find_refused(context, test))
+        if check.function is not None:
+            module, name = check.function
+            violations = getattr(import_module(module), name)(context)
+        for violation in violations:
             if len(found) == _TOLD:
                 return [*found, _too_many(check, job.source)]
             found.append(_finding(check, job, violation))
     except Exception as error:  # noqa: BLE001 - one broken check must not hide what the others found
         found.append(_broken(check, job.source, error))
     return found
-
-
-def _violations(check: Check, job: Job, refused: Callable[..., bool]) -> Iterable[Violation]:
-    if check.function is not None:
-        module, name = check.function
-        function = cast("CheckFunction", getattr(import_module(module), name))
-        return function(CheckContext(job, check.options, refused))
-    context = CheckContext(job, check.options)
-    return chain.from_iterable(find_refused(context, test) for test in check.tests)
 
 
 def _is_refused(check: Check, job: Job, made: Sequence[Check], found: Sequence[Diagnostic], *ids: str) -> bool:

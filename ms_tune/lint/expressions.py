@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import operator
 import re
-from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from ms_tune.dialects import dialect_module
@@ -18,7 +17,7 @@ from ms_tune.units import is_number as is_numeral
 from ms_tune.units import parse_size
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from ms_tune.diagnostics import KeyPath
     from ms_tune.dialects.check_context import CheckContext
@@ -50,7 +49,9 @@ def find_refused(context: CheckContext, test: Mapping[str, Any]) -> Iterator[Vio
 
     Where something is not known that decides it, nothing is said.
     """
-    for path, value in _looked_at(context, test):
+    data = context.source.data
+    found = (one for pattern in test.get("each", ()) for one in find_values(data, pattern))
+    for path, value in found if "each" in test else ((None, None),):
         scope = Scope(context, test, {})
         if path is not None:
             own = {"value": value, "key": path[-1] if path else "", "within": context.source.get(path[:-1])}
@@ -61,13 +62,6 @@ def find_refused(context: CheckContext, test: Mapping[str, Any]) -> Iterator[Vio
             if is_true(evaluate(refused, scope)):
                 yield _violation(context, test, scope, path, message)
                 break
-
-
-def _looked_at(context: CheckContext, test: Mapping[str, Any]) -> Iterable[tuple[KeyPath | None, object]]:
-    if "each" not in test:
-        return ((None, None),)
-    data = context.source.data
-    return chain.from_iterable(find_values(data, pattern) for pattern in test["each"])
 
 
 def _violation(

@@ -71,6 +71,27 @@ def value_of(text: str) -> bool | None:
         ("null is None or missing", True),
         ("largest(rows) == 2", True),
         ("largest(name) == 2", None),
+        ("rows[1] == 1 and rows[-1] == 1 and rows[0][1] == 2", True),
+        ("rows[2] == 1", None),
+        ("a[0] == 1", None),
+        ("any(kind(row) == 'list' for row in rows)", True),
+        ("all(kind(row) == 'list' for row in rows)", False),
+        ("all(one < 3 for one in rows[0] if one > 0)", True),
+        ("any(one > missing for one in rows[0])", None),
+        ("any(one == 0 or one > missing for one in rows[0])", True),
+        ("all(one > missing for one in rows[0])", None),
+        ("any(one for one in missing)", None),
+        ("len(rows) == 2 and len(name) == 6", True),
+        ("len(a) == 1", None),
+        ("known(missing) or known(null) and on(flag) and not on(zero) and not on(missing)", True),
+        ("integer(flag) == 1", None),
+        ("integer(missing, 3) == 3 and integer(half, 2) == 2 and integer(a, 1) == 6", True),
+        ("either(missing, 'x') == 'x' and either(name, 'x') == 'Causal'", True),
+        ("kind(null) == 'null' and kind(flag) == 'bool' and kind(half) == 'float'", True),
+        ("matches(name, 'Cau') and not matches(name, 'Cau$') and not matches(a, '6')", True),
+        ("numeral('1e5') and not numeral(name)", True),
+        ("size('64GB') == size('65536MB')", True),
+        ("a in (zero, b.c, 6)", True),
     ],
 )
 def test_relations(text: str, expected: bool | None) -> None:  # noqa: FBT001 - a table
@@ -186,6 +207,35 @@ def test_what_the_check_says() -> None:
     assert found("m.heads % p.none != 0", defaults={"p.none": 4})[0][1] == {"heads": "7", "none": "4"}
     assert found("p.none <= m.heads", defaults={"p.none": 4})[0][0] == ("m", "heads")
     assert found("p.none > 3", defaults={"p.none": 4}) == []  # nothing of it is written
+
+
+def found_by(text: str, *tests: dict[str, Any]) -> list[tuple[str, str]]:
+    """What tests find in a config: the places, and the messages, which are named for themselves."""
+    names = ("default", "one", "other")
+    entry: dict[str, Any] = {
+        "id": "T1", "name": "t", "severity": "warning", "category": "correctness", "help": {"en": "", "zh": ""},
+        "messages": {name: {"en": name, "zh": ""} for name in names},
+        "dialects": ["mindformers"], "test": list(tests),
+    }
+    findings = lint(parse_source(text, Path("a.yaml")), Dialect.MINDFORMERS, [Check(row_of(entry), entry)])
+    return [(".".join(map(str, one.path)), one.message.text.en) for one in findings]
+
+
+def test_each_value_is_looked_at_by_itself() -> None:
+    text = "s: {a: [1, -2, x], b: {c: -3, d: 4}, n: 3}\n"
+    below = {"each": ["s.a.*", "s.b.*"], "refuse": "value < 0"}
+    assert found_by(text, below) == [("s.a.1", "default"), ("s.b.c", "default")]
+    assert found_by(text, {**below, "given": "kind(within) == 'dict'"}) == [("s.b.c", "default")]
+    assert found_by(text, {**below, "given": "key == 'd'"}) == []
+    cases = {"one": "value == highest", "other": "value > 0"}
+    highest = {"each": "s.*", "let": {"highest": "s.n"}, "refuse": cases}
+    assert found_by(text, highest) == [("s.n", "one")]
+    assert found_by(text, highest, {**below, "refuse": {"other": "value > 0"}}) == [
+        *(("s.a.0", "other"), ("s.b.d", "other"), ("s.n", "one")),
+    ]
+    lacking = {"each": "s.b", "refuse": "not known(value.e)", "place": ["", "e"]}
+    assert found_by(text, lacking) == [("s.b.e", "default")]
+    assert found_by(text, {"refuse": "not written.s.x", "place": {"default": "s.y"}}) == [("s.y", "default")]
 
 
 def test_arguments_of_a_program() -> None:

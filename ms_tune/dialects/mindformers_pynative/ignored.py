@@ -12,7 +12,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from ms_tune.diagnostics import Diagnostic, Severity
-from ms_tune.dialects.check_context import Violation
+from ms_tune.dialects.check_context import CheckContext, Violation
 from ms_tune.dialects.layer_plan import parse_specs, unmatched_cells, write_specs
 from ms_tune.dialects.plan_checks import accepted, passes
 from ms_tune.dialects.values import is_risky
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ms_tune.diagnostics import KeyPath
-    from ms_tune.dialects.check_context import CheckContext
     from ms_tune.dialects.mindformers_pynative.placement import PynativeInputs, PynativeOutcome, Ranges
 
 _OUTSIDE = ("layers.", "layers\\.", "model.", "decoder.", "decoder\\.")  # where paths start that go by the whole model
@@ -168,7 +167,7 @@ def find_unmatched_modules(context: CheckContext) -> Iterator[Violation]:
     """A pattern that matches no module of the model, if its modules are known, and that does not start above the layer."""
     told = {told.path for check in (find_modules_from_outside, find_modules_behind_full) for told in check(context)}
     traps = dict.fromkeys(("no-match", "cell-unmatched"), "recompute.select_module")
-    asked = context._replace(options={"traps": traps})
+    asked = CheckContext(context.job, {"traps": traps}, context.refused)
     yield from (violation for violation in accepted(asked) if violation.path not in told)
 
 
