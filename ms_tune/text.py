@@ -125,7 +125,7 @@ def render(message: Message, language: Language) -> str:
     values = {
         name: render(value, language) if isinstance(value, Message) else value for name, value in message.params.items()
     }
-    if message.own_text is None and (1 in values.values() or "1" in values.values()):
+    if message.own_text is None and "} " in template and (1 in values.values() or "1" in values.values()):
         template = singular(template, values)
     return template.format_map(values)
 
