@@ -229,7 +229,7 @@ class ModelConfig:
         facts = self.facts
         if key in self._values:
             value = self._values[key][0]
-        elif any(one in self._values for one in facts.derived.get(key, ())):
+        elif not self._values.keys().isdisjoint(facts.derived.get(key, ())):
             return UNKNOWN
         else:
             value = facts.defaults.get(key)
