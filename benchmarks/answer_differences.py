@@ -26,6 +26,15 @@ _COUNTED = "so many findings are gone; each is compared by itself"
 _OWN_ARGUMENT = "the repository around the script defines the argument, or gives it the choice"
 _OWN_CLASS = "the repository around the config registers the class"
 _OWN_RELEASE = "the repository around the config says that it is MindFormers 1.4.0, to which 1.6 is nearest"
+_EXTGLOB = "the script says `shopt -s extglob`, with which bash reads on"
+_CAUSE = "an unknown that a loop leaves has the name of the command that causes it, and its place"
+_ONCE = "what is started in a loop that counts is told once, for all rounds"
+_WAITED = "`wait $PID` sets no variable: programs whose names were unknown behind it are read"
+_RETRIED = (
+    "a function that calls itself is followed to its end: the script starts five programs, none of which is unknown"
+)
+_PIPED = "a text that is piped into a shell is not read, and named instead"
+_XARGS = "xargs is what runs it"
 EXPECTED: dict[str, str] = {
     r'check (exit code: 3 -> 1|trouble: "IndexError: tuple index out of range" -> \(nothing\))': _CHUNKS_WITHOUT_STAGES,
     r'check files\[\]\.model: "" -> ".+"': "the config.json of the model names it, into which check did not look",
@@ -39,6 +48,20 @@ EXPECTED: dict[str, str] = {
     r'lint(@[\d.]+)? summary\.checked_for\[\]\.installed: "1\.9\.0" -> null': _OWN_RELEASE,
     r'lint(@[\d.]+)? stderr: \(nothing\) -> "warning: \S+: a checkout of MindFormers 1\.4\.0, .*': _OWN_RELEASE,
     r'check files\[\]\.framework: "MindFormers 1\.9" -> "MindFormers 1\.6"': _OWN_RELEASE,
+    r"lint(@[\d.]+)? findings\[MST840\] is gone: .*/(run_distribute|extglob)\.sh.*": _EXTGLOB,
+    r'normalize-recompute(@[\d.]+)? jobs\[\]\.not_evaluable\.unknown: "" -> "export"': _CAUSE,
+    r'(lint(@[\d.]+)? findings|check files\[\]\.matters)\[MST199\]\.message: ".*\(\$?\).*" -> ".*\(export\).*"': _CAUSE,
+    r"(lint(@[\d.]+)? findings|check files\[\]\.matters)\[MST199\]\.(line|column|end_line): 1 -> \d+": _CAUSE,
+    r"(lint(@[\d.]+)? findings|check files\[\]\.matters)\[MST199\] is gone: .*benchmark_qwen25_7b_bound_analysis\.sh.*": _RETRIED,
+    r'normalize-recompute(@[\d.]+)? jobs\[\] is gone: .*"line": 233, .*"unknown": "(TP|run_case)".*': _RETRIED,
+    r'normalize-recompute(@[\d.]+)? jobs\[\]\.not_evaluable\.unknown: "TP" -> .*': _RETRIED,
+    r'migrate stderr: "error: the script starts 47 programs.*" -> "error: the script starts 5 programs.*"': _RETRIED,
+    r"(lint(@[\d.]+)? findings|check files\[\]\.matters)\[MST835\] is new: .*/run_audio_perf_experiment\.sh.*": _WAITED,
+    r"(lint(@[\d.]+)? findings|check files\[\]\.matters)\[MST835\] is gone: .*/(run_distribute_ps|run_train_os)[\w.-]+\.sh.*": _ONCE,
+    r"lint(@[\d.]+)? findings\[MST842\] is new: .*MST842-[\w-]+-good/example\.sh.*": _PIPED,
+    r'lint(@[\d.]+)? findings\[MST842\]\.message: "what bash gets (.*)" -> "what xargs gets .*"': _XARGS,
+    r'check files\[\]\.next: \[\] -> \["ms-tune lint \S+/run_audio_perf_experiment\.sh"\]': _WAITED,
+    r"(lint(@[\d.]+)? summary\.infos|check files\[\]\.counts\.info): \d+ -> \d+": _COUNTED,
 }
 
 NOTHING = "(nothing)"

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ms_tune.dialects.megatron.arguments import ProgramArguments
-    from ms_tune.source.shell.outcome import Started
+    from ms_tune.source.shell.commands import Started
     from ms_tune.source.shell.read import Launch, Launches
     from ms_tune.source.shell.values import File, Pieces, ScriptPlace
     from ms_tune.source.yaml import SourceFile

@@ -18,7 +18,7 @@ from ms_tune.errors import ConfigError, UsageError
 from ms_tune.facts.megatron import names_by_dest
 from ms_tune.normalize.convert import convert_named, megatron_side, note
 from ms_tune.source.edit import EditRefusedError
-from ms_tune.source.shell.line_ends import RETURN, as_written
+from ms_tune.source.shell.read import RETURN, as_written
 from ms_tune.text import msg
 
 if TYPE_CHECKING:

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 
 from ms_tune.facts.megatron import UNREAD, definitions, names, names_by_dest, programs, unregistered
 from ms_tune.facts.models import UNKNOWN
-from ms_tune.source.shell.state import FROM_OUTSIDE
-from ms_tune.source.shell.values import Argument, Reason
+from ms_tune.source.shell.values import FROM_OUTSIDE, Argument, Reason
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

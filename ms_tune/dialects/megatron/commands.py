@@ -18,7 +18,7 @@ from ms_tune.dialects.megatron.write import remedy_changes
 from ms_tune.errors import ConfigError
 from ms_tune.facts.megatron import names_by_dest
 from ms_tune.source.edit import EditRefusedError
-from ms_tune.source.shell.line_ends import as_written
+from ms_tune.source.shell.read import as_written
 from ms_tune.source.yaml_nodes import Document, Node, NodeEntry
 from ms_tune.text import Message, Text, lookup, msg
 

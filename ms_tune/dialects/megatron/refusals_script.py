@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING
 
 from ms_tune.dialects.check_context import Violation
 from ms_tune.dialects.megatron.commands import FULL_SCRIPT, read_command
-from ms_tune.source.shell.line_ends import RETURN
-from ms_tune.source.shell.state import FROM_OUTSIDE
-from ms_tune.source.shell.values import Reason
+from ms_tune.source.shell.read import RETURN
+from ms_tune.source.shell.values import FROM_OUTSIDE, Reason
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

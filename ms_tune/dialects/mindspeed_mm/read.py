@@ -15,8 +15,7 @@ from ms_tune.dialects.megatron.arguments import command_in
 from ms_tune.dialects.megatron.commands import LaunchSource, arguments_of
 from ms_tune.errors import ConfigError
 from ms_tune.facts.mindspeed_mm import SECTIONS, ever, settings
-from ms_tune.source.shell.assignments import assignments
-from ms_tune.source.shell.read import MAX_BYTES, find_above, is_to_be_filled_in
+from ms_tune.source.shell.read import MAX_BYTES, assignments, find_above, is_to_be_filled_in
 from ms_tune.source.yaml import load_source
 
 if TYPE_CHECKING:

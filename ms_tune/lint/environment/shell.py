@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 from ms_tune.lint.environment.settings import Assignment, Environment
 from ms_tune.lint.environment.variables import FOREIGN, KNOWN
-from ms_tune.source.shell.assignments import assignments
-from ms_tune.source.shell.read import content
+from ms_tune.source.shell.read import assignments, content
 from ms_tune.source.yaml_nodes import Document
 
 if TYPE_CHECKING:

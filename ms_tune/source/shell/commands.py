@@ -1,339 +1,483 @@
-"""Follows one simple command: what it declares, calls, sources or starts."""
+"""Follows one simple command of a script: what it sets, calls, sources, prints or starts. Nothing is run."""
 
 from __future__ import annotations
 
-from abc import ABC
+import re
+from abc import ABC, abstractmethod
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from enum import Enum, auto
 from typing import TYPE_CHECKING, NamedTuple
 
+from ms_tune.facts.launchers import is_wrapper, launcher_named
+from ms_tune.facts.query import load
 from ms_tune.source import SCRIPTS
-from ms_tune.source.shell.braces import without_braces
-from ms_tune.source.shell.builtins import (
-    ANSWERING,
-    QUIET,
-    answer,
-    change,
-    declare,
-    environment_loaded,
-    given_to,
-    loads_environment,
-    set_to,
-    store,
+from ms_tune.source.shell.conditions import holds_test
+from ms_tune.source.shell.expand import Expander
+from ms_tune.source.shell.parse import parse
+from ms_tune.source.shell.settings import (
+    READING,
+    Locals,
+    declare_variables,
+    read_variables,
+    restore_variable,
+    set_options,
+    shift_words,
+    store_value,
+    unset_variables,
+    value_assigned,
 )
-from ms_tune.source.shell.given_text import TextInside, evaluated, given_to_shell, shell_word, starts_unseen, text_given
-from ms_tune.source.shell.outcome import DONE, UNCLEAR, CommandOutcome, Flow, Started
-from ms_tune.source.shell.parse import DECLARING, parse
-from ms_tune.source.shell.plumbing import Plumbing
-from ms_tune.source.shell.state import Array, ShellState, merged, unknown_piece
-from ms_tune.source.shell.streams import Input, read_into, reads_nothing
-from ms_tune.source.shell.syntax import Assign, Simple, Word, substitutes
-from ms_tune.source.shell.values import Reason, ScriptPlace, Unknown
+from ms_tune.source.shell.syntax import (
+    DECLARING,
+    Assign,
+    Command,
+    CommandKind,
+    HereDocument,
+    Substitution,
+    Word,
+)
+from ms_tune.source.shell.values import (
+    Argument,
+    Piece,
+    Reason,
+    ScriptPlace,
+    ShellState,
+    TextInside,
+    Unknown,
+    join_script,
+    merge_states,
+    text_of,
+    unknown_piece,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from ms_tune.source.shell.given_text import InlineScript
-    from ms_tune.source.shell.syntax import Command
-    from ms_tune.source.shell.values import Argument, File
+    from ms_tune.source.shell.syntax import Redirection
+    from ms_tune.source.shell.values import File, Pieces
 
 MAX_CALLS = 16  # functions and files inside of each other
-_IN_FRONT = ("command", "builtin", "coproc")
-_CONTROL = frozenset(("break", "continue", "return", "exit", "exec", "eval", "source", "."))
+
+_FACTS = load("bash")
+_SHELLS = frozenset(_FACTS["shells"])
+_SETTING = {"set": set_options, "shift": shift_words, "unset": unset_variables}
+_QUIET = frozenset(_FACTS["quiet"])
+_SMALL = re.compile(r"0|[1-9]\d{0,5}")
+# What sets up an environment, and not the variables of a script; it is not read.
+_ENVIRONMENT_SCRIPTS = frozenset(_FACTS["environment_scripts"])
+_OF_AN_ENVIRONMENT = re.compile(r"(ASCEND|ATB|ASDOPS|HCCL|LCCL|TOOLCHAIN|CONDA|VIRTUAL_ENV)\w*|\w*(PATH|HOME|PRELOAD)")
+# A program that a command starts which is not followed: `find -exec python a.py`, `ssh host "bash run.sh"`.
+_STARTS = re.compile(
+    r"\b(?:msrun|torchrun|deepspeed|accelerate|python[\d.]*)\b[^;|&]*\.py\b|\b(?:ba)?sh\b[^;|&]*\.sh\b"
+)
+_MAX_SEARCHED = 10_000
 
 
-class _Locals(NamedTuple):
-    """What a function has declared as its own."""
+@dataclass(frozen=True, slots=True)
+class Started:
+    """A command that is no part of the shell: a program that the script starts."""
 
-    values: dict[str, object]  # what was there before, by the variable
-    perhaps: set[str]  # those that it has only declared perhaps
-    conditions: int  # how many unknown conditions lay around the call
-
-
-class Trap(NamedTuple):
-    """What a script asks for at its end (``trap ... EXIT``), where, and whether it does so for sure."""
-
-    word: Argument
-    place: ScriptPlace
-    conditional: bool
+    words: tuple[Argument, ...]  # the command and its arguments
+    environment: Mapping[str, Pieces]  # the variables that it sees of those that the script sets
+    conditional: bool  # whether it depends on what is unknown that it is started at all, or how often
+    place: ScriptPlace  # where the command stands
 
 
-class CommandFollower(Plumbing, ABC):
-    """Follows simple commands; what is made of several, :class:`~ms_tune.source.shell.evaluate.Follower` does."""
+class Flow(Enum):
+    """How things go on behind a command."""
 
-    def __init__(self, source: Callable[[str, File], File | None]) -> None:
-        super().__init__()
-        self.unknown: list[Unknown] = []
+    NEXT = auto()
+    LEAVE = auto()  # behind the loop or the function
+    EXIT = auto()  # nowhere: the script ends
+
+
+class Outcome(NamedTuple):
+    """How a command ended: how things go on, and whether it succeeded (None if that cannot be told)."""
+
+    flow: Flow = Flow.NEXT
+    success: bool | None = None
+
+
+DONE = Outcome(Flow.NEXT, success=True)
+UNCLEAR = Outcome()
+
+
+class Streams(NamedTuple):
+    """Where commands read and write."""
+
+    given: Pieces | None = None  # what they read, where the script has it
+    piped: bool = False  # whether they read what only a run could tell
+    printed: list[Piece] | None = None  # what is printed, if anybody asks
+    conditions: int = 0  # how many unknown conditions lie around the one who asks
+
+
+class CommandFollower(ABC):
+    """Follows simple commands; what is made of several, :class:`~ms_tune.source.shell.follow.Follower` does.
+
+    Args:
+        source: Reads a file that a script names; None if it cannot be read.
+    """
+
+    def __init__(self, source: Callable[[str], File | None]) -> None:
+        self.started: list[Started] = []
+        self.unknown: list[Unknown] = []  # what keeps the script from being followed as a whole
+        self.conditions = 0  # unknown conditions around what is followed
+        self.exits = 0  # places before it where the script has perhaps ended
+        self.streams = Streams()
+        self.expander = Expander(self._printed_by)
+        self.functions: dict[str, list[tuple[Command, File]]] = {}  # every one that was defined, by its name
+        self.left_loops: list[list[ShellState]] = []  # what held where each of the loops around was left
+        self.left_calls: list[list[ShellState]] = []  # the same for functions and files
         self._source = source
-        self._steps = 0
         self._calls = 0
-        self._depth = 0
-        self._unclear_rounds = False
-        self._aliases: set[str] = set()
-        self._at_exit: Trap | None = None
-        self._locals: list[_Locals] = []
-        self._returned: list[list[ShellState]] = []
-        self._defined: dict[str, list[tuple[Command, File]]] = {}
+        self._written: set[str] = set()  # files that the script writes
+        self._locals: list[Locals] = []
+        self._builtins = {
+            **dict.fromkeys(("break", "continue"), self._break),
+            **dict.fromkeys(("source", "."), self._sourced),
+            **dict.fromkeys(("true", ":", "false", "[", "test"), self._test),
+            **dict.fromkeys(("alias", "trap"), self._set_aside),
+            **dict.fromkeys(("exit", "exec"), self._exit),
+            "return": self._return,
+            "eval": self._eval,
+            "echo": self._echo,
+        }
 
-    def _simple(self, command: Simple, state: ShellState, file: File) -> CommandOutcome:
+    @abstractmethod
+    def run(self, command: Command, state: ShellState, file: File) -> Outcome:
+        """Follow one command; the state becomes what holds behind it."""
+
+    @abstractmethod
+    def run_in_subshell(self, command: Command, state: ShellState, file: File) -> Outcome:
+        """Follow one in a shell of its own: what is set there is lost."""
+
+    def simple(self, command: Command, state: ShellState, file: File) -> Outcome:
+        """Follow a simple command."""
         place = ScriptPlace(file, command.start, command.end)
+        written = command.words or ()
+        count = next((at for at, word in enumerate(written) if isinstance(word, Word)), len(written))
+        ahead = [word for word in written[:count] if isinstance(word, Assign)]
         words: list[Argument | Assign] = []
-        for word in command.words:
-            if isinstance(word, Assign):
-                values = without_braces(word.value) if isinstance(word.value, Word) else (word.value,)
-                words += [replace(word, value=value) for value in values]
-            else:
-                words += self._expander.fields([word], state, file)
+        for word in written[count:]:
+            words += self.expander.arguments([word], state, file) if isinstance(word, Word) else [word]
+        outer, exported = {one.name: state.variables.get(one.name) for one in ahead}, state.exported
+        for one in ahead:
+            store_value(one, value_assigned(one, self.expander, state, file), self.expander, state, file)
+            state.exported |= {one.name} if words else set()
         if not words:
-            for one in command.assigns:
-                store(one, given_to(one, self._expander, state, file), self._expander, state, file)
-            unclear = command.words or command.redirections or any(substitutes(one) for one in command.assigns)
+            unclear = written[count:] or command.redirections or any(_substitutes(one) for one in ahead)
             return UNCLEAR if unclear else DONE
-        outer = {one.name: state.variables.get(one.name) for one in command.assigns}
-        exported, splits_oddly = state.exported, state.splits_oddly
-        for one in command.assigns:
-            store(one, given_to(one, self._expander, state, file), self._expander, state, file)
-            state.exported |= {one.name}
-        with self._redirected(command.redirections, state, place):
+        with self.redirect(command.redirections, state, place):
             outcome = self._command(words, state, file, place)
         for name, value in outer.items():
-            _put_back(state, name, value)
-        if outer:
-            state.exported = exported
-        if "IFS" in outer:
-            state.splits_oddly = splits_oddly
+            restore_variable(state, name, value)
+        state.exported = exported if outer else state.exported
         return outcome
 
-    def _command(
-        self, words: list[Argument | Assign], state: ShellState, file: File, place: ScriptPlace
-    ) -> CommandOutcome:
-        arguments = [word for word in words if not isinstance(word, Assign)]
-        name = arguments[0].text if arguments and not isinstance(words[0], Assign) else None
-        while name in _IN_FRONT and len(arguments) > 1 and not (arguments[1].text or "-").startswith("-"):
+    def _command(self, words: list[Argument | Assign], state: ShellState, file: File, place: ScriptPlace) -> Outcome:
+        arguments = [word for word in words if isinstance(word, Argument)]
+        name = arguments[0].text
+        while name in ("command", "builtin", "coproc") and len(arguments) > 1:
+            if (arguments[1].text or "-").startswith("-"):
+                break
             arguments, words = arguments[1:], words[1:]
             name = arguments[0].text
         if name is not None and not arguments[0].open:
             if name in state.functions:
                 return self._function(name, arguments, state, place)
-            if name in _CONTROL:
-                return self._control(name, arguments, state, file, place)
             if name in DECLARING:
-                self._declare(words, state, file)
+                own = self._locals[-1] if self._locals else None
+                declare_variables(words, self.expander, state, file, own, self.conditions)
                 return DONE
-            if name in ANSWERING:
-                return CommandOutcome(Flow.NEXT, answer(name, arguments))
-            return self._further_command(name, arguments, state, place)
-        self._start(arguments, state, place)
-        return UNCLEAR
-
-    def _further_command(
-        self, name: str, arguments: list[Argument], state: ShellState, place: ScriptPlace
-    ) -> CommandOutcome:
-        if name == "read" and self._input is not None and not any(word.open for word in arguments):
-            whole = read_into([word.text for word in arguments[1:]], self._input, state, place)
-            if whole is not None:
-                return CommandOutcome(Flow.NEXT, whole)
-            self._input.lost = True
-        if name in ("alias", "trap"):
-            self._set_aside(arguments, place)
-        if change(name, arguments, state, place) or name in QUIET:
-            self._printed_by(arguments, place)
-        elif name == "xargs":
-            self._xargs(arguments[1:], state, place)
+            if name in self._builtins:
+                return self._builtins[name](arguments, state, place)
+            if name in _SETTING:
+                _SETTING[name](arguments, state, place)
+                return UNCLEAR
+            if name in READING:
+                line = text_of(self.streams.given) if self.streams.given is not None else None
+                read_variables(arguments, state, place, line.removesuffix("\n") if line is not None else None)
+        if name in _QUIET or name in READING:
+            self.print(None, place)
         else:
             self._start(arguments, state, place)
         return UNCLEAR
 
-    def _set_aside(self, arguments: list[Argument], place: ScriptPlace) -> None:
-        """``alias`` and ``trap``: commands that are kept for later."""
-        texts = [word.text for word in arguments[1:]]
-        if arguments[0].text == "alias":
-            self._aliases.update(text.partition("=")[0] for text in texts if text)
-        elif len(texts) > 1 and {"EXIT", "0", None} & set(texts[1:]):
-            self._at_exit = None if texts[0] == "-" else Trap(arguments[1], place, self._conditions + self._exits > 0)
-        elif starts_unseen(arguments):
-            self.unknown.append(Unknown(Reason.COMMAND, "trap", place))
-
-    def _start(self, arguments: list[Argument], state: ShellState, place: ScriptPlace) -> None:
-        """A program: what it is given is followed where it is a shell."""
-        name = arguments[0].text if arguments else None
-        given = self._file_of(name or "") if arguments and not arguments[0].open else None
-        shell = given_to_shell(arguments, state, self._input.pieces if self._input is not None else None)
-        environment = {}
-        for one in state.exported:
-            value = state.variables.get(one)
-            if isinstance(value, tuple):
-                environment[one] = value
-        self.started.append(Started(tuple(arguments), environment, self._conditions + self._exits > 0, place))
-        self._printed_by(arguments, place)
-        self._writes(arguments, place)
-        if self._input is not None and not reads_nothing(name or ""):
-            self._input.lost = True
-        if given is not None or (name or "").endswith(SCRIPTS):
-            shell = given_to_shell([shell_word(place), *arguments], state, None)
-        if shell is not None:
-            self._follow(shell, name or "", place)
-        elif name in self._aliases or starts_unseen(arguments):
-            self.unknown.append(Unknown(Reason.COMMAND, name or "", place))
-
-    def _in_quotes(self, state: ShellState, place: ScriptPlace, text: str) -> Argument | None:
-        """A text as it is in double quotes; None where it does not end in them."""
-        inside = TextInside(place, f'_ "{text}"')
-        script = parse(inside.text)
-        parts = script.body.commands if not script.problems else ()
-        command = parts[0][0] if len(parts) == 1 else None
-        if not isinstance(command, Simple):
-            return None
-        found = self._expander.fields([word for word in command.words[1:] if isinstance(word, Word)], state, inside)
-        return found[0] if len(found) == 1 else None
-
-    def _follow(self, given: InlineScript, name: str, place: ScriptPlace) -> None:
-        """Follow a script in a shell of its own."""
-        text, found = given.text, None
-        if text is None and given.path is not None and self._calls < MAX_CALLS:
-            written = self._file_of(given.path)
-            if written is not None:
-                text = text_given(written, given.state)
-            else:
-                found = self._source(given.path, place.file)
-                text = found.text if found is not None else None
-        if text is None or self._calls >= MAX_CALLS:
-            reason = Reason.FILE if given.path is not None else Reason.COMMAND
-            self.unknown.append(Unknown(reason, given.path or name, place))
-            return
-        script, exits = parse(text), self._exits
-        if script.problems:
+    def _start(self, words: list[Argument], state: ShellState, place: ScriptPlace) -> None:
+        """A program; a shell is followed where it is given a file, or a text behind ``-c``."""
+        values = ((name, state.variables.get(name)) for name in state.exported)
+        environment = {name: value for name, value in values if isinstance(value, tuple)}
+        self.started.append(Started(tuple(words), environment, self.conditions + self.exits > 0, place))
+        name = words[0].text or "" if words else ""
+        reads = name == "cat" and len(words) == 1 and not self.streams.piped
+        self.print(self.streams.given if reads else None, place)
+        base = _base(words[0]) if words else ""
+        if base in _FACTS["changing_files"]:
+            self._written |= {word.text for word in words[1:] if word.text}
+        carried = is_wrapper(name) or base in _FACTS["carriers"]
+        shells = [at for at, word in enumerate(words) if _base(word) in _SHELLS]
+        at = -1 if name.endswith(SCRIPTS) else shells[0] if shells and (carried or shells[0] == 0) else None
+        if at is not None:
+            self._follow_shell(words[at + 1 :], state, name, place)
+        elif self._is_unseen(words):
             self.unknown.append(Unknown(Reason.COMMAND, name, place))
-            return
-        with self._standing_at(place):
-            self._called(script.body, given.state, found or TextInside(place, text), place)
-        self._exits = exits
 
-    def _eval(self, arguments: list[Argument], state: ShellState, place: ScriptPlace) -> CommandOutcome:
-        text = evaluated(arguments, state)
-        script = parse(text) if text is not None else None
-        if script is None or script.problems or self._calls >= MAX_CALLS:
+    def _is_unseen(self, words: Sequence[Argument]) -> bool:
+        """Whether a command starts a program that is not followed: ``find -exec``, ``ssh``, ``xargs``."""
+        texts = [word.text or "" for word in words]
+        base = texts[0].rpartition("/")[2] if texts else ""
+        if base == "xargs":  # the program gets what is read, too
+            return any(text in _SHELLS or launcher_named(text) is not None for text in texts)
+        launcher = launcher_named(base)
+        if is_wrapper(base) or (launcher is not None and not launcher.known):
+            # The program is among the words, unless one of them, or what it reads, is a script.
+            read = text_of(self.streams.given) if self.streams.given is not None else None
+            return any(map(_starts_program, [*texts[1:], read or ""]))
+        if launcher is not None or not base or base in _FACTS["not_starting"]:
+            return False
+        return _starts_program(" ".join(texts[1:]))
+
+    def _set_aside(self, words: list[Argument], state: ShellState, place: ScriptPlace) -> Outcome:
+        """``alias`` and ``trap``: commands that are kept for later. What is asked for at the end is followed, knowing nothing."""
+        text = words[1].text if len(words) > 1 else None
+        if words[0].text == "trap" and text and {"EXIT", "0"} & {word.text for word in words[2:]}:
+            later = state.copy()
+            later.forget(Unknown(Reason.COMMAND, "trap", place))
+            self.conditions += 1
+            with self._standing_at(place):
+                self.run(parse(text).body, later, TextInside(place, text))
+            self.conditions -= 1
+        elif self._is_unseen(words):
+            self.unknown.append(Unknown(Reason.COMMAND, words[0].text or "", place))
+        self.print(None, place)
+        return UNCLEAR
+
+    def _test(self, words: list[Argument], state: ShellState, place: ScriptPlace) -> Outcome:  # noqa: ARG002
+        """``true``, ``false``, ``[ ... ]``."""
+        name = words[0].text
+        if name in ("true", ":", "false"):
+            return Outcome(Flow.NEXT, success=name != "false")
+        if any(word.open for word in words) or (name == "[" and words[-1].text != "]"):
+            return UNCLEAR
+        return Outcome(Flow.NEXT, holds_test([word.text for word in words[1 : -1 if name == "[" else None]]))
+
+    # what is left
+
+    def _break(self, words: list[Argument], state: ShellState, place: ScriptPlace) -> Outcome:  # noqa: ARG002
+        for left in self.left_loops if len(words) > 1 else self.left_loops[-1:]:
+            left.append(state.copy())
+        return Outcome(Flow.LEAVE if self.left_loops else Flow.NEXT)
+
+    def _return(self, words: list[Argument], state: ShellState, place: ScriptPlace) -> Outcome:  # noqa: ARG002
+        if not self.left_calls:
+            return Outcome(Flow.EXIT)
+        self.left_calls[-1].append(state.copy())
+        status = words[1].text if len(words) == 2 else None  # noqa: PLR2004 - and what it returns
+        return Outcome(Flow.LEAVE, int(status) % 256 == 0 if status and _SMALL.fullmatch(status) else None)
+
+    def _exit(self, words: list[Argument], state: ShellState, place: ScriptPlace) -> Outcome:
+        """``exit``, and ``exec`` of a program; without one it says where things are read and written from here on."""
+        if words[0].text == "exec" and not words[1:]:
+            self.print(None, place)
+            return UNCLEAR
+        if words[0].text == "exec":
+            self._start(words[1:], state, place)
+        return Outcome(Flow.EXIT)
+
+    # functions, files and texts that are followed
+
+    def _run_body(self, body: Command, state: ShellState, file: File, place: ScriptPlace) -> Outcome:
+        """Follow a body that `return` leaves."""
+        conditions, loops, self.left_loops = self.conditions, self.left_loops, []
+        self.left_calls.append([])
+        self._calls += 1
+        outcome = self.run(body, state, file)
+        self._calls -= 1
+        self.conditions, self.left_loops = conditions, loops
+        ways = self.left_calls.pop()
+        if outcome.flow is Flow.NEXT:
+            ways.append(state.copy())
+        if not ways:
+            return Outcome(Flow.EXIT)
+        state.take(merge_states(ways, place))
+        return Outcome(Flow.NEXT, outcome.success if len(ways) == 1 else None)
+
+    def _function(self, name: str, words: list[Argument], state: ShellState, place: ScriptPlace) -> Outcome:
+        found = state.functions[name]
+        if found is not None and self._calls < MAX_CALLS:
+            return self._call(found, words, state, place)
+        self.conditions += 1
+        for one in self.functions[name] if self._calls < MAX_CALLS else ():
+            self._call(one, words, state.copy(), place)  # or one that a file defines which could not be read
+        self.conditions -= 1
+        state.forget(Unknown(Reason.BOUND if found else Reason.CONDITION, name, place))
+        return UNCLEAR
+
+    def _call(
+        self, found: tuple[Command, File], words: list[Argument], state: ShellState, place: ScriptPlace
+    ) -> Outcome:
+        positional, state.positional = state.positional, tuple(words[1:])
+        self._locals.append(Locals({}, set(), self.conditions))
+        outcome = self._run_body(found[0], state, found[1], place)
+        own = self._locals.pop()
+        for one, value in own.values.items():
+            restore_variable(state, one, value)
+        for one in own.perhaps:
+            state.variables[one] = (unknown_piece(Reason.CONDITION, one, place),)
+        state.positional = positional
+        return outcome
+
+    def _sourced(self, words: list[Argument], state: ShellState, place: ScriptPlace) -> Outcome:
+        path = words[1].text if len(words) > 1 else None
+        around = self._calls >= MAX_CALLS and not self.conditions + self.exits
+        unknown = Unknown(Reason.BOUND if around else Reason.FILE if path else Reason.COMMAND, path or "source", place)
+        last = words[1].pieces[-1] if len(words) > 1 and words[1].pieces else None
+        if last is not None and not last.unknown and (path or last.text).rpartition("/")[2] in _ENVIRONMENT_SCRIPTS:
+            for name in filter(_OF_AN_ENVIRONMENT.fullmatch, state.variables):
+                state.variables[name] = (Piece("", place, unknown=unknown),)
+            return UNCLEAR
+        found = self._file(path) if path else None
+        if found is None:
+            self.unknown.append(unknown)
+            state.forget(unknown)
+            return UNCLEAR
+        positional = state.positional
+        state.positional = tuple(words[2:]) or positional
+        outcome = self._run_body(parse(found.text).body, state, found, place)
+        state.positional = positional if words[2:] else state.positional
+        return outcome
+
+    def _file(self, path: str) -> File | None:
+        """A file that is read as it lies there; None if it cannot be, or if the script writes it before."""
+        names = {path, path.removeprefix("./"), f"./{path}"}
+        return None if names & self._written or self._calls >= MAX_CALLS else self._source(path)
+
+    def _eval(self, words: list[Argument], state: ShellState, place: ScriptPlace) -> Outcome:
+        text = join_script(words[1:], state)
+        script = parse(text) if text is not None and self._calls < MAX_CALLS else None
+        if text is None or script is None or script.problems:
             unknown = Unknown(Reason.COMMAND, "eval", place)
             self.unknown.append(unknown)
             state.forget(unknown)
             return UNCLEAR
         self._calls += 1
         with self._standing_at(place):
-            outcome = self.run(script.body, state, TextInside(place, text or ""))
+            outcome = self.run(script.body, state, TextInside(place, text))
         self._calls -= 1
         return outcome
 
+    def _follow_shell(self, words: list[Argument], state: ShellState, name: str, place: ScriptPlace) -> None:
+        """What stands behind a shell: options, then a file or (``-c``) a text, and what that is given; without either it reads a script."""
+        at = 0
+        while at < len(words) and (words[at].text or "").startswith("-"):
+            at += 1 + (words[at].text in ("-o", "-O"))
+        letters, behind = "".join(word.text or "" for word in words[:at] if (word.text or "")[:2] != "--"), words[at:]
+        is_text, reads = "c" in letters, "c" not in letters and (not behind or "s" in letters)
+        given = [Argument(self.streams.given)] if self.streams.given is not None else []
+        if reads and not given and not self.streams.piped:
+            return
+        inner = ShellState(exported=state.exported, all_unknown=state.all_unknown)
+        inner.variables = {one: value for one, value in state.variables.items() if one in state.exported}
+        inner.functions = {one: value for one, value in state.functions.items() if f"{one}()" in state.exported}
+        inner.positional = tuple(behind[0 if reads else 1 + is_text :])  # behind a text stands its name
+        path = behind[0].text if behind and not (is_text or reads) else None
+        file = self._file(path) if path else None
+        text, script_words = file.text if file is not None else None, given if reads else behind[:1]
+        if (is_text or reads) and any(piece.text for word in script_words for piece in word.pieces):
+            text = join_script(script_words, inner)
+        script = parse(text) if text is not None and self._calls < MAX_CALLS else None
+        if text is None or script is None or script.problems:
+            self.unknown.append(Unknown(Reason.FILE if path else Reason.COMMAND, path or name, place))
+            return
+        exits, streams, self.streams = self.exits, self.streams, Streams()
+        with self._standing_at(place):
+            self._run_body(script.body, inner, file or TextInside(place, text), place)
+        self.exits, self.streams = exits, streams
+
     @contextmanager
     def _standing_at(self, place: ScriptPlace) -> Iterator[None]:
-        """What comes of a text that was put together stands where that was done."""
+        """What comes of a text that was put together, or of another script, stands where that was done."""
         started, unknown = len(self.started), len(self.unknown)
         yield
         self.started[started:] = [replace(one, place=place) for one in self.started[started:]]
         self.unknown[unknown:] = [replace(one, place=place) for one in self.unknown[unknown:]]
 
-    def _declare(self, words: list[Argument | Assign], state: ShellState, file: File) -> None:
-        own = self._locals[-1] if self._locals else None
-        before = set(own.values) if own else set()
-        declare(words, self._expander, state, file, own.values if own else None)
-        if own and self._conditions > own.conditions:
-            own.perhaps.update(set(own.values) - before)
+    # where commands read and write
 
-    def _control(  # noqa: PLR0911 - a command a line
-        self, name: str, arguments: list[Argument], state: ShellState, file: File, place: ScriptPlace
-    ) -> CommandOutcome:
-        if name in ("break", "continue"):
-            self._unclear_rounds |= len(arguments) > 1  # of which loop is not followed
-            return CommandOutcome(Flow.BREAK if name == "break" else Flow.CONTINUE)
-        if name == "return":
-            if self._returned:
-                self._returned[-1].append(state.copy())
-            status = arguments[1].text if len(arguments) == 2 else None  # noqa: PLR2004 - and what it returns
-            success = None if status is None or not status.isdigit() else int(status) % 256 == 0
-            return CommandOutcome(Flow.RETURN if self._returned else Flow.EXIT, success)
-        if name == "exit":
-            return CommandOutcome(Flow.EXIT)
-        if name == "exec":
-            if not arguments[1:]:  # only where it reads and writes from here on
-                self._input = Input((), lost=True) if self._input is not None else None
-                self._print(None, place)
-                return UNCLEAR
-            self._start(arguments[1:], state, place)
-            return CommandOutcome(Flow.EXIT)
-        if name == "eval":
-            return self._eval(arguments[1:], state, place)
-        return self._sourced(arguments, state, file, place)
+    @contextmanager
+    def redirect(self, redirections: tuple[Redirection, ...], state: ShellState, place: ScriptPlace) -> Iterator[None]:
+        """Read and write elsewhere for a while."""
+        streams = self.streams
+        for one in redirections:
+            to = one.to
+            if one.operator.startswith("<") and one.number in ("", "0"):
+                given: Pieces | None = None
+                if isinstance(to, HereDocument) and to.parts is not None:
+                    given = self.expander.join_parts(to.parts, state, place)
+                elif isinstance(to, Word) and one.operator == "<<<":
+                    given = (*self.expander.value(to, state, place.file), Piece("\n", place))
+                self.streams = self.streams._replace(given=given, piped=given is None)
+            elif one.operator.startswith((">", "&>")) and one.number in ("", "1"):
+                name = text_of(self.expander.value(to, state, place.file)) if isinstance(to, Word) else None
+                if name == "1" and one.operator == ">&":
+                    continue
+                if (name or "/dev").startswith("/dev") and name != "/dev/null":
+                    self.print(None, place)
+                self._written |= {name} if name else set()
+                self.streams = self.streams._replace(printed=None)
+        yield
+        self.streams = streams
 
-    def _sourced(self, arguments: list[Argument], state: ShellState, file: File, place: ScriptPlace) -> CommandOutcome:
-        path = arguments[1].text if len(arguments) > 1 else None
-        around = self._calls >= MAX_CALLS and not self._conditions + self._exits
-        unknown = Unknown(Reason.BOUND if around else Reason.FILE if path else Reason.COMMAND, path or "source", place)
-        last = arguments[1].pieces[-1] if len(arguments) > 1 and arguments[1].pieces else None
-        if last is not None and not last.unknown and loads_environment(path or last.text):
-            environment_loaded(state, unknown)
+    def print(self, pieces: Pieces | None, place: ScriptPlace) -> None:
+        """Note what is printed, if anybody asks; None for what only a run could tell."""
+        if self.streams.printed is not None:
+            if pieces is None or self.conditions + self.exits > self.streams.conditions:
+                pieces = (unknown_piece(Reason.COMMAND, "", place),)
+            self.streams.printed.extend(self.expander.bound_value(pieces, place))
+
+    def _echo(self, words: list[Argument], state: ShellState, place: ScriptPlace) -> Outcome:  # noqa: ARG002
+        without_end = len(words) > 1 and words[1].text == "-n"
+        texts = words[1 + without_end :]
+        option = texts[0].text if texts else ""
+        if option is None or re.fullmatch(r"-[neE]+", option) or any(word.open for word in texts):
+            self.print(None, place)
             return UNCLEAR
-        found = self._source(path, file) if path and self._calls < MAX_CALLS else None
-        if found is None:
-            self.unknown.append(unknown)
-            state.forget(unknown)
-            return UNCLEAR
-        positional = state.positional
-        if arguments[2:]:
-            state.positional = tuple(arguments[2:])
-        outcome = self._called(parse(found.text).body, state, found, place)
-        if arguments[2:]:
-            state.positional = positional
-        return outcome
+        pieces = [piece for word in texts for piece in (Piece(" ", place), *word.pieces)]
+        self.print((*pieces[1:], *([] if without_end else [Piece("\n", place)])), place)
+        return UNCLEAR
 
-    def _called(self, body: Command, state: ShellState, file: File, place: ScriptPlace) -> CommandOutcome:
-        """Follow a body that `return` leaves."""
-        self._calls += 1
-        self._returned.append([])
-        conditions = self._conditions
-        outcome = self.run(body, state, file)
-        self._conditions = conditions
-        self._calls -= 1
-        ways = self._returned.pop()
-        if outcome.flow is Flow.NEXT:
-            ways.append(state.copy())
-        if not ways:
-            return CommandOutcome(Flow.EXIT)
-        state.take(merged(ways, place))
-        return CommandOutcome(Flow.NEXT, outcome.success if len(ways) == 1 else None)
-
-    def _function(self, name: str, arguments: list[Argument], state: ShellState, place: ScriptPlace) -> CommandOutcome:
-        found = state.functions[name]
-        if self._calls >= MAX_CALLS:
-            state.forget(Unknown(Reason.BOUND, name, place))
-            return UNCLEAR
-        if found is None:
-            self._conditions += 1
-            for body, file in self._defined.get(name, ()):
-                self._call(body, arguments, state.copy(), file, place)
-            self._conditions -= 1
-            state.forget(Unknown(Reason.CONDITION, name, place))
-            return UNCLEAR
-        return self._call(found[0], arguments, state, found[1], place)
-
-    def _call(
-        self, body: Command, arguments: list[Argument], state: ShellState, file: File, place: ScriptPlace
-    ) -> CommandOutcome:
-        positional, state.positional = state.positional, tuple(arguments[1:])
-        self._locals.append(_Locals({}, set(), self._conditions))
-        outcome = self._called(body, state, file, place)
-        own = self._locals.pop()
-        for one, value in own.values.items():
-            _put_back(state, one, value)
-        for one in own.perhaps:
-            set_to(state, one, (unknown_piece(Reason.CONDITION, one, place),))
-        state.positional = positional
-        return outcome
+    def _printed_by(self, part: Substitution, state: ShellState, file: File) -> Pieces | None:
+        """What stands in the place of ``$(...)``; None where only a run could tell."""
+        text = file.text[part.start : part.end]
+        if not text.startswith(("$(", "`", "<(", ">(")) or (text[0] == "`" and "\\" in text):
+            return None
+        script = parse(file.text[: part.end - 1], part.start + (1 if text[0] == "`" else 2))
+        first = script.body.inner[0] if script.body.inner else script.body
+        if script.problems or (first.kind is CommandKind.SIMPLE and not first.words):
+            return None
+        printed: list[Piece] = []
+        streams = self.streams
+        self.streams = Streams(streams.given, streams.piped, printed, self.conditions + self.exits)
+        self.run_in_subshell(script.body, state, file)
+        self.streams = streams
+        while printed and not printed[-1].unknown and printed[-1].text.endswith("\n"):
+            last = printed.pop()
+            printed += [replace(last, text=last.text.rstrip("\n"))] * bool(last.text.rstrip("\n"))
+        # What $(...) says tells more than what is in it.
+        unsaid = (piece.unknown and piece.unknown.reason in (Reason.FILE, Reason.COMMAND) for piece in printed)
+        return None if text[0] in "<>" or any(unsaid) else tuple(printed)
 
 
-def _put_back(state: ShellState, name: str, value: object) -> None:
-    """The value that a variable had before, or none."""
-    if isinstance(value, tuple | Array):
-        set_to(state, name, value)
-    elif value is None:
-        state.variables.pop(name, None)
-    else:
-        state.variables[name] = value  # type: ignore[assignment]  # what is left is Unset
+def _starts_program(text: str) -> bool:
+    return _STARTS.search(text[:_MAX_SEARCHED]) is not None
+
+
+def _base(word: Argument) -> str:
+    """The name of a program without its folder."""
+    return (word.text or "").rpartition("/")[2]
+
+
+def _substitutes(one: Assign) -> bool:
+    """Whether what is assigned is what a command prints."""
+    words = (one.value,) if isinstance(one.value, Word) else one.value
+    return any(isinstance(part, Substitution) for word in words for part in word.parts)

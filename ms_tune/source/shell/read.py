@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from difflib import SequenceMatcher
 from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ms_tune.errors import ConfigError, closest, nearby, reason_of
 from ms_tune.facts.launchers import is_wrapper, launcher_named, launcher_of_module
-from ms_tune.source.shell.evaluate import Follower
-from ms_tune.source.shell.line_ends import as_meant
+from ms_tune.source.shell.follow import Follower
 from ms_tune.source.shell.parse import parse
+from ms_tune.source.shell.syntax import Assign, CommandKind, Parameter, QuotedText, Word
 from ms_tune.source.shell.values import Argument, File
 from ms_tune.source.yaml import decode
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from ms_tune.facts.launchers import Launcher
-    from ms_tune.source.shell.outcome import Started
-    from ms_tune.source.shell.syntax import SyntaxProblem
+    from ms_tune.source.shell.commands import Started
+    from ms_tune.source.shell.syntax import Command, Part, SyntaxProblem
     from ms_tune.source.shell.values import Pieces, ScriptPlace, Unknown
 
 MAX_BYTES = 1024**2
@@ -96,7 +97,7 @@ class Launches:
 
 
 def read_launches(path: Path, text: str | None = None) -> Launches:
-    """What a script starts; one with the line ends of Windows as it is meant (:mod:`ms_tune.source.shell.line_ends`).
+    """What a script starts; one with the line ends of Windows as it is meant (:func:`as_meant`).
 
     Args:
         path: The script.
@@ -137,7 +138,7 @@ class _Sourced:
         self._folders = _folders_above(script)
         self.read_from: list[Path] = []
 
-    def read(self, name: str, _: File) -> File | None:
+    def read(self, name: str) -> File | None:
         if len(self.read_from) >= MAX_FILES:
             return None
         candidates = [Path(name)] if name.startswith("/") else [folder / name for folder in self._folders]
@@ -259,3 +260,118 @@ def _candidates(script: Path, name: str) -> list[Path]:
 def _folders_above(script: Path) -> list[Path]:
     folder = script.absolute().parent
     return [folder, *folder.parents][:_PARENTS]
+
+
+# every assignment that stands in a script, whether it is ever made or not
+
+Block = tuple[int, ...]
+_BLOCKS = (
+    *(CommandKind.IF, CommandKind.FOR, CommandKind.COUNT, CommandKind.WHILE, CommandKind.CASE),
+    *(CommandKind.GROUP, CommandKind.SUBSHELL),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """An assignment as it is written."""
+
+    one: Assign  # what is assigned, and where
+    text: str | None  # the value; None if something is put into it, or if it is an array
+    block: Block  # the branches and bodies around it, outermost first; nothing at the top of the script
+    extends: bool  # whether the value is made from the variable's own old value
+
+
+def comments(text: str) -> list[tuple[int, str]]:
+    """The comments of a script's text with the numbers of their lines; ``#!`` is none."""
+    found = ((text.count("\n", 0, start) + 1, said) for start, said in sorted(parse(text).comments.items()))
+    return [(line, said) for line, said in found if line > 1 or not said.startswith("#!")]
+
+
+def assignments(text: str) -> list[Written]:
+    """The assignments of a script's text, in its order."""
+    count = iter(range(1, len(text) + 2))
+    found: list[Written] = []
+    todo: list[tuple[Command, Block]] = [(parse(as_meant(text)).body, ())]
+    while todo:
+        command, block = todo.pop()
+        words = command.words or ()
+        these = (*(word for word in words if isinstance(word, Assign)), *_through_env(words))
+        found += [Written(one, _plain(one), block, one.append or _uses(one.name, _parts(one))) for one in these]
+        own = command.kind in _BLOCKS
+        todo += [(inner, (*block, next(count)) if own else block) for inner in reversed(command.inner)]
+    return sorted(found, key=lambda one: one.one.start)
+
+
+def _through_env(written: Sequence[Word | Assign]) -> Iterator[Assign]:
+    """The assignments behind ``env``, which are words to the shell."""
+    words = [word for word in written if isinstance(word, Word)]
+    if not words or words[0].literal != "env":
+        return
+    for word in words[1:]:
+        first = word.parts[0] if word.parts else None
+        name, equals, _ = (
+            first.text.partition("=") if isinstance(first, QuotedText) and not first.quoted else ("", "", "")
+        )
+        if not equals or not name.isidentifier():
+            return
+        start = word.start + len(name) + 1
+        rest = QuotedText(first.text[len(name) + 1 :], start, first.end) if isinstance(first, QuotedText) else None
+        parts: tuple[Part, ...] = (*((rest,) if rest else ()), *word.parts[1:])
+        yield Assign(name, word.start, Word(parts, start, word.end), start, word.end)
+
+
+def _plain(one: Assign) -> str | None:
+    if not isinstance(one.value, Word) or not all(isinstance(part, QuotedText) for part in one.value.parts):
+        return None
+    return "".join(part.text for part in one.value.parts if isinstance(part, QuotedText))
+
+
+def _parts(one: Assign) -> Iterator[Part]:
+    for word in (one.value,) if isinstance(one.value, Word) else one.value:
+        yield from word.parts
+
+
+def _uses(name: str, parts: Iterable[Part]) -> bool:
+    return any(isinstance(part, Parameter) and (part.name == name or _uses(name, part.operand)) for part in parts)
+
+
+# line ends of Windows
+
+RETURN = "\r\n"
+
+
+def as_meant(text: str) -> str:
+    """A script with the line ends of Unix, every character at its place: a blank stands for the carriage return."""
+    return text.replace("\\\r\n", " \\\n").replace(RETURN, " \n") if RETURN in text else text
+
+
+def as_written(written: str, text: str) -> str:
+    """An edited script with the line ends that it had.
+
+    Args:
+        written: What it was before :func:`as_meant`.
+        text: What was made of it since.
+    """
+    if RETURN not in written:
+        return text
+    meant = as_meant(written)
+    before, old, new = (_lines(one) for one in (written, meant, text))
+    found: list[str] = []
+    for kind, start, stop, first, last in SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
+        found += before[start:stop] if kind == "equal" else map(_as_in_windows, new[first:last])
+    return "".join(found)
+
+
+def _lines(text: str) -> list[str]:
+    """The lines with their ends; what else Python takes for one is a part of its line."""
+    *lines, last = text.split("\n")
+    return [*(f"{line}\n" for line in lines), last]
+
+
+def _as_in_windows(line: str) -> str:
+    bare = line.removesuffix("\n")
+    if bare == line:
+        return line
+    if bare.endswith("  \\"):
+        return f"{bare[:-2]}\\{RETURN}"
+    return f"{bare.removesuffix(' ')}{RETURN}"

@@ -1,12 +1,30 @@
-"""The parts of a shell script, as :mod:`ms_tune.source.shell.parse` reads them: offsets point into the script's text."""
+"""Reads a shell script into its commands and their words; offsets point into its text. Nothing is run, and no text makes it fail.
+
+Bash's grammar, as its manual has it (Bash Reference Manual 5.2). No library: bashlex is under the GPL, tree-sitter is two compiled
+wheels for a base install that has PyYAML alone, and either would give a tree, not values. The tests ask bash.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeAlias
+import re
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import TypeAlias
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+MAX_DEPTH = 60
+NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+DECLARING = frozenset(("export", "declare", "typeset", "local", "readonly"))
+METACHARACTERS = frozenset(" \t\n\r;&|()<>")
+_PARAMETER = re.compile(r"\$(?:([A-Za-z_]\w*)|([@*#?$!0-9-]))", re.ASCII)
+_BRACED = re.compile(r"\$\{(#(?![}:=?+-])|!(?=[A-Za-z_]))?([A-Za-z_]\w*|\d+|[@*](?=[:%#/}])|[#?$!-](?=\}))?", re.ASCII)
+_OPERATORS = re.compile(r":[-=?+]|[-=?+]|##?|%%?|/[/#%]?|:")
+_PLAIN = {False: re.compile(r"[^\s;&|()<>\\'\"`$]+"), True: re.compile(r"[^\\\"`$]+")}
+_EXTENDED = re.compile(r"[?*+@!]\(")  # patterns of `shopt -s extglob`
+_ANSI = {"n": "\n", "t": "\t", "\\": "\\", "'": "'", '"': '"'}
+_BACKTICKS = re.compile(r"`(?:\\.|[^`\\])*(?:`|\Z)", re.DOTALL)
+_ANSI_QUOTES = re.compile(r"\$'((?:\\.|[^'\\])*)(?:'|\Z)", re.DOTALL)
+_IN_BRACKETS = re.compile(r"\\.|'[^']*(?:'|\Z)|(?<=\s)#[^\n]*|[\"()\[\]]", re.DOTALL)
+_IN_QUOTES = re.compile(r"\\.|\$\(|\"", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,30 +39,18 @@ class QuotedText:
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """``$name`` or ``${name...}``.
+    """``$name`` or ``${name...}``."""
 
-    Args:
-        name: The variable, ``1`` or ``@``; empty for a form that is not read.
-        start: Where it begins.
-        end: Where it ends.
-        quoted: Whether it stands in double quotes.
-        operator: What is done with it, as it is written behind the name; ``length`` for ``${#name}``, ``indirect`` for ``${!name}``,
-            ``unread`` for what is not read; empty for nothing.
-        operand: What stands behind the operator.
-        second: What stands behind the ``/`` or ``:`` in the operand.
-        index: What stands in brackets: a number, ``@``, ``*``.
-        index_parts: The same, as words to be calculated.
-    """
-
-    name: str
+    name: str  # the variable, `1` or `@`; empty for a form that is not read
     start: int
     end: int
     quoted: bool
+    # What is done with it, as it is written; "length" for `${#name}`, "indices" for `${!name[@]}`, "unread" for what is not read.
     operator: str = ""
     operand: tuple[Part, ...] = ()
-    second: tuple[Part, ...] | None = None
-    index: str | None = None
-    index_parts: tuple[Part, ...] = ()
+    second: tuple[Part, ...] | None = None  # what stands behind the `/` or `:` in the operand
+    index: tuple[Part, ...] | None = None
+    spread: str = ""  # "@" or "*" where it stands for all elements
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +65,8 @@ class Arithmetic:
 
 @dataclass(frozen=True, slots=True)
 class Substitution:
-    """What only a shell could tell: ``$(...)``, backticks, ``<(...)``."""
+    """What a command prints: ``$(...)``, backticks, ``<(...)``."""
 
-    text: str
     start: int
     end: int
     quoted: bool
@@ -81,51 +86,31 @@ class Word:
     @property
     def literal(self) -> str | None:
         """The word, if it is plain characters without quotes."""
-        if all(isinstance(part, QuotedText) and not part.quoted for part in self.parts):
-            return "".join(part.text for part in self.parts if isinstance(part, QuotedText))
-        return None
+        texts = [part.text for part in self.parts if isinstance(part, QuotedText) and not part.quoted]
+        return "".join(texts) if len(texts) == len(self.parts) else None
 
 
 @dataclass(frozen=True, slots=True)
 class Assign:
-    """``name=value``, ``name+=value``, ``name[index]=value`` or ``name=(values)``.
-
-    Args:
-        name: The variable.
-        start: Where the name begins.
-        value: The value; several for an array.
-        value_start: Where the value begins, quotes included.
-        end: Where it ends.
-        append: Whether it is added to what is there (``+=``).
-        index: The words in brackets behind the name.
-        index_parts: The same, as words to be calculated.
-    """
+    """``name=value``, ``name+=value``, ``name[index]=value`` or ``name=(values)``."""
 
     name: str
     start: int
     value: Word | tuple[Word, ...]
-    value_start: int
+    value_start: int  # quotes included
     end: int
     append: bool = False
-    index: str | None = None
-    index_parts: tuple[Part, ...] = ()
+    index: tuple[Part, ...] | None = None
 
 
 @dataclass(slots=True, eq=False)
 class HereDocument:
-    """What ``<<WORD`` gives a command to read; its text is known as soon as the line that it is named in has ended.
+    """What ``<<WORD`` gives a command to read; its parts are known as soon as the line that it is named in has ended."""
 
-    Args:
-        word: The word that it ends at.
-        indented: Whether tabs in front of its lines do not count (``<<-``).
-        literal: Whether it is taken as it stands, because part of the word is quoted; variables in it count otherwise.
-        text: Its text, to the end of the script if its word never comes; None where the script ends before it begins.
-    """
-
-    word: str
-    indented: bool
-    literal: bool
-    text: str | None = None
+    word: str  # that it ends at
+    indented: bool  # whether tabs in front of its lines do not count (`<<-`)
+    literal: bool  # whether it is taken as it stands, because part of the word is quoted
+    parts: tuple[Part, ...] | None = None  # None where they are not read
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,118 +122,39 @@ class Redirection:
     to: Word | HereDocument | None
 
 
-@dataclass(frozen=True, slots=True)
-class Simple:
-    """A command: assignments before it, its words (assignments among them behind ``export`` and its like), where it reads and writes."""
+class CommandKind(Enum):
+    """What a command is, and what its fields are then."""
 
-    assigns: tuple[Assign, ...]
-    words: tuple[Word | Assign, ...]
+    SIMPLE = auto()  # words, assignments first
+    LIST = auto()  # inner ones one after another; mark "&" for those that go to the background
+    AND_OR = auto()  # inner ones with "&&" or "||" as marks before all but the first
+    PIPELINE = auto()  # inner ones; mark "!" for a negated one
+    IF = auto()  # a condition and a body in turn, and what is done otherwise at the end
+    FOR = auto()  # the variable's name, the words (None: the positional parameters), the body
+    COUNT = auto()  # `for ((;;))`: the expressions, the body
+    WHILE = auto()  # also `until` and `select`: the condition, the body
+    CASE = auto()  # the word, a body for each of the patterns with its end (`;;`, `;&`, `;;&`) as its mark
+    FUNCTION = auto()  # the name, the body
+    GROUP = auto()  # `{ ...; }`: the list
+    SUBSHELL = auto()  # `( ... )`: the list
+    CALCULATION = auto()  # `((...))`: the expression
+    CONDITION = auto()  # `[[ ... ]]`: its words, `&&`, `||`, `(` and `)` among them
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """One command with those inside of it."""
+
+    kind: CommandKind
     start: int
     end: int
+    words: tuple[Word | Assign, ...] | None = ()
+    inner: tuple[Command, ...] = ()
+    marks: tuple[str, ...] = ()
+    name: str = ""
+    expressions: tuple[tuple[Part, ...], ...] = ()
+    patterns: tuple[tuple[Word, ...], ...] = ()
     redirections: tuple[Redirection, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Redirected:
-    """A command of several that reads or writes elsewhere: ``while ...; done < file``."""
-
-    body: Command
-    redirections: tuple[Redirection, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class CommandPipeline:
-    """``[!] one | two``."""
-
-    commands: tuple[Command, ...]
-    negated: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class AndOr:
-    """``one && two || three``; ``rest`` has the operator before each further one."""
-
-    first: Command
-    rest: tuple[tuple[str, Command], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Sequence:
-    """Commands one after another, each with whether it goes to the background."""
-
-    commands: tuple[tuple[Command, bool], ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class If:
-    """``if``: conditions with bodies, and what is done otherwise."""
-
-    branches: tuple[tuple[Sequence, Sequence], ...]
-    otherwise: Sequence | None
-
-
-@dataclass(frozen=True, slots=True)
-class Loop:
-    """``for``, ``select``, ``while`` and ``until``.
-
-    Args:
-        name: The variable, if there is one.
-        condition: What is asked before each round.
-        body: What is done in each.
-        kind: The word that it begins with; ``((`` for ``for ((;;))``.
-        words: What the variable runs over; None for the positional parameters.
-        steps: The three expressions of ``for ((;;))``.
-    """
-
-    name: str | None
-    condition: Sequence
-    body: Sequence
-    kind: str = "while"
-    words: tuple[Word, ...] | None = ()
-    steps: tuple[tuple[Part, ...], ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Case:
-    """``case``: patterns with bodies, and what each ends with: ``;;``, ``;&`` (the next body too), ``;;&`` (the next patterns too)."""
-
-    word: Word
-    arms: tuple[tuple[tuple[Word, ...], Sequence, str], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class FunctionDefinition:
-    """A function, where it is defined."""
-
-    name: str
-    body: Command
-
-
-@dataclass(frozen=True, slots=True)
-class CommandGroup:
-    """``{ ...; }``, or in a shell of its own ``( ... )``."""
-
-    body: Sequence
-    subshell: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Calculation:
-    """``(( ... ))``."""
-
-    parts: tuple[Part, ...]
-    start: int
-    end: int
-
-
-@dataclass(frozen=True, slots=True)
-class ConditionCommand:
-    """``[[ ... ]]``: its words, ``&&``, ``||``, ``(`` and ``)`` among them."""
-
-    words: tuple[Word, ...]
-
-
-Command: TypeAlias = "Simple | CommandPipeline | AndOr | Sequence | If | Loop | Case | FunctionDefinition | CommandGroup | Calculation | ConditionCommand | Redirected"
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,37 +167,182 @@ class SyntaxProblem:
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """A script's text and its commands."""
+    """The commands of a script's text, what of it could not be read, and its comments by their offsets."""
 
-    text: str = field(repr=False)
-    body: Sequence
-    problems: tuple[SyntaxProblem, ...] = ()
-
-
-def children(command: Command) -> Iterator[tuple[Command, bool]]:
-    """The commands inside of one, each with whether it is a block of its own."""
-    if isinstance(command, CommandPipeline):
-        yield from ((one, False) for one in command.commands)
-    elif isinstance(command, AndOr):
-        yield from ((one, False) for one in (command.first, *(one for _, one in command.rest)))
-    elif isinstance(command, Sequence):
-        yield from ((one, False) for one, _ in command.commands)
-    elif isinstance(command, If):
-        for condition, body in command.branches:
-            yield condition, True
-            yield body, True
-        if command.otherwise:
-            yield command.otherwise, True
-    elif isinstance(command, Loop):
-        yield command.condition, True
-        yield command.body, True
-    elif isinstance(command, Case):
-        yield from ((body, True) for _, body, _ in command.arms)
-    elif isinstance(command, FunctionDefinition | CommandGroup | Redirected):
-        yield command.body, isinstance(command, CommandGroup)
+    body: Command
+    problems: tuple[SyntaxProblem, ...]
+    comments: dict[int, str]
 
 
-def substitutes(one: Assign) -> bool:
-    """Whether what is assigned is what a command prints."""
-    words = (one.value,) if isinstance(one.value, Word) else one.value
-    return any(isinstance(part, Substitution) for word in words for part in word.parts)
+class NotReadError(Exception):
+    """The text cannot be read on from here."""
+
+    def __init__(self, offset: int, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.offset = offset
+
+
+class WordReader:
+    """Reads words from a text; ``at`` is how far it has come, ``unclosed`` where a quotation mark opens that is never closed."""
+
+    def __init__(self, text: str, at: int, depth: int = 0, *, in_document: bool = False) -> None:
+        self.text = text
+        self.at = at
+        self.unclosed: int | None = None
+        self._depth = depth
+        self._in_document = in_document
+        self._extended = "shopt -s extglob" in text
+
+    def _ahead(self, words: str | tuple[str, ...]) -> bool:
+        return self.text.startswith(words, self.at)
+
+    def _takes(self, mark: str) -> bool:
+        """Whether the text goes on with a mark, which is passed over."""
+        taken = self.text.startswith(mark, self.at)
+        self.at += len(mark) * taken
+        return taken
+
+    def _find(self, mark: str, at: int) -> int:
+        found = self.text.find(mark, at)
+        return found if found >= 0 else len(self.text)
+
+    def _ends(self) -> bool:
+        """Whether no word goes on here; ``<(...)`` is one."""
+        return (self._ahead(tuple(METACHARACTERS)) and not self._ahead(("<(", ">("))) or self.at >= len(self.text)
+
+    def word(self) -> Word:
+        """The word that begins here."""
+        start = self.at
+        parts = self.parts(quoted=False)
+        if self.at == start and not self._ends():
+            raise NotReadError(self.at, "unexpected")
+        return Word(parts, start, self.at)
+
+    def parts(self, *, quoted: bool, stop: str | None = None) -> tuple[Part, ...]:
+        """The parts up to a letter of ``stop``; without one to the end of the word, or in quotes of the text."""
+        self._depth += 1
+        if self._depth > MAX_DEPTH:
+            raise NotReadError(self.at, "depth")
+        found: list[Part] = []
+        while self.at < len(self.text) and self.text[self.at] not in (stop or "\0"):
+            if not quoted and stop is None and self._ends():
+                break
+            self._part(found, quoted=quoted, stop=stop or "")
+        self._depth -= 1
+        return tuple(found)
+
+    def _part(self, found: list[Part], *, quoted: bool, stop: str) -> None:
+        here, start = self.text[self.at], self.at
+        if here == "\\":
+            self._backslash(found, quoted=quoted, stop=stop)
+        elif here == "$":
+            found.append(self._dollar(quoted=quoted))
+        elif here == "`" and (match := _BACKTICKS.match(self.text, start)):
+            self.at = match.end()
+            found.append(Substitution(start, self.at, quoted))
+        elif here == "'" and not quoted:
+            close = self._find("'", start + 1)
+            self._leave_open(start, close)
+            self.at = min(close + 1, len(self.text))
+            found.append(QuotedText(self.text[start + 1 : close], start + 1, close, quoted=True))
+        elif here == '"' and not (quoted and self._in_document):
+            self.at += 1
+            if not quoted:  # else it stands in ${...} or $((...)) in quotes, and goes away
+                # "" is a word, if nothing else stands in it
+                found += (QuotedText("", self.at, self.at, quoted=True), *self.parts(quoted=True, stop='"'))
+                self._leave_open(start, self.at)
+                self.at = min(self.at + 1, len(self.text))
+        elif not quoted and self._ahead(("<(", ">(")):
+            self.at = self._closing(start + 1)
+            found.append(Substitution(start, self.at, quoted))
+        else:
+            match = _PLAIN[quoted].match(self.text, start)
+            self.at = match.end() if match else start + 1
+            if self._extended and not quoted and (match := _EXTENDED.search(self.text, start, self.at + 1)):
+                self.at = match.start() if match.start() > start else self._closing(start + 1)
+            ends = (self.text.find(mark, start + 1, self.at) for mark in stop)
+            self.at = min((end for end in ends if end > 0), default=self.at)
+            found.append(QuotedText(self.text[start : self.at], start, self.at, quoted))
+
+    def _leave_open(self, start: int, close: int) -> None:
+        """Note the first quotation mark that nothing closes before the text ends; what stands behind it counts as quoted."""
+        if close >= len(self.text) and self.unclosed is None:
+            self.unclosed = start
+
+    def _backslash(self, found: list[Part], *, quoted: bool, stop: str) -> None:
+        start = self.at
+        self.at = min(start + 2, len(self.text))
+        behind = self.text[start + 1 : self.at]
+        if behind == "\n" or not (behind or quoted):
+            return  # the line goes on, or the script ends
+        kept = not behind or (quoted and behind not in "$`\\" + stop + '"' * (not self._in_document))
+        found.append(QuotedText(self.text[start + (not kept) : self.at], start + (not kept), self.at, quoted=True))
+
+    def _dollar(self, *, quoted: bool) -> Part:  # noqa: PLR0911 - a form a line
+        start = self.at
+        if self._ahead(("$(", "$[")):
+            self.at = self._closing(start + 1)
+            if self.text.startswith("$((", start) and self.text[self.at - 2 : self.at] == "))":
+                return Arithmetic(self._inside(start + 3, self.at - 2), start, self.at, quoted)
+            return Substitution(start, self.at, quoted)
+        if self._ahead("${"):
+            return self._braces(quoted=quoted)
+        if not quoted and (match := _ANSI_QUOTES.match(self.text, start)):
+            self.at = match.end()
+            if any(one[1] not in _ANSI for one in re.finditer(r"\\(.)", match[1], re.DOTALL)):
+                return Substitution(start, self.at, quoted=True)  # a letter by its number
+            text = re.sub(r"\\(.)", lambda one: _ANSI[one[1]], match[1])
+            return QuotedText(text, start, self.at, quoted=True)
+        if match := _PARAMETER.match(self.text, start):
+            self.at, name = match.end(), match[1] or match[2]
+            return Parameter(name, start, self.at, quoted, spread=name if name in "@*" else "")
+        self.at = start + 1
+        # In front of a quotation mark it says that the text is to be translated.
+        return QuotedText("" if not quoted and self._ahead('"') else "$", start, self.at, quoted=True)
+
+    def _inside(self, start: int, end: int, *, document: bool = False) -> tuple[Part, ...]:
+        """The parts between two offsets, as they are read in double quotes."""
+        return WordReader(self.text[:end], start, self._depth, in_document=document).parts(quoted=True)
+
+    def _braces(self, *, quoted: bool) -> Parameter:
+        start = self.at
+        match = _BRACED.match(self.text, start)
+        mark, name = (match[1], match[2] or "") if match else ("", "")
+        self.at = match.end() if match else start + 2
+        index, spread = None, name if name and name in "@*" else ""
+        if name and self._ahead("["):
+            begin, self.at = self.at + 1, self._closing(self.at)
+            index, written = self._inside(begin, self.at - 1), self.text[begin : self.at - 1].strip("'\"")
+            spread = written if written in ("@", "*") else ""
+        operator = {"#": "length", "!": "indices"}.get(mark, "")
+        known = _OPERATORS.match(self.text, self.at) if name and not operator else None
+        if known:
+            operator, self.at = known[0], known.end()
+        elif not name or not self._ahead("}") or (operator == "indices" and not spread):
+            operator = "unread"
+        apart = "/" if operator.startswith("/") else ":" if operator == ":" else ""
+        # A pattern is one in double quotes, too, so that its quotes are its own.
+        quoted_inside = apart == ":" or (quoted and operator[:1] not in ("#", "%", "/"))
+        operand = self.parts(quoted=quoted_inside, stop=apart + "}")
+        second = self.parts(quoted=quoted_inside, stop="}") if apart and self._takes(apart) else None
+        if not self._takes("}"):
+            raise NotReadError(start, "brace")
+        return Parameter(name, start, self.at, quoted, operator, operand, second, index, spread)
+
+    def _closing(self, at: int) -> int:
+        """Behind what closes the bracket at an offset; the text's end if nothing does. Quotes and comments are seen."""
+        start, stack = at, list[str]()
+        opened = self.text[at]
+        while match := (_IN_QUOTES if stack[-1:] == ['"'] else _IN_BRACKETS).search(self.text, at):
+            at, mark = match.end(), match[0][-1]
+            if len(match[0]) > 1 and match[0] != "$(":
+                continue  # a letter behind a backslash, a text in quotes, a comment
+            if stack and mark == stack[-1]:
+                stack.pop()
+            elif mark in ('"', opened) or (mark == "(" and stack[-1:] == ['"']):
+                stack.append({"(": ")", "[": "]"}.get(mark, mark))
+            if not stack:
+                return at
+        self._leave_open(start, len(self.text))
+        return len(self.text)

@@ -1,18 +1,25 @@
-"""What a script's words come to: pieces of text that know where they stand, and what cannot be known."""
+"""What a script's words come to: pieces of text that know where they stand, what cannot be known, and what is set at one point."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields, replace
 from enum import Enum
 from functools import cached_property
 from typing import TYPE_CHECKING, TypeAlias
 
+from ms_tune.facts.query import load
 from ms_tune.source.yaml_nodes import Document
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
     from pathlib import Path
 
     from ms_tune.diagnostics import Location
+    from ms_tune.source.shell.syntax import Command
+
+# What bash sets itself, or hands on from whoever starts it: a default behind one of these is no more than a guess.
+FROM_OUTSIDE = frozenset(load("bash")["from_outside"])
+_HIDDEN = "ms_tune_unknown_"  # and a number: no script has such a variable
 
 
 class Reason(str, Enum):
@@ -24,7 +31,7 @@ class Reason(str, Enum):
     LOOP = "loop"  # set in a loop, or by what a loop runs over
     CONDITION = "condition"  # set differently, depending on what is not known
     FILE = "file"  # a file that could not be read may set it
-    EXPANSION = "expansion"  # a form that is not read: ${name//a/b}, {1..8}
+    EXPANSION = "expansion"  # a form that is not read: ${name^^}, {1..8}
     PATTERN = "pattern"  # names of files that fit: *.json
     ARITHMETIC = "arithmetic"  # calculated from what is not known, or not calculable
     INPUT = "input"  # read from a file or a terminal
@@ -45,6 +52,18 @@ class File:
     def span(self, start: int, end: int) -> Location:
         """The span between two offsets."""
         return self._lines.span(start, end)
+
+
+class TextInside(File):
+    """A script that was put together in another (``eval``, ``bash -c``): all of it stands where that was done."""
+
+    def __init__(self, around: ScriptPlace, text: str) -> None:
+        super().__init__(around.file.path, text)
+        self._around = around
+
+    def span(self, _start: int, _end: int) -> Location:
+        """The span of the words that it was put together from."""
+        return self._around.span
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +103,7 @@ class Piece:
     @property
     def exact(self) -> bool:
         """Whether the text is written like this where it stands, letter by letter."""
-        return self.place.file.text[self.place.start : self.place.end] == self.text and self.unknown is None
+        return self.unknown is None and self.place.file.text[self.place.start : self.place.end] == self.text
 
     def part(self, start: int, end: int) -> Piece:
         """The characters between two of its own offsets."""
@@ -150,3 +169,122 @@ class Argument:
 def text_of(pieces: Pieces) -> str | None:
     """The pieces together; None if one is unknown."""
     return None if any(piece.unknown for piece in pieces) else "".join(piece.text for piece in pieces)
+
+
+def unknown_piece(
+    reason: Reason, name: str, place: ScriptPlace, *, quoted: bool = False, several: bool = False
+) -> Piece:
+    """A piece that cannot be known."""
+    return Piece("", place, (), quoted, Unknown(reason, name, place), several)
+
+
+def unknown_words(reason: Reason, name: str, place: ScriptPlace) -> tuple[Argument, ...]:
+    """Any number of words that cannot be known."""
+    return (Argument((unknown_piece(reason, name, place),), open=True),)
+
+
+@dataclass(frozen=True, slots=True)
+class Array:
+    """The elements of an array by their numbers, in order."""
+
+    elements: tuple[tuple[int, Pieces], ...] = ()
+
+    @property
+    def counted(self) -> bool:
+        """Whether it is known how many elements there are."""
+        return not any(piece.several for _, pieces in self.elements for piece in pieces)
+
+
+@dataclass(frozen=True, slots=True)
+class Unset:
+    """A variable that ``unset`` has taken away."""
+
+
+Value: TypeAlias = "Pieces | Array | Unset"
+
+
+@dataclass(slots=True)
+class ShellState:
+    """What holds at one point of the script."""
+
+    variables: dict[str, Value] = field(default_factory=dict)  # what the script has set
+    # The functions that it has defined, each with the file that it stands in; None for one of several.
+    functions: dict[str, tuple[Command, File] | None] = field(default_factory=dict)
+    exported: frozenset[str] = frozenset()  # the variables (and functions: `name()`) that programs see
+    positional: tuple[Argument, ...] | None = None  # `$1` and so on; None if they are those of the script's start
+    all_unknown: Unknown | None = None  # why every variable may have been set to anything since
+    odd: frozenset[str] = frozenset()  # variables that are declared to calculate, or to stay as they are
+    stops_at_failure: bool = False  # `set -e`
+
+    def copy(self) -> ShellState:
+        """The same, to go on with on its own."""
+        return replace(self, variables=dict(self.variables), functions=dict(self.functions))
+
+    def take(self, other: ShellState) -> None:
+        """Become what another one is."""
+        for one in fields(self):
+            setattr(self, one.name, getattr(other, one.name))
+
+    def forget(self, unknown: Unknown) -> None:
+        """Know nothing more about any variable."""
+        for name, value in self.variables.items():
+            self.variables[name] = (Piece("", unknown.place, unknown=unknown, several=_is_list(value)),)
+        self.functions = dict.fromkeys(self.functions)
+        self.all_unknown = unknown
+
+
+def merge_states(states: Iterable[ShellState], place: ScriptPlace, reason: Reason = Reason.CONDITION) -> ShellState:
+    """What holds behind branches of which one was taken, nobody knows which."""
+    first, *others = states
+    result = first.copy()
+    for other in others:
+        for name in {*result.variables, *other.variables}:
+            mine, its = result.variables.get(name), other.variables.get(name)
+            if not _is_same(mine, its):
+                several = _is_list(mine) or _is_list(its)
+                result.variables[name] = (unknown_piece(reason, name, place, several=several),)
+        for name in {*result.functions, *other.functions}:
+            if result.functions.get(name) != other.functions.get(name):
+                result.functions[name] = None
+        result.exported |= other.exported
+        result.odd |= other.odd
+        result.stops_at_failure &= other.stops_at_failure
+        if result.positional != other.positional:
+            result.positional = unknown_words(reason, "@", place)
+        result.all_unknown = result.all_unknown or other.all_unknown
+    return result
+
+
+def _is_list(value: Value | None) -> bool:
+    return isinstance(value, Array) or (isinstance(value, tuple) and any(piece.several for piece in value))
+
+
+def _is_same(one: Value | None, other: Value | None) -> bool:
+    if isinstance(one, tuple) and isinstance(other, tuple):
+        text = text_of(one)
+        return one == other or (text is not None and text == text_of(other))
+    if isinstance(one, Array) and isinstance(other, Array) and len(one.elements) == len(other.elements):
+        pairs = zip(one.elements, other.elements, strict=True)
+        return all(mine[0] == its[0] and _is_same(mine[1], its[1]) for mine, its in pairs)
+    return one == other and one is not None
+
+
+def join_script(words: Sequence[Argument], state: ShellState) -> str | None:
+    """Words as one text; what is unknown becomes a variable of the state. None where that cannot be: in quotes, or for any number of words."""
+    found: list[str] = []
+    hidden: dict[str, Value] = {}
+    for word in words:
+        if word.open and not any(piece.text for piece in word.pieces):
+            return None
+        letters = ""
+        for piece in word.pieces:
+            name = f"{_HIDDEN}{len(hidden)}"
+            if piece.unknown is not None:
+                hidden[name] = (piece,)
+            letters += piece.text if piece.unknown is None else f"${{{name}}}"
+        found.append(letters)
+    text = " ".join(found)
+    if hidden and ("'" in text or "\\" in text):
+        return None
+    state.variables.update(hidden)
+    return text

@@ -13,7 +13,7 @@ from ms_tune.facts.releases import Release, release_for, served
 from ms_tune.job.job import Job, load_job
 from ms_tune.job.script import ScriptJob
 from ms_tune.source import SCRIPTS
-from ms_tune.source.shell.parse import comments
+from ms_tune.source.shell.read import comments
 from ms_tune.source.yaml import source_of, yaml_text
 from ms_tune.text import Language, msg
 from ms_tune.workflows.migrate.draft import MigrationDraft

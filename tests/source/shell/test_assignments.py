@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ms_tune.source.shell.assignments import Written, assignments
+from ms_tune.source.shell.read import Written, assignments
 
 
 def written(script: str) -> list[tuple[str, str | None]]:

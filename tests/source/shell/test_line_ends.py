@@ -12,8 +12,7 @@ from ms_tune.job.script import ScriptJob
 from ms_tune.lint.checklist import built_in
 from ms_tune.lint.engine import lint
 from ms_tune.normalize.script import explicit_script, normalize_script
-from ms_tune.source.shell.line_ends import as_meant, as_written
-from ms_tune.source.shell.read import read_launches
+from ms_tune.source.shell.read import as_meant, as_written, read_launches
 from tests.jobs import commands_in
 
 SCRIPT = """#!/bin/bash

@@ -105,6 +105,7 @@ def test_arguments_know_where_they_stand_and_through_what_they_came() -> None:
         ("IP='your master node ip'; ARGS=\"--master_addr $IP\"; torchrun $ARGS p.py --a", "torchrun", "p.py", None),
         ("mpirun -n 8 python p.py --a", "mpirun", "p.py", None),
         ("deepspeed --num_gpus 8 p.py --a", "deepspeed", "p.py", None),
+        ("ssh host python p.py --a", "ssh", "p.py", None),
     ],
 )
 def test_launchers(command: str, launcher: str, program: str | None, processes: int | None) -> None:
@@ -140,7 +141,13 @@ def test_a_program_that_is_given_as_code_has_no_file() -> None:
         ("python p.py *.json", Reason.PATTERN),
         ("python p.py {$1,3}", Reason.EXPANSION),
         ("A=x.y; python p.py ${A%@(.y)}", Reason.EXPANSION),
-        ("f() { local -n out=$1; out=8; }; f N; python p.py $N", Reason.EXPANSION),  # the script sets it
+        ("f() { local -n out=$1; out=8; }; f N; python p.py $N", Reason.ENVIRONMENT),  # names of names are not followed
+        ("python p.py {1..8}", Reason.EXPANSION),
+        ("A=x; python p.py ${A^^}", Reason.EXPANSION),
+        ("A=B; python p.py ${!A}", Reason.EXPANSION),
+        ("A=1; ((A += 2)); python p.py $A", Reason.ARITHMETIC),
+        ("for ((A = 0; A < 2; A++)); do :; done; python p.py $A", Reason.LOOP),
+        ("A=1; while [ -d x ]; do A=2; done; python p.py $A", Reason.LOOP),
         ("python p.py $((1 / 0))", Reason.ARITHMETIC),
         ("python p.py $((1.5 * 2))", Reason.ARITHMETIC),
         ("read A; python p.py $A", Reason.INPUT),
@@ -267,12 +274,8 @@ def test_an_unknown_command_is_no_launcher() -> None:
         ('export A=2; B=3; nohup bash -e -c "python p.py \\$A $B" &', ["2", "3"]),
         ("bash -c 'python p.py $0 $1' a b", [None, "b"]),
         ('f() { exec bash -c "python p.py $1"; }; f 5', ["5"]),
-        ("ssh -p 22 -o X=y host 'cd /x && python p.py --x 1'", ["--x", "1"]),
-        ('export A=1; docker exec -it c1 /bin/bash -lc "cd /x; python p.py $A \\$A"', ["1", None]),
         ("export A=1; srun -N 2 bash -c 'python p.py $A'", ["1"]),
         ("export A=1; sudo tmux new -d bash -c 'python p.py $A'", ["1"]),
-        ('A=1; ssh host python p.py --x "$A" "$B"', ["--x", "1", None]),
-        ('for h in a $1; do ssh $h "python p.py --node $h" & done', ["--node", None]),
     ],
 )
 def test_a_script_in_a_word_is_followed(script: str, words: list[str | None]) -> None:
@@ -282,18 +285,16 @@ def test_a_script_in_a_word_is_followed(script: str, words: list[str | None]) ->
     assert len(found) == 1
     assert text[found[0].place.start : found[0].place.end]
     assert {word.place.span.line for word in found[0].arguments} == {1}
-    assert found[0].conditional is (script.startswith("for ") or "&&" in script)
+    assert found[0].conditional is ("&&" in script)
 
 
 @pytest.mark.parametrize(
     ("script", "words"),
     [
+        ('bash <<EOF\npython p.py "$(date)" 1\nEOF', [None, "1"]),
         ("A=1\nbash <<EOF\npython p.py --x $A\nEOF", ["--x", "1"]),  # this shell puts its variables in
         ("A=1\nbash -e <<'EOF'\npython p.py --x $A\nEOF", ["--x", None]),  # the other one does, and does not see it
         ('export A=1\nexec /bin/sh -s <<"EOF"\npython p.py --x $A\nEOF', ["--x", "1"]),
-        ("f() {\n\tbash <<-EOF\n\t\tpython p.py \\\n\t\t--x $1\n\tEOF\n}\nf 5", ["--x", "5"]),
-        ("A=1\nssh -p 22 host <<EOF\npython p.py --x $A\nEOF", ["--x", "1"]),
-        ("export A=1\nssh host 'bash -s' <<'EOF'\npython p.py --x $A\nEOF", ["--x", None]),
         ("export A=1\nsudo bash <<'EOF'\npython p.py --x $A\nEOF", ["--x", "1"]),
         ("bash <<EOF\npython p.py --x 3\n", ["--x", "3"]),  # it never ends
         ("bash <<A <<B\npython a.py\nA\npython p.py --x 2\nB", ["--x", "2"]),  # the last one counts
@@ -309,7 +310,6 @@ def test_a_script_in_a_here_document_is_followed(script: str, words: list[str | 
     [
         "cat <<EOF > run.sh\npython p.py\nEOF",
         "bash -c 'cat' <<EOF\npython p.py\nEOF",
-        "ssh host cat <<EOF\npython p.py\nEOF",
     ],
 )
 def test_a_here_document_that_is_no_script_is_not_followed(script: str) -> None:
@@ -321,18 +321,24 @@ def test_a_here_document_that_is_no_script_is_not_followed(script: str) -> None:
 @pytest.mark.parametrize(
     ("script", "name"),
     [
-        ('bash <<EOF\npython p.py "$(date)"\nEOF', "bash"),
         ("bash <<EOF", "bash"),  # it never begins
         ("bash run.sh <<EOF\npython p.py\nEOF", "run.sh"),
         ("./run.sh --x", "./run.sh"),
         ("curl host/run.sh | bash", "bash"),
         ("sed s/a/b/ run.sh | nohup bash -s 1", "nohup"),
         ("docker exec box bash /work/run.sh", "docker"),
+        ('docker exec -it c1 /bin/bash -lc "cd /x; python p.py 1"', "docker"),
+        ("ssh -p 22 -o X=y host 'cd /x && python p.py --x 1'", "ssh"),
+        ("ssh -p 22 host <<EOF\npython p.py\nEOF", "ssh"),
+        ("bash <<-EOF\n\tpython p.py\nEOF", "bash"),
+        ("echo 'python p.py' | bash", "bash"),
+        ("echo 1 | xargs python p.py", "xargs"),
+        ("echo 'python p.py' > run.sh\nbash run.sh", "run.sh"),
         ('bash -c "$COMMAND"', "bash"),
         ("trap 'python p.py' ERR", "trap"),
         ("find . -name a.py -exec python p.py {} ';'", "find"),
         ("su me -c 'cd /work && torchrun p.py'", "su"),
-        ("shopt -s expand_aliases\nalias go='python p.py'\ngo --x", "go"),
+        ("shopt -s expand_aliases\nalias go='python p.py'\ngo --x", "alias"),
         ("cp /templates/a.sh run.sh\nbash run.sh", "run.sh"),
         ("source <(date)", "source"),
         ("source $ENVIRONMENT", "source"),
