@@ -12,7 +12,16 @@ from typing import TYPE_CHECKING, Any
 from ms_tune.source.shell.commands import DONE, UNCLEAR, CommandFollower, Flow, Outcome, Streams
 from ms_tune.source.shell.conditions import Tests, combine_answers, matches_pattern, read_pattern
 from ms_tune.source.shell.syntax import Command, CommandKind, Word
-from ms_tune.source.shell.values import Reason, ScriptPlace, ShellState, Unknown, merge_states, text_of, unknown_piece
+from ms_tune.source.shell.values import (
+    Reason,
+    ScriptPlace,
+    ShellState,
+    Unknown,
+    is_settled,
+    merge_states,
+    text_of,
+    unknown_piece,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -58,7 +67,7 @@ class Follower(CommandFollower):
     def follow(self, script: Command, file: File) -> None:
         """Follow a script from its beginning."""
         self.run(script, ShellState(), file)
-        if self.expander.exhausted:
+        if self.expander.exhausted or self._steps > MAX_STEPS:
             self.unknown.append(Unknown(Reason.BOUND, "", ScriptPlace(file, 0, 0)))
 
     def run(self, command: Command, state: ShellState, file: File) -> Outcome:
@@ -66,8 +75,7 @@ class Follower(CommandFollower):
         self._steps += 1
         if self._steps > MAX_STEPS or self._depth >= MAX_DEPTH:
             unknown = Unknown(Reason.BOUND, "", ScriptPlace(file, 0, 0))
-            if self._steps <= MAX_STEPS + 1:
-                self.unknown.append(unknown)
+            self.unknown += [unknown] if self._steps <= MAX_STEPS else []  # the script's end is told at its end
             state.forget(unknown)
             return UNCLEAR if self._steps <= MAX_STEPS else Outcome(Flow.EXIT)
         self._depth += 1
@@ -250,7 +258,7 @@ class Follower(CommandFollower):
             if changes == _MAX_CHANGES:
                 state.forget(Unknown(Reason.LOOP, "", place))
             joined = merge_states(self._round(command, state, file, place), place, Reason.LOOP)
-            if joined == state:
+            if is_settled(state, joined):
                 break
             state.take(joined)
         # Behind a loop that a function is perhaps left in, the rest of it is done perhaps.

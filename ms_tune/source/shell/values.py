@@ -255,6 +255,19 @@ def merge_states(states: Iterable[ShellState], place: ScriptPlace, reason: Reaso
     return result
 
 
+def is_settled(before: ShellState, after: ShellState) -> bool:
+    """Whether another round of a loop can change nothing: what is unknown stays so, whatever it is unknown by."""
+    if before.variables.keys() != after.variables.keys():
+        return False
+    pairs = ((value, after.variables[name]) for name, value in before.variables.items())
+    same = all(one == other or (_is_unknown(one) and _is_unknown(other)) for one, other in pairs)
+    return same and replace(before, variables={}) == replace(after, variables={})
+
+
+def _is_unknown(value: Value) -> bool:
+    return isinstance(value, tuple) and len(value) == 1 and value[0].unknown is not None and not value[0].several
+
+
 def _is_list(value: Value | None) -> bool:
     return isinstance(value, Array) or (isinstance(value, tuple) and any(piece.several for piece in value))
 

@@ -227,6 +227,10 @@ def test_a_missing_script_is_an_error(tmp_path: Path) -> None:
         "A=1; " + "".join(f"if [ -d x ]; then A=$A{number}; fi\n" for number in range(300)),
         "A=x\n" + 'A="$A $A"\n' * 40 + "B=($A $A)\n" * 40 + 'msrun "${B[@]}" ' * 40,
         "cat <<EOF\n" * 2000,
+        "".join(f"for a{number} in $x; do b{number}=$a{number}; " for number in range(25)) + "done; " * 25,
+        "find " + "python " * 20000,
+        "[[ x =~ " + "(a)" * 5000 + " ]]",
+        "A=" + "a" * 20000 + "; B=${A##" + "*a" * 2000 + "b}; msrun p.py $B",
     ],
     ids=lambda text: text[:12],
 )
@@ -376,3 +380,11 @@ def test_the_folder_of_a_program_hides_no_option() -> None:
     assert [word.text for word in found.arguments] == ["--x", "1"]
     (unsure,) = launches("torchrun --nproc_per_node 4 $ARGS train.py --x 1\n").launches
     assert unsure.processes is None
+
+
+@pytest.mark.slow
+def test_loops_in_each_other_are_followed_to_the_innermost() -> None:
+    loops = "".join(f"for a{number} in $x; do b{number}=$a{number}; " for number in range(20))
+    (found,) = launches(loops + "msrun p.py $b3; " + "done; " * 20).launches
+    assert found.conditional
+    assert found.arguments[0].text is None
