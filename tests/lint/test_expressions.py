@@ -213,9 +213,14 @@ def found_by(text: str, *tests: dict[str, Any]) -> list[tuple[str, str]]:
     """What tests find in a config: the places, and the messages, which are named for themselves."""
     names = ("default", "one", "other")
     entry: dict[str, Any] = {
-        "id": "T1", "name": "t", "severity": "warning", "category": "correctness", "help": {"en": "", "zh": ""},
+        "id": "T1",
+        "name": "t",
+        "severity": "warning",
+        "category": "correctness",
+        "help": {"en": "", "zh": ""},
         "messages": {name: {"en": name, "zh": ""} for name in names},
-        "dialects": ["mindformers"], "test": list(tests),
+        "dialects": ["mindformers"],
+        "test": list(tests),
     }
     findings = lint(parse_source(text, Path("a.yaml")), Dialect.MINDFORMERS, [Check(row_of(entry), entry)])
     return [(".".join(map(str, one.path)), one.message.text.en) for one in findings]
