@@ -105,3 +105,12 @@ def test_a_check_reads_the_file_once(name: str) -> None:
     for once in ("source/yaml.load_source", "job/detect.recognise", "lint/runner.lint_files"):
         assert walk.calls[once] == 1, once
     assert walk.calls["source/yaml.yaml_text"] == 0  # texts of runs are made where a run is written
+
+
+@pytest.mark.parametrize(("command", "times"), [("lint", 1), ("normalize-recompute", 1), ("check", 2)])
+def test_a_script_is_read_once(command: str, times: int) -> None:
+    """By ``check`` a second time: for its findings, and for its screen."""
+    Path("run.sh").write_text("msrun --worker_num 8 pretrain_gpt.py --num-layers 8 --bf16\n", encoding="utf-8")
+    walk = Walk()
+    assert walk.run([command, "run.sh"]) in (0, 1)
+    assert walk.calls["source/shell/read.read_launches"] == times

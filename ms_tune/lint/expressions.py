@@ -23,13 +23,8 @@ if TYPE_CHECKING:
     from ms_tune.dialects.check_context import CheckContext
 
 _MOST = 10**12  # products of settings are far below; a config must not make the linter compute with huge numbers
-_WITHOUT_VALUE = (
-    "raw",
-    "startup",
-    "plan",
-    "registered",
-    "mindspore",
-)  # rooms of names that are no parameters of a message
+# Rooms of names that are no parameters of a message.
+_WITHOUT_VALUE = ("raw", "startup", "plan", "registered", "mindspore")
 
 _ARITHMETIC: dict[str, Callable[[Any, Any], Any]] = {
     "+": operator.add,
@@ -150,7 +145,7 @@ def evaluate(tree: Sequence[Any], scope: Scope) -> Any:  # noqa: ANN401, C901, P
         return found
     values = []
     for part in parts:
-        values.append(scope[part[1]] if part[0] == "name" else evaluate(part, scope))  # noqa: PERF401 - no frame more
+        values.append(scope[part[1]] if part[0] == "name" else evaluate(part, scope))  # noqa: PERF401 - keeps nested expressions shallow
     if kind in _SIGNS:
         return _combine(kind, *values)
     if kind not in _OF_UNKNOWN:
