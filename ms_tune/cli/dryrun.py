@@ -82,7 +82,7 @@ def build_parser(language: Language) -> Parser:
     parser.option("--jobs", "dryrun_help.jobs", type=parser.count, metavar="N")
     parser.option("--engine", "dryrun_help.engine", choices=ENGINES, default=ENGINES[0])
     parser.flag("--reference", "reference.help")
-    parser.file("--report", "dryrun.both.help")
+    parser.removed_options["--report"] = "dryrun.report-removed"
     parser.option("--run-dir", "dryrun_help.run-dir", type=Path, metavar="DIR")
     parser.option("--timeout", "dryrun_help.timeout", type=parser.count, default=3600, metavar="SECONDS")
     parser.file("--html", "dryrun_help.html")
@@ -107,7 +107,7 @@ def run(arguments: Namespace, console: Console) -> ExitCode | int:
         return _check_machine(arguments, console)
     need("ms-tune dryrun", "dryrun", "numpy")
     _check_page(arguments)
-    beside_one_config = arguments.command or arguments.compare_real or arguments.report or arguments.sweep
+    beside_one_config = arguments.command or arguments.compare_real or arguments.sweep
     if not arguments.command:
         refuse_options(arguments, {"python": None}, "launch.python.config")
         if arguments.real:

@@ -17,8 +17,6 @@ from ms_tune.cli.dryrun_inputs import (
     write_page,
 )
 from ms_tune.cli.dryrun_progress import DryrunProgress
-from ms_tune.cli.output import new_file
-from ms_tune.dryrun.both import both_figures
 from ms_tune.dryrun.command import run_command, sweep_command
 from ms_tune.dryrun.compare import compare_log, compare_real, is_log, request_like
 from ms_tune.dryrun.request import CommandRequest, StageChoice
@@ -29,7 +27,6 @@ from ms_tune.errors import ConfigError, ExitCode, nearby
 from ms_tune.footprint.request import MemoryRequest
 from ms_tune.report import dryrun_command, dryrun_compare
 from ms_tune.source import SCRIPTS
-from ms_tune.source.atomic_write import write_atomically
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
@@ -53,25 +50,7 @@ def run(arguments: Namespace, console: Console) -> ExitCode | int:
         return _run_command(arguments, console)
     if arguments.compare_real:
         return _compare_real(arguments, console)
-    return _compare_frameworks(arguments, console) if arguments.report else _sweep_config(arguments, console)
-
-
-def _compare_frameworks(arguments: Namespace, console: Console) -> ExitCode:
-    """The config's own framework and the reference beside each other, in a file that can be sent in."""
-    refuse_options(
-        arguments, {"sweep": [], "real": False, "reference": False, "html": None, "level": 1}, "dryrun.both.alone"
-    )
-    new_file(arguments.report, force=arguments.force)
-    with DryrunProgress(console) as progress:
-        found = both_figures(config_request(arguments), progress)
-    text = dryrun_compare.both_text(found, console)
-    write_atomically(arguments.report, text.encode(), parents=True)
-    if arguments.json:
-        console.write_json(dryrun_compare.both_json(found))
-    else:
-        console.write_whole(text.rstrip("\n"))
-    console.note(console.text("dryrun.both.written", file=arguments.report))
-    return ExitCode.OK if found.real.stages and found.reference.stages else ExitCode.USAGE
+    return _sweep_config(arguments, console)
 
 
 def _compare_real(arguments: Namespace, console: Console) -> ExitCode:

@@ -40,16 +40,14 @@ _ONLY_CONFIG: Mapping[str, object] = {
 }
 _NODE, _TOP = 8, 3  # of ms_tune.fit.search
 _MOST_BANDWIDTH = 2**50  # bytes a second
-_WRITTEN = ("html", "export_table", "export_sapp")
+_WRITTEN = ("html", "export_table")
 
 
 def build_parser(language: Language) -> Parser:
     """The command's own parser."""
     parser = Parser("ms-tune fit", language, "fit.description", "fit.examples")
     _add_config_arguments(parser)
-    source = parser.add_mutually_exclusive_group()
-    parser.file("--table", "fit.help.table", into=source)
-    parser.file("--sapp-layers", "fit.help.sapp-layers", into=source)
+    parser.file("--table", "fit.help.table")
     parser.option("--limit", "fit.help.limit", type=parser.size, metavar="SIZE")
     for name in ("stages", "chunks", "micro-batches"):
         parser.option(f"--{name}", f"fit.help.{name}", type=parser.count, metavar="N")
@@ -59,6 +57,7 @@ def build_parser(language: Language) -> Parser:
     parser.option("--seed", "fit.help.seed", type=parser.natural, default=1, metavar="N")
     _add_file_arguments(parser)
     parser.add_common_arguments()
+    parser.removed_options |= {"--sapp-layers": "fit.sapp-layers-removed", "--export-sapp": "fit.export-sapp-removed"}
     return parser
 
 
@@ -96,7 +95,6 @@ def _add_file_arguments(parser: Parser) -> None:
     )
     parser.file("--html", "fit.help.html")
     parser.file("--export-table", "fit.help.export-table")
-    parser.file("--export-sapp", "fit.help.export-sapp")
     parser.flag("--force", "memory.help.force")
 
 
@@ -141,8 +139,8 @@ def run(arguments: Namespace, console: Console) -> int:
         from ms_tune.cli import fit_config  # noqa: PLC0415 - it needs SciPy
 
         return fit_config.run(arguments, console)
-    if arguments.table is None and arguments.sapp_layers is None:
-        raise UsageError(msg("cli.usage.required", detail="CONFIG, --table, --sapp-layers"), usage_hint("ms-tune fit"))
+    if arguments.table is None:
+        raise UsageError(msg("cli.usage.required", detail="CONFIG, --table"), usage_hint("ms-tune fit"))
     refuse_options(arguments, _ONLY_CONFIG, "fitting.only-config")
     from ms_tune.cli import fit_table  # noqa: PLC0415 - as above
 
@@ -151,7 +149,7 @@ def run(arguments: Namespace, console: Console) -> int:
 
 def _check_alone(arguments: Namespace) -> None:
     """A config says by itself what a table would."""
-    for name in ("table", "sapp_layers", "limit", *_ONLY_SAPP):
+    for name in ("table", "limit", *_ONLY_SAPP):
         if getattr(arguments, name) is not None:
             option = f"--{name.replace('_', '-')}"
             raise UsageError(msg("cli.usage.not-allowed", argument=option, other="CONFIG"), usage_hint("ms-tune fit"))

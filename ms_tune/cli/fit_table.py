@@ -12,7 +12,7 @@ from ms_tune.encode import json_text
 from ms_tune.errors import ConfigError, ExitCode, UsageError, reason_of
 from ms_tune.planning.fit import fit_table
 from ms_tune.planning.request import FitRequest
-from ms_tune.planning.sapp import SappPipeline, export_sapp
+from ms_tune.planning.sapp import SappPipeline, is_sapp
 from ms_tune.planning.schedule import Schedule
 from ms_tune.planning.search import Effort
 from ms_tune.planning.table_file import table_json
@@ -37,10 +37,12 @@ _MOST_BYTES = 16_000_000  # of a file
 
 def run(arguments: Namespace, console: Console) -> int:
     """Read, plan, show."""
-    request, file = _table_request(arguments), arguments.table or arguments.sapp_layers
+    file: Path = arguments.table
+    text = _read_text(file)
+    request = _table_request(arguments, sapp=is_sapp(text, str(file)))
     progress = _FitProgress(console)
     with progress, without_native_output():
-        table, clock = request.table_of(_read_text(file), str(file))
+        table, clock = request.table_of(text, str(file))
         report = fit_table(table, effort=request.effort, seed=request.seed, clock=clock, on_progress=progress.tell)
     parts = fit_text.fit_page(report, console)
     if arguments.html:
@@ -69,18 +71,18 @@ def _shorten_figure(number: float | None) -> str:
     return "-" if number is None else f"{number:,.6g}"
 
 
-def _table_request(arguments: Namespace) -> FitRequest:
+def _table_request(arguments: Namespace, *, sapp: bool) -> FitRequest:
     if arguments.seed >= 2**63:
         raise UsageError(msg("cli.usage.natural", value=arguments.seed))
-    sapp = _sapp_pipeline(arguments) if arguments.sapp_layers else None
-    if sapp is None:
+    pipeline = _sapp_pipeline(arguments) if sapp else None
+    if pipeline is None:
         given = [name for name in _ONLY_SAPP if getattr(arguments, name) is not None]
         if given:
             options = ", ".join(f"--{name.replace('_', '-')}" for name in given)
             raise UsageError(msg("fit.only-sapp", options=options), msg("fit.only-sapp.hint"))
-    limit = arguments.limit if sapp is None else None
+    limit = arguments.limit if pipeline is None else None
     return FitRequest(
-        Effort(arguments.effort), arguments.seed, limit, sapp, clock_of(arguments), arguments.swap_bandwidth
+        Effort(arguments.effort), arguments.seed, limit, pipeline, clock_of(arguments), arguments.swap_bandwidth
     )
 
 
@@ -143,24 +145,7 @@ def _read_text(path: Path) -> str:
 
 
 def write_tables(table: CostTable, arguments: Namespace, console: Console) -> None:
-    """Write the table in the forms that are asked for."""
+    """Write the table, where that is asked for."""
     if arguments.export_table:
         with written(arguments.export_table, console) as part:
             part.write_text(json_text(table_json(table), indent=1) + "\n", encoding="utf-8")
-    if not arguments.export_sapp:
-        return
-    exported = export_sapp(table, arguments.export_sapp.stem)
-    with written(arguments.export_sapp, console) as part:
-        part.write_text(json_text(exported.content, indent=1) + "\n", encoding="utf-8")
-    pipeline = exported.pipeline
-    sizes = {
-        "stages": pipeline.stages,
-        "chunks": pipeline.chunks,
-        "micro-batches": pipeline.micro_batches,
-        "limit": f"{pipeline.limit_bytes}B",
-        "order": pipeline.order.value,
-    }
-    options = " ".join(f"--{name} {value}" for name, value in sizes.items())
-    console.note(console.text("fit.sapp.written", file=arguments.export_sapp, options=options))
-    for what in exported.left:
-        console.note(console.say(msg("fit.sapp.left", what=what)))

@@ -93,6 +93,7 @@ class Parser(argparse.ArgumentParser):
     def __init__(self, prog: str, language: Language, description: str, epilog: str | None = None) -> None:
         self.language = language
         self.before_examples = ""  # what the help says in front of them
+        self.removed_options: dict[str, str] = {}  # with the text that says what to do instead
         self._about = description, epilog
         self._helps: list[tuple[argparse.Action, Message]] = []
         # Nothing is laid out by argparse's own formatter, which is made at every option and would look for a terminal each time.
@@ -217,6 +218,9 @@ class Parser(argparse.ArgumentParser):
         for pattern, text_id in _COMPLAINTS:
             match = re.fullmatch(pattern, message, re.DOTALL)
             if match:
+                option = match.groupdict().get("detail", "").partition(" ")[0].partition("=")[0]
+                if text_id == _UNRECOGNIZED and option in self.removed_options:
+                    raise UsageError(msg("cli.usage.removed", option=option), msg(self.removed_options[option]))
                 hint, similar = usage_hint(self.prog), self._similar(text_id, match.groupdict())
                 word = match.groupdict().get("value", "")
                 if text_id == "cli.usage.choice" and not similar and Path(word).suffix in _FILES:

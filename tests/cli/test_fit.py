@@ -36,6 +36,14 @@ def table(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.fixture
+def sapp(tmp_path: Path) -> Path:
+    """SAPP's layers in a file, the first of them of no type that there is."""
+    path = tmp_path / "layers.json"
+    path.write_text(json.dumps({"layers_description": [{"name": "m", "type": "NONE"}]}), encoding="utf-8")
+    return path
+
+
 def run_json(capsys: pytest.CaptureFixture[str], *arguments: object, code: int = ExitCode.OK) -> dict[str, Any]:
     assert main(["fit", *map(str, arguments), "--json"]) == code
     result: dict[str, Any] = json.loads(capsys.readouterr().out)
@@ -116,7 +124,7 @@ def test_the_layers_of_sapp_are_planned(capsys: pytest.CaptureFixture[str], tmp_
     path = tmp_path / "layers.json"
     path.write_text(json.dumps(SAPP), encoding="utf-8")
     sizes = ("--stages", 16, "--micro-batches", 16, "--limit", "53000MB", "--order", "interleaved-less-memory")
-    result = run_json(capsys, "--sapp-layers", path, *sizes, "--effort", "quick")
+    result = run_json(capsys, "--table", path, *sizes, "--effort", "quick")
     assert result["fits"]
     assert sum(result["plan"]["offset"][0]) == 0
     assert read_table(json.dumps(result), "x").layers[0].forward == 540
@@ -125,26 +133,27 @@ def test_the_layers_of_sapp_are_planned(capsys: pytest.CaptureFixture[str], tmp_
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ([], "missing: CONFIG, --table, --sapp-layers"),
+        ([], "missing: CONFIG, --table"),
         (["--table", "absent.json"], "cannot be read"),
-        (["--table", "{table}", "--sapp-layers", "{table}"], "cannot be used together with"),
-        (["--table", "{table}", "--stages", "4"], "--stages cannot be used with --table"),
+        (["--sapp-layers", "{sapp}"], "--table FILE"),
+        (["--table", "{table}", "--export-sapp", "x.json"], "--export-table"),
+        (["--table", "{table}", "--stages", "4"], "--stages cannot be used with this table"),
         (["--table", "{table}", "--limit", "56"], "56"),
         (["--table", "{table}", "--swap-bandwidth", "20GB/s"], "no layer of the table has the kind 'swap'"),
         (["--table", "{table}", "--swap-bandwidth", "20GB"], "'20GB' is no bandwidth"),
         (["--table", "{table}", "--swap-bandwidth", "9" * 400 + "GB/s"], "is no bandwidth"),
         (["--table", "{table}", "--effort", "more"], "more"),
         (["--table", "{table}", "--seed", "99999999999999999999"], "99999999999999999999"),
-        (["--sapp-layers", "{table}"], "needs --stages, --micro-batches, --order, --limit"),
-        (["--sapp-layers", "{table}", *["--stages", "5000", "--micro-batches", "1", "--order", "1f1b", "--limit", "1GB"]], "at most"),
-        (["--sapp-layers", "{table}", *["--stages", "5", "--micro-batches", "1", "--order", "1b1f", "--limit", "1GB"]], "1b1f"),
-        (["--sapp-layers", "{table}", *["--stages", "5", "--micro-batches", "1", "--order", "1f1b", "--limit", "1GB"]], "layers_description"),
+        (["--table", "{sapp}"], "needs --stages, --micro-batches, --order, --limit"),
+        (["--table", "{sapp}", *["--stages", "5000", "--micro-batches", "1", "--order", "1f1b", "--limit", "1GB"]], "at most"),
+        (["--table", "{sapp}", *["--stages", "5", "--micro-batches", "1", "--order", "1b1f", "--limit", "1GB"]], "1b1f"),
+        (["--table", "{sapp}", *["--stages", "5", "--micro-batches", "1", "--order", "1f1b", "--limit", "1GB"]], "layers_description[0]"),
     ],
 )  # fmt: skip
 def test_mistakes_are_explained(
-    capsys: pytest.CaptureFixture[str], table: Path, arguments: list[str], words: str
+    capsys: pytest.CaptureFixture[str], table: Path, sapp: Path, arguments: list[str], words: str
 ) -> None:
-    assert main(["fit", *(argument.format(table=table) for argument in arguments)]) == ExitCode.USAGE
+    assert main(["fit", *(argument.format(table=table, sapp=sapp) for argument in arguments)]) == ExitCode.USAGE
     told = capsys.readouterr().err
     assert words in told
     assert "Traceback" not in told

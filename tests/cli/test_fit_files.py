@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shlex
 from typing import TYPE_CHECKING
 
 import pytest
@@ -17,8 +16,7 @@ from ms_tune.planning.plan import plan_of
 from ms_tune.planning.search import Effort
 from ms_tune.planning.table_file import read_table, table_json
 from tests.metrics.profiles import Step
-from tests.planning.tables import CASE_E, mb
-from tests.planning.test_sapp_export import again
+from tests.planning.tables import CASE_E
 from tests.readers.training_logs import megatron_log
 
 if TYPE_CHECKING:
@@ -115,21 +113,15 @@ class TestSeconds:
 def test_a_table_that_was_written_is_read_again(
     table: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    own, sapp = tmp_path / "own.json", tmp_path / "sapp.json"
+    own = tmp_path / "own.json"
     arguments = ["fit", "--table", str(table), "--effort", "quick"]
-    assert main([*arguments, "--export-table", str(own), "--export-sapp", str(sapp), "--json"]) == ExitCode.OK
-    told = capsys.readouterr()
-    first = json.loads(told.out)
+    assert main([*arguments, "--export-table", str(own), "--json"]) == ExitCode.OK
+    first = json.loads(capsys.readouterr().out)
     assert read_table(own.read_text(encoding="utf-8"), "own.json") == SMALL
-    options = shlex.split(re.search(r"--sapp-layers (.*)", told.err)[0])  # type: ignore[index] # the note is there
-    assert main(["fit", *options, "--effort", "quick", "--json"]) == ExitCode.OK
+    assert main(["fit", "--table", str(own), "--effort", "quick", "--json"]) == ExitCode.OK
     second = json.loads(capsys.readouterr().out)
     assert (second["plan"], second["time"], second["peak_bytes"]) == (first["plan"], first["time"], first["peak_bytes"])
     assert main([*arguments, "--export-table", str(own)]) == ExitCode.USAGE  # it is there
-
-
-def test_a_table_of_sapp_keeps_its_unit() -> None:
-    assert again(SMALL)[0].limit_bytes == mb(56_000)
 
 
 @pytest.mark.parametrize(

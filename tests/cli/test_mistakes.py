@@ -63,6 +63,8 @@ MISTAKES = {
     "chekc train.yaml": "check",
     "lint --fromat json train.yaml": "--format",
     "lint --lang fr train.yaml": "zh",
+    "dryrun train.yaml --report sent.txt": "--reference",
+    "fit --sapp-layers=layers.json": "--table",
     "lint --select": "ms-tune lint --help",
     "lint --dialect torch train.yaml": "mindformers",
     "rule negative-recomptue": "negative-recompute",

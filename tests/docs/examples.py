@@ -49,7 +49,7 @@ _SHELLS = ("console", "sh", "bash")
 _DONE_HERE = ("cp", "echo", "grep")
 _PROGRAMS = {"msrun": "NPU", "pip": "network", "examples": "simulation"}
 _DEVELOPMENT = ("python", "pytest", "ruff", "mypy", "pre-commit", ".ci/release", "mkdocs", ".", "git")
-_WITHOUT_RUNS = ("--table", "--sapp-layers", "--explain")  # of fit: nothing is simulated
+_WITHOUT_RUNS = ("--table", "--explain")  # of fit: nothing is simulated
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,7 +43,7 @@ _OWN = {
     ("4", "output/"): "layers",
     ("adam_v.*", "output/"): "layers",
 }
-_ELSEWHERE = (("rule", "--markdown"), ("fit", "--sapp-layers"))  # seconds each; tests/cli runs them
+_ELSEWHERE = (("rule", "--markdown"), ("fit", "llama.json"))  # seconds each; tests/cli runs them
 # What programs read or people copy is not folded: forms of output, files, logs, and lines of a config or script that are shown.
 _WHOLE_OUTPUT = {"--json", "--diff", "--as-log", "--to", "sarif", "--dialect", "migrate", "export"}
 _WHOLE_LINE = re.compile(r" *(?:ms-tune |--> |Formative |Set )|\s*\d*\s*\||  .*[{}#]|[^ ]+: ms-tune ")
