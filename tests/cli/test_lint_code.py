@@ -19,11 +19,11 @@ SCHEMA = json.loads((Path(__file__).parents[1] / "data/sarif/sarif-2.1.0-rtm.4.j
 SHELL = (
     '# 环境\r\nexport MS_ALLOC_CONF="enable_vmm=True,acl_allocator:True"  # 说明\r\nexport MS_DEV_LAUNCH_BLOCKING=1\r\n'
 )
-PYTHON = "from mindspore import ops\r\n名 = ops.mul(a, b)  # 乘\r\ny = x.contiguous().contiguous()\r\n"
+PYTHON = "from mindspore import ops, set_context\r\n名 = ops.mul(a, b)  # 乘\r\nset_context(deterministic='off')\r\n"
 SAFE_SHELL = SHELL  # what was dropped is in force once it has its colon
-SAFE_PYTHON = PYTHON.replace(".contiguous().contiguous()", ".contiguous()")
+SAFE_PYTHON = PYTHON.replace("'off'", "'OFF'")
 ALL_SHELL = SHELL.replace("vmm=True", "vmm:True").replace("BLOCKING=1", "BLOCKING=0")
-ALL_PYTHON = SAFE_PYTHON.replace("import ops", "import ops, mint").replace("= ops.", "= mint.")
+ALL_PYTHON = SAFE_PYTHON.replace("set_context\r", "set_context, mint\r").replace("= ops.", "= mint.")
 FILES = ("run.sh", "train.py")
 
 
@@ -103,7 +103,7 @@ def test_json_tells_the_edits(capsys: pytest.CaptureFixture[str]) -> None:
         "MST801": False,
         "MST812": False,
         "MST909": False,
-        "MST911": True,
+        "MST903": True,
     }
 
 

@@ -52,15 +52,6 @@ def test_the_fix_makes_the_good_example_of_the_bad_one(check: Check) -> None:
         ("ms.set_context(deterministic=2)", None),
         ("ms.set_deterministic('OFF')", "ms.set_deterministic(False)"),
         ("ms.set_context(pynative_synchronize=True)", "ms.set_context(pynative_synchronize=False)"),
-        ("y = 中 + x.contiguous( ).contiguous()", "y = 中 + x.contiguous( )"),
-        ("y = x.contiguous().contiguous().contiguous()", "y = x.contiguous()"),
-        ("y = (x.contiguous()).contiguous()", "y = (x.contiguous())"),
-        ("y = (x.contiguous()  # once\n     .contiguous())", None),
-        ("y = (x.contiguous()\n     .contiguous())", "y = (x.contiguous())"),
-        ("y = ms.Tensor(np.load(f))", "y = ms.from_numpy(np.load(f))"),
-        ("y = ms.Tensor.from_numpy(np.load(f))", "y = ms.from_numpy(np.load(f))"),
-        ("a = np.load(f); y = ms.Tensor(a)", None),  # the array has a name
-        ("y = sum(ms.mint.stack(a), )", "y = ms.mint.sum(ms.mint.stack(a), dim=0, )"),
         ("os.environ['MS_ALLOC_CONF'] = 'a:1,enable_vmm=True'", "os.environ['MS_ALLOC_CONF'] = 'a:1,enable_vmm:True'"),
         ("os.environ['MS_ALLOC_CONF'] = 'memory_tracker:True'", "os.environ['MS_ALLOC_CONF'] = 'memory_tracker:False'"),
         ("os.environ['MS_ALLOC_CONF'] = 'a:1,' 'enable_vmm=True'", None),
@@ -144,15 +135,6 @@ def test_one_import_is_added_for_many_calls() -> None:
     assert mended(below) == below
 
 
-def test_indices_are_added_to_the_list() -> None:
-    text = (
-        "from mindspore import nn\nclass A(nn.Cell):\n    def __init__(self):\n        self.used_bprop_inputs = LIST\n"
-        "    def construct(self, x, y):\n        return x\n    def bprop(self, x, y, out, dout):\n        return x * y * y\n"
-    )
-    for old, new in (("[]", "[0, 1]"), ("[ ]", "[0, 1 ]"), ("[2,  # 输出\n]", "[2, 0, 1,  # 输出\n]"), ("()", "()")):
-        assert mended(text.replace("LIST", old)) == text.replace("LIST", new)
-
-
 def test_comments_in_strings_are_no_comments() -> None:
     text = 'import mindspore\nx = """\n# ms-tune: ignore[MST901]\n"""\n'
     assert parse_python(text, FILE).quoted()
@@ -194,11 +176,9 @@ def test_a_swap_leads_to_its_code_and_to_no_other(before: str, swap: Swap, after
 CALLS = (
     "ops.mul(a, b)",
     "ops.cat([ops.sub(a, b)], axis=0)",
-    "x.contiguous().contiguous()",
     "ms.set_deterministic(True)",
     "ms.set_context(mode=1, deterministic='ON')",
     "ms.runtime.launch_blocking()",
-    "ms.Tensor(np.load('中.npy'))",
     "f(1)",
 )
 BEFORE = ("", "x = ", "if a: ", "for i in range(3):  # 循环\n    ", "y = 1; ", '"""ops.mul(a, b)"""; ', "(z) = ")

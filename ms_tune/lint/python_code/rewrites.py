@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     Rewrite: TypeAlias = Callable[[Module, Violation], "Rewritten"]
 
 _FLIPPED: Mapping[object, str] = {"ON": "OFF", "OFF": "ON"}
-_CONTIGUOUS = re.compile(r"(?P<blank>\s*)\.[ \t]*contiguous[ \t]*\([ \t]*\)")
 _REST_OF_LINE = re.compile(r"[ \t]*(?:#[^\r\n]*)?(?:\r\n|\r|\n|\Z)")
 _SHOWN = 40  # characters of code in a title
 _MINT = "mindspore.mint"
@@ -86,21 +85,6 @@ def _drop_call(module: Module, violation: Violation) -> Rewritten:
     return Rewritten(title, (TextEdit(start, rest.end(), ""),), (swap_of(statement, ""),))
 
 
-def _without_contiguous(module: Module, violation: Violation) -> Rewritten:
-    """``x.contiguous()`` as ``x``."""
-    call = module.at(violation.span, ast.Call)
-    if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute):
-        _unclear()
-    text, inner = module.lines.text, module.span(call.func.value)
-    end = module.span(call).end
-    found = _CONTIGUOUS.search(text, inner.end, end)
-    if found is None or found.end() != end or "#" in text[inner.end : found.start()]:
-        _unclear()
-    title = msg("lint.fix.remove-words", old=".contiguous()")
-    edits = (TextEdit(found.start(), end, ""),)
-    return Rewritten(title, edits, (swap_of(call, text[inner.start : inner.end]),))
-
-
 def _mint(module: Module, violation: Violation) -> Rewritten:
     """The counterpart in mint, under a name that means it here; keyword arguments under their new names."""
     function = module.at(violation.span, ast.Attribute, ast.Name)
@@ -129,66 +113,6 @@ def _mint(module: Module, violation: Violation) -> Rewritten:
     return Rewritten(made.title, (*made.edits, *edits), (*made.swaps, *swaps))
 
 
-def _mint_sum(module: Module, violation: Violation) -> Rewritten:
-    """``sum(x)`` as ``mint.sum(x, dim=0)``."""
-    call = module.at(violation.span, ast.Call)
-    if not isinstance(call, ast.Call) or len(call.args) != 1 or call.keywords or "sum" in module.bound:
-        _unclear()
-    made = _in_mint(module, call.func, "mint.sum")
-    end = module.span(call.args[0]).end
-    words = f"{made.swaps[0].words}({_words(module, call.args[0])}, dim=0)"
-    return Rewritten(made.title, (*made.edits, TextEdit(end, end, ", dim=0")), (swap_of(call, words), *made.swaps[1:]))
-
-
-def _from_numpy(module: Module, violation: Violation) -> Rewritten:
-    """``ms.Tensor(array)`` as ``ms.from_numpy(array)``, for an array that nothing else can change."""
-    call = module.at(violation.span, ast.Call)
-    if not isinstance(call, ast.Call) or module.name(call.func) != "mindspore.Tensor":
-        _unclear()
-    if not isinstance(call.args[0], ast.Call):
-        raise EditRefusedError(msg("edits.unclear"))  # the array has a name, under which it may change
-    return _of_module(module, call.func)
-
-
-def _module_from_numpy(module: Module, violation: Violation) -> Rewritten:
-    """``ms.Tensor.from_numpy`` as ``ms.from_numpy``."""
-    function = module.at(violation.span, ast.Attribute)
-    if not isinstance(function, ast.Attribute) or module.name(function.value) != "mindspore.Tensor":
-        _unclear()
-    return _of_module(module, function)
-
-
-def _of_module(module: Module, function: ast.expr) -> Rewritten:
-    """``from_numpy`` of MindSpore itself, where the code has a name for MindSpore already."""
-    root = function
-    while isinstance(root, ast.Attribute):
-        root = root.value
-    if not isinstance(root, ast.Name) or module.name(root) != "mindspore" or len(module.bound.get(root.id, ())) != 1:
-        raise EditRefusedError(msg("edits.unclear"))
-    return _written(module, function, f"{root.id}.from_numpy")
-
-
-def _listed(module: Module, violation: Violation) -> Rewritten:
-    """An index more in the only list of ``used_bprop_inputs``."""
-    node = module.at(violation.span, ast.Name, ast.Subscript) or _unclear()
-    cell = next((one for one in module.around(node) if isinstance(one, ast.ClassDef)), None) or _unclear()
-    values = [
-        one.value
-        for one in ast.walk(cell)
-        if isinstance(one, ast.Assign)
-        and any(isinstance(target, ast.Attribute) and target.attr == "used_bprop_inputs" for target in one.targets)
-    ]
-    if len(values) != 1 or not isinstance(values[0], ast.List):
-        _unclear()
-    index = str(violation.params["index"])
-    span = module.span(values[0])
-    place = module.span(values[0].elts[-1]).end if values[0].elts else span.start + 1
-    new = ", ".join([*map(ast.unparse, values[0].elts), index])
-    edit = TextEdit(place, place, f", {index}" if values[0].elts else index)
-    title = msg("lint.fix.rewrite", old=_shown(_words(module, values[0])), new=f"[{new}]")
-    return Rewritten(title, (edit,), (swap_of(values[0], f"[{new}]"),))
-
-
 def _colon(module: Module, violation: Violation) -> Rewritten:
     """An item ``key=value`` of ``MS_ALLOC_CONF`` as ``key:value``."""
     words = str(violation.params["item"])
@@ -207,12 +131,7 @@ REWRITES: Mapping[str | None, Rewrite] = {
     "flip": _flip,
     "accepted": _accepted,
     "drop-call": _drop_call,
-    "without-contiguous": _without_contiguous,
     "mint": _mint,
-    "mint-sum": _mint_sum,
-    "from-numpy": _from_numpy,
-    "module-from-numpy": _module_from_numpy,
-    "listed": _listed,
     "colon": _colon,
     "tracker-off": _tracker_off,
 }
