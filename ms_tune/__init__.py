@@ -41,8 +41,8 @@ if TYPE_CHECKING:
     from ms_tune.footprint.report import analyse_memory as analyse_memory
     from ms_tune.footprint.request import MemoryRequest as MemoryRequest
     from ms_tune.footprint.result import MemoryReport as MemoryReport
-    from ms_tune.job.job import Job as Job
-    from ms_tune.job.job import load_job as load_job
+    from ms_tune.job import Job as Job
+    from ms_tune.job import load_job as load_job
     from ms_tune.lint.result import LintReport as LintReport
     from ms_tune.lint.result import LintRequest as LintRequest
     from ms_tune.lint.runner import lint_files as lint_files
@@ -73,7 +73,7 @@ _MODULES = {
     "Fit": "verdict.outcome",
     "FitReport": "planning.fit",
     "FitRequest": "planning.request",
-    "Job": "job.job",
+    "Job": "job",
     "LayerPlan": "dialects.layer_plan",
     "LayerSpec": "dialects.layer_plan",
     "LintReport": "lint.result",
@@ -97,7 +97,7 @@ _MODULES = {
     "dryrun_job": "dryrun.run",
     "fit_config": "fit.run",
     "lint_files": "lint.runner",
-    "load_job": "job.job",
+    "load_job": "job",
     "measure_runs": "metrics.run",
     "migrate_config": "workflows.migrate.run",
     "normalize_recompute": "normalize.run",

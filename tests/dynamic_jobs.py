@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ms_tune.dryrun import dynamic
-from ms_tune.job.job import Job
+from ms_tune.job import Job
 from ms_tune.reference import mindspeed
 
 if TYPE_CHECKING:

@@ -50,7 +50,7 @@ class TestWays:
                 "cli/main._run_command",
                 "cli/normalize.run",
                 "normalize/run.normalize_recompute",
-                "job/job.plan",
+                "job/__init__.plan",
             ),
             *("dialects/mindformers/read.plan_layers", "dialects/mindformers/recompute.normalize"),
             *("dialects/mindformers/recompute._set_layers", "dialects/mindformers/recompute.set_layer"),

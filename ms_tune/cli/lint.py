@@ -12,7 +12,7 @@ from ms_tune.cli.parser import Parser
 from ms_tune.diagnostics import Severity
 from ms_tune.enums import CHECKED_DIALECTS, Dialect
 from ms_tune.errors import ExitCode, UsageError
-from ms_tune.facts.releases import default_release, release_of
+from ms_tune.facts.query import default_release, release_of
 from ms_tune.lint.result import LintRequest
 from ms_tune.lint.runner import STDIN, lint_files
 from ms_tune.lint.settings import PROFILES, Selection

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from ms_tune.cli.parser import Parser, UnknownArgumentError, fit_to_terminal, language_from_arguments
 from ms_tune.cli.streams import prepare, trouble
 from ms_tune.errors import ExitCode, MsTuneError, UsageError
-from ms_tune.facts.releases import installed_version
+from ms_tune.facts.query import installed_version
 from ms_tune.report.console import Console
 from ms_tune.text import language_from_environment, msg
 from ms_tune.version import __version__

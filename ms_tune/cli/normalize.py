@@ -12,8 +12,8 @@ from ms_tune.dialects.layer_plan import PlanIssue
 from ms_tune.enums import Dialect
 from ms_tune.errors import ConfigError, ExitCode, UsageError, reason_of
 from ms_tune.facts.models import LAYERS, MODEL_CONFIG, names_of
-from ms_tune.facts.releases import DEFAULT_VERSION
-from ms_tune.job.job import Job
+from ms_tune.facts.query import DEFAULT_VERSION
+from ms_tune.job import Job
 from ms_tune.normalize.run import normalize_recompute
 from ms_tune.report.console import usage_hint
 from ms_tune.source import SCRIPTS

@@ -12,7 +12,7 @@ from ms_tune.cli.parser import Parser
 from ms_tune.encode import json_text
 from ms_tune.enums import YAML_DIALECTS, Dialect
 from ms_tune.errors import ConfigError, ExitCode, UsageError
-from ms_tune.facts.releases import release_of
+from ms_tune.facts.query import release_of
 from ms_tune.job.detect import recognise
 from ms_tune.lint.schema import schema
 from ms_tune.report.console import usage_hint

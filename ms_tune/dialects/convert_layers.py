@@ -23,7 +23,7 @@ from ms_tune.dialects.draft import LISTS, SettingsDraft, cut, few, shown, shown_
 from ms_tune.dialects.layer_plan import MEGATRON, MINDFORMERS, MINDFORMERS_PYNATIVE, MINDSPEED_MS
 from ms_tune.dialects.operators import SWAP, Choices, Side, as_written
 from ms_tune.enums import Dialect
-from ms_tune.facts.releases import default_release
+from ms_tune.facts.query import default_release
 from ms_tune.records import Record
 
 if TYPE_CHECKING:

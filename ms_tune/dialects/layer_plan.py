@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from ms_tune.enums import Dialect, LayerKind
     from ms_tune.facts.models import ModelConfig
-    from ms_tune.facts.releases import Release
+    from ms_tune.facts.query import Release
     from ms_tune.source.yaml import SourceFile
     from ms_tune.text import Message
 
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
             """The classes that it registers: by kind and name, the parameters of each; None where they are not known."""
 
     class JobView(Protocol):
-        """What of a job (:class:`ms_tune.job.job.Job`) the parts of a dialect look at."""
+        """What of a job (:class:`ms_tune.job.Job`) the parts of a dialect look at."""
 
         @property
         def written(self) -> SourceFile:

@@ -89,7 +89,7 @@ def layer_model(name: str, release: str, variant: str = "", experts: tuple[bool,
 
     Args:
         name: ``model_type``, or ``arch.type`` of a legacy model.
-        release: One of :data:`ms_tune.facts.releases.VERSIONS`.
+        release: One of :data:`ms_tune.facts.query.VERSIONS`.
         variant: The variant that the config's settings make; one that is not known leaves only what all may have.
         experts: Which layers have experts, see :func:`expert_layers`; None if that is not known.
 

@@ -14,8 +14,8 @@ from ms_tune.enums import Dialect
 from ms_tune.errors import ConfigError, UnsupportedError
 from ms_tune.facts.keys import BASE
 from ms_tune.facts.query import data_folder
+from ms_tune.job import Job, load_job
 from ms_tune.job.includes import with_bases
-from ms_tune.job.job import Job, load_job
 from ms_tune.records import Record
 from ms_tune.source.yaml import parse_source, yaml_text
 from ms_tune.text import msg

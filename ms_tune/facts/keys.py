@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from ms_tune.enums import Dialect
 from ms_tune.facts.models import facts_of
-from ms_tune.facts.query import all_at, at, load, order, releases_having
-from ms_tune.facts.releases import served
+from ms_tune.facts.query import all_at, at, load, order, releases_having, served
 from ms_tune.records import Record
 from ms_tune.text import Text
 

@@ -254,7 +254,7 @@ def model_of(source: Source, dialect: Dialect, release: str, beside: Mapping[str
     Args:
         source: The config.
         dialect: The family that it belongs to.
-        release: A served release, see :mod:`ms_tune.facts.releases`.
+        release: A served release, see :mod:`ms_tune.facts.query`.
         beside: The content of the ``config.json`` beside the weights (``pretrained_model_dir``), whose values stand
             behind those of the config and before the class's. Where such a folder is named and not given, what the
             config leaves out is unknown.

@@ -11,8 +11,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeAlias
 
 from ms_tune.enums import Dialect
-from ms_tune.facts.query import ABSENT, all_at, at, load
-from ms_tune.facts.releases import served
+from ms_tune.facts.query import ABSENT, all_at, at, load, served
 from ms_tune.records import Record
 
 if TYPE_CHECKING:

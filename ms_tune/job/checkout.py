@@ -12,9 +12,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 from ms_tune.facts.megatron import programs, releases_with
-from ms_tune.facts.query import load, order
+from ms_tune.facts.query import load, order, served
 from ms_tune.facts.registries import releases_registering
-from ms_tune.facts.releases import served
 from ms_tune.job.definitions import (
     INSTALLED_FOLDERS,
     list_entries,

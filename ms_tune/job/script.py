@@ -18,7 +18,7 @@ from ms_tune.dialects.megatron.detect import release_taking
 from ms_tune.dialects.megatron.read import SERVED
 from ms_tune.enums import Dialect
 from ms_tune.errors import ConfigError
-from ms_tune.facts.releases import release_for
+from ms_tune.facts.query import release_for
 from ms_tune.job.checkout import Checkout
 from ms_tune.job.detect import find_repository
 from ms_tune.records import Record

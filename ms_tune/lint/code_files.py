@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ms_tune.enums import Dialect
 from ms_tune.errors import UnsupportedError
-from ms_tune.facts.releases import Release, default_release, release_for
+from ms_tune.facts.query import Release, default_release, release_for
 from ms_tune.lint.checklist import built_in, built_in_code
 from ms_tune.lint.engine import job_of, run_checks
 from ms_tune.records import Record
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ms_tune.diagnostics import Diagnostic
+    from ms_tune.job import Job
     from ms_tune.job.checkout import Checkout
-    from ms_tune.job.job import Job
     from ms_tune.job.script import ScriptJob
     from ms_tune.lint.checklist import Check
     from ms_tune.lint.environment import Environment

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING
 from ms_tune.diagnostics import Category, Diagnostic, Related, Severity, dotted, last_key
 from ms_tune.dialects.check_context import CheckContext, CodeSource, Violation
 from ms_tune.facts.keys import BASE
-from ms_tune.facts.query import order
-from ms_tune.facts.releases import Release, default_release, release_or_default
-from ms_tune.job.job import Job
+from ms_tune.facts.query import Release, default_release, order, release_or_default
+from ms_tune.job import Job
 from ms_tune.lint.checklist import built_in
 from ms_tune.lint.expressions import Scope, evaluate, find_refused, is_true
 from ms_tune.lint.settings import TOO_MANY

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from ms_tune.diagnostics import Diagnostic, KeyPath
     from ms_tune.dialects.check_context import FixRule, Violation
-    from ms_tune.job.job import Job
+    from ms_tune.job import Job
     from ms_tune.lint.checklist import Check
     from ms_tune.source.yaml import Position, SourceFile
     from ms_tune.text import Message

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
     from ms_tune.enums import Dialect
     from ms_tune.errors import MsTuneError
-    from ms_tune.facts.releases import Release
-    from ms_tune.job.job import Job
+    from ms_tune.facts.query import Release
+    from ms_tune.job import Job
     from ms_tune.lint.settings import ProjectSettings
     from ms_tune.text import Message
 

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ms_tune.enums import YAML_DIALECTS, Dialect
 from ms_tune.errors import ConfigError
-from ms_tune.facts.query import data_folder
-from ms_tune.facts.releases import served
+from ms_tune.facts.query import data_folder, served
 from ms_tune.lint.checklist import built_in, built_in_code, combined, read_checklist
 from ms_tune.lint.engine import lint, matches
 from ms_tune.lint.rows import read_values

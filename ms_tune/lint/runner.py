@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 from ms_tune.enums import YAML_DIALECTS, Dialect
 from ms_tune.errors import ConfigError, MsTuneError, UnsupportedError, UsageError
 from ms_tune.facts.mindspeed_mm import is_config, is_tools
-from ms_tune.facts.releases import Release, served
+from ms_tune.facts.query import Release, served
+from ms_tune.job import Job
 from ms_tune.job.detect import is_fragment, is_mostly_unknown
-from ms_tune.job.job import Job
 from ms_tune.lint.checklist import built_in, built_in_code, combined, read_checklist
 from ms_tune.lint.engine import concerns, job_of, run_checks
 from ms_tune.lint.result import FileReport, LintReport, LintRequest, Skipped

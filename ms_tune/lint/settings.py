@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from ms_tune.diagnostics import Category, Severity
 from ms_tune.enums import CHECKED_DIALECTS, Dialect
 from ms_tune.errors import ConfigError, UnsupportedError, UsageError, closest, closest_check, reason_of
-from ms_tune.facts.releases import release_of
+from ms_tune.facts.query import release_of
 from ms_tune.records import Record
 from ms_tune.text import lookup, msg
 

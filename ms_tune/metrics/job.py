@@ -29,7 +29,7 @@ from ms_tune.estimate.flops import (
     widths_of,
     widths_of_shape,
 )
-from ms_tune.job.job import Job, load_job
+from ms_tune.job import Job, load_job
 from ms_tune.job.script import ScriptJob
 from ms_tune.metrics.result import Convention
 from ms_tune.planning.schedule import MOST_PASSES, PipelinePass, Schedule, stage_passes, why_refused

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from ms_tune.dialects.layer_plan import MINDFORMERS, MINDSPEED_MS
 from ms_tune.enums import RecomputeMode
 from ms_tune.errors import MsTuneError, TraceError, UnsupportedError
-from ms_tune.facts.releases import VERSIONS
+from ms_tune.facts.query import VERSIONS
 from ms_tune.normalize.run import normalize_recompute
 from ms_tune.readers.recompute_log import PLACEMENT, LoggedRecompute, find_logs, read_lines, read_recompute_log
 from ms_tune.text import msg
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ms_tune.dialects.layer_plan import LayerPlan, LayerSpec
-    from ms_tune.job.job import Job
+    from ms_tune.job import Job
     from ms_tune.readers.recompute_log import RecomputeLog
     from ms_tune.text import Message
 

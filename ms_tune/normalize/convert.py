@@ -36,9 +36,9 @@ from ms_tune.dialects.values import full_match
 from ms_tune.enums import Dialect, RecomputeMode
 from ms_tune.errors import MsTuneError, UnsupportedError, UsageError, closest
 from ms_tune.facts.models import is_legacy, model_of
+from ms_tune.facts.query import release_for, served
 from ms_tune.facts.registries import counterpart, family_of, models
-from ms_tune.facts.releases import release_for, served
-from ms_tune.job.job import Job
+from ms_tune.job import Job
 from ms_tune.normalize.run import normalize_recompute
 from ms_tune.source.shell.read import read_launches
 from ms_tune.source.yaml import parse_source

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from ms_tune.dialects import dialect_module
 from ms_tune.enums import ChangeKind
 from ms_tune.errors import ConfigError, UsageError
-from ms_tune.job.job import Job
+from ms_tune.job import Job
 from ms_tune.source.edit import EditRefusedError, ValueChange, same_data
 from ms_tune.source.edit_values import loses_comments, refuse_shared, with_values
 from ms_tune.source.yaml import parse_source

@@ -9,7 +9,7 @@ from ms_tune.text import msg
 
 if TYPE_CHECKING:
     from ms_tune.dialects.layer_plan import LayerPlan
-    from ms_tune.job.job import Job
+    from ms_tune.job import Job
 
 
 def normalize_recompute(job: Job) -> LayerPlan:

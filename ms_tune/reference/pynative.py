@@ -20,7 +20,7 @@ from ms_tune.dialects.stage import StageLayer
 from ms_tune.enums import Dialect
 from ms_tune.errors import ConfigError
 from ms_tune.facts.models import model_of
-from ms_tune.facts.releases import default_release, release_for
+from ms_tune.facts.query import default_release, release_for
 from ms_tune.reference.read import FUSED_ADAMW, DynamicJob, Names, fewest_devices, placed_layers, refuse_unserved
 from ms_tune.text import msg
 

@@ -10,7 +10,7 @@ from ms_tune.cli.init import Template, templates
 from ms_tune.cli.main import main
 from ms_tune.dialects.mindformers.recompute import normalize
 from ms_tune.enums import Dialect
-from ms_tune.facts.releases import served
+from ms_tune.facts.query import served
 from ms_tune.lint.result import FileReport, LintRequest
 from ms_tune.lint.runner import LintRun, LintTarget, check_file, lint_files
 from ms_tune.lint.settings import ProjectSettings

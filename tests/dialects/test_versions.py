@@ -8,7 +8,7 @@ from ms_tune.dialects.layer_plan import ENDLESS_LOOP
 from ms_tune.dialects.mindformers.placement import RecomputeInputs, RecomputeValues
 from ms_tune.dialects.mindformers.recompute import normalize
 from ms_tune.enums import RecomputeMode
-from ms_tune.facts.releases import VERSIONS
+from ms_tune.facts.query import VERSIONS
 
 SMALL = RecomputeInputs(layers=8, stages=4)
 CHUNKS = RecomputeInputs(layers=8, stages=2, interleave=True, interleave_num=2)

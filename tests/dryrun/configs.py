@@ -21,7 +21,7 @@ from ms_tune.dialects.job_parts import (
 from ms_tune.dryrun.request import DryrunRequest, PreparedRun
 from ms_tune.dryrun.shrink import mindformers
 from ms_tune.enums import Dialect
-from ms_tune.job.job import Job
+from ms_tune.job import Job
 from ms_tune.source.yaml import SourceFile, parse_source
 from tests import dynamic_jobs
 

@@ -17,7 +17,7 @@ from ms_tune.dryrun.request import STEPS, DryrunRequest, PreparedRun
 from ms_tune.dryrun.shrink import mindformers
 from ms_tune.enums import Dialect
 from ms_tune.errors import ConfigError, MsTuneError, UnsupportedError, UsageError
-from ms_tune.job.job import Job
+from ms_tune.job import Job
 from ms_tune.units import GIB
 from tests.dryrun.configs import MINDFORMERS, edited, prepare_mindformers, source_of, without
 from tests.dryrun.fuzz import VALUES, paths, replaced

@@ -17,7 +17,7 @@ import yaml
 
 from ms_tune.dryrun.request import DryrunRequest
 from ms_tune.enums import Dialect
-from ms_tune.facts import releases
+from ms_tune.facts import query
 from tests import dynamic_jobs
 from tests.dryrun.configs import source_of
 from tests.dryrun.machine import needs_mindspore
@@ -89,7 +89,7 @@ def test_the_reference_needs_what_the_trainer_needs(name: str) -> None:
     ("release", "name"), [*(("2.1.0", name) for name in FIGURES), *(("2.0.0", name) for name in FIGURES_2_0)]
 )
 def test_theory_is_what_the_trainer_holds(release: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(releases, "installed_version", lambda _: release)
+    monkeypatch.setattr(query, "installed_version", lambda _: release)
     config, devices = tensor_parallel.config_of(tensor_parallel.CASES["cases"][name])
     request = DryrunRequest(reference=True)
     run = dynamic_jobs.prepare(source_of(config), "case.yaml", request, devices, Dialect.MINDFORMERS_PYNATIVE)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ms_tune.facts.releases import installed_version
+from ms_tune.facts.query import installed_version
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -18,7 +18,7 @@ from ms_tune.dialects import operators
 from ms_tune.dryrun.shrink import mindformers_layers
 from ms_tune.dryrun.shrink.config_copy import ConfigCopy
 from ms_tune.facts import models, query, registries
-from ms_tune.facts.releases import Release
+from ms_tune.facts.query import Release
 from ms_tune.lint.result import LintRequest
 from ms_tune.source.yaml import parse_source
 from tests.jobs import normalize_source
@@ -98,7 +98,7 @@ def test_everybody_knows_it_after(folder: Path, tmp_path: Path, monkeypatch: pyt
     assert "MST338" in found  # its class calls the layers num_hidden_layers
     plan = normalize_source(parse_source(DYNAMIC, Path("a.yaml")), "2.1")
     assert [layer.layer for layer in plan.layers if layer.select_patterns] == [0, 1]
-    monkeypatch.setattr("ms_tune.job.job.release_for", lambda *_: Release("MindFormers", "2.1"))
+    monkeypatch.setattr("ms_tune.job.release_for", lambda *_: Release("MindFormers", "2.1"))
     config = ConfigCopy(parse_source(STATIC, Path("a.yaml")).data, Path("a.yaml"))
     assert mindformers_layers._expert_layers(config, 5) == [False, False, True, True, True]
 

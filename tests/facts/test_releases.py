@@ -9,9 +9,8 @@ import pytest
 from ms_tune.cli.main import main
 from ms_tune.enums import YAML_DIALECTS, Dialect
 from ms_tune.errors import UnsupportedError
-from ms_tune.facts import releases
-from ms_tune.facts.query import load
-from ms_tune.facts.releases import Release, default_release, release_for, release_of, release_or_default, served
+from ms_tune.facts import query
+from ms_tune.facts.query import Release, default_release, load, release_for, release_of, release_or_default, served
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -47,7 +46,7 @@ def test_the_installed_release_counts_if_it_is_served(  # noqa: PLR0913 - one fo
     *,
     is_installed: bool,
 ) -> None:
-    monkeypatch.setattr(releases, "installed_version", lambda _package: installed)
+    monkeypatch.setattr(query, "installed_version", lambda _package: installed)
     assert release_for(dialect, asked) == release
     assert release.is_installed is is_installed
 
@@ -121,7 +120,7 @@ def test_the_settings_file_is_refused_likewise(
 def test_what_is_installed_and_not_served_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(releases, "installed_version", lambda _package: "2.7.1")
+    monkeypatch.setattr(query, "installed_version", lambda _package: "2.7.1")
     (tmp_path / "a.yaml").write_text(CONFIG)
     main(["lint", "--lang", "en", str(tmp_path / "a.yaml")])
     assert f"checked for MindFormers {NEWEST} (not for 2.7.1, which is installed)" in capsys.readouterr().out

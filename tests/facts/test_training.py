@@ -9,7 +9,7 @@ import pytest
 
 from ms_tune.enums import Dialect
 from ms_tune.errors import UnsupportedError
-from ms_tune.facts.releases import default_release, release_of, release_or_default, served
+from ms_tune.facts.query import default_release, release_of, release_or_default, served
 from ms_tune.facts.training import Framework, mindspeed_framework, package_folder, pynative_framework
 from ms_tune.text import Message
 

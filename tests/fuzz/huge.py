@@ -24,8 +24,8 @@ from ms_tune.dryrun.request import DryrunRequest
 from ms_tune.dryrun.shrink import mindformers
 from ms_tune.enums import Dialect
 from ms_tune.errors import ExitCode, MsTuneError
+from ms_tune.job import Job
 from ms_tune.job.detect import recognise
-from ms_tune.job.job import Job
 from ms_tune.source.yaml import load_source
 from tests import dynamic_jobs
 from tests.dryrun.fuzz import paths, replaced

@@ -12,8 +12,7 @@ import yaml
 
 from ms_tune.enums import CHECKED_DIALECTS, Dialect
 from ms_tune.errors import MsTuneError
-from ms_tune.facts.query import data_folder
-from ms_tune.facts.releases import served
+from ms_tune.facts.query import data_folder, served
 from ms_tune.lint.checklist import Check, built_in
 from ms_tune.lint.engine import concerns, job_of, run_checks
 from ms_tune.source.yaml import load_source, parse_source, yaml_text

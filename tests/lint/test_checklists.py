@@ -11,8 +11,7 @@ import pytest
 
 from ms_tune.dialects.mindspeed_mm.read import multimodal_commands
 from ms_tune.enums import Dialect
-from ms_tune.facts.query import data_folder
-from ms_tune.facts.releases import default_release, served
+from ms_tune.facts.query import data_folder, default_release, served
 from ms_tune.lint.checklist import Check, built_in, read_checklist
 from ms_tune.lint.engine import lint, matches
 from ms_tune.source.shell.read import read_launches

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ms_tune.enums import Dialect
 from ms_tune.errors import ConfigError
-from ms_tune.facts.releases import default_release
+from ms_tune.facts.query import default_release
 from ms_tune.job.detect import recognise
 from ms_tune.lint.checklist import Check, built_in
 from ms_tune.lint.engine import lint, matches

@@ -13,8 +13,7 @@ from ms_tune.cli.main import main
 from ms_tune.diagnostics import Fix
 from ms_tune.dialects.check_context import parse_path
 from ms_tune.enums import ChangeKind, Dialect
-from ms_tune.facts.releases import Release, served
-from ms_tune.job import job as job_module
+from ms_tune.facts.query import Release, served
 from ms_tune.lint.checklist import built_in
 from ms_tune.lint.engine import job_of, lint
 from ms_tune.lint.fix import Gate, apply_fixes
@@ -115,7 +114,7 @@ def test_what_hangs_on_a_release_is_fixed_where_that_is_certain(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, installed: str | None, more: Sequence[str], *, gone: bool
 ) -> None:
     release = Release("MindFormers", "1.9", installed)
-    monkeypatch.setattr(job_module, "release_for", lambda _, asked: release._replace(version=asked or release.version))
+    monkeypatch.setattr("ms_tune.job.release_for", lambda _, asked: release._replace(version=asked or release.version))
     after = fixed(tmp_path, GUESSED, "--fix", *(word for one in more for word in ("--framework-version", one)))
     assert ("graph_kernel_flags" not in after) is gone
     assert served(Dialect.MINDFORMERS)[0] < "1.9"  # there are releases that the guess may be wrong about

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from ms_tune.errors import MsTuneError
-from ms_tune.job.job import Job
+from ms_tune.job import Job
 from ms_tune.report.normalize_json import plan_json
 from ms_tune.source.yaml import parse_source
 from ms_tune.text import Language, render

@@ -11,7 +11,7 @@ import yaml
 
 from ms_tune.enums import RecomputeMode
 from ms_tune.errors import UsageError
-from ms_tune.job.job import Job
+from ms_tune.job import Job
 from ms_tune.normalize.sapp import merge
 from ms_tune.normalize.sapp_lists import SappLists
 from ms_tune.source.yaml import SourceFile, parse_source

@@ -20,8 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ms_tune.enums import Dialect
-from ms_tune.facts.query import all_at
-from ms_tune.facts.releases import served
+from ms_tune.facts.query import all_at, served
 from tests.oracle import make_keys, make_needed, make_taken, make_trees, wheels
 
 if TYPE_CHECKING:

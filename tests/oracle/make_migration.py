@@ -13,8 +13,7 @@ from pathlib import Path
 
 from ms_tune.enums import Dialect
 from ms_tune.facts.models import facts_of
-from ms_tune.facts.query import load
-from ms_tune.facts.releases import served
+from ms_tune.facts.query import load, served
 from tests.oracle import wheels
 
 FILE = Path(__file__).parents[2] / "ms_tune" / "facts" / "data" / "migration.json"

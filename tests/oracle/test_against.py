@@ -12,7 +12,7 @@ import pytest
 from ms_tune.dialects.mindformers.operators import ahead_lines, find_failure, layer_lines
 from ms_tune.dialects.mindformers.placement import KEYS
 from ms_tune.dialects.mindformers.recompute import normalize
-from ms_tune.facts.releases import VERSIONS
+from ms_tune.facts.query import VERSIONS
 from ms_tune.normalize.compare_log import LogVerdict, compare_plan
 from ms_tune.readers.recompute_log import read_recompute_log
 from tests.oracle import layer_setting, pynative

@@ -7,7 +7,7 @@ import ast
 import pytest
 
 from ms_tune.facts.keys import mindspore_values
-from ms_tune.facts.releases import VERSIONS
+from ms_tune.facts.query import VERSIONS
 from tests.oracle import wheels
 
 _FILES = {"1.6": "mf_model_config", "1.7": "mf_model_config", "1.8": "mf_model_config"}

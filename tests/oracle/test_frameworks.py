@@ -15,8 +15,7 @@ import pytest
 
 from ms_tune.enums import Dialect
 from ms_tune.facts.models import UNKNOWN, ModelFacts, ValueOrigin, facts_of, model_of
-from ms_tune.facts.query import all_at, at, load
-from ms_tune.facts.releases import served
+from ms_tune.facts.query import all_at, at, load, served
 from tests.oracle import framework, make_frameworks, make_keys, registries_child, wheels
 
 if TYPE_CHECKING:

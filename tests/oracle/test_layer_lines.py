@@ -13,7 +13,7 @@ from ms_tune.dialects.mindformers.operators import ahead_lines, find_failure, la
 from ms_tune.dialects.mindformers.placement import KEYS, RecomputeValues, SwapValues
 from ms_tune.dialects.mindformers.recompute import normalize
 from ms_tune.dialects.operators import LayerModel, Tree, bare_model, layer_model
-from ms_tune.facts.releases import VERSIONS
+from ms_tune.facts.query import VERSIONS
 from tests.oracle import layer_setting
 from tests.oracle.cases import random_case
 

@@ -15,7 +15,7 @@ from ms_tune.dialects.mindformers.placement import KEYS, RecomputeInputs, Recomp
 from ms_tune.dialects.mindformers.recompute import normalize
 from ms_tune.enums import Dialect, RecomputeMode
 from ms_tune.errors import ConfigError, UnsupportedError
-from ms_tune.facts.releases import VERSIONS
+from ms_tune.facts.query import VERSIONS
 from ms_tune.job.detect import recognise
 from ms_tune.source.yaml import load_source
 from ms_tune.text import Language, render

@@ -9,7 +9,7 @@ import pytest
 
 from ms_tune.enums import Dialect
 from ms_tune.facts.models import fills_experts, is_legacy
-from ms_tune.facts.releases import VERSIONS
+from ms_tune.facts.query import VERSIONS
 from ms_tune.lint.checklist import built_in
 from ms_tune.lint.engine import lint
 from ms_tune.source.yaml import parse_source

@@ -21,7 +21,7 @@ import yaml
 from ms_tune.diagnostics import Diagnostic, Severity
 from ms_tune.enums import Dialect
 from ms_tune.facts.models import is_legacy
-from ms_tune.facts.releases import VERSIONS
+from ms_tune.facts.query import VERSIONS
 from ms_tune.lint.checklist import Check, built_in
 from ms_tune.lint.engine import lint
 from ms_tune.source.yaml import parse_source

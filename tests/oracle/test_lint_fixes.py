@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import pytest
 
 from ms_tune.enums import Dialect
-from ms_tune.facts.releases import VERSIONS
+from ms_tune.facts.query import VERSIONS
 from ms_tune.lint.result import FileReport, LintRequest
 from ms_tune.lint.runner import STDIN, LintRun, LintTarget, check_file
 from ms_tune.lint.settings import ProjectSettings

@@ -16,7 +16,7 @@ from hypothesis import given, settings, strategies
 
 from ms_tune.diagnostics import Severity
 from ms_tune.enums import Dialect
-from ms_tune.facts.releases import VERSIONS
+from ms_tune.facts.query import VERSIONS
 from ms_tune.lint.checklist import built_in
 from ms_tune.lint.engine import lint
 from ms_tune.source.yaml import parse_source

@@ -10,8 +10,7 @@ import pytest
 
 from ms_tune.enums import Dialect
 from ms_tune.facts import query
-from ms_tune.facts.query import load
-from ms_tune.facts.releases import served
+from ms_tune.facts.query import load, served
 from tests.oracle.make_megatron import PROGRAMS, RELEASES, SOURCES, made, written
 
 needs_sources = pytest.mark.skipif(SOURCES not in os.environ, reason=f"{SOURCES} names no sources of MindSpeed-LLM")

@@ -8,8 +8,7 @@ import sys
 
 import pytest
 
-from ms_tune.facts.query import all_at, load
-from ms_tune.facts.releases import installed_version
+from ms_tune.facts.query import all_at, installed_version, load
 
 _ASK = """
 import inspect, json, sys

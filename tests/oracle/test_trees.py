@@ -14,8 +14,7 @@ from typing import Any
 import pytest
 
 from ms_tune.dialects.operators import Tree, dynamic_model, layer_model, read_tree
-from ms_tune.facts.query import all_at, load
-from ms_tune.facts.releases import VERSIONS
+from ms_tune.facts.query import VERSIONS, all_at, load
 from tests.oracle import make_trees
 
 

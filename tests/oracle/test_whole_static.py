@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from ms_tune.enums import Dialect, RecomputeMode
 from ms_tune.errors import ConfigError
 from ms_tune.facts.models import is_legacy
-from ms_tune.facts.releases import VERSIONS
+from ms_tune.facts.query import VERSIONS
 from ms_tune.job.includes import with_model_folder
 from ms_tune.lint.checklist import built_in
 from ms_tune.lint.engine import lint

@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 
 from ms_tune.enums import Dialect
-from ms_tune.facts.releases import served
+from ms_tune.facts.query import served
 
 RELEASES = {release: f"{release}.0" for release in served(Dialect.MINDFORMERS)}
 _SECONDS = 60

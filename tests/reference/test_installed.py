@@ -6,7 +6,7 @@ import pytest
 
 from ms_tune.dialects.job_parts import DType
 from ms_tune.facts.training import Framework
-from ms_tune.job.job import Job
+from ms_tune.job import Job
 from ms_tune.reference import mindspeed as reference_mindspeed
 from tests.dryrun.configs import MINDSPEED, edited, source_of
 

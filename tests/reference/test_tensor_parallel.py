@@ -10,7 +10,7 @@ from ms_tune.dryrun import dynamic
 from ms_tune.dryrun.request import DryrunRequest, PreparedRun
 from ms_tune.enums import Dialect
 from ms_tune.errors import ConfigError
-from ms_tune.facts import releases
+from ms_tune.facts import query
 from ms_tune.facts.training import Framework
 from ms_tune.reference.job import ReferenceJob
 from ms_tune.text import Language, render
@@ -29,7 +29,7 @@ def prepared(config: dict[str, Any], devices: int) -> PreparedRun:
 
 def split(config: dict[str, Any], release: str, monkeypatch: pytest.MonkeyPatch, devices: int = 2) -> bool:
     """Whether the loss is computed from the parts of the logits."""
-    monkeypatch.setattr(releases, "installed_version", lambda _: f"{release}.0")
+    monkeypatch.setattr(query, "installed_version", lambda _: f"{release}.0")
     job = prepared(config, devices).job
     assert isinstance(job, ReferenceJob)
     return job.config.parallelism.split_loss
@@ -77,7 +77,7 @@ def test_a_pipeline_that_cannot_start_gets_no_figure(request_: DryrunRequest) ->
 
 @pytest.mark.parametrize("request_", [DryrunRequest(), DryrunRequest(reference=True)])
 def test_a_model_that_2_0_cannot_split_gets_no_figure(request_: DryrunRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(releases, "installed_version", lambda _: "2.0.0")
+    monkeypatch.setattr(query, "installed_version", lambda _: "2.0.0")
     with pytest.raises(ConfigError, match="q_lora_rank") as raised:
         dynamic_jobs.prepare(source_of(job("qwen3", 2)), "c.yaml", request_, 2, Dialect.MINDFORMERS_PYNATIVE)
     assert raised.value.exit_code == 2
@@ -87,12 +87,12 @@ def test_a_model_that_2_0_cannot_split_gets_no_figure(request_: DryrunRequest, m
     with pytest.raises(ConfigError, match="shared_experts not found"):
         dynamic_jobs.prepare(source_of(alone), "c.yaml", request_, 2, Dialect.MINDFORMERS_PYNATIVE)
     assert prepared(job("qwen3", 1), 1).world_size == 1
-    monkeypatch.setattr(releases, "installed_version", lambda _: "2.1.0")
+    monkeypatch.setattr(query, "installed_version", lambda _: "2.1.0")
     assert prepared(job("qwen3", 2), 2).world_size == 2
 
 
 def test_2_0_splits_the_sequence_whatever_the_config_says(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(releases, "installed_version", lambda _: "2.0.0")
+    monkeypatch.setattr(query, "installed_version", lambda _: "2.0.0")
     unsaid = job("deepseek_v3", 2)
     del unsaid["parallelism"]["sequence_parallel"]
     assert prepared(unsaid, 2).theory == prepared(job("deepseek_v3", 2), 2).theory
@@ -116,7 +116,7 @@ def test_a_model_of_ones_own_may_have_stages() -> None:
 def test_a_run_says_what_holds_it_and_what_does_not(
     config: dict[str, Any], devices: int, release: str, texts: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(releases, "installed_version", lambda _: f"{release}.0")
+    monkeypatch.setattr(query, "installed_version", lambda _: f"{release}.0")
     standing = prepared(config, devices).standing
     assert [message.id for message in standing] == [f"reference.standing.{text}" for text in texts]
     for language in Language:

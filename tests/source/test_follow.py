@@ -18,7 +18,7 @@ import yaml
 from ms_tune.cli.main import main
 from ms_tune.enums import Dialect
 from ms_tune.errors import ConfigError
-from ms_tune.facts.releases import VERSIONS
+from ms_tune.facts.query import VERSIONS
 from ms_tune.job.detect import recognise
 from ms_tune.job.includes import followed, with_bases
 from ms_tune.source.yaml import load_source

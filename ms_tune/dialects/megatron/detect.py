@@ -9,7 +9,7 @@ from ms_tune.dialects.megatron.arguments import command_of, refused
 from ms_tune.enums import Dialect
 from ms_tune.errors import closest
 from ms_tune.facts.megatron import names, parts_of, unregistered
-from ms_tune.facts.releases import release_for, served
+from ms_tune.facts.query import release_for, served
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING
 
 from ms_tune.dialects.layer_plan import stop
 from ms_tune.dialects.values import array_text, to_int32
-from ms_tune.facts.query import order
-from ms_tune.facts.releases import DEFAULT_VERSION
+from ms_tune.facts.query import DEFAULT_VERSION, order
 from ms_tune.records import Record
 
 if TYPE_CHECKING:
@@ -85,7 +84,7 @@ class RecomputeInputs(Record):
     swap: SwapValues = NO_SWAP
     # What such a model gets instead, out of `model.model_config` (since 1.7).
     core_swap: SwapValues = NO_SWAP
-    version: str = DEFAULT_VERSION  # the MindFormers release, one of `ms_tune.facts.releases.VERSIONS`
+    version: str = DEFAULT_VERSION  # the MindFormers release, one of `ms_tune.facts.query.VERSIONS`
 
     def since(self, release: str) -> bool:
         """Whether the release is this one or a later one."""

@@ -17,7 +17,7 @@ from ms_tune.enums import Dialect
 from ms_tune.errors import closest
 from ms_tune.facts.keys import keys_for, known_since, mindspore_values
 from ms_tune.facts.models import LAYERS, UNKNOWN, facts_of
-from ms_tune.facts.releases import VERSIONS
+from ms_tune.facts.query import VERSIONS
 from ms_tune.source.yaml import MISSING
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ms_tune.dialects.layer_plan import stop
 from ms_tune.enums import Dialect
-from ms_tune.facts.releases import default_release
+from ms_tune.facts.query import default_release
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

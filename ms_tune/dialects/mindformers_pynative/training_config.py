@@ -27,8 +27,7 @@ from ms_tune.dialects.sections import Section
 from ms_tune.enums import Dialect
 from ms_tune.errors import ConfigError
 from ms_tune.facts.models import LAYERS, facts_of
-from ms_tune.facts.query import order
-from ms_tune.facts.releases import release_for
+from ms_tune.facts.query import order, release_for
 from ms_tune.text import msg
 
 if TYPE_CHECKING:

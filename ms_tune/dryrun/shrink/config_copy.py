@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ms_tune.dialects.job_parts import SettingChange
 from ms_tune.enums import Dialect
 from ms_tune.errors import ConfigError
-from ms_tune.job.job import Job
+from ms_tune.job import Job
 from ms_tune.source.yaml import source_of
 from ms_tune.text import msg
 

@@ -40,7 +40,7 @@ from ms_tune.verdict.limit import Cap
 if TYPE_CHECKING:
     from ms_tune.dialects.layer_plan import LayerPlan
     from ms_tune.dialects.stage import Stage
-    from ms_tune.job.job import Job
+    from ms_tune.job import Job
     from ms_tune.source.yaml import SourceFile
     from ms_tune.text import Message
 

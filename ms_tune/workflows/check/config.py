@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ms_tune.dryrun.task import Observer
     from ms_tune.estimate.memory import Estimate
     from ms_tune.fit.job import PlannedJob
-    from ms_tune.job.job import Job
+    from ms_tune.job import Job
     from ms_tune.lint.result import LintReport
     from ms_tune.text import Message
 

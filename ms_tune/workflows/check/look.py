@@ -7,7 +7,7 @@ from shlex import quote
 from typing import TYPE_CHECKING
 
 from ms_tune.errors import ConfigError
-from ms_tune.job.job import Job, load_job
+from ms_tune.job import Job, load_job
 from ms_tune.lint.result import LintRequest
 from ms_tune.lint.runner import is_code, lint_files
 from ms_tune.source import SCRIPTS

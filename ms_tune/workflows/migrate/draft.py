@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from ms_tune.diagnostics import KeyPath
     from ms_tune.facts.models import ModelConfig
-    from ms_tune.job.job import Job
+    from ms_tune.job import Job
     from ms_tune.job.script import ScriptJob
     from ms_tune.source.yaml import SourceFile
     from ms_tune.text import Message

@@ -15,8 +15,8 @@ from ms_tune.dryrun.request import DryrunRequest
 from ms_tune.dryrun.shrink.mindformers_data import OF_THE_YAML
 from ms_tune.enums import Dialect, RecomputeMode
 from ms_tune.errors import MsTuneError, UnsupportedError
-from ms_tune.facts.releases import installed_version
-from ms_tune.job.job import Job
+from ms_tune.facts.query import installed_version
+from ms_tune.job import Job
 from ms_tune.lint.checklist import built_in
 from ms_tune.lint.engine import lint
 from ms_tune.normalize.script import normalize_script

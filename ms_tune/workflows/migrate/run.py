@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from ms_tune.enums import Dialect
 from ms_tune.errors import ConfigError, UnsupportedError, UsageError
 from ms_tune.facts.keys import BASE
-from ms_tune.facts.releases import Release, release_for, served
-from ms_tune.job.job import Job, load_job
+from ms_tune.facts.query import Release, release_for, served
+from ms_tune.job import Job, load_job
 from ms_tune.job.script import ScriptJob
 from ms_tune.source import SCRIPTS
 from ms_tune.source.shell.read import comments

@@ -12,8 +12,7 @@ from ms_tune.errors import ConfigError, UnsupportedError
 from ms_tune.facts.keys import key_at
 from ms_tune.facts.megatron import definitions
 from ms_tune.facts.migration import unset_rows
-from ms_tune.facts.query import data_folder
-from ms_tune.facts.releases import served
+from ms_tune.facts.query import data_folder, served
 from ms_tune.source.yaml import load_source, source_of
 from ms_tune.workflows.migrate.draft import leaves
 from ms_tune.workflows.migrate.result import Fate

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from ms_tune.enums import Dialect
-from ms_tune.job.job import Job
+from ms_tune.job import Job
 from ms_tune.source.yaml import parse_source
 from ms_tune.workflows.migrate.draft import MigrationDraft
 from ms_tune.workflows.migrate.proof import prove
