@@ -16,11 +16,11 @@ from ms_tune.records import Record
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
 _PACKAGE = Path(__file__).resolve().parent.parent
 _FOLDER = Path(__file__).parent / "data"
-_GONE = {"gone": True}
+GONE = {"gone": True}
 ABSENT = object()
 REQUIRED = "**required**"  # in place of a default
 _VERSION = r"r?(?P<release>\d{1,4}\.\d{1,4})(\.\d{1,4})*((a|b|rc|\.dev|\.post)\d{1,4})*"
@@ -47,32 +47,21 @@ def at(history: Mapping[str, Any], release: str) -> Any:  # noqa: ANN401 - facts
         if order(since) > wanted:
             break
         last = value
-    return ABSENT if last == _GONE else last
+    return ABSENT if last == GONE else last
 
 
 def all_at(histories: Mapping[str, Mapping[str, Any]], release: str) -> dict[str, Any]:
     """Of many facts those that a release has."""
     found, wanted = {}, order(release)
     for name, history in histories.items():
-        last: object = _GONE
+        last: object = GONE
         for since, value in history.items():  # as `at` does, of which there would be ten thousand calls
             if order(since) > wanted:
                 break
             last = value
-        if last != _GONE:
+        if last != GONE:
             found[name] = last
     return found
-
-
-def releases_having(history: Mapping[str, Any], releases: Iterable[str]) -> set[str]:
-    """Of all releases, the oldest first, those that have a fact; it comes and goes with some of them."""
-    having, is_there = set(), False
-    for release in releases:
-        if release in history:
-            is_there = history[release] != _GONE
-        if is_there:
-            having.add(release)
-    return having
 
 
 def data_folder(name: str) -> Path:

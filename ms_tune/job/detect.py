@@ -18,7 +18,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from ms_tune.enums import YAML_DIALECTS, Dialect
-from ms_tune.facts.keys import open_sections, types_by_section
+from ms_tune.facts.keys import by_section, open_sections
 from ms_tune.facts.query import load
 from ms_tune.records import Record
 from ms_tune.text import msg
@@ -154,7 +154,7 @@ def unknown_keys(data: object, dialect: Dialect) -> int:
 
 
 def _count(values: object, dialect: Dialect, section: tuple[str, ...]) -> tuple[int, int]:
-    sections = types_by_section(dialect)
+    sections = by_section(dialect)
     if not isinstance(values, dict) or section not in sections:
         return 0, 0
     table, any_key = sections[section], bool(section) and section in open_sections(dialect)
@@ -172,8 +172,9 @@ def _count(values: object, dialect: Dialect, section: tuple[str, ...]) -> tuple[
 
 def _fits(value: object, dialect: Dialect, name: str) -> bool:
     """Whether a top-level key holds what the dialect has there; an empty section tells nothing against it."""
-    sections = types_by_section(dialect)
-    if sections[()].get(name) == "dict" and value is not None and not isinstance(value, dict):
+    sections = by_section(dialect)
+    key = sections[()].get(name)
+    if key is not None and key.types == ("dict",) and value is not None and not isinstance(value, dict):
         return False
     if not isinstance(value, dict) or not value:
         return True

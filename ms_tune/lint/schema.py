@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from ms_tune.facts.keys import known_in, tables
+from ms_tune.facts.keys import tables
 from ms_tune.facts.query import REQUIRED
 
 if TYPE_CHECKING:
@@ -48,9 +48,7 @@ def schema(dialect: Dialect, release: str | None = None) -> dict[str, Any]:
         "properties": {},
     }
     described: set[tuple[str, ...]] = set()
-    for key in tables(dialect):
-        if release is not None and not known_in(key, release):
-            continue
+    for key in tables(dialect, release):
         place = _place(root, key.path)
         # A key with several rows means different things to different versions: none of their limits holds for all.
         place.update(_described(key, limited=key.path not in described))
@@ -79,7 +77,7 @@ def _place(root: dict[str, Any], path: Iterable[str]) -> dict[str, Any]:
 
 
 def _described(key: Key, *, limited: bool) -> dict[str, Any]:
-    words = f"{key.text.en}\n{key.text.zh}"
+    words = f"{key.en}\n{key.zh}"
     span = " - ".join(filter(None, (key.since, key.until)))
     if span:
         words += f"\n[{'>=' if not key.until else '<=' if not key.since else ''}{span}]"

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ms_tune.enums import YAML_DIALECTS, Dialect
-from ms_tune.facts.keys import by_section, known, known_since, names, open_sections, tables, types_by_section
+from ms_tune.facts.keys import by_section, known, known_since, names, open_sections, tables
 from ms_tune.facts.models import facts_of
-from ms_tune.facts.query import REQUIRED, all_at, load, releases_having
+from ms_tune.facts.query import ABSENT, REQUIRED, all_at, at, load
 from ms_tune.lint.schema import schema
 from tests.source.corpus import SITE_PACKAGES, wheel_configs
 
@@ -34,22 +34,19 @@ TYPES = {
 }
 
 
-@pytest.mark.parametrize("dialect", YAML_DIALECTS)
-def test_the_short_table_says_what_the_whole_one_says(dialect: Dialect) -> None:
-    found = {
-        section: {name: "|".join(key.types) for name, key in keys.items()}
-        for section, keys in by_section(dialect).items()
-    }
-    assert types_by_section(dialect) == found
-
-
-def test_releases_of_facts_are_those_that_have_them() -> None:
+def test_keys_of_models_are_those_that_the_general_class_or_one_of_a_release_has() -> None:
     data = load("models")
-    releases = tuple(data["releases"])
-    for histories in (data["fields"], data["latent"], *(one["defaults"] for one in data["classes"].values())):
-        there = {release: all_at(histories, release) for release in releases}
-        for name, history in histories.items():
-            assert releases_having(history, releases) == {one for one in releases if name in there[one]}, name
+    there = {
+        release: {*all_at(data["latent"], release), *facts_of(release).keys_known()} for release in data["releases"]
+    }
+    for one in data["classes"].values():
+        for release in [one_ for one_ in there if at(one["names"], one_) is not ABSENT]:
+            there[release] |= {*all_at(one["defaults"], release), *all_at(one["aliases"], release)}
+            there[release] |= set(at(one["ignored"], release))
+    names_ = {key for keys in there.values() for key in keys}
+    assert {key: having for key, having in known().items() if having} == {
+        name: {release for release, keys in there.items() if name in keys} for name in names_
+    }
 
 
 def test_what_a_release_knows_of_all_models_is_among_the_keys_of_models() -> None:
@@ -69,8 +66,8 @@ def test_tables_are_well_formed(dialect: Dialect) -> None:
     for key in keys:
         assert set(key.types) <= TYPES, key
         assert all(key.path), key
-        assert key.text.en.isascii(), key
-        assert not key.text.zh.isascii(), key
+        assert key.en.isascii(), key
+        assert not key.zh.isascii(), key
         if key.default not in (None, REQUIRED) and key.choices:
             assert key.default in key.choices, key
     paths = [(key.path, key.since, key.until) for key in keys]

@@ -21,7 +21,7 @@ from hypothesis import given, settings, strategies
 
 from ms_tune.diagnostics import Severity
 from ms_tune.enums import Dialect
-from ms_tune.facts.keys import known_in, tables
+from ms_tune.facts.keys import tables
 from ms_tune.lint.checklist import built_in
 from ms_tune.lint.engine import lint
 from ms_tune.source.yaml import parse_source
@@ -145,8 +145,8 @@ def whole_config(oracle: pynative.Oracle, models: Models, random: Random) -> str
     Many of the keys are left out. Where nothing of the model's section was changed, the model's own classes are asked, too.
     """
     version = oracle._version[:3]
-    known = tables(Dialect.MINDFORMERS_PYNATIVE)
-    keys = [key for key in known if known_in(key, version) and "*" not in key.path and key.path not in _LATER]
+    known = tables(Dialect.MINDFORMERS_PYNATIVE, version)
+    keys = [key for key in known if "*" not in key.path and key.path not in _LATER]
     keys = [key for key in keys if len(key.path) == 1 or key.path[0] != "model"]  # of those the trainer reads none here
     config = left_out(random, copy.deepcopy(_SOUND))
     config["model"] = model = without_some(random, _SOUND["model"])

@@ -14,7 +14,6 @@ from ms_tune.facts.query import REQUIRED, data_folder
 from ms_tune.job.detect import recognise
 from ms_tune.lint import schema as module
 from ms_tune.lint.schema import schema
-from ms_tune.text import Text
 from tests.source.corpus import wheel_configs
 
 CONFIGS = wheel_configs()
@@ -27,8 +26,8 @@ def test_every_key_is_described_in_both_languages(dialect: Dialect) -> None:
         here = made
         for part in key.path:
             here = here["items"] if part == "*" else here["properties"][part]
-        assert key.text.en in here["description"]
-        assert key.text.zh in here["description"]
+        assert key.en in here["description"]
+        assert key.zh in here["description"]
         assert "deprecationMessage" not in here  # editors show it as an error
         if key.state != "live":
             assert {"dead": "read by nothing / ", "deprecated": "[deprecated / "}[key.state] in here["description"]
@@ -64,12 +63,12 @@ def test_what_the_framework_refuses_is_refused_and_the_rest_is_not() -> None:
 
 
 def key(path: str, **facts: Any) -> Key:  # noqa: ANN401 - any fact of a key
-    plain = {"types": (), "default": None, "choices": (), "since": None, "until": None, "text": Text("en", "zh")}
-    return Key(tuple(path.split(".")), **{**plain, **facts})
+    *_, name = parts = path.split(".")
+    return Key(**{"types": (), "en": "en", "zh": "zh", **facts}, path=tuple(parts), name=name)
 
 
 def properties(monkeypatch: pytest.MonkeyPatch, *keys: Key) -> dict[str, Any]:
-    monkeypatch.setattr(module, "tables", lambda _dialect: keys)
+    monkeypatch.setattr(module, "tables", lambda *_: keys)
     found: dict[str, Any] = schema(Dialect.MINDFORMERS)["properties"]
     return found
 

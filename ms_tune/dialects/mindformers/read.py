@@ -14,7 +14,7 @@ from ms_tune.dialects.layer_plan import second_names
 from ms_tune.dialects.mindformers.placement import KEYS, NO_SWAP, RecomputeInputs, RecomputeValues, SwapValues
 from ms_tune.dialects.mindformers.recompute import normalize
 from ms_tune.enums import Dialect, RecomputeMode
-from ms_tune.facts.keys import default_of, mindspore_values
+from ms_tune.facts.keys import key_at, mindspore_values
 from ms_tune.facts.models import CORE_SWAP, LAYERS, MTP_LAYERS, UNKNOWN, ValueOrigin, is_legacy, model_folder, names_of
 from ms_tune.records import Record
 from ms_tune.source.yaml import MISSING
@@ -225,7 +225,7 @@ class _ConfigReader(Record):
         """True or false."""
         value = self.source.get(path, MISSING)
         if value is MISSING:
-            value = default_of(Dialect.MINDFORMERS, ".".join(map(str, path)))
+            value = key_at(Dialect.MINDFORMERS, *map(str, path)).default
         if not isinstance(value, bool):
             self.fail(path, msg("normalize.not-a-flag", name=path[-1], value=value))
         return value
@@ -249,7 +249,7 @@ class _ConfigReader(Record):
         else:
             value = self.section(path[:-1]).get(str(path[-1]))
             if value is None:
-                value = default_of(Dialect.MINDFORMERS, ".".join(map(str, path)))
+                value = key_at(Dialect.MINDFORMERS, *map(str, path)).default
         if isinstance(value, bool) or not isinstance(value, int) or not minimum <= value <= _MOST:
             limits = {"minimum": minimum, "maximum": _MOST}
             self.fail(path, msg("normalize.not-a-count", name=path[-1], value=value, **limits))

@@ -120,7 +120,7 @@ def _no_setting(draft: MigrationDraft, path: KeyPath, key: str) -> None:
     """A key that the dynamic graph's class does not know: the static graph's does, another model's does, or nobody does."""
     if draft.model.facts.knows(key):
         draft.drop(path, why("not-known", key=key))
-    elif key in known():
+    elif known().get(key):
         draft.default(path, why("ignored-both", key=key))
     else:
         draft.ask(path, why("unknown"), ("model",))
