@@ -3,10 +3,10 @@
 A checklist is a YAML file (``checklists/schema.json`` tells its form). The built-in ones are checked against that
 schema by a test; a user's own is checked when it is read. What of an entry is not looked at is not read.
 
-YAML is twenty times as slow to read as JSON, and the built-in files never change. An installed ms-tune has the rows of a checklist
-beside the file, as JSON (``hatch_build.py`` makes it); a checkout writes it into ``MS_TUNE_CACHE``, else into ``ms-tune`` in the user's
-own cache folder. It counts only if it was made of the very bytes of the file. Without a folder that can be written everything works,
-and starts a little later. Rows are made by :mod:`ms_tune.lint.rows`.
+YAML is twenty times as slow to read as JSON, and the built-in files never change. What is installed, a checkout among it, has the rows
+of a checklist beside the file, as JSON (``hatch_build.py`` makes it); a checkout that is used as it is, or changed since, writes them into
+``MS_TUNE_CACHE``, else into ``ms-tune`` in the user's own cache folder. They count only if they were made of the very bytes of the file.
+Without a folder that can be written everything works, and starts a little later. Rows are made by :mod:`ms_tune.lint.rows`.
 """
 
 from __future__ import annotations
@@ -47,11 +47,12 @@ def read_checks(path: Path) -> tuple[Check, ...]:
                 found = json.loads(first)
                 if found["key"] == key and len(found["rows"]) == len(lines):
                     return tuple(map(Check, found["rows"], lines))
-    from ms_tune.lint.rows import entries_of, keep_rows, read_values, row_of  # noqa: PLC0415 - rows are made once, and kept
+    from ms_tune.lint.rows import keep_rows, read_rows, rows_as_json  # noqa: PLC0415 - rows are made once, and kept
 
-    if kept is not None:
-        keep_rows(content, key, kept)
-    return tuple(Check(row_of(one), one) for one in entries_of(read_values(content)))
+    rows, entries = read_rows(content)
+    if kept is not None and (text := rows_as_json(key, rows, entries)):
+        keep_rows(text, kept)
+    return tuple(map(Check, rows, entries))
 
 
 def content_key(content: bytes) -> list[int]:
@@ -183,9 +184,10 @@ class Check:
 def built_in(dialect: Dialect | None = None) -> tuple[Check, ...]:
     """The checks that ms-tune brings along: those for a dialect, or all."""
     names = [one.value.replace("-", "_") for one in Dialect if dialect in (None, one)]
-    folder = data_folder(FOLDER)
-    checks = (check for name in (_SHARED, *names) for check in read_checks(folder / f"{name}.yaml"))
-    return tuple(check for check in checks if dialect is None or dialect.value in check.dialect_names)
+    checks: list[Check] = []
+    for name in (_SHARED, *names):
+        checks += read_checks(data_folder(FOLDER) / f"{name}.yaml")
+    return tuple([one for one in checks if dialect is None or dialect.value in one.dialect_names])
 
 
 @cache

@@ -19,11 +19,12 @@ import yaml
 
 from ms_tune.dialects.check_context import parse_path
 from ms_tune.lint.expressions import FUNCTIONS
+from ms_tune.records import Record
 from ms_tune.source.yaml import ANY
 from ms_tune.source.yaml_nodes import Loader
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     Tree: TypeAlias = "list[Any]"  # what is done, and the parts that it is done to
 
@@ -31,7 +32,6 @@ MAX_LENGTH = 600
 MAX_DEPTH = 30
 CONDITIONS = ("equals", "one-of", "not-one-of", "forbidden", "required", "schema")
 
-_TEXT = "tag:yaml.org,2002:str"
 # What of an entry its row has as it is, and what stands for what it does not say.
 _AS_IT_IS: dict[str, Any] = {
     **dict.fromkeys(("id", "name", "versions", "opposite", "family", "severity", "category")),
@@ -64,11 +64,24 @@ _OPERATORS = {
 }
 
 
-def keep_rows(content: bytes, key: list[int], kept: str) -> None:
-    """Keep the rows of a built-in checklist, if there is a place for them."""
-    text = rows_as_json(content, key)
-    if not text:
-        return
+def read_rows(content: bytes) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """The rows of a built-in checklist, and its entries."""
+    entries = entries_of(yaml.load(content, Loader=Loader))  # noqa: S506 - it is a safe loader
+    rows = []
+    for entry in entries:
+        rows.append(row_of(entry))  # noqa: PERF401 - a frame less in the longest way that a lint goes
+    return rows, entries
+
+
+def rows_as_json(key: list[int], rows: list[dict[str, Any]], entries: list[dict[str, Any]]) -> str:
+    """What is kept of a checklist: a line with its rows, and a line for each entry; an empty text if JSON would change it, as it would dates."""
+    parts: list[Any] = [{"key": key, "rows": rows}, *entries]
+    lines = [json.dumps(one, ensure_ascii=False, default=str) for one in parts]
+    return "\n".join(lines) if [json.loads(one) for one in lines] == parts else ""
+
+
+def keep_rows(text: str, kept: str) -> None:
+    """Write what is kept of a checklist, if there is a place for it."""
     with contextlib.suppress(OSError):
         os.makedirs(os.path.dirname(kept), mode=0o700, exist_ok=True)  # noqa: PTH103, PTH120 - a text, as `os` takes it
         fresh = f"{kept}.{os.getpid()}"  # tempfile would be slow to import
@@ -80,32 +93,6 @@ def keep_rows(content: bytes, key: list[int], kept: str) -> None:
         except OSError:
             os.unlink(fresh)  # noqa: PTH108 - as above
             raise
-
-
-def rows_as_json(content: bytes, key: list[int]) -> str:
-    """What is kept of a checklist: a line with its rows, and a line for each entry; of an empty text if JSON would change it, as it would dates."""
-    entries = entries_of(read_values(content))
-    rows = {"key": key, "rows": [row_of(one) for one in entries]}
-    lines = [json.dumps(one, ensure_ascii=False, default=str) for one in (rows, *entries)]
-    return "\n".join(lines) if [json.loads(one) for one in lines] == [rows, *entries] else ""
-
-
-def read_values(content: bytes) -> Any:  # noqa: ANN401 - whatever YAML holds
-    """The values in a YAML file of ours."""
-    # Without positions, which nobody asks for here.
-    loader = Loader(content)
-    return _values(loader, loader.get_single_node())
-
-
-def _values(loader: Any, node: yaml.Node | None) -> Any:  # noqa: ANN401 - whatever YAML holds
-    """What ``yaml.load`` gives, in half the time: nearly all of a checklist is texts, which need no constructor."""
-    if isinstance(node, yaml.SequenceNode):
-        return [_values(loader, one) for one in node.value]
-    if isinstance(node, yaml.MappingNode) and all(key.tag == _TEXT for key, _ in node.value):
-        return {key.value: _values(loader, one) for key, one in node.value}
-    if node is None:  # an empty file
-        return None
-    return node.value if node.tag == _TEXT else loader.construct_object(node, deep=True)
 
 
 def entries_of(data: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -245,73 +232,93 @@ def _condition(value: Tree, kind: str, operand: Any) -> Tree:  # noqa: ANN401 - 
     return ["is not", found, ["value", True]] if kind == "not-one-of" else found
 
 
+class _Part(Record):
+    """A part of an expression: what it does, the key paths in it, and how deep its parts stand in each other."""
+
+    tree: Tree
+    names: list[str]
+    depth: int
+
+
 def parse_expression(text: str, names: list[str] | None = None, own: Iterable[str] = ()) -> Tree:
     """An expression from its text; the names in it of which a row has no value of its own are added to ``names``.
 
     Raises:
         ValueError: The text is no expression.
     """
-    found: list[str] = []
+    parts: dict[ast.AST, _Part] = {}
     try:
         # A text that is too long is cut, and is no expression then.
-        node = ast.parse(text.strip() if len(text) <= MAX_LENGTH else "", mode="eval").body
-        tree = _tree_of(node, found, frozenset(own), MAX_DEPTH)
+        root = ast.parse(text.strip() if len(text) <= MAX_LENGTH else "", mode="eval").body
+        for node in reversed(list(ast.walk(root))):  # the innermost first: the others are made of them
+            if isinstance(node, ast.expr):
+                parts[node] = _part_of(node, parts)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
+        parts = {}
+    made = parts.get(root) if parts else None
+    if made is None or made.depth > MAX_DEPTH:
         message = f"{text[:MAX_LENGTH]!r} is no expression of a checklist"
-        raise ValueError(message) from None
+        raise ValueError(message)
     if names is not None:
-        names += found
-    return tree
+        names += [name for name in made.names if name.partition(".")[0] not in own]
+    return made.tree
 
 
-def _tree_of(node: ast.AST, names: list[str], own: frozenset[str], depth: int) -> Tree:  # noqa: C901, PLR0911 - one case a form
-    """What a part of an expression does, as a list; its key paths are added to ``names``.
+def _part_of(node: ast.expr, parts: Mapping[ast.AST, _Part]) -> _Part:
+    """What a part of an expression does, made of its own parts.
 
     Raises:
         ValueError: The language has no such part.
     """
+    tree: Tree
+    names: list[str] = []
+    used: list[_Part] = []
 
-    def parts_of(*nodes: ast.AST) -> list[Tree]:
-        return [_tree_of(one, names, own, depth - 1) for one in nodes]
+    def take(*nodes: ast.AST, bound: str = "") -> list[Tree]:
+        for one in nodes:
+            used.append(parts[one])
+            names.extend(name for name in parts[one].names if not bound or name.partition(".")[0] != bound)
+        return [parts[one].tree for one in nodes]
 
-    match node if depth else None:
-        case ast.Name() | ast.Attribute():
-            return _name_of(ast.unparse(node), names, own)
+    match node:
+        case ast.Name(id=name):
+            return _Part(["name", name], [name], 1)
+        case ast.Attribute(value=ast.Name() | ast.Attribute() as owner, attr=attribute):
+            name = f"{parts[owner].names[0]}.{attribute}"
+            return _Part(["name", name], [name], 1)
         case ast.Constant(value=bool() | int() | float() | str() | None as value):
-            return ["value", value]
-        case ast.Tuple(elts=parts):
-            made = parts_of(*parts)
+            return _Part(["value", value], [], 1)
+        case ast.Tuple(elts=items):
+            made = take(*items)
             fixed = [one[1] for one in made if one[0] == "value"]
-            return ["value", fixed] if len(fixed) == len(made) else ["tuple", *made]
-        case ast.BoolOp(op=sign, values=parts):
-            return ["or" if isinstance(sign, ast.Or) else "and", *parts_of(*parts)]
+            tree = ["value", fixed] if len(fixed) == len(made) else ["tuple", *made]
+        case ast.GeneratorExp(elt=part, generators=[ast.comprehension(target=ast.Name(id=name), iter=items, ifs=ifs)]):
+            kept, *conditions = take(part, *ifs, bound=name)
+            tree = ["each", name, *take(items), kept, ["and", *conditions] if conditions else None]
+        case _:
+            tree = _operation_of(node, take)
+    return _Part(tree, names, 1 + max((one.depth for one in used), default=0))
+
+
+def _operation_of(node: ast.expr, take: Callable[..., list[Tree]]) -> Tree:  # noqa: PLR0911 - one case a form
+    match node:
+        case ast.BoolOp(op=sign, values=values):
+            return ["or" if isinstance(sign, ast.Or) else "and", *take(*values)]
         case ast.UnaryOp(op=ast.Not(), operand=operand):
-            return ["not", *parts_of(operand)]
+            return ["not", *take(operand)]
         case ast.UnaryOp(op=ast.USub(), operand=operand):
-            return ["-", ["value", 0], *parts_of(operand)]
+            return ["-", ["value", 0], *take(operand)]
         case ast.BinOp(left=left, op=sign, right=right) if word := _OPERATORS.get(type(sign).__name__):
-            return [word, *parts_of(left, right)]
+            return [word, *take(left, right)]
         case ast.Compare(left=left, ops=signs, comparators=others):
             words = [_OPERATORS[type(sign).__name__] for sign in signs]
-            values = parts_of(left, *others)
-            links = [[word, one, other] for word, one, other in zip(words, values, values[1:], strict=False)]
+            sides = take(left, *others)
+            links = [[word, one, other] for word, one, other in zip(words, sides, sides[1:], strict=False)]
             return links[0] if len(links) == 1 else ["and", *links]
         case ast.Subscript(value=value, slice=ast.Constant(value=int() | str()) | ast.UnaryOp() as index):
-            return ["item", *parts_of(value, index)]
-        case ast.GeneratorExp(elt=part, generators=[ast.comprehension(target=ast.Name(id=name), iter=items, ifs=ifs)]):
-            inner = own | {name}
-            kept, *conditions = [_tree_of(one, names, inner, depth - 1) for one in (part, *ifs)]
-            return ["each", name, *parts_of(items), kept, ["and", *conditions] if conditions else None]
+            return ["item", *take(value, index)]
         case ast.Call(func=ast.Name(id=function), args=[_, *_] as arguments, keywords=[]) if function in FUNCTIONS:
             least, most = FUNCTIONS[function][1:]
             if least <= len(arguments) <= most:
-                return [function, *parts_of(*arguments)]
+                return [function, *take(*arguments)]
     raise ValueError
-
-
-def _name_of(name: str, names: list[str], own: frozenset[str]) -> Tree:
-    if not all(part.isidentifier() for part in name.split(".")):
-        raise ValueError
-    if name.partition(".")[0] not in own:
-        names.append(name)
-    return ["name", name]

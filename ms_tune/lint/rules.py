@@ -8,12 +8,13 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import yaml
+
 from ms_tune.enums import YAML_DIALECTS, Dialect
 from ms_tune.errors import ConfigError
 from ms_tune.facts.query import data_folder, served
 from ms_tune.lint.checklist import built_in, built_in_code, combined, read_checklist
 from ms_tune.lint.engine import lint, matches
-from ms_tune.lint.rows import read_values
 from ms_tune.lint.settings import OWN_RULES
 from ms_tune.source.yaml import parse_source
 from ms_tune.text import Text, msg
@@ -194,7 +195,7 @@ class CoursePart:
 
 def course(rules: Iterable[RuleEntry]) -> tuple[CoursePart, ...]:
     """All parts in reading order; checks that no group names, such as a user's own, are in the last group."""
-    values = read_values((data_folder("checklists") / "reference" / "topics.yaml").read_bytes())
+    values = yaml.safe_load((data_folder("checklists") / "reference" / "topics.yaml").read_bytes())
     left: dict[str, list[RuleEntry]] = {}
     for rule in rules:
         left.setdefault((rule.family or rule).name, []).append(rule)

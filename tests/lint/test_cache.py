@@ -4,12 +4,9 @@ import os
 from typing import TYPE_CHECKING
 
 import pytest
-import yaml
 
 from ms_tune.facts.query import data_folder
-from ms_tune.lint.checklist import content_key, read_checks
-from ms_tune.lint.rows import read_values, rows_as_json
-from ms_tune.source.yaml_nodes import Loader
+from ms_tune.lint.checklist import read_checks
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -88,14 +85,6 @@ def test_what_a_stopped_process_left_behind_is_not_touched(file: Path, tmp_path:
     assert left.exists()
 
 
-@pytest.mark.parametrize(
-    "text",
-    ["", "a", "3", "{a: &x [1, b], c: *x}", "a: &m {b: 1, c: no}\nd: {<<: *m, c: 2}", "{1: a, null: b, 2.5: [~, 1e5]}", "a: 2026-01-01"],
-)  # fmt: skip
-def test_values_are_those_of_yaml(text: str) -> None:
-    assert read_values(text.encode()) == yaml.safe_load(text)
-
-
 CHECKLISTS = [
     path for path in sorted(data_folder("checklists").rglob("*.yaml")) if path.parent.name in ("checklists", "code")
 ]
@@ -106,8 +95,6 @@ def test_checks_that_are_kept_are_those_of_the_file(
     path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MS_TUNE_CACHE", str(tmp_path))
-    assert read_values(path.read_bytes()) == yaml.load(path.read_bytes(), Loader=Loader)  # noqa: S506 - it is a safe loader
-    assert rows_as_json(path.read_bytes(), content_key(path.read_bytes()))
     first, again = read_checks(path), read_checks(path)
     assert kept_in(tmp_path)
     assert [(one._row, one.entry) for one in first] == [(one._row, one.entry) for one in again]
