@@ -35,6 +35,7 @@ _RETRIED = (
 )
 _PIPED = "a text that is piped into a shell is not read, and named instead"
 _XARGS = "xargs is what runs it"
+_LESS_FIXED = "Python code is fixed where MindSpore's settings or mint are meant; the finding says what to write"
 EXPECTED: dict[str, str] = {
     r'check (exit code: 3 -> 1|trouble: "IndexError: tuple index out of range" -> \(nothing\))': _CHUNKS_WITHOUT_STAGES,
     r'check files\[\]\.model: "" -> ".+"': "the config.json of the model names it, into which check did not look",
@@ -61,6 +62,8 @@ EXPECTED: dict[str, str] = {
     r"lint(@[\d.]+)? findings\[MST842\] is new: .*MST842-[\w-]+-good/example\.sh.*": _PIPED,
     r'lint(@[\d.]+)? findings\[MST842\]\.message: "what bash gets (.*)" -> "what xargs gets .*"': _XARGS,
     r'check files\[\]\.next: \[\] -> \["ms-tune lint \S+/run_audio_perf_experiment\.sh"\]': _WAITED,
+    r"lint(@[\d.]+)? findings\[MST9(10|11|12|19|22)\]\.fix: .* -> null": _LESS_FIXED,
+    r"lint(@[\d.]+)? summary\.fixable(_unsafe)?: \d+ -> \d+": _COUNTED,
     r"(lint(@[\d.]+)? summary\.infos|check files\[\]\.counts\.info): \d+ -> \d+": _COUNTED,
 }
 
