@@ -75,6 +75,11 @@ def read_recompute(
     return static.read_inputs(job, fewest=fewest)
 
 
+def startup_of(source: SourceFile, version: str | None = None) -> static.Startup:
+    """What MindFormers' static graph makes of the settings that checks ask for."""
+    return Job(source, dialect=Dialect.MINDFORMERS, version=version).startup
+
+
 def known_layers(source: SourceFile, inputs: RecomputeInputs) -> LayerModel | None:
     """The layers of the model of a config of MindFormers' static graph."""
     return static.known_layers(Job(source, dialect=Dialect.MINDFORMERS, version=inputs.version).model, inputs)

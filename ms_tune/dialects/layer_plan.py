@@ -70,6 +70,10 @@ if TYPE_CHECKING:
             """The number of layers that the user adds to a config that does not tell it."""
 
         @property
+        def startup(self) -> Any:  # noqa: ANN401 - a record of that dialect
+            """What MindFormers' static graph makes of the settings that many checks ask for."""
+
+        @property
         def plan(self) -> LayerPlan:
             """What each layer does."""
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ms_tune.dialects.mindformers.startup import jit_level
+from ms_tune.dialects.mindformers.read import jit_level
 from ms_tune.dryrun.cann_sim.environment import Backend, Cann, find_real_cann
 from ms_tune.dryrun.job import MindFormersJob
 from ms_tune.errors import UnsupportedError

@@ -403,11 +403,3 @@ def is_legacy(data: Mapping[Any, Any]) -> bool:
     if isinstance(context, dict) and "use_legacy" in context:
         value = context["use_legacy"]
     return value is None or bool(value)
-
-
-def fills_experts(data: Mapping[Any, Any]) -> bool:
-    """Whether ``moe_config`` is filled and made an object, which no network of Mcore can read.
-
-    The template (``tools/register/template.py``) and ``build_parallel_config`` look at the top alone and take a null for false.
-    """
-    return bool(data.get("use_legacy", True))

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ms_tune.dialects.layer_plan import LayerPlan
+    from ms_tune.dialects.mindformers.read import Startup
     from ms_tune.facts.models import ModelConfig
     from ms_tune.job.checkout import Checkout
     from ms_tune.job.detect import Recognition
@@ -227,6 +228,12 @@ class Job:
         """In how many ways something (``expert``, ``tensor``) is split over devices, once the framework has looked at the rest."""
         degree: int = dialect_module(self.dialect.value, "read").parallel_degree(self, kind)
         return degree
+
+    @cached_property
+    def startup(self) -> Startup:
+        """What MindFormers' static graph makes of the settings that many checks ask for."""
+        startup: Startup = dialect_module(Dialect.MINDFORMERS.value, "read").read_startup(self)
+        return startup
 
     @cached_property
     def plan(self) -> LayerPlan:

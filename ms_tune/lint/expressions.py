@@ -9,7 +9,6 @@ import operator
 import re
 from typing import TYPE_CHECKING, Any
 
-from ms_tune.dialects import dialect_module
 from ms_tune.dialects.check_context import Violation
 from ms_tune.facts.models import UNKNOWN
 from ms_tune.source.yaml import find_values, is_same
@@ -106,8 +105,8 @@ class Scope(dict[str, Any]):
             value = self[first]
             for part in rest:
                 value = value.get(part, UNKNOWN) if isinstance(value, dict) else UNKNOWN
-        elif first == "startup":  # what the dialect's function of this name makes of settings
-            found = getattr(dialect_module(self.context.dialect.value, first), rest[0])(self.context)
+        elif first == "startup":  # what the dialect makes of settings
+            found = getattr(self.context.job.startup, rest[0])
             value = UNKNOWN if found is None else found
         else:
             value = self.context.value(name)

@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
-from ms_tune.facts.models import fills_experts, is_legacy
+from ms_tune.facts.models import is_legacy
+from tests.jobs import startup_of
+from tests.normalize.conversion_cases import source_of
 
 
 @pytest.mark.parametrize(
@@ -25,4 +27,4 @@ from ms_tune.facts.models import fills_experts, is_legacy
     ],
 )
 def test_what_counts_as_legacy(data: dict[str, Any], *, legacy: bool, fills: bool) -> None:
-    assert (is_legacy(data), fills_experts(data)) == (legacy, fills)
+    assert (is_legacy(data), startup_of(source_of(data)).fills_experts) == (legacy, fills)

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from ms_tune.dialects.mindformers.refusals_model import decided
 from ms_tune.enums import Dialect
+from ms_tune.facts.keys import keys_for
+from ms_tune.facts.query import load, served
+from ms_tune.lint.checklist import built_in
 from ms_tune.source.yaml import parse_source
 from tests.jobs import context
 
@@ -53,3 +57,14 @@ def test_the_network_counts_and_not_the_class() -> None:
 
 def test_a_release_that_does_not_train_it_says_nothing() -> None:
     assert told(Dialect.MINDFORMERS, f"{QWEN}, num_experts: 8", "1.6") == []
+
+
+@pytest.mark.parametrize("dialect", WHERE)
+def test_the_check_is_made_where_any_network_says_something(dialect: Dialect) -> None:
+    names = [name for one in load("models")["classes"].values() for name in _says(one)]
+    keys = {key for release in served(dialect) for name in names for key in keys_for(name, release)}
+    assert [sorted(keys)] == [list(one.keys) for one in built_in(dialect) if (one.function or [""])[-1] == "decided"]
+
+
+def _says(network: dict[str, Any]) -> list[str]:
+    return [name for modes in network["says"].values() for fixed in modes.values() for name in fixed]

@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 
 from ms_tune.enums import Dialect
-from ms_tune.facts.models import fills_experts, is_legacy
+from ms_tune.facts.models import is_legacy
 from ms_tune.facts.query import VERSIONS
 from ms_tune.lint.checklist import built_in
 from ms_tune.lint.engine import lint
 from ms_tune.source.yaml import parse_source
+from tests.jobs import startup_of
 from tests.oracle.framework import Framework, framework_of
 
 WRITTEN = ("", "True", "False", "null", "0", "1", "0.0", '""', '"False"', "[]", "[0]", "{}")
@@ -44,7 +45,7 @@ def test_every_place_that_asks(framework: Framework) -> None:
         source, answer = parse_source(text, Path("a.yaml")), framework.ask(text)
         asked = answer["legacy"]
         assert asked["network"] is is_legacy(source.data), text
-        assert {asked["template"], asked["sections"]} == {fills_experts(source.data)}, text
+        assert {asked["template"], asked["sections"]} == {startup_of(source, framework.version).fills_experts}, text
         stops = answer.get("error") == "TypeError" and "MoEConfig" in answer["text"]
         told = {one.id for one in lint(source, Dialect.MINDFORMERS, CHECKS, framework.version)}
         assert ("MST556" in told) is stops, f"{text}{answer}"

@@ -10,12 +10,23 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from ms_tune.diagnostics import Diagnostic, Severity
-from ms_tune.dialects.layer_plan import second_names
+from ms_tune.dialects.layer_plan import PlanIssue, second_names
 from ms_tune.dialects.mindformers.placement import KEYS, NO_SWAP, RecomputeInputs, RecomputeValues, SwapValues
 from ms_tune.dialects.mindformers.recompute import normalize
 from ms_tune.enums import Dialect, RecomputeMode
+from ms_tune.errors import MsTuneError
 from ms_tune.facts.keys import key_at, mindspore_values
-from ms_tune.facts.models import CORE_SWAP, LAYERS, MTP_LAYERS, UNKNOWN, ValueOrigin, is_legacy, model_folder, names_of
+from ms_tune.facts.models import (
+    CORE_SWAP,
+    LAYERS,
+    MTP_LAYERS,
+    UNKNOWN,
+    ValueOrigin,
+    facts_of,
+    is_legacy,
+    model_folder,
+    names_of,
+)
 from ms_tune.records import Record
 from ms_tune.source.yaml import MISSING
 from ms_tune.text import msg
@@ -146,6 +157,111 @@ def splits_network(source: SourceFile) -> bool:
     """
     mode = source.get(("parallel", "parallel_mode"))
     return mode is None or mode in mindspore_values("splitting")
+
+
+class Startup(Record):
+    """What MindFormers makes of the settings that many checks ask for (``BaseTrainer``, 1.6 to 2.1), and what comes of the layers."""
+
+    # Whether `moe_config` is filled and made an object, which no network of Mcore can read: the template
+    # (`tools/register/template.py`) and `build_parallel_config` look at the top alone and take a null for false.
+    fills_experts: bool
+    is_reduced: bool  # whether the model is one of 1.6 that hears of the first recompute value only
+    swaps_in_core: bool  # whether a model that is no legacy one is told to swap by its own section (since 1.7)
+    is_parallel: (
+        bool  # whether the run is one over several devices; where nothing is said, the command line will have it
+    )
+    splits: bool  # whether MindSpore splits the network; if not, all parallel sizes are set back to 1
+    splits_sequence: bool  # whether the sequence is split between the layers
+    stages: int | None  # the pipeline stages that layers are placed on; None if they are no number
+    interleaves: bool  # whether stages have several chunks
+    scheduler: str  # in which order the stages work
+    is_llama: bool  # whether the config is one of the legacy Llama network, and says all about it
+    is_glm: bool  # the same of the legacy ChatGLM network
+    inner_width: int | None  # the width of Llama's feed-forward block
+    trains: bool  # whether the release has the network that is named, and trains it
+    has_second_names: bool  # whether a field is written under a second name
+    plan: LayerPlan | None = None  # what the layers do in a run; None if the config does not tell all of it
+    issues: tuple[str, ...] | None = None  # its problems
+    passes: bool | None = None  # whether the framework gets through to the last layer
+    fills: bool | None = None  # whether each layer surely lies in one cell, and no cell is empty
+
+
+_LLAMAS = (None, "LlamaForCausalLM", "LlamaModel")
+_GLMS = ("ChatGLM2ForConditionalGeneration", "ChatGLM2Model", "ChatGLM2WithPtuning2")
+
+
+def read_startup(job: JobView) -> Startup:
+    """What checks ask for; :attr:`ms_tune.job.Job.startup` keeps it."""
+    source, model, release = job.source, job.model, job.release.version
+    legacy, is_parallel = is_legacy(source.data), bool(source.get(("use_parallel",), default=True))
+    splits = is_parallel and splits_network(source)
+    stages = source.get((*_PARALLEL, "pipeline_stage"), 1)
+    if isinstance(stages, bool) or not isinstance(stages, int) or stages < 1:
+        stages = None if stages else 1  # an empty one counts as one stage; a check of types and bounds says so
+    elif not splits:
+        stages = 1
+    scheduler = source.get((*_PIPELINE, "pipeline_scheduler"))
+    named = source.get((*_MODEL, "type")) if legacy and not source.get(("pretrained_model_dir",)) else None
+    network = source.get(("model", "arch", "type"))
+    wants_sequence = bool(source.get((*_PARALLEL, "use_seq_parallel")))
+    startup = Startup(
+        fills_experts=bool(source.get(("use_legacy",), default=True)),
+        is_reduced=not legacy and release == "1.6",
+        swaps_in_core=not (legacy or release == "1.6")
+        and any(source.get((*_MODEL, name)) is True for name in names_of("swap")),
+        is_parallel=is_parallel,
+        splits=splits,
+        # Where the network is not split, 1.8 turns this off as well.
+        splits_sequence=wants_sequence and (splits or release in ("1.6", "1.7")),
+        stages=stages,
+        interleaves=is_parallel and source.get((*_PIPELINE, "pipeline_interleave")) is True,
+        scheduler="1f1b" if scheduler is None or not is_parallel else str(scheduler),
+        is_llama=named == "LlamaConfig" and network in _LLAMAS,
+        is_glm=named == "ChatGLM2Config" and network in _GLMS,
+        inner_width=_inner_width(model) if legacy else None,
+        trains=bool(facts_of(release, architecture=model.architecture).modes),
+        has_second_names=any(True for _ in model.clashes()),
+    )
+    plan = _plan_of_run(job, startup, legacy=legacy)
+    if plan is None:
+        return startup
+    issues = tuple(problem.id for problem in plan.problems)
+    counts = [count for row in plan.placement or () for count in row]
+    fills = PlanIssue.OFFSET_REPEATED not in issues and min(counts, default=0) > 0
+    return startup._replace(plan=plan, issues=issues, passes=plan.failure is None, fills=fills)
+
+
+def _plan_of_run(job: JobView, startup: Startup, *, legacy: bool) -> LayerPlan | None:
+    try:
+        inputs = read_inputs(job, fewest=0)
+    except MsTuneError:
+        return None
+    stages, model = startup.stages, job.model
+    # Where models read the layer count or the offset in different ways nothing is said.
+    differs = bool(model.mtp_layers) or model.value("offset") in (None, UNKNOWN)
+    if stages is None or inputs.stage_num or inputs.start_stage or (legacy and differs and stages != 1):
+        return None
+    return normalize(inputs._replace(stages=stages, interleave=startup.interleaves, scheduler=startup.scheduler))
+
+
+def _inner_width(model: ModelConfig) -> int | None:
+    """The width of Llama's feed-forward block, which follows from others if it is not said (``LlamaFeedForward``)."""
+    given = model.value("intermediate_size")
+    hidden, multiple = model.number("hidden_size"), model.number("multiple_of")
+    factor = model.value("ffn_dim_multiplier")
+    if given not in (None, UNKNOWN) or hidden is None or not multiple:
+        return given if isinstance(given, int) and not isinstance(given, bool) else None
+    width = 4 * hidden
+    if factor not in (None, UNKNOWN):
+        if not isinstance(factor, (int, float)):
+            return None
+        width = int((factor + 0.01) * width)
+    return -(-int(2 * width / 3) // multiple) * multiple
+
+
+def jit_level(source: SourceFile) -> object:
+    """How a config wants its graphs compiled; None where it does not say."""
+    return source.get(("context", "jit_config", "jit_level"))
 
 
 def passes_over(source: SourceFile, path: KeyPath) -> bool:

@@ -6,22 +6,19 @@ import re
 from typing import TYPE_CHECKING
 
 from ms_tune.diagnostics import Severity
-from ms_tune.dialects.check_context import CheckContext, Violation, per_job
+from ms_tune.dialects.check_context import Violation
 from ms_tune.dialects.layer_plan import PlanIssue
-from ms_tune.dialects.mindformers import startup
 from ms_tune.dialects.mindformers.placement import KEYS
-from ms_tune.dialects.mindformers.read import read_inputs
-from ms_tune.dialects.mindformers.recompute import normalize
 from ms_tune.dialects.values import compile_segment, is_risky
 from ms_tune.errors import MsTuneError
-from ms_tune.facts.models import UNKNOWN
+from ms_tune.facts.models import is_legacy
 from ms_tune.facts.registries import cells_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ms_tune.diagnostics import Diagnostic, KeyPath
-    from ms_tune.dialects.layer_plan import JobView, LayerPlan
+    from ms_tune.dialects.check_context import CheckContext
 
 _RECOMPUTE_SECTION = "recompute_config"
 _COUNTS = ("recompute", "select_recompute", "select_comm_recompute")
@@ -36,7 +33,7 @@ def too_long(context: CheckContext) -> Iterator[Violation]:
     ``check_rules._rule_recompute`` refuses it for the value itself; inside a dict ``LayerSetting`` fails with an
     IndexError (MindFormers 1.7 to 2.1).
     """
-    stages = startup.stages(context) or 1
+    stages = context.job.startup.stages or 1
     for path, counts in _lists(context, (*_COUNTS, *_EXCLUDES)):
         checked = len(path) > 2 or path[-1] in _COUNTS  # noqa: PLR2004 - section and key: the value itself
         if checked and len(counts) > stages:
@@ -49,10 +46,10 @@ def too_long(context: CheckContext) -> Iterator[Violation]:
 
 def negative(context: CheckContext) -> Iterator[Violation]:
     """A negative number of layers: ``_alloc_recompute_layer`` counts down from it and never gets to zero."""
-    heard = _COUNTS[:1] if startup.is_reduced(context) else (*_COUNTS, *_EXCLUDES)
-    ids = startup.swaps_in_core(context)
+    startup = context.job.startup
+    heard = _COUNTS[:1] if startup.is_reduced else (*_COUNTS, *_EXCLUDES)
     for path, counts in _lists(context, heard):
-        if ids and path[1] in _COUNTS:
+        if startup.swaps_in_core and path[1] in _COUNTS:
             continue
         for index, count in enumerate(counts):
             if count < 0:
@@ -79,7 +76,7 @@ def _lists(context: CheckContext, keys: tuple[str, ...]) -> Iterator[tuple[KeyPa
     is told to swap by its own section, ``check_rules`` still counts those that are given directly.
     """
     swapping = context.get("swap_config.swap") is True
-    by_pattern = not startup.is_reduced(context)
+    startup = context.job.startup
     for key in keys:
         if swapping and key not in _EXCLUDES:
             continue
@@ -88,8 +85,8 @@ def _lists(context: CheckContext, keys: tuple[str, ...]) -> Iterator[tuple[KeyPa
         # Exclusions have no default patterns that a plain value would be for; it is not even read.
         found: list[tuple[KeyPath, object]] = [] if key in _EXCLUDES else [(path, value)]
         # What stands for patterns does not reach a model of 1.6 that is no legacy one.
-        ids = startup.swaps_in_core(context) and key not in _EXCLUDES
-        if isinstance(value, dict) and key != "recompute" and by_pattern and not ids:
+        ids = startup.swaps_in_core and key not in _EXCLUDES
+        if isinstance(value, dict) and key != "recompute" and not startup.is_reduced and not ids:
             found = [((*path, str(pattern)), counts) for pattern, counts in value.items()]
         for here, counts in found:
             if isinstance(counts, list) and counts and all(isinstance(count, int) for count in counts):
@@ -190,7 +187,7 @@ _FLAT_LIST = "'recompute' must provide explicit 2D"
 
 def refused(context: CheckContext) -> Iterator[Violation]:
     """MindFormers raises, or loops for ever, at one of the ``steps``; the option ``reported`` says which checks tell it of some steps."""
-    plan = _plan(context)
+    plan = context.job.startup.plan
     steps = context.options["steps"]
     if plan is None or plan.failure is None or not isinstance(steps, list):
         return
@@ -211,14 +208,8 @@ def trap(context: CheckContext) -> Iterator[Violation]:
     The option ``id`` names the problem of the plan (:class:`~ms_tune.dialects.layer_plan.PlanIssue`), and ``at`` the key path to point at, if the problem
     does not name it.
     """
-    plan = _plan(context)
-    if plan is None:
-        return
-    if context.options["id"] == PlanIssue.STAGE_EMPTY and any(
-        problem.id == PlanIssue.OFFSET_REPEATED for problem in plan.problems
-    ):
-        return  # a consequence, and told as such
-    for problem in plan.problems:
+    plan = context.job.startup.plan
+    for problem in plan.problems if plan is not None else ():
         if problem.id == context.options["id"] and not _is_off(context, problem):
             yield Violation(_place(context, problem), params=_params(problem))
 
@@ -229,7 +220,7 @@ def of_everything(context: CheckContext) -> Iterator[Violation]:
     ``set_pattern_recompute`` goes through ``dir(cell)``, where ``__class__`` is the first with a ``recompute`` of its own:
     it is called without a cell, and raises. Only where the part before is sure to match a cell it is told.
     """
-    plan = _plan(context)
+    plan = context.job.startup.plan
     network = _network(context)
     if plan is None or plan.failure is not None or network is None:
         return
@@ -251,9 +242,10 @@ def of_everything(context: CheckContext) -> Iterator[Violation]:
 
 def _network(context: CheckContext) -> str | None:
     """Which network's cells are those of the model, if they are known."""
-    if not startup.is_legacy(context):
+    if not is_legacy(context.source.data):
         return "core"
-    return "legacy" if startup.is_llama(context) else "glm" if startup.is_glm(context) else None
+    startup = context.job.startup
+    return "legacy" if startup.is_llama else "glm" if startup.is_glm else None
 
 
 def _wrong(segment: str) -> str:
@@ -310,8 +302,9 @@ def swap_for_recompute(context: CheckContext) -> Iterator[Violation]:
     Which cells follow each other in a layer is ``LLamaDecodeLayer.construct`` and ``LLamaFeedForward.construct``
     (``models/llama``, 1.6 to 2.1), the models that the guide speaks of.
     """
-    plan = _plan(context)
-    if plan is None or plan.failure is not None or not startup.is_llama(context):
+    startup = context.job.startup
+    plan = startup.plan
+    if plan is None or plan.failure is not None or not startup.is_llama:
         return
     found: dict[tuple[str, str], list[int]] = {}
     for layer in plan.layers:
@@ -339,32 +332,6 @@ def _leads(pattern: str, path: str) -> bool:
 
 def _params(problem: Diagnostic) -> dict[str, str]:
     return {"name": "", "pattern": "", **{name: str(value) for name, value in problem.message.params.items()}}
-
-
-def _plan(context: CheckContext) -> LayerPlan | None:
-    """The plan, or None if the config does not tell all of it."""
-    return _plan_of(context.job)
-
-
-@per_job
-def _plan_of(job: JobView) -> LayerPlan | None:
-    context = CheckContext(job, {})
-    stages = startup.stages(context)
-    try:
-        inputs = read_inputs(job, fewest=0)
-    except MsTuneError:
-        return None
-    if stages is None or inputs.stage_num or inputs.start_stage or _unsure(context):
-        return None
-    interleave, scheduler = startup.interleaves(context), startup.scheduler(context)
-    return normalize(inputs._replace(stages=stages, interleave=interleave, scheduler=scheduler))
-
-
-def _unsure(context: CheckContext) -> bool:
-    """Whether models read the layer count or the offset in different ways: nothing is said then."""
-    model = context.model
-    counted, unknown = bool(model.mtp_layers), model.value("offset") in (None, UNKNOWN)
-    return startup.is_legacy(context) and (unknown or counted) and startup.stages(context) != 1
 
 
 def _blamed(context: CheckContext, text: str) -> KeyPath:

@@ -10,7 +10,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ms_tune.dialects.check_context import Violation
-from ms_tune.dialects.mindformers import startup
 from ms_tune.source.yaml import MISSING
 
 if TYPE_CHECKING:
@@ -35,7 +34,7 @@ _BROKEN = "linear"  # refuses every factor that is a number, and fails over any 
 
 def find_bad_scaling(context: CheckContext) -> Iterator[Violation]:
     """A ``scaling_factor`` that does not go with its method."""
-    if not startup.is_llama(context):
+    if not context.job.startup.is_llama:
         return
     method, factor = context.source.get(_METHOD, "None"), context.source.get(_FACTOR, 1.0)
     place = _FACTOR if context.source.get(_FACTOR, MISSING) is not MISSING else _METHOD
@@ -94,7 +93,8 @@ _OF_EXPERTS = "router_dense_type"  # belongs into another section
 
 def find_unknown_types(context: CheckContext) -> Iterator[Violation]:
     """A data type that is not known; capitals make no difference. Where the class has none, a null stands for another one's."""
-    if not (startup.is_llama(context) or startup.is_glm(context)):
+    startup = context.job.startup
+    if not (startup.is_llama or startup.is_glm):
         return
     for name, default in context.model.facts.defaults.items():
         typed = name.endswith(("_dtype", "_type")) and default in (None, *_TYPES) and name != _OF_EXPERTS

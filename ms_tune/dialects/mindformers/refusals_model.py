@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING
 
 from ms_tune.dialects.check_context import Violation
 from ms_tune.dialects.layer_plan import FrameworkStop
-from ms_tune.dialects.mindformers import startup
 from ms_tune.dialects.mindformers.placement import RecomputeInputs, place_layers
 from ms_tune.enums import Dialect
 from ms_tune.errors import closest
 from ms_tune.facts.keys import keys_for, known_since, mindspore_values
-from ms_tune.facts.models import LAYERS, UNKNOWN, facts_of
+from ms_tune.facts.models import LAYERS, UNKNOWN, facts_of, is_legacy
 from ms_tune.facts.query import VERSIONS
 from ms_tune.source.yaml import MISSING
 
@@ -128,7 +127,7 @@ def activations(context: CheckContext) -> Iterator[Violation]:
 def widths(context: CheckContext) -> Iterator[Violation]:
     """Widths that are no multiple of ``model_parallel``."""
     ways = context.integer("parallel_config.model_parallel", 1) or 1
-    if ways <= 1 or not startup.splits(context) or startup.is_legacy(context):
+    if ways <= 1 or not context.job.startup.splits or is_legacy(context.source.data):
         return
     for name in _WIDTHS:
         for field in context.model.written(name):
@@ -210,7 +209,7 @@ def miscounted_split(context: CheckContext) -> Iterator[Violation]:
 
 def _inputs(context: CheckContext) -> tuple[RecomputeInputs | None, KeyPath]:
     """What decides about the split, or None if the config does not tell all of it, and where the layer count is."""
-    model, legacy = context.model, startup.is_legacy(context)
+    model, legacy = context.model, is_legacy(context.source.data)
     layers, place = model.layers, model.field(LAYERS).path
     if layers is None or len(model.written(LAYERS)) > 1 or _is_part(context):
         return None, ()
@@ -226,8 +225,9 @@ def _is_part(context: CheckContext) -> bool:
 
 def _with_layers(context: CheckContext, layers: int) -> RecomputeInputs | None:
     """What decides about the split of so many layers, or None if the config does not tell all of it."""
-    legacy, offset = startup.is_legacy(context), context.model.value("offset")
-    stages, interleave = startup.stages(context), startup.interleaves(context)
+    legacy, offset = is_legacy(context.source.data), context.model.value("offset")
+    startup = context.job.startup
+    stages, interleave = startup.stages, startup.interleaves
     chunks = context.integer(".".join((*_MODEL, "pp_interleave_num")), 1 if legacy else None)
     if stages is None or stages < 1 or offset is UNKNOWN or (interleave and chunks is None):
         return None  # some legacy models know no offset
@@ -237,7 +237,7 @@ def _with_layers(context: CheckContext, layers: int) -> RecomputeInputs | None:
         offset=offset,
         interleave=interleave,
         interleave_num=chunks,
-        scheduler=startup.scheduler(context),
+        scheduler=startup.scheduler,
         legacy=legacy,
         mtp_layers=0 if legacy else context.model.mtp_layers,
         version=context.version,
@@ -250,7 +250,9 @@ def too_few(context: CheckContext) -> Iterator[Violation]:
     DeepSeek-V3 has a check of its own, which also looks at a single stage (``models/deepseek3/utils.py``).
     """
     inputs, path = _inputs(context)
-    if inputs is None or not startup.splits_by_strategy(context):
+    by_strategy = context.get("parallel.parallel_mode", 1) in mindspore_values("semi_automatic")
+    # `check_rules` looks at this mode alone.
+    if inputs is None or not (by_strategy and context.job.startup.is_parallel):
         return
     if inputs.stages <= 1 and context.model.kind != "deepseek_v3":
         return

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypeAlias
 
 from ms_tune.dialects.check_context import Violation
-from ms_tune.dialects.mindformers import startup
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -32,7 +31,7 @@ def refuse_value(context: CheckContext) -> Iterator[Violation]:
 def _is_replaced(context: CheckContext, name: str, value: object) -> bool:
     """Whether MindFormers puts a value of its own in the place of what is written."""
     if name == "full_batch":  # false where the network is not split
-        return value is None or (bool(value) and not startup.splits(context))
+        return value is None or (bool(value) and not context.job.startup.splits)
     if name == "pipeline_stages":
         stages = context.source.get(_STAGES, 1)
         return not isinstance(stages, int) or stages > 1
