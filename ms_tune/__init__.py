@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from ms_tune.verdict.outcome import Fit as Fit
     from ms_tune.verdict.outcome import Verdict as Verdict
     from ms_tune.workflows.check.config import OverviewRequest as OverviewRequest
-    from ms_tune.workflows.check.look import check_job as check_job
+    from ms_tune.workflows.check.run import check_job as check_job
     from ms_tune.workflows.migrate.run import migrate_config as migrate_config
 
 _MODULES = {
@@ -93,7 +93,7 @@ _MODULES = {
     "WhatIfRequest": "memory.request",
     "analyse_memory": "footprint.report",
     "analyse_profiles": "profile.run",
-    "check_job": "workflows.check.look",
+    "check_job": "workflows.check.run",
     "dryrun_job": "dryrun.run",
     "fit_config": "fit.run",
     "lint_files": "lint.runner",

@@ -17,7 +17,7 @@ from ms_tune.source.yaml import load_source
 from ms_tune.text import msg
 from ms_tune.workflows.check.base import changed_since
 from ms_tune.workflows.check.config import OverviewRequest
-from ms_tune.workflows.check.look import check_job
+from ms_tune.workflows.check.run import check_job
 
 if TYPE_CHECKING:
     from argparse import Namespace

@@ -40,17 +40,17 @@ def text_at(revision: str, path: Path) -> str | None:
         UsageError: There is no such commit, or no git.
     """
     if Path(revision).is_file():
-        return decode(_bounded(Path(revision)), Path(revision))
+        return decode(_read_bounded(Path(revision)), Path(revision))
     folder = path.absolute().parent
-    commit = _commit(folder, revision)
+    commit = _find_commit(folder, revision)
     name: str | None = f"./{path.name}"
-    if not _git(folder, "ls-tree", commit, "--", path.name).stdout.strip():
-        name = _name_before(folder, commit, path.name)
+    if not _run_git(folder, "ls-tree", commit, "--", path.name).stdout.strip():
+        name = _find_old_name(folder, commit, path.name)
     if name is None:
         return None
-    shown = _git(folder, "show", f"{commit}:{name}")
+    shown = _run_git(folder, "show", f"{commit}:{name}")
     if shown.returncode:
-        raise _unknown(revision, shown)
+        raise _unknown_revision(revision, shown)
     return decode(shown.stdout[: MAX_BYTES + 1], path)
 
 
@@ -60,24 +60,24 @@ def changed_since(revision: str, folder: Path) -> list[Path]:
     Raises:
         UsageError: There is no such commit, or no git.
     """
-    commit = _commit(folder, revision)
-    found = _git(folder, "diff", "--name-only", "-z", "--relative", "--diff-filter=d", commit, "--", *_NAMES)
+    commit = _find_commit(folder, revision)
+    found = _run_git(folder, "diff", "--name-only", "-z", "--relative", "--diff-filter=d", commit, "--", *_NAMES)
     if found.returncode:
-        raise _unknown(revision, found)
+        raise _unknown_revision(revision, found)
     return sorted(folder / name for name in found.stdout.decode(errors="surrogateescape").split("\0") if name)
 
 
-def difference(before: InspectedConfig, after: InspectedConfig) -> MemoryDifference | None:
+def compare_configs(before: InspectedConfig, after: InspectedConfig) -> MemoryDifference | None:
     """What a change did to the stage that is fullest now; None where memory is not known on both sides."""
     if before.verdicts and after.verdicts:
-        return _by_dryrun(before, after)
-    if before.seen.estimate is None or after.seen.estimate is None:
+        return _compare_dryruns(before, after)
+    if before.memory.estimate is None or after.memory.estimate is None:
         return None
-    found = _by_estimates(before.seen.estimate, after.seen.estimate)
-    return found if found.outcome == "less" else found._replace(blame=_blame(before, after, found.stage))
+    found = _compare_estimates(before.memory.estimate, after.memory.estimate)
+    return found if found.outcome == "less" else found._replace(blame=_find_blame(before, after, found.stage))
 
 
-def difference_of_scripts(was: str, now: str, estimate: Callable[[str], Estimate | None]) -> MemoryDifference | None:
+def compare_scripts(was: str, now: str, estimate: Callable[[str], Estimate | None]) -> MemoryDifference | None:
     """The same of a launch script by its text: each changed line is taken back alone.
 
     Args:
@@ -88,7 +88,7 @@ def difference_of_scripts(was: str, now: str, estimate: Callable[[str], Estimate
     before, after = estimate(was), estimate(now)
     if before is None or after is None:
         return None
-    found = _by_estimates(before, after)
+    found = _compare_estimates(before, after)
     lines = now.splitlines(keepends=True)
     changes = list(_changed_lines(was.splitlines(keepends=True), lines))[:_MOST_KEYS]
     if found.outcome == "less" or not changes:
@@ -96,17 +96,17 @@ def difference_of_scripts(was: str, now: str, estimate: Callable[[str], Estimate
 
     def freed(change: _LineChange) -> int:
         other = estimate("".join((*lines[: change.first], *change.old, *lines[change.first + len(change.new) :])))
-        return found.after_bytes - _held(other, found.stage, found.after_bytes)
+        return found.after_bytes - _stage_bytes(other, found.stage, found.after_bytes)
 
     less = list(map(freed, changes))
     best = changes[less.index(max(less))]
-    key, old, new = _words_of(best)
-    share = _share(max(less), found.after_bytes - found.before_bytes)
+    key, old, new = _read_change(best)
+    share = _blamed_share(max(less), found.after_bytes - found.before_bytes)
     alone = max(less) > 0 or len(changes) == 1
     return found._replace(blame=Blame(key, min(best.first + 1, len(lines)), old, new, share, alone=alone))
 
 
-def _by_estimates(was: Estimate, now: Estimate) -> MemoryDifference:
+def _compare_estimates(was: Estimate, now: Estimate) -> MemoryDifference:
     stage = now.fullest
     old = was.stages[min(stage.stage, len(was.stages) - 1)].peak_bytes
     was_over, is_over = (one.outlook is Outlook.OVER for one in (was, now))
@@ -141,7 +141,7 @@ def _changed_lines(was: Sequence[str], now: Sequence[str]) -> Iterator[_LineChan
             yield _LineChange(c, left, ())
 
 
-def _words_of(change: _LineChange) -> tuple[KeyPath, str | None, str | None]:
+def _read_change(change: _LineChange) -> tuple[KeyPath, str | None, str | None]:
     """The option or variable whose value alone is another one, with both; else the lines as they are, under no name."""
     old, new = (" ".join(one).replace("\\\n", " ").split() for one in (change.old, change.new))
     places = [at for at, (before, after) in enumerate(zip(old, new, strict=False)) if before != after]
@@ -155,16 +155,16 @@ def _words_of(change: _LineChange) -> tuple[KeyPath, str | None, str | None]:
     return (), " ".join(old) or None, " ".join(new) or None
 
 
-def _held(estimate: Estimate | None, stage: int, otherwise: int) -> int:
+def _stage_bytes(estimate: Estimate | None, stage: int, otherwise: int) -> int:
     return otherwise if estimate is None or stage >= len(estimate.stages) else estimate.stages[stage].peak_bytes
 
 
-def _share(freed: int, added: int) -> float | None:
+def _blamed_share(freed: int, added: int) -> float | None:
     return min(freed / added, 1.0) if added > 0 and freed > 0 else None
 
 
-def _by_dryrun(before: InspectedConfig, after: InspectedConfig) -> MemoryDifference | None:
-    now, was = _worst(after.verdicts), _worst(before.verdicts)
+def _compare_dryruns(before: InspectedConfig, after: InspectedConfig) -> MemoryDifference | None:
+    now, was = _worst_stage(after.verdicts), _worst_stage(before.verdicts)
     same = next((one for one in before.verdicts if one.stage == now.stage), was)
     if now.verdict.need is None or same.verdict.need is None or now.verdict.limit is None:
         return None
@@ -174,19 +174,19 @@ def _by_dryrun(before: InspectedConfig, after: InspectedConfig) -> MemoryDiffere
         outcome = "over" if now.verdict.outcome is Fit.DOES_NOT_FIT else "tight"
     elif outcome == "more" and now.verdict.outcome is Fit.DOES_NOT_FIT:
         outcome = "still"
-    blame = _blame(before, after, now.stage) if outcome != "less" else None
+    blame = _find_blame(before, after, now.stage) if outcome != "less" else None
     return MemoryDifference(now.stage, old, new, now.verdict.limit.bytes, outcome, estimated=False, blame=blame)
 
 
-def _worst(verdicts: Sequence[StageVerdict]) -> StageVerdict:
+def _worst_stage(verdicts: Sequence[StageVerdict]) -> StageVerdict:
     return max(verdicts, key=lambda one: (one.verdict.severity, -one.verdict.spare_bytes))
 
 
-def _blame(before: InspectedConfig, after: InspectedConfig, stage: int) -> Blame | None:
+def _find_blame(before: InspectedConfig, after: InspectedConfig, stage: int) -> Blame | None:
     """Each changed key is taken back alone: the one without which the stage holds least is to blame; else the two that do it together."""
     now, was = after.loaded.source, before.loaded.source
-    keys = tuple(_changed(now.data, was.data, ()))[:_MOST_KEYS]
-    estimate, old = after.seen.estimate, before.seen.estimate
+    keys = tuple(_changed_keys(now.data, was.data, ()))[:_MOST_KEYS]
+    estimate, old = after.memory.estimate, before.memory.estimate
     if not keys or (estimate is None and len(keys) > 1):  # nothing tells them apart
         return None
     chosen: tuple[KeyPath, ...] = keys[:1]
@@ -195,11 +195,15 @@ def _blame(before: InspectedConfig, after: InspectedConfig, stage: int) -> Blame
         peak = estimate.stages[stage].peak_bytes
 
         def freed(back: tuple[KeyPath, ...]) -> int:
-            return peak - _without(after, {key: was.get(key, MISSING) for key in back}, stage, peak)
+            return peak - _bytes_without(after, {key: was.get(key, MISSING) for key in back}, stage, peak)
 
-        chosen, less = _freeing_most(keys, freed)
+        chosen, less = _find_largest(keys, freed)
         alone = less > 0 or len(keys) == 1
-        share = _share(less, peak - _held(old, min(stage, len(old.stages) - 1), 0)) if old is not None else None
+        share = (
+            _blamed_share(less, peak - _stage_bytes(old, min(stage, len(old.stages) - 1), 0))
+            if old is not None
+            else None
+        )
     # A number says more than the list that had to follow it.
     best = min(chosen, key=lambda key: isinstance(now.get(key, MISSING), (list, dict, str)))
     value, other = now.get(best, MISSING), was.get(best, MISSING)
@@ -214,7 +218,7 @@ def _blame(before: InspectedConfig, after: InspectedConfig, stage: int) -> Blame
     )
 
 
-def _freeing_most(
+def _find_largest(
     keys: Sequence[KeyPath], freed: Callable[[tuple[KeyPath, ...]], int]
 ) -> tuple[tuple[KeyPath, ...], int]:
     """The key without whose change a stage holds least, and the bytes; two keys where no one frees anything.
@@ -229,7 +233,7 @@ def _freeing_most(
     return tuple(keys[:1]), 0
 
 
-def _without(after: InspectedConfig, back: Mapping[KeyPath, object], stage: int, peak: int) -> int:
+def _bytes_without(after: InspectedConfig, back: Mapping[KeyPath, object], stage: int, peak: int) -> int:
     """What the stage holds with some keys as they were; as now where such a config is none."""
     data = copy.deepcopy(after.loaded.source.data)
     for key, value in back.items():
@@ -242,23 +246,23 @@ def _without(after: InspectedConfig, back: Mapping[KeyPath, object], stage: int,
             place[key[-1]] = copy.deepcopy(value)
     try:
         loaded: LoadedConfig = after.loaded.with_source(source_of(data, after.loaded.source.path))
-        found = after.again(loaded).estimate
+        found = after.estimate_other(loaded)
     except MsTuneError:
         return peak
-    return _held(found, stage, peak)
+    return _stage_bytes(found, stage, peak)
 
 
-def _changed(now: object, was: object, path: KeyPath) -> Iterator[KeyPath]:
+def _changed_keys(now: object, was: object, path: KeyPath) -> Iterator[KeyPath]:
     """The keys whose values differ; lists are values."""
     if isinstance(now, dict) and isinstance(was, dict):
         for name in dict.fromkeys((*now, *was)):
             if isinstance(name, (str, int)):
-                yield from _changed(now.get(name, MISSING), was.get(name, MISSING), (*path, name))
+                yield from _changed_keys(now.get(name, MISSING), was.get(name, MISSING), (*path, name))
     elif now != was and path:
         yield path
 
 
-def _bounded(path: Path) -> bytes:
+def _read_bounded(path: Path) -> bytes:
     try:
         with path.open("rb") as file:
             return file.read(MAX_BYTES + 1)
@@ -266,28 +270,28 @@ def _bounded(path: Path) -> bytes:
         raise ConfigError(msg("config.unreadable", reason=reason_of(error)), path=path) from error
 
 
-def _commit(folder: Path, revision: str) -> str:
+def _find_commit(folder: Path, revision: str) -> str:
     """The full name of the commit where this branch left another: what others did since is no part of the change.
 
     It is the other itself where that is not known, as in a checkout that is not deep enough. No option of git, whatever the user wrote.
     """
-    found = _git(folder, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}")
+    found = _run_git(folder, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}")
     if found.returncode:
-        raise _unknown(revision, found)
+        raise _unknown_revision(revision, found)
     commit = found.stdout.decode().strip()
-    return _git(folder, "merge-base", commit, "HEAD").stdout.decode().strip() or commit
+    return _run_git(folder, "merge-base", commit, "HEAD").stdout.decode().strip() or commit
 
 
-def _name_before(folder: Path, commit: str, name: str) -> str | None:
+def _find_old_name(folder: Path, commit: str, name: str) -> str | None:
     """What a file was called at a commit, from the top of the repository; None where it is new."""
-    prefix = _git(folder, "rev-parse", "--show-prefix").stdout.decode(errors="surrogateescape").rstrip("\n")
+    prefix = _run_git(folder, "rev-parse", "--show-prefix").stdout.decode(errors="surrogateescape").rstrip("\n")
     renames = ("-c", "diff.relative=false", "diff", "--name-status", "-z", "--find-renames", "--diff-filter=R")
-    told = _git(folder, *renames, commit).stdout
+    told = _run_git(folder, *renames, commit).stdout
     words = told.decode(errors="surrogateescape").split("\0")
     return next((old for old, new in zip(words[1::3], words[2::3], strict=False) if new == f"{prefix}{name}"), None)
 
 
-def _git(folder: Path, *arguments: str) -> subprocess.CompletedProcess[bytes]:
+def _run_git(folder: Path, *arguments: str) -> subprocess.CompletedProcess[bytes]:
     import subprocess  # noqa: PLC0415 - seldom asked for
 
     command = ["git", "-C", str(folder), "--no-optional-locks", *arguments]
@@ -297,7 +301,7 @@ def _git(folder: Path, *arguments: str) -> subprocess.CompletedProcess[bytes]:
         raise UsageError(msg("check.base.no-git"), msg("check.base.unknown.hint")) from None
 
 
-def _unknown(revision: str, done: subprocess.CompletedProcess[bytes]) -> UsageError:
+def _unknown_revision(revision: str, done: subprocess.CompletedProcess[bytes]) -> UsageError:
     lines = done.stderr.decode(errors="replace").strip().splitlines()
     text = (
         msg("check.base.unknown", revision=revision, reason=lines[0])

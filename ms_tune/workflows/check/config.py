@@ -17,12 +17,11 @@ from ms_tune.normalize.run import normalize_recompute
 from ms_tune.records import Record
 from ms_tune.text import msg
 from ms_tune.verdict.outcome import Fit
-from ms_tune.workflows.check.estimate import estimate_of
+from ms_tune.workflows.check.estimate import cheapest_change, estimate_job, predict_by_table
 from ms_tune.workflows.check.result import Assumptions, Matter, Overview, StageVerdict, Subject, Suggestion
-from ms_tune.workflows.check.suggestions import cheapest_change, predict_by_table
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from ms_tune.dialects.layer_plan import LayerPlan
@@ -54,7 +53,7 @@ class OverviewRequest(Record):
     allow_tight: bool = False
 
 
-class Estimated(Record):
+class JobMemory(Record):
     """A job with what its stages hold, or why that is not known."""
 
     job: PlannedJob | None  # the job; None where the config tells none
@@ -70,15 +69,15 @@ class InspectedConfig(Record):
     loaded: LoadedConfig
     job: Job  # as it is read for the release that was asked for
     plan: LayerPlan  # what its layers do
-    seen: Estimated  # what its stages hold by closed forms
+    memory: JobMemory  # what its stages hold by closed forms
     verdicts: tuple[StageVerdict, ...]  # what a dryrun says of them; empty where none was asked for
 
-    def again(self, loaded: LoadedConfig) -> Estimated:
-        """The estimate of another config on the same devices."""
-        return _estimated(self.request.job._replace(config=self.loaded.source.path), loaded)
+    def estimate_other(self, loaded: LoadedConfig) -> Estimate | None:
+        """What the stages of another config hold on the same devices."""
+        return _estimate_config(self.request.job._replace(config=self.loaded.source.path), loaded).estimate
 
 
-def look_at(
+def inspect_config(
     request: OverviewRequest, path: Path, known: Job | None = None, observer: Observer | None = None
 ) -> InspectedConfig:
     """What a config's job is and holds.
@@ -104,46 +103,73 @@ def look_at(
 
         result = dryrun_job(job, observer, loaded)
         verdicts = tuple(StageVerdict(one.run.stage, one.verdict) for one in result.stages)
-    return InspectedConfig(request, loaded, read, plan, _estimated(job, loaded), verdicts)
+    return InspectedConfig(request, loaded, read, plan, _estimate_config(job, loaded), verdicts)
 
 
-def overview_of(look: InspectedConfig, path: Path, report: LintReport) -> Overview:
-    """What can be said of a config on one screen.
+def start_overview(path: Path, subject: Subject, report: LintReport, plan: LayerPlan | None = None) -> Overview:
+    """What the linter found, and where layers do not do what the file says.
 
     Args:
-        look: The config as it was looked at.
-        path: What the user calls it.
+        path: What the user calls the file.
+        subject: What it is.
         report: What the linter found in it, and in the script that starts it.
+        plan: What its layers do; None if that is not known.
     """
-    seen, stages = look.seen, look.verdicts
-    linted = found(report)
-    said = {one.name for one in linted}
-    layers = [one for one in of_layers(look.plan, path) if _SAID_BY.get(one.name) not in said]
-    matters = sorted((*linted, *layers), key=lambda one: one.severity.rank)
-    if seen.refused and seen.reason is not None and _SAID_BY["offset-rejected"] not in said:
-        matters.insert(0, Matter(Severity.ERROR, seen.reason, path))
-    over = seen.estimate is not None and seen.estimate.outlook is not Outlook.BELOW
-    if stages:
-        over = any(one.verdict.outcome is not Fit.FITS for one in stages)
-    change = _cheapest(seen.job, seen.estimate, dryrun=bool(stages)) if over and seen.job and seen.estimate else None
-    fixable = report.summary.fixable
+    matters = [
+        Matter(one.severity, one.message, file.path, one.location.line, one.id, one.name)
+        for file in report.files
+        for one in file.findings
+    ]
+    rules = {one.name for one in matters}
+    matters += [
+        Matter(one.severity, one.message, path, name=one.id)
+        for one in (plan.problems if plan is not None else ())
+        if one.severity is not Severity.INFO and _SAID_BY.get(one.id) not in rules
+    ]
     return Overview(
         path=path,
-        subject=_subject(look),
-        assumptions=_assumptions(look),
-        matters=tuple(matters),
+        subject=subject,
+        assumptions=None,
+        matters=tuple(sorted(matters, key=lambda one: one.severity.rank)),
         counts=report.summary.by_severity,
-        fixable=fixable,
-        estimate=seen.estimate,
-        no_estimate_because=None if seen.refused else seen.reason,
-        stages=stages,
-        change=change
-        or (Suggestion("fixes", msg("check.change.fixes", count=fixable, file=quote(str(path)))) if fixable else None),
-        next=_next(path, report, seen, stages, change),
+        fixable=report.summary.fixable,
+        next=(f"ms-tune lint {quote(str(path))}",) if report.findings else (),
     )
 
 
-def _cheapest(job: PlannedJob, estimate: Estimate, *, dryrun: bool) -> Suggestion | None:
+def config_overview(config: InspectedConfig, path: Path, report: LintReport) -> Overview:
+    """What can be said on one screen of a config that is inspected, by the path and the report of ``start_overview``."""
+    memory, stages = config.memory, config.verdicts
+    screen = start_overview(path, _subject(config), report, config.plan)
+    matters = screen.matters
+    if (
+        memory.refused
+        and memory.reason is not None
+        and _SAID_BY["offset-rejected"] not in {one.name for one in matters}
+    ):
+        matters = (Matter(Severity.ERROR, memory.reason, path), *matters)
+    over = memory.estimate is not None and memory.estimate.outlook is not Outlook.BELOW
+    if stages:
+        over = any(one.verdict.outcome is not Fit.FITS for one in stages)
+    change = None
+    if over and memory.job and memory.estimate:
+        change = _cheapest_change(memory.job, memory.estimate, dryrun=bool(stages))
+    commands = (*screen.next, *_next_commands(path, memory, stages, change))
+    if change is None and screen.fixable:
+        text = msg("check.change.fixes", count=screen.fixable, file=quote(str(path)))
+        change = Suggestion("fixes", text)
+    return screen._replace(
+        assumptions=_assumptions(config),
+        matters=matters,
+        estimate=memory.estimate,
+        no_estimate_because=None if memory.refused else memory.reason,
+        stages=stages,
+        change=change,
+        next=commands,
+    )
+
+
+def _cheapest_change(job: PlannedJob, estimate: Estimate, *, dryrun: bool) -> Suggestion | None:
     """The cheapest change: one that costs no time, by the estimate; else recompute, by the table that an earlier ``ms-tune fit`` measured.
 
     Where there is no such table, by the estimate.
@@ -159,37 +185,19 @@ def _cheapest(job: PlannedJob, estimate: Estimate, *, dryrun: bool) -> Suggestio
     return arithmetic
 
 
-def _estimated(request: DryrunRequest, loaded: LoadedConfig) -> Estimated:
+def _estimate_config(request: DryrunRequest, loaded: LoadedConfig) -> JobMemory:
     """A config's job and what its stages hold; what stands against it is told and not raised."""
     job = None
     try:
         job = read_job(request, loaded)
         limit, reserve = limit_before(request, job.first)
-        return Estimated(job, estimate_of(job, limit, reserve), None)
+        return JobMemory(job, estimate_job(job, limit, reserve), None)
     except MsTuneError as error:
-        return Estimated(job, None, error.message, refused=isinstance(error, (ConfigError, UsageError)))
+        return JobMemory(job, None, error.message, refused=isinstance(error, (ConfigError, UsageError)))
 
 
-def found(report: LintReport) -> list[Matter]:
-    """What the linter found."""
-    return [
-        Matter(one.severity, one.message, file.path, one.location.line, one.id, one.name)
-        for file in report.files
-        for one in file.findings
-    ]
-
-
-def of_layers(plan: LayerPlan, path: Path) -> list[Matter]:
-    """Where layers do not do what the file says."""
-    return [
-        Matter(one.severity, one.message, path, name=one.id)
-        for one in plan.problems
-        if one.severity is not Severity.INFO
-    ]
-
-
-def _subject(look: InspectedConfig) -> Subject:
-    job, placement = look.job, look.plan.placement
+def _subject(config: InspectedConfig) -> Subject:
+    job, placement = config.job, config.plan.placement
     named = () if job.dialect is Dialect.MINDSPEED_MS else _NAMES  # its classes are called after no model
     name = next((one for one in map(job.model.value, named) if isinstance(one, str)), "")
     layers = sum(map(sum, placement)) if placement else None
@@ -201,27 +209,25 @@ def release_in(report: LintReport) -> str:
     return next((f"{one.release.framework} {one.release.version}" for one in report.files), "")
 
 
-def _assumptions(look: InspectedConfig) -> Assumptions | None:
-    if look.seen.job is None:
+def _assumptions(config: InspectedConfig) -> Assumptions | None:
+    if config.memory.job is None:
         return None
-    run, source = look.seen.job.first, look.loaded.devices.source
+    run, source = config.memory.job.first, config.loaded.devices.source
     return Assumptions(run.world_size, source, run.split, run.pipeline.chunks, run.pipeline.micro_batches)
 
 
-def _next(
-    path: Path, report: LintReport, seen: Estimated, stages: Sequence[StageVerdict], change: Suggestion | None
-) -> tuple[str, ...]:
-    """The commands to go on with: first what is wrong, then whether it fits, then what makes it fit."""
-    commands = [f"ms-tune lint {quote(str(path))}"] if report.findings else []
-    over = seen.estimate is not None and seen.estimate.outlook is Outlook.OVER
+def _next_commands(
+    path: Path, memory: JobMemory, stages: Sequence[StageVerdict], change: Suggestion | None
+) -> Iterator[str]:
+    """What tells whether it fits, then what makes it fit."""
+    over = memory.estimate is not None and memory.estimate.outlook is Outlook.OVER
     if stages:
         over = any(one.verdict.outcome is not Fit.FITS for one in stages)
     else:
-        commands.append(f"ms-tune check --dryrun {quote(str(path))}")
-    if not over or seen.job is None or not seen.job.first.recomputes:  # there is nothing to plan
-        return tuple(commands)
+        yield f"ms-tune check --dryrun {quote(str(path))}"
+    if not over or memory.job is None or not memory.job.first.recomputes:  # there is nothing to plan
+        return
     if change is None:  # nothing that is known frees anything: the job has to be split otherwise
-        commands.append(f"ms-tune fit {quote(str(path))} --search dp,tp,pp,vpp --devices {seen.job.first.world_size}")
+        yield f"ms-tune fit {quote(str(path))} --search dp,tp,pp,vpp --devices {memory.job.first.world_size}"
     elif change.name != "none":
-        commands.append(f"ms-tune fit {quote(str(path))}")
-    return tuple(commands)
+        yield f"ms-tune fit {quote(str(path))}"

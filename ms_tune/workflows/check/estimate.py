@@ -1,30 +1,52 @@
-"""What the stages of a job hold by closed forms, in milliseconds: enough to see that a job cannot fit, never that it does.
-
-What stays for the whole step is arithmetic and exact where the framework's rules are known (:mod:`ms_tune.estimate.persistent`);
-what layers keep is an estimate (:mod:`ms_tune.estimate.memory`), which knows no temporaries of operators.
-"""
+"""What a job's stages hold by closed forms, and the cheapest change that frees memory on the fullest of them."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import importlib.util
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
 
 from ms_tune.dryrun.prepare import prepare_run
+from ms_tune.dryrun.request import Setting
+from ms_tune.dryrun.settings import with_settings
 from ms_tune.enums import LayerKind, RecomputeMode
-from ms_tune.errors import UnsupportedError
+from ms_tune.errors import ConfigError, MsTuneError, UnsupportedError
 from ms_tune.estimate.flops import widths_of
-from ms_tune.estimate.memory import Estimate, HeldLayers, RankShare, estimate_stage, layer_activations, logits_bytes
-from ms_tune.fit.layouts import is_sequence_parallel, read_layout
+from ms_tune.estimate.memory import (
+    Estimate,
+    HeldLayers,
+    Outlook,
+    RankShare,
+    estimate_stage,
+    layer_activations,
+    logits_bytes,
+)
+from ms_tune.fit.job import layer_offset_or_none, read_job, read_present_plan
+from ms_tune.fit.layouts import is_sequence_parallel, layout_keys, read_layout
+from ms_tune.normalize.sapp_lists import SappLists
+from ms_tune.planning.plan import cells_of
+from ms_tune.records import Record
 from ms_tune.text import msg
+from ms_tune.units import gib
+from ms_tune.workflows.check.result import Suggestion
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from numpy.typing import NDArray
+
+    from ms_tune.diagnostics import KeyPath
+    from ms_tune.dryrun.prepare import LoadedConfig
     from ms_tune.dryrun.request import PreparedRun
     from ms_tune.estimate.flops import Widths
     from ms_tune.estimate.memory import StageEstimate
     from ms_tune.fit.job import PlannedJob
+    from ms_tune.planning.costs import Costs
+    from ms_tune.text import Message
     from ms_tune.verdict.limit import Limit
 
 
-def estimate_of(job: PlannedJob, limit: Limit, reserve_bytes: int) -> Estimate:
+def estimate_job(job: PlannedJob, limit: Limit, reserve_bytes: int) -> Estimate:
     """What every stage of a job holds as its config has it.
 
     Args:
@@ -64,3 +86,229 @@ def _config_stage(run: PreparedRun, widths: Widths, share: RankShare) -> StageEs
         layers.append(HeldLayers(held, passes, full=full, layers=count))
     logits = logits_bytes(widths, share) if run.stage == run.stages - 1 else 0
     return estimate_stage(run.stage, run.layers, lasting, layers, logits)
+
+
+_TRIES = 12  # halvings of a number of layers; nobody has more than a few thousand in a stage
+
+
+def cheapest_change(job: PlannedJob, now: Estimate) -> Suggestion | None:
+    """The first change, by its price, with which the estimate is below the limit; else the one that frees most.
+
+    Returns:
+        The change; None where none of those known frees anything.
+    """
+    best: Suggestion | None = None
+    for change in _list_changes(job, now):
+        if change.enough:
+            return change
+        if best is None or (change.freed_bytes or 0) > (best.freed_bytes or 0):
+            best = change
+    return best if best is not None and (best.freed_bytes or 0) > 0 else None
+
+
+def _list_changes(job: PlannedJob, now: Estimate) -> Iterator[Suggestion]:
+    """What can be tried, what costs no time first."""
+    dialect, split = job.loaded.dialect, job.first.split
+    shared = layout_keys(dialect).sharded
+    if shared is not None and split.data * split.context > 1 and job.loaded.source.get(shared) is not True:
+        yield from _try_value(job, now, "optimizer", shared, value=True)
+    if split.tensor > 1 and not is_sequence_parallel(job.loaded):
+        yield from _try_value(job, now, "sequence", layout_keys(dialect).sequence, value=True)
+    yield from _try_recompute(job, now)
+    path = layout_keys(dialect).sizes["size"]
+    size = job.loaded.source.get(path)
+    if isinstance(size, int) and not isinstance(size, bool) and size > 1:
+        yield from _try_value(job, now, "micro-batch", path, value=size // 2)
+
+
+def _try_value(job: PlannedJob, now: Estimate, name: str, path: KeyPath, *, value: bool | int) -> Iterator[Suggestion]:
+    """A value, if it can be set and frees anything."""
+    written = str(value).lower()
+    try:
+        source = with_settings(job.loaded.source, [Setting(path, written)], job.loaded.dialect)
+        after = _estimate_with(job, job.loaded.with_source(source), now)
+    except MsTuneError:
+        return
+    key = ".".join(map(str, path))
+    yield _suggest_by_estimate(name, now, after, key=key, value=written)
+
+
+def _try_recompute(job: PlannedJob, now: Estimate) -> Iterator[Suggestion]:
+    """The fewest more layers of the fullest stage to recompute in full with which it is below the limit; else all."""
+    rows = _count_recomputed(job)
+    stage = now.fullest.stage
+    if rows is None or now.fullest.recomputed >= now.fullest.layers:
+        return
+    least, most = 1, now.fullest.layers - now.fullest.recomputed
+    found = None
+    for _ in range(_TRIES):
+        middle = (least + most) // 2 if found is not None else most
+        try:
+            after = _estimate_with(job, job.with_lists(_lists_with_more(job, rows, stage, middle)), now)
+        except MsTuneError:
+            return
+        enough = after.stages[stage].peak_bytes <= now.room_bytes
+        if found is None or enough:
+            found = (middle, after)
+        if not enough and middle == most and found[0] == most:
+            break  # not even all of them
+        least, most = (least, middle) if enough else (middle + 1, most)
+        if least >= most:
+            break
+    if found is not None:
+        yield _suggest_by_estimate("recompute", now, found[1], count=found[0], stage=stage)
+
+
+def _count_recomputed(job: PlannedJob) -> list[list[int]] | None:
+    """How many layers of each cell are recomputed in full; None where others are than the first ones."""
+    rows = [[0] * job.stages for _ in range(job.chunks)]
+    seen: dict[tuple[int, int], int] = {}
+    for layer in job.now.layers[: job.layers]:
+        cell = (layer.chunk, layer.stage)
+        rank = seen[cell] = seen.get(cell, 0) + 1
+        if layer.recompute is RecomputeMode.FULL:
+            if rows[layer.chunk][layer.stage] != rank - 1:
+                return None
+            rows[layer.chunk][layer.stage] = rank
+    return rows
+
+
+def _lists_with_more(job: PlannedJob, rows: list[list[int]], stage: int, more: int) -> SappLists:
+    """The lists with so many more layers of a stage, of its first chunk before those of the next."""
+    wanted = [list(row) for row in rows]
+    for chunk, row in enumerate(wanted):
+        added = min(more, job.placement[chunk][stage] - row[stage])
+        row[stage] += added
+        more -= added
+    return SappLists(layer_offset_or_none(job.placement), wanted, None, None)
+
+
+def _estimate_with(job: PlannedJob, loaded: LoadedConfig, now: Estimate) -> Estimate:
+    return estimate_job(read_job(job.request, loaded), now.limit, now.reserve_bytes)
+
+
+def _suggest_by_estimate(name: str, now: Estimate, after: Estimate, **params: object) -> Suggestion:
+    freed = now.fullest.peak_bytes - after.stages[now.fullest.stage].peak_bytes
+    enough = after.outlook is not Outlook.OVER and after.fullest.peak_bytes <= now.room_bytes
+    return _suggest_change(name, msg(f"check.change.{name}", **params), freed, enough=enough)
+
+
+def _suggest_change(name: str, change: Message, freed: int, *, enough: bool) -> Suggestion:
+    text = msg("check.change.frees", what=change, size=gib(max(freed, 0)))
+    return Suggestion(name, text if enough else msg("check.change.not-enough", what=text), freed, enough)
+
+
+_MOST_STATES = 2000  # tried for a stage; nobody has so many layers in one
+_APART = {RecomputeMode.SELECT: RecomputeMode.COMM, RecomputeMode.COMM: RecomputeMode.SELECT}  # not both in one cell
+
+
+class TablePrediction(Record):
+    """What a table says of a job."""
+
+    fits: bool  # whether every stage keeps within its room as the config is
+    # The recompute that costs the least time of those with which every stage does; else the one that frees most.
+    change: Suggestion | None = None
+
+
+def predict_by_table(job: PlannedJob, room_bytes: int) -> TablePrediction | None:
+    """What the table of an earlier run says; None where there is none that still holds, or lists cannot say what layers do now.
+
+    Args:
+        job: The job.
+        room_bytes: What a stage may hold, fragments among it.
+    """
+    if importlib.util.find_spec("numpy") is None:
+        return None
+    from ms_tune.fit.table_cache import read_cached_table  # noqa: PLC0415 - it needs NumPy, which the base install has not
+
+    kept = read_cached_table(job)
+    plan = read_present_plan(job, kept.table) if kept is not None else None
+    if kept is None or plan is None:
+        return None
+    import numpy as np  # noqa: PLC0415 - it needs the extra 'fit', as the table that is there did
+
+    from ms_tune.planning.costs import costs_of  # noqa: PLC0415 - likewise
+
+    costs = costs_of(kept.table)
+    room = room_bytes - np.array(kept.fragment_bytes, np.int64)
+    try:
+        now = costs.state_of(cells_of(kept.table, plan, str(job.loaded.source.path)))
+    except ConfigError:
+        return None
+    return _TableSearch(costs, room, now).search()
+
+
+class _TableSearch:
+    """The fewest more layers of every stage that is over, for each kind of recompute."""
+
+    def __init__(self, costs: Costs, room: NDArray[Any], now: NDArray[Any]) -> None:
+        self._costs, self._room, self._now = costs, room, now
+        self._before = costs.peak_bytes(now[None])[0]
+        over = self._before - room
+        self._over = [stage for stage in range(len(over)) if over[stage] > 0]
+        self._fullest = int(over.argmax())
+
+    def search(self) -> TablePrediction:
+        """What there is."""
+        if not self._over:
+            return TablePrediction(fits=True)
+        tried = [one for kind in self._costs.table.kinds for one in self._suggest_mode(kind)]
+        enough = [one for one in tried if one[0].enough]
+        if enough:
+            return TablePrediction(fits=False, change=min(enough, key=lambda one: one[1])[0])
+        most = max(tried, key=lambda one: one[0].freed_bytes or 0, default=None)
+        return TablePrediction(
+            fits=False, change=most[0] if most is not None and (most[0].freed_bytes or 0) > 0 else None
+        )
+
+    def _suggest_mode(self, kind: RecomputeMode) -> Iterator[tuple[Suggestion, int]]:
+        """The change of one kind, and the ticks of its step."""
+        if kind in (RecomputeMode.NONE, RecomputeMode.SWAP):
+            return
+        state = self._now
+        added: dict[int, int] = {}
+        for stage in self._over:
+            states = self._states_with_more(state, kind, stage)
+            peaks = self._costs.peak_bytes(states)[:, stage]
+            within = (peaks <= self._room[stage]).nonzero()[0]
+            index = int(within[0]) if len(within) else int(peaks.argmin())
+            if index:
+                state, added[stage] = states[index], index
+        if not added:
+            return
+        after = self._costs.peak_bytes(state[None])[0]
+        enough = bool((after <= self._room).all())
+        time, before = (int(self._costs.step_ticks(one[None])[0]) for one in (state, self._now))
+        freed = int(self._before[self._fullest] - after[self._fullest])
+        text = msg(
+            "check.change.table", kind=kind.value, layers=_stage_ranges(added), longer=f"{time / before - 1:.1%}"
+        )
+        yield _suggest_change("table", text, freed, enough=enough), time
+
+    def _states_with_more(self, state: NDArray[Any], kind: RecomputeMode, stage: int) -> NDArray[Any]:
+        """The state with no, one, two and so on more layers of a stage that recompute so, its first chunk's before the next one's."""
+        import numpy as np  # noqa: PLC0415 - likewise
+
+        table = self._costs.table
+        to, none = table.kinds.index(kind), table.kinds.index(RecomputeMode.NONE)
+        apart = _APART.get(kind)
+        states, last = [state], state
+        for cell in range(stage, table.cells, table.stages):
+            if apart in table.kinds and state[cell, table.kinds.index(apart)]:
+                continue
+            for _ in range(min(int(state[cell, none]), _MOST_STATES - len(states))):
+                last = last.copy()
+                last[cell, none] -= 1
+                last[cell, to] += 1
+                states.append(last)
+        return np.stack(states)
+
+
+def _stage_ranges(added: Mapping[int, int]) -> str:
+    """Stages with the layers added to each; neighbours with as many are told together."""
+    rows = enumerate(sorted(added))
+    groups = [
+        [stage for _, stage in group] for _, group in groupby(rows, key=lambda one: (one[1] - one[0], added[one[1]]))
+    ]
+    names = {tuple(group): f"{group[0]}-{group[-1]}" if len(group) > 1 else f"{group[0]}" for group in groups}
+    return ", ".join(f"{name}: {added[group[0]]}" for group, name in names.items())

@@ -18,7 +18,7 @@ from ms_tune.lint.result import LintRequest
 from ms_tune.lint.runner import lint_files
 from ms_tune.normalize.script import normalize_script
 from ms_tune.text import Message, msg
-from ms_tune.workflows.check.config import found, look_at, of_layers, overview_of, release_in
+from ms_tune.workflows.check.config import config_overview, inspect_config, release_in, start_overview
 from ms_tune.workflows.check.result import Assumptions, Overview, StageVerdict, Subject
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from ms_tune.workflows.check.config import InspectedConfig, OverviewRequest
 
 
-def overview_of_script(
+def script_overview(
     request: OverviewRequest, script: ScriptJob, report: LintReport, observer: Observer | None = None
 ) -> Overview:
     """What can be said of a launch script on one screen.
@@ -49,62 +49,53 @@ def overview_of_script(
         MsTuneError: The dryrun failed.
     """
     path = script.path
-    of_config = _of_config(request, script, observer)
-    if of_config is not None:
-        config, look = of_config
-        both = lint_files(path, config, request=LintRequest(framework_version=request.framework_version))
-        return overview_of(look, path, both)
+    config = _inspect_config(request, script, observer)
+    if config is not None:
+        both = lint_files(
+            path, config.loaded.source.path, request=LintRequest(framework_version=request.framework_version)
+        )
+        return config_overview(config, path, both)
     program = next(iter(normalize_script(script)))
-    stages = () if observer is None else _simulated(request, path, observer)
-    matters = [*found(report), *(of_layers(program.plan, path) if program.plan is not None else ())]
+    stages = () if observer is None else _simulate_script(request, path, observer)
     layers = sum(map(sum, program.plan.placement)) if program.plan and program.plan.placement else None
     assumptions = _assumptions(script)
-    estimate = None if stages else _estimated(request, script, program.plan, assumptions)
-    reason = estimate if isinstance(estimate, Message) else None
+    estimate = None if stages else _estimate_program(request, script, program.plan, assumptions)
     good = bool(stages) and all(one.verdict.is_good(allow_tight=request.allow_tight) for one in stages)
-    return Overview(
-        path=path,
-        subject=Subject(Dialect.MEGATRON.value, release_in(report), program.program, layers),
+    subject = Subject(Dialect.MEGATRON.value, release_in(report), program.program, layers)
+    screen = start_overview(path, subject, report, program.plan)
+    return screen._replace(
         assumptions=assumptions,
-        matters=tuple(sorted(matters, key=lambda one: one.severity.rank)),
-        counts=report.summary.by_severity,
-        fixable=report.summary.fixable,
         estimate=estimate if isinstance(estimate, Estimate) else None,
-        no_estimate_because=reason,
+        no_estimate_because=estimate if isinstance(estimate, Message) else None,
         stages=stages,
-        next=(
-            *((f"ms-tune lint {quote(str(path))}",) if report.findings else ()),
-            *(() if good else (f"ms-tune dryrun {quote(str(path))}",)),
-        ),
+        next=screen.next if good else (*screen.next, f"ms-tune dryrun {quote(str(path))}"),
     )
 
 
-def estimate_of(request: OverviewRequest, script: ScriptJob) -> Estimate | None:
+def estimate_script(request: OverviewRequest, script: ScriptJob) -> Estimate | None:
     """What the stages of the job hold that a launch script would start; None where that is not known."""
     try:
-        of_config = _of_config(request, script, None)
-        if of_config is not None:
-            return of_config[1].seen.estimate
+        config = _inspect_config(request, script, None)
+        if config is not None:
+            return config.memory.estimate
         program = next(iter(normalize_script(script)))
-        found = _estimated(request, script, program.plan, _assumptions(script))
+        estimate = _estimate_program(request, script, program.plan, _assumptions(script))
     except MsTuneError:
         return None
-    return found if isinstance(found, Estimate) else None
+    return estimate if isinstance(estimate, Estimate) else None
 
 
-def _of_config(
-    request: OverviewRequest, script: ScriptJob, observer: Observer | None
-) -> tuple[Path, InspectedConfig] | None:
+def _inspect_config(request: OverviewRequest, script: ScriptJob, observer: Observer | None) -> InspectedConfig | None:
     """The config of the first job that the script starts with one that is there, on as many devices as it says."""
     job = script.config_job()
     if job is None or job.path is None:
         return None
-    asked = request.job._replace(devices=request.job.devices or job.processes)
-    look = look_at(request._replace(job=asked), job.path, None, observer)
+    run = request.job._replace(devices=request.job.devices or job.processes)
+    config = inspect_config(request._replace(job=run), job.path, None, observer)
     if request.job.devices is None and job.processes is not None:
-        devices = look.loaded.devices._replace(source=msg("check.devices.script"))
-        look = look._replace(loaded=look.loaded._replace(devices=devices))
-    return job.path, look
+        devices = config.loaded.devices._replace(source=msg("check.devices.script"))
+        config = config._replace(loaded=config.loaded._replace(devices=devices))
+    return config
 
 
 def _assumptions(script: ScriptJob) -> Assumptions | None:
@@ -128,7 +119,7 @@ def _assumptions(script: ScriptJob) -> Assumptions | None:
     return None
 
 
-def _estimated(
+def _estimate_program(
     request: OverviewRequest, script: ScriptJob, plan: LayerPlan | None, assumed: Assumptions | None
 ) -> Estimate | Message:
     """What the stages of the first program hold, or why that is not told."""
@@ -136,14 +127,14 @@ def _estimated(
     if command is None or assumed is None or plan is None or plan.placement is None or plan.failure is not None:
         return msg("check.script.no-estimate")
     try:
-        return estimate_of_script(command, plan, assumed.split, limit_of_script(request.job, assumed.split))
+        return estimate_arguments(command, plan, assumed.split, limit_of_script(request.job, assumed.split))
     except NotEvaluableError as error:
         return msg("check.script.unknown", argument=error.argument, variable=error.variable)
     except MsTuneError as error:
         return error.message
 
 
-def _simulated(request: OverviewRequest, path: Path, observer: Observer) -> tuple[StageVerdict, ...]:
+def _simulate_script(request: OverviewRequest, path: Path, observer: Observer) -> tuple[StageVerdict, ...]:
     from ms_tune.dryrun.command import run_command  # noqa: PLC0415 - it needs the extra 'dryrun'
 
     job = request.job
@@ -171,7 +162,7 @@ _OTHERWISE = (
 _TUNED = ("sft",)  # stages of posttrain_gpt.py that hold one model
 
 
-def estimate_of_script(command: ProgramArguments, plan: LayerPlan, split: Split, limit: tuple[Limit, int]) -> Estimate:
+def estimate_arguments(command: ProgramArguments, plan: LayerPlan, split: Split, limit: tuple[Limit, int]) -> Estimate:
     """What every stage holds.
 
     Args:

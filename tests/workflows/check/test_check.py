@@ -28,9 +28,9 @@ from ms_tune.text import msg
 from ms_tune.units import MIB
 from ms_tune.verdict.limit import device_of, limit_of
 from ms_tune.verdict.outcome import Need, UntracedNeeds, judge, no_verdict
-from ms_tune.workflows.check.base import changed_since, difference, difference_of_scripts, text_at
-from ms_tune.workflows.check.config import OverviewRequest, look_at
-from ms_tune.workflows.check.estimate import estimate_of
+from ms_tune.workflows.check.base import changed_since, compare_configs, compare_scripts, text_at
+from ms_tune.workflows.check.config import OverviewRequest, inspect_config
+from ms_tune.workflows.check.estimate import estimate_job
 from ms_tune.workflows.check.result import StageVerdict
 
 if TYPE_CHECKING:
@@ -265,9 +265,9 @@ class TestChange:
         for more, below in ((int(count), True), (int(count) - 1, False)):
             rows = [[more, 0, 0, 0]]
             loaded = job.with_lists(SappLists(None, rows, None, None))
-            found = estimate_of(read_job(job.request, loaded), seen.estimate.limit, seen.estimate.reserve_bytes).stages[
-                0
-            ]
+            found = estimate_job(
+                read_job(job.request, loaded), seen.estimate.limit, seen.estimate.reserve_bytes
+            ).stages[0]
             assert (found.peak_bytes <= seen.estimate.room_bytes) is below
 
     @pytest.mark.slow
@@ -316,7 +316,7 @@ class TestDryrun:
     ) -> None:
         old = self.look(config, before)
         edited(config, num_layers=36, seed=7)
-        found = difference(old, self.look(config, after))
+        found = compare_configs(old, self.look(config, after))
         assert found is not None
         full = max(range(len(after)), key=lambda stage: after[stage])
         assert (found.stage, found.outcome, found.estimated) == (full, outcome, False)
@@ -327,21 +327,21 @@ class TestDryrun:
     def test_of_several_keys_none_is_blamed_where_no_estimate_tells_them_apart(self, config: Path) -> None:
         old = self.look(config, (20,))
         edited(config, recompute="[1, 2, 3]", seed=7)
-        new = look_at(OverviewRequest(), config, None, None)._replace(verdicts=self.verdicts((30,)))
-        assert new.seen.estimate is None
-        found = difference(old, new)
+        new = inspect_config(OverviewRequest(), config, None, None)._replace(verdicts=self.verdicts((30,)))
+        assert new.memory.estimate is None
+        found = compare_configs(old, new)
         assert found is not None
         assert (found.outcome, found.blame) == ("more", None)
 
     def test_without_a_verdict_on_either_side_nothing_is_compared(self, config: Path) -> None:
         whole, none = self.look(config, (20,)), self.look(config, (20,))
         none = none._replace(verdicts=(StageVerdict(0, no_verdict(msg("verdict.none.cut"))),))
-        assert difference(none, whole) is None
-        assert difference(whole, none) is None
+        assert compare_configs(none, whole) is None
+        assert compare_configs(whole, none) is None
 
     def look(self, config: Path, peaks: tuple[float, ...]) -> InspectedConfig:
         edited(config, pipeline_model_parallel_size=len(peaks), recompute=[32 // len(peaks)] * len(peaks))
-        return look_at(OverviewRequest(), config, None, None)._replace(verdicts=self.verdicts(peaks))
+        return inspect_config(OverviewRequest(), config, None, None)._replace(verdicts=self.verdicts(peaks))
 
     def verdicts(self, peaks: tuple[float, ...]) -> tuple[StageVerdict, ...]:
         limit = limit_of(device_of(card_bytes=64 * GIB))
@@ -539,7 +539,7 @@ class TestBase:
             peak = used.get(text, 5 if "--recompute" not in text else 2)
             return of_stage._replace(stages=(stage._replace(transient_bytes=peak * GIB),))
 
-        found = difference_of_scripts(was, now, estimate)
+        found = compare_scripts(was, now, estimate)
         assert found is not None
         assert found.after_bytes - found.before_bytes == 8 * GIB
         assert found.blame is not None
@@ -563,7 +563,7 @@ class TestBase:
         def estimate(text: str) -> Estimate:
             return of_stage._replace(stages=(stage._replace(transient_bytes=(1 if text == was else 9) * GIB),))
 
-        found = difference_of_scripts(was, now, estimate)
+        found = compare_scripts(was, now, estimate)
         assert found is not None
         assert found.after_bytes - found.before_bytes == 8 * GIB
         assert found.blame is not None
@@ -584,7 +584,7 @@ class TestBase:
         language: str,
         words: str,
     ) -> None:
-        monkeypatch.setattr("ms_tune.workflows.check.base._without", lambda *given: given[-1])
+        monkeypatch.setattr("ms_tune.workflows.check.base._bytes_without", lambda *given: given[-1])
         edited(repository / "train.yaml", num_layers=34, seed=7)
         _, out, _ = screen(capsys, "train.yaml", "--base", "HEAD", "--lang", language)
         assert words in " ".join(out.split())

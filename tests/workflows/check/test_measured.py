@@ -9,7 +9,7 @@ import pytest
 
 from ms_tune.enums import RecomputeMode
 from ms_tune.planning.costs import costs_of
-from ms_tune.workflows.check.suggestions import _stage_ranges, _TableSearch
+from ms_tune.workflows.check.estimate import _stage_ranges, _TableSearch
 from tests.planning import naive
 from tests.planning.tables import random_table
 from tests.planning.test_add_recompute import Cells, lightest

@@ -1,9 +1,8 @@
-"""From a file to one screen about it."""
+"""From a config or a launch script to one screen about its job."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from shlex import quote
 from typing import TYPE_CHECKING
 
 from ms_tune.errors import ConfigError
@@ -13,8 +12,8 @@ from ms_tune.lint.runner import is_code, lint_files
 from ms_tune.source import SCRIPTS
 from ms_tune.source.yaml import parse_source
 from ms_tune.text import msg
-from ms_tune.workflows.check.base import difference, difference_of_scripts, text_at
-from ms_tune.workflows.check.config import OverviewRequest, found, look_at, overview_of, release_in
+from ms_tune.workflows.check.base import compare_configs, compare_scripts, text_at
+from ms_tune.workflows.check.config import OverviewRequest, config_overview, inspect_config, release_in, start_overview
 from ms_tune.workflows.check.result import Overview, Subject
 
 if TYPE_CHECKING:
@@ -58,51 +57,36 @@ def check_job(
     for error in report.unreadable:
         raise error
     if any(one.release.framework == _ONLY_CHECKED for one in report.files):
-        return _checked(path, report)
+        screen = start_overview(path, Subject("mindspeed-mm", release_in(report)), report)
+        return screen._replace(no_estimate_because=msg("check.checked-only"))
     if path.suffix in SCRIPTS:
-        return _script(path, request, report, base, observer)
-    look = look_at(request, path, job, observer)
-    screen = overview_of(look, path, report)
-    if base is None:
-        return screen
-    text = text_at(base, path)
+        return _check_script(path, request, report, base, observer)
+    config = inspect_config(request, path, job, observer)
+    screen = config_overview(config, path, report)
+    text = text_at(base, path) if base is not None else None
     if text is None:
         return screen
-    before = look_at(request, path, Job(parse_source(text, path)), observer)
-    return screen._replace(against=difference(before, look))
+    before = inspect_config(request, path, Job(parse_source(text, path)), observer)
+    return screen._replace(against=compare_configs(before, config))
 
 
-def _script(
+def _check_script(
     path: Path, request: OverviewRequest, report: LintReport, base: str | None, observer: Observer | None
 ) -> Overview:
     """Of a launch script, compared with the base by estimates alone: the older one is not run."""
     from ms_tune.job.script import ScriptJob  # noqa: PLC0415 - shells and their programs are much to import
-    from ms_tune.workflows.check.script import estimate_of, overview_of_script  # noqa: PLC0415 - as above
+    from ms_tune.workflows.check.script import estimate_script, script_overview  # noqa: PLC0415 - as above
 
     script = ScriptJob(path, version=request.framework_version)
-    screen = overview_of_script(request, script, report, observer)
+    screen = script_overview(request, script, report, observer)
     text = text_at(base, path) if base is not None else None
     if text is None:
         return screen
 
-    def estimated(text: str) -> Estimate | None:
-        return estimate_of(request, ScriptJob(path, text, version=request.framework_version))
+    def estimate(text: str) -> Estimate | None:
+        return estimate_script(request, ScriptJob(path, text, version=request.framework_version))
 
-    found = difference_of_scripts(text, script.text, estimated)
-    if found is not None and found.is_short and screen.stages:  # whether it fits is told by the dryrun
-        found = found._replace(outcome="more")
-    return screen._replace(against=found)
-
-
-def _checked(path: Path, report: LintReport) -> Overview:
-    """Of a file that can only be checked."""
-    return Overview(
-        path=path,
-        subject=Subject("mindspeed-mm", release_in(report)),
-        assumptions=None,
-        matters=tuple(sorted(found(report), key=lambda one: one.severity.rank)),
-        counts=report.summary.by_severity,
-        fixable=report.summary.fixable,
-        no_estimate_because=msg("check.checked-only"),
-        next=(f"ms-tune lint {quote(str(path))}",) if report.findings else (),
-    )
+    change = compare_scripts(text, script.text, estimate)
+    if change is not None and change.is_short and screen.stages:  # whether it fits is told by the dryrun
+        change = change._replace(outcome="more")
+    return screen._replace(against=change)
