@@ -16,10 +16,10 @@ from ms_tune.lint.python_code.syntax import (
     is_fresh,
     is_guarded,
     is_step_result,
+    is_tensor,
     step_functions,
     step_loops,
 )
-from ms_tune.lint.python_code.tensors import is_tensor
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from ms_tune.dialects.check_context import Violation
 from ms_tune.facts.megatron import programs
-from ms_tune.lint.check_launcher_options import LAUNCHERS
 from ms_tune.lint.environment.settings import EnvironmentSource
 from ms_tune.lint.environment.variables import ALLOC_KEYS, KNOWN, RUNTIME_KEYS
 from ms_tune.source.shell.values import Reason
@@ -17,9 +16,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from ms_tune.diagnostics import Location
     from ms_tune.dialects.check_context import CheckContext
+    from ms_tune.job.script import ScriptJob
     from ms_tune.source.shell.read import Launch
+    from ms_tune.source.shell.values import Argument
 
 _KEYS = {"MS_ALLOC_CONF": ALLOC_KEYS, "MS_DEV_RUNTIME_CONF": RUNTIME_KEYS}
 _CUT = re.compile(r"(?P<by>[ \t]*;[ \t]*|[ \t]+)(?P<lost>(?P<key>[A-Za-z_]\w*)[:=][^\s;&|]*)")
@@ -28,13 +28,23 @@ _ALL = re.compile(r"^[ \t]*set[ \t]+(?:-\w*a|-o[ \t]+allexport)", re.MULTILINE) 
 _QUOTES = ("'", '"')
 _UNSURE = ("depth", "brace")  # our reader's bound; what bash takes amiss only when it comes there
 _DOCUMENT = re.compile(r"\$\([^)]*<<|`[^`]*<<")  # quotation marks in it are letters
+_LAUNCHERS = ("msrun", "torchrun", "torch.distributed.launch")
+_NEARLY = 0.9  # of two names: a letter differs
+_WHOLE = re.compile(r"\s*[+-]?\d+(?:_\d+)*\s*", re.ASCII)  # what Python's `int` reads
+_WORKERS, _LOCAL_WORKERS = "worker_num", "local_worker_num"
 _OF_LAUNCHERS = ("RANK_SIZE", "RANK_ID")  # scripts use these for themselves, too
+
+
+def _script_of(context: CheckContext) -> tuple[EnvironmentSource, ScriptJob | None]:
+    """The file that a check looks at, and what it starts if it is a script."""
+    assert isinstance(context.source, EnvironmentSource)  # noqa: S101 - checks of the environment see nothing else
+    return context.source, context.source.script
 
 
 def cut(context: CheckContext) -> Iterator[Violation]:
     """Settings behind a blank or a semicolon: the shell takes them for another word, or for a command."""
-    source = context.source
-    if not isinstance(source, EnvironmentSource) or source.script is None:
+    source, script = _script_of(context)
+    if script is None:
         return
     for one in source.environment.assignments:
         found = _CUT.match(source.text, one.span.end)
@@ -54,15 +64,15 @@ def _is_lost(name: str, value: str, found: re.Match[str]) -> bool:
 
 def unexported(context: CheckContext) -> Iterator[Violation]:
     """Variables of MindSpore's that are set for the script alone: none of the programs that it starts sees them."""
-    source = context.source
-    if not isinstance(source, EnvironmentSource) or source.script is None:
+    source, script = _script_of(context)
+    if script is None:
         return
     names = {
         one.name: one for one in source.environment.assignments if one.name in KNOWN and one.name not in _OF_LAUNCHERS
     }
     if not names or _ALL.search(source.text):
         return
-    found = source.script.launches
+    found = script.launches
     if not found.launches or found.unknown or found.problems:
         return
     seen = {name for launch in found.launches for name in launch.environment}
@@ -73,10 +83,10 @@ def unexported(context: CheckContext) -> Iterator[Violation]:
 
 def unreadable(context: CheckContext) -> Iterator[Violation]:
     """A quotation mark that is never closed, a word where bash takes none: it stops there and says so only then."""
-    source = context.source
-    if not isinstance(source, EnvironmentSource) or source.script is None:
+    source, script = _script_of(context)
+    if script is None:
         return
-    for problem in source.script.launches.problems:
+    for problem in script.launches.problems:
         quote = problem.reason in _QUOTES
         if problem.reason in _UNSURE or ((quote or problem.reason == "(") and _DOCUMENT.search(source.text)):
             continue
@@ -87,11 +97,11 @@ def unreadable(context: CheckContext) -> Iterator[Violation]:
 
 def not_followed(context: CheckContext) -> Iterator[Violation]:
     """What a script starts, or sets, where only a run could tell: nothing is said about it."""
-    source = context.source
-    if not isinstance(source, EnvironmentSource) or source.script is None:
+    source, script = _script_of(context)
+    if script is None:
         return
     seen = set[int]()
-    for one in source.script.launches.unknown:
+    for one in script.launches.unknown:
         if one.place.file.path != source.path or one.place.start in seen:
             continue
         seen.add(one.place.start)
@@ -101,13 +111,18 @@ def not_followed(context: CheckContext) -> Iterator[Violation]:
 
 def program_unknown(context: CheckContext) -> Iterator[Violation]:
     """What a launcher takes for the program: all of its options as one word, an option without its dashes, a misspelt name."""
-    source = context.source
-    if not isinstance(source, EnvironmentSource) or source.script is None:
+    source, script = _script_of(context)
+    if script is None:
         return
     known = sorted(programs())
-    for launch in source.script.launches.launches:
+    for launch in script.launches.launches:
         word, text = launch.program, launch.program.text if launch.program is not None else None
-        if word is None or text is None or launch.launcher.name not in LAUNCHERS or word.place.file.path != source.path:
+        if (
+            word is None
+            or text is None
+            or launch.launcher.name not in _LAUNCHERS
+            or word.place.file.path != source.path
+        ):
             continue
         name = text.rpartition("/")[2]
         span = source.lines.span(word.place.start, word.place.end)
@@ -124,9 +139,6 @@ def program_unknown(context: CheckContext) -> Iterator[Violation]:
             yield Violation((), "similar", {"name": name, "similar": similar[0]}, span=span)
 
 
-_NEARLY = 0.9  # of two names: a letter differs
-
-
 def _letters(name: str) -> str:
     return re.sub(r"[^a-z]", "", name.removesuffix(".py").removesuffix("_py"))
 
@@ -139,16 +151,65 @@ def _beside(source: EnvironmentSource, name: str) -> Iterator[Path]:
 
 def simulated(context: CheckContext) -> Iterator[Violation]:
     """``msrun --sim_level``: nothing is trained."""
-    source = context.source
-    if not isinstance(source, EnvironmentSource) or source.script is None or "sim_level" not in source.text:
+    source, script = _script_of(context)
+    if script is None or "sim_level" not in source.text:
         return
-    for launch in source.script.launches.launches:
+    for launch in script.launches.launches:
         level = launch.options.get("sim_level") if launch.launcher.name == "msrun" else None
         if level is not None and level.text not in (None, "", "-1") and level.place.file.path == source.path:
-            yield Violation((), params={"level": level.text}, span=_span(launch, source))
+            span = source.lines.span(level.place.start, level.place.end)
+            yield Violation((), params={"level": level.text}, span=span)
 
 
-def _span(launch: Launch, source: EnvironmentSource) -> Location:
-    level = launch.options["sim_level"]
-    assert level is not None  # noqa: S101 - looked at above
-    return source.lines.span(level.place.start, level.place.end)
+def refused_by_launcher(context: CheckContext) -> Iterator[Violation]:
+    """Options of ``msrun`` and ``torchrun`` that there are not, and values that ``msrun`` refuses.
+
+    Programs of Megatron-LM are left to the checks of their own dialect.
+    """
+    source, script = _script_of(context)
+    if script is None:
+        return
+    for launch in script.launches.launches:
+        if launch.launcher.name not in _LAUNCHERS or launch.name in programs() or launch.place.file.path != source.path:
+            continue
+        for word, message, params in (*_unknown(launch), *_values(launch)):
+            place = word.place if word is not None and word.place.file.path == source.path else launch.place
+            named = {"launcher": launch.launcher.name, **params}
+            yield Violation((), message, named, span=source.lines.span(place.start, place.end))
+
+
+def _unknown(launch: Launch) -> Iterator[tuple[Argument | None, str, dict[str, object]]]:
+    for word, written, similar in launch.unknown_options():
+        yield word, "similar" if similar else "default", {"name": written, "similar": similar}
+
+
+def _values(launch: Launch) -> Iterator[tuple[Argument | None, str, dict[str, object]]]:
+    """Values that ``msrun`` does not take (``parallel/cluster/run.py``, ``process_entity/_api.py``, MindSpore 2.9)."""
+    for written, word in launch.options.items():
+        name, text = launch.option_named(written), word.text if word is not None else None
+        if text is None or name is None:
+            continue
+        choices = launch.launcher.choices.get(name)
+        if name in launch.launcher.whole and not _WHOLE.fullmatch(text):
+            yield word, "number", {"name": f"--{name}", "text": text}
+        elif choices and text.strip() not in choices:
+            yield word, "choice", {"name": f"--{name}", "text": text, "choices": ", ".join(choices)}
+    if launch.launcher.name == "msrun":
+        every, local = (_number(launch, name) for name in (_WORKERS, _LOCAL_WORKERS))
+        if every is not None and every < 1:
+            yield launch.options[_WORKERS], "none", {"name": f"--{_WORKERS}", "text": every}
+        elif every is not None and local is not None and local > every:
+            yield (
+                launch.options.get(_LOCAL_WORKERS) or launch.options.get(_WORKERS),
+                "more",
+                {"local": local, "every": every},
+            )
+
+
+def _number(launch: Launch, name: str) -> int | None:
+    """What ``msrun`` is told, or takes where it is told nothing; None where only a run could tell."""
+    if name not in launch.options:
+        return int(launch.launcher.values[name] or 0)
+    word = launch.options[name]
+    text = word.text if word is not None else None
+    return int(text) if text is not None and _WHOLE.fullmatch(text) else None

@@ -9,8 +9,19 @@ from typing import TYPE_CHECKING
 from ms_tune.enums import Dialect
 from ms_tune.errors import UnsupportedError
 from ms_tune.facts.query import Release, default_release, release_for
+from ms_tune.job.script import ScriptJob
 from ms_tune.lint.checklist import built_in, built_in_code
 from ms_tune.lint.engine import job_of, run_checks
+from ms_tune.lint.environment.settings import (
+    Environment,
+    EnvironmentSource,
+    from_process,
+    parse_env,
+    parse_shell,
+    read_env_file,
+    read_shell,
+)
+from ms_tune.lint.environment.variables import KNOWN
 from ms_tune.records import Record
 from ms_tune.text import msg
 
@@ -21,9 +32,7 @@ if TYPE_CHECKING:
     from ms_tune.diagnostics import Diagnostic
     from ms_tune.job import Job
     from ms_tune.job.checkout import Checkout
-    from ms_tune.job.script import ScriptJob
     from ms_tune.lint.checklist import Check
-    from ms_tune.lint.environment import Environment
     from ms_tune.source.yaml import SourceFile
     from ms_tune.text import Message
 
@@ -77,7 +86,7 @@ class CodeFile(Record):
             return _together(found, findings_of(self.programs, look)), chosen + checks
         if source.path.suffix != ".py" or ("environ" not in source.text and "putenv" not in source.text):
             return found, chosen
-        from ms_tune.lint.python_code.variables import variables_in  # noqa: PLC0415 - of Python code alone
+        from ms_tune.lint.python_code.source import variables_in  # noqa: PLC0415 - of Python code alone
 
         variables = variables_in(source)
         if variables is None:
@@ -118,24 +127,21 @@ def load_code(path: Path, text: str | None, *, named: bool, version: str | None)
 
 def load_process_environment() -> CodeFile:
     """The settings of the process that ms-tune runs in."""
-    from ms_tune.lint.environment import from_process  # noqa: PLC0415 - each kind of file imports its own reader
-
     return _code_of(from_process(os.environ).source(), built_in_code()[ENVIRONMENT])
 
 
 def _load_python(path: Path, text: str | None, *, named: bool) -> CodeFile | Message:
     if text is not None or named or any(word in path.read_bytes() for word in _WORDS):
-        from ms_tune.lint.python_code import parse_python, read_python, uses_mindspore  # noqa: PLC0415 - as above
+        from ms_tune.lint.python_code.module import module_of  # noqa: PLC0415 - as above
+        from ms_tune.lint.python_code.source import parse_python, read_python  # noqa: PLC0415 - as above
 
         source = read_python(path) if text is None else parse_python(text, path)
-        if uses_mindspore(source):
+        if module_of(source).uses_mindspore:
             return _code_of(source, built_in_code()[PYTHON])
     return msg("lint.not-training-code")
 
 
 def _load_env_file(path: Path, text: str | None, *, named: bool) -> CodeFile | Message:
-    from ms_tune.lint.environment import parse_env, read_env_file  # noqa: PLC0415 - as above
-
     environment = read_env_file(path) if text is None else parse_env(text, path)
     if named or _sets_known(environment):
         return _code_of(environment.source(), built_in_code()[ENVIRONMENT])
@@ -144,8 +150,6 @@ def _load_env_file(path: Path, text: str | None, *, named: bool) -> CodeFile | M
 
 def _load_script(path: Path, text: str | None, *, named: bool, version: str | None) -> CodeFile | Message:
     from ms_tune.dialects.megatron.detect import is_pytorch  # noqa: PLC0415 - as above
-    from ms_tune.job.script import ScriptJob  # noqa: PLC0415 - as above
-    from ms_tune.lint.environment import parse_shell, read_shell  # noqa: PLC0415 - as above
 
     environment = read_shell(path) if text is None else parse_shell(text, path)
     source, checks = environment.source(), built_in_code()[ENVIRONMENT]
@@ -165,8 +169,6 @@ def _load_script(path: Path, text: str | None, *, named: bool, version: str | No
 
 def _sets_known(environment: Environment) -> bool:
     """Whether a variable of MindSpore's is set."""
-    from ms_tune.lint.environment.variables import KNOWN  # noqa: PLC0415 - as above
-
     return any(one.name in KNOWN for one in environment.assignments)
 
 
@@ -179,7 +181,6 @@ def programs_in(source: SourceFile, dialect: Dialect, release: str) -> tuple[Sou
     """The programs of MindSpeed-LLM or MindSpeed-MM that a script starts, in the form that checks look at."""
     from ms_tune.dialects.megatron.commands import commands_in  # noqa: PLC0415 - as above
     from ms_tune.dialects.mindspeed_mm.read import multimodal_commands  # noqa: PLC0415 - as above
-    from ms_tune.lint.environment.settings import EnvironmentSource  # noqa: PLC0415 - as above
 
     if not isinstance(source, EnvironmentSource) or source.script is None:
         return ()

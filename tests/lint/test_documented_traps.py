@@ -18,10 +18,11 @@ import yaml
 from ms_tune.enums import YAML_DIALECTS, Dialect
 from ms_tune.lint.checklist import built_in
 from ms_tune.lint.engine import lint
-from ms_tune.lint.environment import lint_environment, parse_shell
-from ms_tune.lint.python_code import lint_python, parse_python
+from ms_tune.lint.environment.settings import parse_shell
+from ms_tune.lint.python_code.source import parse_python
 from ms_tune.source.yaml import parse_source
 from ms_tune.text import Language
+from tests.lint.code import lint_environment, lint_python
 
 FOLDER = Path(__file__).parent / "documented_traps"
 OUTCOMES = ("checks", "sound", "unseen")

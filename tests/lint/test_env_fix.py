@@ -13,15 +13,15 @@ from hypothesis import strategies as st
 
 from ms_tune.diagnostics import TextEdit
 from ms_tune.errors import ConfigError
-from ms_tune.lint.environment import environment_checks, from_process, lint_environment, parse_env, parse_shell
-from ms_tune.lint.environment.settings import EnvironmentSource
+from ms_tune.lint.environment.settings import EnvironmentSource, from_process, parse_env, parse_shell
 from ms_tune.lint.fix import Fixed, apply_fixes
+from tests.lint.code import environment_checks, lint_environment
 from tests.lint.few import check_the_example, profile_for
 
 if TYPE_CHECKING:
     from ms_tune.diagnostics import Diagnostic
     from ms_tune.lint.checklist import Check
-    from ms_tune.lint.environment import Environment
+    from ms_tune.lint.environment.settings import Environment
     from ms_tune.source.yaml import SourceFile
 
 FILE = Path("run.sh")

@@ -14,11 +14,9 @@ from ms_tune.errors import ConfigError
 from ms_tune.facts.query import data_folder
 from ms_tune.facts.registries import variables
 from ms_tune.lint.checklist import read_checklist
-from ms_tune.lint.environment import (
+from ms_tune.lint.environment.settings import (
     Environment,
-    environment_checks,
     from_process,
-    lint_environment,
     parse_env,
     parse_shell,
     read_env_file,
@@ -26,6 +24,7 @@ from ms_tune.lint.environment import (
 )
 from ms_tune.lint.environment.variables import RUNTIME_BOOLEANS, RUNTIME_KEYS_OF_2_7, RUNTIME_KEYS_OF_2_10, items
 from ms_tune.text import Language
+from tests.lint.code import environment_checks, lint_environment
 from tests.lint.few import profile_for
 from tests.source.corpus import SITE_PACKAGES
 

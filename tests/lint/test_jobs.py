@@ -8,8 +8,9 @@ import pytest
 
 from ms_tune.job.script import ScriptJob
 from ms_tune.lint.code_files import load_code
-from ms_tune.lint.environment import lint_environment, parse_shell
+from ms_tune.lint.environment.settings import parse_shell
 from ms_tune.text import Message
+from tests.lint.code import lint_environment
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ms_tune.facts.launchers import launcher
-from ms_tune.lint.environment import lint_environment, parse_shell
+from ms_tune.lint.environment.settings import parse_shell
+from tests.lint.code import lint_environment
 
 if TYPE_CHECKING:
     from ms_tune.diagnostics import Diagnostic

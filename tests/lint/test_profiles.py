@@ -9,10 +9,11 @@ import pytest
 from ms_tune.lint.checklist import Check, built_in, built_in_code
 from ms_tune.lint.code_files import ENVIRONMENT, PYTHON
 from ms_tune.lint.engine import lint
-from ms_tune.lint.environment import lint_environment, parse_shell
-from ms_tune.lint.python_code import lint_python, parse_python
+from ms_tune.lint.environment.settings import parse_shell
+from ms_tune.lint.python_code.source import parse_python
 from ms_tune.lint.settings import PROFILES
 from ms_tune.source.yaml import parse_source
+from tests.lint.code import lint_environment, lint_python
 from tests.lint.test_fix import version_for
 
 FILE = Path("file")

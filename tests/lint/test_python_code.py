@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 from ms_tune.errors import ConfigError
 from ms_tune.facts.query import data_folder
 from ms_tune.lint.checklist import read_checklist
-from ms_tune.lint.python_code import lint_python, parse_python, python_checks, read_python, uses_mindspore
 from ms_tune.lint.python_code.mint_names import DROP_IN, WITH_KEYWORDS, WITHOUT_FIX
 from ms_tune.lint.python_code.module import module_of, refusal
+from ms_tune.lint.python_code.source import parse_python, read_python
 from ms_tune.text import Language
+from tests.lint.code import lint_python, python_checks
 from tests.lint.few import profile_for
 from tests.source.corpus import SITE_PACKAGES
 
@@ -51,7 +52,7 @@ def test_the_checklist_meets_the_schema() -> None:
 def test_only_files_that_import_mindspore_are_checked() -> None:
     code = "for data in loader:\n    loss = train_step(data)\n    print(loss)\n"
     for line in ("", "import torch\n", "import numpy\n", "from .mindspore import x\n"):
-        assert not uses_mindspore(parse_python(line + code, FILE))
+        assert not module_of(parse_python(line + code, FILE)).uses_mindspore
         assert ids(line + code) == []
     assert ids(f"import mindspore\n{code}") == ["MST914"]
     assert ids(f"def f():\n    import mindspore.nn as n\n{code}") == ["MST914"]

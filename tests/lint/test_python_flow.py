@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ms_tune.lint.python_code import lint_python, parse_python
+from ms_tune.lint.python_code.source import parse_python
 from ms_tune.lint.result import FileReport, LintRequest
 from ms_tune.lint.runner import LintRun, LintTarget, check_file
+from tests.lint.code import lint_python
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

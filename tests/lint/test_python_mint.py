@@ -18,9 +18,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ms_tune.lint.fix import apply_fixes
-from ms_tune.lint.python_code import lint_python, parse_python, python_checks
 from ms_tune.lint.python_code.mint_names import DROP_IN, WITH_KEYWORDS, WITHOUT_FIX, parameter_names
+from ms_tune.lint.python_code.source import parse_python
 from tests.dryrun.machine import needs_c_compiler, needs_elftools, needs_mindspore
+from tests.lint.code import lint_python, python_checks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -1,8 +1,10 @@
-"""Environment settings as data: what is assigned where, and the view of it that checks are given."""
+"""Environment settings of a file, and how they are read: .env files, exports of shell scripts, the variables of this process. Nothing is run."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ms_tune.diagnostics import Fix, TextEdit
@@ -11,16 +13,17 @@ from ms_tune.enums import ChangeKind
 from ms_tune.errors import ConfigError
 from ms_tune.job.script import ScriptJob
 from ms_tune.lint.environment.rewrites import REWRITES, Body
+from ms_tune.lint.environment.variables import FOREIGN, KNOWN
 from ms_tune.lint.fix import title_of
 from ms_tune.source import SCRIPTS
 from ms_tune.source.edit import EditRefusedError, ValueChange, apply_edits
+from ms_tune.source.shell.read import assignments, content
 from ms_tune.source.yaml import Duplicate
 from ms_tune.source.yaml_nodes import Document, Node, NodeEntry
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from pathlib import Path
+    from collections.abc import Callable, Mapping, Sequence
 
     from ms_tune.diagnostics import Location
     from ms_tune.dialects.check_context import FixRule, Violation
@@ -188,3 +191,78 @@ class EnvironmentSource(CodeSource):
         if not set(value) <= _PLAIN | set(self.text[start:end]):
             raise EditRefusedError(msg("edits.pieced"))
         return TextEdit(start, end, value)
+
+
+_ENV_LINE = re.compile(
+    r"^[ \t]*(?:export[ \t]+)?(?P<name>[A-Za-z_][A-Za-z0-9_]*)[ \t]*=[ \t]*(?P<value>[^\r\n]*)", re.MULTILINE
+)
+_LINE_COMMENT = re.compile(r"(?:^|(?<=\s))#.*")
+
+
+def read_env_file(path: Path) -> Environment:
+    """The settings of a ``.env`` file.
+
+    Raises:
+        ConfigError: The file cannot be read.
+    """
+    return parse_env(content(path), path)
+
+
+def read_shell(path: Path) -> Environment:
+    """The settings of a shell script: exports, plain assignments, and those in front of a command.
+
+    Raises:
+        ConfigError: The file cannot be read.
+    """
+    return parse_shell(content(path), path)
+
+
+def from_process(variables: Mapping[str, str]) -> Environment:
+    """The settings of a process, such as ``os.environ``; variables that say nothing about MindSpore are left alone."""
+    text = "".join(f"{name}={variables[name]}\n" for name in sorted((KNOWN | FOREIGN.keys()) & set(variables)))
+    return parse_env(text, Path("environment"), raw=True)
+
+
+def parse_env(text: str, path: Path, *, raw: bool = False) -> Environment:
+    """The settings of a text of lines ``NAME=value``; ``raw`` takes quotes and ``#`` as they stand."""
+    text = text.removeprefix("\ufeff")
+    lines = Document(text, path)
+    found = []
+    for match in _ENV_LINE.finditer(text):
+        start, end = match.span("value")
+        words = text[start:end].rstrip()
+        if not raw and not words.startswith(("'", '"')):
+            words = _LINE_COMMENT.sub("", words).rstrip()
+        elif not raw:
+            words = words[: words.find(words[0], 1) + 1] or words
+        value = words if raw else _unquoted(words)
+        key = lines.span(*match.span("name"))
+        found.append(Assignment(match["name"], value, key, lines.span(start, start + len(words))))
+    return Environment(path, text, tuple(found), None if raw else parse_env)
+
+
+def parse_shell(text: str, path: Path) -> Environment:
+    """The settings of a shell script's text."""
+    text = text.removeprefix("\ufeff")
+    lines = Document(text, path)
+    found = [
+        Assignment(
+            one.one.name,
+            one.text,
+            lines.span(one.one.start, one.one.start + len(one.one.name)),
+            lines.span(one.one.value_start, one.one.end),
+            one.block,
+            one.extends,
+        )
+        for one in assignments(text)
+    ]
+    return Environment(path, text, tuple(found), parse_shell)
+
+
+def _unquoted(words: str) -> str:
+    """What a shell makes of quotes and backslashes."""
+    parts = re.findall(r"'([^']*)'|\"((?:\\.|[^\"\\])*)\"|\\(.)|([^'\"\\]+)|(.)", words, re.DOTALL)
+    return "".join(
+        single or re.sub(r"\\([\"\\$`])", r"\1", double) or escaped or plain
+        for single, double, escaped, plain, _ in parts
+    )
