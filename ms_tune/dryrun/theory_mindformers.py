@@ -95,7 +95,7 @@ class _Settings(Record):
         """A value; None where nothing is said, or null."""
         if self.says(key):
             return self.own[key] if key in self.own else self.facts.defaults[key]
-        return self.facts.fields.get(self.facts.canonical(key))
+        return self.facts.fields.get(self.facts.field_names.get(key, key))
 
     def says(self, key: str) -> bool:
         """Whether the config or the model's class says anything, be it null."""

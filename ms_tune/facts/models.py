@@ -18,7 +18,7 @@ from ms_tune.facts.query import ABSENT, REQUIRED, all_at, at, load, order
 from ms_tune.records import Record
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Collection, Iterator, Mapping, Sequence
     from typing import Protocol
 
     class Source(Protocol):
@@ -65,16 +65,15 @@ class ModelFacts(Record):
 
     name: str | None  # the name of the class; None if it is not known
     kind: str | None  # the `model_type` that stands for it; the name of the class if it is a legacy one
-    architectures: tuple[str, ...] = ()  # the networks that are built for it
-    modes: tuple[str, ...] = ()  # `static`, `dynamic`: the modes in which it trains
+    architectures: Sequence[str] = ()  # the networks that are built for it
+    modes: Sequence[str] = ()  # `static`, `dynamic`: the modes in which it trains
     stages: bool = False  # whether the dynamic graph can cut it into pipeline stages
     ties: bool = True  # whether the dynamic graph's network reads `tie_word_embeddings`
     latent: bool = False  # whether its attention has latent queries, keys and values
     # What the network of each mode says itself of its layers, by field: what a config says of that is not read.
     says: Mapping[str, Mapping[str, Any]] = MappingProxyType({})
-    ignored: frozenset[str] = frozenset()  # keys that the class throws away
-    around: frozenset[str] = frozenset()  # keys that are no fields and let through
-    twice: frozenset[str] = frozenset()  # keys that are read twice, which is refused as if they were two
+    ignored: Sequence[str] = ()  # keys that the class throws away
+    twice: Sequence[str] = ()  # keys that are read twice, which is refused as if they were two
     renamed: Mapping[str, str] = MappingProxyType({})  # keys that the class writes to another one
     # Settings that another one stands in for when they are null, or their own default.
     fills: Mapping[str, str] = MappingProxyType({})
@@ -82,14 +81,16 @@ class ModelFacts(Record):
     defaults: Mapping[str, Any] = MappingProxyType({})  # what the class fills in, by its own keys
     # Keys, each with its field and perhaps the function that turns its value.
     aliases: Mapping[str, list[str]] = MappingProxyType({})
-    keys: Mapping[str, list[str]] = MappingProxyType({})  # the same by field: the keys that stand for it
+    field_names: Mapping[str, str] = MappingProxyType({})  # the fields of keys that are none themselves
     fields: Mapping[str, Any] = MappingProxyType({})  # what the general class fills in
+    around: Collection[str] = ()  # keys that are no fields and let through
     listed: bool = False  # whether a field is read under its own name only if the table says so (up to 1.8)
     legacy: bool = False  # whether it is a legacy class
 
     def names(self, name: str) -> tuple[str, ...]:
-        """The keys that a field is read from: that of the class itself first."""
-        keys = [*self.keys.get(name, ())]
+        """The keys that a field (any name of it will do) is read from: that of the class itself first."""
+        name = self.field_names.get(name, name)
+        keys = [key for key, rule in self.aliases.items() if rule[0] == name]
         if name not in self.aliases and not (self.listed and name in self.fields):
             keys.append(name)
         keys.sort(key=name.__ne__)  # the field's own name first,
@@ -98,17 +99,12 @@ class ModelFacts(Record):
 
     def keys_known(self) -> set[str]:
         """Every key of the model's section that has a meaning."""
-        read = {key for key, rule in self.aliases.items() if rule[0] in self.fields}
-        return read | self.around | self.ignored | set(self.renamed) | (set() if self.listed else set(self.fields))
+        read = [key for key, rule in self.aliases.items() if rule[0] in self.fields]
+        return {*read, *self.around, *self.ignored, *self.renamed, *(() if self.listed else self.fields)}
 
     def knows(self, key: str) -> bool:
         """Whether a key of the model's section has a meaning; of many keys :meth:`keys_known` tells sooner."""
         return key in self.keys_known()
-
-    def canonical(self, name: str) -> str:
-        """The field that a key stands for."""
-        rule = self.aliases.get(name)
-        return rule[0] if rule and name not in self.fields else name
 
 
 class ModelConfig:
@@ -137,11 +133,9 @@ class ModelConfig:
         self.facts, self.kind, self.architecture, self.release = facts, kind, architecture, release
         self._values, self._sealed = values, sealed
         self._fields: dict[str, Field] = {}
-
-    @property
-    def known(self) -> bool:
-        """Whether the framework's class is known."""
-        return self.facts.name is not None
+        self.known = facts.name is not None  # whether the framework's class is known
+        self.layers = self.number(LAYERS)  # but for those that predict further tokens; None if that is not known
+        self.mtp_layers = self.number(MTP_LAYERS) or 0  # those that do; 0 if nothing says so
 
     @property
     def has_own_layers(self) -> bool:
@@ -158,8 +152,8 @@ class ModelConfig:
 
     def written(self, name: str) -> tuple[Field, ...]:
         """All that is written for a field, under whatever name; more than one is refused where they differ."""
-        facts, name = self.facts, self.facts.canonical(name)
-        found = []
+        facts, found = self.facts, []
+        name = facts.field_names.get(name, name)
         for key in facts.names(name):
             if key in self._values and key not in facts.ignored:
                 origin = ValueOrigin.WRITTEN if key == name else ValueOrigin.ALIAS
@@ -176,7 +170,7 @@ class ModelConfig:
             fields: The fields to look at (any name of each will do); all if none is given.
         """
         facts = self.facts
-        for name in dict.fromkeys(map(facts.canonical, fields or self._values)):
+        for name in dict.fromkeys([facts.field_names.get(one, one) for one in fields or self._values]):
             names = [key for key in facts.names(name) if key not in facts.ignored and name in facts.fields]
             first, *others = [key for key in names if key in self._values or key in facts.defaults] or [""]
             found = {one.path: one for one in self.written(name)}
@@ -189,14 +183,17 @@ class ModelConfig:
 
     def field(self, name: str) -> Field:
         """The value of a field (any name of it will do) as the framework's class gets it."""
-        facts, name = self.facts, self.facts.canonical(name)
+        facts = self.facts
+        name = facts.field_names.get(name, name)
         if name in self._fields:
             return self._fields[name]
-        written = self.written(name)
-        filled = [key for key in facts.names(name) if key in facts.defaults and key not in facts.ignored]
+        keys = [key for key in facts.names(name) if key not in facts.ignored]
+        written = [key for key in keys if key in self._values]
+        filled = [key for key in keys if key in facts.defaults]
         field = Field(name, UNKNOWN, ValueOrigin.UNKNOWN)
         if written:
-            field = written[0]
+            origin = ValueOrigin.WRITTEN if written[0] == name else ValueOrigin.ALIAS
+            field = Field(name, self._read_key(written[0]), origin, self._values[written[0]][1])
         elif filled and not self._sealed:
             value = self._read_key(filled[0])
             field = Field(name, value, ValueOrigin.UNKNOWN if value is UNKNOWN else ValueOrigin.CLASS_DEFAULT)
@@ -211,34 +208,29 @@ class ModelConfig:
 
     def number(self, name: str) -> int | None:
         """A whole number; None where there is none, or it is not known."""
-        value = self.value(name)
+        value = self.field(name).value
         return value if isinstance(value, int) and not isinstance(value, bool) else None
 
-    @property
-    def layers(self) -> int | None:
-        """The number of its layers, but for those that predict further tokens; None if it is not known."""
-        return self.number(LAYERS)
-
-    @property
-    def mtp_layers(self) -> int:
-        """How many layers predict further tokens; 0 if nothing says so."""
-        return self.number(MTP_LAYERS) or 0
-
-    def _read_setting(self, key: str) -> Any:  # noqa: ANN401 - settings are of all types
-        """What the class makes of one of its settings, written or not."""
-        facts = self.facts
-        if key in self._values:
-            value = self._values[key][0]
-        elif not self._values.keys().isdisjoint(facts.derived.get(key, ())):
-            return UNKNOWN
-        else:
-            value = facts.defaults.get(key)
-        other = facts.fills.get(key) if value is None else None
-        return value if other is None else facts.defaults[key] if other == key else self._read_setting(other)
-
     def _read_key(self, key: str) -> Any:  # noqa: ANN401 - fields are of all types
-        """The value that the field gets from a key, which a function of the table (``transformer_config_utils.py``) may turn."""
-        value, function = self._read_setting(key), self.facts.aliases.get(key, [])[1:]
+        """The value that the field gets from a key, written or not.
+
+        Another key may stand in for it, and a function of the table (``transformer_config_utils.py``) turn it.
+        """
+        facts, function = self.facts, self.facts.aliases.get(key, [])[1:]
+        while True:
+            if key in self._values:
+                value = self._values[key][0]
+            elif not self._values.keys().isdisjoint(facts.derived.get(key, ())):
+                value = UNKNOWN
+            else:
+                value = facts.defaults.get(key)
+            other = facts.fills.get(key) if value is None else None
+            if other is None:
+                break
+            if other == key:
+                value = facts.defaults[key]
+                break
+            key = other
         if function == ["is_use_gated_sigmoid"] and not isinstance(value, str):
             return _SCORES[bool(value)]
         if function == ["get_drop_policy"] and isinstance(value, bool):
@@ -308,57 +300,56 @@ def _text(values: Mapping[str, tuple[Any, Any]], key: str) -> str | None:
     return value if isinstance(value, str) else None
 
 
+# What is known of a class, as the fields of `ModelFacts`.
+_OF_CLASS = (
+    "architectures",
+    "modes",
+    "stages",
+    "ties",
+    "latent",
+    "says",
+    "ignored",
+    "twice",
+    "renamed",
+    "fills",
+    "derived",
+)
+
+
 @cache
 def facts_of(release: str, *, kind: str | None = None, architecture: str | None = None) -> ModelFacts:
     """What a release of MindFormers knows of the models of a ``model_type``, or of a network (not a legacy one)."""
     data = load("models")
+    if not (kind or architecture):
+        aliases, fields = all_at(data["aliases"], release), all_at(data["fields"], release)
+        names = {key: rule[0] for key, rule in aliases.items() if key not in fields}
+        around, listed = all_at(data["white"], release), order(release) < _FREE
+        return ModelFacts(None, None, aliases=aliases, field_names=names, fields=fields, around=around, listed=listed)
+    general = facts_of(release)
     for name, one in data["classes"].items():
         names, networks = at(one["names"], release), at(one["architectures"], release)
         if one["legacy"] or names is ABSENT or not (kind in names or architecture in networks):
             continue
-        general, aliases = facts_of(release), all_at(one["aliases"], release)
-        latent = at(one["latent"], release)
+        facts, own = all_at({fact: one[fact] for fact in _OF_CLASS}, release), all_at(one["aliases"], release)
+        fields = {**general.fields, **(all_at(data["latent"], release) if facts["latent"] else {})}
+        rules = own or general.aliases
         return ModelFacts(
             one["class"],
             name,
-            tuple(networks),
-            tuple(at(one["modes"], release)),
-            at(one["stages"], release),
-            at(one["ties"], release),
-            latent,
-            at(one["says"], release),
-            frozenset(at(one["ignored"], release)),
-            general.around,
-            frozenset(at(one["twice"], release)),
-            at(one["renamed"], release),
-            at(one["fills"], release),
-            at(one["derived"], release),
-            all_at(one["defaults"], release),
-            aliases or general.aliases,
-            _keys_by_field(aliases) if aliases else general.keys,
-            {**general.fields, **all_at(data["latent"], release)} if latent else general.fields,
-            listed=not aliases,
+            **facts,
+            defaults=all_at(one["defaults"], release),
+            aliases=rules,
+            field_names={key: rule[0] for key, rule in rules.items() if key not in fields},
+            fields=fields,
+            around=general.around,
+            listed=not own,
         )
-    if kind or architecture:
-        return facts_of(release)
-    aliases, around = all_at(data["aliases"], release), frozenset(all_at(data["white"], release))
-    keys, fields = _keys_by_field(aliases), all_at(data["fields"], release)
-    return ModelFacts(
-        None, None, around=around, aliases=aliases, keys=keys, fields=fields, listed=order(release) < _FREE
-    )
-
-
-def _keys_by_field(aliases: Mapping[str, list[str]]) -> dict[str, list[str]]:
-    keys: dict[str, list[str]] = {}
-    for key, rule in aliases.items():
-        keys.setdefault(rule[0], []).append(key)
-    return keys
+    return general
 
 
 def names_of(name: str) -> tuple[str, ...]:
     """Every key that the newest release reads a field of a model from (any name of it will do), the field's own first."""
-    facts = facts_of(load("models")["releases"][-1])
-    return facts.names(facts.canonical(name))
+    return facts_of(load("models")["releases"][-1]).names(name)
 
 
 @cache
@@ -369,18 +360,10 @@ def _legacy_facts(release: str, kind: str | None) -> ModelFacts:
     one = data["classes"].get(kind)
     if one is None or not one["legacy"] or at(one["names"], release) is ABSENT:
         general = facts_of(release)
-        return ModelFacts(None, None, aliases=general.aliases, keys=general.keys, defaults=experts)
-    defaults = experts | all_at(one["defaults"], release)
-    return ModelFacts(
-        kind,
-        kind,
-        legacy=True,
-        architectures=tuple(at(one["architectures"], release)),
-        modes=tuple(at(one["modes"], release)),
-        fills=at(one["fills"], release),
-        derived=at(one["derived"], release),
-        defaults=defaults,
-    )
+        names = {key: rule[0] for key, rule in general.aliases.items()}
+        return ModelFacts(None, None, aliases=general.aliases, field_names=names, defaults=experts)
+    facts = all_at({fact: one[fact] for fact in ("architectures", "modes", "fills", "derived")}, release)
+    return ModelFacts(kind, kind, legacy=True, **facts, defaults=experts | all_at(one["defaults"], release))
 
 
 @cache

@@ -173,7 +173,7 @@ def two_names(context: CheckContext) -> Iterator[Violation]:
     facts, fields = facts_of(context.model.release), dict[str, str]()
     values = context.source.get(section)
     for key, value in values.items() if isinstance(values, dict) else ():
-        field = facts.canonical(key)
+        field = facts.field_names.get(key, key)
         first = fields.setdefault(field, key) if value is not None else key
         if first != key:
             related = (((*section, first), "first"),)

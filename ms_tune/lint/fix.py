@@ -338,7 +338,8 @@ class Gate(Record):
 def _reading(job: Job, meant: frozenset[str]) -> object:
     """The fields of the model but those that the fixes name, and what each layer does, if that can be told; values without types."""
     facts = job.model.facts
-    names = {facts.canonical(name) for name in facts.fields} - set(map(facts.canonical, meant))
+    names = {facts.field_names.get(name, name) for name in facts.fields}
+    names -= {facts.field_names.get(name, name) for name in meant}
     fields = {name: repr(job.model.value(name)) for name in names}
     try:
         plan = job.plan

@@ -212,7 +212,7 @@ def propose(job: JobView) -> Iterator[Values]:
 def _named(job: JobView, name: str) -> KeyPath:
     """The place of a setting of the model: under the name that the config uses, or else that of the model's own class."""
     source, facts = job.source, job.model.facts
-    names = facts.names(facts.canonical(name))
+    names = facts.names(name)
     own = name if name in names else names[0]
     section = source.get(_MODEL)
     found = [one for one in names_of(name) if isinstance(section, dict) and one in section]

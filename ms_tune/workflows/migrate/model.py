@@ -96,8 +96,10 @@ def refuse_model(draft: MigrationDraft) -> None:
 
 def _setting(draft: MigrationDraft, facts: ModelFacts, path: KeyPath) -> None:
     key, value = str(path[2]), draft.source.get(path)
-    field, here = facts.canonical(key), draft.model.facts
-    taken = next((to for to in draft.values if to[0] == "model" and to[1:] and facts.canonical(to[1]) == field), None)
+    here, fields = draft.model.facts, facts.field_names
+    field = fields.get(key, key)
+    same = (to for to in draft.values if to[0] == "model" and to[1:] and fields.get(to[1], to[1]) == field)
+    taken = next(same, None)
     if key in _NAMES:
         names = value if isinstance(value, list) else [value]
         draft.translate(path, ("model", key), names[0] if names else None)
@@ -135,9 +137,9 @@ def _names(draft: MigrationDraft, facts: ModelFacts) -> Iterator[tuple[str, str]
 
 def _of_folder(draft: MigrationDraft, facts: ModelFacts) -> None:
     """What the model's ``config.json`` says, which the dynamic graph does not read."""
-    fields = {facts.canonical(to[1]) for to in draft.values if to[0] == "model" and len(to) > 1}
+    fields = {facts.field_names.get(to[1], to[1]) for to in draft.values if to[0] == "model" and len(to) > 1}
     for key, value in (draft.source.beside or {}).items():
-        field = facts.canonical(key)
+        field = facts.field_names.get(key, key)
         if facts.knows(key) and key not in facts.ignored and field not in unread(draft.target) and field not in fields:
             draft.add(("model", key), value, why("of-folder"))
 

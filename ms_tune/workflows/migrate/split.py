@@ -249,7 +249,7 @@ def _swap_keys(draft: MigrationDraft) -> Iterator[KeyPath]:
     """The keys of swap: of a section of their own for legacy models, in the model's settings for the others."""
     yield from draft.under("swap_config")
     for path in draft.under(*_MODEL):
-        if len(path) > len(_MODEL) and draft.model.facts.canonical(str(path[2])) in CORE_SWAP:
+        if len(path) > len(_MODEL) and draft.model.facts.field_names.get(str(path[2]), str(path[2])) in CORE_SWAP:
             yield path
 
 
