@@ -1,4 +1,4 @@
-"""The programs that start training (``data/launchers.json``): their options, and how many processes they start."""
+"""The programs that start training (``data/launchers.json``), and the environment variables that it runs with (``data/variables.json``)."""
 
 from __future__ import annotations
 
@@ -80,3 +80,35 @@ def launcher(name: str) -> Launcher:
 @cache
 def _python() -> Launcher:
     return Launcher("python", dict.fromkeys(load("launchers")["python"]["values"]), frozenset(), known=True)
+
+
+class Variable(Record):
+    """What is known of a variable.
+
+    Attributes:
+        whole: The least and the greatest whole number that it takes; None where its values are not all documented.
+        items: The names in a value such as ``name:value,name:value``.
+        mindspore: Whether it says that a file is about MindSpore.
+        instead: Of a variable of torch_npu's MindSpore's counterpart, or an empty text; None of the others.
+    """
+
+    whole: tuple[int, int] | None
+    items: tuple[str, ...]
+    mindspore: bool
+    instead: str | None
+
+
+@cache
+def variables() -> Mapping[str, Variable]:
+    """Every documented variable by its name."""
+    return MappingProxyType(
+        {
+            name: Variable(
+                (one["whole"][0], one["whole"][1]) if "whole" in one else None,
+                tuple(one.get("items", ())),
+                one.get("mindspore", False),
+                one.get("instead"),
+            )
+            for name, one in load("variables")["variables"].items()
+        }
+    )

@@ -1,4 +1,4 @@
-"""The settings of MindSpeed-MM's FSDP2 YAML (``data/mindspeed_mm.json``), and how its files are known.
+"""The settings of MindSpeed-MM's FSDP2 YAML (``data/mindspeed_mm.json``).
 
 ``BaseArguments`` (``mindspeed_mm/config/arguments/base_args.py``) takes every key, known or not, and keeps it: what no module
 asks for is in force nowhere, and nothing says so.
@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
 SECTIONS = ("parallel", "features", "training", "tools")  # whose keys are all declared; models and data take their own
 OWN_TOOLS = "mindspeed_mm/tools/tools.json"  # which a release brings along, in the form that it reads
-_YAML = ("fsdp_plan", "fully_shard_parallel_size", "ulysses_parallel_size", "ring_attention_size")
-_TOOLS = ("memory_profile", "sorafeature")
 
 
 class MultimodalSetting(Record):
@@ -58,21 +56,3 @@ def read(release: str) -> frozenset[str]:
 def unread(release: str) -> frozenset[str]:
     """The paths of settings that are declared and read nowhere."""
     return frozenset(load("mindspeed_mm")["unread"][release])
-
-
-def is_config(data: object) -> bool:
-    """Whether values are those of an FSDP2 YAML: MindSpeed-LLM writes such files, too, with sections of other names."""
-    if not isinstance(data, dict):
-        return False
-    parallel = data.get("parallel")
-    inside = isinstance(parallel, dict) and any(name in parallel for name in _YAML)
-    return inside and any(isinstance(data.get(name), dict) for name in ("training", "features", "tools", "data"))
-
-
-def is_tools(data: object) -> bool:
-    """Whether values are those of a ``tools.json`` (``mindspeed_mm/tools/tools.json``)."""
-    if not isinstance(data, dict) or any(name in data for name in ("parallel", "training", "model")):
-        return False
-    profile = data.get("profile")
-    static = isinstance(profile, dict) and "profile_type" in profile
-    return static or all(isinstance(data.get(name), dict) for name in ("profile", _TOOLS[0]))

@@ -7,7 +7,6 @@ them the dynamic graph's trainer compares names itself (``mindformers/pynative/t
 from __future__ import annotations
 
 from functools import cache
-from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeAlias
 
 from ms_tune.enums import Dialect
@@ -15,7 +14,7 @@ from ms_tune.facts.query import ABSENT, all_at, at, load, served
 from ms_tune.records import Record
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
 
 ANY_PARAMETER = "**"  # among those of a class of a repository that lets others through
@@ -127,35 +126,3 @@ def counterpart(model: str, family: str) -> str:
     """The model of another family that has the same layers, or the ones most like them."""
     found = load("names")["counterparts"].get(model, {}).get(family)
     return str(found or models(family)[0])
-
-
-class Variable(Record):
-    """What is known of a variable.
-
-    Attributes:
-        whole: The least and the greatest whole number that it takes; None where its values are not all documented.
-        items: The names in a value such as ``name:value,name:value``.
-        mindspore: Whether it says that a file is about MindSpore.
-        instead: Of a variable of torch_npu's MindSpore's counterpart, or an empty text; None of the others.
-    """
-
-    whole: tuple[int, int] | None
-    items: tuple[str, ...]
-    mindspore: bool
-    instead: str | None
-
-
-@cache
-def variables() -> Mapping[str, Variable]:
-    """Every documented variable by its name."""
-    return MappingProxyType(
-        {
-            name: Variable(
-                (one["whole"][0], one["whole"][1]) if "whole" in one else None,
-                tuple(one.get("items", ())),
-                one.get("mindspore", False),
-                one.get("instead"),
-            )
-            for name, one in load("variables")["variables"].items()
-        }
-    )

@@ -169,15 +169,12 @@ class Job:
     @cached_property
     def checkout(self) -> Checkout | None:
         """The repository around the file; None where there is none."""
-        if self._repository is None:
+        repository = find_repository(self.written.path)
+        if repository is None:
             return None
         from ms_tune.job.checkout import Checkout  # noqa: PLC0415 - Python's parser is slow to import, and few files need it
 
-        return Checkout(*self._repository)
-
-    @cached_property
-    def _repository(self) -> tuple[Path, str | None] | None:
-        return find_repository(self.written.path)
+        return Checkout(*repository)
 
     @cached_property
     def release_around(self) -> tuple[str, str] | None:
@@ -185,8 +182,10 @@ class Job:
 
         None where the user names a release, or nothing around the file tells one.
         """
-        is_known = self.version is None and self._repository is not None and self._repository[1] is not None
-        return self.checkout.nearest_release(self.dialect) if is_known and self.checkout is not None else None
+        repository = find_repository(self.written.path) if self.version is None else None
+        if repository is None or repository[1] is None or self.checkout is None:
+            return None
+        return self.checkout.nearest_release(self.dialect)
 
     @cached_property
     def recognition(self) -> Recognition:

@@ -18,7 +18,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from ms_tune.enums import YAML_DIALECTS, Dialect
-from ms_tune.facts.keys import by_section, open_sections
+from ms_tune.facts.keys import by_section
 from ms_tune.facts.query import load
 from ms_tune.records import Record
 from ms_tune.text import msg
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 _WHOLE = 2  # so many of the sections that make a whole config
 _SURELY = 3  # so many strong keys in a file that is nearly all known are believed against a fingerprint
-_NEARLY_ALL = 0.9
+_NEARLY_ALL = 10  # but for one key in so many
 # What tells a repository: a framework's package, in front of those that may be cloned or copied beside it.
 PACKAGES: Mapping[str, str] = MappingProxyType(
     {
@@ -45,15 +45,15 @@ PACKAGES: Mapping[str, str] = MappingProxyType(
     }
 )
 PARSER = "training/arguments.py"
-_SIGNS = (PARSER, "__init__.py")
+_SIGNS = [(f"{package}/{file}", package) for package in PACKAGES for file in (PARSER, "__init__.py")]
 
 
 def find_repository(path: Path) -> tuple[Path, str | None] | None:
     """The innermost repository of a framework around a file, with the framework's package; else the git repository, if any."""
     git = None
     for parent in path.absolute().parents:
-        for package in PACKAGES:
-            if any(os.path.isfile(f"{parent}/{package}/{sign}") for sign in _SIGNS):  # noqa: PTH113 - asked a hundred times
+        for sign, package in _SIGNS:
+            if os.path.isfile(f"{parent}/{sign}"):  # noqa: PTH113 - asked a hundred times
                 return parent, package
         if git is None and os.path.exists(f"{parent}/.git"):  # noqa: PTH110 - as above
             git = parent
@@ -82,92 +82,76 @@ class Recognition(Record):
 def recognise(data: object) -> Recognition:
     """The dialect of a config's values."""
     data = data if isinstance(data, dict) else {}
-    strong = {dialect: _find_keys(data, dialect, "alone") for dialect in YAML_DIALECTS}
-    weak = {dialect: _find_keys(data, dialect, "also") for dialect in YAML_DIALECTS}
-    score = {dialect: (len(strong[dialect]), len(weak[dialect])) for dialect in YAML_DIALECTS}
+    strong: dict[Dialect, list[KeyPath]] = {}
+    weak: dict[Dialect, list[KeyPath]] = {}
+    written, score = _find_names(data), dict[Dialect, tuple[int, int]]()
+    for dialect in YAML_DIALECTS:
+        for kind, found in (("alone", strong), ("also", weak)):
+            # At the top level only what holds what it holds in the dialect, and not only has its name.
+            there = [name for name in load("releases")[dialect.value][kind] if name in written]
+            fitting = [name for name in there if "." in name or _fits(data[name], dialect, name)]
+            found[dialect] = [tuple(name.split(".")) for name in fitting]
+        score[dialect] = len(strong[dialect]), len(weak[dialect])
     best, second, *_ = sorted(YAML_DIALECTS, key=score.__getitem__, reverse=True)
-    evidence = strong[best] + weak[best]
-    program = _find_program(data)
-    if program is not None:
-        surely = len(strong[best]) >= _SURELY and not strong[second] and share_of_known(data, best) >= _NEARLY_ALL
-        if not surely:
-            return Recognition(None, confident=False, evidence=(), foreign=program)
+    program = _find_program(written)
+    if program is not None and (len(strong[best]) < _SURELY or strong[second]):
+        return Recognition(None, confident=False, evidence=(), foreign=program)
     if score[best] == score[second]:
         everything = tuple(path for dialect in YAML_DIALECTS for path in strong[dialect] + weak[dialect])
         return Recognition(None, confident=False, evidence=everything)
-    if is_mostly_unknown(data, best) and not _is_other_form(data, best):
+    known, unknown = count_keys(data, best)
+    if program is not None and unknown * _NEARLY_ALL > known + unknown:
+        return Recognition(None, confident=False, evidence=(), foreign=program)
+    evidence = tuple(strong[best] + weak[best])
+    if known < unknown and not _is_other_form(data, best):
         return Recognition(None, confident=False, evidence=evidence, looks_like=best)
     return Recognition(best, bool(strong[best]) and not strong[second], evidence)
 
 
-def _find_keys(data: dict[Any, Any], dialect: Dialect, kind: str) -> tuple[KeyPath, ...]:
-    """The keys of a dialect that are there: at the top level only those that hold what they hold in it, and not only have its name."""
-    there = [dotted for dotted in load("releases")[dialect.value][kind] if _has_key(data, dotted)]
-    return tuple(tuple(dotted.split(".")) for dotted in there if "." in dotted or _fits(data[dotted], dialect, dotted))
+def _find_names(data: Mapping[Any, Any]) -> set[str]:
+    """The keys of the two upper levels, dotted."""
+    names = {"True"} if True in data else set[str]()  # as PyYAML reads the key `on`
+    for key, value in data.items():
+        if isinstance(key, str) and "." not in key:
+            names.add(key)
+            names.update([f"{key}.{inner}" for inner in value] if isinstance(value, dict) else ())
+    return names
 
 
-def _find_program(data: object) -> str | None:
+def _find_program(written: set[str]) -> str | None:
     """The program whose file it is, if it is one that ms-tune does not check; the more special ones come first."""
     for program in load("fingerprints")["foreign"]:
-        found = [dotted for dotted in program["keys"] if _has_key(data, dotted)]
-        if len(found) >= program["least"] and set(found).issuperset(program.get("needs", ())):
+        found = written.intersection(program["keys"])
+        if len(found) >= program["least"] and found.issuperset(program.get("needs", ())):
             return str(program["id"])
     return None
-
-
-def _has_key(data: object, dotted: str) -> bool:
-    for name in dotted.split("."):
-        if not isinstance(data, dict):
-            return False
-        key: object = True if name == "True" else name  # PyYAML reads the key `on` as true
-        if key not in data:
-            return False
-        data = data[key]
-    return True
 
 
 def is_fragment(data: object, dialect: Dialect) -> bool:
     """Whether values are a part of a config, to which a program or another file brings the rest."""
     sections = load("releases")[dialect.value]["whole"]
-    return isinstance(data, dict) and sum(name in data for name in sections) < min(_WHOLE, len(sections))
+    return isinstance(data, dict) and len(data.keys() & set(sections)) < min(_WHOLE, len(sections))
 
 
-def is_mostly_unknown(data: object, dialect: Dialect) -> bool:
-    """Whether a dialect knows fewer than half of the keys."""
-    known, total = _count(data, dialect, ())
-    return 2 * known < total
-
-
-def share_of_known(data: object, dialect: Dialect) -> float:
-    """How many of the keys of a config a dialect knows, of all releases: 0 to 1; 1 for no keys.
+def count_keys(data: object, dialect: Dialect) -> tuple[int, int]:
+    """How many of the keys of a config a dialect knows, of all releases, and how many it does not know.
 
     Keys of the top level and of the sections whose keys are known count, but not what sections hold that take any key.
     """
-    known, total = _count(data, dialect, ())
-    return known / total if total else 1.0
-
-
-def unknown_keys(data: object, dialect: Dialect) -> int:
-    """How many keys a dialect does not know, of those that :func:`share_of_known` counts."""
-    known, total = _count(data, dialect, ())
-    return total - known
-
-
-def _count(values: object, dialect: Dialect, section: tuple[str, ...]) -> tuple[int, int]:
-    sections = by_section(dialect)
-    if not isinstance(values, dict) or section not in sections:
-        return 0, 0
-    table, any_key = sections[section], bool(section) and section in open_sections(dialect)
-    known = total = 0
-    for key, value in values.items():
-        if key not in table:
-            total += not (any_key or str(key).startswith(("_", "x-")))
-            continue
-        total += 1
-        known += section != () or _fits(value, dialect, str(key))
-        inner = _count(value, dialect, (*section, str(key)))
-        known, total = known + inner[0], total + inner[1]
-    return known, total
+    sections, open_sections = by_section(dialect), load(f"keys_{dialect.value}").get("open", ())
+    left: list[tuple[tuple[str, ...], object]] = [((), data)]
+    known = unknown = 0
+    while left:
+        section, values = left.pop()
+        table, takes_any = sections.get(section, {}), bool(section) and list(section) in open_sections
+        for key, value in values.items() if table and isinstance(values, dict) else ():
+            if key in table:
+                fits = bool(section) or _fits(value, dialect, key)
+                known, unknown = known + fits, unknown + (not fits)
+                left.append(((*section, key), value))
+            elif not (takes_any or str(key).startswith(("_", "x-"))):
+                unknown += 1
+    return known, unknown
 
 
 def _fits(value: object, dialect: Dialect, name: str) -> bool:
@@ -179,7 +163,7 @@ def _fits(value: object, dialect: Dialect, name: str) -> bool:
     if not isinstance(value, dict) or not value:
         return True
     inside = load("releases")[dialect.value]["inside"].get(name) or sections.get((name,), {})
-    return not inside or any(inner in inside for inner in value)
+    return not inside or not value.keys().isdisjoint(inside)
 
 
 def _is_other_form(data: object, dialect: Dialect) -> bool:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ms_tune.dialects.check_context import Violation
 from ms_tune.errors import closest
-from ms_tune.facts.registries import variables
+from ms_tune.facts.launchers import variables
 from ms_tune.lint.environment.settings import EnvironmentSource
 from ms_tune.lint.environment.variables import (
     ALLOC_BOOLEANS,

@@ -97,9 +97,9 @@ def unread_of_data(context: CheckContext) -> Iterator[Violation]:
     The option ``sections`` says where; there every key is asked for by name, and what nobody asks for is left at that.
     """
     sections = context.options["sections"]
-    takes = arguments_of("dataset", "", context.version)
-    for dotted in sections if isinstance(sections, list) and takes else ():
+    for dotted in sections if isinstance(sections, list) else ():
         for path, section in find_values(context.source.data, tuple(str(dotted).split("."))):
+            takes = arguments_of("dataset", "", context.version)
             if takes is None or not isinstance(section, dict) or "auto_register" in section:
                 continue
             for key in map(str, section):

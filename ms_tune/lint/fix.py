@@ -10,7 +10,7 @@ from ms_tune.diagnostics import Fix, Severity, TextEdit, last_key
 from ms_tune.dialects.check_context import CodeSource
 from ms_tune.enums import YAML_DIALECTS, ChangeKind
 from ms_tune.errors import ConfigError, MsTuneError
-from ms_tune.job.detect import unknown_keys
+from ms_tune.job.detect import count_keys
 from ms_tune.records import Record
 from ms_tune.source.edit import EditRefusedError, ValueChange, apply_edits, overlap, spell
 from ms_tune.source.edit_proof import prove
@@ -329,7 +329,7 @@ class Gate(Record):
         if all(fix.safe for fix in fixes):
             meant = frozenset(str(change.path[-1]) for fix in fixes for change in fix.changes)
             return _reading(old, meant) == _reading(new, meant)
-        return unknown_keys(after.data, old.dialect) <= unknown_keys(before.data, old.dialect)
+        return count_keys(after.data, old.dialect)[1] <= count_keys(before.data, old.dialect)[1]
 
     def _errors(self, source: SourceFile) -> Counter[str]:
         return Counter(finding.id for finding in self.check(source) if finding.severity is Severity.ERROR)

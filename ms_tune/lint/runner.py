@@ -8,12 +8,12 @@ from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ms_tune.dialects import dialect_module
 from ms_tune.enums import YAML_DIALECTS, Dialect
 from ms_tune.errors import ConfigError, MsTuneError, UnsupportedError, UsageError
-from ms_tune.facts.mindspeed_mm import is_config, is_tools
 from ms_tune.facts.query import Release, served
 from ms_tune.job import Job
-from ms_tune.job.detect import is_fragment, is_mostly_unknown
+from ms_tune.job.detect import count_keys, is_fragment
 from ms_tune.lint.checklist import built_in, built_in_code, combined, read_checklist
 from ms_tune.lint.engine import concerns, job_of, run_checks
 from ms_tune.lint.result import FileReport, LintReport, LintRequest, Skipped
@@ -299,8 +299,9 @@ def _choose_dialect(job: Job, named: Dialect | None, notes: list[Message], *, is
     """
     found, values, path = job.recognition, job.whole.data, job.written.path
     if named in (None, Dialect.MINDSPEED_MM) and found.dialect is None:
-        is_fsdp2 = is_config(values) and found.foreign in (None, Dialect.MINDSPEED_MM.value)
-        if is_fsdp2 or is_tools(values):
+        multimodal = dialect_module(Dialect.MINDSPEED_MM.value, "detect")
+        is_fsdp2 = multimodal.is_config(values) and found.foreign in (None, Dialect.MINDSPEED_MM.value)
+        if is_fsdp2 or multimodal.is_tools(values):
             return Dialect.MINDSPEED_MM
     if named is Dialect.MINDSPEED_MM:
         return msg("lint.not-multimodal")
@@ -412,7 +413,8 @@ class CheckedFile(Record):
         from ms_tune.lint.fix import Gate, apply_fixes  # noqa: PLC0415 - seldom asked for
 
         source = self.job.alone.source
-        if self.code is None and is_mostly_unknown(self.job.whole.data, self.job.dialect):
+        known, unknown = (0, 0) if self.code else count_keys(self.job.whole.data, self.job.dialect)
+        if known < unknown:
             never = msg("lint.never-fixed", file=source.path, dialect=self.job.dialect.value)
             return self._replace(notes=(*self.notes, never)).report()
         gate = Gate(lambda text: self.with_source(text).job, self.fixable)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from ms_tune.facts.mindspeed_mm import MultimodalSetting, ever, is_config, is_tools, read, settings, unread
+from ms_tune.dialects.mindspeed_mm.detect import is_config, is_tools
+from ms_tune.facts.mindspeed_mm import MultimodalSetting, ever, read, settings, unread
 
 SHARDED = {"fully_shard_parallel_size": 8}
 

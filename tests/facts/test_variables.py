@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from ms_tune.facts.launchers import Variable, variables
 from ms_tune.facts.query import load
-from ms_tune.facts.registries import Variable, variables
 
 
 def test_every_variable_of_the_file_is_there_and_none_can_be_added() -> None:

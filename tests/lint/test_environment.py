@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ms_tune.errors import ConfigError
+from ms_tune.facts.launchers import variables
 from ms_tune.facts.query import data_folder
-from ms_tune.facts.registries import variables
 from ms_tune.lint.checklist import read_checklist
 from ms_tune.lint.environment.settings import (
     Environment,

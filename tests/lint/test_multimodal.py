@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from ms_tune.dialects.mindspeed_mm.detect import is_config, is_tools
 from ms_tune.enums import Dialect
 from ms_tune.errors import MsTuneError
-from ms_tune.facts.mindspeed_mm import is_config, is_tools
 from ms_tune.lint.checklist import built_in
 from ms_tune.lint.engine import lint
 from ms_tune.lint.result import FileReport, LintRequest

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import yaml
 
-from ms_tune.enums import Dialect
+from ms_tune.enums import YAML_DIALECTS, Dialect
 from ms_tune.facts.query import load
-from ms_tune.job.detect import is_fragment, is_mostly_unknown, recognise, share_of_known
+from ms_tune.job.detect import count_keys, is_fragment, recognise
 from ms_tune.text import Language, render
 
 FOREIGN = {
@@ -69,6 +69,12 @@ bf16: true
 }
 
 
+def test_keys_that_tell_a_file_are_on_its_two_upper_levels() -> None:
+    programs = [name for program in load("fingerprints")["foreign"] for name in program["keys"]]
+    ours = [name for dialect in YAML_DIALECTS for kind in ("alone", "also") for name in load("releases")[dialect][kind]]
+    assert max(name.count(".") for name in programs + ours) == 1
+
+
 @pytest.mark.parametrize("program", sorted({one["id"] for one in load("fingerprints")["foreign"]}))
 def test_files_of_other_programs_are_named(program: str) -> None:
     found = recognise(yaml.safe_load(FOREIGN[program]))
@@ -99,12 +105,11 @@ def test_a_file_most_of_whose_keys_are_unknown_is_of_no_dialect() -> None:
     found = recognise(data)
     assert (found.dialect, found.looks_like) == (None, Dialect.MINDFORMERS)
     assert found.why_not is not None
-    assert is_mostly_unknown(data, Dialect.MINDFORMERS)
-    assert share_of_known(data, Dialect.MINDFORMERS) == 3 / 9
+    assert count_keys(data, Dialect.MINDFORMERS) == (3, 6)
     few = {"runner_config": {"epochs": 1}, "use_parallel": True, "own": 1, "_mine": 2}
     assert recognise(few).dialect is Dialect.MINDFORMERS
-    assert share_of_known(few, Dialect.MINDFORMERS) == 3 / 4
-    assert share_of_known({}, Dialect.MINDFORMERS) == share_of_known([], Dialect.MINDFORMERS) == 1
+    assert count_keys(few, Dialect.MINDFORMERS) == (3, 1)
+    assert count_keys({}, Dialect.MINDFORMERS) == count_keys([], Dialect.MINDFORMERS) == (0, 0)
 
 
 def test_a_config_with_keys_of_another_program_stays_one() -> None:

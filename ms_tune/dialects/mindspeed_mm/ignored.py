@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ms_tune.dialects.check_context import Violation
+from ms_tune.dialects.mindspeed_mm.detect import is_tools
 from ms_tune.dialects.mindspeed_mm.read import (
     FSDP2,
     GLOBAL,
@@ -15,7 +16,7 @@ from ms_tune.dialects.mindspeed_mm.read import (
     written_settings,
 )
 from ms_tune.errors import closest
-from ms_tune.facts.mindspeed_mm import ever, is_tools, read, settings, unread
+from ms_tune.facts.mindspeed_mm import ever, read, settings, unread
 from ms_tune.source.yaml import MISSING, is_same
 from ms_tune.units import whole_number
 

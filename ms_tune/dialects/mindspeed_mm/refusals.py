@@ -9,6 +9,7 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from ms_tune.dialects.check_context import Violation
+from ms_tune.dialects.mindspeed_mm.detect import is_tools
 from ms_tune.dialects.mindspeed_mm.read import (
     CONTEXT,
     FSDP2,
@@ -22,7 +23,7 @@ from ms_tune.dialects.mindspeed_mm.read import (
     violation_at,
 )
 from ms_tune.errors import closest
-from ms_tune.facts.mindspeed_mm import OWN_TOOLS, is_tools
+from ms_tune.facts.mindspeed_mm import OWN_TOOLS
 from ms_tune.source.shell.read import has_folder_above
 from ms_tune.source.yaml import MISSING, is_same
 from ms_tune.units import is_number

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from ms_tune.facts.registries import variables
+from ms_tune.facts.launchers import variables
 
 # Those that say that a file is about MindSpore; and those of torch_npu, which no library and no module of MindSpore 2.9 names, with
 # MindSpore's counterpart, if it has one.
