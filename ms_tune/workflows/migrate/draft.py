@@ -1,4 +1,4 @@
-"""What is being decided about the keys of a config, one after the other."""
+"""What is being decided about the keys of a config, one after the other, most of them by the table of ``facts/data/migration.json``."""
 
 from __future__ import annotations
 
@@ -6,7 +6,11 @@ import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from ms_tune.enums import Dialect
 from ms_tune.errors import ConfigError
+from ms_tune.facts.keys import key_at
+from ms_tune.facts.migration import is_section, row_for, unset_rows
+from ms_tune.facts.models import facts_of
 from ms_tune.text import msg
 from ms_tune.workflows.migrate.result import Added, Fate, KeyFate
 
@@ -14,7 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ms_tune.diagnostics import KeyPath
-    from ms_tune.facts.models import ModelConfig
+    from ms_tune.facts.migration import Row
+    from ms_tune.facts.models import ModelConfig, ModelFacts
     from ms_tune.job import Job
     from ms_tune.job.script import ScriptJob
     from ms_tune.source.yaml import SourceFile
@@ -69,9 +74,19 @@ class MigrationDraft:
         return self.job.release.version
 
     @property
+    def dialect(self) -> Dialect:
+        """Whose keys they are."""
+        return self.job.dialect if self.script is None else Dialect.MEGATRON
+
+    @property
     def model(self) -> ModelConfig:
         """Its model."""
         return self.job.model
+
+    @property
+    def target_model(self) -> ModelFacts:
+        """What the dynamic graph's class of its model knows."""
+        return facts_of(self.target, kind=self.model.facts.kind)
 
     def __post_init__(self) -> None:
         self._leaves = dict(leaves(self.source.data))
@@ -187,3 +202,99 @@ def leaves(value: object, path: KeyPath = ()) -> Iterator[tuple[KeyPath, Any]]:
             yield from leaves(item, (*path, index))
     elif path:
         yield path, value
+
+
+# `ParallelismConfig.__post_init__` of MindFormers 2.1: tensor parallelism without sequence parallelism is refused.
+_SEQUENCE_SINCE = "2.1"
+
+
+def require_sequence_parallel(draft: MigrationDraft, path: KeyPath, tensor: int) -> bool:
+    """Sequence parallelism is switched on where the release refuses so much tensor parallelism without it; whether that was so."""
+    needed = draft.target >= _SEQUENCE_SINCE and tensor > 1 and draft.source.get(path) is not True
+    if needed:
+        draft.translate(path, ("parallelism", "sequence_parallel"), value=True, reason=why("sequence"))
+    return needed
+
+
+# The section of the new file in which a question about a key is asked, by the section that it stands in.
+_SECTIONS = {
+    "lr_schedule": "lr_scheduler",
+    "model": "model",
+    "optimizer": "optimizer",
+    "context": "context",
+    "train_dataset": "train_dataset",
+    "runner_config": "training",
+    "runner_wrapper": "training",
+    "parallel_config": "parallelism",
+    "parallel": "parallelism",
+    "callbacks": "callbacks",
+    "recompute_config": "recompute",
+    "swap_config": "swap",
+    "monitor_config": "monitor",
+}
+_MINDSPEED_SECTIONS = {
+    "optimizer_config": "optimizer",
+    "dataset_config": "train_dataset",
+    "training_config": "training",
+    "parallel_config": "parallelism",
+    "lora_config": "lora_config",
+}
+
+
+def apply_table(draft: MigrationDraft) -> None:
+    """Every key that has a row gets its fate, every other one a question; then what the other side takes otherwise if nothing is said."""
+    for path, value in draft.open():
+        row = row_for(path, value, draft.target, draft.dialect)
+        if row is None:
+            _ask_unknown(draft, path, value)
+        elif value is None and draft.script is not None:  # only a run of the script could tell
+            draft.ask(path, why("not-evaluable"), _section_for(draft, path))
+        else:
+            apply_row(draft, row, path, value)
+    for row in unset_rows(draft.target, draft.dialect):
+        if row.to not in draft.values and not draft.has(row.path):
+            draft.add(row.to, row.unset, why("unset", key=".".join(row.path)))
+
+
+def _section_for(draft: MigrationDraft, path: KeyPath) -> tuple[str, ...]:
+    if draft.dialect is not Dialect.MINDFORMERS:
+        return (_MINDSPEED_SECTIONS.get(str(path[0]), "model"),)
+    section = _SECTIONS.get(str(path[0]))
+    return () if section is None else (section,)
+
+
+def _ask_unknown(draft: MigrationDraft, path: KeyPath, value: object) -> None:
+    """A key without a row hangs on the network, if that is another framework's."""
+    static = draft.dialect is Dialect.MINDFORMERS
+    if static and not value and not isinstance(value, (bool, int, float)) and is_section(path, draft.target):
+        draft.default(path, why("empty"))
+    else:
+        draft.ask(path, why("unknown" if static else "other-network"), _section_for(draft, path))
+
+
+def apply_row(draft: MigrationDraft, row: Row, path: KeyPath, value: Any) -> None:  # noqa: ANN401 - of all types
+    """The fate that a row gives a key."""
+    if row.fate == "translated":
+        to = row.to if row.callback else (*row.to, *map(str, path[len(row.path) :]))
+        new = row.turned(value)
+        if not row.below and not _takes(to, new):
+            draft.ask(path, why("type", key=".".join(to)), to[:-1])
+        else:
+            draft.translate(path, to, new)
+    elif row.fate == "default":
+        draft.default(path, why(row.why))
+    elif row.fate == "none":
+        draft.drop(path, why(row.why), blocks=row.blocks)
+    else:
+        draft.ask(path, why(row.why), _section_for(draft, path), blocks=row.blocks)
+
+
+def _takes(to: tuple[str, ...], value: object) -> bool:
+    """Whether the target's key is of the value's type."""
+    try:
+        types = key_at(Dialect.MINDFORMERS_PYNATIVE, *to).types
+    except KeyError:
+        return True  # a key of an open section
+    names = {bool: ("bool",), int: ("int", "float"), float: ("float",), str: ("str",), type(None): ("null",)}
+    wanted = names.get(type(value), ("list", "dict"))
+    return not types or any(one.partition("[")[0] in wanted for one in types)

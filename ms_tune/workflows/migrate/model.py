@@ -1,13 +1,16 @@
-"""The model's own settings: names that the dynamic graph's class of it knows, and defaults that differ between the two."""
+"""The model's own settings, what its layers do, and defaults that differ between the two graphs."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ms_tune.diagnostics import Severity
+from ms_tune.dialects.layer_plan import PlanIssue
 from ms_tune.enums import Dialect
 from ms_tune.facts.keys import dynamic_kinds, known
 from ms_tune.facts.migration import row_for, unread
-from ms_tune.facts.models import CORE_SWAP, LAYERS, MTP_LAYERS, UNKNOWN, facts_of, is_legacy, model_of
+from ms_tune.facts.models import CORE_SWAP, LAYERS, MTP_LAYERS, UNKNOWN, is_legacy, model_of, names_of
+from ms_tune.normalize.convert import TargetDialect, convert_job
 from ms_tune.source.yaml import source_of
 from ms_tune.workflows.migrate.draft import is_finite, is_off, why
 from ms_tune.workflows.migrate.write import nested
@@ -16,7 +19,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ms_tune.diagnostics import KeyPath
+    from ms_tune.dialects.convert_layers import Converted
     from ms_tune.facts.models import ModelFacts
+    from ms_tune.text import Message
     from ms_tune.workflows.migrate.draft import MigrationDraft
 
 _SECTION = ("model", "model_config")
@@ -34,13 +39,13 @@ _OF_LAYERS: dict[KeyPath, tuple[str, ...]] = {
 
 def is_served(draft: MigrationDraft) -> bool:
     """Whether the dynamic graph has a network for the model."""
-    facts = facts_of(draft.target, kind=draft.model.facts.kind)
+    facts = draft.target_model
     return draft.model.known and facts.name is not None and "dynamic" in facts.modes
 
 
 def apply_model(draft: MigrationDraft) -> None:
     """The names and sizes of the model."""
-    facts = facts_of(draft.target, kind=draft.model.facts.kind)
+    facts = draft.target_model
     for path in list(draft.under(*_SECTION)):
         if path != _SECTION and row_for(path, draft.source.get(path), draft.target) is None:
             _setting(draft, facts, path)
@@ -147,9 +152,8 @@ def _of_folder(draft: MigrationDraft, facts: ModelFacts) -> None:
 def apply_defaults(draft: MigrationDraft) -> None:
     """Fields of the model that nobody wrote and that the two classes fill in differently get their old value."""
     for field, (old, _) in sorted(differing(draft).items()):
-        facts = facts_of(draft.target, kind=draft.model.facts.kind)
         if is_finite(old):
-            draft.add(("model", facts.names(field)[0]), old, why("class-default", field=field))
+            draft.add(("model", draft.target_model.names(field)[0]), old, why("class-default", field=field))
 
 
 def differing(draft: MigrationDraft) -> dict[str, tuple[object, object]]:
@@ -172,3 +176,98 @@ _ELSEWHERE = frozenset((
     *("expert_model_parallel_size", "data_parallel_size", "micro_batch_num", MTP_LAYERS, LAYERS),
     *CORE_SWAP,
 ))  # fmt: skip
+
+
+# Keys that decide what layers do, each with the key of the dynamic graph that says most of it.
+_LAYER_KEYS: dict[KeyPath, tuple[str, ...]] = {
+    ("recompute_config", "recompute"): ("recompute", "mode"),
+    ("recompute_config", "select_recompute"): ("recompute", "mode"),
+    ("recompute_config", "select_recompute_exclude"): ("recompute", "exclude_op"),
+    ("recompute_config", "select_comm_recompute"): ("recompute_comm", "select_module"),
+    ("recompute_config", "select_comm_recompute_exclude"): ("recompute", "exclude_op"),
+    ("parallel_config", "pipeline_stage"): ("parallelism", "pipeline_parallel"),
+    (*_SECTION, "pp_interleave_num"): ("parallelism", "pipeline_parallel_interleave_num"),
+    (*_SECTION, "offset"): ("parallelism", "pipeline_parallel_layers_per_stage"),
+    (*_SECTION, "num_hidden_layers"): ("model", "num_hidden_layers"),
+}
+_PLACES = tuple(path for path in _LAYER_KEYS if path[0] == "model")
+
+
+def write_settings(draft: MigrationDraft, converted: Converted) -> list[Message]:
+    """The settings of the layers go into the new file, and what cannot be said there into a comment.
+
+    Returns:
+        What cannot be said there.
+    """
+    for dotted, value in converted.values.items():
+        if value is not None:
+            draft.values[tuple(dotted.split("."))] = value
+    errors = [one.message for one in converted.problems if one.severity is Severity.ERROR]
+    for message in errors:
+        draft.note(("recompute",), message)
+    return errors
+
+
+def apply_layers(draft: MigrationDraft) -> None:
+    """Placement, recompute and swap of the static graph, by what each layer does (:mod:`ms_tune.normalize.convert`)."""
+    converted = convert_job(draft.job, TargetDialect(Dialect.MINDFORMERS_PYNATIVE, draft.target))
+    errors, caveats = write_settings(draft, converted), _list_caveats(converted)
+    for problem in converted.problems:
+        for path in draft.under("swap_config") if problem.id == PlanIssue.SWAP_DROPPED else ():
+            draft.default(path, problem.message)
+    if not converted.values:
+        reason = errors[0] if errors else why("layers")
+        for path in _LAYER_KEYS:
+            draft.ask(path, reason, ("recompute",), blocks=path[0] == "model" and bool(errors))
+        if not errors:
+            draft.note(("recompute",), reason)
+        return
+    for path, to in _LAYER_KEYS.items():
+        for key in draft.under(*path):  # lists by pattern are keys below it
+            _decide_layer_key(draft, key, to, errors, caveats.get(path[-1]))
+    for path in _swap_keys(draft):
+        caveat = caveats.get("op_swap") if "op_swap" in path else None
+        caveat = caveat or (None if path[-1] in names_of("swap") else caveats.get("swap"))
+        _decide_layer_key(draft, path, ("swap", "enable"), errors, caveat)
+
+
+def _swap_keys(draft: MigrationDraft) -> Iterator[KeyPath]:
+    """The keys of swap: of a section of their own for legacy models, in the model's settings for the others."""
+    yield from draft.under("swap_config")
+    for path in draft.under(*_SECTION):
+        if len(path) > len(_SECTION) and draft.model.facts.field_names.get(str(path[2]), str(path[2])) in CORE_SWAP:
+            yield path
+
+
+def _list_caveats(converted: Converted) -> dict[str | int, Message]:
+    """What is not quite the same there, by the key that it is about."""
+    found: dict[str | int, Message] = {
+        "select_comm_recompute": why("comm"),
+        "select_comm_recompute_exclude": why("comm-kept"),
+    }
+    for one in converted.problems:
+        if one.id == PlanIssue.CONVERTED_WIDER:
+            found.setdefault(str(one.message.params["key"]), one.message)
+        elif one.id == PlanIssue.CONVERTED_PREFETCH:
+            found["swap"] = one.message
+        elif one.id in {PlanIssue.CONVERTED_STAND_IN, PlanIssue.CONVERTED_NO_TREES}:
+            for path in _LAYER_KEYS:
+                if path[0] == "recompute_config" and path[-1] != "recompute":
+                    found.setdefault(path[-1], one.message)
+    return found
+
+
+def _decide_layer_key(
+    draft: MigrationDraft, path: KeyPath, to: tuple[str, ...], errors: list[Message], caveat: Message | None
+) -> None:
+    """A key of the layers, whose value the plan has made; where it could not be said there, or not quite, it is asked."""
+    off = is_off(draft.source.get(path))
+    question = errors[0] if errors and path not in _PLACES else caveat
+    if to in draft.values and (off or question is None):
+        draft.translate(path, to, draft.values[to])
+    elif to in draft.values and question is not None:
+        draft.ask(path, question, to)
+    elif off or (to[0] == "swap" and not errors):
+        draft.default(path, why("off"))
+    else:
+        draft.ask(path, errors[0] if errors else why("layers"), to[:1])

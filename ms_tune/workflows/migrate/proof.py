@@ -22,9 +22,9 @@ from ms_tune.lint.engine import lint
 from ms_tune.normalize.script import normalize_script
 from ms_tune.source.yaml import parse_source, source_of, yaml_text
 from ms_tune.text import msg
+from ms_tune.workflows.migrate.from_mindformers import global_batch
 from ms_tune.workflows.migrate.model import differing, is_served
 from ms_tune.workflows.migrate.result import Fate, MigrationVerdict
-from ms_tune.workflows.migrate.split import global_batch
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -43,27 +43,19 @@ _MOMENTS = 8  # bytes of Adam's two float32 moments of a parameter
 _MASTER = 12  # and with the float32 weight
 
 
-def prove(draft: MigrationDraft, text: str, dialect: Dialect) -> tuple[MigrationVerdict, ...]:
+def prove(draft: MigrationDraft, text: str) -> tuple[MigrationVerdict, ...]:
     """Every part of the proof, in the order in which it is told; of other frameworks' models what is the same for all."""
     source = parse_source(text, _NEW)
-    if dialect is Dialect.MINDFORMERS and not is_served(draft):
-        unknown = (
-            MigrationVerdict(name, holds=None, detail=_said("model-unknown"))
-            for name in ("layers", "fields", "weights")
-        )
-        return (_loads(text, draft.target), _lints(source, draft.target), _batch(draft, source), *unknown)
-    layers = _layers(draft, source)
-    if dialect is not Dialect.MINDFORMERS:
-        weights = MigrationVerdict("weights", holds=None, detail=_said("other-network"))
-        return _loads(text, draft.target), _lints(source, draft.target), layers, weights
-    return (
-        _loads(text, draft.target),
-        _lints(source, draft.target),
-        layers,
-        _batch(draft, source),
-        _fields(draft),
-        _weights(draft, source),
-    )
+    parts = [_loads(text, draft.target), _lints(source, draft.target)]
+    if draft.dialect is not Dialect.MINDFORMERS:
+        parts.append(_layers(draft, source))
+        unknown, why = ["weights"], "other-network"
+    elif not is_served(draft):
+        parts.append(_batch(draft, source))
+        unknown, why = ["layers", "fields", "weights"], "model-unknown"
+    else:
+        return (*parts, _layers(draft, source), _batch(draft, source), _fields(draft), _weights(draft, source))
+    return (*parts, *(MigrationVerdict(name, holds=None, detail=_said(why)) for name in unknown))
 
 
 def _loads(text: str, release: str) -> MigrationVerdict:

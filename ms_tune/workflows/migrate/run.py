@@ -9,31 +9,32 @@ from typing import TYPE_CHECKING
 from ms_tune.enums import Dialect
 from ms_tune.errors import ConfigError, UnsupportedError, UsageError
 from ms_tune.facts.keys import BASE
-from ms_tune.facts.query import Release, release_for, served
+from ms_tune.facts.query import Release
 from ms_tune.job import Job, load_job
 from ms_tune.job.script import ScriptJob
+from ms_tune.normalize.convert import release_of
 from ms_tune.source import SCRIPTS
 from ms_tune.source.shell.read import comments
 from ms_tune.source.yaml import source_of, yaml_text
 from ms_tune.text import Language, msg
 from ms_tune.workflows.migrate.draft import MigrationDraft
-from ms_tune.workflows.migrate.foreign import arguments_of, decide_megatron, decide_mindspeed
-from ms_tune.workflows.migrate.keys import apply_table
-from ms_tune.workflows.migrate.model import (
-    apply_defaults,
-    apply_model,
-    ask_model,
-    folder_not_here,
-    is_served,
-    refuse_model,
-)
+from ms_tune.workflows.migrate.from_mindformers import decide_mindformers
+from ms_tune.workflows.migrate.from_mindspeed import arguments_of, decide_megatron, decide_mindspeed
 from ms_tune.workflows.migrate.proof import prove, with_folder
 from ms_tune.workflows.migrate.result import Migration
-from ms_tune.workflows.migrate.split import apply_split
 from ms_tune.workflows.migrate.write import written
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
     from ms_tune.dialects.megatron.arguments import ProgramArguments
+
+
+_DECIDES: Mapping[Dialect, Callable[[MigrationDraft], None]] = {
+    Dialect.MINDFORMERS: decide_mindformers,
+    Dialect.MINDSPEED_MS: decide_mindspeed,
+    Dialect.MEGATRON: decide_megatron,
+}
 
 
 def migrate_config(  # noqa: PLR0913 - settings with defaults
@@ -84,17 +85,13 @@ def migrate_job(
     source, dialect, base = job.source, job.dialect, job.written.data.get(BASE)
     if dialect not in (Dialect.MINDFORMERS, Dialect.MINDSPEED_MS):
         raise UnsupportedError(msg("migrate.dialect", dialect=dialect.value), msg("migrate.dialect.hint"))
-    draft = MigrationDraft(job, _goal(target))
+    draft = MigrationDraft(job, release_of(Dialect.MINDFORMERS_PYNATIVE, target))
     if base is not None:
         draft.merged((BASE,), base)
-    if dialect is Dialect.MINDSPEED_MS:
-        decide_mindspeed(draft)
-    else:
-        decide(draft)
-    found = _finished(draft, dialect, check=check, language=language or Language.EN)
+    result = _migrate(draft, check=check, language=language)
     if not job.has_named_model_config:
-        return found
-    return replace(found, merged=yaml_text(with_folder(source.data, source.beside or {})))
+        return result
+    return replace(result, merged=yaml_text(with_folder(source.data, source.beside or {})))
 
 
 def migrate_script(
@@ -110,10 +107,9 @@ def migrate_script(
     values, lines = arguments_of(_only_program(script))
     # The arguments have the names of MindSpeed-Core-MS.
     job = Job(source_of(values, path), dialect=Dialect.MINDSPEED_MS, release=Release("", script.release))
-    found = comments(script.launches.file.text)
-    draft = MigrationDraft(job, _goal(target), script, lines=lines, comments=found)
-    decide_megatron(draft, script)
-    return _finished(draft, Dialect.MEGATRON, check=check, language=language or Language.EN)
+    release, notes = release_of(Dialect.MINDFORMERS_PYNATIVE, target), comments(script.launches.file.text)
+    draft = MigrationDraft(job, release, script, lines=lines, comments=notes)
+    return _migrate(draft, check=check, language=language)
 
 
 def _only_program(script: ScriptJob) -> ProgramArguments:
@@ -130,16 +126,13 @@ def _only_program(script: ScriptJob) -> ProgramArguments:
     return script.commands[0]
 
 
-def _goal(target: str | None) -> str:
-    return release_for(Dialect.MINDFORMERS_PYNATIVE, target or served(Dialect.MINDFORMERS_PYNATIVE)[-1]).version
-
-
-def _finished(draft: MigrationDraft, dialect: Dialect, *, check: bool, language: Language) -> Migration:
-    """The new file and its proof."""
+def _migrate(draft: MigrationDraft, *, check: bool, language: Language | None) -> Migration:
+    """The fate of every key, the new file and its proof."""
+    _DECIDES[draft.dialect](draft)
     source = draft.source
     result = Migration(
         source.path,
-        dialect,
+        draft.dialect,
         draft.release,
         draft.target,
         draft.entries(),
@@ -149,8 +142,8 @@ def _finished(draft: MigrationDraft, dialect: Dialect, *, check: bool, language:
     )
     if result.blocking or result.missing:
         return result
-    text = written(draft, result.entries, language)
-    return replace(result, text=text, proof=prove(draft, text, dialect) if check else ())
+    text = written(draft, result.entries, language or Language.EN)
+    return replace(result, text=text, proof=prove(draft, text) if check else ())
 
 
 def parse_target(to: str) -> str | None:
@@ -163,18 +156,3 @@ def parse_target(to: str) -> str | None:
     if name != Dialect.MINDFORMERS_PYNATIVE.value:
         raise UsageError(msg("migrate.target", target=name))
     return release or None
-
-
-def decide(draft: MigrationDraft) -> None:
-    """Every key gets its fate: those that several decide together, the model's, those by the table, then defaults that differ."""
-    served, folder = is_served(draft), folder_not_here(draft)
-    apply_split(draft, served=served)
-    if served:
-        apply_model(draft)
-    elif folder is not None:
-        ask_model(draft, folder)
-    else:
-        refuse_model(draft)
-    apply_table(draft)
-    if served:
-        apply_defaults(draft)

@@ -7,12 +7,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from ms_tune.enums import Dialect
 from ms_tune.job import Job
 from ms_tune.source.yaml import parse_source
 from ms_tune.workflows.migrate.draft import MigrationDraft
+from ms_tune.workflows.migrate.from_mindformers import decide_mindformers
 from ms_tune.workflows.migrate.proof import prove
-from ms_tune.workflows.migrate.run import decide
 from tests.jobs import migrate_source
 from tests.workflows.migrate.test_migrate import SOURCE
 
@@ -20,7 +19,7 @@ from tests.workflows.migrate.test_migrate import SOURCE
 @pytest.fixture(scope="module")
 def draft() -> MigrationDraft:
     made = MigrationDraft(Job(parse_source(SOURCE, Path("train.yaml")), version="2.1"), "2.1")
-    decide(made)
+    decide_mindformers(made)
     return made
 
 
@@ -31,7 +30,7 @@ def migrated() -> str:
 
 def refused(draft: MigrationDraft, text: str) -> set[str]:
     """The parts of the proof that say no, but for what only an installed framework can say."""
-    return {one.name for one in prove(draft, text, Dialect.MINDFORMERS) if one.holds is False} - {"loads"}
+    return {one.name for one in prove(draft, text) if one.holds is False} - {"loads"}
 
 
 @pytest.mark.parametrize(
@@ -56,6 +55,6 @@ def test_a_file_that_says_something_else(
 
 def test_a_field_that_the_other_class_would_get_otherwise(migrated: str) -> None:
     made = MigrationDraft(Job(parse_source(SOURCE, Path("train.yaml")), version="2.1"), "2.1")
-    decide(made)
+    decide_mindformers(made)
     made.values["model", "hidden_size"] = 1
     assert refused(made, migrated) == {"fields"}

@@ -9,33 +9,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ms_tune.diagnostics import Severity
 from ms_tune.dialects.megatron.inputs import ARGUMENTS
 from ms_tune.enums import Dialect
 from ms_tune.errors import ConfigError
-from ms_tune.facts.migration import row_for, unset_rows
 from ms_tune.facts.models import UNKNOWN
-from ms_tune.normalize.convert import convert_job, target_of
+from ms_tune.normalize.convert import TargetDialect, convert_job
 from ms_tune.normalize.script import convert_script
-from ms_tune.workflows.migrate.draft import why
-from ms_tune.workflows.migrate.keys import apply_row
-from ms_tune.workflows.migrate.split import FULLY_SHARDED_SINCE_TP
+from ms_tune.workflows.migrate.draft import apply_table, require_sequence_parallel, why
+from ms_tune.workflows.migrate.model import write_settings
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from ms_tune.diagnostics import KeyPath
     from ms_tune.dialects.convert_layers import Converted
     from ms_tune.dialects.megatron.arguments import ProgramArguments
-    from ms_tune.job.script import ScriptJob
+    from ms_tune.text import Message
     from ms_tune.workflows.migrate.draft import MigrationDraft
 
-_SECTIONS = {
-    "model_config": "model",
-    "moe_config": "model",
-    "optimizer_config": "optimizer",
-    "dataset_config": "train_dataset",
-    "training_config": "training",
-    "parallel_config": "parallelism",
-    "lora_config": "lora_config",
-}
 _LISTS = ("num_layer_list", "recompute_config", "recompute", "select_recompute", "select_comm_recompute")
 # Keys of tensor and of sequence parallelism.
 _TENSOR: dict[Dialect, tuple[tuple[str, ...], tuple[str, ...]]] = {
@@ -73,59 +64,52 @@ def arguments_of(command: ProgramArguments) -> tuple[dict[str, Any], dict[tuple[
 
 def decide_mindspeed(draft: MigrationDraft) -> None:
     """A config of MindSpeed-Core-MS."""
-    converted = convert_job(draft.job, target_of(f"mindformers-pynative@{draft.target}"))
-    _layers(draft, converted)
-    for path, _ in draft.open():
-        if path[0] == "parallel_config" and path[1] in _LISTS:
-            _lead(draft, path, converted)
+    keys = [path for path, _ in draft.open() if path[0] == "parallel_config" and path[1] in _LISTS]
+    _apply_layers(draft, keys, convert_job(draft.job, _target(draft)))
     shards = ("training_config", "use_distributed_optimizer")
     if draft.get("training_config.wrap_with_ddp") is not True and draft.has(shards):
         # `core/config.py` 1893 to 1943: forced off, with a warning.
         draft.translate(shards, ("parallelism", "data_parallel_shard"), 1, why("needs-ddp"))
-    _rest(draft, Dialect.MINDSPEED_MS)
+    _decide_others(draft)
 
 
-def decide_megatron(draft: MigrationDraft, script: ScriptJob) -> None:
+def decide_megatron(draft: MigrationDraft) -> None:
     """The arguments of a program of MindSpeed-LLM."""
-    reason = why("layers")
+    assert draft.script is not None  # noqa: S101 - its arguments were read from there
+    names = set(ARGUMENTS.values()) - {"--num-experts", "--moe-grouped-gemm"}
+    keys = [path for path, _ in draft.open() if path[0] in names]
     try:
-        (program, *_) = convert_script(script, target_of(f"mindformers-pynative@{draft.target}"))
-        converted = program.settings
+        (program, *_) = convert_script(draft.script, _target(draft))
     except ConfigError as error:  # layers of the user's own, or no number of layers: only these are asked
-        converted, reason = None, error.message
-        draft.note(("recompute",), reason)
-    if converted is not None:
-        _layers(draft, converted)
-    for path, _ in draft.open():
-        if path[0] in ARGUMENTS.values() and path[0] not in ("--num-experts", "--moe-grouped-gemm"):
-            if converted is None:
-                draft.ask(path, reason, ("recompute",))
-            else:
-                _lead(draft, path, converted)
+        draft.note(("recompute",), error.message)
+        _ask_all(draft, keys, error.message)
+    else:
+        _apply_layers(draft, keys, program.settings)
     _betas(draft)
     _heads(draft)
-    _rest(draft, Dialect.MEGATRON)
+    _decide_others(draft)
 
 
-def _layers(draft: MigrationDraft, converted: Converted) -> None:
-    for dotted, value in converted.values.items():
-        if value is not None:
-            draft.values[tuple(dotted.split("."))] = value
-    for one in converted.problems:
-        if one.severity is Severity.ERROR:
-            draft.note(("recompute",), one.message)
+def _target(draft: MigrationDraft) -> TargetDialect:
+    return TargetDialect(Dialect.MINDFORMERS_PYNATIVE, draft.target)
 
 
-def _lead(draft: MigrationDraft, path: tuple[str | int, ...], converted: Converted) -> None:
-    """A key of the layers: what it does is in the settings that the plan has made, unless they could not be made."""
-    errors = [one for one in converted.problems if one.severity is Severity.ERROR]
-    if errors or not converted.values:
-        draft.ask(path, errors[0].message if errors else why("layers"), ("recompute",))
+def _ask_all(draft: MigrationDraft, keys: Iterable[KeyPath], question: Message) -> None:
+    for path in keys:
+        draft.ask(path, question, ("recompute",))
+
+
+def _apply_layers(draft: MigrationDraft, keys: Iterable[KeyPath], converted: Converted | None) -> None:
+    """Keys of the layers: what they do is in the settings that the plan has made, unless they could not be made."""
+    errors = write_settings(draft, converted) if converted is not None else []
+    if errors or converted is None or not converted.values:
+        _ask_all(draft, keys, errors[0] if errors else why("layers"))
         return
-    name = str(path[-1])
-    placed = any(part in name for part in ("layer", "stage", "pipeline")) and "recompute" not in name
-    to = ("parallelism", "pipeline_parallel_layers_per_stage") if placed else ("recompute", "mode")
-    draft.translate(path, to, draft.values[to], why("placed"))
+    for path in keys:
+        name = str(path[-1])
+        placed = any(part in name for part in ("layer", "stage", "pipeline")) and "recompute" not in name
+        to = ("parallelism", "pipeline_parallel_layers_per_stage") if placed else ("recompute", "mode")
+        draft.translate(path, to, draft.values[to], why("placed"))
 
 
 def _betas(draft: MigrationDraft) -> None:
@@ -161,20 +145,14 @@ def _heads(draft: MigrationDraft) -> None:
             draft.add(target, number, why("no-groups"))
 
 
-def _rest(draft: MigrationDraft, dialect: Dialect) -> None:
+def _decide_others(draft: MigrationDraft) -> None:
     """All other keys by the table; what has no row hangs on the network."""
-    _sequence(draft, dialect)
-    for path, value in draft.open():
-        row = row_for(path, value, draft.target, dialect)
-        near = (_SECTIONS.get(str(path[0]), "model"),)
-        if row is None or (dialect is Dialect.MEGATRON and value is None):
-            draft.ask(path, why("other-network") if row is None else why("not-evaluable"), near)
-        else:
-            apply_row(draft, row, path, value, near)
-    for row in unset_rows(draft.target, dialect):
-        if row.to not in draft.values and not draft.has(row.path):
-            draft.add(row.to, row.unset, why("unset", key=".".join(row.path)))
-    if not _saves(draft, dialect):
+    dialect = draft.dialect
+    split_by, path = _TENSOR[dialect]
+    tensor = draft.source.get(split_by)
+    require_sequence_parallel(draft, path, tensor if type(tensor) is int else 1)
+    apply_table(draft)
+    if not _saves(draft):
         draft.add(("checkpoint", "enable_save"), value=False, reason=why("saves-not"))
     for path, to, reason in _NOT_SAID[dialect]:
         if to not in draft.values and not draft.has(path):
@@ -182,18 +160,8 @@ def _rest(draft: MigrationDraft, dialect: Dialect) -> None:
     draft.note(("model",), why("which-network"))
 
 
-def _sequence(draft: MigrationDraft, dialect: Dialect) -> None:
-    """Tensor parallelism of 2.1 is refused without sequence parallelism."""
-    split_by, path = _TENSOR[dialect]
-    split, target = draft.source.get(split_by), ("parallelism", "sequence_parallel")
-    refused = draft.target >= FULLY_SHARDED_SINCE_TP and type(split) is int and split > 1
-    if refused and draft.source.get(path) is not True:
-        draft.translate(path, target, value=True, reason=why("sequence"))
-        draft.add(target, value=True, reason=why("sequence"))
-
-
-def _saves(draft: MigrationDraft, dialect: Dialect) -> bool:
+def _saves(draft: MigrationDraft) -> bool:
     """Whether weights are saved: ``save_interval`` says how often, and a script says where, too."""
-    if dialect is Dialect.MINDSPEED_MS:
+    if draft.script is None:
         return draft.get("training_config.save_interval") is not None
     return all(draft.has((name,)) for name in ("--save", "--save-interval"))

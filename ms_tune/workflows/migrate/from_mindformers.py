@@ -1,64 +1,51 @@
-"""How the job is split, its batch and its layers' lists: what is computed of several keys together."""
+"""A config of MindFormers' static graph: what is computed of several keys together, then the model, then the table."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ms_tune.diagnostics import Severity
-from ms_tune.dialects.layer_plan import PlanIssue
-from ms_tune.facts.models import CORE_SWAP, facts_of, names_of
-from ms_tune.normalize.convert import convert_job, target_of
-from ms_tune.workflows.migrate.draft import is_off, why
+from ms_tune.facts.migration import callback_row
+from ms_tune.workflows.migrate.draft import apply_row, apply_table, require_sequence_parallel, why
+from ms_tune.workflows.migrate.model import (
+    apply_defaults,
+    apply_layers,
+    apply_model,
+    ask_model,
+    folder_not_here,
+    is_served,
+    refuse_model,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from ms_tune.diagnostics import KeyPath
-    from ms_tune.dialects.convert_layers import Converted
-    from ms_tune.text import Message
     from ms_tune.workflows.migrate.draft import MigrationDraft
 
 _LARGEST = 1 << 48
 _GENERATED, _MASK = "BlendedMegatronDatasetDataLoader", "create_compressed_eod_mask"
 _WAYS = ("data_parallel", "model_parallel", "context_parallel", "pipeline_stage")
-FULLY_SHARDED_SINCE_TP = (
-    "2.1"  # ParallelismConfig.__post_init__: tensor parallelism without sequence parallelism is refused
-)
-
-_MODEL = ("model", "model_config")
-# Keys that decide what layers do, each with the key of the dynamic graph that says most of it.
-_LAYERS: dict[KeyPath, tuple[str, ...]] = {
-    ("recompute_config", "recompute"): ("recompute", "mode"),
-    ("recompute_config", "select_recompute"): ("recompute", "mode"),
-    ("recompute_config", "select_recompute_exclude"): ("recompute", "exclude_op"),
-    ("recompute_config", "select_comm_recompute"): ("recompute_comm", "select_module"),
-    ("recompute_config", "select_comm_recompute_exclude"): ("recompute", "exclude_op"),
-    ("parallel_config", "pipeline_stage"): ("parallelism", "pipeline_parallel"),
-    (*_MODEL, "pp_interleave_num"): ("parallelism", "pipeline_parallel_interleave_num"),
-    (*_MODEL, "offset"): ("parallelism", "pipeline_parallel_layers_per_stage"),
-    (*_MODEL, "num_hidden_layers"): ("model", "num_hidden_layers"),
-}
-_PLACES = tuple(path for path in _LAYERS if path[0] == "model")
+_CHECKPOINTS = "CheckpointMonitor"
+# `CheckpointMonitor` of MindFormers 1.9 (`core/callback/callback.py`): what it takes where nothing is said.
+_SAVED_EVERY, _KEPT, _PREFIX = 1, 5, "CKP"
 
 
-def apply_split(draft: MigrationDraft, *, served: bool) -> None:
-    """Everything that more than one key decides.
-
-    Args:
-        draft: The migration.
-        served: Whether the dynamic graph has a network for the model: its layers are left alone where not.
-    """
+def decide_mindformers(draft: MigrationDraft) -> None:
+    """Every key gets its fate: those that several decide together, the model's, those by the table, then defaults that differ."""
+    served, folder = is_served(draft), folder_not_here(draft)
     if served:
         _pipeline_served(draft)
-    _batch(draft)
-    _steps(draft)
-    _sharding(draft)
-    _sequence(draft)
-    _clipping(draft)
-    _mask(draft)
-    _columns(draft)
+    for decide in (_batch, _steps, _sharding, _sequence, _clipping, _mask, _columns):
+        decide(draft)
     if served:
-        _layers(draft)
+        apply_layers(draft)
+        apply_model(draft)
+    elif folder is not None:
+        ask_model(draft, folder)
+    else:
+        refuse_model(draft)
+    for decide in (_callbacks, _same_data, _monitoring, _folder):
+        decide(draft)
+    apply_table(draft)
+    if served:
+        apply_defaults(draft)
 
 
 def count(draft: MigrationDraft, dotted: str, default: int = 1) -> int | None:
@@ -98,9 +85,9 @@ def global_batch(draft: MigrationDraft) -> tuple[int, int] | None:
 def _pipeline_served(draft: MigrationDraft) -> None:
     """A network that the dynamic graph cannot cut into stages stands in the way of a pipeline."""
     stages = count(draft, "parallel_config.pipeline_stage")
-    facts = facts_of(draft.target, kind=draft.model.facts.kind)
-    if stages != 1 and draft.get("use_parallel", default=False) and "dynamic" in facts.modes and not facts.stages:
-        draft.drop(("parallel_config", "pipeline_stage"), why("no-stages", model=facts.kind), blocks=True)
+    model = draft.target_model
+    if stages != 1 and draft.get("use_parallel", default=False) and "dynamic" in model.modes and not model.stages:
+        draft.drop(("parallel_config", "pipeline_stage"), why("no-stages", model=model.kind), blocks=True)
 
 
 def _batch(draft: MigrationDraft) -> None:
@@ -183,17 +170,11 @@ def _sharding(draft: MigrationDraft) -> None:
 
 def _sequence(draft: MigrationDraft) -> None:
     path, target = ("parallel_config", "use_seq_parallel"), ("parallelism", "sequence_parallel")
-    wanted, tensor = (
-        draft.get("parallel_config.use_seq_parallel", default=False),
-        (ways(draft) or {}).get("model_parallel", 1),
-    )
-    if wanted is not True and tensor > 1 and draft.target >= FULLY_SHARDED_SINCE_TP:
-        draft.translate(path, target, value=True, reason=why("sequence"))
-        draft.add(target, value=True, reason=why("sequence"))
-        if draft.has(path):
-            draft.note(target, why("sequence"))
+    needed = require_sequence_parallel(draft, path, (ways(draft) or {}).get("model_parallel", 1))
+    if needed and draft.has(path):
+        draft.note(target, why("sequence"))
     elif draft.has(path):
-        draft.translate(path, target, wanted)
+        draft.translate(path, target, draft.get("parallel_config.use_seq_parallel", default=False))
 
 
 def _clipping(draft: MigrationDraft) -> None:
@@ -214,88 +195,6 @@ def _clipping(draft: MigrationDraft) -> None:
         draft.translate(path, target, 0.0, why("no-clip"))
         draft.default(norm, why("no-clip"))
         draft.note(target, why("no-clip"))
-
-
-def _layers(draft: MigrationDraft) -> None:
-    """Placement, recompute and swap, by what each layer does (:mod:`ms_tune.normalize.convert`)."""
-    converted = convert_job(draft.job, target_of(f"mindformers-pynative@{draft.target}"))
-    errors = [one for one in converted.problems if one.severity is Severity.ERROR]
-    if not converted.values:
-        reason = errors[0].message if errors else why("layers")
-        for path in _LAYERS:
-            draft.ask(path, reason, ("recompute",), blocks=path[0] == "model" and bool(errors))
-        draft.note(("recompute",), reason)
-    for dotted, value in converted.values.items():
-        if value is not None or dotted == "recompute.mode":
-            draft.values[tuple(dotted.split("."))] = value
-    doubts = _doubts(converted)
-    for path, to in _LAYERS.items():
-        for key in draft.under(*path):  # lists by pattern are keys below it
-            _lead(draft, key, to, errors, known=bool(converted.values), doubt=doubts.get(path[-1]))
-    for path in _swap_keys(draft):
-        dropped = next((one.message for one in converted.problems if one.id == PlanIssue.SWAP_DROPPED), None)
-        if path[0] == "swap_config" and dropped is not None:
-            draft.default(path, dropped)
-            continue
-        switch = path[-1] in names_of("swap")
-        doubt = doubts.get("op_swap") if "op_swap" in path else None
-        doubt = doubt or (None if switch else doubts.get("swap"))
-        _lead(draft, path, ("swap", "enable"), errors, known=bool(converted.values), doubt=doubt)
-    for one in errors:
-        draft.note(("recompute",), one.message)
-
-
-def _swap_keys(draft: MigrationDraft) -> Iterator[KeyPath]:
-    """The keys of swap: of a section of their own for legacy models, in the model's settings for the others."""
-    yield from draft.under("swap_config")
-    for path in draft.under(*_MODEL):
-        if len(path) > len(_MODEL) and draft.model.facts.field_names.get(str(path[2]), str(path[2])) in CORE_SWAP:
-            yield path
-
-
-def _doubts(converted: Converted) -> dict[str | int, Message]:
-    """What is not quite the same there, by the key that it is about."""
-    found: dict[str | int, Message] = {
-        "select_comm_recompute": why("comm"),
-        "select_comm_recompute_exclude": why("comm-kept"),
-    }
-    for one in converted.problems:
-        if one.id == PlanIssue.CONVERTED_WIDER:
-            found.setdefault(str(one.message.params["key"]), one.message)
-        elif one.id == PlanIssue.CONVERTED_PREFETCH:
-            found["swap"] = one.message
-        elif one.id in {PlanIssue.CONVERTED_STAND_IN, PlanIssue.CONVERTED_NO_TREES}:
-            for path in _LAYERS:
-                if path[0] == "recompute_config" and path[-1] != "recompute":
-                    found.setdefault(path[-1], one.message)
-    return found
-
-
-def _lead(  # noqa: PLR0913 - a key by all that decides about it
-    draft: MigrationDraft,
-    path: tuple[str | int, ...],
-    to: tuple[str, ...],
-    errors: list[Any],
-    *,
-    known: bool,
-    doubt: Message | None = None,
-) -> None:
-    """A key of the layers, whose value the plan has made; where it could not be said there, or not quite, it is asked."""
-    if not known or not draft.has(path):
-        return
-    off = is_off(draft.source.get(path))
-    if to in draft.values:
-        lost = bool(errors) and not off and path not in _PLACES
-        if lost:
-            draft.ask(path, errors[0].message, to)
-        elif doubt is not None and not off:
-            draft.ask(path, doubt, to)
-        else:
-            draft.translate(path, to, draft.values[to])
-    elif off or (to[0] == "swap" and not errors):
-        draft.default(path, why("off"))
-    else:
-        draft.ask(path, errors[0].message if errors else why("layers"), to[:1])
 
 
 def _mask(draft: MigrationDraft) -> None:
@@ -324,3 +223,63 @@ def _columns(draft: MigrationDraft) -> None:
     elif draft.get("train_dataset.data_loader.config.create_attention_mask") is True:
         columns.append("attention_mask")
     draft.add(("train_dataset", "dataloader", "column_names"), columns, why("columns-made"))
+
+
+def _same_data(draft: MigrationDraft) -> None:
+    """``train_dataset_task.dataset_config`` that is not the data set that goes over."""
+    path, said = ("train_dataset_task", "dataset_config"), draft.get("train_dataset", {})
+    if draft.source.get(path) != said:
+        for one in draft.under(*path):
+            if draft.source.get(one) != draft.source.get(("train_dataset", *one[2:])):
+                draft.ask(one, why("other-data"), ("train_dataset",))
+
+
+def _monitoring(draft: MigrationDraft) -> None:
+    """What is watched, which is read only where watching is on."""
+    if draft.get("monitor_config.monitor_on", default=False) is not True:
+        for path in draft.under("monitor_config"):
+            if path[-1] != "monitor_on":
+                draft.default(path, why("monitor-off"))
+
+
+def _folder(draft: MigrationDraft) -> None:
+    """The model's folder, whose weights are loaded where it has any and nothing else is named.
+
+    ``_try_use_pretrained_model_dir_as_ckpt`` of ``trainer/trainer.py`` (1.9).
+    """
+    for path in (("pretrained_model_dir",), ("model", "pretrained_model_dir")):
+        if draft.source.get(path) and not draft.get("load_checkpoint"):
+            draft.ask(path, why("folder-weights"), ("checkpoint", "load_path"))
+
+
+def _callbacks(draft: MigrationDraft) -> None:
+    """Callbacks by their types; saving is a section of its own there, and is on if nothing is said."""
+    found = draft.get("callbacks", [])
+    callbacks = found if isinstance(found, list) and all(isinstance(one, dict) for one in found) else []
+    kinds = [one.get("type") for one in callbacks]
+    for index, one in enumerate(callbacks):
+        for path in draft.under("callbacks", index):
+            key, value = str(path[-1]), draft.source.get(path)
+            row = callback_row(one.get("type"), key, value)
+            if (
+                row is None
+                or (one.get("type") == _CHECKPOINTS and index != kinds.index(_CHECKPOINTS))
+                or row.to == ("callbacks",)
+            ):
+                draft.ask(path, why("callback", type=one.get("type"), key=key), ("callbacks",))
+            elif row.to == ("checkpoint", "enable_save"):
+                draft.translate(path, row.to, value=True)
+            else:
+                apply_row(draft, row, path, value)
+    if _CHECKPOINTS in kinds:
+        reason = why("unset", key=_CHECKPOINTS)
+        draft.add(("checkpoint", "save_interleaved_steps"), _SAVED_EVERY, reason)
+        draft.add(("checkpoint", "save_max"), _KEPT, reason)
+        draft.add(("checkpoint", "prefix"), _PREFIX, reason)
+        folder = str(draft.get("output_dir", "./output")).rstrip("/") or "."
+        target = ("checkpoint", "save_path")
+        if target not in draft.values and draft.has(("output_dir",)):
+            draft.translate(("output_dir",), target, f"{folder}/checkpoint", why("save-path"))
+        draft.add(target, f"{folder}/checkpoint", why("save-path"))
+    else:
+        draft.add(("checkpoint", "enable_save"), value=False, reason=why("no-saving"))
