@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 from ms_tune.diagnostics import Diagnostic, Severity
 from ms_tune.enums import RecomputeMode
-from ms_tune.facts.models import LAYERS, MTP_LAYERS
 from ms_tune.records import Record
 from ms_tune.text import msg
 
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from ms_tune.enums import Dialect, LayerKind
-    from ms_tune.facts.models import ModelConfig
+    from ms_tune.facts.models import Field, ModelConfig
     from ms_tune.facts.query import Release
     from ms_tune.source.yaml import SourceFile
     from ms_tune.text import Message
@@ -300,19 +299,18 @@ def failure_problem(step: str, framework: str, stop: FrameworkStop, remark: Mess
     return Diagnostic(f"{step}-rejected", Severity.ERROR, message)
 
 
-def second_names(model: ModelConfig) -> Iterator[Diagnostic]:
-    """Second names for a number of layers that the class has in any case: the framework stops when it converts the model's config.
+def second_name(own: str, field: Field) -> Diagnostic:
+    """A second name for a number of layers that the class has in any case: the framework stops when it converts the model's config.
 
     It has placed nothing by then, so that what layers would do is told all the same. Seen in 1.7 to 2.1 of MindFormers
     (``parallel_core/config_converter.py``): 'Mapping Conflicts', up to 1.8 'Multiple Config'.
 
     Args:
-        model: The model of a config of MindFormers.
+        own: The name that the class has for it.
+        field: What is written, see :meth:`ms_tune.facts.models.ModelConfig.clashes`.
     """
-    for own, field in model.clashes(LAYERS, MTP_LAYERS):
-        second = (field.path or (field.name,))[-1]
-        message = msg("normalize.second-name", own=own, second=second)
-        yield Diagnostic("second-name", Severity.ERROR, message, msg("normalize.second-name.hint", own=own))
+    message = msg("normalize.second-name", own=own, second=(field.path or (field.name,))[-1])
+    return Diagnostic("second-name", Severity.ERROR, message, msg("normalize.second-name.hint", own=own))
 
 
 _SPEC = re.compile(r"(\d+)(?:-(\d+))?")

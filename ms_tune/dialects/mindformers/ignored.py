@@ -50,14 +50,14 @@ def find_traps(
         yield from _unheard_swap_traps(inputs.swap, legacy=inputs.legacy)
     if placement is None:
         return
-    yield from _placement_traps(inputs, placement)
+    if inputs.offset != 0 or inputs.start_stage or not placement.cells:  # else all cells hold as many layers
+        yield from _placement_traps(inputs, placement)
     for key, value in zip(KEYS, inputs.values, strict=True):
         if value:
             yield from _value_traps(key, value, inputs, placement)
     yield from swap_traps
-    for key, patterns in reached.items() if len(layers) == len(placement.cells) else ():
-        if getattr(inputs.values, key) and inputs.swaps.swap is not True:
-            yield from _hidden_traps(key, patterns, layers)
+    if any(map(attrgetter("overridden"), layers)) and len(layers) == len(placement.cells):
+        yield from _hidden_traps(inputs, reached, layers)
     if inputs.mtp_layers and layers and not inputs.legacy and not inputs.reduced:
         last = layers[-1]  # prediction layers lie behind the others, where lists have no place for them (1.7 to 2.1)
         if last.recompute is not RecomputeMode.NONE or last.swap:
@@ -188,14 +188,17 @@ def _is_expression(segment: str) -> bool:
     return True
 
 
-def _hidden_traps(key: str, reached: Mapping[str, bool], layers: Sequence[LayerSpec]) -> Iterator[Diagnostic]:
+def _hidden_traps(
+    inputs: RecomputeInputs, reached: Mapping[str, Mapping[str, bool]], layers: Sequence[LayerSpec]
+) -> Iterator[Diagnostic]:
     """Patterns that reach layers, but only such layers as are recomputed in full."""
-    attribute = "select_patterns" if key == "select_recompute" else "comm_patterns"
-    seen = {pattern for layer in layers for pattern in getattr(layer, attribute)}
-    reaching = [pattern for pattern, is_reached in reached.items() if is_reached]
-    hidden = [str(pattern) for pattern in reaching if str(pattern) not in seen]
-    if hidden:
-        # Some patterns behind full recompute may be meant; a whole setting without effect hardly is.
-        severity = Severity.WARNING if len(hidden) == len(reaching) else Severity.INFO
-        message = msg("layers.select-hidden", key=key, patterns=_examples(hidden))
-        yield Diagnostic("select-hidden", severity, message)
+    for key, patterns in reached.items() if inputs.swaps.swap is not True else ():
+        attribute = "select_patterns" if key == "select_recompute" else "comm_patterns"
+        seen = {pattern for layer in layers for pattern in getattr(layer, attribute)}
+        reaching = [pattern for pattern, is_reached in patterns.items() if is_reached]
+        hidden = [str(pattern) for pattern in reaching if str(pattern) not in seen]
+        if hidden and getattr(inputs.values, key):
+            # Some patterns behind full recompute may be meant; a whole setting without effect hardly is.
+            severity = Severity.WARNING if len(hidden) == len(reaching) else Severity.INFO
+            message = msg("layers.select-hidden", key=key, patterns=_examples(hidden))
+            yield Diagnostic("select-hidden", severity, message)

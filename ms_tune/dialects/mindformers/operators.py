@@ -140,7 +140,7 @@ def find_failure(inputs: RecomputeInputs, plan: LayerPlan, model: LayerModel) ->
     for step, layer, tree in built:
         try:
             if tree is not None:
-                _look_up(layer, tree, timed=inputs.since("1.7"))
+                _look_up(layer, tree, timed=inputs.version != "1.6")
         except FrameworkStop as error:
             number = layer.layer if step == "layer" else None
             problem = failure_problem(step, number, error)

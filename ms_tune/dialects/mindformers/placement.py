@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from ms_tune.dialects.layer_plan import stop
 from ms_tune.dialects.values import array_text, to_int32
-from ms_tune.facts.query import DEFAULT_VERSION, order
+from ms_tune.facts.query import DEFAULT_VERSION
 from ms_tune.records import Record
 
 if TYPE_CHECKING:
@@ -86,14 +86,10 @@ class RecomputeInputs(Record):
     core_swap: SwapValues = NO_SWAP
     version: str = DEFAULT_VERSION  # the MindFormers release, one of `ms_tune.facts.query.VERSIONS`
 
-    def since(self, release: str) -> bool:
-        """Whether the release is this one or a later one."""
-        return order(self.version) >= order(release)
-
     @property
     def reduced(self) -> bool:
         """Whether the model is served by the reduced class of 1.6, which knows neither swap nor exclude lists."""
-        return not self.legacy and not self.since("1.7")
+        return not self.legacy and self.version == "1.6"
 
     @property
     def placed_layers(self) -> int:
@@ -103,7 +99,7 @@ class RecomputeInputs(Record):
     @property
     def zero_bubble(self) -> bool:
         """Whether the second chunk runs through the stages backwards."""
-        return self.scheduler == "zero_bubble_v" and self.since("1.7")
+        return self.scheduler == "zero_bubble_v" and self.version != "1.6"
 
     @property
     def swaps(self) -> SwapValues:
@@ -178,7 +174,7 @@ def _spread_offset(  # noqa: C901 - one check of the framework after the other
     non-zero number, or a list with several chunks, is accepted and then counted more than once.
     """
     shape, items = to_int32(inputs.offset) if inputs.offset != 0 else ((), [0])
-    since_1_8 = inputs.since("1.8")
+    since_1_8 = inputs.version not in ("1.6", "1.7")
     if since_1_8 and chunks is not None and stages * chunks <= 1:  # a single cell takes any offset
         return [[0]]
     if shape and (chunks is not None or not since_1_8):

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from ms_tune.diagnostics import Diagnostic, Severity
-from ms_tune.dialects.layer_plan import PlanIssue, second_names
+from ms_tune.dialects.layer_plan import PlanIssue, second_name
 from ms_tune.dialects.mindformers.placement import KEYS, NO_SWAP, RecomputeInputs, RecomputeValues, SwapValues
 from ms_tune.dialects.mindformers.recompute import normalize
 from ms_tune.enums import Dialect, RecomputeMode
@@ -83,7 +83,7 @@ def plan_layers(job: JobView) -> LayerPlan:
         problems.append(
             Diagnostic("not-split", Severity.WARNING, msg("normalize.not-split", mode=mode, stages=written))
         )
-    problems += second_names(model)
+    problems += [second_name(own, field) for own, field in model.clashes(LAYERS, MTP_LAYERS)]
     field = model.field(LAYERS)
     if field.origin is ValueOrigin.CLASS_DEFAULT and field.value == inputs.layers:
         problems.append(Diagnostic("layers-of-class", Severity.INFO, msg("plans.layers-of-class", layers=field.value)))
@@ -101,7 +101,7 @@ def read_inputs(job: JobView, *, fewest: int = 1) -> RecomputeInputs:
     mtp = 0 if legacy and model.known else reader.whole((*_MODEL, MTP_LAYERS))
     interleave, scheduler = reader.pipeline_config() if source.get(_PIPELINE[:1]) is not None else (False, "1f1b")
     recompute = reader.section(_RECOMPUTE, (*KEYS, *_FLAGS))
-    *_, slice_activation = [reader.flag((*_RECOMPUTE, name)) for name in _FLAGS]
+    flags = {name: reader.flag((*_RECOMPUTE, name)) for name in _FLAGS if name in recompute}
     section = reader.section(_SWAP, _SWAP_KEYS)  # whose values the framework judges
     reader.section(_MODEL)
     layers, offset = job.layers, model.value("offset")
@@ -109,7 +109,7 @@ def read_inputs(job: JobView, *, fewest: int = 1) -> RecomputeInputs:
         layers = reader.whole((*_MODEL, LAYERS), minimum=fewest, otherwise=-1)
         if layers < 0:
             reader.no_layer_count()
-    checked = RecomputeValues(**{key: recompute[key] for key in KEYS if key in recompute})
+    checked = RecomputeValues(*[recompute.get(key, False) for key in KEYS])
     return RecomputeInputs(
         layers=layers + (mtp if legacy else 0),  # the legacy DeepSeek models hand their prediction layers over, too
         stages=(reader.whole((*_PARALLEL, "pipeline_stage")) or 1) if splits_network(source) else 1,
@@ -123,7 +123,7 @@ def read_inputs(job: JobView, *, fewest: int = 1) -> RecomputeInputs:
         mtp_layers=mtp,
         micro_batches=reader.whole((*_PARALLEL, "micro_batch_num"), minimum=1),
         sequence_splits=reader.whole((*_PARALLEL, "seq_split_num"), minimum=1),
-        slice_activation=slice_activation,
+        slice_activation=flags.get("recompute_slice_activation", False),
         # 1.6 hands such a model only the first value (`get_recompute` in `transformer_config_utils.py`).
         values=RecomputeValues(checked.recompute) if release == "1.6" and not legacy else checked,
         checked=checked,
@@ -166,7 +166,6 @@ class Startup(Record):
     # (`tools/register/template.py`) and `build_parallel_config` look at the top alone and take a null for false.
     fills_experts: bool
     is_reduced: bool  # whether the model is one of 1.6 that hears of the first recompute value only
-    swaps_in_core: bool  # whether a model that is no legacy one is told to swap by its own section (since 1.7)
     is_parallel: (
         bool  # whether the run is one over several devices; where nothing is said, the command line will have it
     )
@@ -181,7 +180,7 @@ class Startup(Record):
     trains: bool  # whether the release has the network that is named, and trains it
     has_second_names: bool  # whether a field is written under a second name
     plan: LayerPlan | None = None  # what the layers do in a run; None if the config does not tell all of it
-    issues: tuple[str, ...] | None = None  # its problems
+    issues: list[str] | None = None  # the ids of its problems
     passes: bool | None = None  # whether the framework gets through to the last layer
     fills: bool | None = None  # whether each layer surely lies in one cell, and no cell is empty
 
@@ -207,8 +206,6 @@ def read_startup(job: JobView) -> Startup:
     startup = Startup(
         fills_experts=bool(source.get(("use_legacy",), default=True)),
         is_reduced=not legacy and release == "1.6",
-        swaps_in_core=not (legacy or release == "1.6")
-        and any(source.get((*_MODEL, name)) is True for name in names_of("swap")),
         is_parallel=is_parallel,
         splits=splits,
         # Where the network is not split, 1.8 turns this off as well.
@@ -220,12 +217,12 @@ def read_startup(job: JobView) -> Startup:
         is_glm=named == "ChatGLM2Config" and network in _GLMS,
         inner_width=_inner_width(model) if legacy else None,
         trains=bool(facts_of(release, architecture=model.architecture).modes),
-        has_second_names=any(True for _ in model.clashes()),
+        has_second_names=next(model.clashes(), None) is not None,
     )
     plan = _plan_of_run(job, startup, legacy=legacy)
     if plan is None:
         return startup
-    issues = tuple(problem.id for problem in plan.problems)
+    issues = [problem.id for problem in plan.problems]
     counts = [count for row in plan.placement or () for count in row]
     fills = PlanIssue.OFFSET_REPEATED not in issues and min(counts, default=0) > 0
     return startup._replace(plan=plan, issues=issues, passes=plan.failure is None, fills=fills)
@@ -339,9 +336,7 @@ class _ConfigReader(Record):
 
     def flag(self, path: KeyPath) -> bool:
         """True or false."""
-        value = self.source.get(path, MISSING)
-        if value is MISSING:
-            value = key_at(Dialect.MINDFORMERS, *map(str, path)).default
+        value = self.source.get(path)
         if not isinstance(value, bool):
             self.fail(path, msg("normalize.not-a-flag", name=path[-1], value=value))
         return value

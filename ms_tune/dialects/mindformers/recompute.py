@@ -226,7 +226,7 @@ def _set_layers(inputs: RecomputeInputs, progress: _Progress) -> None:
     if inputs.sequence_splits > 1 and inputs.stages > 1:
         if inputs.values.recompute:
             stop("ValueError", "When using seq pipe, cannot apply full recompute.")
-        if not inputs.legacy and inputs.since("1.7"):
+        if not inputs.legacy and inputs.version != "1.6":
             stop("ValueError", "seq_split_num > 1, is not supported when use_legacy=False.")
 
 
@@ -248,7 +248,7 @@ def _format_values(
     try:
         for key in KEYS[1:3]:
             if lists[f"{key}_exclude"]:
-                drop_excluded(key, lists[key], lists[f"{key}_exclude"], progress.dropped, timed=inputs.since("1.7"))
+                drop_excluded(key, lists[key], lists[f"{key}_exclude"], progress.dropped, timed=inputs.version != "1.6")
     finally:
         log += [
             f"The pattern {pattern} in {key} conflicts with {key}_exclude and will be removed."
@@ -299,7 +299,7 @@ def format_rows(inputs: RecomputeInputs, placement: Placement, value: object) ->
         return [list(row) if value else [0] * len(row) for row in placement.counts]
     if not isinstance(value, (list, tuple)):
         _stop_at_list(value)
-    items = list(value) if inputs.since("1.7") else value  # since 1.7 the list is copied first; rows never are
+    items = list(value) if inputs.version != "1.6" else value  # since 1.7 the list is copied first; rows never are
     if inputs.zero_bubble:
         _reverse_second(items)
     if is_counts(items):
@@ -390,7 +390,7 @@ def _stop_at_list(value: object, item: object = None) -> NoReturn:
 
 def set_layer(inputs: RecomputeInputs, cell: LayerCell, lists: Mapping[str, Any], progress: _Progress) -> LayerSpec:
     """What one layer recomputes. Full recompute wins; excludes are applied to every layer, but not when swap is on."""
-    swap, timed = progress.swap, inputs.since("1.7")
+    swap, timed = progress.swap, inputs.version != "1.6"
     recompute = (
         inputs.values.recompute
     )  # the framework asks the value as written whether there is full recompute at all

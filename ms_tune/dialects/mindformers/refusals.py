@@ -11,7 +11,7 @@ from ms_tune.dialects.layer_plan import PlanIssue
 from ms_tune.dialects.mindformers.placement import KEYS
 from ms_tune.dialects.values import compile_segment, is_risky
 from ms_tune.errors import MsTuneError
-from ms_tune.facts.models import is_legacy
+from ms_tune.facts.models import is_legacy, names_of
 from ms_tune.facts.registries import cells_of
 
 if TYPE_CHECKING:
@@ -20,9 +20,8 @@ if TYPE_CHECKING:
     from ms_tune.diagnostics import Diagnostic, KeyPath
     from ms_tune.dialects.check_context import CheckContext
 
-_RECOMPUTE_SECTION = "recompute_config"
-_COUNTS = ("recompute", "select_recompute", "select_comm_recompute")
-_EXCLUDES = ("select_recompute_exclude", "select_comm_recompute_exclude")
+_RECOMPUTE, _SWAP = "recompute_config", "swap_config"
+_COUNTS, _EXCLUDES = KEYS[:3], KEYS[3:]
 # A dot between two plain characters, which a regular expression would write as `\.`.
 _PLAIN_DOT = re.compile(r"(?<=\w)\.(?=\w)")
 
@@ -49,24 +48,28 @@ def negative(context: CheckContext) -> Iterator[Violation]:
     startup = context.job.startup
     heard = _COUNTS[:1] if startup.is_reduced else (*_COUNTS, *_EXCLUDES)
     for path, counts in _lists(context, heard):
-        if startup.swaps_in_core and path[1] in _COUNTS:
+        if _swaps_in_core(context) and path[1] in _COUNTS:
             continue
         for index, count in enumerate(counts):
             if count < 0:
                 yield Violation((*path, index))
 
 
+def _swaps_in_core(context: CheckContext) -> bool:
+    """Whether a model that is no legacy one is told to swap by its own section (since 1.7)."""
+    told = any(context.get(f"model.model_config.{name}") is True for name in names_of("swap"))
+    return told and not is_legacy(context.source.data) and not context.job.startup.is_reduced
+
+
 def plain_dot(context: CheckContext) -> Iterator[Violation]:
     r"""A pattern with a plain dot: patterns are split at ``\.``, so it is one name that no cell has."""
     for key in (*_COUNTS[1:], *_EXCLUDES):
-        value = context.get(f"{_RECOMPUTE_SECTION}.{key}")
+        value = context.get(f"{_RECOMPUTE}.{key}")
         for index, pattern in enumerate(value if isinstance(value, (list, dict)) else ()):
             if isinstance(pattern, str) and _PLAIN_DOT.search(pattern.replace(r"\.", " ")):
                 item = pattern if isinstance(value, dict) else index
                 fixed = _PLAIN_DOT.sub(r"\\.", pattern)
-                yield Violation(
-                    (_RECOMPUTE_SECTION, key, item), params={"pattern": pattern, "fixed": fixed}, at_key=True
-                )
+                yield Violation((_RECOMPUTE, key, item), params={"pattern": pattern, "fixed": fixed}, at_key=True)
 
 
 def _lists(context: CheckContext, keys: tuple[str, ...]) -> Iterator[tuple[KeyPath, list[int]]]:
@@ -80,12 +83,12 @@ def _lists(context: CheckContext, keys: tuple[str, ...]) -> Iterator[tuple[KeyPa
     for key in keys:
         if swapping and key not in _EXCLUDES:
             continue
-        value = context.get(f"{_RECOMPUTE_SECTION}.{key}")
-        path = (_RECOMPUTE_SECTION, key)
+        value = context.get(f"{_RECOMPUTE}.{key}")
+        path = (_RECOMPUTE, key)
         # Exclusions have no default patterns that a plain value would be for; it is not even read.
         found: list[tuple[KeyPath, object]] = [] if key in _EXCLUDES else [(path, value)]
         # What stands for patterns does not reach a model of 1.6 that is no legacy one.
-        ids = startup.swaps_in_core and key not in _EXCLUDES
+        ids = key not in _EXCLUDES and _swaps_in_core(context)
         if isinstance(value, dict) and key != "recompute" and not startup.is_reduced and not ids:
             found = [((*path, str(pattern)), counts) for pattern, counts in value.items()]
         for here, counts in found:
@@ -93,16 +96,13 @@ def _lists(context: CheckContext, keys: tuple[str, ...]) -> Iterator[tuple[KeyPa
                 yield here, counts
 
 
-_SWAP_SECTION = "swap_config"
-
-
 def entries(context: CheckContext) -> Iterator[Violation]:
     """Entries that ``TransformerSwapConfig`` refuses, whether swap is on or off."""
     if context.get("swap_config.layer_swap") is None and context.get("swap_config.op_swap") is None:
         return
     for key in ("layer_swap", "op_swap"):
-        value = context.get(f"{_SWAP_SECTION}.{key}")
-        path: KeyPath = (_SWAP_SECTION, key)
+        value = context.get(f"{_SWAP}.{key}")
+        path: KeyPath = (_SWAP, key)
         if value is None:
             continue
         if not isinstance(value, (list, dict)):
@@ -143,8 +143,8 @@ def while_off(context: CheckContext) -> Iterator[Violation]:
     if any(True for _ in entries(context)):
         return
     for key in ("layer_swap", "op_swap"):
-        if context.get(f"{_SWAP_SECTION}.{key}"):
-            yield Violation((_SWAP_SECTION, key))
+        if context.get(f"{_SWAP}.{key}"):
+            yield Violation((_SWAP, key))
 
 
 def _are_names(value: object) -> bool:
@@ -165,9 +165,6 @@ def _are_layers(value: object) -> bool:
 
 def _are_whole(value: list[object]) -> bool:
     return all(isinstance(item, int) and not isinstance(item, bool) for item in value)
-
-
-_PLAN_SECTION = "recompute_config"
 
 
 _FINDS_NOTHING = (PlanIssue.PATTERN_UNMATCHED, PlanIssue.PATTERN_CELL, PlanIssue.CELL_UNMATCHED)
@@ -264,19 +261,17 @@ def _stands_for(segment: str, name: str) -> bool:
 def _place_of(context: CheckContext, pattern: str) -> KeyPath:
     """The first setting that has a pattern."""
     for key in KEYS[1:]:
-        value = context.get(f"{_PLAN_SECTION}.{key}")
+        value = context.get(f"{_RECOMPUTE}.{key}")
         if isinstance(value, dict) and pattern in value:
-            return (_PLAN_SECTION, key, pattern)
+            return (_RECOMPUTE, key, pattern)
         if isinstance(value, list) and pattern in value:
-            return (_PLAN_SECTION, key, value.index(pattern))
-    return (_PLAN_SECTION,)
+            return (_RECOMPUTE, key, value.index(pattern))
+    return (_RECOMPUTE,)
 
 
 def _is_off(context: CheckContext, problem: Diagnostic) -> bool:
     """Whether a pattern is one of the default patterns of a setting that asks for nothing."""
-    return problem.id == PlanIssue.PATTERN_EXCLUDED and not context.get(
-        f"{_PLAN_SECTION}.{problem.message.params['key']}"
-    )
+    return problem.id == PlanIssue.PATTERN_EXCLUDED and not context.get(f"{_RECOMPUTE}.{problem.message.params['key']}")
 
 
 def unmatched(context: CheckContext) -> Iterator[Violation]:
@@ -284,7 +279,7 @@ def unmatched(context: CheckContext) -> Iterator[Violation]:
 
     ``facts/data/trees.json`` has the cells and operators of the layers of every model that MindFormers trains.
     """
-    named = [context.get(f"{_PLAN_SECTION}.{key}") for key in KEYS[1:]] + [context.get("swap_config.op_swap")]
+    named = [context.get(f"{_RECOMPUTE}.{key}") for key in KEYS[1:]] + [context.get("swap_config.op_swap")]
     if not any(named):
         return
     try:
@@ -336,10 +331,10 @@ def _params(problem: Diagnostic) -> dict[str, str]:
 
 def _blamed(context: CheckContext, text: str) -> KeyPath:
     """The value that the framework's text quotes, or else the first that is no switch."""
-    given = [key for key in KEYS if not isinstance(context.get(f"{_PLAN_SECTION}.{key}", default=False), bool)]
-    quoted = [key for key in given if str(context.get(f"{_PLAN_SECTION}.{key}")) in text]
+    given = [key for key in KEYS if not isinstance(context.get(f"{_RECOMPUTE}.{key}", default=False), bool)]
+    quoted = [key for key in given if str(context.get(f"{_RECOMPUTE}.{key}")) in text]
     key = next(iter((*quoted, *given)), None)
-    return (_PLAN_SECTION, key) if key else (_PLAN_SECTION,)
+    return (_RECOMPUTE, key) if key else (_RECOMPUTE,)
 
 
 def _place(context: CheckContext, problem: Diagnostic) -> KeyPath:
@@ -353,9 +348,9 @@ def _place(context: CheckContext, problem: Diagnostic) -> KeyPath:
         return ("swap_config", key)
     if key not in KEYS:
         offset: KeyPath = ("model", "model_config", "offset")
-        return offset if context.source.get(offset) is not None else (_PLAN_SECTION,)
+        return offset if context.source.get(offset) is not None else (_RECOMPUTE,)
     pattern = str(params.get("pattern", rest[1:-2]))
-    value = context.get(f"{_PLAN_SECTION}.{key}")
+    value = context.get(f"{_RECOMPUTE}.{key}")
     if isinstance(value, dict) and pattern in value:
-        return (_PLAN_SECTION, key, pattern)
-    return (_PLAN_SECTION, key)
+        return (_RECOMPUTE, key, pattern)
+    return (_RECOMPUTE, key)

@@ -163,7 +163,8 @@ class SwapEntries:
     ) -> Iterator[Diagnostic]:
         """Every trap of a plan with swap on."""
         stages = inputs.stage_num or inputs.stages
-        if not inputs.since("1.8") and stages > 1:  # since 1.8 the stage of a layer is set also when swap is on
+        # Since 1.8 the stage of a layer is set also when swap is on.
+        if inputs.version in ("1.6", "1.7") and stages > 1:
             message = msg("layers.swap-no-stage", stages=stages, version=inputs.version)
             yield Diagnostic("swap-no-stage", Severity.ERROR, message)
         excludes = [key for key in KEYS[3:] if getattr(inputs.values, key)]
@@ -330,7 +331,7 @@ def _log_layer(
         layers = entry[_LAYERS]
         if layers is True or layer in layers:
             # A line that is continued in the source leaves more blanks up to 1.8 if the layer is one of a list.
-            gap = _WARNING_GAP if layers is True or inputs.since("1.9") else _OPERATOR_GAP
+            gap = _WARNING_GAP if layers is True or inputs.version not in ("1.6", "1.7", "1.8") else _OPERATOR_GAP
             log.append(Warned(_conflict(name, layer, gap)))
 
 

@@ -18,7 +18,7 @@ from ms_tune.dialects.layer_plan import (
     PlanIssue,
     failure_of,
     failure_problem,
-    second_names,
+    second_name,
     stop,
 )
 from ms_tune.dialects.mindformers_pynative.placement import PynativeInputs
@@ -95,7 +95,8 @@ def plan_layers(job: JobView) -> LayerPlan:
         # With so many ways to split the job, it runs on more than one device for sure.
         kept = tuple(problem for problem in plan.problems if problem.id != PlanIssue.ONE_CARD)
         plan = plan._replace(problems=kept)
-    plan = plan._replace(problems=(*plan.problems, *second_names(model)))
+    clashes = [second_name(own, field) for own, field in model.clashes(LAYERS, MTP_LAYERS)]
+    plan = plan._replace(problems=(*plan.problems, *clashes))
     count = model.field(LAYERS)
     if job.layers is None and count.origin is ValueOrigin.CLASS_DEFAULT:
         message = msg("plans.layers-of-class", layers=count.value)
