@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from ms_tune.diagnostics import Severity
 from ms_tune.errors import ExitCode, UnsupportedError, UsageError
 from ms_tune.job.script import ScriptJob
-from ms_tune.normalize.convert import target_of
-from ms_tune.normalize.script import convert_script, explicit_script, normalize_script
+from ms_tune.normalize.convert import convert_script, target_of
+from ms_tune.normalize.script import explicit_script, normalize_script
 from ms_tune.text import msg
 
 if TYPE_CHECKING:

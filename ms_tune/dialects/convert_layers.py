@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING
 
 from ms_tune.diagnostics import Diagnostic, Severity
 from ms_tune.dialects import dialect_module
-from ms_tune.dialects.draft import LISTS, SettingsDraft, cut, few, shown, shown_layers
+from ms_tune.dialects.draft import LISTS, Cells, SettingsDraft, join_few, name_layers, name_ranges
 from ms_tune.dialects.layer_plan import MEGATRON, MINDFORMERS, MINDFORMERS_PYNATIVE, MINDSPEED_MS
-from ms_tune.dialects.operators import SWAP, Choices, Side, as_written
+from ms_tune.dialects.operators import SWAP, as_written
 from ms_tune.enums import Dialect
 from ms_tune.facts.query import default_release
 from ms_tune.records import Record
@@ -29,7 +29,8 @@ from ms_tune.records import Record
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ms_tune.dialects.layer_plan import LayerPlan
+    from ms_tune.dialects.layer_plan import LayerPlan, LayerSpec
+    from ms_tune.dialects.operators import Choices, Side
 
 
 class Converted(Record):
@@ -41,21 +42,14 @@ class Converted(Record):
     release: str = ""  # the release that is to read them
 
 
-class Naming(Record):
-    """How a conversion names things."""
-
-    choices: Choices  # what the layers do, in the names that the settings are to hold
-    target: Side | None = None  # the layers of the target's model, if the choices were translated into its names
-    legacy: bool = True  # whether a model of the static graph is to be a legacy one
-    ahead: int = 0  # how many of the last layers of a static-graph plan predict further tokens
-
-
-def convert(
+def convert_plan(  # noqa: PLR0913 - settings with defaults
     plan: LayerPlan,
     to: str,
     *,
     version: str | None = None,
-    naming: Naming | None = None,
+    choices: Choices | None = None,
+    target: Side | None = None,
+    legacy: bool = True,
 ) -> Converted:
     """The settings that do the same in another dialect.
 
@@ -63,32 +57,57 @@ def convert(
         plan: What the layers do.
         to: The other dialect: ``mindformers``, ``mindformers-pynative``, ``mindspeed-ms`` or ``megatron``, whose keys are arguments.
         version: The release that is to read the settings; ``mindformers-pynative`` (2.0 and 2.1) and ``megatron`` differ.
-        naming: The names of operators; without it those of the plan stay.
+        choices: What the layers do, in the names that the settings are to hold; without it those of the plan stay.
+        target: The layers of the target's model, if the choices were translated into its names.
+        legacy: Whether a model of the static graph is to be a legacy one.
 
     Raises:
         ValueError: There is no such dialect.
     """
     if to not in {MINDFORMERS, MINDFORMERS_PYNATIVE, MINDSPEED_MS, MEGATRON}:
         raise ValueError(to)
-    naming = naming or Naming(as_written(plan.switched_on or plan.layers))
     release = version or default_release(Dialect(to))
-    cells = cut(plan, naming.ahead)
-    draft = SettingsDraft(plan, release, cells, naming.choices, naming.target, naming.legacy, {}, [])
-    if plan.failure is not None or not draft.cells.layers or plan.placement is None:
+    choices = choices or as_written(plan.switched_on or plan.layers)
+    cells = _cut_cells(plan, target.ahead if target else 0)
+    draft = SettingsDraft(plan, release, cells, choices, target, legacy, {}, [])
+    if plan.failure is not None or not cells.layers or plan.placement is None:
         draft.say("no-plan", Severity.ERROR)
-        return Converted({}, tuple(draft.problems))
-    if not draft.cells.straight:
+        return Converted({}, tuple(draft.problems), release)
+    if not cells.straight:
         draft.say("order", Severity.ERROR)
-        return Converted({}, tuple(draft.problems))
-    if draft.cells.stages == 1 and draft.cells.chunks > 1 and to != MINDFORMERS:
-        draft.say("chunks-merged", Severity.WARNING, chunks=draft.cells.chunks)
-        draft = draft._replace(cells=draft.cells.merged())
-    _tell_prediction_layers(draft, to)
+        return Converted({}, tuple(draft.problems), release)
+    if cells.stages == 1 and cells.chunks > 1 and to != MINDFORMERS:
+        draft.say("chunks-merged", Severity.WARNING, chunks=cells.chunks)
+        draft = draft._replace(cells=cells.merge_chunks())
+    # Only the dynamic graph of MindFormers numbers layers that predict; the static graph treats them as the last layer.
+    last = cells.layers[-1].recompute
+    if to not in {MINDFORMERS_PYNATIVE, MEGATRON} and any(layer.recompute is not last for layer in cells.behind):
+        draft.say("prediction-layers", Severity.WARNING, layers=name_layers(cells.behind))
     dialect_module(to, "write").write_layers(draft)
-    if draft.choices.named[SWAP] and plan.dialect != to and to not in {MINDSPEED_MS, MEGATRON}:
+    if choices.named[SWAP] and plan.dialect != to and to not in {MINDSPEED_MS, MEGATRON}:
         draft.say("prefetch", Severity.WARNING)
     _tell_names(draft, to)
-    return Converted(draft.values, tuple(draft.problems))
+    return Converted(draft.values, tuple(draft.problems), release)
+
+
+def _cut_cells(plan: LayerPlan, ahead: int) -> Cells:
+    """The cells of a plan; of a static graph's, so many of the last layers predict further tokens."""
+    placement = plan.placement or ((0,),)
+    stages, chunks = len(placement[0]), len(placement)
+    known = len(plan.layers)
+    # The cells of a static-graph plan may have more room than there are layers.
+    placed = known - ahead if plan.dialect == MINDFORMERS else min(known, sum(map(sum, placement)))
+    rows: list[list[list[LayerSpec]]] = [[[] for _ in range(stages)] for _ in range(chunks)]
+    straight = True
+    for layer in plan.layers[:placed]:
+        if layer.stage >= stages or layer.chunk >= chunks:
+            straight = False
+            continue
+        rows[layer.chunk][layer.stage].append(layer)
+    cells = tuple(tuple(tuple(cell) for cell in row) for row in rows)
+    numbers = [layer.layer for row in cells for cell in row for layer in cell]
+    straight = straight and numbers == list(range(placed)) == [layer.layer for layer in plan.layers[:placed]]
+    return Cells(cells, plan.layers[placed:], straight)
 
 
 def _tell_names(draft: SettingsDraft, to: str) -> None:
@@ -96,16 +115,8 @@ def _tell_names(draft: SettingsDraft, to: str) -> None:
     for kind, found in (("lost", draft.choices.lost), ("wider", draft.choices.wider)):
         rows: dict[tuple[str, str], list[str]] = {}
         for (attribute, path), layers in found.items():
-            rows.setdefault((LISTS.get(attribute, "op_swap"), shown_layers(layers)), []).append(path)
+            rows.setdefault((LISTS.get(attribute, "op_swap"), name_ranges(layers)), []).append(path)
         severity = Severity.ERROR if kind == "lost" and to != MINDSPEED_MS else Severity.WARNING
         name = "own-operators" if kind == "lost" and to == MINDSPEED_MS else kind
         for (key, layers_text), names in rows.items():
-            draft.say(name, severity, key=key, layers=layers_text, names=few(names), to=to)
-
-
-def _tell_prediction_layers(draft: SettingsDraft, to: str) -> None:
-    """Only the dynamic graph of MindFormers numbers them; the static graph treats them as it treats the last layer."""
-    if to not in {MINDFORMERS_PYNATIVE, MEGATRON} and any(
-        layer.recompute is not draft.cells.layers[-1].recompute for layer in draft.cells.behind
-    ):
-        draft.say("prediction-layers", Severity.WARNING, layers=shown(draft.cells.behind))
+            draft.say(name, severity, key=key, layers=layers_text, names=join_few(names), to=to)

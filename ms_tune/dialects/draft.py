@@ -1,20 +1,30 @@
-"""A conversion between dialects under way: the plan cut into cells, what is said of it, and what all dialects show alike."""
+"""A conversion between dialects under way: the plan by cell, what is said of it, and what all dialects write alike."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 from ms_tune.diagnostics import Diagnostic, Severity
-from ms_tune.dialects.layer_plan import MINDFORMERS, write_specs
+from ms_tune.dialects.layer_plan import write_specs
+from ms_tune.dialects.operators import SWAP
 from ms_tune.enums import RecomputeMode
 from ms_tune.records import Record
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Iterable, MutableMapping, Sequence
+    from collections.abc import Collection, Iterable, Sequence
 
     from ms_tune.dialects.layer_plan import LayerPlan, LayerSpec
-    from ms_tune.dialects.operators import ByName, Choices, Side
+    from ms_tune.dialects.operators import Choices, Side
+
+# The keys that an attribute of a layer goes to in the static graph.
+LISTS = {
+    "select_patterns": "select_recompute",
+    "comm_patterns": "select_comm_recompute",
+    "select_excludes": "select_recompute_exclude",
+    "comm_excludes": "select_comm_recompute_exclude",
+}
+_SHOWN = 8  # layers or names in one message
 
 
 class Cells(Record):
@@ -46,69 +56,11 @@ class Cells(Record):
         """Layers of each cell."""
         return [[len(cell) for cell in row] for row in self.rows]
 
-    def merged(self) -> Cells:
+    def merge_chunks(self) -> Cells:
         """The same layers in one chunk."""
         columns = zip(*self.rows, strict=True)
         row = tuple(tuple(layer for cell in column for layer in cell) for column in columns)
         return Cells((row,), self.behind, self.straight)
-
-
-def cut(plan: LayerPlan, ahead: int = 0) -> Cells:
-    """The cells of a plan that has a placement and layers.
-
-    Args:
-        plan: The plan.
-        ahead: How many of its last layers predict further tokens, if it is one of the static graph.
-    """
-    placement = plan.placement or ((0,),)
-    stages, chunks = len(placement[0]), len(placement)
-    known = len(plan.layers)
-    # The cells of a static-graph plan may have more room than there are layers.
-    placed = known - ahead if plan.dialect == MINDFORMERS else min(known, sum(map(sum, placement)))
-    rows: list[list[list[LayerSpec]]] = [[[] for _ in range(stages)] for _ in range(chunks)]
-    straight = True
-    for layer in plan.layers[:placed]:
-        if layer.stage >= stages or layer.chunk >= chunks:
-            straight = False
-            continue
-        rows[layer.chunk][layer.stage].append(layer)
-    cells = tuple(tuple(tuple(cell) for cell in row) for row in rows)
-    numbers = [layer.layer for row in cells for cell in row for layer in cell]
-    straight = straight and numbers == list(range(placed)) == [layer.layer for layer in plan.layers[:placed]]
-    return Cells(cells, plan.layers[placed:], straight)
-
-
-def is_full(layer: LayerSpec) -> bool:
-    """Whether the layer is recomputed as a whole."""
-    return layer.recompute is RecomputeMode.FULL
-
-
-def run_length(
-    cell: Sequence[LayerSpec],
-    start: int,
-    wanted: Callable[[LayerSpec], bool],
-    idle: Callable[[LayerSpec], bool] | None = None,
-) -> int | None:
-    """How many layers of a cell, from a place on, reach the last one that is wanted.
-
-    Returns:
-        None if others lie before or between them, but for those that it makes no difference for.
-    """
-    flags = [wanted(layer) for layer in cell]
-    length = max(len(cell) - flags[::-1].index(True) - start, 0) if any(flags) else 0
-    between = cell[start : start + length]
-    early = any(flags[:start])
-    return None if early or not all(wanted(one) or (idle is not None and idle(one)) for one in between) else length
-
-
-_SHOWN = 8  # layers or names in one message
-# The keys that an attribute of a layer goes to in the static graph.
-LISTS = {
-    "select_patterns": "select_recompute",
-    "comm_patterns": "select_comm_recompute",
-    "select_excludes": "select_recompute_exclude",
-    "comm_excludes": "select_comm_recompute_exclude",
-}
 
 
 class SettingsDraft(Record):
@@ -125,7 +77,7 @@ class SettingsDraft(Record):
 
     def say(self, name: str, severity: Severity, /, **params: object) -> None:
         """Tell of something that is lost or differs."""
-        self.problems.append(Diagnostic(f"convert-{name}", severity, msg(f"plans.convert.{name}", **params)))
+        self.problems.append(conversion_problem(name, severity, **params))
 
     def is_there(self, name: str, layer: LayerSpec) -> bool:
         """Whether a name finds something in a layer; where it does not, a count may run over the layer."""
@@ -137,33 +89,38 @@ class SettingsDraft(Record):
         return name.replace(".", r"\.") if self.target else name
 
 
-def few(names: Sequence[str]) -> str:
+def conversion_problem(name: str, severity: Severity, /, **params: object) -> Diagnostic:
+    """Something that a conversion loses, or does otherwise."""
+    return Diagnostic(f"convert-{name}", severity, msg(f"plans.convert.{name}", **params))
+
+
+def is_full(layer: LayerSpec) -> bool:
+    """Whether the layer is recomputed as a whole."""
+    return layer.recompute is RecomputeMode.FULL
+
+
+def join_few(names: Sequence[str]) -> str:
     """The first few of them, for a message."""
     return ", ".join(names[:_SHOWN]) + (", …" if len(names) > _SHOWN else "")
 
 
-def shown_layers(layers: Sequence[int]) -> str:
+def name_ranges(layers: Iterable[int]) -> str:
     """Layers in a message: ranges, the first few of them."""
-    return few(write_specs(layers))
+    return join_few(write_specs(layers))
 
 
-def shown(layers: Sequence[LayerSpec]) -> str:
+def name_layers(layers: Iterable[LayerSpec]) -> str:
     """The numbers of layers, for a message."""
-    return shown_layers([layer.layer for layer in layers])
+    return name_ranges([layer.layer for layer in layers])
 
 
-def squeeze(cells: Cells, rows: list[list[int]]) -> list[Any]:
+def flatten_chunk(cells: Cells, rows: list[list[int]]) -> list[Any]:
     """Rows of one chunk are written without the outer list."""
     return list(rows if cells.chunks > 1 else rows[0])
 
 
-def runs(
-    draft: SettingsDraft,
-    key: str,
-    wanted: Callable[[LayerSpec], bool],
-    start: Callable[[LayerSpec], bool],
-    *,
-    over: bool,
+def count_layers(
+    draft: SettingsDraft, key: str, wanted: Collection[int], idle: Collection[int], *, over: bool
 ) -> list[list[int]] | None:
     """How many layers of each cell are wanted, told as counts; None if counts cannot say it.
 
@@ -171,64 +128,59 @@ def runs(
         draft: The conversion.
         key: What the counts are for.
         wanted: Which layers are.
-        start: Which layers, at the start of a cell or anywhere, are without effect in the count.
+        idle: Which layers, at the start of a cell or anywhere, are without effect in the count.
         over: Whether the count includes those layers, or starts behind them.
     """
-    rows, bad = [], []
+    rows, bad = [], list[int]()
     for row in draft.cells.rows:
         lengths = []
         for cell in row:
-            skipped = 0 if over else sum(map(start, cell))
-            length = run_length(cell, skipped, wanted, start if over else None)
+            numbers = [layer.layer for layer in cell]
+            skipped = 0 if over else sum(number in idle for number in numbers)
+            length = run_length(numbers, skipped, wanted, idle if over else ())
             if length is None:
-                bad += [layer for layer in cell if wanted(layer)]
+                bad += [number for number in numbers if number in wanted]
             lengths.append(length or 0)
         rows.append(lengths)
     if bad:
-        draft.say("holes", Severity.ERROR, key=key, layers=shown(bad))
+        draft.say("holes", Severity.ERROR, key=key, layers=name_ranges(bad))
         return None
     return rows
 
 
-def never(_: LayerSpec) -> bool:
-    """No layer."""
-    return False
+def run_length(cell: Sequence[int], start: int, wanted: Collection[int], idle: Collection[int] = ()) -> int | None:
+    """How many layers of a cell, from a place on, reach the last one that is wanted.
+
+    Returns:
+        None if others lie before or between them, but for the idle ones, for which it makes no difference.
+    """
+    flags = [number in wanted for number in cell]
+    length = max(len(cell) - flags[::-1].index(True) - start, 0) if any(flags) else 0
+    between = cell[start : start + length]
+    early = any(flags[:start])
+    return None if early or not all(one in wanted or one in idle for one in between) else length
 
 
-def has(layers: Container[int], layer: LayerSpec) -> bool:
-    """Whether a layer is one of those."""
-    return layer.layer in layers
-
-
-def _problem(name: str, severity: Severity, /, **params: object) -> Diagnostic:
-    return Diagnostic(f"convert-{name}", severity, msg(f"plans.convert.{name}", **params))
-
-
-def swap_static(
-    groups: ByName,
-    sections: Iterable[str],
-    values: MutableMapping[str, object],
-    problems: list[Diagnostic],
-    spelled: Callable[[str], str],
-) -> None:
+def write_static_swap(draft: SettingsDraft, sections: Iterable[str]) -> None:
     """Entries for whole layers and for operators, each with its own prefetch. Lists of recompute then hold layers."""
     whole: list[object] = []
     operators: list[object] = []
-    for (name, prefetch), layers in groups.items():
+    for (name, prefetch), layers in draft.choices.named[SWAP].items():
         entry = {"backward_prefetch": prefetch, "layers": layers}
         if name:
-            operators.append({"op_name": spelled(name), **entry})
+            operators.append({"op_name": draft.spelled(name), **entry})
         else:
             whole.append(entry)
     for section in sections:
-        values[f"{section}.swap"] = True
-        values[f"{section}.layer_swap"] = whole
-        values[f"{section}.op_swap"] = operators
-    problems.append(_problem("swap-numbers", Severity.INFO))
+        draft.values[f"{section}.swap"] = True
+        draft.values[f"{section}.layer_swap"] = whole
+        draft.values[f"{section}.op_swap"] = operators
+    draft.say("swap-numbers", Severity.INFO)
 
 
-def swap_dynamic(groups: ByName, cells: Cells, values: MutableMapping[str, object], problems: list[Diagnostic]) -> None:
+def write_dynamic_swap(draft: SettingsDraft) -> None:
     """One prefetch for all, one pipeline stage, and never a layer so close to the end that nothing is left to run."""
+    groups, cells = draft.choices.named[SWAP], draft.cells
     if not groups:
         return
     total = len(cells.layers) + len(cells.behind)
@@ -236,15 +188,14 @@ def swap_dynamic(groups: ByName, cells: Cells, values: MutableMapping[str, objec
     prefetch = next(iter(prefetches))
     last = max(layer for layers in groups.values() for layer in layers)
     if len(prefetches) > 1 or isinstance(prefetch, bool) or not isinstance(prefetch, int) or prefetch < 1:
-        shown = ", ".join(sorted(map(str, prefetches)))
-        problems.append(_problem("one-prefetch", Severity.ERROR, prefetches=shown))
+        draft.say("one-prefetch", Severity.ERROR, prefetches=", ".join(sorted(map(str, prefetches))))
     elif cells.stages > 1:
-        problems.append(_problem("swap-pipeline", Severity.ERROR))
+        draft.say("swap-pipeline", Severity.ERROR)
     elif last + prefetch >= total:
-        problems.append(_problem("swap-last", Severity.ERROR, layer=last, limit=total - prefetch - 1))
+        draft.say("swap-last", Severity.ERROR, layer=last, limit=total - prefetch - 1)
     else:
-        values["swap.enable"] = True
-        values["swap.default_prefetch"] = prefetch
+        draft.values["swap.enable"] = True
+        draft.values["swap.default_prefetch"] = prefetch
         named = [(name, write_specs(layers)) for (name, _), layers in groups.items()]
-        values["swap.layer_swap"] = [{"layers": specs} for name, specs in named if not name]
-        values["swap.op_swap"] = [{"op_name": name, "layers": specs} for name, specs in named if name]
+        draft.values["swap.layer_swap"] = [{"layers": specs} for name, specs in named if not name]
+        draft.values["swap.op_swap"] = [{"op_name": name, "layers": specs} for name, specs in named if name]

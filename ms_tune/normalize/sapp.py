@@ -11,7 +11,8 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from ms_tune.diagnostics import Diagnostic, Severity
-from ms_tune.dialects.convert_layers import Converted, convert
+from ms_tune.dialects.convert_layers import Converted, convert_plan
+from ms_tune.dialects.draft import conversion_problem
 from ms_tune.dialects.layer_plan import LayerSpec, PlanIssue, write_specs
 from ms_tune.dialects.mindformers import read
 from ms_tune.dialects.mindformers_pynative import read as pynative
@@ -22,9 +23,10 @@ from ms_tune.facts.models import LAYERS, names_of
 from ms_tune.facts.query import DEFAULT_VERSION
 from ms_tune.facts.registries import counterpart, models
 from ms_tune.job import Job
-from ms_tune.normalize.convert import TargetDialect, convert_named, side_in, side_of, with_experts
+from ms_tune.normalize.convert import TargetDialect, convert_translated
 from ms_tune.normalize.run import normalize_recompute
 from ms_tune.normalize.sapp_lists import KEYS, MOST, SappLists, plan_of, settled
+from ms_tune.normalize.sides import find_side, find_source_side, layers_with_experts
 from ms_tune.source.edit import same_data
 from ms_tune.source.edit_values import with_settings
 from ms_tune.source.yaml import parse_source
@@ -73,18 +75,18 @@ def convert_sapp(lists: SappLists, sizes: Sizes, target: TargetDialect) -> Conve
     if target.dialect in (Dialect.MINDFORMERS_PYNATIVE, Dialect.MEGATRON):
         # The operators that the framework chooses for a model whose name SAPP does not tell.
         name = models("core")[0]
-        problems = [Diagnostic("convert-stand-in", Severity.WARNING, msg("plans.convert.stand-in", model=name))]
-        here = side_of("core", name, plan.framework_version, plan.layers, (), 0)
-        return convert_named(plan, here, target, problems)
-    converted = convert(plan, target.dialect.value, version=target.release)
+        here = find_side("core", name, plan.framework_version, plan.layers, (), 0)
+        problems = [conversion_problem("stand-in", Severity.WARNING, model=name)]
+        return convert_translated(plan, here, target, problems)
+    converted = convert_plan(plan, target.dialect.value, version=target.release)
     if target.dialect is Dialect.MINDSPEED_MS:
-        return converted._replace(release=target.release)
+        return converted
     # The lists as they are: the framework chooses the operators of the model.
     values = dict(converted.values)
     for kind in KEYS[2:]:
         table = _beyond(lists, kind)
         values[f"recompute_config.{kind}"] = _shaped(table) if table else False
-    return Converted(values, converted.problems, target.release)
+    return converted._replace(values=values)
 
 
 def _beyond(lists: SappLists, kind: str) -> Table | None:
@@ -339,7 +341,7 @@ def _others(
     """The values of the dynamic graphs."""
     source = job.source
     if job.dialect is Dialect.MINDSPEED_MS:
-        converted = convert(plan, job.dialect.value)
+        converted = convert_plan(plan, job.dialect.value)
         for key, value in converted.values.items():
             *_, kind = path = tuple(key.split("."))
             if kind == "num_layer_list" and lists.offset is not None:
@@ -359,10 +361,10 @@ def _dynamic(
     source, target = job.source, TargetDialect(Dialect.MINDFORMERS_PYNATIVE, plan.framework_version)
     behind = _predicting(job, plan)
     plan = plan._replace(layers=(*plan.layers, *behind))
-    there = side_in(job, plan, problems)
+    there = find_source_side(job, plan, problems)
     core = counterpart(there.model, "core")
-    here = side_of("core", core, DEFAULT_VERSION, plan.layers, with_experts(there), len(behind))
-    converted = convert_named(plan, here, target, [], there)
+    here = find_side("core", core, DEFAULT_VERSION, plan.layers, layers_with_experts(there), len(behind))
+    converted = convert_translated(plan, here, target, [], there)
     if not any(source.get(_PLACES[target.dialect][kind]) for kind in KEYS[2:]):
         problems += converted.problems
     for key, value in converted.values.items():

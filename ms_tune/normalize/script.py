@@ -7,16 +7,13 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from ms_tune.diagnostics import Diagnostic, Severity
-from ms_tune.dialects.convert_layers import Converted
 from ms_tune.dialects.megatron.arguments import command_of, without_unset
 from ms_tune.dialects.megatron.edit_arguments import ArgumentChange, with_change
 from ms_tune.dialects.megatron.inputs import DESTINATIONS
 from ms_tune.dialects.megatron.read import NotEvaluableError, inputs_of, plan_of
-from ms_tune.dialects.megatron.write import canonical, same_layers, without_idle
-from ms_tune.enums import Dialect, LayerKind
+from ms_tune.dialects.megatron.write import canonical, same_layers
 from ms_tune.errors import ConfigError, UsageError
 from ms_tune.facts.megatron import names_by_dest
-from ms_tune.normalize.convert import convert_named, megatron_side, note
 from ms_tune.source.edit import EditRefusedError
 from ms_tune.source.shell.read import RETURN, as_written
 from ms_tune.text import msg
@@ -30,7 +27,6 @@ if TYPE_CHECKING:
     from ms_tune.dialects.megatron.arguments import ProgramArguments
     from ms_tune.job.checkout import Checkout
     from ms_tune.job.script import ScriptJob
-    from ms_tune.normalize.convert import TargetDialect
     from ms_tune.source.shell.read import Launches
     from ms_tune.text import Message
 
@@ -90,49 +86,6 @@ def _planned(path: Path, command: ProgramArguments, checkout: Checkout | None, *
     files = {piece.place.file.path for one in command.launch.arguments for piece in one.pieces}
     read = tuple(sorted(str(one) for one in files if one != path))
     return ProgramPlan(command.launch.name, line, plan._replace(read_from=read))
-
-
-# What stands for a program without experts, and with, where its layers' counterparts are looked up.
-_DENSE, _SPARSE = "megatron", "megatron-experts"
-
-
-@dataclass(frozen=True, slots=True)
-class ConvertedProgram:
-    """One program in another dialect."""
-
-    program: ProgramPlan  # the program, with what its layers do
-    settings: Converted | None  # the settings that do the same; None if what its layers do is not known
-
-
-def convert_script(script: ScriptJob, target: TargetDialect) -> tuple[ConvertedProgram, ...]:
-    """The settings that do in another dialect what the programs of a script do.
-
-    Layers that do nothing (``--noop-layers``) are no layers anywhere else: the others are counted without them.
-
-    Args:
-        script: The script.
-        target: The other dialect and its release.
-
-    Raises:
-        ConfigError, UnsupportedError: As :func:`ms_tune.normalize.script.normalize_script` says.
-    """
-    programs = normalize_script(script)
-    return tuple(ConvertedProgram(one, _converted(one.plan, target) if one.plan else None) for one in programs)
-
-
-def _converted(plan: LayerPlan, target: TargetDialect) -> Converted:
-    problems = list(plan.problems)
-    if plan.failure is not None:
-        note(problems, "no-plan", Severity.ERROR)
-        return Converted({}, tuple(problems), target.release)
-    idle = sum(layer.kind is LayerKind.NOOP for layer in plan.layers)
-    plan = without_idle(plan)
-    if idle and target.dialect is not Dialect.MEGATRON:
-        note(problems, "idle", Severity.INFO, count=idle)
-    experts = [layer.layer for layer in plan.layers if layer.kind is LayerKind.EXPERTS]
-    ahead = sum(layer.kind is LayerKind.PREDICTION for layer in plan.layers)
-    here = megatron_side(_SPARSE if experts else _DENSE, plan.layers, experts, ahead)
-    return convert_named(plan._replace(problems=()), here, target, problems)
 
 
 # What takes the settings of recomputation for something that is not seen in the layers.

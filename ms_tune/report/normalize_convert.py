@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from ms_tune.dialects.layer_plan import MEGATRON
 from ms_tune.report.normalize_json import problems_json
+from ms_tune.source.yaml import nest_values
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -37,21 +38,8 @@ def converted_text(dialect: str, converted: Converted) -> str:
 
 def conversion_yaml(values: Mapping[str, object]) -> str:
     """The settings as YAML, ready to be put into a config."""
-    return "\n".join(_lines(_nested(values), ""))
-
-
-def _nested(values: Mapping[str, object]) -> dict[str, object]:
-    """Dotted keys as sections in sections."""
-    top: dict[str, object] = {}
-    for key, value in values.items():
-        section = top
-        *parents, name = key.split(".")
-        for parent in parents:
-            inner = section.setdefault(parent, {})
-            assert isinstance(inner, dict)  # noqa: S101 - a key is a section or a value, not both
-            section = inner
-        section[name] = value
-    return top
+    nested = nest_values({tuple(key.split(".")): value for key, value in values.items()})
+    return "\n".join(_lines(nested, ""))
 
 
 def _lines(section: Mapping[str, object], indent: str) -> list[str]:

@@ -307,6 +307,18 @@ def source_of(data: dict[Any, Any], path: Path) -> SourceFile:
     return SourceFile(path, "", _as_yaml(data), (), Node(nowhere))
 
 
+def nest_values(values: Mapping[tuple[str, ...], Any]) -> dict[str, Any]:
+    """Values by key as sections inside each other; below a value that is no section there is nothing."""
+    top: dict[str, Any] = {}
+    for path, value in values.items():
+        section = top
+        for name in path[:-1]:
+            inner = section.setdefault(name, {})
+            section = inner if isinstance(inner, dict) else section
+        section[path[-1]] = value
+    return top
+
+
 def _as_yaml(value: Any) -> Any:  # noqa: ANN401 - YAML values have any type
     if isinstance(value, dict):
         return {key: _as_yaml(item) for key, item in value.items()}

@@ -5,8 +5,6 @@ from __future__ import annotations
 import pytest
 
 from ms_tune.dialects.draft import run_length
-from ms_tune.dialects.layer_plan import LayerSpec
-from ms_tune.enums import RecomputeMode
 
 
 @pytest.mark.parametrize(
@@ -30,15 +28,10 @@ from ms_tune.enums import RecomputeMode
     ],
 )
 def test_layers_up_to_the_last_that_is_wanted(cell: str, start: int, length: int | None) -> None:
-    layers = [LayerSpec(number, 0, 0, RecomputeMode.NONE, select_patterns=(mark,)) for number, mark in enumerate(cell)]
-
-    def marked(mark: str, layer: LayerSpec) -> bool:
-        return layer.select_patterns == (mark,)
-
-    found = run_length(layers, start, lambda layer: marked("x", layer), lambda layer: marked("o", layer))
-    assert found == length
+    wanted, idle = ([number for number, mark in enumerate(cell) if mark == wanted] for wanted in "xo")
+    assert run_length(range(len(cell)), start, wanted, idle) == length
+    without = run_length(range(len(cell)), start, wanted)
     if "o" not in cell:
-        assert run_length(layers, start, lambda layer: marked("x", layer)) == length
+        assert without == length
     elif length:
-        without = run_length(layers, start, lambda layer: marked("x", layer))
         assert without == (None if "o" in cell[: cell.rindex("x")] else length)

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from ms_tune.diagnostics import Severity
-from ms_tune.dialects.convert_layers import Converted, convert
-from ms_tune.dialects.draft import shown_layers
+from ms_tune.dialects.convert_layers import Converted, convert_plan
+from ms_tune.dialects.draft import name_ranges
 from ms_tune.dialects.layer_plan import MINDFORMERS, MINDFORMERS_PYNATIVE, MINDSPEED_MS, LayerPlan
 from ms_tune.dialects.mindformers.placement import RecomputeInputs, RecomputeValues, SwapValues
 from ms_tune.dialects.mindformers.recompute import normalize
@@ -54,14 +54,14 @@ def test_there_and_back(start: str, to: str) -> None:
     for seed in range(200):
         plan = PLANS[start](Random(seed))  # noqa: S311 - reproducible
         assert plan.failure is None
-        there = convert(plan, to)
+        there = convert_plan(plan, to)
         ids(there)
         if is_said(there):
             continue
         other = plan_of(there.values, to)
         merged = "convert-chunks-merged" in ids(there)
         compare(plan, other, merged=merged)
-        back = convert(other, start)
+        back = convert_plan(other, start)
         if is_said(back):
             # Chunks that were merged into one cell may leave holes behind them.
             assert merged
@@ -76,7 +76,7 @@ def test_there_and_back(start: str, to: str) -> None:
 def test_what_is_left_out_is_missing_and_named(start: str, to: str) -> None:
     for seed in range(200):
         plan = PLANS[start](Random(seed))  # noqa: S311 - reproducible
-        there = convert(plan, to)
+        there = convert_plan(plan, to)
         if not is_said(there):
             continue
         assert ids(there) & {"convert-holes", "convert-empty"}
@@ -94,7 +94,7 @@ def pynative(**settings: object) -> LayerPlan:
 def test_layers_that_counts_cannot_name_are_not_converted() -> None:
     plan = pynative(stages=2, mode="full", full_layers=["0", "2", "4-5"])
     for to in (MINDFORMERS, MINDSPEED_MS):
-        converted = convert(plan, to)
+        converted = convert_plan(plan, to)
         assert "convert-holes" in ids(converted)
         assert not any(name.endswith(".recompute") and value for name, value in converted.values.items())
 
@@ -102,7 +102,7 @@ def test_layers_that_counts_cannot_name_are_not_converted() -> None:
 def test_cumulative_counts_become_exclusive_ones() -> None:
     values = RecomputeValues(recompute=[1, 0], select_recompute=[3, 2], select_comm_recompute=[1, 4])
     plan = normalize(RecomputeInputs(layers=8, stages=2, values=values))
-    converted = convert(plan, MINDSPEED_MS)
+    converted = convert_plan(plan, MINDSPEED_MS)
     assert converted.values["parallel_config.num_layer_list"] == [4, 4]
     prefix = "parallel_config.recompute_config"
     assert converted.values[f"{prefix}.recompute"] == [1, 0]
@@ -114,8 +114,8 @@ def test_cumulative_counts_become_exclusive_ones() -> None:
 def test_an_offset_becomes_counts_and_ranges() -> None:
     inputs = RecomputeInputs(layers=9, stages=4, offset=[-1, 1, 1, 0], values=RecomputeValues(recompute=[0, 1, 0, 0]))
     plan = normalize(inputs)
-    assert convert(plan, MINDSPEED_MS).values["parallel_config.num_layer_list"] == [1, 3, 3, 2]
-    converted = convert(plan, MINDFORMERS_PYNATIVE)
+    assert convert_plan(plan, MINDSPEED_MS).values["parallel_config.num_layer_list"] == [1, 3, 3, 2]
+    converted = convert_plan(plan, MINDFORMERS_PYNATIVE)
     assert converted.values["parallelism.pipeline_parallel_layers_per_stage"] == ["0", "1-3", "4-6", "7-8"]
     assert converted.values["recompute.full_recompute_layer"] == ["1"]
 
@@ -123,16 +123,16 @@ def test_an_offset_becomes_counts_and_ranges() -> None:
 def test_an_empty_first_stage_is_one_for_the_embedding() -> None:
     inputs = RecomputeInputs(layers=8, stages=4, offset=[-2, 1, 1, 0], values=RecomputeValues(recompute=[0, 1, 1, 0]))
     plan = normalize(inputs)
-    converted = convert(plan, MINDSPEED_MS)
+    converted = convert_plan(plan, MINDSPEED_MS)
     assert converted.values["parallel_config.standalone_embedding_stage"] is True
     assert converted.values["parallel_config.num_layer_list"] == [3, 3, 2]
     compare(plan, plan_of(converted.values, MINDSPEED_MS), merged=False)
-    assert "convert-empty" in ids(convert(plan, MINDFORMERS_PYNATIVE))
+    assert "convert-empty" in ids(convert_plan(plan, MINDFORMERS_PYNATIVE))
 
 
 def test_the_fault_of_a_stage_for_the_embedding_is_not_walked_into() -> None:
     inputs = RecomputeInputs(layers=8, stages=4, offset=[-2, 1, 1, 0], values=RecomputeValues(recompute=[0, 1, 1, 1]))
-    converted = convert(normalize(inputs), MINDSPEED_MS)
+    converted = convert_plan(normalize(inputs), MINDSPEED_MS)
     assert "convert-standalone" in ids(converted)
     assert "parallel_config.recompute_config.recompute" not in converted.values
 
@@ -141,29 +141,29 @@ def test_a_pipeline_that_turns_round_has_no_other_form() -> None:
     inputs = RecomputeInputs(layers=8, stages=2, interleave=True, interleave_num=2, scheduler="zero_bubble_v")
     plan = normalize(inputs)
     for to in (MINDSPEED_MS, MINDFORMERS_PYNATIVE):
-        converted = convert(plan, to)
+        converted = convert_plan(plan, to)
         assert ids(converted) == {"convert-order"}
         assert not converted.values
 
 
 def test_a_config_that_stops_the_framework_is_not_converted() -> None:
     plan = normalize_mindspeed_ms(MindSpeedInputs(layers=2, stages=4))
-    assert ids(convert(plan, MINDFORMERS)) == {"convert-no-plan"}
+    assert ids(convert_plan(plan, MINDFORMERS)) == {"convert-no-plan"}
 
 
 def test_an_unknown_dialect() -> None:
     with pytest.raises(ValueError, match="megatrons"):
-        convert(pynative(), "megatrons")
+        convert_plan(pynative(), "megatrons")
 
 
 def test_excludes() -> None:
     values = RecomputeValues(recompute=[2, 0], select_recompute_exclude={r"mlp\.mul": [3, 0]})
     plan = normalize(RecomputeInputs(layers=8, stages=2, values=values))
-    assert "convert-excludes" in ids(convert(plan, MINDSPEED_MS))
-    new = convert(plan, MINDFORMERS_PYNATIVE, version="2.1.0")
+    assert "convert-excludes" in ids(convert_plan(plan, MINDSPEED_MS))
+    new = convert_plan(plan, MINDFORMERS_PYNATIVE, version="2.1.0")
     assert new.values["recompute.exclude_op"] == {r"mlp\.mul": ["0-2"]}
-    assert "convert-excludes" in ids(convert(plan, MINDFORMERS_PYNATIVE, version="2.0"))
-    back = convert(plan_of(new.values, MINDFORMERS_PYNATIVE), MINDFORMERS)
+    assert "convert-excludes" in ids(convert_plan(plan, MINDFORMERS_PYNATIVE, version="2.0"))
+    back = convert_plan(plan_of(new.values, MINDFORMERS_PYNATIVE), MINDFORMERS)
     assert back.values["recompute_config.select_recompute_exclude"] == {r"mlp\.mul": [3, 0]}
 
 
@@ -173,20 +173,20 @@ def test_excludes_by_layer_stay_so_where_the_target_takes_them() -> None:
     static = normalize(RecomputeInputs(layers=8, stages=2, values=values))
     dynamic = pynative(mode="full", full_layers=["0-3"], exclude_op={"mlp.mul": ["0-2"]}, version="2.1")
     for plan in (static, dynamic):
-        found = convert(plan, MINDFORMERS_PYNATIVE, version="2.1").values["recompute.exclude_op"]
+        found = convert_plan(plan, MINDFORMERS_PYNATIVE, version="2.1").values["recompute.exclude_op"]
         assert isinstance(found, dict)
         assert list(found.values()) == [["0-2"]]
 
 
 def test_of_many_layers_a_message_names_the_first_eight() -> None:
-    assert shown_layers([0, 1, 2, 5]) == "0-2, 5"
-    assert shown_layers(range(0, 16, 2)) == "0, 2, 4, 6, 8, 10, 12, 14"
-    assert shown_layers(range(0, 18, 2)) == "0, 2, 4, 6, 8, 10, 12, 14, …"
+    assert name_ranges([0, 1, 2, 5]) == "0-2, 5"
+    assert name_ranges(range(0, 16, 2)) == "0, 2, 4, 6, 8, 10, 12, 14"
+    assert name_ranges(range(0, 18, 2)) == "0, 2, 4, 6, 8, 10, 12, 14, …"
 
 
 def test_excluded_names_stay_names_in_their_own_release_only() -> None:
     plan = pynative(mode="full", full_layers=["0-3"], exclude_op=["mul", "add"], version="2.0")
-    same, later = (convert(plan, MINDFORMERS_PYNATIVE, version=version) for version in ("2.0", "2.1"))
+    same, later = (convert_plan(plan, MINDFORMERS_PYNATIVE, version=version) for version in ("2.0", "2.1"))
     assert same.values["recompute.exclude_op"] == ["mul", "add"]
     assert "convert-excludes" not in ids(same)
     assert "recompute.exclude_op" not in later.values
@@ -196,10 +196,10 @@ def test_excluded_names_stay_names_in_their_own_release_only() -> None:
 def test_excludes_beside_swap_have_no_effect_in_the_static_graph() -> None:
     """With swap on, MindFormers reads no exclude lists."""
     facts: dict[str, Any] = {"mode": "full", "full_layers": ["0-3"], "exclude_op": {"mlp": ["0-1"]}}
-    apart = convert(pynative(**facts), MINDFORMERS)
+    apart = convert_plan(pynative(**facts), MINDFORMERS)
     assert "convert-excludes" not in ids(apart)
     assert apart.values["recompute_config.select_recompute_exclude"]
-    swapping = convert(pynative(**facts, swap=True, prefetch=2, layer_swap=[{"layers": ["5"]}]), MINDFORMERS)
+    swapping = convert_plan(pynative(**facts, swap=True, prefetch=2, layer_swap=[{"layers": ["5"]}]), MINDFORMERS)
     assert "convert-excludes" in ids(swapping)
     assert swapping.values["recompute_config.select_recompute_exclude"] is False
 
@@ -213,13 +213,13 @@ def test_swap_between_the_graphs() -> None:
         layer_swap=[{"layers": ["1-2"]}],
         op_swap=[{"op_name": "self_attention", "layers": ["3-4"]}],
     )
-    converted = convert(plan, MINDFORMERS)
+    converted = convert_plan(plan, MINDFORMERS)
     assert {"convert-prefetch", "convert-swap-numbers"} <= ids(converted)
     assert converted.values["recompute_config.recompute"] == [0]
     static = plan_of(converted.values, MINDFORMERS)
     compare(plan, static, merged=False)
     assert [layer.swap for layer in static.layers] == [layer.swap for layer in plan.layers]
-    back = convert(static, MINDFORMERS_PYNATIVE)
+    back = convert_plan(static, MINDFORMERS_PYNATIVE)
     assert not is_said(back)
     again = plan_of(back.values, MINDFORMERS_PYNATIVE)
     assert again.layers == plan.layers
@@ -240,10 +240,10 @@ def test_swap_that_the_dynamic_graph_does_not_do(
     swap = SwapValues(swap=True, layer_swap=layer_swap, op_swap=[])
     plan = normalize(RecomputeInputs(layers=8, stages=stages, swap=swap))
     assert plan.failure is None
-    converted = convert(plan, MINDFORMERS_PYNATIVE)
+    converted = convert_plan(plan, MINDFORMERS_PYNATIVE)
     assert problem in ids(converted)
     assert "swap.enable" not in converted.values
-    assert "convert-swap" in ids(convert(plan, MINDSPEED_MS))
+    assert "convert-swap" in ids(convert_plan(plan, MINDSPEED_MS))
 
 
 SAPP = """
@@ -261,14 +261,14 @@ To put in yaml configuration:
 
 def test_sapps_lists_count_from_the_first_layer_on() -> None:
     plan = sapp_plan(parse_sapp(SAPP), layers=96, stages=16)
-    converted = convert(plan, MINDSPEED_MS)
+    converted = convert_plan(plan, MINDSPEED_MS)
     assert converted.values["parallel_config.num_layer_list"] == [4, 5, 5, 6, 6, 6, 6, 6, 6, 6, 7, 7, 7, 7, 7, 5]
     prefix = "parallel_config.recompute_config"
     assert converted.values[f"{prefix}.recompute"] == [1, 1, 1] + [0] * 13
     assert converted.values[f"{prefix}.select_recompute"] == [2, 1] + [0] * 14
     assert converted.values[f"{prefix}.select_comm_recompute"] == [0] * 16
     compare(plan, plan_of(converted.values, MINDSPEED_MS), merged=False)
-    compare(plan, plan_of(convert(plan, MINDFORMERS).values, MINDFORMERS), merged=False)
+    compare(plan, plan_of(convert_plan(plan, MINDFORMERS).values, MINDFORMERS), merged=False)
 
 
 def test_sapps_lists_mean_what_mindformers_makes_of_them() -> None:

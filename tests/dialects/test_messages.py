@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ms_tune.dialects.draft import shown_layers
+from ms_tune.dialects.draft import name_ranges
 from ms_tune.dialects.mindformers.placement import RecomputeInputs, RecomputeValues, SwapValues
 from ms_tune.dialects.mindformers.recompute import normalize
 
@@ -19,7 +19,7 @@ def parameters(inputs: RecomputeInputs, problem: str) -> dict[str, object]:
 
 @pytest.mark.parametrize(("count", "ranges"), [(8, "0, 2, 4, 6, 8, 10, 12, 14"), (9, "0, 2, 4, 6, 8, 10, 12, 14, …")])
 def test_ranges_of_layers(count: int, ranges: str) -> None:
-    assert shown_layers(range(0, 2 * count, 2)) == ranges
+    assert name_ranges(range(0, 2 * count, 2)) == ranges
 
 
 @pytest.mark.parametrize(("count", "layers"), MANY)

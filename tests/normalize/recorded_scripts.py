@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 from ms_tune.enums import Dialect
 from ms_tune.errors import MsTuneError
 from ms_tune.job.script import ScriptJob
-from ms_tune.normalize.convert import target_of
-from ms_tune.normalize.script import convert_script, explicit_script, normalize_script
+from ms_tune.normalize.convert import convert_script, target_of
+from ms_tune.normalize.script import explicit_script, normalize_script
 from ms_tune.text import Language, render
 from tests.normalize.conversion_cases import random_case
 from tests.normalize.recorded import converted, refused, telling, told, write

@@ -15,7 +15,7 @@ from ms_tune.enums import Dialect, RecomputeMode
 from ms_tune.errors import UnsupportedError, UsageError
 from ms_tune.facts.query import release_for, served
 from ms_tune.facts.registries import counterpart
-from ms_tune.normalize.convert import _shown, target_of
+from ms_tune.normalize.convert import LayerAct, target_of
 from ms_tune.source.yaml import SourceFile, parse_source
 from ms_tune.text import Language, render
 from tests.jobs import convert_source, normalize_source
@@ -328,6 +328,7 @@ def test_without_a_release_a_target_is_the_newest_but_for_the_static_graph() -> 
 
 def test_a_difference_in_swap_names_what_is_moved() -> None:
     nothing = frozenset[str]()
-    act = ((1, 0), True, nothing, frozenset({"mlp"}), nothing, frozenset({("mlp", 1), ("", 2)}))
-    assert _shown(act, None) == "stage 1, chunk 0; full; comm mlp; swap *@2, mlp@1"
-    assert _shown(act, (*act[:5], frozenset({("", 2)}))) == "full; swap mlp@1"
+    names = {"select": nothing, "comm": frozenset({"mlp"}), "exclude": nothing}
+    act = LayerAct((1, 0), full=True, names=names, swaps=frozenset({("mlp", 1), ("", 2)}))
+    assert act.describe(None) == "stage 1, chunk 0; full; comm mlp; swap *@2, mlp@1"
+    assert act.describe(act._replace(swaps=frozenset({("", 2)}))) == "full; swap mlp@1"

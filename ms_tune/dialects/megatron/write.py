@@ -13,7 +13,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, TypeAlias
 
 from ms_tune.diagnostics import Severity
-from ms_tune.dialects.draft import LISTS, shown_layers
+from ms_tune.dialects.draft import LISTS, name_ranges
 from ms_tune.dialects.layer_plan import MEGATRON
 from ms_tune.dialects.megatron.inputs import ARGUMENTS, MegatronInputs
 from ms_tune.dialects.megatron.placement import parse_noop, parse_table
@@ -194,9 +194,7 @@ def write_layers(draft: SettingsDraft) -> None:
         draft.say("swap-arguments", Severity.ERROR)
     for attribute in ("comm_patterns", "select_excludes", "comm_excludes"):
         for name, chosen in draft.choices.layers(attribute).items():
-            draft.say(
-                "lost", Severity.ERROR, key=LISTS[attribute], names=name, to=MEGATRON, layers=shown_layers(chosen)
-            )
+            draft.say("lost", Severity.ERROR, key=LISTS[attribute], names=name, to=MEGATRON, layers=name_ranges(chosen))
     named: dict[int, set[str]] = {}
     for name, chosen in draft.choices.layers("select_patterns").items():
         for layer in chosen:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ms_tune.diagnostics import Severity
-from ms_tune.dialects.draft import LISTS, has, is_full, never, runs, squeeze, swap_static
+from ms_tune.dialects.draft import LISTS, count_layers, flatten_chunk, is_full, write_static_swap
 from ms_tune.dialects.layer_plan import FrameworkStop
 from ms_tune.dialects.mindformers.placement import KEYS, place_layers
 from ms_tune.dialects.mindformers.read import read_inputs
@@ -19,7 +18,7 @@ from ms_tune.source.edit import same_data
 from ms_tune.source.yaml import MISSING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from ms_tune.diagnostics import KeyPath
     from ms_tune.dialects.draft import SettingsDraft
@@ -44,20 +43,21 @@ def write_layers(draft: SettingsDraft) -> None:
     # Models that are not legacy ones have a value for that name, and MindFormers refuses a second one.
     draft.values[f"model.model_config.{LAYERS if legacy else 'num_hidden_layers'}"] = len(cells.layers)
     draft.values["parallel_config.pipeline_stage"] = cells.stages
-    draft.values["model.model_config.offset"] = squeeze(cells, offset) if any(map(any, offset)) else 0
+    draft.values["model.model_config.offset"] = flatten_chunk(cells, offset) if any(map(any, offset)) else 0
     if cells.chunks > 1:
         draft.values["model.model_config.pp_interleave_num"] = cells.chunks
         draft.values["parallel.pipeline_config.pipeline_interleave"] = True
         draft.values["parallel.pipeline_config.pipeline_scheduler"] = "1f1b"
     swapping = bool(draft.choices.named[SWAP])
-    full = _listed(draft, "recompute", is_full, never, by_id=swapping)
+    full = {layer.layer for layer in cells.layers if is_full(layer)}
+    recompute = _list_layers(draft, "recompute", full, (), by_id=swapping)
     if swapping:
         sections = ["swap_config"] if legacy else ["model.model_config"]
-        if not legacy and isinstance(full, list) and len(full) > cells.stages:
+        if not legacy and isinstance(recompute, list) and len(recompute) > cells.stages:
             # The model does not hear of it, but a list that is longer than there are stages is refused without.
             sections.append("swap_config")
-        swap_static(draft.choices.named[SWAP], sections, draft.values, draft.problems, draft.spelled)
-    draft.values["recompute_config.recompute"] = False if full is None else full
+        write_static_swap(draft, sections)
+    draft.values["recompute_config.recompute"] = False if recompute is None else recompute
     for attribute, key in LISTS.items():
         value = _mindformers_patterns(draft, key, attribute, by_id=swapping)
         chosen = draft.values.get(f"recompute_config.{key.removesuffix('_exclude')}")
@@ -81,7 +81,8 @@ def _mindformers_patterns(draft: SettingsDraft, key: str, attribute: str, *, by_
     """A mapping of patterns. An exclude reaches layers that are recomputed in full as well."""
     found: dict[str, object] = {}
     for name, layers in draft.choices.layers(attribute).items():
-        value = _listed(draft, key, partial(has, set(layers)), partial(_without_effect, draft, key, name), by_id=by_id)
+        idle = {layer.layer for layer in draft.cells.layers if _without_effect(draft, key, name, layer)}
+        value = _list_layers(draft, key, set(layers), idle, by_id=by_id)
         if value is not None:
             found[draft.spelled(name)] = value
     return found or False
@@ -91,22 +92,17 @@ def _without_effect(draft: SettingsDraft, key: str, name: str, layer: LayerSpec)
     return (is_full(layer) and not key.endswith("_exclude")) or not draft.is_there(name, layer)
 
 
-def _listed(
-    draft: SettingsDraft,
-    key: str,
-    wanted: Callable[[LayerSpec], bool],
-    idle: Callable[[LayerSpec], bool],
-    *,
-    by_id: bool,
+def _list_layers(
+    draft: SettingsDraft, key: str, wanted: Collection[int], idle: Collection[int], *, by_id: bool
 ) -> object:
     """The layers wanted: their numbers when swap is on, else counts from the first layer of each cell on."""
-    chosen = [layer.layer for layer in draft.cells.layers if wanted(layer)]
+    chosen = [layer.layer for layer in draft.cells.layers if layer.layer in wanted]
     if not chosen:
         return None
     if by_id:
         return chosen
-    rows = runs(draft, key, wanted, idle, over=True)
-    return None if rows is None else squeeze(draft.cells, rows)
+    rows = count_layers(draft, key, wanted, idle, over=True)
+    return None if rows is None else flatten_chunk(draft.cells, rows)
 
 
 _OFFSET: KeyPath = ("model", "model_config", "offset")

@@ -6,10 +6,9 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from ms_tune.diagnostics import Severity
-from ms_tune.dialects.draft import LISTS, is_full, swap_dynamic
+from ms_tune.dialects.draft import LISTS, is_full, write_dynamic_swap
 from ms_tune.dialects.layer_plan import MINDFORMERS_PYNATIVE, parse_specs, write_specs
 from ms_tune.dialects.mindformers_pynative.read import plan_layers
-from ms_tune.dialects.operators import SWAP
 from ms_tune.dialects.values import compile_segment
 from ms_tune.errors import MsTuneError
 from ms_tune.facts.models import LAYERS
@@ -53,7 +52,7 @@ def write_layers(draft: SettingsDraft) -> None:
             _excluded_names(plan, draft, version)
         else:
             draft.values["recompute.exclude_op"] = excludes
-    swap_dynamic(draft.choices.named[SWAP], draft.cells, draft.values, draft.problems)
+    write_dynamic_swap(draft)
 
 
 def _is_names(plan: LayerPlan) -> bool:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ms_tune.diagnostics import Severity
-from ms_tune.dialects.draft import has, is_full, never, runs, squeeze
+from ms_tune.dialects.draft import count_layers, flatten_chunk, is_full
 from ms_tune.dialects.layer_plan import FrameworkStop
 from ms_tune.dialects.mindspeed_ms.placement import divide
 from ms_tune.dialects.mindspeed_ms.read import literal_list, plan_layers
@@ -19,11 +18,11 @@ from ms_tune.source.yaml import MISSING
 from ms_tune.units import whole_number
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from ms_tune.diagnostics import KeyPath
     from ms_tune.dialects.draft import SettingsDraft
-    from ms_tune.dialects.layer_plan import JobView, LayerPlan, LayerSpec
+    from ms_tune.dialects.layer_plan import JobView, LayerPlan
     from ms_tune.source.yaml import SourceFile, Values
 
 
@@ -36,20 +35,21 @@ def write_layers(draft: SettingsDraft) -> None:
         draft.say("excludes", Severity.ERROR)
     if any(layer.swap for layer in draft.plan.layers):
         draft.say("swap", Severity.ERROR)
-    requests: tuple[tuple[str, Callable[[LayerSpec], bool]], ...] = (
-        ("recompute", is_full),
-        ("select_recompute", partial(has, draft.choices.reached("select_patterns"))),
-        ("select_comm_recompute", partial(has, draft.choices.reached("comm_patterns"))),
-    )
-    for key, wanted in requests:
-        rows = runs(draft, key, wanted, never if wanted is is_full else is_full, over=False)
+    full = {layer.layer for layer in cells.layers if is_full(layer)}
+    requests = {
+        "recompute": full,
+        "select_recompute": draft.choices.reached("select_patterns"),
+        "select_comm_recompute": draft.choices.reached("comm_patterns"),
+    }
+    for key, wanted in requests.items():
+        rows = count_layers(draft, key, wanted, () if key == "recompute" else full, over=False)
         if rows is None or columns is None:
             continue
         if columns and any(row[-1] for row in rows):
             # A fault of the framework: the stage of the embedding reads the last stage's value and stops over it.
             draft.say("standalone", Severity.ERROR, key=key)
             continue
-        draft.values[f"{prefix}.recompute_config.{key}"] = squeeze(cells, [row[columns:] for row in rows])
+        draft.values[f"{prefix}.recompute_config.{key}"] = flatten_chunk(cells, [row[columns:] for row in rows])
 
 
 def _mindspeed_placement(draft: SettingsDraft, prefix: str) -> int | None:
@@ -68,7 +68,7 @@ def _mindspeed_placement(draft: SettingsDraft, prefix: str) -> int | None:
     if leading:
         draft.values[f"{prefix}.standalone_embedding_stage"] = True
     if cells.stages > 1:
-        draft.values[f"{prefix}.num_layer_list"] = squeeze(cells, [row[leading:] for row in counts])
+        draft.values[f"{prefix}.num_layer_list"] = flatten_chunk(cells, [row[leading:] for row in counts])
     return leading
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ms_tune.diagnostics import Severity
-from ms_tune.dialects.convert_layers import convert
+from ms_tune.dialects.convert_layers import convert_plan
 from ms_tune.dialects.layer_plan import MINDFORMERS
 from ms_tune.dialects.operators import expert_layers
 from ms_tune.dialects.stage import Stage, StageLayer, resize_stage, stage_of
@@ -207,7 +207,7 @@ def _list_candidates(config: ConfigCopy, plan: LayerPlan, key: str, kept: list[L
     _cut_experts(settled, config, [layer.layer for layer in kept])
     yield settled
     renumbered = tuple(layer._replace(layer=number) for number, layer in enumerate(kept))
-    made = convert(
+    made = convert_plan(
         plan._replace(placement=tuple(map(tuple, counts)), layers=renumbered, formative=None, problems=()), MINDFORMERS
     )
     if not any(problem.severity is Severity.ERROR for problem in made.problems):

@@ -13,8 +13,7 @@ from ms_tune.dialects.megatron.inputs import ARGUMENTS
 from ms_tune.enums import Dialect
 from ms_tune.errors import ConfigError
 from ms_tune.facts.models import UNKNOWN
-from ms_tune.normalize.convert import TargetDialect, convert_job
-from ms_tune.normalize.script import convert_script
+from ms_tune.normalize.convert import TargetDialect, convert_job, convert_script
 from ms_tune.workflows.migrate.draft import apply_table, require_sequence_parallel, why
 from ms_tune.workflows.migrate.model import write_settings
 

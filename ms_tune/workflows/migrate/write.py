@@ -8,6 +8,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from ms_tune.source.edit import spell
+from ms_tune.source.yaml import nest_values
 from ms_tune.text import msg, render
 from ms_tune.workflows.migrate.result import Fate
 
@@ -47,14 +48,7 @@ _MOST_ABOVE = 20  # lines of a comment above a key
 def nested(values: Mapping[tuple[str, ...], Any]) -> dict[str, Any]:
     """Values by key as sections inside each other, the sections in the framework's order."""
     rank = {name: number for number, name in enumerate(_ORDER)}
-    found: dict[str, Any] = {}
-    for path, value in sorted(values.items(), key=lambda one: rank.get(one[0][0], len(rank))):
-        section = found
-        for name in path[:-1]:
-            inner = section.setdefault(name, {})
-            section = inner if isinstance(inner, dict) else section
-        section[path[-1]] = value
-    return found
+    return nest_values(dict(sorted(values.items(), key=lambda one: rank.get(one[0][0], len(rank)))))
 
 
 def written(draft: MigrationDraft, entries: Iterable[KeyFate], language: Language) -> str:
