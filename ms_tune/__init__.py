@@ -23,8 +23,8 @@ from ms_tune.version import __version__
 if TYPE_CHECKING:
     from ms_tune.diagnostics import Diagnostic as Diagnostic
     from ms_tune.diagnostics import Severity as Severity
-    from ms_tune.dialects.layer_plan import LayerPlan as LayerPlan
-    from ms_tune.dialects.layer_plan import LayerSpec as LayerSpec
+    from ms_tune.dialects import LayerPlan as LayerPlan
+    from ms_tune.dialects import LayerSpec as LayerSpec
     from ms_tune.dryrun.command_result import CommandResult as CommandResult
     from ms_tune.dryrun.request import CommandRequest as CommandRequest
     from ms_tune.dryrun.request import DryrunRequest as DryrunRequest
@@ -74,8 +74,8 @@ _MODULES = {
     "FitReport": "planning.fit",
     "FitRequest": "planning.request",
     "Job": "job",
-    "LayerPlan": "dialects.layer_plan",
-    "LayerSpec": "dialects.layer_plan",
+    "LayerPlan": "dialects",
+    "LayerSpec": "dialects",
     "LintReport": "lint.result",
     "LintRequest": "lint.result",
     "MemoryReport": "footprint.result",

@@ -21,8 +21,8 @@ from ms_tune.workflows.migrate.run import migrate_job
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from ms_tune.dialects import LayerPlan
     from ms_tune.dialects.convert_layers import Converted
-    from ms_tune.dialects.layer_plan import LayerPlan
     from ms_tune.dialects.megatron.commands import LaunchSource
     from ms_tune.dialects.mindformers.placement import RecomputeInputs
     from ms_tune.dialects.operators import LayerModel

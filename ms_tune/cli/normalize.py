@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ms_tune.cli.parser import Parser
 from ms_tune.diagnostics import Severity
-from ms_tune.dialects.layer_plan import PlanIssue
+from ms_tune.dialects import PlanIssue
 from ms_tune.enums import Dialect
 from ms_tune.errors import ConfigError, ExitCode, UsageError, reason_of
 from ms_tune.facts.models import LAYERS, MODEL_CONFIG, names_of
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from ms_tune.diagnostics import Diagnostic
+    from ms_tune.dialects import LayerPlan, LayerSpec
     from ms_tune.dialects.convert_layers import Converted
-    from ms_tune.dialects.layer_plan import LayerPlan, LayerSpec
     from ms_tune.report.console import Console
     from ms_tune.source.yaml import SourceFile
     from ms_tune.text import Language

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from ms_tune.diagnostics import Diagnostic
-    from ms_tune.dialects.layer_plan import LayerSpec
+    from ms_tune.dialects import LayerSpec
     from ms_tune.normalize.script import ProgramPlan
     from ms_tune.report.console import Console
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from ms_tune.diagnostics import Fix, KeyPath, Location
-    from ms_tune.dialects.layer_plan import JobView, LayerPlan
+    from ms_tune.dialects import JobView, LayerPlan
     from ms_tune.enums import ChangeKind
     from ms_tune.facts.models import ModelConfig
     from ms_tune.source.edit import ValueChange

@@ -15,12 +15,12 @@ to every layer what the plan says, which :mod:`ms_tune.normalize.convert` proves
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from ms_tune.diagnostics import Diagnostic, Severity
-from ms_tune.dialects import dialect_module
+from ms_tune.dialects import MEGATRON, MINDFORMERS, MINDFORMERS_PYNATIVE, MINDSPEED_MS
 from ms_tune.dialects.draft import LISTS, Cells, SettingsDraft, join_few, name_layers, name_ranges
-from ms_tune.dialects.layer_plan import MEGATRON, MINDFORMERS, MINDFORMERS_PYNATIVE, MINDSPEED_MS
 from ms_tune.dialects.operators import SWAP, as_written
 from ms_tune.enums import Dialect
 from ms_tune.facts.query import default_release
@@ -29,7 +29,7 @@ from ms_tune.records import Record
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ms_tune.dialects.layer_plan import LayerPlan, LayerSpec
+    from ms_tune.dialects import LayerPlan, LayerSpec
     from ms_tune.dialects.operators import Choices, Side
 
 
@@ -83,7 +83,7 @@ def convert_plan(  # noqa: PLR0913 - settings with defaults
     last = cells.layers[-1].recompute
     if to not in {MINDFORMERS_PYNATIVE, MEGATRON} and any(layer.recompute is not last for layer in cells.behind):
         draft.say("prediction-layers", Severity.WARNING, layers=name_layers(cells.behind))
-    dialect_module(to, "write").write_layers(draft)
+    import_module(f"ms_tune.dialects.{to.replace('-', '_')}.write").write_layers(draft)
     if choices.named[SWAP] and plan.dialect != to and to not in {MINDSPEED_MS, MEGATRON}:
         draft.say("prefetch", Severity.WARNING)
     _tell_names(draft, to)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ms_tune.diagnostics import Diagnostic, Severity
-from ms_tune.dialects.layer_plan import write_specs
+from ms_tune.dialects import write_specs
 from ms_tune.dialects.operators import SWAP
 from ms_tune.enums import RecomputeMode
 from ms_tune.records import Record
@@ -14,7 +14,7 @@ from ms_tune.text import msg
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
-    from ms_tune.dialects.layer_plan import LayerPlan, LayerSpec
+    from ms_tune.dialects import LayerPlan, LayerSpec
     from ms_tune.dialects.operators import Choices, Side
 
 # The keys that an attribute of a layer goes to in the static graph.

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from collections.abc import Set as AbstractSet
 
-    from ms_tune.dialects.layer_plan import LayerSpec
+    from ms_tune.dialects import LayerSpec
 
 _INSIDE = "transformer_layer"  # the layer inside a layer that predicts further tokens
 _AHEAD = "mtp"  # marks the layers that predict further tokens, beside each variant

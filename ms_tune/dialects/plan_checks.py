@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ms_tune.diagnostics import Severity
+from ms_tune.dialects import PlanIssue
 from ms_tune.dialects.check_context import Violation
-from ms_tune.dialects.layer_plan import PlanIssue
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from ms_tune.dialects import dialect_module
-from ms_tune.dialects.layer_plan import FrameworkStop
+from ms_tune.dialects import FrameworkStop
 from ms_tune.enums import ChangeKind
 from ms_tune.errors import MsTuneError
 from ms_tune.source.edit import ValueChange, is_merged, same_data, spell
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from ms_tune.diagnostics import KeyPath
-    from ms_tune.dialects.layer_plan import JobView, LayerPlan
+    from ms_tune.dialects import JobView, LayerPlan
     from ms_tune.source.yaml import SourceFile, Values
     from ms_tune.text import Message
 
@@ -47,7 +46,7 @@ def find_remedy(job: JobView) -> tuple[ValueChange, ...]:
         job: A job that the framework refuses.
     """
     plan = job.plan
-    propose: Propose = dialect_module(plan.dialect, "write").propose
+    propose: Propose = job.part("write").propose
     worse = _WORSE - {problem.id for problem in plan.problems}
     current = job
     touched: set[KeyPath] = set()

@@ -18,7 +18,7 @@ import warnings
 from functools import lru_cache
 from typing import TYPE_CHECKING, NoReturn
 
-from ms_tune.dialects.layer_plan import stop
+from ms_tune.dialects import stop
 from ms_tune.text import msg
 
 if TYPE_CHECKING:

@@ -28,8 +28,8 @@ from ms_tune.text import msg
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from ms_tune.dialects import JobView
     from ms_tune.dialects.job_parts import TrainingConfig
-    from ms_tune.dialects.layer_plan import JobView
     from ms_tune.dialects.stage import Stage, StageLayer
     from ms_tune.dryrun.job import ChildJob
     from ms_tune.reference.read import DynamicJob, Placed

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from ms_tune.dialects.layer_plan import recomputes
+from ms_tune.dialects import recomputes
 from ms_tune.dialects.stage import StageLayerKind
 from ms_tune.enums import LayerKind
 from ms_tune.errors import UsageError

@@ -20,7 +20,7 @@ from ms_tune.planning.time_scale import with_layers, with_times
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
-    from ms_tune.dialects.layer_plan import LayerSpec
+    from ms_tune.dialects import LayerSpec
     from ms_tune.dryrun.request import DryrunRequest
     from ms_tune.fit.job import PlannedJob
     from ms_tune.planning.costs import StepTimeBreakdown

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ms_tune.dialects import on_devices, recomputes
 from ms_tune.dialects.job_split import MICRO_BATCHES, is_parallel
-from ms_tune.dialects.layer_plan import on_devices, recomputes
 from ms_tune.dryrun.prepare import LoadedConfig, load_config, prepare_run
 from ms_tune.dryrun.request import Setting
 from ms_tune.dryrun.settings import with_settings
@@ -23,7 +23,7 @@ from ms_tune.text import msg
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from ms_tune.dialects.layer_plan import LayerPlan
+    from ms_tune.dialects import LayerPlan
     from ms_tune.dryrun.request import DryrunRequest, PreparedRun
     from ms_tune.normalize.sapp_lists import Table as Rows
     from ms_tune.planning.table import CostTable

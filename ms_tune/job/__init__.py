@@ -7,10 +7,10 @@ config is in its folder of :mod:`ms_tune.dialects`.
 from __future__ import annotations
 
 from functools import cached_property
+from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from ms_tune.dialects import dialect_module
 from ms_tune.enums import YAML_DIALECTS, Dialect
 from ms_tune.errors import ConfigError
 from ms_tune.facts.keys import BASE
@@ -23,7 +23,7 @@ from ms_tune.text import msg
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ms_tune.dialects.layer_plan import LayerPlan
+    from ms_tune.dialects import LayerPlan
     from ms_tune.dialects.mindformers.read import Startup
     from ms_tune.facts.models import ModelConfig
     from ms_tune.job.checkout import Checkout
@@ -223,15 +223,19 @@ class Job:
         """The model, with what the framework's class makes of its settings, left out or not."""
         return model_of(self.source, self.dialect, self.release.version, self.source.beside)
 
+    def part(self, name: str) -> Any:  # noqa: ANN401 - what a part has is for the caller to know
+        """One part (``read``, ``write`` ...) of its dialect: a run needs one dialect, not all."""
+        return import_module(f"ms_tune.dialects.{self.dialect.value.replace('-', '_')}.{name}")
+
     def degree(self, kind: str) -> int:
         """In how many ways something (``expert``, ``tensor``) is split over devices, once the framework has looked at the rest."""
-        degree: int = dialect_module(self.dialect.value, "read").parallel_degree(self, kind)
+        degree: int = self.part("read").parallel_degree(self, kind)
         return degree
 
     @cached_property
     def startup(self) -> Startup:
         """What MindFormers' static graph makes of the settings that many checks ask for."""
-        startup: Startup = dialect_module(Dialect.MINDFORMERS.value, "read").read_startup(self)
+        startup: Startup = self.part("read").read_startup(self)
         return startup
 
     @cached_property
@@ -245,7 +249,7 @@ class Job:
         self.release  # noqa: B018 - one that is not served has no rules
         if self.dialect not in YAML_DIALECTS:
             raise ConfigError(msg("normalize.no-dialect"), msg("normalize.no-dialect.hint"), path=self.written.path)
-        plan: LayerPlan = dialect_module(self.dialect.value, "read").plan_layers(self)
+        plan: LayerPlan = self.part("read").plan_layers(self)
         read = tuple(map(str, self.source.read_from))
         return plan._replace(read_from=read) if read else plan
 

@@ -8,7 +8,6 @@ from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ms_tune.dialects import dialect_module
 from ms_tune.enums import YAML_DIALECTS, Dialect
 from ms_tune.errors import ConfigError, MsTuneError, UnsupportedError, UsageError
 from ms_tune.facts.query import Release, served
@@ -299,7 +298,8 @@ def _choose_dialect(job: Job, named: Dialect | None, notes: list[Message], *, is
     """
     found, values, path = job.recognition, job.whole.data, job.written.path
     if named in (None, Dialect.MINDSPEED_MM) and found.dialect is None:
-        multimodal = dialect_module(Dialect.MINDSPEED_MM.value, "detect")
+        from ms_tune.dialects.mindspeed_mm import detect as multimodal  # noqa: PLC0415 - start-up time
+
         is_fsdp2 = multimodal.is_config(values) and found.foreign in (None, Dialect.MINDSPEED_MM.value)
         if is_fsdp2 or multimodal.is_tools(values):
             return Dialect.MINDSPEED_MM

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from ms_tune.dialects.layer_plan import LayerPlan, LayerSpec
+    from ms_tune.dialects import LayerPlan, LayerSpec
     from ms_tune.source.shell.values import Argument
 
 # The schedule of stages with several chunks; in a dialect that is not here it is `INTERLEAVED_FULL_WARM_UP`.

@@ -7,7 +7,7 @@ from enum import Enum
 from itertools import chain
 from typing import TYPE_CHECKING, TypeAlias
 
-from ms_tune.dialects.layer_plan import MINDFORMERS, MINDSPEED_MS
+from ms_tune.dialects import MINDFORMERS, MINDSPEED_MS
 from ms_tune.enums import RecomputeMode
 from ms_tune.errors import MsTuneError, TraceError, UnsupportedError
 from ms_tune.facts.query import VERSIONS
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from ms_tune.dialects.layer_plan import LayerPlan, LayerSpec
+    from ms_tune.dialects import LayerPlan, LayerSpec
     from ms_tune.job import Job
     from ms_tune.readers.recompute_log import RecomputeLog
     from ms_tune.text import Message

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from typing import TypeVar
 
     from ms_tune.diagnostics import Diagnostic
-    from ms_tune.dialects.layer_plan import LayerPlan, LayerSpec
+    from ms_tune.dialects import LayerPlan, LayerSpec
     from ms_tune.dialects.operators import Side
     from ms_tune.job.script import ScriptJob
     from ms_tune.normalize.script import ProgramPlan

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
-from ms_tune.dialects import dialect_module
 from ms_tune.enums import ChangeKind
 from ms_tune.errors import ConfigError, UsageError
 from ms_tune.job import Job
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ms_tune.diagnostics import KeyPath
-    from ms_tune.dialects.layer_plan import LayerPlan
+    from ms_tune.dialects import LayerPlan
     from ms_tune.source.yaml import Values
 
     Reading: TypeAlias = tuple[LayerPlan, Values]
@@ -48,7 +47,7 @@ def explicit(job: Job) -> Explicit:
         UsageError: The framework does not get through the config, or the result would not mean the same.
     """
     source = job.source
-    read: Callable[[Job], Reading] = dialect_module(job.dialect.value, "write").explicit_lists
+    read: Callable[[Job], Reading] = job.part("write").explicit_lists
     plan, wanted = read(job)
     if plan.failure is not None or plan.formative is None:
         raise UsageError(msg("normalize.not-written", framework=msg(f"normalize.framework.{job.dialect.value}")))

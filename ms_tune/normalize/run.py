@@ -8,7 +8,7 @@ from ms_tune.diagnostics import Diagnostic, Severity
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
-    from ms_tune.dialects.layer_plan import LayerPlan
+    from ms_tune.dialects import LayerPlan
     from ms_tune.job import Job
 
 

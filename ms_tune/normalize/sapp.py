@@ -11,9 +11,9 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from ms_tune.diagnostics import Diagnostic, Severity
+from ms_tune.dialects import LayerSpec, PlanIssue, write_specs
 from ms_tune.dialects.convert_layers import Converted, convert_plan
 from ms_tune.dialects.draft import conversion_problem
-from ms_tune.dialects.layer_plan import LayerSpec, PlanIssue, write_specs
 from ms_tune.dialects.mindformers import read
 from ms_tune.dialects.mindformers_pynative import read as pynative
 from ms_tune.dialects.values import is_patterns
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from ms_tune.diagnostics import KeyPath
-    from ms_tune.dialects.layer_plan import LayerPlan
+    from ms_tune.dialects import LayerPlan
     from ms_tune.normalize.sapp_lists import Table
     from ms_tune.source.yaml import SourceFile
 

@@ -22,7 +22,7 @@ from ms_tune.text import msg
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from ms_tune.dialects.layer_plan import LayerPlan
+    from ms_tune.dialects import LayerPlan
 
 KEYS = ("offset", "recompute", "select_recompute", "select_comm_recompute")
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import NoReturn
 
-    from ms_tune.dialects.layer_plan import LayerPlan
+    from ms_tune.dialects import LayerPlan
     from ms_tune.dialects.megatron.arguments import ProgramArguments
     from ms_tune.job.checkout import Checkout
     from ms_tune.job.script import ScriptJob

@@ -20,8 +20,8 @@ from ms_tune.text import msg
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from ms_tune.dialects import JobView, LayerSpec
     from ms_tune.dialects.job_parts import TrainingConfig
-    from ms_tune.dialects.layer_plan import JobView, LayerSpec
     from ms_tune.reference.read import Placed
     from ms_tune.source.yaml import SourceFile
     from ms_tune.text import Message

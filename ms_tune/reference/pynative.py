@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from ms_tune.dialects import on_devices, write_specs
 from ms_tune.dialects.draft import is_full
 from ms_tune.dialects.job_parts import SettingChange
 from ms_tune.dialects.job_split import named_shards
-from ms_tune.dialects.layer_plan import on_devices, write_specs
 from ms_tune.dialects.mindformers_pynative.training_config import (
     before_2_1,
     expert_layers,
@@ -27,8 +27,8 @@ from ms_tune.text import msg
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from ms_tune.dialects import JobView, LayerPlan, LayerSpec
     from ms_tune.dialects.job_parts import ModelShape, TrainingConfig
-    from ms_tune.dialects.layer_plan import JobView, LayerPlan, LayerSpec
     from ms_tune.reference.read import Placed
     from ms_tune.source.yaml import SourceFile
     from ms_tune.text import Message

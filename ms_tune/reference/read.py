@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
+    from ms_tune.dialects import LayerPlan, LayerSpec
     from ms_tune.dialects.job_parts import SettingChange, TrainingConfig
-    from ms_tune.dialects.layer_plan import LayerPlan, LayerSpec
     from ms_tune.dialects.stage import StageLayer
     from ms_tune.text import Message
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ms_tune.dialects.layer_plan import MEGATRON
+from ms_tune.dialects import MEGATRON
 from ms_tune.report.normalize_json import problems_json
 from ms_tune.source.yaml import nest_values
 

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ms_tune.diagnostics import Diagnostic
-    from ms_tune.dialects.layer_plan import LayerPlan, LayerSpec
+    from ms_tune.dialects import LayerPlan, LayerSpec
     from ms_tune.normalize.script import ProgramPlan
     from ms_tune.text import Language
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from ms_tune.dialects.layer_plan import MINDFORMERS, MINDSPEED_MS, LayerPlan
+from ms_tune.dialects import MINDFORMERS, MINDSPEED_MS, LayerPlan
 from ms_tune.dialects.mindformers.placement import KEYS, RecomputeInputs, RecomputeValues, SwapValues
 from ms_tune.dialects.mindformers.recompute import normalize
 from ms_tune.dialects.mindformers_pynative.placement import PynativeInputs

@@ -9,7 +9,7 @@ from random import Random
 
 import pytest
 
-from ms_tune.dialects.layer_plan import FrameworkStop
+from ms_tune.dialects import FrameworkStop
 from ms_tune.dialects.megatron.inputs import MOST_LAYERS, MegatronInputs
 from ms_tune.dialects.megatron.placement import _number, parse_table
 from ms_tune.dialects.megatron.read import inputs_of

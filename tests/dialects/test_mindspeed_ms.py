@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from ms_tune.diagnostics import Severity
-from ms_tune.dialects.layer_plan import MINDSPEED_MS, FrameworkStop, LayerPlan
+from ms_tune.dialects import MINDSPEED_MS, FrameworkStop, LayerPlan
 from ms_tune.dialects.mindspeed_ms.placement import CountArray, MindSpeedInputs, add
 from ms_tune.dialects.mindspeed_ms.recompute import normalize_mindspeed_ms
 from ms_tune.enums import RecomputeMode

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ms_tune.dialects.layer_plan import LayerSpec, SwapPlan
+from ms_tune.dialects import LayerSpec, SwapPlan
 from ms_tune.dialects.operators import SWAP, Side, Translator, as_written, topmost, translate
 from ms_tune.enums import RecomputeMode
 

@@ -12,7 +12,7 @@ from ms_tune.dialects.mindformers.placement import RecomputeInputs
 from ms_tune.dialects.mindformers.recompute import normalize
 
 if TYPE_CHECKING:
-    from ms_tune.dialects.layer_plan import LayerPlan
+    from ms_tune.dialects import LayerPlan
 
 
 def counts(plan: LayerPlan) -> list[list[int]]:

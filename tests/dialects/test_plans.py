@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ms_tune.dialects.layer_plan import (
+from ms_tune.dialects import (
     MINDFORMERS,
     MINDFORMERS_PYNATIVE,
     MINDSPEED_MS,

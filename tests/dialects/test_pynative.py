@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from ms_tune.diagnostics import Severity
-from ms_tune.dialects.layer_plan import MINDFORMERS_PYNATIVE, LayerPlan, SwapPlan, write_specs
+from ms_tune.dialects import MINDFORMERS_PYNATIVE, LayerPlan, SwapPlan, write_specs
 from ms_tune.dialects.mindformers_pynative.placement import PynativeInputs
 from ms_tune.dialects.mindformers_pynative.recompute import normalize_pynative
 from ms_tune.enums import RecomputeMode

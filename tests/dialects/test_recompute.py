@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ms_tune.diagnostics import Severity
-from ms_tune.dialects.layer_plan import ENDLESS_LOOP
+from ms_tune.dialects import ENDLESS_LOOP
 from ms_tune.dialects.mindformers.placement import RecomputeInputs, RecomputeValues
 from ms_tune.dialects.mindformers.recompute import normalize
 from ms_tune.enums import RecomputeMode
 from ms_tune.text import Language, render
 
 if TYPE_CHECKING:
-    from ms_tune.dialects.layer_plan import LayerPlan
+    from ms_tune.dialects import LayerPlan
 
 GUIDE = RecomputeInputs(
     layers=48, stages=5, offset=[[0, 1, 1, 1, 1], [1, 1, 1, 1, 0]], interleave=True, interleave_num=2

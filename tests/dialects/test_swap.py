@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ms_tune.dialects.layer_plan import FrameworkStop, SwapPlan, Warned
+from ms_tune.dialects import FrameworkStop, SwapPlan, Warned
 from ms_tune.dialects.mindformers.operators import layer_lines
 from ms_tune.dialects.mindformers.placement import RecomputeInputs, RecomputeValues, SwapValues
 from ms_tune.dialects.mindformers.recompute import normalize
@@ -15,7 +15,7 @@ from ms_tune.dialects.operators import layer_model
 from ms_tune.enums import RecomputeMode
 
 if TYPE_CHECKING:
-    from ms_tune.dialects.layer_plan import LayerPlan
+    from ms_tune.dialects import LayerPlan
 
 LLAMA = RecomputeInputs(layers=4)  # the guide trains Llama2-7B with four layers on one stage
 OPERATORS = [

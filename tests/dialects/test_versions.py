@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ms_tune.dialects.layer_plan import ENDLESS_LOOP
+from ms_tune.dialects import ENDLESS_LOOP
 from ms_tune.dialects.mindformers.placement import RecomputeInputs, RecomputeValues
 from ms_tune.dialects.mindformers.recompute import normalize
 from ms_tune.enums import RecomputeMode

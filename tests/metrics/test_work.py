@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ms_tune import measure_runs
-from ms_tune.dialects.layer_plan import LayerSpec
+from ms_tune.dialects import LayerSpec
 from ms_tune.enums import LayerKind, RecomputeMode
 from ms_tune.errors import ConfigError, UnsupportedError
 from ms_tune.estimate.flops import Attention, Widths

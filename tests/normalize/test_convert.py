@@ -22,8 +22,8 @@ from tests.jobs import convert_source, normalize_source
 from tests.normalize.conversion_cases import DYNAMIC, STATIC, Case, config_of, random_case, trees_of
 
 if TYPE_CHECKING:
+    from ms_tune.dialects import LayerPlan, LayerSpec
     from ms_tune.dialects.convert_layers import Converted
-    from ms_tune.dialects.layer_plan import LayerPlan, LayerSpec
 
 NEWEST = served(Dialect.MINDFORMERS_PYNATIVE)[-1]
 LLAMA = r"""

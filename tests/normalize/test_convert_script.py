@@ -28,8 +28,8 @@ from tests.oracle.megatron_cases import random_arguments
 from tests.oracle.megatron_layers import command_with
 
 if TYPE_CHECKING:
+    from ms_tune.dialects import LayerPlan
     from ms_tune.dialects.convert_layers import Converted
-    from ms_tune.dialects.layer_plan import LayerPlan
 
 RUN = "torchrun --nproc_per_node 8 pretrain_gpt.py"
 OTHERS = ("mindformers", "mindformers-pynative", "mindspeed-ms")

@@ -11,7 +11,7 @@ from ms_tune.source.yaml import parse_source
 from tests.jobs import dynamic_plan
 
 if TYPE_CHECKING:
-    from ms_tune.dialects.layer_plan import LayerPlan
+    from ms_tune.dialects import LayerPlan
 
 QWEN = "model: {model_type: qwen3, num_hidden_layers: 4}\nparallelism: {tensor_parallel: 2}\n"
 DEEPSEEK = (

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ms_tune.dialects.layer_plan import FrameworkStop
+from ms_tune.dialects import FrameworkStop
 from ms_tune.dialects.mindspeed_ms.read import MAX_DEPTH, MAX_TEXT, TextTooBigError, literal_list
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from ms_tune.text import Language, render
 from tests.jobs import normalize_source
 
 if TYPE_CHECKING:
-    from ms_tune.dialects.layer_plan import LayerPlan
+    from ms_tune.dialects import LayerPlan
 
 STATIC = """\
 use_legacy: False

@@ -6,7 +6,7 @@ import ast
 import logging
 from typing import TYPE_CHECKING
 
-from ms_tune.dialects.layer_plan import Warned
+from ms_tune.dialects import Warned
 from tests.oracle import wheels
 
 if TYPE_CHECKING:

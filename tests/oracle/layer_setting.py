@@ -20,7 +20,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from ms_tune.dialects.layer_plan import ENDLESS_LOOP
+from ms_tune.dialects import ENDLESS_LOOP
 from ms_tune.dialects.mindformers.placement import KEYS
 from tests.oracle import wheels
 

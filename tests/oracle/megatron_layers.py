@@ -18,7 +18,7 @@ from tests.oracle.megatron_child import world_size
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from ms_tune.dialects.layer_plan import LayerPlan
+    from ms_tune.dialects import LayerPlan
     from ms_tune.dialects.megatron.arguments import ProgramArguments
 
 # Texts that hold what depends on Python, or on the order of a set.

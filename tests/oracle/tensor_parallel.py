@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from ms_tune.dialects.layer_plan import write_specs
+from ms_tune.dialects import write_specs
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -25,7 +25,7 @@ from tests.oracle.test_pynative import plan_of
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from ms_tune.dialects.layer_plan import LayerPlan
+    from ms_tune.dialects import LayerPlan
 
 CASES = int(os.environ.get("MS_TUNE_ORACLE_CASES", "1250")) // 25  # of each release
 SEED = int(os.environ.get("MS_TUNE_ORACLE_SEED", "5"))

@@ -26,7 +26,7 @@ from tests.oracle.cases import random_case
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from ms_tune.dialects.layer_plan import LayerPlan, LayerSpec
+    from ms_tune.dialects import LayerPlan, LayerSpec
     from tests.oracle.layer_setting import Outcome
 
 _MISSING = layer_setting.why_missing()

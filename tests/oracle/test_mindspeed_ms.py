@@ -21,7 +21,7 @@ from tests.oracle.mindspeed_cases import random_config
 from tests.oracle.whole_cases import DROP, without_some
 
 if TYPE_CHECKING:
-    from ms_tune.dialects.layer_plan import LayerPlan
+    from ms_tune.dialects import LayerPlan
 
 pytestmark = pytest.mark.skipif(mindspeed_ms.MISSING is not None, reason=str(mindspeed_ms.MISSING))
 

@@ -15,7 +15,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ms_tune.dialects.layer_plan import FrameworkStop
+from ms_tune.dialects import FrameworkStop
 from ms_tune.dialects.mindformers_pynative import read as dialect
 from ms_tune.dialects.mindformers_pynative.placement import PynativeInputs
 from ms_tune.dialects.mindformers_pynative.recompute import normalize_pynative
@@ -27,7 +27,7 @@ from tests.oracle import pynative
 from tests.oracle.pynative_cases import random_config
 
 if TYPE_CHECKING:
-    from ms_tune.dialects.layer_plan import LayerPlan
+    from ms_tune.dialects import LayerPlan
     from tests.oracle.pynative import Outcome
 
 _MISSING = pynative.why_missing()

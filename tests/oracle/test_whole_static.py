@@ -29,7 +29,7 @@ from tests.oracle.whole_cases import SEED, in_model_folder, static_config
 if TYPE_CHECKING:
     import pytest
 
-    from ms_tune.dialects.layer_plan import LayerPlan, LayerSpec
+    from ms_tune.dialects import LayerPlan, LayerSpec
 
 CASES = int(os.environ.get("MS_TUNE_ORACLE_CASES", "40"))  # of each release
 SECTIONS = ("model", "parallel", "parallel_config", "moe_config", "runner_config", "context")

@@ -19,7 +19,7 @@ from ms_tune.planning.table import IN_CELL, CostTable, PlanLists
 from tests.planning.tables import CASE_A, CASE_E, random_table
 
 if TYPE_CHECKING:
-    from ms_tune.dialects.layer_plan import LayerSpec
+    from ms_tune.dialects import LayerSpec
 
 
 def kind_of(layer: LayerSpec) -> RecomputeMode:

@@ -18,7 +18,7 @@ from ms_tune.source.shell.values import FROM_OUTSIDE, Argument, Reason
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ms_tune.dialects.layer_plan import CheckoutView
+    from ms_tune.dialects import CheckoutView
     from ms_tune.facts.megatron import Definition
     from ms_tune.source.shell.read import Launch
     from ms_tune.source.shell.values import Unknown

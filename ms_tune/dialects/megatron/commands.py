@@ -6,8 +6,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ms_tune.diagnostics import Fix, Severity, TextEdit
+from ms_tune.dialects import PlanIssue
 from ms_tune.dialects.check_context import CodeSource, Violation, per_job
-from ms_tune.dialects.layer_plan import PlanIssue
 from ms_tune.dialects.megatron.arguments import ProgramArguments, command_of, refused, without_unset
 from ms_tune.dialects.megatron.detect import has_another_parser
 from ms_tune.dialects.megatron.edit_arguments import ArgumentChange, with_change
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from typing import NoReturn
 
     from ms_tune.diagnostics import Diagnostic, KeyPath, Location
+    from ms_tune.dialects import JobView, LayerPlan
     from ms_tune.dialects.check_context import CheckContext, FixRule
-    from ms_tune.dialects.layer_plan import JobView, LayerPlan
     from ms_tune.dialects.megatron.inputs import MegatronInputs
     from ms_tune.source.shell.read import Launches
     from ms_tune.source.shell.values import Argument

@@ -12,7 +12,7 @@ from ms_tune.text import msg
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from ms_tune.dialects.layer_plan import LayerSpec
+    from ms_tune.dialects import LayerSpec
     from ms_tune.dialects.megatron.inputs import MegatronInputs, Settled
     from ms_tune.dialects.megatron.placement import StageChunk
 

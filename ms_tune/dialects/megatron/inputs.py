@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NoReturn
 
-from ms_tune.dialects.layer_plan import stop
+from ms_tune.dialects import stop
 from ms_tune.facts.query import load
 from ms_tune.text import msg
 

@@ -7,8 +7,8 @@ from dataclasses import fields
 from typing import TYPE_CHECKING
 
 from ms_tune.diagnostics import Diagnostic, Severity
+from ms_tune.dialects import MEGATRON, Failure, LayerPlan
 from ms_tune.dialects.job_parts import DType, Experts, LatentAttention, ModelShape
-from ms_tune.dialects.layer_plan import MEGATRON, Failure, LayerPlan
 from ms_tune.dialects.megatron.arguments import ParserFault, refused
 from ms_tune.dialects.megatron.inputs import DESTINATIONS, IN_YAML, MOST_LAYERS, NOT_SERVED, MegatronInputs
 from ms_tune.dialects.megatron.recompute import normalize_megatron
@@ -21,7 +21,7 @@ from ms_tune.text import msg
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ms_tune.dialects.layer_plan import CheckoutView
+    from ms_tune.dialects import CheckoutView
     from ms_tune.dialects.megatron.arguments import ProgramArguments, RefusedArgument
 
 _OTHERS = (

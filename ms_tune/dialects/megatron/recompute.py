@@ -11,7 +11,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ms_tune.dialects.layer_plan import MEGATRON, FrameworkStop, LayerPlan, LayerSpec, failure_of, failure_problem
+from ms_tune.dialects import MEGATRON, FrameworkStop, LayerPlan, LayerSpec, failure_of, failure_problem
 from ms_tune.dialects.megatron.ignored import find_traps
 from ms_tune.dialects.megatron.inputs import DESTINATIONS, fail
 from ms_tune.dialects.megatron.placement import has_experts, place

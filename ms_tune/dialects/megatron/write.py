@@ -13,8 +13,8 @@ from itertools import chain
 from typing import TYPE_CHECKING, TypeAlias
 
 from ms_tune.diagnostics import Severity
+from ms_tune.dialects import MEGATRON
 from ms_tune.dialects.draft import LISTS, name_ranges
-from ms_tune.dialects.layer_plan import MEGATRON
 from ms_tune.dialects.megatron.inputs import ARGUMENTS, MegatronInputs
 from ms_tune.dialects.megatron.placement import parse_noop, parse_table
 from ms_tune.dialects.megatron.recompute import ACTIVATION, EXPERTS_ACTIVATION, NORMS, normalize_megatron
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from collections.abc import Set as AbstractSet
 
+    from ms_tune.dialects import LayerPlan, LayerSpec
     from ms_tune.dialects.draft import Cells, SettingsDraft
-    from ms_tune.dialects.layer_plan import LayerPlan, LayerSpec
     from ms_tune.text import Message
 
 # What a layer does: stage and chunk, recomputed in full, parts recomputed.

@@ -18,7 +18,7 @@ from ms_tune.text import msg
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from ms_tune.dialects.layer_plan import LayerSpec
+    from ms_tune.dialects import LayerSpec
     from ms_tune.dialects.mindformers.placement import Placement, RecomputeInputs, SwapValues
 
 _SHOWN = 4  # examples in one message

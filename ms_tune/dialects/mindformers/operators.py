@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from ms_tune.diagnostics import Diagnostic, Severity
-from ms_tune.dialects.layer_plan import Failure, FrameworkStop, as_written, unmatched_cells
+from ms_tune.dialects import Failure, FrameworkStop, as_written, unmatched_cells
 from ms_tune.dialects.mindformers.placement import KEYS
 from ms_tune.dialects.mindformers.recompute import DEFAULT_PATTERNS, failure_problem, normalize
 from ms_tune.dialects.mindformers.swap import check_prefetch, layer_swap_line
@@ -26,7 +26,7 @@ from ms_tune.text import msg
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from ms_tune.dialects.layer_plan import LayerPlan, LayerSpec
+    from ms_tune.dialects import LayerPlan, LayerSpec
     from ms_tune.dialects.mindformers.placement import RecomputeInputs
     from ms_tune.dialects.operators import LayerModel, Tree
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from ms_tune.diagnostics import Diagnostic, Severity
-from ms_tune.dialects.layer_plan import PlanIssue, second_name
+from ms_tune.dialects import PlanIssue, second_name
 from ms_tune.dialects.mindformers.placement import KEYS, NO_SWAP, RecomputeInputs, RecomputeValues, SwapValues
 from ms_tune.dialects.mindformers.recompute import normalize
 from ms_tune.enums import Dialect, RecomputeMode
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ms_tune.diagnostics import KeyPath
-    from ms_tune.dialects.layer_plan import JobView, LayerPlan
+    from ms_tune.dialects import JobView, LayerPlan
     from ms_tune.dialects.operators import LayerModel
     from ms_tune.facts.models import Field, ModelConfig
     from ms_tune.source.yaml import SourceFile

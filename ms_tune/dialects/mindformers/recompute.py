@@ -18,15 +18,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from ms_tune.diagnostics import Diagnostic, Severity
-from ms_tune.dialects.layer_plan import (
-    ENDLESS_LOOP,
-    MINDFORMERS,
-    FrameworkStop,
-    LayerPlan,
-    LayerSpec,
-    failure_of,
-    stop,
-)
+from ms_tune.dialects import ENDLESS_LOOP, MINDFORMERS, FrameworkStop, LayerPlan, LayerSpec, failure_of, stop
 from ms_tune.dialects.mindformers.ignored import find_traps
 from ms_tune.dialects.mindformers.placement import KEYS, NO_SWAP, place_layers
 from ms_tune.dialects.values import ArrayRow, WrittenCount, check_applied, drop_excluded, is_counts, is_patterns

@@ -6,8 +6,8 @@ import re
 from typing import TYPE_CHECKING
 
 from ms_tune.diagnostics import Severity
+from ms_tune.dialects import PlanIssue
 from ms_tune.dialects.check_context import Violation
-from ms_tune.dialects.layer_plan import PlanIssue
 from ms_tune.dialects.mindformers.placement import KEYS
 from ms_tune.dialects.values import compile_segment, is_risky
 from ms_tune.errors import MsTuneError
@@ -202,7 +202,7 @@ def refused(context: CheckContext) -> Iterator[Violation]:
 def trap(context: CheckContext) -> Iterator[Violation]:
     """Something that MindFormers accepts although its author hardly meant it.
 
-    The option ``id`` names the problem of the plan (:class:`~ms_tune.dialects.layer_plan.PlanIssue`), and ``at`` the key path to point at, if the problem
+    The option ``id`` names the problem of the plan (:class:`~ms_tune.dialects.PlanIssue`), and ``at`` the key path to point at, if the problem
     does not name it.
     """
     plan = context.job.startup.plan

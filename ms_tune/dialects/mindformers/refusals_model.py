@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ms_tune.dialects import FrameworkStop
 from ms_tune.dialects.check_context import Violation
-from ms_tune.dialects.layer_plan import FrameworkStop
 from ms_tune.dialects.mindformers.placement import RecomputeInputs, place_layers
 from ms_tune.enums import Dialect
 from ms_tune.errors import closest

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from ms_tune.diagnostics import Diagnostic, Severity
-from ms_tune.dialects.layer_plan import SwapPlan, Warned, stop
+from ms_tune.dialects import SwapPlan, Warned, stop
 from ms_tune.dialects.mindformers.placement import KEYS
 from ms_tune.dialects.values import check_applied, is_patterns
 from ms_tune.enums import RecomputeMode
@@ -25,7 +25,7 @@ from ms_tune.text import msg
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from ms_tune.dialects.layer_plan import LayerSpec
+    from ms_tune.dialects import LayerSpec
     from ms_tune.dialects.mindformers.placement import RecomputeInputs, RecomputeValues, SwapValues
 
 _PREFETCH = "backward_prefetch"

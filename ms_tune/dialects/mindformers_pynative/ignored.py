@@ -12,8 +12,8 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from ms_tune.diagnostics import Diagnostic, Severity
+from ms_tune.dialects import parse_specs, unmatched_cells, write_specs
 from ms_tune.dialects.check_context import CheckContext, Violation
-from ms_tune.dialects.layer_plan import parse_specs, unmatched_cells, write_specs
 from ms_tune.dialects.plan_checks import accepted, passes
 from ms_tune.dialects.values import is_risky
 from ms_tune.text import msg

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from ms_tune.dialects.layer_plan import stop
+from ms_tune.dialects import stop
 from ms_tune.enums import Dialect
 from ms_tune.facts.query import default_release
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ms_tune.diagnostics import Diagnostic, Severity
-from ms_tune.dialects.layer_plan import (
+from ms_tune.dialects import (
     MINDFORMERS_PYNATIVE,
     FrameworkStop,
     LayerPlan,
@@ -31,7 +31,7 @@ from ms_tune.text import msg
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ms_tune.dialects.layer_plan import JobView
+    from ms_tune.dialects import JobView
     from ms_tune.dialects.mindformers_pynative.placement import Modules
     from ms_tune.facts.keys import Key
     from ms_tune.facts.models import ModelConfig

@@ -18,7 +18,7 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from ms_tune.dialects.layer_plan import (
+from ms_tune.dialects import (
     MINDFORMERS_PYNATIVE,
     FrameworkStop,
     LayerPlan,

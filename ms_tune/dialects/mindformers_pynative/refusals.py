@@ -10,8 +10,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
+from ms_tune.dialects import check_specs, stop
 from ms_tune.dialects.check_context import Violation
-from ms_tune.dialects.layer_plan import check_specs, stop
 from ms_tune.facts.models import LAYERS
 
 if TYPE_CHECKING:

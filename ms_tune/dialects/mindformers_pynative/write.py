@@ -6,8 +6,8 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from ms_tune.diagnostics import Severity
+from ms_tune.dialects import MINDFORMERS_PYNATIVE, parse_specs, write_specs
 from ms_tune.dialects.draft import LISTS, is_full, write_dynamic_swap
-from ms_tune.dialects.layer_plan import MINDFORMERS_PYNATIVE, parse_specs, write_specs
 from ms_tune.dialects.mindformers_pynative.read import plan_layers
 from ms_tune.dialects.values import compile_segment
 from ms_tune.errors import MsTuneError
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ms_tune.diagnostics import KeyPath
+    from ms_tune.dialects import JobView, LayerPlan
     from ms_tune.dialects.draft import Cells, SettingsDraft
-    from ms_tune.dialects.layer_plan import JobView, LayerPlan
     from ms_tune.source.yaml import SourceFile, Values
 
 

@@ -12,7 +12,7 @@ from functools import reduce
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from ms_tune.dialects.layer_plan import FrameworkStop, stop
+from ms_tune.dialects import FrameworkStop, stop
 from ms_tune.dialects.values import array_text, read_array
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 from ms_tune.diagnostics import Diagnostic, Severity
-from ms_tune.dialects.layer_plan import MINDSPEED_MS, FrameworkStop, LayerPlan, failure_of, failure_problem, stop
+from ms_tune.dialects import MINDSPEED_MS, FrameworkStop, LayerPlan, failure_of, failure_problem, stop
 from ms_tune.dialects.mindspeed_ms.placement import MindSpeedInputs
 from ms_tune.dialects.mindspeed_ms.recompute import FRAMEWORK, KINDS, VERSION, normalize_mindspeed_ms
 from ms_tune.enums import Dialect
@@ -24,7 +24,7 @@ from ms_tune.text import msg
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from ms_tune.dialects.layer_plan import JobView
+    from ms_tune.dialects import JobView
     from ms_tune.source.yaml import SourceFile
 
 MAX_TEXT = 200_000

@@ -12,15 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ms_tune.dialects.layer_plan import (
-    MINDSPEED_MS,
-    FrameworkStop,
-    LayerPlan,
-    LayerSpec,
-    failure_of,
-    failure_problem,
-    stop,
-)
+from ms_tune.dialects import MINDSPEED_MS, FrameworkStop, LayerPlan, LayerSpec, failure_of, failure_problem, stop
 from ms_tune.dialects.mindspeed_ms.ignored import find_traps
 from ms_tune.dialects.mindspeed_ms.placement import (
     CellPlan,

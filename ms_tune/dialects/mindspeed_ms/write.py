@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ms_tune.diagnostics import Severity
+from ms_tune.dialects import FrameworkStop
 from ms_tune.dialects.draft import count_layers, flatten_chunk, is_full
-from ms_tune.dialects.layer_plan import FrameworkStop
 from ms_tune.dialects.mindspeed_ms.placement import divide
 from ms_tune.dialects.mindspeed_ms.read import literal_list, plan_layers
 from ms_tune.dialects.mindspeed_ms.recompute import KINDS
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ms_tune.diagnostics import KeyPath
+    from ms_tune.dialects import JobView, LayerPlan
     from ms_tune.dialects.draft import SettingsDraft
-    from ms_tune.dialects.layer_plan import JobView, LayerPlan
     from ms_tune.source.yaml import SourceFile, Values
 
 

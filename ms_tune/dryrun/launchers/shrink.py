@@ -10,7 +10,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ms_tune.dialects.layer_plan import FrameworkStop
+from ms_tune.dialects import FrameworkStop
 from ms_tune.dialects.megatron.inputs import MOST_LAYERS, MegatronInputs
 from ms_tune.dialects.megatron.placement import has_experts, place
 from ms_tune.dialects.megatron.recompute import check_ends, in_full

@@ -38,7 +38,7 @@ from ms_tune.units import parse_size
 from ms_tune.verdict.limit import Cap
 
 if TYPE_CHECKING:
-    from ms_tune.dialects.layer_plan import LayerPlan
+    from ms_tune.dialects import LayerPlan
     from ms_tune.dialects.stage import Stage
     from ms_tune.job import Job
     from ms_tune.source.yaml import SourceFile

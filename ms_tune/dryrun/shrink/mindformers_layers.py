@@ -11,8 +11,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ms_tune.diagnostics import Severity
+from ms_tune.dialects import MINDFORMERS
 from ms_tune.dialects.convert_layers import convert_plan
-from ms_tune.dialects.layer_plan import MINDFORMERS
 from ms_tune.dialects.operators import expert_layers
 from ms_tune.dialects.stage import Stage, StageLayer, resize_stage, stage_of
 from ms_tune.dryrun.shrink.mindformers_data import MODEL
@@ -25,7 +25,7 @@ from ms_tune.text import msg
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from ms_tune.dialects.layer_plan import LayerPlan, LayerSpec
+    from ms_tune.dialects import LayerPlan, LayerSpec
     from ms_tune.dialects.stage import StageLayerKind
     from ms_tune.dryrun.shrink.config_copy import ConfigCopy
 

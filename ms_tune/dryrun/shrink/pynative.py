@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ms_tune.dialects.layer_plan import FrameworkStop, parse_specs, write_specs
+from ms_tune.dialects import FrameworkStop, parse_specs, write_specs
 from ms_tune.dryrun.job import PYNATIVE_LOADER, Column, PynativeJob
 from ms_tune.dryrun.request import STEPS
 from ms_tune.dryrun.shrink.config_copy import ConfigCopy

@@ -24,7 +24,7 @@ from ms_tune.workflows.check.result import Assumptions, Overview, StageVerdict, 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from ms_tune.dialects.layer_plan import LayerPlan, LayerSpec
+    from ms_tune.dialects import LayerPlan, LayerSpec
     from ms_tune.dialects.megatron.arguments import ProgramArguments
     from ms_tune.dryrun.task import Observer
     from ms_tune.job.script import ScriptJob

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ms_tune.diagnostics import Severity
-from ms_tune.dialects.layer_plan import PlanIssue
+from ms_tune.dialects import PlanIssue
 from ms_tune.enums import Dialect
 from ms_tune.facts.keys import dynamic_kinds, known
 from ms_tune.facts.migration import row_for, unread

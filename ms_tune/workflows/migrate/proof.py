@@ -29,7 +29,7 @@ from ms_tune.workflows.migrate.result import Fate, MigrationVerdict
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ms_tune.dialects.layer_plan import LayerPlan, LayerSpec
+    from ms_tune.dialects import LayerPlan, LayerSpec
     from ms_tune.source.yaml import SourceFile
     from ms_tune.text import Message
     from ms_tune.workflows.migrate.draft import MigrationDraft
