@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from ms_tune.enums import Dialect
-from ms_tune.facts.models import facts_of
+from ms_tune.facts.models import FREE, facts_of
 from ms_tune.facts.query import ABSENT, GONE, all_at, at, load, order
 
 if TYPE_CHECKING:
@@ -121,9 +121,11 @@ def known() -> Mapping[str, set[str]]:
     data, found = load("models"), dict[str, set[str]]()
     releases = data["releases"]
     for release in releases:
-        for key in facts_of(release).keys_known():
+        fields, aliases = all_at(data["fields"], release), all_at(data["aliases"], release)
+        read = [key for key, rule in aliases.items() if rule[0] in fields]
+        for key in (*read, *(fields if order(release) >= FREE else ())):
             found.setdefault(key, set()).add(release)
-    histories = [(data["latent"], releases)]
+    histories = [(data["white"], releases), (data["latent"], releases)]
     for one in data["classes"].values():
         there = [release for release in releases if at(one["names"], release) is not ABSENT]
         histories += [(one["defaults"], there), (one["aliases"], there)]

@@ -35,7 +35,7 @@ MODEL_CONFIG = "config.json"  # beside a model's weights
 LAYERS, MTP_LAYERS = "num_layers", "mtp_num_layers"  # the fields that count layers
 # Swap of models that are not legacy ones (1.7 to 2.1): whether, of layers, of operators.
 CORE_SWAP = ("cpu_offloading", "cpu_offloading_num_layers", "op_swap")
-_FREE = (1, 9)  # since then a field needs no line in a table to be read under its own name
+FREE = (1, 9)  # since then a field needs no line in a table to be read under its own name
 _EQUAL = (2, 0)  # since then two names for one field may have one value
 _SCORES = {True: "sigmoid", False: "softmax"}
 _DROPS = {True: "position", False: "probs"}
@@ -133,6 +133,13 @@ class ModelConfig:
         self.facts, self.kind, self.architecture, self.release = facts, kind, architecture, release
         self._values, self._sealed = values, sealed
         self._fields: dict[str, Field] = {}
+        self._written: dict[str, list[Field]] = {}
+        for name in dict.fromkeys([facts.aliases.get(key, (key,))[0] for key in values]):
+            for key in facts.names(name):
+                if key in values and key not in facts.ignored:
+                    origin = ValueOrigin.WRITTEN if key == name else ValueOrigin.ALIAS
+                    field = Field(name, self._read_key(key), origin, values[key][1])
+                    self._written.setdefault(name, []).append(field)
         self.known = facts.name is not None  # whether the framework's class is known
         self.layers = self.number(LAYERS)  # but for those that predict further tokens; None if that is not known
         self.mtp_layers = self.number(MTP_LAYERS) or 0  # those that do; 0 if nothing says so
@@ -150,15 +157,9 @@ class ModelConfig:
             return True
         return self.facts.latent and facts_of(self.release, architecture=self.architecture).latent
 
-    def written(self, name: str) -> tuple[Field, ...]:
+    def written(self, name: str) -> Sequence[Field]:
         """All that is written for a field, under whatever name; more than one is refused where they differ."""
-        facts, found = self.facts, []
-        name = facts.field_names.get(name, name)
-        for key in facts.names(name):
-            if key in self._values and key not in facts.ignored:
-                origin = ValueOrigin.WRITTEN if key == name else ValueOrigin.ALIAS
-                found.append(Field(name, self._read_key(key), origin, self._values[key][1]))
-        return tuple(found)
+        return self._written.get(self.facts.field_names.get(name, name), ())
 
     def clashes(self, *fields: str) -> Iterator[tuple[str, Field]]:
         """What is written for a field that has a value under another name, with that name: the framework refuses it.
@@ -185,16 +186,13 @@ class ModelConfig:
         """The value of a field (any name of it will do) as the framework's class gets it."""
         facts = self.facts
         name = facts.field_names.get(name, name)
+        if name in self._written:
+            return self._written[name][0]
         if name in self._fields:
             return self._fields[name]
-        keys = [key for key in facts.names(name) if key not in facts.ignored]
-        written = [key for key in keys if key in self._values]
-        filled = [key for key in keys if key in facts.defaults]
+        filled = [key for key in facts.names(name) if key in facts.defaults and key not in facts.ignored]
         field = Field(name, UNKNOWN, ValueOrigin.UNKNOWN)
-        if written:
-            origin = ValueOrigin.WRITTEN if written[0] == name else ValueOrigin.ALIAS
-            field = Field(name, self._read_key(written[0]), origin, self._values[written[0]][1])
-        elif filled and not self._sealed:
+        if filled and not self._sealed:
             value = self._read_key(filled[0])
             field = Field(name, value, ValueOrigin.UNKNOWN if value is UNKNOWN else ValueOrigin.CLASS_DEFAULT)
         elif self.known and name in facts.fields and not self._sealed:
@@ -323,7 +321,7 @@ def facts_of(release: str, *, kind: str | None = None, architecture: str | None 
     if not (kind or architecture):
         aliases, fields = all_at(data["aliases"], release), all_at(data["fields"], release)
         names = {key: rule[0] for key, rule in aliases.items() if key not in fields}
-        around, listed = all_at(data["white"], release), order(release) < _FREE
+        around, listed = all_at(data["white"], release), order(release) < FREE
         return ModelFacts(None, None, aliases=aliases, field_names=names, fields=fields, around=around, listed=listed)
     general = facts_of(release)
     for name, one in data["classes"].items():

@@ -214,9 +214,7 @@ class Job:
             UnsupportedError: The one that is named is not served.
         """
         release = release_for(self.dialect, self.version)
-        if self.release_around is None:
-            return release
-        return release._replace(version=self.release_around[0], installed=None)
+        return release if self.release_around is None else Release(release.framework, self.release_around[0])
 
     @cached_property
     def model(self) -> ModelConfig:
