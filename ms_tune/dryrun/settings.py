@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 from ms_tune.dryrun.request import CommandRequest, Setting
 from ms_tune.enums import ChangeKind
 from ms_tune.errors import ConfigError, UsageError, closest
-from ms_tune.facts.keys import names
+from ms_tune.facts.keys import by_section
 from ms_tune.source.edit import EditRefusedError, ValueChange, apply_edits
 from ms_tune.source.edit_proof import prove
 from ms_tune.source.yaml import MISSING, parse_source
@@ -166,7 +166,7 @@ def _check_known(source: SourceFile, path: KeyPath, dialect: Dialect | None) -> 
     for length in range(len(path)):
         section = source.get(path[:length], MISSING)
         here = set(map(str, section)) if isinstance(section, dict) else set()
-        known = here | (set(names(dialect, tuple(map(str, path[:length])))) if dialect else set())
+        known = here | set(by_section(dialect).get(tuple(map(str, path[:length])), ()) if dialect else ())
         last = length == len(path) - 1
         name = str(path[length])
         if name in (known if last else here):

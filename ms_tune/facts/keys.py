@@ -13,6 +13,8 @@ from ms_tune.facts.query import ABSENT, GONE, all_at, at, load, order
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from ms_tune.diagnostics import KeyPath
+
 State: TypeAlias = Literal["live", "dead", "deprecated"]
 
 BASE = "base_config"  # the configs that one of MindFormers' static graph builds on
@@ -72,15 +74,9 @@ def tables(dialect: Dialect, release: str | None = None) -> tuple[Key, ...]:
 
 
 @cache
-def open_sections(dialect: Dialect) -> frozenset[tuple[str, ...]]:
-    """The sections that take any other key as well, which then goes to a class of the user's choice."""
-    return frozenset(map(tuple, load(f"keys_{dialect.value}").get("open", ())))
-
-
-@cache
-def by_section(dialect: Dialect, release: str | None = None) -> Mapping[tuple[str, ...], Mapping[str, Key]]:
+def by_section(dialect: Dialect, release: str | None = None) -> Mapping[KeyPath, Mapping[str, Key]]:
     """The keys of each section (``()`` is the top level) that a release knows; of all releases for None."""
-    sections: dict[tuple[str, ...], dict[str, Key]] = {}
+    sections: dict[KeyPath, dict[str, Key]] = {}
     for key in tables(dialect, release) if release else tables(dialect):
         sections.setdefault(key.path[:-1], {})[key.name] = key
     return sections
@@ -90,12 +86,6 @@ def by_section(dialect: Dialect, release: str | None = None) -> Mapping[tuple[st
 def key_at(dialect: Dialect, *path: str) -> Key:
     """The key at a path that some release knows."""
     return by_section(dialect)[path[:-1]][path[-1]]
-
-
-@cache
-def names(dialect: Dialect, section: tuple[str, ...] = (), release: str | None = None) -> frozenset[str]:
-    """The names of the keys in one section, of one release or of all."""
-    return frozenset(by_section(dialect, release).get(section, ()))
 
 
 @cache

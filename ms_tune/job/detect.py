@@ -139,7 +139,7 @@ def count_keys(data: object, dialect: Dialect) -> tuple[int, int]:
     Keys of the top level and of the sections whose keys are known count, but not what sections hold that take any key.
     """
     sections, open_sections = by_section(dialect), load(f"keys_{dialect.value}").get("open", ())
-    left: list[tuple[tuple[str, ...], object]] = [((), data)]
+    left: list[tuple[KeyPath, object]] = [((), data)]
     known = unknown = 0
     while left:
         section, values = left.pop()

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 from ms_tune.dialects.check_context import Violation
 from ms_tune.dialects.mindformers.read import passes_over
 from ms_tune.errors import closest
-from ms_tune.facts.keys import by_section, names, open_sections, tables
+from ms_tune.facts.keys import by_section, tables
 from ms_tune.facts.models import facts_of
+from ms_tune.facts.query import load
 from ms_tune.source.yaml import MISSING, find_values, is_same
 
 if TYPE_CHECKING:
@@ -80,23 +81,24 @@ def unexpected(context: CheckContext) -> Iterator[Violation]:
             continue
         value = context.source.get(section)
         if isinstance(value, dict):
-            yield from _unexpected(section, value, names(context.dialect, section, context.version or None))
+            known = by_section(context.dialect, context.version or None).get(section, ())
+            yield from _unexpected(section, value, frozenset(known))
         elif value is not None and (value or not passes_over(context.source, section)):
             yield Violation(section, "not-mapping")
 
 
 def unexpected_anywhere(context: CheckContext) -> Iterator[Violation]:
     """The same for the dynamic graph: every section but the open ones takes no other key."""
-    free = open_sections(context.dialect)
+    free = load(f"keys_{context.dialect.value}")["open"]
     for section, known in sorted(by_section(context.dialect, context.version or None).items()):
         value = context.source.get(section)
-        if section not in free and isinstance(value, dict):
+        if list(section) not in free and isinstance(value, dict):
             yield from _unexpected(section, value, frozenset(known))
 
 
 def ignored_context(context: CheckContext) -> Iterator[Violation]:
     """A key of ``context`` that is not passed on. One that is set to "off" anyway does no harm."""
-    known = names(context.dialect, ("context",))
+    known = by_section(context.dialect).get(("context",), ())
     for key, value in context.mapping("context").items():
         if key not in known and value not in _OFF:
             name = "deterministic" if key == "deterministic" else "default"
@@ -192,7 +194,8 @@ def _unknown(context: CheckContext) -> Iterator[tuple[KeyPath, frozenset[str]]]:
     """Keys that their section does not know. One that only holds an anchor for other places is its author's own."""
     source = context.source
     for section in _sections(context):
-        known = names(context.dialect, section, None if section else context.version or None)
+        sections = by_section(context.dialect, None if section else context.version or None)
+        known = frozenset(sections.get(section, ()))
         values = source.get(section) if section else source.data
         for key in values if isinstance(values, dict) else ():
             if not isinstance(key, str) or key in known or key.startswith(("_", "x-")):
@@ -204,7 +207,7 @@ def _unknown(context: CheckContext) -> Iterator[tuple[KeyPath, frozenset[str]]]:
 
 def _anchored(context: CheckContext) -> Iterator[tuple[KeyPath, frozenset[str]]]:
     """Sections at the top level that nobody knows and that hold an anchor for other places."""
-    source, known = context.source, names(context.dialect, (), context.version or None)
+    source, known = context.source, frozenset(by_section(context.dialect, context.version or None)[()])
     for key, value in source.data.items() if () in _sections(context) else ():
         if not isinstance(key, str) or key in known or not isinstance(value, dict):
             continue
@@ -238,8 +241,8 @@ def _of_other_content(context: CheckContext, path: KeyPath, known: frozenset[str
     value = context.source.get(path)
     if not isinstance(value, dict) or not value:
         return frozenset()
-    tables = {name: names(context.dialect, (*map(str, path[:-1]), name)) for name in known}
-    others = [name for name, inner in tables.items() if inner and not inner & value.keys()]
+    tables = {name: by_section(context.dialect).get((*map(str, path[:-1]), name), {}) for name in known}
+    others = [name for name, inner in tables.items() if inner and inner.keys().isdisjoint(value)]
     surely = closest(str(path[-1]), others, _MUCH_ALIKE)  # a letter or two are a slip, whatever the section holds
     return frozenset(others) - {surely}
 

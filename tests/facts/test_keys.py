@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ms_tune.enums import YAML_DIALECTS, Dialect
-from ms_tune.facts.keys import by_section, known, known_since, names, open_sections, tables
+from ms_tune.facts.keys import by_section, known, known_since, tables
 from ms_tune.facts.models import facts_of
 from ms_tune.facts.query import ABSENT, REQUIRED, all_at, at, load
 from ms_tune.lint.schema import schema
@@ -114,8 +114,8 @@ def test_a_models_settings_have_one_date() -> None:
 
 
 def test_sections_are_known_by_name() -> None:
-    assert "tensor_model_parallel_size" in names(Dialect.MINDSPEED_MS, ("parallel_config",))
-    assert names(Dialect.MINDSPEED_MS, ("nothing",)) == frozenset()
+    assert "tensor_model_parallel_size" in by_section(Dialect.MINDSPEED_MS)["parallel_config",]
+    assert ("nothing",) not in by_section(Dialect.MINDSPEED_MS)
 
 
 def test_only_the_dialect_asked_for_is_read() -> None:
@@ -151,11 +151,12 @@ def test_the_template_of_the_installed_mindformers_has_the_same_keys() -> None:
         ("RunnerConfig", "runner_config"),
         ("MonitorConfig", "monitor_config"),
     ):
-        assert names(Dialect.MINDFORMERS, (section,)) == set(template[name]), section
-    assert set(template["GeneralConfig"]) <= names(Dialect.MINDFORMERS)
-    assert set(template["MsParallelConfig"]) - names(Dialect.MINDFORMERS, ("parallel",)) == {
-        "strategy_ckpt_save_file"
-    } - names(Dialect.MINDFORMERS, ("parallel",))
+        assert by_section(Dialect.MINDFORMERS)[section,].keys() == set(template[name]), section
+    assert set(template["GeneralConfig"]) <= by_section(Dialect.MINDFORMERS)[()].keys()
+    assert (
+        set(template["MsParallelConfig"]) - by_section(Dialect.MINDFORMERS)["parallel",].keys()
+        == {"strategy_ckpt_save_file"} - by_section(Dialect.MINDFORMERS)["parallel",].keys()
+    )
 
 
 @pytest.mark.skipif(not wheel_configs(), reason="mindformers is not installed")
@@ -174,12 +175,14 @@ def test_the_model_keys_of_the_installed_mindformers_are_known() -> None:
         for one in ast.walk(part)
         if isinstance(one, ast.Constant)
     }
-    known = names(Dialect.MINDFORMERS, ("model", "model_config")) | {
-        name for section in ("parallel_config", "recompute_config") for name in names(Dialect.MINDFORMERS, (section,))
+    known = by_section(Dialect.MINDFORMERS)["model", "model_config"].keys() | {
+        name
+        for section in ("parallel_config", "recompute_config")
+        for name in by_section(Dialect.MINDFORMERS)[section,]
     }
     assert written <= known
 
 
 def test_open_sections_are_sections() -> None:
     sections = by_section(Dialect.MINDFORMERS_PYNATIVE)
-    assert open_sections(Dialect.MINDFORMERS_PYNATIVE) <= set(sections)
+    assert set(map(tuple, load("keys_mindformers-pynative")["open"])) <= set(sections)

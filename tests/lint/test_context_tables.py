@@ -12,7 +12,7 @@ import pytest
 
 from ms_tune.dialects.mindformers.refusals_parallel import _DEMANDS  # the table itself is what is compared
 from ms_tune.enums import Dialect
-from ms_tune.facts.keys import mindspore_values, names
+from ms_tune.facts.keys import by_section, mindspore_values
 from ms_tune.facts.query import load
 
 TOLD = load("mindspore_context")
@@ -106,7 +106,7 @@ def test_every_parallel_key_is_known() -> None:
     )
     assert isinstance(setters, ast.Dict)
     keys = {key.value for key in setters.keys if isinstance(key, ast.Constant)}
-    known = names(Dialect.MINDFORMERS, ("parallel",))
+    known = set(by_section(Dialect.MINDFORMERS)["parallel",])
     assert keys <= known
     assert PARALLEL_DEPRECATED.keys() <= keys
     # MindFormers sets the number of devices itself; modes, data sets and pipelines have checks of their own.

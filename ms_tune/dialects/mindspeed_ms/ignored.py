@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from ms_tune.diagnostics import Diagnostic, Severity
 from ms_tune.dialects.check_context import Violation
 from ms_tune.dialects.values import leaves
-from ms_tune.facts.keys import names
+from ms_tune.facts.keys import by_section
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
@@ -114,7 +114,8 @@ def _keys(context: CheckContext, section: KeyPath) -> list[str]:
 def _text(context: CheckContext, path: KeyPath) -> str | None:
     """The message that says what became of a key."""
     name = str(path[-1])
-    homes = (text for home, text in _table(context, "homes").items() if name in names(context.dialect, (home,)))
+    sections = by_section(context.dialect)
+    homes = (text for home, text in _table(context, "homes").items() if name in sections.get((home,), ()))
     return _table(context, "renamed").get(name) or next(homes, None)
 
 
