@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from ms_tune.enums import Dialect
 from ms_tune.facts.models import FREE, facts_of
-from ms_tune.facts.query import ABSENT, GONE, all_at, at, load, order
+from ms_tune.facts.query import GONE, all_at, load, order
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -117,10 +117,12 @@ def known() -> Mapping[str, set[str]]:
             found.setdefault(key, set()).add(release)
     histories = [(data["white"], releases), (data["latent"], releases)]
     for one in data["classes"].values():
-        there = [release for release in releases if at(one["names"], release) is not ABSENT]
+        there: list[str] = []
         histories += [(one["defaults"], there), (one["aliases"], there)]
-        for release in there:
-            for key in at(one["ignored"], release):
+        for release in releases:
+            facts = all_at({"names": one["names"], "ignored": one["ignored"]}, release)
+            there += [release] if "names" in facts else []
+            for key in facts["ignored"] if "names" in facts else ():
                 found.setdefault(key, set()).add(release)
     for table, there in histories:
         for key, history in table.items():

@@ -325,10 +325,11 @@ def facts_of(release: str, *, kind: str | None = None, architecture: str | None 
         return ModelFacts(None, None, aliases=aliases, field_names=names, fields=fields, around=around, listed=listed)
     general = facts_of(release)
     for name, one in data["classes"].items():
-        names, networks = at(one["names"], release), at(one["architectures"], release)
-        if one["legacy"] or names is ABSENT or not (kind in names or architecture in networks):
+        facts = all_at({fact: one[fact] for fact in ("names", *_OF_CLASS)}, release)
+        names = facts.pop("names", ())
+        if one["legacy"] or not names or not (kind in names or architecture in facts["architectures"]):
             continue
-        facts, own = all_at({fact: one[fact] for fact in _OF_CLASS}, release), all_at(one["aliases"], release)
+        own = all_at(one["aliases"], release)
         fields = {**general.fields, **(all_at(data["latent"], release) if facts["latent"] else {})}
         rules = own or general.aliases
         return ModelFacts(
