@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from ms_tune.enums import Dialect
 from ms_tune.errors import MsTuneError
-from ms_tune.facts.keys import mindspore_values
+from ms_tune.facts.keys import mindspore_values, registered
 from ms_tune.facts.models import UNKNOWN, is_legacy
-from ms_tune.facts.registries import registered
 from ms_tune.records import Record
 from ms_tune.source.yaml import MISSING, SourceFile
 

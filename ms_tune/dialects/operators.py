@@ -9,8 +9,8 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING, TypeAlias
 
+from ms_tune.facts.models import rows
 from ms_tune.facts.query import all_at, load
-from ms_tune.facts.registries import rows
 from ms_tune.records import Record
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ from ms_tune.dryrun.shrink.config_copy import ConfigCopy
 from ms_tune.dryrun.shrink.pynative import trainer_job
 from ms_tune.enums import Dialect
 from ms_tune.errors import UnsupportedError, UsageError
+from ms_tune.facts.keys import registered
 from ms_tune.facts.query import served
-from ms_tune.facts.registries import registered
 from ms_tune.facts.training import Framework, mindspeed_framework, pynative_framework
 from ms_tune.planning.schedule import Schedule, enough_micro_batches
 from ms_tune.reference.job import ReferenceJob, theory_of

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
+from ms_tune.facts.keys import releases_registering
 from ms_tune.facts.megatron import programs, releases_with
 from ms_tune.facts.query import load, order, served
-from ms_tune.facts.registries import releases_registering
 from ms_tune.job.definitions import (
     INSTALLED_FOLDERS,
     list_entries,
@@ -129,7 +129,7 @@ class Checkout:
     def classes(self) -> Mapping[str, Mapping[str, frozenset[str] | None]]:
         """The classes that it registers: by kind and name, the parameters of each; None where they are not known.
 
-        Kinds are those of :func:`ms_tune.facts.registries.registered`, and ``library_optimizer``, ``activation`` and ``loss``
+        Kinds are those of :func:`ms_tune.facts.keys.registered`, and ``library_optimizer``, ``activation`` and ``loss``
         of MindSpeed-Core-MS.
         """
         found: dict[str, dict[str, frozenset[str] | None]] = {}

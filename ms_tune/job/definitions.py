@@ -12,7 +12,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
-from ms_tune.facts.registries import ANY_PARAMETER
+from ms_tune.facts.keys import ANY_PARAMETER
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -23,7 +23,7 @@ _LARGEST = 1 << 20  # bytes of a file
 _MOST_BYTES, _MOST_FILES, _MOST_ENTRIES, _DEEPEST = 1 << 26, 5000, 100_000, 16
 _MOST_READ = 4 * _MOST_FILES  # sources whose definitions are kept
 
-# How the registers of the frameworks call the kinds of `ms_tune.facts.registries`: `MindFormerModuleType` in
+# How the registers of the frameworks call the kinds of `ms_tune.facts.keys`: `MindFormerModuleType` in
 # `mindformers/tools/register/register.py` (0.3 to 2.1); `ModuleType` in `mindspeed_ms/tools/register` (Core-MS r0.1.0), where a
 # config of Core-MS finds its parts, and in `mindformers/experimental/parallel_core` (1.3 to 1.5).
 _ALIKE = ("optimizer", "trainer", "callback", "dataset", "dataset_loader", "metric", "processor", "tokenizer", "config")

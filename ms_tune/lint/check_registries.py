@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 
 from ms_tune.dialects.check_context import Violation
 from ms_tune.errors import closest
-from ms_tune.facts.keys import by_section
+from ms_tune.facts.keys import ANY_PARAMETER, DEFAULTED, arguments_of, by_section, needed_arguments, registered
 from ms_tune.facts.query import order, served
-from ms_tune.facts.registries import ANY_PARAMETER, DEFAULTED, arguments_of, needed_arguments, registered
 from ms_tune.source.yaml import find_values
 
 if TYPE_CHECKING:

@@ -19,9 +19,8 @@ from ms_tune.dialects.mindformers_pynative import read as pynative
 from ms_tune.dialects.values import is_patterns
 from ms_tune.enums import Dialect, RecomputeMode
 from ms_tune.errors import ConfigError, UsageError
-from ms_tune.facts.models import LAYERS, names_of
+from ms_tune.facts.models import LAYERS, counterpart, models, names_of
 from ms_tune.facts.query import DEFAULT_VERSION
-from ms_tune.facts.registries import counterpart, models
 from ms_tune.job import Job
 from ms_tune.normalize.convert import TargetDialect, convert_translated
 from ms_tune.normalize.run import normalize_recompute

@@ -16,7 +16,7 @@ from ms_tune.dialects.mindformers_pynative import read as pynative
 from ms_tune.dialects.operators import ATTRIBUTES, SWAP, Side, dynamic_model, layer_model
 from ms_tune.dialects.values import full_match
 from ms_tune.enums import Dialect
-from ms_tune.facts.registries import counterpart, family_of, models
+from ms_tune.facts.models import counterpart, family_of, models
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator, Mapping, Sequence

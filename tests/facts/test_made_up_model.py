@@ -17,7 +17,7 @@ from ms_tune import lint_files
 from ms_tune.dialects import operators
 from ms_tune.dryrun.shrink import mindformers_layers
 from ms_tune.dryrun.shrink.config_copy import ConfigCopy
-from ms_tune.facts import models, query, registries
+from ms_tune.facts import keys, models, query
 from ms_tune.facts.query import Release
 from ms_tune.lint.result import LintRequest
 from ms_tune.source.yaml import parse_source
@@ -47,7 +47,7 @@ def edit(folder: Path, name: str) -> Any:  # noqa: ANN401 - as JSON has it
 
 def forget() -> None:
     """Whatever was read of the data."""
-    for function in (query.load, models.facts_of, models._legacy_facts, registries.registered, operators.read_tree):
+    for function in (query.load, models.facts_of, models._legacy_facts, keys.registered, operators.read_tree):
         function.cache_clear()
 
 

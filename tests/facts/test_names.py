@@ -12,8 +12,8 @@ from ms_tune.dialects.megatron.write import DENSE_PARTS, EXPERT_PARTS
 from ms_tune.dialects.mindspeed_ms.placement import MindSpeedInputs
 from ms_tune.dialects.mindspeed_ms.recompute import normalize_mindspeed_ms
 from ms_tune.dialects.operators import Tree, dynamic_model, layer_model
+from ms_tune.facts.models import cells_of, counterpart, family_of, models, rows
 from ms_tune.facts.query import VERSIONS, load
-from ms_tune.facts.registries import cells_of, counterpart, family_of, models, rows
 
 FAMILIES = ("legacy", "glm", "core", "dynamic")
 ROWS: list[dict[str, list[str]]] = load("names")["rows"]

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from ms_tune.enums import YAML_DIALECTS, Dialect
+from ms_tune.facts.keys import registered
 from ms_tune.facts.query import load
-from ms_tune.facts.registries import registered
 from ms_tune.lint.check_registries import unregistered
 from ms_tune.source.yaml import parse_source
 from tests.jobs import context

@@ -13,8 +13,8 @@ from ms_tune.dialects.mindformers.operators import find
 from ms_tune.dialects.operators import topmost
 from ms_tune.enums import Dialect, RecomputeMode
 from ms_tune.errors import UnsupportedError, UsageError
+from ms_tune.facts.models import counterpart
 from ms_tune.facts.query import release_for, served
-from ms_tune.facts.registries import counterpart
 from ms_tune.normalize.convert import LayerAct, target_of
 from ms_tune.source.yaml import SourceFile, parse_source
 from ms_tune.text import Language, render

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ms_tune.dialects.mindformers.placement import KEYS
 from ms_tune.dialects.operators import dynamic_model
-from ms_tune.facts.registries import rows
+from ms_tune.facts.models import rows
 from tests.jobs import known_layers, read_recompute
 from tests.oracle import layer_setting, pynative
 

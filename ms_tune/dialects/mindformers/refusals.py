@@ -11,8 +11,7 @@ from ms_tune.dialects.check_context import Violation
 from ms_tune.dialects.mindformers.placement import KEYS
 from ms_tune.dialects.values import compile_segment, is_risky
 from ms_tune.errors import MsTuneError
-from ms_tune.facts.models import is_legacy, names_of
-from ms_tune.facts.registries import cells_of
+from ms_tune.facts.models import cells_of, is_legacy, names_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

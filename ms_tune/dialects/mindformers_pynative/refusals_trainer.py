@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from ms_tune.dialects.check_context import Violation
 from ms_tune.dialects.plan_checks import passes
-from ms_tune.facts.registries import registered
+from ms_tune.facts.keys import registered
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
