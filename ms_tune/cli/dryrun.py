@@ -18,8 +18,8 @@ from ms_tune.cli.dryrun_inputs import (
 from ms_tune.cli.dryrun_progress import DryrunProgress
 from ms_tune.cli.output import new_file
 from ms_tune.cli.parser import Parser
-from ms_tune.dryrun.check import check_machine
 from ms_tune.dryrun.environment import LEVELS
+from ms_tune.dryrun.machine import check_machine
 from ms_tune.dryrun.request import ENGINES
 from ms_tune.dryrun.run import dryrun_job
 from ms_tune.errors import ExitCode, UsageError, reason_of

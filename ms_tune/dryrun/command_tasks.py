@@ -10,9 +10,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ms_tune.dryrun.engines.choice import engine_for
+from ms_tune.dryrun.engines.local import engine_for
+from ms_tune.dryrun.environment import LaunchPlan, stand_in_programs
 from ms_tune.dryrun.launcher import LOG, ProcessEnd
-from ms_tune.dryrun.launchers.programs import LaunchPlan, stand_in_programs
 from ms_tune.dryrun.launchers.shrink import AUTO
 from ms_tune.dryrun.machine import processes_at_once, usable_cores
 from ms_tune.dryrun.request import StageChoice

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
 
 JOB_FILE = "job.json"  # in the process's working folder
+PARENT = "MS_TUNE_PARENT"  # the variable that tells a child process which one started it
 # The data loader that a PynativeJob's config names; the child process puts synthetic samples in its place.
 PYNATIVE_LOADER = "BlendedMegatronDatasetDataLoader"
 

@@ -6,8 +6,8 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ms_tune.dryrun.devices import outside_of
 from ms_tune.dryrun.extrapolate import combine_figures
+from ms_tune.dryrun.prepare import outside_of
 from ms_tune.dryrun.result import Extrapolation
 from ms_tune.enums import MemoryCategory, RecomputeMode
 from ms_tune.footprint.category import CONTENTS

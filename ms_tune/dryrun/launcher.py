@@ -2,7 +2,7 @@
 
 Every process leads a process group of its own. Signals are not raised as exceptions where they happen, which could lose
 a process between its start and the line that remembers it; they are noted, and the loop that watches the processes acts
-on them. The real child also asks the kernel to end it with its parent (``parent.py``), which covers SIGKILL.
+on them. The real child also asks the kernel to end it with its parent (``child/__main__.py``), which covers SIGKILL.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from ms_tune.dryrun.parent import as_parent
+from ms_tune.dryrun.job import PARENT
 from ms_tune.errors import RunError
 from ms_tune.text import msg
 
@@ -30,7 +30,6 @@ TRACES = "MS_TUNE_TRACES"  # the variable that all processes of a command have, 
 _POLL_SECONDS = 0.1
 _SHORT_POLL = 0.02  # while processes are being ended
 _GRACE_SECONDS = 5.0
-_CALM_SECONDS = 1.0
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -79,10 +78,8 @@ class RunningProcess:
 
     process: WatchedProcess
     timeout: float
-    simulated: bool = False
     start: float = field(default_factory=time.monotonic)
     timed_out: bool = False
-    calmed: float = 0.0  # seconds after the start
     traces: str | None = None  # the folder by which all processes of a command are known
 
     @property
@@ -94,18 +91,11 @@ class RunningProcess:
         """How it ended; None while it runs. Whatever it leaves running in its group is ended with it."""
         if self.process.poll() is None:
             if self.elapsed <= self.timeout:
-                self._calm()
                 return None
             self.timed_out = True
         seconds = self.elapsed
         stop_programs([self])
         return ProcessEnd(self.process.wait(), seconds, self.timed_out)
-
-    def _calm(self) -> None:
-        """Now and then take the processor from threads that only spin; on a real device they have something to do."""
-        if self.simulated and self.elapsed - self.calmed > _CALM_SECONDS:
-            idle_spinning_threads(self.process.pid)
-            self.calmed = self.elapsed
 
 
 def start_program(child: ChildProcess) -> RunningProcess:
@@ -117,15 +107,14 @@ def start_program(child: ChildProcess) -> RunningProcess:
     with (child.folder / LOG).open("wb") as output:
         process = subprocess.Popen(
             list(child.command),
-            env={**child.environment, **(as_parent() if child.own else {})},
+            env={**child.environment, **({PARENT: str(os.getpid())} if child.own else {})},
             cwd=child.working_folder or child.folder,
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
-    simulated = "MS_SIMULATION_LEVEL" in child.environment
-    return RunningProcess(process, child.timeout, simulated, traces=child.environment.get(TRACES))
+    return RunningProcess(process, child.timeout, traces=child.environment.get(TRACES))
 
 
 def stop_programs(running: Sequence[RunningProcess]) -> None:
@@ -231,70 +220,3 @@ def watch_programs() -> Iterator[ProcessWatch]:
         finally:
             for number, handler in previous.items():
                 signal.signal(number, handler)
-
-
-_PROC = Path("/proc")
-_BUSY_SECONDS = 0.3
-_MOST_WAITS = 20  # those that have run for minutes have waited twice
-_PROCESS_GROUP, _USER_TICKS, _SYSTEM_TICKS = 2, 11, 12  # fields of /proc/PID/stat behind the name, see proc(5)
-
-
-def idle_spinning_threads(group: int) -> int:
-    """Give the threads of a process group that wait by running only what processor time nobody else wants.
-
-    MindSpore's Ascend back end starts a thread for every stream that asks the device for news, ``aclrtProcessReport`` with a
-    time limit, over and over. In simulation its stand-in for that function returns at once
-    (``plugin/ascend/res_manager``, MindSpore 2.7 to 2.10), so the thread never sleeps: two of them in dynamic graph, seven
-    and more in static graph, each as hungry as the one that works. On a machine with few cores most of the time goes to them.
-
-    Such a thread is known by what it does: it has no name of its own, has used the processor for a while, and has hardly ever
-    waited for anything. Linux then schedules it as ``SCHED_IDLE``. One that is taken for such a thread by mistake still runs
-    whenever a processor is free.
-
-    Args:
-        group: The number of the process group.
-
-    Returns:
-        How many threads were found to spin; those of earlier calls are counted again.
-    """
-    return sum(_calm_process(process) for process in _processes_of_group(group))
-
-
-def _processes_of_group(group: int) -> Iterator[Path]:
-    for process in _PROC.iterdir():
-        if process.name.isdecimal():
-            with contextlib.suppress(OSError):
-                if int(_stat_fields(process)[_PROCESS_GROUP]) == group:
-                    yield process
-
-
-def _calm_process(process: Path) -> int:
-    found = 0
-    with contextlib.suppress(OSError):
-        name = (process / "comm").read_text()
-        for thread in (process / "task").iterdir():
-            if thread.name != process.name and _spins(thread, name):
-                os.sched_setscheduler(int(thread.name), os.SCHED_IDLE, os.sched_param(0))
-                found += 1
-    return found
-
-
-def _spins(thread: Path, name: str) -> bool:
-    """Whether a thread runs without ever waiting; false if it has just ended."""
-    try:
-        fields = _stat_fields(thread)
-        seconds = (int(fields[_USER_TICKS]) + int(fields[_SYSTEM_TICKS])) / os.sysconf("SC_CLK_TCK")
-        if seconds < _BUSY_SECONDS or (thread / "comm").read_text() != name:
-            return False
-        return _count_waits((thread / "status").read_text()) < _MOST_WAITS
-    except OSError:
-        return False
-
-
-def _stat_fields(process: Path) -> list[str]:
-    """The fields of ``stat`` behind the name, which may hold blanks and parentheses."""
-    return (process / "stat").read_text().rpartition(")")[2].split()
-
-
-def _count_waits(status: str) -> int:
-    return next(int(line.split()[1]) for line in status.splitlines() if line.startswith("voluntary_ctxt_switches:"))

@@ -1,18 +1,30 @@
-"""What this machine can run: which CANN, how many simulated processes at once, and jobs on its own devices."""
+"""What this machine has and can run: MindSpore and CANN, processes at once, jobs on its own devices."""
 
 from __future__ import annotations
 
+import importlib.metadata
+import importlib.util
 import os
+import platform
 import re
 import socket
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ms_tune.dialects.mindformers.read import jit_level
-from ms_tune.dryrun.cann_sim.environment import Backend, Cann, find_real_cann
+from ms_tune.dryrun.cann_sim.environment import (
+    Backend,
+    Cann,
+    check_supported,
+    find_mindspore,
+    find_real_cann,
+    stand_ins_built,
+)
 from ms_tune.dryrun.job import MindFormersJob
-from ms_tune.errors import UnsupportedError
+from ms_tune.errors import MsTuneError, UnsupportedError
+from ms_tune.facts.training import mindspeed_framework, pynative_framework
+from ms_tune.native import find_compilers
 from ms_tune.text import msg
 from ms_tune.units import GIB, KIB, MIB
 
@@ -21,7 +33,9 @@ if TYPE_CHECKING:
 
     from ms_tune.dryrun.request import PreparedRun
     from ms_tune.dryrun.task import Task
+    from ms_tune.facts.training import Framework
     from ms_tune.source.yaml import SourceFile
+    from ms_tune.text import Message
 
 # Resident memory of a simulated process on the host, measured (docs/dryrun.md), with a margin of a quarter: the
 # dynamic graph needs 718 MiB for 4 layers and 862 MiB for 32; MindFormers' graphs need 1.2 GiB and grow with the layers.
@@ -156,3 +170,64 @@ def _free_port() -> int:
         probe.bind((_HOST, 0))
         port: int = probe.getsockname()[1]
     return port
+
+
+@dataclass(frozen=True, slots=True)
+class MachineCheck:
+    """This machine, as far as dryrun cares."""
+
+    problem: Message | None  # why dryrun cannot run here, if so
+    hint: Message | None  # what to do about it
+    python: str
+    machine: str
+    cores: int
+    mindspore: str | None
+    mindformers: str | None
+    numpy: str | None
+    backend: Backend | None  # what the Ascend back end would be loaded with
+    cann: Path | None  # home of the real CANN, or the folder of stand-ins that are built already
+    compilers: tuple[str, ...]  # names of the C compilers at hand
+    # The framework of MindSpeed-Core-MS configs; None where the reference transformer stands for it.
+    mindspeed: Framework | None
+    pynative: Framework | Message  # that of MindFormers' dynamic-graph configs, or what it lacks
+
+
+def check_machine(python: str | None = None) -> MachineCheck:
+    """Look at this machine without changing anything on it.
+
+    Args:
+        python: The interpreter whose MindSpore is meant; None for this one.
+    """
+    problem = hint = cann = backend = None
+    version = _installed_version("mindspore") if python is None else None
+    try:
+        mindspore = find_mindspore(python)
+        version = mindspore.version
+        real = find_real_cann()
+        if real is None:
+            check_supported(mindspore)
+        backend = Backend.CANN if real else Backend.STAND_IN
+        cann = real.home if real else stand_ins_built(mindspore)
+    except MsTuneError as error:
+        problem, hint = error.message, error.hint
+    return MachineCheck(
+        problem=problem,
+        hint=hint,
+        python=platform.python_version(),
+        machine=f"{platform.system()} {platform.machine()}",
+        cores=len(os.sched_getaffinity(0)),
+        mindspore=version,
+        mindformers=_installed_version("mindformers"),
+        numpy=_installed_version("numpy"),
+        backend=backend,
+        cann=cann,
+        compilers=tuple(compiler.name for compiler in find_compilers()),
+        mindspeed=mindspeed_framework(),
+        pynative=pynative_framework(),
+    )
+
+
+def _installed_version(package: str) -> str | None:
+    if importlib.util.find_spec(package) is None:
+        return None
+    return importlib.metadata.version(package)

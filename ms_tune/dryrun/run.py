@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 from ms_tune.dryrun import machine
 from ms_tune.dryrun import machine as real
 from ms_tune.dryrun.cann_sim.environment import Backend, Cann, find_mindspore, prepare_cann
-from ms_tune.dryrun.engines.choice import connect_engine, engine_for
-from ms_tune.dryrun.engines.local import LocalEngine
+from ms_tune.dryrun.engines.local import LocalEngine, connect_engine, engine_for
 from ms_tune.dryrun.environment import overridden_variables
 from ms_tune.dryrun.job import JOB_FILE, plain_data
 from ms_tune.dryrun.machine import check_graph_engine, check_level, real_cann

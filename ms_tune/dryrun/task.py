@@ -10,9 +10,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ms_tune.dryrun.environment import ALLOCATOR, allocator_settings, real_environment, simulation_environment
+from ms_tune.dryrun.environment import (
+    ALLOCATOR,
+    BIN,
+    LaunchPlan,
+    allocator_settings,
+    launch_environment,
+    real_environment,
+    simulation_environment,
+)
 from ms_tune.dryrun.launcher import LOG, TRACES, ChildProcess
-from ms_tune.dryrun.launchers.programs import BIN, LaunchPlan, launch_environment
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -48,7 +55,7 @@ class Task:
     # Executable texts by name, which a command finds first in its PATH.
     programs: Mapping[str, str] = field(default_factory=dict)
     # What is to be simulated of the jobs that a command launches, as fields of
-    # `ms_tune.dryrun.launchers.programs.LaunchPlan`; None where launchers are left alone.
+    # `ms_tune.dryrun.environment.LaunchPlan`; None where launchers are left alone.
     launched: Mapping[str, Any] | None = None
 
 

@@ -7,8 +7,7 @@ from dataclasses import replace
 from itertools import compress
 from typing import TYPE_CHECKING
 
-from ms_tune.dryrun.devices import limit_before
-from ms_tune.dryrun.prepare import prepare_run
+from ms_tune.dryrun.prepare import limit_before, prepare_run
 from ms_tune.dryrun.task import Observer
 from ms_tune.enums import Dialect, RecomputeMode
 from ms_tune.errors import ConfigError, MsTuneError

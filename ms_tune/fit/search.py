@@ -6,8 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from ms_tune.dialects.job_split import names_devices
-from ms_tune.dryrun.devices import limit_before
-from ms_tune.dryrun.prepare import load_config
+from ms_tune.dryrun.prepare import limit_before, load_config
 from ms_tune.errors import MsTuneError, UnsupportedError, UsageError
 from ms_tune.estimate.flops import widths_of
 from ms_tune.fit.costs import DENSE_UNITS

@@ -10,8 +10,8 @@ from ms_tune.text import Message, msg
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ms_tune.dryrun.check import MachineCheck
     from ms_tune.dryrun.launchers.job import LaunchedJob
+    from ms_tune.dryrun.machine import MachineCheck
     from ms_tune.dryrun.script_check import JobCheck, ScriptCheck
     from ms_tune.dryrun.stack import StackPart
     from ms_tune.report.console import Console

@@ -12,7 +12,8 @@ import pytest
 import yaml
 
 from ms_tune.cli.main import main
-from ms_tune.dryrun import check, run
+from ms_tune.dryrun import machine as check
+from ms_tune.dryrun import run
 from ms_tune.dryrun.cann_sim.environment import Backend, Cann, MindSpore
 from ms_tune.dryrun.request import DryrunRequest, Setting, StageChoice
 from ms_tune.enums import MemoryCategory

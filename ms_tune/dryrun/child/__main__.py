@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import json
 import os
@@ -14,9 +15,23 @@ from importlib import import_module
 from pathlib import Path
 
 from ms_tune.dryrun.child.hook import threads
-from ms_tune.dryrun.parent import end_with_parent
+from ms_tune.dryrun.job import PARENT
 
 _MESSAGE = 1 << 20
+_PR_SET_PDEATHSIG = 1
+
+
+def end_with_parent(parent: int | None = None) -> None:
+    """Ask the kernel to end this process with its parent (prctl(2)), even if that is killed outright; end it now if that is gone.
+
+    Args:
+        parent: The number of the parent; None for the one that the environment names. The parent may have number 1: it
+            has in a container whose entry point it is.
+    """
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    expected = str(parent) if parent is not None else os.environ.get(PARENT)
+    if expected is not None and expected != str(os.getppid()):
+        sys.exit(1)  # it was killed before the line above: there is nobody to tell us any more
 
 
 def serve_forks(descriptor: int) -> str | None:

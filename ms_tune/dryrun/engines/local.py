@@ -1,10 +1,11 @@
-"""Runs tasks on this machine, several at once."""
+"""Which engine runs a job's processes, and the one that runs them on this machine, several at once."""
 
 from __future__ import annotations
 
 import contextlib
 import json
 import math
+import os
 import select
 import socket
 import subprocess
@@ -14,8 +15,9 @@ from collections import Counter, deque
 from dataclasses import dataclass, field
 from typing import IO, TYPE_CHECKING
 
+from ms_tune.dryrun import machine
+from ms_tune.dryrun.job import PARENT
 from ms_tune.dryrun.launcher import LOG, RunningProcess, start_program, watch_programs
-from ms_tune.dryrun.parent import as_parent
 from ms_tune.dryrun.task import child_of, state_of, write_files
 from ms_tune.errors import RunError, reason_of
 from ms_tune.text import msg
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
 
     from ms_tune.dryrun.cann_sim.environment import Cann
     from ms_tune.dryrun.launcher import ChildProcess, ProcessEnd, ProcessWatch
-    from ms_tune.dryrun.task import Task, TaskState
+    from ms_tune.dryrun.task import Observer, Task, TaskEngine, TaskState
 
 _TELL_SECONDS = 0.1
 
@@ -176,7 +178,7 @@ class ForkServer:
         with theirs:
             process = subprocess.Popen(
                 [*like.command[:-1], f"--fork={theirs.fileno()}"],
-                env=environment | as_parent(),
+                env=environment | {PARENT: str(os.getpid())},
                 cwd=folder,
                 stdin=subprocess.DEVNULL,
                 stdout=said,
@@ -201,7 +203,7 @@ class ForkServer:
             self.socket.send(json.dumps(message).encode())
         except OSError:
             self._lost()
-        return RunningProcess(forked, child.timeout, simulated=True)
+        return RunningProcess(forked, child.timeout)
 
     def read_messages(self) -> None:
         """Take what it has told of its processes."""
@@ -234,3 +236,36 @@ class ForkServer:
             if one.own_pid is None:
                 self.said.seek(0)
                 (one.folder / LOG).write_bytes(self.said.read(_MOST_LOG))
+
+
+_RAY = "ray"
+
+
+def connect_engine(engine: str, observer: Observer) -> None:
+    """Reach what an engine needs before the long work begins.
+
+    Raises:
+        MissingExtraError: Ray is not installed.
+        RunError: The cluster cannot be reached.
+    """
+    if engine == _RAY:
+        from ms_tune.dryrun.engines import ray  # noqa: PLC0415 - seldom needed
+
+        observer.say(msg("stages.ray.connecting"))
+        ray.connect_ray()
+
+
+def engine_for(engine: str, tasks: Sequence[Task], cann: Cann, jobs: int | None) -> TaskEngine:
+    """The engine.
+
+    Args:
+        engine: One of :data:`ms_tune.dryrun.request.ENGINES`.
+        tasks: What it will run.
+        cann: This machine's CANN, real or stand-in.
+        jobs: Processes at once; None for what there is room for.
+    """
+    if engine == _RAY:
+        from ms_tune.dryrun.engines.ray import RayEngine  # noqa: PLC0415 - seldom needed
+
+        return RayEngine(jobs)
+    return LocalEngine(cann, machine.processes_at_once([task.host_bytes for task in tasks], jobs))

@@ -1,20 +1,21 @@
-"""A program's arguments, as options with the words that follow each: read, set and taken out without knowing their types.
-
-How they split the job, and which of its ranks are simulated then: one of each pipeline stage, as Megatron numbers them.
-"""
+"""What a launcher was told, and its program's arguments: options with the words that follow each."""
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from argparse import REMAINDER, ArgumentParser
+from dataclasses import dataclass, replace
+from pathlib import Path
+from shutil import which
+from typing import TYPE_CHECKING, NoReturn
 
 from ms_tune.errors import UsageError
 from ms_tune.facts.query import load
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from argparse import Namespace
+    from collections.abc import Iterable, Mapping, Sequence
 
 _OPTION = re.compile(r"--?[A-Za-z]")  # and no negative number
 
@@ -166,3 +167,147 @@ def choose_ranks(
     if beyond is not None:
         raise UsageError(msg("launch.beyond.stage", number=beyond, count=parallel.pipeline))
     return tuple(SimulatedRank(first_rank(stage, world, parallel), stage) for stage in wanted)
+
+
+MSRUN, TORCHRUN, TORCH_LAUNCH = "msrun", "torchrun", "torch.distributed.launch"
+LAUNCHERS = (MSRUN, TORCHRUN, TORCH_LAUNCH)
+_PYTHONS = ("python", "pytest", "python3")  # msrun runs these as they are (parallel/cluster/process_entity/_utils.py)
+_PYTHON = ".py"
+_MOST = 1_000_000  # ranks of a job
+
+
+@dataclass(frozen=True, slots=True)
+class LauncherCall:
+    """A job as its launcher was told to start it."""
+
+    launcher: str  # one of `LAUNCHERS`
+    world: int  # ranks of the job, on all its nodes
+    local: int  # ranks of a node
+    waits: bool  # the launcher waits for its ranks, shows what they print, and fails where one of them does
+    master: tuple[str, str]  # address and port at which the ranks would meet
+    # What is put before the program: an interpreter's name and options; empty where the program runs by itself.
+    prefix: tuple[str, ...]
+    program: str  # the program that every rank runs
+    arguments: tuple[str, ...]  # the program's own arguments
+    names_local_rank: bool = False  # every rank gets `--local-rank` as an argument, too
+    changes: tuple[OptionChange, ...] = ()  # what of its own options was read otherwise than the launcher would
+
+
+class _OptionParser(ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(msg("launch.own-words", words=message))
+
+
+def parse_launcher(
+    launcher: str, words: Sequence[str], environment: Mapping[str, str], devices: int | None = None
+) -> LauncherCall:
+    """Read a launcher's command line.
+
+    Args:
+        launcher: One of :data:`LAUNCHERS`.
+        words: What stands behind its name.
+        environment: Its environment: PyTorch's launchers take options from there, ``PET_NNODES`` for ``--nnodes``.
+        devices: Ranks of the job, if ms-tune's user names them; they win.
+
+    Raises:
+        UsageError: The launcher would refuse this, or leaves open how many ranks there are.
+    """
+    parser = _make_parser(launcher, environment if launcher != MSRUN else {})
+    found = parser.parse_args(list(words))
+    changes: tuple[OptionChange, ...] = ()
+    if not found.program.endswith(_PYTHON) and not Path(found.program).exists() and not which(found.program):
+        kept, changes = _without_sentences(words)
+        try:
+            found = parser.parse_args(kept) if changes else found
+        except UsageError:  # they are none: the options belong to a program that is no Python file
+            changes = ()
+    launch = (_of_msrun if launcher == MSRUN else _of_torch)(launcher, found, devices)
+    return replace(launch, changes=changes)
+
+
+def _without_sentences(words: Sequence[str]) -> tuple[list[str], tuple[OptionChange, ...]]:
+    """The words with one for each option where several stand, as a shell makes them of ``--master_addr your master node ip``.
+
+    Vendors' scripts have such sentences to be replaced; the launcher would take their second word for the program.
+    """
+    end = next((at for at, word in enumerate(words) if word.endswith(_PYTHON)), 0)
+    head = OptionWords(words[:end])
+    changes = tuple(
+        OptionChange(name, " ".join(told), told[0])
+        for name, told in head.parts
+        if name.startswith("-") and len(told) > 1
+    )
+    kept = [word for name, told in head.parts for word in ([name] if name else []) + told[:1]]
+    return [*kept, *words[end:]], changes
+
+
+def _make_parser(launcher: str, environment: Mapping[str, str]) -> ArgumentParser:
+    parser = _OptionParser(prog=launcher, add_help=False)
+    for option in load("launchers")["launchers"][launcher]["options"]:
+        long = next(name for name in option["names"] if name.startswith("--"))
+        told = environment.get(f"PET_{long.lstrip('-').replace('-', '_').upper()}")
+        if option.get("flag"):
+            parser.add_argument(*option["names"], action="store_true", default=told == "1")
+        else:
+            parser.add_argument(*option["names"], default=option.get("default") if told is None else told)
+    parser.add_argument("program")
+    parser.add_argument("arguments", nargs=REMAINDER)
+    return parser
+
+
+def _of_msrun(launcher: str, found: Namespace, devices: int | None) -> LauncherCall:
+    """MindSpore's ``parallel/cluster/run.py`` and ``process_entity/_api.py``."""
+    world = devices or _parse_number("--worker_num", found.worker_num)
+    local = min(_parse_number("--local_worker_num", found.local_worker_num), world)
+    if found.join not in {"True", "False"}:
+        raise UsageError(msg("launch.number", option="--join", value=found.join, wanted="True, False"))
+    bare = found.program in _PYTHONS
+    return LauncherCall(
+        launcher=launcher,
+        world=world,
+        local=local,
+        waits=found.join == "True",
+        master=(found.master_addr, found.master_port),
+        prefix=() if bare else ("python",),
+        program=found.program,
+        arguments=tuple(found.arguments),
+    )
+
+
+def _of_torch(launcher: str, found: Namespace, devices: int | None) -> LauncherCall:
+    """PyTorch's ``torch/distributed/run.py``, and ``launch.py`` where it differs."""
+    nodes = _parse_number("--nnodes", found.nnodes.rpartition(":")[2])
+    local = _each_node(found.nproc_per_node, devices, nodes)
+    bare, module = found.no_python, found.module
+    if bare and module:
+        raise UsageError(msg("launch.module"))
+    return LauncherCall(
+        launcher=launcher,
+        world=devices or nodes * local,
+        local=local,
+        waits=True,
+        master=(found.master_addr, found.master_port),
+        prefix=() if bare else ("python", "-u", *(["-m"] if module else [])),
+        program=found.program,
+        arguments=tuple(found.arguments),
+        names_local_rank=launcher == TORCH_LAUNCH and not found.use_env,
+    )
+
+
+def _each_node(text: str, devices: int | None, nodes: int) -> int:
+    if text.isdecimal():
+        local = _parse_number("--nproc-per-node", text)
+        return min(local, devices) if devices else local
+    if devices:
+        return max(1, devices // nodes)
+    raise UsageError(msg("launch.each-node", value=text), msg("launch.each-node.hint"))
+
+
+def _parse_number(option: str, text: str) -> int:
+    try:
+        number = int(text)
+    except ValueError:
+        number = 0
+    if not 0 < number <= _MOST:
+        raise UsageError(msg("launch.number", option=option, value=text, wanted=f"1 ... {_MOST}"))
+    return number

@@ -25,12 +25,19 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from ms_tune.dialects.stage import kinds_to_json
 from ms_tune.dryrun.cann_sim.environment import Backend, Cann
-from ms_tune.dryrun.environment import ALLOCATOR, allocator_settings, simulation_environment
-from ms_tune.dryrun.launchers.arguments import ProgramSplit, SimulatedRank, choose_ranks, parallel_of
+from ms_tune.dryrun.environment import ALLOCATOR, LOOK, allocator_settings, simulation_environment
+from ms_tune.dryrun.launchers.arguments import (
+    LAUNCHERS,
+    MSRUN,
+    LauncherCall,
+    ProgramSplit,
+    SimulatedRank,
+    choose_ranks,
+    parallel_of,
+    parse_launcher,
+)
 from ms_tune.dryrun.launchers.job import folder_of
 from ms_tune.dryrun.launchers.megatron import EACH_RANK, simulation_arguments
-from ms_tune.dryrun.launchers.options import LAUNCHERS, MSRUN, LauncherCall, parse_launcher
-from ms_tune.dryrun.launchers.programs import LOOK
 from ms_tune.dryrun.launchers.shrink import SmallStage, StageSizes, sizes_of, worst_of
 from ms_tune.dryrun.stack import find_refusals, module_names, parts_of
 from ms_tune.errors import UsageError

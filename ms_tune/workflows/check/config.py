@@ -6,8 +6,7 @@ from shlex import quote
 from typing import TYPE_CHECKING
 
 from ms_tune.diagnostics import Severity
-from ms_tune.dryrun.devices import limit_before
-from ms_tune.dryrun.prepare import load_config
+from ms_tune.dryrun.prepare import limit_before, load_config
 from ms_tune.dryrun.request import DryrunRequest
 from ms_tune.enums import Dialect
 from ms_tune.errors import ConfigError, MsTuneError, UsageError

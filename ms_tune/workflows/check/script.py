@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ms_tune.dialects.job_parts import DType, MicroBatches, Optimizer, Parallelism, Precision, Sharding, TrainingConfig
 from ms_tune.dialects.megatron.read import ArgumentReader, NotEvaluableError, inputs_of, shape_of, size_in
 from ms_tune.dialects.stage import StageLayer, stage_of
-from ms_tune.dryrun.devices import limit_of_script
+from ms_tune.dryrun.prepare import limit_of_script
 from ms_tune.dryrun.request import CommandRequest, Pipeline, Split
 from ms_tune.enums import Dialect, LayerKind, RecomputeMode
 from ms_tune.errors import MsTuneError, UnsupportedError

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ms_tune.cli.main import main
-from ms_tune.dryrun import check
 from ms_tune.dryrun import command as room
+from ms_tune.dryrun import machine as check
 from ms_tune.dryrun.cann_sim.environment import Backend, Cann, MindSpore
 from tests.dryrun.test_stack import PARTS, llm, package
 
