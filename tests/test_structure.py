@@ -156,7 +156,6 @@ def circles(arrows: Mapping[str, Iterable[str]]) -> list[list[str]]:
 # One that is small, and not part of the one module of its room that imports it, has a reason.
 _SMALL, _LONG = 60, 400  # lines
 _SMALL_ONES = {
-    "ms_tune.dryrun.child.hook.threads": "part of programs, too, for whose Python ms-tune need not be installed",
     "ms_tune.dryrun.experts": "plain arithmetic, without the MindSpore that the child process needs",
 }
 

@@ -264,7 +264,7 @@ class TestBuild:
     def test_whoever_asks_for_news_gets_the_function_that_waits(self, home: Path) -> None:
         """What is loaded behind it, as MindSpore's plug-in, looks names up there first."""
         code = (
-            "import ctypes\nfrom ms_tune.dryrun.child.hook import threads\nthreads.let_watch()\n"
+            "import ctypes\nfrom ms_tune.dryrun.child.hook import runtime\nruntime.let_watch()\n"
             f"print(getattr(ctypes.CDLL(None), {inventory._REPORTS!r})(5))"
         )
         own = Cann(Backend.STAND_IN, home).environment({**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])})
@@ -273,6 +273,20 @@ class TestBuild:
         del own["MS_TUNE_WATCHES"]
         done = subprocess.run([sys.executable, "-c", code], env=own, capture_output=True, text=True, check=False)
         assert "undefined symbol" in done.stderr
+
+    def test_no_thread_asks_for_news_when_the_process_ends(self, home: Path) -> None:
+        """MindSpore's destructors take away what it would come back to."""
+        code = (
+            "import os, threading, time\nfrom ms_tune.dryrun.child.hook import runtime\nlibrary = runtime.let_watch()\n"
+            f"ask = runtime.ctypes.CDLL(None).{inventory._REPORTS}\n"
+            "def loop():\n    while True: ask(5)\n"
+            "for _ in range(3): threading.Thread(target=loop, daemon=True).start()\n"
+            "time.sleep(0.1)\nprint(len(os.listdir('/proc/self/task')))\n"
+            "library.ms_tune_end_reports()\ntime.sleep(0.1)\nprint(len(os.listdir('/proc/self/task')), flush=True)"
+        )
+        own = Cann(Backend.STAND_IN, home).environment({**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])})
+        done = subprocess.run([sys.executable, "-c", code], env=own, capture_output=True, text=True, check=True)
+        assert done.stdout.split() == ["4", "1"]
 
     def test_nothing_of_the_build_stays(self, home: Path) -> None:
         names = {path.name for path in home.parent.iterdir()}

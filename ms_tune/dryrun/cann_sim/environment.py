@@ -69,7 +69,7 @@ class Cann:
         """The environment of a child process in which the Ascend back end loads."""
         if self.backend is Backend.STAND_IN:
             additions = {"LD_LIBRARY_PATH": [self.home / _LIBRARIES], "PYTHONPATH": [self.home / _PYTHON_PACKAGES]}
-            base = {**base, "MS_TUNE_WATCHES": str(self.home / _WATCHING)}  # see child/hook/threads.py
+            base = {**base, "MS_TUNE_WATCHES": str(self.home / _WATCHING)}  # see child/hook/runtime.py
         else:
             additions = {"LD_LIBRARY_PATH": [self.home / "lib64"]}
         paths = {

@@ -14,7 +14,7 @@ import warnings
 from importlib import import_module
 from pathlib import Path
 
-from ms_tune.dryrun.child.hook import threads
+from ms_tune.dryrun.child.hook import runtime
 from ms_tune.dryrun.job import PARENT
 
 _MESSAGE = 1 << 20
@@ -125,7 +125,7 @@ _FORK = "--fork="
 def main(module: str, job_file: str) -> None:
     """Run the job that the file describes, with the module that such jobs name."""
     end_with_parent()
-    threads.let_watch()
+    runtime.let_watch()
     # What is imported stays. No collection of garbage looks at it while more is imported, nor does one later on, which would also
     # give each forked process a copy of the pages that it counts references in.
     gc.disable()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ms_tune.dryrun.child.hook.launches import launcher_of
+from ms_tune.dryrun.child.hook.process import launcher_of
 from ms_tune.dryrun.launchers.arguments import MSRUN, TORCH_LAUNCH, TORCHRUN, LauncherCall, parse_launcher
 from ms_tune.errors import UsageError
 from ms_tune.facts.query import load

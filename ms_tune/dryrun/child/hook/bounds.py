@@ -7,13 +7,13 @@ give the largest result, made of operators that have gradients, and the line tha
 from __future__ import annotations
 
 import contextlib
-import functools
 import importlib
 import math
 import sys
 from typing import TYPE_CHECKING, Any
 
 from . import reads
+from .support import put_around
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -133,61 +133,36 @@ def _elements(tensor: Any) -> int:  # noqa: ANN401 - a tensor, whose `size` MSAd
 def install(mindspore: Any, process: HookedProcess | None) -> None:  # noqa: ANN401 - a module of a framework without types
     """Put the largest results in the place of MindSpore's refusals, in dynamic graph."""
     bounds = _Bounds(mindspore, process)
-    tensor, mint = mindspore.Tensor, bounds.mint
+    tensor, mint, ops = mindspore.Tensor, bounds.mint, mindspore.ops
     for name in ("nonzero", "masked_select", "unique", "unique_consecutive"):
-        method: Callable[..., Any] = getattr(bounds, name)
-        if hasattr(tensor, name):
-            setattr(tensor, name, _as_method(getattr(tensor, name), method))
-        for home in (mint, mindspore.ops):
-            if hasattr(home, name) and not (home is mindspore.ops and name == "unique"):
-                setattr(home, name, functools.wraps(getattr(home, name))(_function(method)))
-    mindspore.ops.unique = functools.wraps(mindspore.ops.unique)(_function(bounds.unique_old))
-    mindspore.ops.argwhere = functools.wraps(mindspore.ops.argwhere)(_function(bounds.nonzero))
-    getitem, where = tensor.__getitem__, mint.where
+        for home in (tensor, mint) if name == "unique" else (tensor, mint, ops):
+            if hasattr(home, name):
+                _give_instead(home, name, getattr(bounds, name))
+    _give_instead(ops, "unique", bounds.unique_old)
+    _give_instead(ops, "argwhere", bounds.nonzero)
 
-    @functools.wraps(where)
-    def by_condition(condition: Any, *arguments: Any, **named: Any) -> Any:  # noqa: ANN401 - as the function takes them
-        return where(condition, *arguments, **named) if arguments or named else bounds.nonzero_tuple(condition)
+    def where(before: Any, condition: Any, *arguments: Any, **named: Any) -> Any:  # noqa: ANN401 - as the function takes them
+        return before(condition, *arguments, **named) if arguments or named else bounds.nonzero_tuple(condition)
 
-    mint.where = by_condition
+    put_around(mint, "where", where)
 
-    @functools.wraps(getitem)
-    def by_index(self: Any, index: Any) -> Any:  # noqa: ANN401 - as the method
+    def take(getitem: Any, self: Any, index: Any) -> Any:  # noqa: ANN401 - as the method
         if isinstance(index, mindspore.Tensor) and index.dtype == mindspore.bool_ and index.ndim:
             return bounds.by_mask(self, index)
         return getitem(self, index)
 
-    tensor.__getitem__ = by_index
+    put_around(tensor, "__getitem__", take)
     auto = importlib.import_module("mindspore.ops.auto_generate")
-    operations = mindspore.ops.operations
     for home, name, give in (
         (auto, "NonZero", bounds.nonzero),
         (auto, "NonZeroExt", bounds.nonzero_tuple),
         (auto, "MaskedSelect", bounds.masked_select),
         (auto, "Unique2", bounds.unique_all),
-        (operations, "Unique", bounds.unique_old),
+        (ops.operations, "Unique", bounds.unique_old),
     ):
         if hasattr(home, name):
-            primitive = getattr(home, name)
-            primitive.__call__ = _as_call(primitive.__call__, give)
+            _give_instead(getattr(home, name), "__call__", lambda _primitive, *arguments, give=give: give(*arguments))
 
 
-def _function(give: Callable[..., Any]) -> Callable[..., Any]:
-    """A plain function, which can carry the name of the one that it stands for."""
-
-    def function(*arguments: Any, **named: Any) -> Any:  # noqa: ANN401 - as the operator takes them
-        return give(*arguments, **named)
-
-    return function
-
-
-def _as_method(method: Any, give: Callable[..., Any]) -> Any:  # noqa: ANN401 - a method of a class without types
-    return functools.wraps(method)(_function(give))
-
-
-def _as_call(call: Any, give: Callable[..., Any]) -> Any:  # noqa: ANN401 - as above
-    @functools.wraps(call)
-    def calling(_primitive: Any, *arguments: Any) -> Any:  # noqa: ANN401 - as above
-        return give(*arguments)
-
-    return calling
+def _give_instead(owner: Any, name: str, give: Callable[..., Any]) -> None:  # noqa: ANN401 - a module or a class without types
+    put_around(owner, name, lambda _refuses, *arguments, **named: give(*arguments, **named))

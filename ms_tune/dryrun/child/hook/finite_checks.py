@@ -14,6 +14,8 @@ import operator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from .support import put_around
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
@@ -48,28 +50,20 @@ def install(mindspore: Any, _process: object) -> None:  # noqa: ANN401 - a modul
     _answer(tensor, "_item", lambda value, read: type(read)(value))
     _answer_unread(tensor, "_tolist")
     _answer(tensor, "asnumpy", _full)
-    finite = mindspore.amp.all_finite
-
-    @functools.wraps(finite)
-    def all_finite(inputs: Any) -> Any:  # noqa: ANN401 - as the function takes it
-        return with_value(finite(inputs), value=True)
-
-    mindspore.amp.all_finite = all_finite
+    put_around(mindspore.amp, "all_finite", lambda finite, inputs: with_value(finite(inputs), value=True))
     _follow_copies(tensor)  # the last: a class of classes that cannot be changed is left as it is
 
 
 def _follow_copies(tensor: Any) -> None:  # noqa: ANN401 - a class of a framework without types
     """``Tensor(another, dtype=...)``, as ``ParallelTrainingReducer`` of MindSpeed-Core-MS r0.1.0 makes of what it was told."""
-    kind = type(tensor)
-    make = kind.__call__
 
-    def making(cls: Any, *arguments: Any, **named: Any) -> Any:  # noqa: ANN401 - as the class takes them
+    def making(make: Any, cls: Any, *arguments: Any, **named: Any) -> Any:  # noqa: ANN401 - as the class takes them
         made = make(cls, *arguments, **named)
         given = arguments[0] if arguments else named.get("input_data")
         value = value_of(given) if isinstance(given, tensor) else None
         return made if value is None else with_value(made, value)
 
-    kind.__call__ = making
+    put_around(type(tensor), "__call__", making)
 
 
 def _follow_methods(tensor: Any) -> None:  # noqa: ANN401 - a class of a framework without types
@@ -152,18 +146,15 @@ def with_value(result: Any, value: Any) -> Any:  # noqa: ANN401 - a tensor
 
 def _forget(owner: Any, name: str) -> None:  # noqa: ANN401 - a class
     """What is changed in place is not known any more."""
-    owner = _home(owner, name)
-    method = getattr(owner, name, None)
-    if method is None:
-        return
 
-    @functools.wraps(method)
-    def forgetting(self: Any, *arguments: Any, **named: Any) -> Any:  # noqa: ANN401 - as the method takes them
+    def forgetting(method: Any, self: Any, *arguments: Any, **named: Any) -> Any:  # noqa: ANN401 - as the method takes them
         result = method(self, *arguments, **named)
         self.__dict__.pop(NAME, None)
         return result
 
-    setattr(owner, name, forgetting)
+    owner = _home(owner, name)
+    if hasattr(owner, name):
+        put_around(owner, name, forgetting)
 
 
 def _told(value: Any, _arguments: object, _result: object) -> Any:  # noqa: ANN401 - a number
@@ -210,15 +201,13 @@ def _of_many(arguments: tuple[Any, ...], _result: object) -> Any:  # noqa: ANN40
 
 def _answer(tensor: Any, name: str, answer: Callable[[Any, Any], Any]) -> None:  # noqa: ANN401 - a class
     """Have a tensor that is known answer with its value."""
-    method = getattr(tensor, name)
 
-    @functools.wraps(method)
-    def answering(self: Any, *arguments: Any, **named: Any) -> Any:  # noqa: ANN401 - as the method takes them
+    def answering(method: Any, self: Any, *arguments: Any, **named: Any) -> Any:  # noqa: ANN401 - as the method takes them
         read = method(self, *arguments, **named)
         value = self.__dict__.get(NAME)
         return read if value is None else answer(value, read)
 
-    setattr(tensor, name, answering)
+    put_around(tensor, name, answering)
 
 
 def _full(value: Any, read: Any) -> Any:  # noqa: ANN401 - a number; an array
@@ -235,10 +224,8 @@ def _answer_unread(tensor: Any, name: str) -> None:  # noqa: ANN401 - a class
     Its memory is not looked at: MindSpore makes the lists where the device is said to have the elements, and in simulation that may
     be an address that nobody has (2.9: the program was killed there).
     """
-    method = getattr(tensor, name)
 
-    @functools.wraps(method)
-    def answering(self: Any, *arguments: Any, **named: Any) -> Any:  # noqa: ANN401 - as the method takes them
+    def answering(method: Any, self: Any, *arguments: Any, **named: Any) -> Any:  # noqa: ANN401 - as the method takes them
         value = self.__dict__.get(NAME)
         if value is None:
             return method(self, *arguments, **named)
@@ -246,7 +233,7 @@ def _answer_unread(tensor: Any, name: str) -> None:  # noqa: ANN401 - a class
         number = bool(value) if "bool" in dtype else float(value) if "float" in dtype else int(value)
         return _nested(number, tuple(self.shape))
 
-    setattr(tensor, name, answering)
+    put_around(tensor, name, answering)
 
 
 def _nested(number: float, shape: tuple[int, ...]) -> Any:  # noqa: ANN401 - a number or lists of it

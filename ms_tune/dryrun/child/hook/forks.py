@@ -16,6 +16,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from .support import put_around
+
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import FrameType
@@ -92,17 +94,13 @@ def notice(library: ctypes.PyDLL, tell: Callable[[], None]) -> Any:  # noqa: ANN
 
 def before_another_program(tell: Callable[[], None]) -> None:
     """Have the process tell what it did before it becomes another program by ``os.exec*``, all of which end in these two."""
-    for name in ("execv", "execve"):
-        setattr(os, name, _telling(getattr(os, name), tell))
 
-
-def _telling(become: Any, tell: Callable[[], None]) -> Any:  # noqa: ANN401 - a function of C
-    @functools.wraps(become)
-    def telling(path: Any, *arguments: Any, **named: Any) -> Any:  # noqa: ANN401 - as the function takes them
+    def telling(become: Any, path: Any, *arguments: Any, **named: Any) -> Any:  # noqa: ANN401 - as the functions take them
         # What cannot be run is refused, and the process goes on: os.execvp tries each folder of PATH.
         with contextlib.suppress(Exception):
             if isinstance(path, int) or (os.access(path, os.X_OK) and not Path(os.fsdecode(path)).is_dir()):
                 tell()
         return become(path, *arguments, **named)
 
-    return telling
+    for name in ("execv", "execve"):
+        put_around(os, name, telling)

@@ -11,12 +11,11 @@ from __future__ import annotations
 import ast
 import contextlib
 import faulthandler
-import functools
 import importlib
 import os
 from typing import TYPE_CHECKING, Any
 
-from .support import tell
+from .support import put_around, tell
 
 if TYPE_CHECKING:
     from .process import HookedProcess
@@ -57,11 +56,11 @@ def install(mindspore: Any, process: HookedProcess | None) -> None:  # noqa: ANN
     compiling, calling, cell = api._JitExecutor, api._JitExecutor, api._CellGraphExecutor  # noqa: SLF001 - there is no other place
     for executor in (compiling, cell):
         _find_conditions(executor, process)
-    _around(compiling, "compile", process, before=False, after=True)
-    _around(calling, "__call__", process, before=False, after=False)
-    _around(cell, "run", process, before=True, after=False)
+    _limit_time(compiling, "compile", process, before=False, after=True)
+    _limit_time(calling, "__call__", process, before=False, after=False)
+    _limit_time(cell, "run", process, before=True, after=False)
     for method in ("_item", "_tolist", "asnumpy"):  # what waits for a graph that runs in another thread
-        _around(mindspore.Tensor, method, process, before=True, after=False)
+        _limit_time(mindspore.Tensor, method, process, before=True, after=False)
 
 
 def _home(*names: str) -> Any:  # noqa: ANN401 - as above
@@ -74,10 +73,7 @@ def _home(*names: str) -> Any:  # noqa: ANN401 - as above
 
 
 def _find_loops(parser: Any, own: str, process: HookedProcess) -> None:  # noqa: ANN401 - a class
-    parse = parser.parse
-
-    @functools.wraps(parse)
-    def looking(self: Any) -> Any:  # noqa: ANN401 - as the method
+    def looking(parse: Any, self: Any) -> Any:  # noqa: ANN401 - as the method
         parsed = parse(self)
         if isinstance(parsed, tuple) and not self.filename.startswith(own):
             for node in ast.walk(parsed[1]):
@@ -89,16 +85,14 @@ def _find_loops(parser: Any, own: str, process: HookedProcess) -> None:  # noqa:
                         process.write()
         return parsed
 
-    parser.parse = looking
+    put_around(parser, "parse", looking)
 
 
 def _find_conditions(executor: Any, process: HookedProcess) -> None:  # noqa: ANN401 - a class
     """Look at what a graph has become: only there is it known on which values a condition depends."""
-    compiling = executor.compile
     seen: set[str] = set()
 
-    @functools.wraps(compiling)
-    def looking(self: Any, *arguments: Any, **named: Any) -> Any:  # noqa: ANN401 - as the method
+    def looking(compiling: Any, self: Any, *arguments: Any, **named: Any) -> Any:  # noqa: ANN401 - as the method
         compiled = compiling(self, *arguments, **named)
         graph = getattr(getattr(self, "fn", None), "__qualname__", None) or type(arguments[0]).__qualname__
         if graph not in seen and len(seen) < _MOST:
@@ -109,15 +103,13 @@ def _find_conditions(executor: Any, process: HookedProcess) -> None:  # noqa: AN
                     tell(process, "condition", graph=graph)
         return compiled
 
-    executor.compile = looking
+    put_around(executor, "compile", looking)
 
 
-def _around(owner: Any, name: str, process: HookedProcess, *, before: bool, after: bool) -> None:  # noqa: ANN401 - a class
+def _limit_time(owner: Any, name: str, process: HookedProcess, *, before: bool, after: bool) -> None:  # noqa: ANN401 - a class
     """Begin or end the time limit before and after a method: ``after`` it began, or else ended."""
-    method = getattr(owner, name)
 
-    @functools.wraps(method)
-    def limited(*arguments: Any, **named: Any) -> Any:  # noqa: ANN401 - as the method takes them
+    def limited(method: Any, *arguments: Any, **named: Any) -> Any:  # noqa: ANN401 - as the method takes them
         if before:
             _Limit.begin(process)
         try:
@@ -128,4 +120,4 @@ def _around(owner: Any, name: str, process: HookedProcess, *, before: bool, afte
             else:
                 _Limit.end()
 
-    setattr(owner, name, limited)
+    put_around(owner, name, limited)

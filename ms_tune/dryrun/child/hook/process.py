@@ -3,6 +3,9 @@
 MindSpore reads ``MS_ALLOC_CONF`` when it is imported, and writes its trace from a function that it leaves with ``atexit``
 (MindSpore 2.7 to 2.10). So a folder is taken just before that import, and the function is remembered: processes that
 ``multiprocessing`` forks end with ``os._exit``, which calls no such functions.
+
+A launcher that the stand-ins in PATH did not meet, such as ``/usr/bin/python -m torch.distributed.launch``, is met here, before its
+first line: the stand-in takes its place (``exec``).
 """
 
 from __future__ import annotations
@@ -11,8 +14,8 @@ import atexit
 import contextlib
 import faulthandler
 import fcntl
+import functools
 import importlib
-import importlib.util
 import json
 import os
 import re
@@ -22,14 +25,16 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from . import forks, requested_memory, settings
+from . import forks, runtime, support
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from importlib.machinery import ModuleSpec
+    from collections.abc import Callable, Mapping, Sequence
     from types import ModuleType, TracebackType
 
 FOLDER = "MS_TUNE_TRACES"  # the variable that names the folder of all processes of a program
+PLAN = "MS_TUNE_LAUNCH"  # the variable with what a stand-in for a launcher needs to know, as JSON
+INTERPRETER = "MS_TUNE_INTERPRETER"  # the Python that ran the launcher, which will run its ranks
+_TAKES_VALUE = ("-W", "-X", "--check-hash-based-pycs")
 _LOOK = "MS_TUNE_LOOK"  # the variable with which a program ends here: it is only asked whether it would come to this
 RECORD = "process.json"
 FORKED = "forked.txt"  # numbers of forked processes whose traces were dropped
@@ -40,7 +45,15 @@ _TRACE = ("memory_block.csv", "task.csv", "tracker_graph.ir")
 _NOTED = ("reads", "bounds", "places", "endless", "skipped", "failed")  # what a process notes as it runs
 _LONGEST = 200  # characters of an argument that are kept
 # Modules of this package that change MindSpore.
-_PARTS = ("threads", "requested_memory", "finite_checks", "bounds", "reads", "graphs")
+_PARTS = ("runtime", "finite_checks", "bounds", "reads", "graphs")
+# Variables that MindSpore's tracker and its statistics go by.
+_ALLOCATOR = "MS_ALLOC_CONF"
+_TRACKER = ("memory_tracker:", "memory_tracker_path:")
+_WARNINGS = "2"  # of GLOG_v: the statistics at exit are one
+_NEEDED: dict[str, Callable[[str], str]] = {
+    "MS_MEMORY_STATISTIC": lambda _: "1",
+    "GLOG_v": lambda value: value if value in {"0", "1", _WARNINGS} else _WARNINGS,
+}
 
 
 class HookedProcess:
@@ -89,52 +102,72 @@ class _ProcessState:
     done = False
 
 
+def become_launcher() -> None:
+    """Become the stand-in if this process is a launcher."""
+    plan = json.loads(os.environ.get(PLAN) or "null")
+    words = sys.orig_argv[1:]
+    found = launcher_of(words, plan["modules"], plan["programs"]) if plan else None
+    if found is None:
+        return
+    name, start = found
+    os.environ[INTERPRETER] = sys.executable
+    os.execv(plan["python"], [plan["python"], "-I", "-S", plan["stand_in"], name, *words[start:]])  # noqa: S606 - ours
+
+
+def launcher_of(words: Sequence[str], modules: Mapping[str, str], programs: Sequence[str]) -> tuple[str, int] | None:
+    """The launcher that a Python process is, and how many words stand before the launcher's own.
+
+    Args:
+        words: Arguments of the interpreter, without its name.
+        modules: Launchers by the module that ``-m`` names.
+        programs: Launchers by the file's name.
+    """
+    at = 0
+    while at < len(words):
+        word = words[at]
+        if not word.startswith("-") or word == "-":
+            name = Path(word).name
+            return (name, at + 1) if name in programs else None
+        if word.startswith("--"):
+            at += 2 if word in _TAKES_VALUE else 1
+            continue
+        letter = next((letter for letter in word[1:] if letter in "cmWX"), "")
+        value = word[word.index(letter) + 1 :] if letter else ""
+        at += 1
+        if letter and not value:
+            value, at = (words[at] if at < len(words) else ""), at + 1
+        if letter in ("c", "m"):
+            return (modules[value], at) if letter == "m" and value in modules else None
+    return None
+
+
 def begin() -> None:
     """Wait for MindSpore to be imported, and for the frameworks that need support in simulation."""
     if os.environ.get(FOLDER):
-        sys.meta_path.insert(0, _ModuleFinder())
-        importlib.import_module(f"{__package__}.support").begin(lambda: _ProcessState.process)
+        simulated = os.environ.get("MS_SIMULATION_LEVEL")
+        frameworks = support.framework_loads(lambda: _ProcessState.process) if simulated else {}
+        sys.meta_path.insert(0, support.ImportWatch({_MINDSPORE: _load_mindspore, **frameworks}))
 
 
-class _ModuleFinder:
-    """Sees the import of MindSpore coming; finds nothing itself."""
-
-    def find_spec(self, name: str, _path: Sequence[str] | None = None, _target: ModuleType | None = None) -> Any:  # noqa: ANN401 - a ModuleSpec or None
-        """The module's own specification, with a loader that tells when the module is there."""
-        if name != _MINDSPORE:
-            return None
-        sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(name)
-        if spec is not None and spec.loader is not None:
-            _watch(spec)
-        return spec
-
-
-def _watch(spec: ModuleSpec) -> None:
-    loader: Any = spec.loader
-    execute = loader.exec_module
-
-    def execute_and_change(module: ModuleType) -> None:
-        with contextlib.suppress(OSError):
-            _begin_process()
-        if os.environ.get(_LOOK):
-            os._exit(0)
-        library = importlib.import_module(f"{__package__}.threads").let_watch()
-        if library is not None and _ProcessState.process is not None:
-            _ProcessState.notices = forks.notice(library, _back_in_python)
-        register = atexit.register
-        atexit.register = _remembering(register)
-        try:
-            execute(module)
-        finally:
-            atexit.register = register
-        register(_before_the_end)
-        for part in _PARTS:
-            # A release that lacks what a part changes is left as it is.
-            with contextlib.suppress(Exception):
-                importlib.import_module(f"{__package__}.{part}").install(module, _ProcessState.process)
-
-    loader.exec_module = execute_and_change
+def _load_mindspore(execute: Callable[[ModuleType], None], module: ModuleType) -> None:
+    with contextlib.suppress(OSError):
+        _begin_process()
+    if os.environ.get(_LOOK):
+        os._exit(0)
+    library = runtime.let_watch()
+    if library is not None and _ProcessState.process is not None:
+        _ProcessState.notices = forks.notice(library, _back_in_python)
+    register = atexit.register
+    atexit.register = _remembering(register)
+    try:
+        execute(module)
+    finally:
+        atexit.register = register
+    register(_before_the_end)
+    for part in _PARTS:
+        # A release that lacks what a part changes is left as it is.
+        with contextlib.suppress(Exception):
+            importlib.import_module(f"{__package__}.{part}").install(module, _ProcessState.process)
 
 
 def _remembering(register: Callable[..., Any]) -> Callable[..., Any]:
@@ -152,7 +185,7 @@ def _begin_process() -> None:
     _ProcessState.process = process = HookedProcess(folder)
     _ProcessState.pid = os.getpid()
     process.write()
-    settings.hold(tracker_path(folder))
+    hold_settings(tracker_path(folder))
     forks.prepare(folder)
     with contextlib.suppress(Exception):
         if not faulthandler.is_enabled():
@@ -162,16 +195,15 @@ def _begin_process() -> None:
     with contextlib.suppress(ValueError):  # not the main thread
         if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
             signal.signal(signal.SIGTERM, _terminated)
-    leave: Callable[[int], NoReturn] = os._exit
 
-    def exit_with_trace(status: int) -> NoReturn:
+    def exit_with_trace(leave: Callable[[int], NoReturn], status: int) -> NoReturn:
         with contextlib.suppress(Exception):
             if status:
                 process.facts.setdefault("failed", f"exit code {status}")
             _end_at_once()
         leave(status)
 
-    os._exit = exit_with_trace
+    support.put_around(os, "_exit", exit_with_trace)
     forks.before_another_program(_end_at_once)
     show = sys.excepthook
 
@@ -183,6 +215,39 @@ def _begin_process() -> None:
         show(kind, error, trace)
 
     sys.excepthook = show_and_note
+
+
+def hold_settings(tracker: str) -> None:
+    """Set the variables that are needed, and keep them whatever the program sets, before its imports or after them.
+
+    MindSpore reads some of them when the device is used first (2.9), so that ``os.environ["MS_ALLOC_CONF"] = ...`` behind the import
+    would turn the tracker off. What the program sets counts as before, but for what ms-tune reads.
+
+    Args:
+        tracker: Where the tracker writes.
+    """
+    needed: dict[str, Callable[[str], str]] = {**_NEEDED, _ALLOCATOR: functools.partial(_with_tracker, tracker)}
+    for name, of in needed.items():
+        os.environ[name] = of(os.environ.get(name, ""))
+    os.environ.pop("MS_SUBMODULE_LOG_v", None)  # a module's own level would hide the statistics
+
+    def put_needed(put: Any, name: Any, value: Any) -> None:  # noqa: ANN401 - text or bytes
+        of = needed.get(os.fsdecode(name))
+        put(name, of(os.fsdecode(value)) if of is not None else value)
+
+    def unset_unneeded(unset: Any, name: Any) -> None:  # noqa: ANN401 - as above
+        if os.fsdecode(name) in needed:
+            os.putenv(name, "")
+        else:
+            unset(name)
+
+    support.put_around(os, "putenv", put_needed)  # what os.environ calls
+    support.put_around(os, "unsetenv", unset_unneeded)
+
+
+def _with_tracker(path: str, value: str) -> str:
+    kept = [setting for setting in value.split(",") if setting and not setting.startswith(_TRACKER)]
+    return ",".join([*kept, "memory_tracker:True", f"memory_tracker_path:{path}"])
 
 
 def tracker_path(folder: Path) -> str:
@@ -231,7 +296,7 @@ def _note_allocated(process: HookedProcess) -> None:
     if device_in_use():
         mindspore = sys.modules[_MINDSPORE]
         process.facts["allocated"] = max(mindspore.runtime.max_memory_allocated(), mindspore.runtime.memory_allocated())
-        process.facts["asked_gib"] = requested_memory.asked_gib(mindspore)
+        process.facts["asked_gib"] = runtime.requested_gib(mindspore)
 
 
 def _before_fork() -> None:

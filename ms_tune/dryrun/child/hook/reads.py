@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from . import finite_checks, loops
+from .support import put_around
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -61,7 +62,8 @@ class _Reads:
             self._tell(place)
         endless = loops.endless(frame)
         if endless is not None:
-            self._stop(endless)
+            stop(self.process, endless)
+            raise SystemExit(loops.EXIT_CODE)
         loops.watch_entry(frame, self._tell_skipped)
 
     def _tell(self, place: tuple[str, int, str]) -> None:
@@ -77,10 +79,6 @@ class _Reads:
         if self.process is not None and "skipped" not in self.process.facts:
             self.process.facts["skipped"] = {"file": file, "line": line}
             self.process.write()
-
-    def _stop(self, place: tuple[str, int]) -> None:
-        stop(self.process, place)
-        raise SystemExit(loops.EXIT_CODE)
 
 
 def asking(mindspore: Any, frame: FrameType | None) -> tuple[FrameType | None, str]:  # noqa: ANN401 - as above
@@ -113,34 +111,25 @@ def install(mindspore: Any, process: HookedProcess | None) -> None:  # noqa: ANN
     """Note every read of a tensor's value."""
     reads = _Reads(process, mindspore)
     tensor = mindspore.Tensor
-    for method in _METHODS:
-        if hasattr(tensor, method):
-            setattr(tensor, method, _noting(getattr(tensor, method), method, reads))
-    for home in (importlib.import_module("mindspore.mint"), mindspore.ops, tensor):
-        for name in _BY_VALUES:
-            if hasattr(home, name):
-                setattr(home, name, _noting_values(getattr(home, name), name, reads, tensor))
 
-
-def _noting(read: Any, method: str, reads: _Reads) -> Any:  # noqa: ANN401 - a method of a class without types
-    @functools.wraps(read)
-    def noting(self: Any, *arguments: Any, **named: Any) -> Any:  # noqa: ANN401 - as the method takes them
+    def note_read(name: str, read: Any, self: Any, *arguments: Any, **named: Any) -> Any:  # noqa: ANN401 - as the method takes them
         if finite_checks.NAME not in self.__dict__ and _on_the_device(self):
-            reads.note(method)
+            reads.note(name)
         return read(self, *arguments, **named)
 
-    return noting
-
-
-def _noting_values(function: Any, name: str, reads: _Reads, tensor: Any) -> Any:  # noqa: ANN401 - as above
-    @functools.wraps(function)
-    def noting(*arguments: Any, **named: Any) -> Any:  # noqa: ANN401 - as the function takes them
+    def note_values(name: str, function: Any, *arguments: Any, **named: Any) -> Any:  # noqa: ANN401 - as the function takes them
         given = [*arguments[_BY_VALUES[name] :], *named.values()]
         if any(isinstance(one, tensor) and _on_the_device(one) for one in given):
             reads.note(name)
         return function(*arguments, **named)
 
-    return noting
+    for method in _METHODS:
+        if hasattr(tensor, method):
+            put_around(tensor, method, functools.partial(note_read, method))
+    for home in (importlib.import_module("mindspore.mint"), mindspore.ops, tensor):
+        for name in _BY_VALUES:
+            if hasattr(home, name):
+                put_around(home, name, functools.partial(note_values, name))
 
 
 def _on_the_device(tensor: Any) -> bool:  # noqa: ANN401 - as above

@@ -22,9 +22,9 @@ def _begin() -> None:
     package = types.ModuleType(_PACKAGE)
     package.__path__ = [os.path.dirname(_HERE)]  # noqa: PTH120 - as above
     sys.modules[_PACKAGE] = package
-    if "MS_TUNE_LAUNCH" in os.environ:
-        importlib.import_module(f"{_PACKAGE}.launches").meet()
-    importlib.import_module(f"{_PACKAGE}.process").begin()
+    process = importlib.import_module(f"{_PACKAGE}.process")
+    process.become_launcher()
+    process.begin()
 
 
 def _run_the_users_own() -> None:

@@ -1,4 +1,4 @@
-"""MSAdapter 0.5 to 0.8, which stands in for torch: what of it needs a cluster, or another MindSpore."""
+"""MindSpore 2.7 to 2.10, and MSAdapter 0.5 to 0.8, which stands in for torch: what of them needs a device, a cluster, or another MindSpore."""
 
 from __future__ import annotations
 
@@ -8,13 +8,15 @@ import os
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from . import tell
+from .support import put_around, tell
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import ModuleType
 
-    from ms_tune.dryrun.child.hook.process import HookedProcess
+    from .process import HookedProcess
 
+_DEVICES, _DEFAULT = "MS_TUNE_DEVICES", 8  # as the launcher was told; a node of Atlas 800T A2 has eight
 _ROLE = "MS_ROLE"
 _IN_PLACE = {  # the source of an operator, and its function
     "matmul_add": "npu_matmul_add_fp32",
@@ -24,7 +26,22 @@ _IN_PLACE = {  # the source of an operator, and its function
 _SOURCE = "GeneratorOp(self._seed"  # in mindspore/common/generator.py since 2.9
 
 
-def generator(msadapter: Any, process: HookedProcess | None) -> None:  # noqa: ANN401 - a module without types
+def count_devices(ascend: Any, process: HookedProcess | None) -> None:  # noqa: ANN401 - a module without types
+    """As many devices as a node of the job has.
+
+    In simulation MindSpore asks its own no-op for ``aclrtGetDeviceCount`` (``LoadSimulationApiSymbols``), which leaves 0;
+    Megatron then makes no groups (``megatron/training/initialize.py``).
+    """
+
+    def device_count(count: Callable[[], int]) -> int:
+        told = os.environ.get(_DEVICES, "")
+        return int(count()) or (int(told) if told.isdecimal() and int(told) else _DEFAULT)
+
+    put_around(ascend, "device_count", device_count)
+    tell(process, "device-count")
+
+
+def make_generators(msadapter: Any, process: HookedProcess | None) -> None:  # noqa: ANN401 - a module without types
     """Make a generator as the MindSpore at hand does.
 
     MSAdapter 0.5 makes the operator behind it without the seed and the offset that MindSpore 2.9 wants of it
@@ -32,7 +49,7 @@ def generator(msadapter: Any, process: HookedProcess | None) -> None:  # noqa: A
     """
     own = msadapter.Generator
     base = own.__mro__[1]
-    if not _takes_arguments(base):
+    if _SOURCE not in inspect.getsource(base.__init__):
         return
 
     def __init__(self: Any, device: str = "cpu") -> None:  # noqa: ANN401, N807 - as the class's own
@@ -43,28 +60,21 @@ def generator(msadapter: Any, process: HookedProcess | None) -> None:  # noqa: A
     tell(process, "generator")
 
 
-def _takes_arguments(base: Any) -> bool:  # noqa: ANN401 - a class without types
-    """Whether MindSpore's own generator hands seed and offset to its operator."""
-    return _SOURCE in inspect.getsource(base.__init__)
-
-
-def atb(module: Any, process: HookedProcess | None) -> None:  # noqa: ANN401 - a module without types
+def leave_out_in_place(module: Any, process: HookedProcess | None) -> None:  # noqa: ANN401 - a module without types
     """Leave out operators of CANN's transformer library that write their result into a tensor that they are given.
 
     MSAdapter 0.5 builds them with that library, which is not part of CANN's toolkit (``torch_npu/atb/__init__.py``). They
     allocate nothing but workspaces; those that make tensors are built as ever, and fail.
     """
-    load = module.AtbOpBuilder.load
 
-    @functools.wraps(load)
-    def load_in_simulation(self: Any, name: str) -> Any:  # noqa: ANN401 - as the method
+    def load_in_simulation(load: Any, self: Any, name: str) -> Any:  # noqa: ANN401 - as the method
         operator = _IN_PLACE.get(name)
         if operator is None:
             return load(self, name)
         tell(process, "in-place", operator=operator)
         return SimpleNamespace(**{operator: lambda *_arguments, **_named: None})
 
-    module.AtbOpBuilder.load = load_in_simulation
+    put_around(module.AtbOpBuilder, "load", load_in_simulation)
 
 
 class _Os:
@@ -79,7 +89,7 @@ class _Os:
         return os.environ.get(key, "MS_WORKER" if key == _ROLE else default)
 
 
-def role(module: ModuleType, process: HookedProcess | None) -> None:
+def give_role(module: ModuleType, process: HookedProcess | None) -> None:
     """Let ``init_process_group`` believe that a launcher gave it a role, and MindSpore not.
 
     Without one it starts a scheduler (``msadapter/distributed/distributed_c10d.py``); with one, MindSpore's simulation

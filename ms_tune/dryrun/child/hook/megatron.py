@@ -1,0 +1,289 @@
+"""Megatron-LM core 0.8 to 0.12: decisions that it takes by values read back from the device, which are zero in simulation.
+
+Of the tokens' dispatcher: how many tokens go to an expert follows from the router's values. Every expert is given as many, tokens x
+top-k / experts, and what Megatron computes of that number (``preprocess``: splits for each rank, counts for each local expert)
+follows from it by :mod:`finite_checks`. Nothing else of the dispatcher is changed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib
+import math
+from typing import TYPE_CHECKING, Any
+
+from . import bounds, finite_checks
+from .support import put_around, tell
+
+if TYPE_CHECKING:
+    from .process import HookedProcess
+
+_MAKER, _GETTER = "setup_model_and_optimizer", "get_model"
+_SIZES = (
+    "_build_key_size_numel_dictionaries",
+    "local_build_key_size_numel_dictionaries",
+)  # Megatron's, MindSpeed-LLM's
+_GATHERS = ("gather_from_sequence_parallel_region", "_gather_along_first_dim")
+
+
+def train_always(module: Any, process: HookedProcess | None) -> None:  # noqa: ANN401 - a module without types
+    """Whether there is anything to train is sent from the first tensor rank to the others as a tensor of flags.
+
+    Only the training is told that there is: evaluation is left out (``megatron/training/training.py``).
+    """
+
+    def build_and_train(build: Any, *arguments: Any, **named: Any) -> Any:  # noqa: ANN401 - as the function takes them
+        told = module.get_args()
+        if not getattr(told, "do_train", False):
+            told.do_train = True
+            tell(process, "do-train")
+        return build(*arguments, **named)
+
+    put_around(module, "build_train_valid_test_data_loaders", build_and_train)
+    note_model(module, process)
+
+
+def build_index(module: Any, process: HookedProcess | None) -> None:  # noqa: ANN401 - a module without types
+    """Let the rank that runs build the index of its data set, which the job's first rank builds for all others.
+
+    While it does, whoever asks ``torch.distributed`` for the rank in the world hears 0
+    (``megatron/core/datasets/gpt_dataset.py``, and MindSpeed-LLM's in its place).
+    """
+    put_around(module.BlendedMegatronDatasetBuilder, "build", functools.partial(_build_as_first_rank, module, process))
+
+
+def build_packed_index(module: Any, process: HookedProcess | None) -> None:  # noqa: ANN401 - a module without types
+    """The same for the data of a tuning (``mindspeed_llm/tasks/preprocess/decoder_packed_mtf_dataset.py``).
+
+    Whether all ranks have come so far is counted on the device, where all is zero: ``check_equal`` is about nothing else there.
+    """
+    module.check_equal = lambda *_arguments, **_named: None
+    put_around(module, "build_train_valid_test_datasets", functools.partial(_build_as_first_rank, module, process))
+
+
+def _build_as_first_rank(module: Any, process: HookedProcess | None, build: Any, *arguments: Any, **named: Any) -> Any:  # noqa: ANN401 - as the function takes them
+    distributed = module.torch.distributed
+    ask = distributed.get_rank
+    if not distributed.is_initialized() or not ask():
+        return build(*arguments, **named)
+
+    @functools.wraps(ask)
+    def get_rank(group: Any = None) -> int:  # noqa: ANN401 - a group, or None for the world
+        return 0 if group is None else int(ask(group))
+
+    distributed.get_rank = get_rank
+    tell(process, "builds-index")
+    try:
+        return build(*arguments, **named)
+    finally:
+        distributed.get_rank = ask
+
+
+def note_model(module: Any, process: HookedProcess | None) -> None:  # noqa: ANN401 - a module without types
+    """Note what a rank's models and optimizer are, once they are made: their bytes by theory follow from it.
+
+    Preference tuning makes a second model, which is only asked and held for the whole run: its weights count, and nothing
+    of an optimizer (``mindspeed_llm/tasks/posttrain/dpo/dpo_trainer.py``).
+    """
+    if not hasattr(module, _MAKER) or process is None:
+        return
+    own: dict[str, Any] = {}
+    making, asked = [False], [0]
+
+    def note() -> None:
+        if own:
+            process.facts["model"] = {**own, "weights": own["weights"] + asked[0]}
+            process.write()
+
+    def make_and_note(make: Any, *arguments: Any, **named: Any) -> Any:  # noqa: ANN401 - as the function takes them
+        making[0] = True
+        try:
+            made = make(*arguments, **named)
+        finally:
+            making[0] = False
+        with contextlib.suppress(Exception):  # of another release, in which theory tells nothing
+            own.update(_describe_model(made[0], module.get_args(), module.mpu))
+            note()
+        return made
+
+    def get_and_note(get: Any, *arguments: Any, **named: Any) -> Any:  # noqa: ANN401 - as the function takes them
+        made = get(*arguments, **named)
+        if not making[0]:
+            with contextlib.suppress(Exception):  # as above
+                asked[0] += sum(math.prod(one.shape) * one.element_size() for one in _parameters(made))
+                note()
+        return made
+
+    put_around(module, _MAKER, make_and_note)
+    if hasattr(module, _GETTER):
+        put_around(module, _GETTER, get_and_note)
+
+
+def _parameters(chunks: Any) -> list[Any]:  # noqa: ANN401 - models
+    return list({id(one): one for chunk in chunks for one in chunk.parameters()}.values())
+
+
+def _describe_model(chunks: Any, told: Any, mpu: Any) -> dict[str, int | bool | str]:  # noqa: ANN401 - modules, arguments, groups
+    """Parameters by what is kept of them, and over how many ranks the optimizer's state of each is shared out."""
+    weights = trained = experts = 0
+    for parameter in _parameters(chunks):
+        count = math.prod(parameter.shape)
+        weights += count * parameter.element_size()
+        if parameter.requires_grad:
+            trained += count
+            experts += 0 if getattr(parameter, "allreduce", True) else count
+    return {
+        "weights": weights,
+        "trained": trained,
+        "experts": experts,
+        "data": int(mpu.get_data_parallel_world_size(with_context_parallel=True)),
+        "expert_data": int(mpu.get_expert_data_parallel_world_size()),
+        "distributed": bool(told.use_distributed_optimizer),
+        "float32_gradients": bool(told.accumulate_allreduce_grads_in_fp32),
+        "mixed": bool(told.bf16 or told.fp16),
+        "optimizer": str(told.optimizer),
+        "reused": bool(getattr(told, "reuse_fp32_param", False)),
+    }
+
+
+def know_sizes(module: Any, process: HookedProcess | None) -> None:  # noqa: ANN401 - a module without types
+    """Take the sizes of a batch from the data on the rank that has them.
+
+    They are sent to all tensor ranks, and this one reads back what it has sent itself: in
+    ``megatron/core/tensor_parallel/data.py``, from MindSpeed-LLM 2.3 on in its own ``mindspore/core/tensor_parallel/data.py``.
+    """
+
+    def build_known(build: Any, keys: Any, data: Any) -> Any:  # noqa: ANN401 - as the function takes them
+        if data is None or module.get_tensor_model_parallel_rank():
+            return build(keys, data)
+        tell(process, "sizes")
+        key_size = {key: list(data[key].shape) for key in keys}
+        key_numel = {key: math.prod(size) for key, size in key_size.items()}
+        return key_size, key_numel, sum(key_numel.values())
+
+    put_around(module, next(name for name in _SIZES if hasattr(module, name)), build_known)
+
+
+def know_shapes(module: Any, process: HookedProcess | None) -> None:  # noqa: ANN401 - a module without types
+    """Know the shape of what another stage sends: a sample of full length (``megatron/core/pipeline_parallel/p2p_communication.py``).
+
+    With sequences of several lengths, stages tell each other how long theirs is; made-up data have the greatest length.
+    """
+
+    def communicate_known(  # noqa: PLR0913, PLR0917 - as Megatron's
+        communicate: Any,  # noqa: ANN401 - a function
+        tensor_send_next: Any,  # noqa: ANN401 - a tensor or None
+        tensor_send_prev: Any,  # noqa: ANN401 - as above
+        recv_prev: bool,  # noqa: FBT001 - as Megatron's
+        recv_next: bool,  # noqa: FBT001 - as above
+        config: Any,  # noqa: ANN401 - a TransformerConfig
+    ) -> tuple[list[int], list[int]]:
+        communicate(tensor_send_next, tensor_send_prev, recv_prev, recv_next, config)
+        tell(process, "lengths")
+        arguments = importlib.import_module("megatron.training").get_args()
+        length = arguments.seq_length // config.context_parallel_size
+        length //= config.tensor_model_parallel_size if config.sequence_parallel else 1
+        micro = getattr(arguments, "actual_micro_batch_size", None) or arguments.micro_batch_size
+        shape = [length, int(micro), config.hidden_size]
+        return (shape if recv_prev else [0, 0, 0], shape if recv_next else [0, 0, 0])
+
+    put_around(module, "_communicate_shapes", communicate_known)
+
+
+def know_gathered(module: Any, _process: HookedProcess | None) -> None:  # noqa: ANN401 - a module without types
+    """Let what is gathered of tensors that are known be known, too (``megatron.core.tensor_parallel.mappings``)."""
+
+    def gather_known(gather: Any, tensor: Any, *arguments: Any, **named: Any) -> Any:  # noqa: ANN401 - as the function takes them
+        value = finite_checks.value_of(tensor)
+        found = gather(tensor, *arguments, **named)
+        return found if value is None else finite_checks.with_value(found, value)
+
+    for name in _GATHERS:
+        if hasattr(module, name):
+            put_around(module, name, gather_known)
+
+
+def permute_evenly(module: Any, _process: HookedProcess | None) -> None:  # noqa: ANN401 - a module without types
+    """Have a permutation give as many tokens as it is told (``megatron.core.transformer.moe.moe_utils``)."""
+
+    def permute_tokens(permute: Any, *arguments: Any, **named: Any) -> Any:  # noqa: ANN401 - as the function takes them
+        tokens = named.get("num_out_tokens")
+        with bounds.at_most(tokens) if isinstance(tokens, int) else contextlib.nullcontext():
+            return permute(*arguments, **named)
+
+    put_around(module, "permute", permute_tokens)
+
+
+def spread_tokens(module: Any, process: HookedProcess | None) -> None:  # noqa: ANN401 - a module without types
+    """Spread the tokens of every dispatcher of ``megatron.core.transformer.moe.token_dispatcher`` and of those made of it.
+
+    MindSpeed puts other functions in the place of their methods, so that whichever is there when it is called is given
+    a routing map that knows how many tokens each expert has.
+    """
+    base = module.MoETokenDispatcher
+
+    def spread(dispatcher: Any, routing_map: Any) -> Any:  # noqa: ANN401 - tensors
+        preprocess = type(dispatcher).preprocess
+        share, rest = divmod(routing_map.shape[0] * dispatcher.config.moe_router_topk, dispatcher.num_experts)
+        if rest or getattr(dispatcher, "drop_and_pad", False):
+            return preprocess(dispatcher, routing_map)
+        tell(process, "even-experts", tokens=share)
+        return preprocess(dispatcher, _Counted(routing_map, share))
+
+    def __new__(cls: Any, *_arguments: Any, **_named: Any) -> Any:  # noqa: ANN401, N807 - as the class is called
+        made = object.__new__(cls)
+        if hasattr(cls, "preprocess"):
+            made.preprocess = functools.partial(spread, made)
+        return made
+
+    base.__new__ = __new__
+
+
+class _Counted:
+    """A routing map whose sum over the tokens is known: so many for each expert."""
+
+    def __init__(self, routing_map: Any, share: int) -> None:  # noqa: ANN401 - a tensor
+        self._map, self._share = routing_map, share
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever the tensor has
+        return getattr(self._map, name)
+
+    def sum(self, *arguments: Any, **named: Any) -> Any:  # noqa: ANN401 - as a tensor's
+        """The number of each expert's tokens."""
+        return finite_checks.with_value(self._map.sum(*arguments, **named), self._share)
+
+
+def sum_on_host(module: Any, _process: HookedProcess | None) -> None:  # noqa: ANN401 - a module without types
+    """Hand the grouped product its list of ends: sums of what is known of each expert's tokens.
+
+    MindSpeed v2.2.0's ``mindspeed/mindspore/core/transformer/moe/grouped_gemm_util.py`` adds them up on the device and reads
+    the list back.
+    """
+    module.torch = _Torch(module.torch)
+
+
+class _Torch:
+    """``torch`` as one module of MindSpeed's sees it."""
+
+    def __init__(self, torch: Any) -> None:  # noqa: ANN401 - a module without types
+        self._torch = torch
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever is asked for
+        return getattr(self._torch, name)
+
+    def cumsum(self, tensor: Any, dim: int) -> Any:  # noqa: ANN401 - as the function takes it
+        """As ``torch.cumsum``, but for a tensor whose elements are known: its reader wants no more than a list."""
+        value = finite_checks.value_of(tensor)
+        return self._torch.cumsum(tensor, dim=dim) if value is None else _Sums(value, tensor.shape[0])
+
+
+class _Sums:
+    """The sums of so many equal numbers, one after the other."""
+
+    def __init__(self, value: int, count: int) -> None:
+        self._sums = [value * number for number in range(1, count + 1)]
+
+    def tolist(self) -> list[int]:
+        """The sums."""
+        return self._sums

@@ -1,0 +1,113 @@
+"""How frameworks are changed so that they run in simulation, and what is told of it.
+
+Nothing of a framework is edited on disk, nothing is done outside simulation, and only what a release needs; all of it is told.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import importlib.util
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from types import ModuleType
+
+# The module after whose import something is to be done, and by what.
+_BY_MODULE = {
+    "mindspore.device_context.ascend": ("adapters", "count_devices"),
+    "msadapter": ("adapters", "make_generators"),
+    "msadapter.distributed.distributed_c10d": ("adapters", "give_role"),
+    "torch_npu.atb": ("adapters", "leave_out_in_place"),
+    "megatron.core.datasets.blended_megatron_dataset_builder": ("megatron", "build_index"),
+    "megatron.core.tensor_parallel.mappings": ("megatron", "know_gathered"),
+    "megatron.core.transformer.moe.moe_utils": ("megatron", "permute_evenly"),
+    "megatron.core.transformer.moe.token_dispatcher": ("megatron", "spread_tokens"),
+    "mindspeed.mindspore.core.transformer.moe.grouped_gemm_util": ("megatron", "sum_on_host"),
+    "mindspeed_llm.tasks.preprocess.decoder_packed_mtf_dataset": ("megatron", "build_packed_index"),
+    "megatron.core.tensor_parallel.data": ("megatron", "know_sizes"),
+    "mindspeed_llm.mindspore.core.tensor_parallel.data": ("megatron", "know_sizes"),
+    "megatron.core.pipeline_parallel.p2p_communication": ("megatron", "know_shapes"),
+    "megatron.training.training": ("megatron", "train_always"),
+}
+_SUPPORT = "support"  # in the process's record
+
+
+class ProcessRecord(Protocol):
+    """What a process tells of itself (:class:`~ms_tune.dryrun.child.hook.process.HookedProcess`)."""
+
+    facts: dict[str, Any]
+
+    def write(self) -> None:
+        """Tell what is known now."""
+
+
+class ImportWatch:
+    """Sees imports coming; finds nothing itself.
+
+    Attributes:
+        left: What takes the place of executing a module, by the module's name; it is given the function that does, and the module.
+    """
+
+    def __init__(self, loads: Mapping[str, Callable[[Callable[[ModuleType], None], ModuleType], None]]) -> None:
+        self.left = dict(loads)
+
+    def find_spec(self, name: str, _path: Sequence[str] | None = None, _target: ModuleType | None = None) -> Any:  # noqa: ANN401 - a ModuleSpec or None
+        """The module's own specification, with a loader that does what is to be done; once for each module."""
+        load = self.left.pop(name, None)
+        if load is None:
+            return None
+        spec = importlib.util.find_spec(name)
+        if spec is not None and spec.loader is not None:
+            loader: Any = spec.loader
+            loader.exec_module = functools.partial(load, loader.exec_module)
+        return spec
+
+
+def framework_loads(
+    process: Callable[[], ProcessRecord | None],
+) -> dict[str, Callable[[Callable[[ModuleType], None], ModuleType], None]]:
+    """For :class:`ImportWatch` the modules of frameworks that are changed once they have been imported.
+
+    Args:
+        process: Gives this process; None before MindSpore is imported.
+    """
+
+    def load(change: tuple[str, str], execute: Callable[[ModuleType], None], module: ModuleType) -> None:
+        execute(module)
+        part, function = change
+        try:
+            getattr(importlib.import_module(f"{__package__}.{part}"), function)(module, process())
+        except Exception as error:  # noqa: BLE001 - a release that lacks what is changed is left as it is, and told
+            tell(process(), "not-applied", module=module.__name__, reason=f"{type(error).__name__}: {error}")
+
+    return {name: functools.partial(load, change) for name, change in _BY_MODULE.items()}
+
+
+def tell(process: ProcessRecord | None, text: str, **params: object) -> None:
+    """Note, once, that something is run otherwise than on a device.
+
+    Args:
+        process: This process; None where it tells nothing.
+        text: The id of a text, behind ``support.``.
+        params: Its parameters.
+    """
+    if process is None:
+        return
+    told = process.facts.setdefault(_SUPPORT, [])
+    one = {"text": f"support.{text}", "params": {name: str(value) for name, value in params.items()}}
+    if one not in told:
+        told.append(one)
+        process.write()
+
+
+def put_around(owner: Any, name: str, around: Callable[..., Any]) -> None:  # noqa: ANN401 - a module or a class without types
+    """Put a function in the place of one: it is given the one that was there, and then what its caller gives."""
+    before = getattr(owner, name)
+
+    @functools.wraps(before)
+    def put(*arguments: Any, **named: Any) -> Any:  # noqa: ANN401 - as the function takes them
+        return around(before, *arguments, **named)
+
+    setattr(owner, name, put)
