@@ -20,10 +20,10 @@ from ms_tune.dryrun.command_tasks import (
     without_ranks,
 )
 from ms_tune.dryrun.engines.local import connect_engine
+from ms_tune.dryrun.judge import derive_stage
 from ms_tune.dryrun.launcher import LOG
 from ms_tune.dryrun.launchers.job import jobs_in
 from ms_tune.dryrun.machine import check_level, real_cann
-from ms_tune.dryrun.prepare import outside_of
 from ms_tune.dryrun.processes import killed_forks, outside_in, processes_of, unhooked_in
 from ms_tune.dryrun.reading import check_end, disk_is_full, reading_of, see_log
 from ms_tune.dryrun.request import words_of
@@ -31,6 +31,7 @@ from ms_tune.dryrun.rundir import create_run_folder, make_manifest, write_kept, 
 from ms_tune.dryrun.stack import defect_in
 from ms_tune.dryrun.task import child_of
 from ms_tune.errors import MsTuneError, TraceError
+from ms_tune.footprint.judgement import as_asked, cap_in, communicators_in
 from ms_tune.readers.folder import find_trace
 from ms_tune.text import msg
 from ms_tune.units import mib
@@ -74,8 +75,8 @@ def run_command(request: CommandRequest, observer: Observer) -> CommandResult:
     for task in tasks:
         _read_task(task, folder / task.folder, ends[task.folder], found)
     kept = found.kept
-    ranks = [with_whole(request, rank, found.runs, found.jobs) for rank in found.ranks]
-    write_kept(folder, replace(kept, ranks=kept_of(request, ranks, folder), doubts=_list_doubts(folder, ranks)))
+    ranks = [_with_whole_stage(request, rank, found.runs, found.jobs) for rank in found.ranks]
+    write_kept(folder, replace(kept, ranks=_rank_records(request, ranks, folder), doubts=_list_doubts(folder, ranks)))
     failed = [ended for ended in ends.values() if ended.code]
     failed += [part.ended for part in rank_parts(found.jobs, None) if part.ended.code]
     return CommandResult(
@@ -132,7 +133,7 @@ def _keep_terms(request: CommandRequest, first: Task, folder: Path, cann: Cann) 
     child = child_of(first, folder / first.folder, cann)
     facts = {"backend": cann.backend.value, "simulation_level": None if request.real else request.level}
     write_manifest(folder, make_manifest(list(request.command), child.environment, facts))
-    kept = RunRecord(request.chip, request.device_bytes, outside_of(request))
+    kept = RunRecord(request.chip, request.device_bytes, request.untraced_needs)
     write_kept(folder, replace(kept, doubts={OWN: msg("verdict.none.unfinished")}))
     return kept
 
@@ -144,7 +145,7 @@ class _CommandFindings:
     folder: Path  # of the run
     kept: RunRecord  # what the traces are judged by, written down for those who read them
     ranks: list[RankResult] = field(default_factory=list)
-    runs: list[SmallRun] = field(default_factory=list)
+    runs: list[_SmallRun] = field(default_factory=list)
     problems: list[tuple[Message, Message]] = field(default_factory=list)
     processes: list[ProgramProcess] = field(default_factory=list)
     jobs: list[LaunchedJob] = field(default_factory=list)
@@ -174,7 +175,7 @@ def _read_task(task: Task, here: Path, ended: ProcessEnd, found: _CommandFinding
         if part.rank is None or not part.rank.run:  # further runs of a rank are what its stage is derived from
             found.ranks += _judge_readings(readings, own, [problem for problem, _ in wrong], part)
         if part.rank is not None and part.job is not None:
-            found.runs.append(SmallRun(part.job, part.rank, tuple(readings)))
+            found.runs.append(_SmallRun(part.job, part.rank, tuple(readings)))
         found.problems += wrong
         found.processes += own
     found.problems += without_ranks(launched, here)
@@ -280,39 +281,19 @@ def _find_problems(
 
 def _find_unwatched(folder: Path, processes: Sequence[ProgramProcess]) -> list[tuple[Message, Message]]:
     """What was stopped, and what no trace has."""
-    found = [
-        (msg("stages.command.endless", place=str(process.endless)), msg("stages.command.endless.hint"))
-        for process in processes
-        if process.endless is not None
-    ]
-    found += [
-        (msg("stages.command.skipped", place=str(process.skipped)), msg("stages.command.skipped.hint"))
-        for process in processes
-        if process.skipped is not None
-    ]
-    found += [
-        (msg("stages.command.forked", pid=one.pid, size=mib(one.forked_bytes)), msg("stages.command.forked.hint"))
-        for one in processes
-        if one.forked_bytes
-    ]
-    found += [
-        (msg("stages.command.fork-killed", pid=pid, parent=one.pid), msg("stages.command.fork-killed.hint"))
-        for one, pid in killed_forks(processes)
-    ]
-    found += [
-        (msg("stages.command.outside", pid=pid, command=command[:_LONGEST]), msg("stages.command.outside.hint"))
-        for pid, command in outside_in(folder)
-    ]
+    found: list[tuple[str, dict[str, object]]] = []
+    found += [("endless", {"place": str(one.endless)}) for one in processes if one.endless is not None]
+    found += [("skipped", {"place": str(one.skipped)}) for one in processes if one.skipped is not None]
+    found += [("forked", {"pid": one.pid, "size": mib(one.forked_bytes)}) for one in processes if one.forked_bytes]
+    found += [("fork-killed", {"pid": pid, "parent": one.pid}) for one, pid in killed_forks(processes)]
+    found += [("outside", {"pid": pid, "command": command[:_LONGEST]}) for pid, command in outside_in(folder)]
     if processes:
-        found += [
-            (msg("stages.command.unhooked", pid=pid), msg("stages.command.unhooked.hint"))
-            for pid in unhooked_in(folder, processes)
-        ]
-    return found
+        found += [("unhooked", {"pid": pid}) for pid in unhooked_in(folder, processes)]
+    return [(msg(f"stages.command.{text}", **params), msg(f"stages.command.{text}.hint")) for text, params in found]
 
 
 @dataclass(frozen=True, slots=True)
-class SmallRun:
+class _SmallRun:
     """A run of a rank with fewer layers than its stage has, and what it left."""
 
     job: int
@@ -320,20 +301,10 @@ class SmallRun:
     readings: tuple[Reading, ...]
 
 
-def with_whole(
-    request: CommandRequest, rank: RankResult, runs: Sequence[SmallRun], jobs: Sequence[LaunchedJob]
+def _with_whole_stage(
+    request: CommandRequest, rank: RankResult, runs: Sequence[_SmallRun], jobs: Sequence[LaunchedJob]
 ) -> RankResult:
-    """A rank with its first run; that of a derived stage with the whole stage and the verdict about it.
-
-    Args:
-        request: What the user asks for.
-        rank: The rank.
-        runs: All runs of all stages.
-        jobs: The jobs.
-    """
-    from ms_tune.dryrun.judge import derive_stage  # noqa: PLC0415 - it needs numpy
-    from ms_tune.footprint.judgement import communicators_in  # noqa: PLC0415 - as above
-
+    """A rank with its first run; that of a derived stage with the whole stage and the verdict about it."""
     job = next((job for job in jobs if job.number == rank.job), None)
     own = [one for one in runs if one.job == rank.job and one.rank.rank == rank.rank]
     if job is None or not own or rank.rank is None:
@@ -350,14 +321,12 @@ def with_whole(
     if verdict.limit is not None:
         report = rank.reading.report
         groups = communicators_in(report.collectives, report.log, report.rank)
-        verdict = judge(found.need, verdict.limit, outside_of(request).with_groups(groups))
+        verdict = judge(found.need, verdict.limit, request.untraced_needs.with_groups(groups))
     return replace(sized, extrapolation=found, verdict=verdict)
 
 
-def kept_of(request: CommandRequest, ranks: Sequence[RankResult], folder: Path) -> Mapping[str, RankRecord]:
+def _rank_records(request: CommandRequest, ranks: Sequence[RankResult], folder: Path) -> Mapping[str, RankRecord]:
     """What other commands need for the same verdicts about derived stages, by the folders of their ranks."""
-    from ms_tune.footprint.judgement import as_asked, cap_in, communicators_in  # noqa: PLC0415 - it needs numpy
-
     kept = {}
     for rank in ranks:
         whole, report = rank.extrapolation, rank.reading.report
@@ -366,7 +335,7 @@ def kept_of(request: CommandRequest, ranks: Sequence[RankResult], folder: Path) 
         statistics = report.log.statistics if report.log is not None else None
         asked = rank.process.asked_bytes if rank.process is not None else None
         cap = cap_in(as_asked(statistics, asked)) if statistics is not None and statistics.used_mib else None
-        outside = outside_of(request).with_groups(communicators_in(report.collectives, report.log, report.rank))
+        outside = request.untraced_needs.with_groups(communicators_in(report.collectives, report.log, report.rank))
         place = str(rank.reading.trace.parent.relative_to(folder))
         kept[place] = RankRecord(cap, Cap.SCRIPT, outside, rank.layers, whole.layers, whole.need)
     return kept

@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ms_tune.dryrun.extrapolate import combine_figures
-from ms_tune.dryrun.prepare import outside_of
 from ms_tune.dryrun.result import Extrapolation
 from ms_tune.enums import MemoryCategory, RecomputeMode
 from ms_tune.footprint.category import CONTENTS
@@ -105,7 +104,7 @@ def judge_stage(
     if request.real:  # its own log tells what the device gave
         return RankRecord(), report.verdict
     groups = communicators_in(report.collectives, report.log, run.rank)
-    outside = outside_of(request).with_groups(groups)
+    outside = request.untraced_needs.with_groups(groups)
     if not outside.communicators and run.world_size > 1:
         outside = outside._replace(communicators=run.split.communicators, counted=False)
     limit = limit_of(device_of(request.chip, request.device_bytes), run.max_device_memory, run.limited_by)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from functools import cached_property
 from pathlib import Path
@@ -23,12 +22,12 @@ from ms_tune.source.yaml import parse_source, yaml_text
 from ms_tune.text import Message, msg
 from ms_tune.units import MIB
 from ms_tune.verdict.limit import device_of, limit_of
-from ms_tune.verdict.outcome import UntracedNeeds, reserve_of
+from ms_tune.verdict.outcome import reserve_of
 
 if TYPE_CHECKING:
     from types import ModuleType
 
-    from ms_tune.dryrun.request import CommandRequest, Split
+    from ms_tune.dryrun.request import Split
     from ms_tune.source.yaml import SourceFile
     from ms_tune.verdict.limit import Limit
 
@@ -98,17 +97,6 @@ def _size_in(script: Path, config: str) -> int | None:
     return found[_PER_NODE] * found.get(_NODES, 1) if _PER_NODE in found else None
 
 
-def outside_of(request: DryrunRequest | CommandRequest) -> UntracedNeeds:
-    """What no trace of a simulated run shows."""
-    size = os.environ.get("HCCL_BUFFSIZE", "")
-    return UntracedNeeds(
-        simulated=not request.real,
-        workspaces_traced=request.level > 1,
-        buffer_mib=int(size) if size.isascii() and size.isdigit() and int(size) else None,
-        reserve_bytes=request.reserve_bytes,
-    )
-
-
 def limit_before(request: DryrunRequest, run: PreparedRun) -> tuple[Limit, int]:
     """What a stage may take, and the bytes that are set aside of it; the communicators follow from the job's split.
 
@@ -130,7 +118,7 @@ def limit_of_script(request: DryrunRequest, split: Split) -> tuple[Limit, int]:
 
 
 def _reserved_bytes(request: DryrunRequest, limit: Limit, split: Split | None) -> int:
-    outside = outside_of(request)
+    outside = request.untraced_needs
     if split is not None:
         outside = outside._replace(communicators=split.communicators, counted=False)
     return sum(item.bytes for item in reserve_of(outside, limit))
