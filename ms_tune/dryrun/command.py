@@ -129,7 +129,6 @@ def cann_for(request: CommandRequest, observer: Observer) -> Cann:
 
 
 def _keep_terms(request: CommandRequest, first: Task, folder: Path, cann: Cann) -> RunRecord:
-    """Write down what repeats the run and what it is judged by, until it is judged."""
     child = child_of(first, folder / first.folder, cann)
     facts = {"backend": cann.backend.value, "simulation_level": None if request.real else request.level}
     write_manifest(folder, make_manifest(list(request.command), child.environment, facts))
@@ -162,7 +161,6 @@ class _CommandFindings:
 
 
 def _read_task(task: Task, here: Path, ended: ProcessEnd, found: _CommandFindings) -> None:
-    """What one process of a command left, and the ranks that its launchers started."""
     launched = jobs_in(here) if task.launched is not None else ()
     for part in (CommandPart(here, ended, launched=bool(launched)), *rank_parts(launched, ended)):
         own = processes_of(part.folder)
@@ -183,14 +181,14 @@ def _read_task(task: Task, here: Path, ended: ProcessEnd, found: _CommandFinding
 
 
 def _exit_code(ended: ProcessEnd) -> int:
-    """As shells tell it: 128 and the signal's number for a program that a signal ended; 124 for one whose time was up."""
+    # As shells tell it: 128 and the signal's number for a program that a signal ended; 124 for one whose time was up.
     if ended.timed_out:
         return 124
     return ended.code if ended.code >= 0 else 128 - ended.code
 
 
 def _read_traces(part: CommandPart) -> tuple[list[Reading], list[tuple[Message, Message]]]:
-    """Every trace below a process's folder, since the command may have started processes of its own, and why others are not read."""
+    # Every trace below a process's folder, since the command may have started processes of its own, and why others are not read.
     try:
         traces = find_trace(part.folder).ranks
     except MsTuneError:
@@ -212,11 +210,9 @@ def _read_traces(part: CommandPart) -> tuple[list[Reading], list[tuple[Message, 
 def _judge_readings(
     readings: Sequence[Reading], processes: Sequence[ProgramProcess], problems: Sequence[Message], part: CommandPart
 ) -> Iterator[RankResult]:
-    """The traces with their verdicts.
-
-    Where the command went wrong, what it allocated is shown, and judged by nobody: it may have been about to allocate
-    more. Nor is a trace whose process did not log how much it used, since nothing tells that the trace is whole.
-    """
+    # The traces with their verdicts. Where the command went wrong, what it allocated is shown, and judged by nobody: it may have
+    # been about to allocate more. Nor is a trace whose process did not log how much it used, since nothing tells that the trace
+    # is whole.
     for reading in readings:
         verdict, log = reading.report.verdict, reading.report.log
         doubts = list(problems)
@@ -246,7 +242,6 @@ def _find_problems(
     readings: Sequence[Reading],
     unread: Sequence[tuple[Message, Message]],
 ) -> list[tuple[Message, Message]]:
-    """What is wrong with a command's processes, and where to read more; with any of it there is no verdict."""
     folder, ended = part.folder, part.ended
     found = _find_unwatched(folder, processes)
     if part.launched and not ended.code and not ended.timed_out and not processes:
@@ -280,7 +275,6 @@ def _find_problems(
 
 
 def _find_unwatched(folder: Path, processes: Sequence[ProgramProcess]) -> list[tuple[Message, Message]]:
-    """What was stopped, and what no trace has."""
     found: list[tuple[str, dict[str, object]]] = []
     found += [("endless", {"place": str(one.endless)}) for one in processes if one.endless is not None]
     found += [("skipped", {"place": str(one.skipped)}) for one in processes if one.skipped is not None]
@@ -304,7 +298,6 @@ class _SmallRun:
 def _with_whole_stage(
     request: CommandRequest, rank: RankResult, runs: Sequence[_SmallRun], jobs: Sequence[LaunchedJob]
 ) -> RankResult:
-    """A rank with its first run; that of a derived stage with the whole stage and the verdict about it."""
     job = next((job for job in jobs if job.number == rank.job), None)
     own = [one for one in runs if one.job == rank.job and one.rank.rank == rank.rank]
     if job is None or not own or rank.rank is None:
@@ -326,7 +319,7 @@ def _with_whole_stage(
 
 
 def _rank_records(request: CommandRequest, ranks: Sequence[RankResult], folder: Path) -> Mapping[str, RankRecord]:
-    """What other commands need for the same verdicts about derived stages, by the folders of their ranks."""
+    # What other commands need for the same verdicts about derived stages, by the folders of their ranks.
     kept = {}
     for rank in ranks:
         whole, report = rank.extrapolation, rank.reading.report

@@ -172,7 +172,7 @@ _FRAMEWORK = "-packages/mindspore/"  # whose own handlers are behind the program
 
 
 def _find_caught_oom(rank: RankResult) -> Message | None:
-    """Where the program catches that there is no memory, and goes on: in simulation there always is some."""
+    # Where the program catches that there is no memory, and goes on: in simulation there always is some.
     curve, table, limit = rank.reading.report.curve, rank.reading.report.table, rank.verdict.limit
     if rank.verdict.outcome is not Fit.DOES_NOT_FIT or limit is None or rank.reading.peak_bytes <= limit.bytes:
         return None
@@ -186,7 +186,7 @@ def _find_caught_oom(rank: RankResult) -> Message | None:
 
 
 def _catches_error(file: str, line: int) -> bool:
-    """Whether an exception of MindSpore's ends at this line: in a ``try`` with a handler that raises nothing itself."""
+    # Whether an exception of MindSpore's ends at this line: in a ``try`` with a handler that raises nothing itself.
     with contextlib.suppress(SyntaxError, ValueError, RecursionError):
         for node in ast.walk(ast.parse("".join(linecache.getlines(file)))):
             if isinstance(node, ast.Try) and node.body[0].lineno <= line <= (node.body[-1].end_lineno or 0):

@@ -89,7 +89,6 @@ def name_of(command: Sequence[str]) -> str:
 
 
 def _from_environment(name: str) -> int | None:
-    """A variable from which MindSpore reads the size of the job, or the rank."""
     return whole_number(os.environ.get(name, ""))
 
 
@@ -171,7 +170,7 @@ def _move_folder(path: Path, aim: Path) -> None:
 
 
 def _trace_folder(run_folder: Path, rank: str | None) -> Path:
-    """The folder of the trace of a rank, or of the only one there is; else the rank's folder, or the run folder."""
+    # The folder of the trace of a rank, or of the only one there is; else the rank's folder, or the run folder.
     traces = [path.parent for path in sorted(run_folder.rglob("memory_block.csv"))]
     own = [folder for folder in traces if rank is None or rank in (folder.name, folder.parent.name)]
     if len(own) == 1 or (rank is not None and own):

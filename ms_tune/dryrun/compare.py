@@ -172,7 +172,7 @@ def _make_pair(report: RankReport, real: RankMemory, terms: MemoryRequest) -> Lo
 
 
 def _real_limit(report: RankReport, real: RankMemory, terms: MemoryRequest) -> Limit:
-    """What the real run may take: as the user says, else as its log says, else as the simulated one may."""
+    # What the real run may take: as the user says, else as its log says, else as the simulated one may.
     if terms.names_device:
         return limit_of(device_of(terms.chip, terms.device_bytes))
     if real.limit_bytes and real.device_mib:
@@ -182,7 +182,7 @@ def _real_limit(report: RankReport, real: RankMemory, terms: MemoryRequest) -> L
 
 
 def _needed_bytes(report: RankReport) -> tuple[int, int]:
-    """Peak and footprint of a simulated rank: of the whole stage, where the run held a part of it."""
+    # Peak and footprint of a simulated rank: of the whole stage, where the run held a part of it.
     need = report.verdict.need
     if need is None:
         return report.curve.peak_bytes, report.curve.footprint_bytes

@@ -113,18 +113,12 @@ def _split_of(job: DynamicJob) -> Split:
 
 
 def _warn_of_unshared_state(job: DynamicJob, split: Split) -> tuple[Message, ...]:
-    """A word about state that is to be shared out with nobody there to share it."""
     if job.config.optimizer.sharding is Sharding.NONE or split.data * split.context > 1:
         return ()
     return (msg("stages.devices.alone", devices=job.devices, more=8 * job.devices),)
 
 
 def _whole_stage(job: DynamicJob, index: int) -> Stage:
-    """A whole pipeline stage.
-
-    Raises:
-        UsageError: There is no such stage.
-    """
     parallel = job.config.parallelism
     if not 0 <= index < parallel.pipeline:
         raise UsageError(msg("dryrun.stage", stage=index, stages=parallel.pipeline))
@@ -132,7 +126,6 @@ def _whole_stage(job: DynamicJob, index: int) -> Stage:
 
 
 def _installed_framework(dialect: Dialect) -> Framework | Message | None:
-    """The dialect's own framework, if it is installed; what it lacks, where that is worth telling."""
     return mindspeed_framework() if dialect is Dialect.MINDSPEED_MS else pynative_framework()
 
 
@@ -143,7 +136,7 @@ def _not_started(framework: Framework | Message | None) -> tuple[Message, ...]:
 
 
 def _own_model(source: SourceFile, dialect: Dialect) -> tuple[Message, ...]:
-    """A word about a model of the user's own code: no release has registered a class of that name."""
+    # A word about a model of the user's own code: no release has registered a class of that name.
     for path, kind in _MODEL_NAMES if dialect is Dialect.MINDFORMERS_PYNATIVE else ():
         given = source.get(path)
         name = given[0] if isinstance(given, list) and given else given
@@ -153,7 +146,7 @@ def _own_model(source: SourceFile, dialect: Dialect) -> tuple[Message, ...]:
 
 
 def _with_theory_if_served(run: PreparedRun, source: SourceFile, config: TrainingConfig) -> PreparedRun:
-    """The arithmetic is that of the reference transformer: where that would do something else, there is none."""
+    # The arithmetic is that of the reference transformer: where that would do something else, there is none.
     try:
         _SERVED[run.dialect](source, config)
     except UnsupportedError:
@@ -164,7 +157,7 @@ def _with_theory_if_served(run: PreparedRun, source: SourceFile, config: Trainin
 def _by_framework(
     run: PreparedRun, source: SourceFile, framework: Framework, left: Sequence[StageLayer] | None
 ) -> PreparedRun:
-    """The same run with the framework's own code; ``left`` are the layers where some were left out."""
+    # The same run with the framework's own code; ``left`` are the layers where some were left out.
     job: ChildJob
     if run.dialect is Dialect.MINDFORMERS_PYNATIVE:
         trained, configs, changes = trainer_job(source, run.changes, left)
@@ -181,14 +174,13 @@ def _by_framework(
 
 
 def _with_stage(layers: Sequence[Placed], stage: Stage) -> list[Placed]:
-    """All layers of the model, one stage's as they are run."""
     others = [place for place in layers if place[1] != stage.number]
     own = [(number, stage.number, layer) for number, chunk in enumerate(stage.chunks) for layer in chunk.layers]
     return sorted([*others, *own], key=lambda place: place[2].number)
 
 
 def _micro_batches(job: DynamicJob) -> tuple[int, tuple[SettingChange, ...]]:
-    """Micro-batches that are run: as many as it takes until memory repeats."""
+    # Micro-batches that are run: as many as it takes until memory repeats.
     parallel, wanted = job.config.parallelism, job.config.batch.micro_batch_num
     if parallel.virtual_pipeline and wanted % parallel.pipeline:
         return wanted, ()  # the first round is longer than it would be with fewer
@@ -209,7 +201,6 @@ def _pipeline_of(config: TrainingConfig) -> Pipeline:
 
 
 def _p2p_shape(config: TrainingConfig) -> dict[str, Any]:
-    """What a stage of a pipeline hands to the next one; nothing without a pipeline."""
     parallel, shape = config.parallelism, config.shape
     if parallel.pipeline == 1:
         return {}
@@ -221,16 +212,6 @@ def _p2p_shape(config: TrainingConfig) -> dict[str, Any]:
 def _framework_job(
     source: SourceFile, changes: Iterable[SettingChange], framework: Framework
 ) -> tuple[MindSpeedJob, dict[str, dict[str, Any]], tuple[SettingChange, ...]]:
-    """A ``mindspeed-ms`` config as the framework will read it, for a run on synthetic tokens.
-
-    Args:
-        source: The user's config.
-        changes: What is not run as it says: layers, micro-batches.
-        framework: The installed library.
-
-    Returns:
-        The job, its files, and all that was changed.
-    """
     config = ConfigCopy(source.data, source.path)
     for change in changes:
         config.set(change.key, change.after)

@@ -122,7 +122,6 @@ def judge_stage(
 
 
 def _common_moments(readings: Sequence[Reading]) -> list[tuple[Phase | None, list[int], list[PeakBreakdown]]]:
-    """The moments that are the same in all runs: the peaks of their phases, or else their peaks."""
     phases = list(readings[0].phase_peaks)
     if any(set(reading.phase_peaks) != set(phases) for reading in readings):
         return [(None, [reading.peak_bytes for reading in readings], [reading.report.peak for reading in readings])]
@@ -141,11 +140,9 @@ def _count_not_recomputed(kinds: Mapping[StageLayerKind, int]) -> int:
 
 
 def _layer_activations(first: PeakBreakdown, last: PeakBreakdown) -> int:
-    """The activations that the second run has more than the first; 0 if they are the inputs of recomputed layers.
-
-    A layer that is recomputed keeps one tensor for every micro-batch in flight, its input, so that blocks of one operator
-    at one place are more in number. Other layers keep blocks of many.
-    """
+    # The activations that the second run has more than the first; 0 if they are the inputs of recomputed layers. A layer that is
+    # recomputed keeps one tensor for every micro-batch in flight, its input, so that blocks of one operator at one place are more
+    # in number. Other layers keep blocks of many.
     before = {(one.operator, one.where): one.bytes for one in first.holders if one.category is _KEPT}
     grown = [
         one.bytes - before.get((one.operator, one.where), 0)
@@ -207,7 +204,8 @@ def need_of(peak: int, readings: Sequence[Reading], factors: Sequence[Fraction],
 
 
 def _replay_footprints(peak: int, readings: Sequence[Reading], factors: Sequence[Fraction], layers: int) -> list[int]:
-    """The footprints of the repeated requests, of several orders where the runs have several; none where the replay does not prove itself."""
+    # The footprints of the repeated requests, of several orders where the runs have several; none where the replay does not prove
+    # itself.
     if len(readings) != _PAIR or factors[0].denominator != 1 or factors[0] >= 0:
         return []
     traced = [_pool_requests(reading) for reading in readings]
@@ -227,7 +225,6 @@ def _replay_footprints(peak: int, readings: Sequence[Reading], factors: Sequence
 
 
 def _pool_requests(reading: Reading) -> tuple[str, Workload, list[str]] | None:
-    """The pool of a run, its requests, and what makes them, alike for all layers; None if it has several pools."""
     table = reading.report.table
     pools = pools_of(table)
     pools.pop(HOST_POOL, None)

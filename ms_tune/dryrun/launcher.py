@@ -132,7 +132,7 @@ def stop_programs(running: Sequence[RunningProcess]) -> None:
 
 
 def _end_marked(traces: str) -> None:
-    """End what is left of a command whose supervisor was killed: processes in sessions of their own, known by their environment."""
+    # End what is left of a command whose supervisor was killed: processes in sessions of their own, known by their environment.
     mark = os.fsencode(f"{TRACES}={traces}")
     left = True
     end = time.monotonic() + _GRACE_SECONDS
@@ -147,7 +147,6 @@ def _end_marked(traces: str) -> None:
 
 
 def _signal_group(running: RunningProcess, sign: int) -> bool:
-    """Send a signal to the group, 0 for none; false if there is no group any more."""
     running.process.poll()  # a leader that has ended but was not waited for would keep the group's number alive
     try:
         os.killpg(running.process.pid, sign)

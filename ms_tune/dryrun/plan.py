@@ -99,7 +99,6 @@ class _Prepared:
 
 
 def _enough_layers(request: DryrunRequest, prepared: _Prepared, layers: int) -> Message:
-    """The smallest number of layers from which every stage that is asked for can be derived."""
     for least in range(layers + 1, _MOST_TRIED):
         with contextlib.suppress(MsTuneError):
             made = _plan_stages(request._replace(layers=least), prepared)
@@ -134,7 +133,6 @@ def _stages_of_ranks(ranks: Sequence[int], world_size: int, per_stage: int) -> l
 
 
 def _choose_stages(request: DryrunRequest, prepared: _Prepared, stages: int) -> tuple[list[int], tuple[int, ...]]:
-    """The stages to simulate, and those that are left out because another one needs at least as much."""
     if isinstance(request.stages, tuple):
         unknown = [stage for stage in request.stages if stage >= stages]
         if unknown:
@@ -149,7 +147,7 @@ def _choose_stages(request: DryrunRequest, prepared: _Prepared, stages: int) -> 
 
 
 def _full_counts(request: DryrunRequest, prepared: _Prepared, stage: int) -> Mapping[StageLayerKind, int]:
-    """Layers by kind of the stage that is judged: the full one where it is derived."""
+    # Layers by kind of the stage that is judged: the full one where it is derived.
     if request.extrapolate and request.layers is not None:
         with contextlib.suppress(MsTuneError):
             return prepared.prepare(stage, None).layer_counts
@@ -212,7 +210,7 @@ def _can_derive(sizes: _StageRuns, layers: int, full: PreparedRun) -> bool:
 
 
 def _cheapest_plan(sizes: _StageRuns) -> StagePlan:
-    """The smallest number of layers that works, unless running all of them takes no more."""
+    # The smallest number of layers that works, unless running all of them takes no more.
     full = sizes.prepare(None)
     if full.shrunk:
         return StagePlan(full, (), (), None, None)
@@ -225,7 +223,7 @@ def _cheapest_plan(sizes: _StageRuns) -> StagePlan:
 
 
 def _derive_plan(sizes: _StageRuns, run: PreparedRun, full: PreparedRun) -> StagePlan | None:
-    """The full stage from a run and larger ones; run itself where nothing smaller tells. None if none tells."""
+    # The full stage from a run and larger ones; run itself where nothing smaller tells. None if none tells.
     found: list[PreparedRun] = []
     for layers in range(run.layers + 1, min(run.layers + 1 + _MOST_SIZES, full.layers)):
         try:

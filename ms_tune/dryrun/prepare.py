@@ -78,7 +78,6 @@ def _scripts_beside(path: Path) -> list[Path]:
 
 
 def _size_in(script: Path, config: str) -> int | None:
-    """The devices that a script starts a config on; None if it does not name the config, or no number."""
     try:
         text = script.read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -201,7 +200,7 @@ def prepare_run(request: DryrunRequest, loaded: LoadedConfig | None = None) -> P
 
 
 def _flatten_bases(source: SourceFile) -> SourceFile:
-    """A config in one piece, which the run gets; its own lines are no longer those of the author's file."""
+    # A config in one piece, which the run gets; its own lines are no longer those of the author's file.
     whole = with_bases(source)
     if whole is source:
         return source
@@ -210,7 +209,6 @@ def _flatten_bases(source: SourceFile) -> SourceFile:
 
 
 def _short_path(path: Path) -> str:
-    """The path as seen from the working folder, if it lies below it."""
     try:
         return str(path.resolve().relative_to(Path.cwd()))
     except ValueError:
@@ -218,11 +216,7 @@ def _short_path(path: Path) -> str:
 
 
 def _dynamic_module() -> ModuleType:
-    """What prepares jobs of the dynamic graph.
-
-    Raises:
-        UnsupportedError: The reference transformer's folder, which also reads their configs, was taken out.
-    """
+    # What prepares jobs of the dynamic graph.
     try:
         from ms_tune.dryrun import dynamic  # noqa: PLC0415 - the only way to ms_tune.reference, which may be gone
     except ModuleNotFoundError as error:

@@ -164,7 +164,6 @@ def _whole_number(record: Path) -> int:
 
 
 def _asked_bytes(gib: object) -> int | None:
-    """The ``max_device_memory`` that a process noted; None where it has none."""
     return int(gib * GIB) if isinstance(gib, float) and 0 < gib * GIB < NO_CAP_BYTES else None
 
 
@@ -175,7 +174,7 @@ def _process_states(folder: Path) -> Iterator[tuple[int, str]]:
 
 
 def _read_process(record: Path, statuses: Mapping[int, str]) -> ProgramProcess | None:
-    """What a record tells; None if it tells nothing. The program could have written it itself: nothing is trusted."""
+    # What a record tells; None if it tells nothing. The program could have written it itself: nothing is trusted.
     try:
         if record.stat().st_size > _LARGEST:
             return None
@@ -214,7 +213,7 @@ def _read_place(told: Mapping[str, object]) -> ProcessPlace:
 
 
 def _read_support(told: Mapping[str, Mapping[str, object]]) -> Message:
-    """One text of that room, of which a program's own record could name any."""
+    # One text of that room, of which a program's own record could name any.
     name = str(told["text"]).removeprefix("support.")
     message = Message(f"support.{name}", {**told["params"]})
     str(message)  # a KeyError if there is no such text, or it has other parameters
@@ -232,7 +231,6 @@ def _read_endless(folder: Path, told: Mapping[str, object]) -> ProcessPlace | No
 
 
 def _moved_process(process: ProgramProcess) -> ProgramProcess:
-    """The first process, in a folder like those of the others."""
     folder = process.folder / _FIRST
     folder.mkdir(exist_ok=True)
     for name in (*_TRACE, *(path.name for path in process.folder.glob("rank_*"))):
@@ -242,7 +240,7 @@ def _moved_process(process: ProgramProcess) -> ProgramProcess:
 
 
 def _write_logs(common: Path, processes: Sequence[ProgramProcess]) -> None:
-    """Give each process the lines that MindSpore wrote for it; those without a number belong to the line above."""
+    # Give each process the lines that MindSpore wrote for it; those without a number belong to the line above.
     for source in {process.log or common for process in processes}:
         with contextlib.ExitStack() as stack, contextlib.suppress(OSError):
             theirs: dict[int, list[tuple[int, BinaryIO]]] = {}

@@ -76,7 +76,6 @@ def see_log(folder: Path) -> Message:
 
 
 def _kept_in(file: Path, key: str) -> object:
-    """A value of a JSON file that the job or its process wrote; None where there is none, as for a user's command."""
     try:
         return json.loads(file.read_text(encoding="utf-8")).get(key)
     except (OSError, ValueError, AttributeError):
@@ -122,7 +121,7 @@ def reading_of(folder: Path, files: RankFiles, seconds: float) -> Reading:
 
 
 def _find_trace(folder: Path, rank: int | None) -> Path:
-    """The tracker's file: in the folder, or one down when communication was initialised (MindSpore's rule)."""
+    # The tracker's file: in the folder, or one down when communication was initialised (MindSpore's rule).
     found = [path for path in (folder / BLOCKS, *sorted(folder.glob(f"rank_*/{BLOCKS}"))) if path.is_file()]
     if len(found) != 1:
         raise RunError(msg("dryrun.run.no-trace", count=len(found)), see_log(folder))
@@ -148,10 +147,8 @@ def _signal_name(number: int) -> str:
 
 
 def _last_words(folder: Path, log: RuntimeLog) -> Message | str:
-    """The last error, behind the program's own line that raised it, or the last lines of a log that holds none.
-
-    What MindSpore writes as it ends stands behind them, and is passed over.
-    """
+    # The last error, behind the program's own line that raised it, or the last lines of a log that holds none. What MindSpore
+    # writes as it ends stands behind them, and is passed over.
     if log.last_error:
         return f"{log.raised_at}: {log.last_error}" if log.raised_at else log.last_error
     with (folder / LOG).open("rb") as file:
@@ -174,7 +171,7 @@ def _phase_peaks(report: RankReport) -> Mapping[Phase | None, PhasePeak]:
 
 
 def _find_disagreements(report: RankReport) -> tuple[Message, ...]:
-    """Whatever does not agree: MindSpore counts the same memory in two other ways, and the child listed its tensors."""
+    # Whatever does not agree: MindSpore counts the same memory in two other ways, and the child listed its tensors.
     peak, table, log = report.curve.peak_bytes, report.table, report.log
     found = []
     if log is not None and log.statistics is not None and log.statistics.peak_mib != peak // MIB:

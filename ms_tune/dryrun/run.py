@@ -168,7 +168,6 @@ class _SimulatedJob:
 
 
 def _announce_plan(job: _SimulatedJob, observer: Observer) -> None:
-    """Tell once, before anything runs, what is run and what is derived from it."""
     told: dict[tuple[object, ...], list[str]] = {}
     for stage in job.plan.stages:
         key = (tuple(run.layers for run in stage.runs), stage.full_layers, bool(stage.factors))
@@ -199,7 +198,6 @@ def _plan_request(request: DryrunRequest, loaded: LoadedConfig | None = None) ->
 
 
 def _look_around(mindspore: MindSpore, jobs: Sequence[_SimulatedJob], observer: Observer) -> _Machine:
-    """What the runs need beside MindSpore: MindFormers, and CANN's libraries. Stand-ins take ten seconds to build."""
     connect_engine(jobs[0].request.engine, observer)
     needs = any(job.first.dialect is Dialect.MINDFORMERS for job in jobs)
     mindformers = _mindformers_version() if needs else None
@@ -256,7 +254,7 @@ def _run_processes(
 
 @cache
 def _load_readers() -> None:
-    """Load what reads traces while there is time, which is when the processes run: it takes a quarter of a second."""
+    # Load what reads traces while there is time, which is when the processes run: it takes a quarter of a second.
     from ms_tune.dryrun import judge, reading  # noqa: F401, PLC0415 - see above
 
 
@@ -282,13 +280,12 @@ def _make_task(run: PreparedRun, folder: str, request: DryrunRequest) -> Task:
 
 
 def _folder_of(run: PreparedRun, job: JobPlan) -> str:
-    """``rank_N``; for another number of layers hidden one level down, where nobody takes it for one more rank."""
+    # ``rank_N``; for another number of layers hidden one level down, where nobody takes it for one more rank.
     is_main = any(run is stage.run for stage in job.stages)
     return f"rank_{run.rank}" if is_main else f".layers_{run.layers}/rank_{run.rank}"
 
 
 def _write_inputs(jobs: Sequence[_SimulatedJob], folder: Path, here: _Machine) -> None:
-    """The user's config as it was, what is run otherwise, and what repeats the run."""
     first = jobs[0].tasks()[0]
     child = child_of(first, folder / first.folder, here.cann)
     facts = {
@@ -333,7 +330,6 @@ def _judge_job(job: _SimulatedJob, here: _Machine) -> DryrunResult:
 
 
 def _judge_stages(job: _SimulatedJob) -> tuple[StageResult, ...]:
-    """The stages, judged; what other commands need for the same verdict is kept in the run folder."""
     found = [_judge_one(stage, job) for stage in job.plan.stages]
     if job.folder is not None and not job.request.real:
         ranks = {_folder_of(stage.run, job.plan): kept for stage, (_, kept) in zip(job.plan.stages, found, strict=True)}

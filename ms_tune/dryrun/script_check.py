@@ -126,7 +126,7 @@ def _find_problems(one: JobCheck) -> Iterator[tuple[Message, Message | None]]:
 
 
 def _why_failed(folder: Path, ended: ProcessEnd, timeout: float) -> Iterator[Message]:
-    """Why a process failed, if it did; where its log lies is not told, since that is gone in a moment."""
+    # Why a process failed, if it did; where its log lies is not told, since that is gone in a moment.
     try:
         check_end(folder, ended, timeout, level=0)
     except MsTuneError as error:

@@ -84,11 +84,6 @@ def option_variants(request: CommandRequest, sweeps: Iterable[str]) -> list[Comm
 
 
 def _combine_values(swept: Sequence[Sequence[_T]]) -> Iterator[tuple[_T, ...]]:
-    """Every combination.
-
-    Raises:
-        UsageError: There are too many.
-    """
     count = math.prod(map(len, swept))
     if count > MOST_VARIANTS:
         raise UsageError(msg("stages.sweep.many", count=count, most=MOST_VARIANTS))
@@ -124,7 +119,7 @@ def _with_setting(source: SourceFile, setting: Setting, dialect: Dialect | None)
 
 
 def _anchored_places(source: SourceFile, path: KeyPath) -> tuple[KeyPath, ...]:
-    """The places that take a number or word from here through an anchor: ``x: &dp 2`` and ``y: *dp``."""
+    # The places that take a number or word from here through an anchor: ``x: &dp 2`` and ``y: *dp``.
     here = source.position(path)
     if here is None or here.plain is None or here.value != here.definition:
         return ()
@@ -136,7 +131,6 @@ def _anchored_places(source: SourceFile, path: KeyPath) -> tuple[KeyPath, ...]:
 
 
 def _list_places(node: object, path: KeyPath) -> Iterator[KeyPath]:
-    """Every key path of the config, aliases followed."""
     items = node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list) else ()
     for key, value in items:
         yield (*path, key)
@@ -144,16 +138,7 @@ def _list_places(node: object, path: KeyPath) -> Iterator[KeyPath]:
 
 
 def _edit_text(source: SourceFile, change: ValueChange, followers: Sequence[KeyPath] = ()) -> tuple[str, bool]:
-    """The text after a change, and whether it is another one.
-
-    Args:
-        source: The config.
-        change: The change.
-        followers: Other places whose values change with it, and no others.
-
-    Raises:
-        EditRefusedError: It cannot be made, or would change more than it should.
-    """
+    # The text after a change, and whether it is another one.
     edits = change.edits(source)
     if not prove(source, [change, *(change._replace(path=path) for path in followers)], edits):
         raise EditRefusedError(msg("edits.unproven"))
@@ -162,7 +147,6 @@ def _edit_text(source: SourceFile, change: ValueChange, followers: Sequence[KeyP
 
 
 def _check_known(source: SourceFile, path: KeyPath, dialect: Dialect | None) -> None:
-    """Raise :class:`UsageError` unless the path's section is there and the dialect knows such a key in it."""
     for length in range(len(path)):
         section = source.get(path[:length], MISSING)
         here = set(map(str, section)) if isinstance(section, dict) else set()

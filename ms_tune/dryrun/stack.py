@@ -103,13 +103,11 @@ def _read_part(
 
 
 def _of_package(folder: Path, package: str) -> str | None:
-    """The version in the metadata beside a package."""
     found = _metadata_folder(folder, package)
     return None if found is None else found.name.split("-")[1].removesuffix(".dist").removesuffix(".egg")
 
 
 def _metadata_folder(folder: Path, package: str) -> Path | None:
-    """The folder of metadata beside a package, as an installer or an unpacked wheel leaves it."""
     for parent in dict.fromkeys((folder.parent, folder.resolve().parent)):
         for ending in ("dist-info", "egg-info"):
             found = next(iter(sorted(parent.glob(f"{package}-*.{ending}"))), None)
@@ -127,7 +125,6 @@ def _of_file(places: Sequence[Path], name: object) -> str | None:
 
 
 def _checked_out_branch(folder: Path) -> str | None:
-    """The branch that a checkout is on, or the tag whose commit it is."""
     here = folder.resolve()
     for parent in (here, *here.parents[:3]):
         if (parent / ".git" / "HEAD").is_file():
@@ -186,7 +183,7 @@ _NUMBER = re.compile(r"\d+\.\d+(?:\.\d+)?")
 
 
 def _is_same_release(release: str, told: str) -> bool:
-    """Whether ``0.12.1`` is what ``core_v0.12.1`` names, or ``2.2.0_core_r0.12.1`` what ``v2.2.0_core_r0.12.1`` does."""
+    # Whether ``0.12.1`` is what ``core_v0.12.1`` names, or ``2.2.0_core_r0.12.1`` what ``v2.2.0_core_r0.12.1`` does.
     own, other = _NUMBER.findall(release), _NUMBER.findall(told)
     return bool(own) and own == other[: len(own)]
 

@@ -89,14 +89,13 @@ def _started(command: Sequence[str], prctl: ctypes._NamedFuncPointer) -> int:
 
 
 def _reaped() -> Iterator[tuple[int, int]]:
-    """Processes that have ended, with their status as wait(2) tells it."""
     with contextlib.suppress(ChildProcessError):
         while (found := os.waitpid(-1, os.WNOHANG))[0]:
             yield found
 
 
 def _is_childless() -> bool:
-    """Whether nothing is left, as the kernel knows it: who adopts all orphans has a child as long as there is one of them."""
+    # Whether nothing is left, as the kernel knows it: who adopts all orphans has a child as long as there is one of them.
     try:
         os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     except ChildProcessError:
@@ -105,7 +104,7 @@ def _is_childless() -> bool:
 
 
 def _descendants() -> Iterator[int]:
-    """All that came of the program and still runs, but for one whose parent ends during this look: it seems to be nobody's."""
+    # All that came of the program and still runs, but for one whose parent ends during this look: it seems to be nobody's.
     children: dict[int, list[int]] = {}
     for process in Path("/proc").iterdir():
         if process.name.isdecimal():
@@ -121,7 +120,6 @@ def _descendants() -> Iterator[int]:
 
 
 def _is_worth_waiting(left: Sequence[int], since: float) -> bool:
-    """Whether an orphan uses MindSpore, or may be about to: it has just begun, or it is a Python."""
     passed = time.monotonic() - since
     if left and passed < _TO_EXEC:
         return True
@@ -138,7 +136,7 @@ def _uses_mindspore(process: int) -> bool:
 
 
 def _note_outside(left: Sequence[int], known: set[int]) -> None:
-    """Write down who uses MindSpore without the run's environment; it may have lost that when it became another program."""
+    # Write down who uses MindSpore without the run's environment; it may have lost that when it became another program.
     folder = os.environ.get(_TRACES)
     if not folder:
         return
@@ -157,14 +155,14 @@ def _note_outside(left: Sequence[int], known: set[int]) -> None:
 
 
 def _is_launcher(process: int) -> bool:
-    """Whether it is what stands in a launcher's place, which may be between two of its ranks."""
+    # Whether it is what stands in a launcher's place, which may be between two of its ranks.
     with contextlib.suppress(OSError):
         return _STAND_IN in Path(f"/proc/{process}/cmdline").read_bytes().split(b"\0")
     return False
 
 
 def _is_python(process: int) -> bool:
-    """Whether it is a Python that runs a program; helpers of multiprocessing, which outlive it for a moment, are not."""
+    # Whether it is a Python that runs a program; helpers of multiprocessing, which outlive it for a moment, are not.
     with contextlib.suppress(OSError):
         words = Path(f"/proc/{process}/cmdline").read_bytes()
         return b"python" in words.partition(b"\0")[0] and b"resource_tracker" not in words
@@ -172,7 +170,6 @@ def _is_python(process: int) -> bool:
 
 
 def _end_all(program: int, status: int | None) -> int | None:
-    """End all that is left, politely at first; gives the program's status."""
     for sign in (signal.SIGTERM, signal.SIGKILL):
         end = time.monotonic() + _POLITE
         while not _is_childless():
@@ -190,7 +187,6 @@ def _end_all(program: int, status: int | None) -> int | None:
 
 
 def _leave(status: int | None) -> NoReturn:
-    """End as the program did."""
     if status is None:
         status = signal.SIGKILL
     if os.WIFSIGNALED(status):

@@ -61,7 +61,7 @@ def mindformers_theory(config: ConfigCopy, stage: Stage | None) -> dict[str, int
 
 
 def _check_settings(config: ConfigCopy) -> None:
-    """Raise :class:`_UnknownError` where a setting has none of the values that leave weights as they are told here."""
+    # Raise :class:`_UnknownError` where a setting has none of the values that leave weights as they are told here.
     told = load("weights")
     for path, values in (
         {f"{MODEL}.{key}": values for key, values in told["model"].items()} | told["elsewhere"]
@@ -74,7 +74,6 @@ def _check_settings(config: ConfigCopy) -> None:
 
 
 def _check_sizes(model: StaticModel, split: StaticSplit, stage: Stage) -> None:
-    """Raise :class:`_UnknownError` where something cannot be split evenly, or the last layer is not on the last stage."""
     experts, latent = model.experts, model.latent
     heads = (model.heads,) if latent else (model.heads, model.groups)
     split_ways = (model.vocab_size, model.ffn_hidden_size, *heads)
@@ -161,7 +160,7 @@ def _latent_attention(settings: _Settings) -> LatentAttention:
 
 
 def _static_experts(settings: _Settings) -> StaticExperts:
-    """The experts; the shared ones are one, as wide as all of them together, or as wide as the config says."""
+    # The experts; the shared ones are one, as wide as all of them together, or as wide as the config says.
     key = "num_experts" if settings.get("num_experts") is not None else "n_routed_experts"
     width, shared = settings.size("moe_intermediate_size"), "moe_shared_expert_intermediate_size"
     several = settings.size("n_shared_experts") if settings.get("n_shared_experts") else 0
@@ -176,10 +175,8 @@ def _static_experts(settings: _Settings) -> StaticExperts:
 
 
 def _static_split(config: ConfigCopy) -> StaticSplit:
-    """How the stage is split over its ranks.
-
-    Sources: MindSpore's ``set_auto_parallel_context``; MindFormers sets all sizes to 1 where operators are not split.
-    """
+    # How the stage is split over its ranks. Sources: MindSpore's ``set_auto_parallel_context``; MindFormers sets all sizes to 1
+    # where operators are not split.
     shares = bool(config.get("parallel.enable_parallel_optimizer", default=False))
     if splits_operators(config):
         if config.get("parallel.parallel_mode", 1) not in mindspore_values("semi_automatic"):

@@ -215,7 +215,7 @@ def _communication(outside: UntracedNeeds, limit: Limit) -> ReserveItem:
 
 
 def _listed(groups: Sequence[str]) -> str:
-    """The first of these names; of a long one, as compilers make them, both ends."""
+    # The first of these names; of a long one, as compilers make them, both ends.
     short = [name if len(name) <= _LONGEST else f"{name[: _LONGEST // 2]}…{name[-_LONGEST // 2 :]}" for name in groups]
     more = len(short) - _SHOWN
     return ", ".join(short if more <= 0 else [*short[:_SHOWN], f"… +{more}"])

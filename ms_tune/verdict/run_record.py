@@ -133,7 +133,7 @@ def _doubts(content: Mapping[str, object]) -> dict[str, Message]:
 
 
 def _message(content: object, depth: int = 0) -> Message:
-    """A message as it was written; of one that cannot be read only that there was one is known."""
+    # A message as it was written; of one that cannot be read only that there was one is known.
     if isinstance(content, dict) and depth < _DEEPEST:
         params = content.get("params")
         found = Message(

@@ -112,7 +112,6 @@ _ANSWER_SECONDS = 60
 
 
 def _of_python(python: str) -> MindSpore:
-    """The MindSpore of another interpreter, which is asked where it lies."""
     try:
         done = subprocess.run(
             [python, "-c", _ASKS], capture_output=True, text=True, timeout=_ANSWER_SECONDS, check=False
@@ -203,11 +202,8 @@ def check_supported(mindspore: MindSpore) -> None:
 
 
 def _stand_in_folder(mindspore: MindSpore) -> Path:
-    """Named by MindSpore's version and by a hash of its files and of our own sources.
-
-    A wheel's RECORD lists the SHA-256 of every installed file, so hashing RECORD hashes the content without reading
-    hundreds of megabytes again.
-    """
+    # Named by MindSpore's version and by a hash of its files and of our own sources. A wheel's RECORD lists the SHA-256 of every
+    # installed file, so hashing RECORD hashes the content without reading hundreds of megabytes again.
     records = sorted(mindspore.folder.parent.glob(f"mindspore-{mindspore.version}*.dist-info/RECORD"))
     record = records[0].read_text("utf-8") if records else mindspore.version
     ours = [*Path(__file__).parent.glob("*.py"), *Path(native_compiler.__file__).parent.glob("*.py")]
@@ -217,7 +213,6 @@ def _stand_in_folder(mindspore: MindSpore) -> Path:
 
 
 def _build_cann(mindspore: MindSpore, folder: Path) -> None:
-    """Fill an empty folder with a ``cann`` that has every library, Python package and file MindSpore looks for."""
     try:
         inventory = take_inventory(mindspore.folder)
     except FileNotFoundError as error:
@@ -254,7 +249,7 @@ def _build_cann(mindspore: MindSpore, folder: Path) -> None:
 
 
 def _cann_version(mindspore: Path) -> str:
-    """The CANN version that the wheel's own custom operators were built for; MindSpore compares and warns."""
+    # The CANN version that the wheel's own custom operators were built for; MindSpore compares and warns.
     info = mindspore / "lib" / "plugin" / "ascend" / "custom_ascendc_910b" / "version.info"
     match = re.search(r"=\s*(\d+(?:\.\d+)+)", info.read_text("utf-8", "replace")) if info.is_file() else None
     return match[1] if match else _FALLBACK_VERSION

@@ -100,14 +100,14 @@ def _read_libraries(paths: Iterable[Path]) -> dict[Path, SharedLibrary]:
 
 
 def _with_partners(names: set[str]) -> set[str]:
-    """Operators come in pairs, ``aclnnX`` and ``aclnnXGetWorkspaceSize``; the strings may hold either one."""
+    # Operators come in pairs, ``aclnnX`` and ``aclnnXGetWorkspaceSize``; the strings may hold either one.
     suffix = "GetWorkspaceSize"
     operators = {name.removesuffix(suffix) for name in names if name.startswith("aclnn")}
     return names | operators | {name + suffix for name in operators}
 
 
 def _names_of_the_system(names: Iterable[str]) -> set[str]:
-    """Those names that the C library, the C++ run time or Python define: asked of the dynamic linker itself."""
+    # Those names that the C library, the C++ run time or Python define: asked of the dynamic linker itself.
     handles = [ctypes.CDLL(None)]
     for library in _SYSTEM_LIBRARIES:
         try:

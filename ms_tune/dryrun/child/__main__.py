@@ -104,10 +104,8 @@ def _report_ends(parent: socket.socket, tasks: dict[int, int]) -> None:
 
 
 def _become_task(folder: str, name: str, environment: dict[str, str]) -> None:
-    """Be a process like one that was started for the task: group, folder, log and environment of its own.
-
-    The log begins with what the imports said, as it does in a process that makes them itself.
-    """
+    # Be a process like one that was started for the task: group, folder, log and environment of its own. The log begins with what
+    # the imports said, as it does in a process that makes them itself.
     os.setsid()
     os.chdir(folder)
     said = os.pread(1, os.fstat(1).st_size, 0)

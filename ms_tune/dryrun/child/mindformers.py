@@ -64,7 +64,7 @@ def _without_the_check(settle: Callable[[TransformerConfig], None]) -> Callable[
 
 
 def _preprocess(self: MoEAlltoAllTokenDispatcher, permuted_input: Tensor) -> object:
-    """Take the place of ``preprocess_with_dryrun``: ends of the experts' tokens, tokens sent to and received from ranks."""
+    # Take the place of ``preprocess_with_dryrun``: ends of the experts' tokens, tokens sent to and received from ranks.
     return _split_tokens(permuted_input.shape[1], self.expert_num, self.ep, self.rank_id % self.ep)
 
 
@@ -108,7 +108,7 @@ def run(job_data: Mapping[str, object]) -> None:
 
 
 def _data_set(job: MindFormersJob) -> GeneratorDataset:
-    """Samples of zeros: nothing is computed, only shapes and number formats count."""
+    # Samples of zeros: nothing is computed, only shapes and number formats count.
     sample = tuple(np.zeros(column.shape, column.dtype) for column in job.columns)
 
     def samples() -> Iterator[tuple[NDArray[Any], ...]]:

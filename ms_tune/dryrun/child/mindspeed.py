@@ -95,7 +95,6 @@ def _split_layers(library: Any, parallel: Any) -> None:  # noqa: ANN401 - object
 
 
 def _build_model(library: Any, config: Any) -> tuple[Any, Any, Any]:  # noqa: ANN401 - as above
-    """The model, its optimizer, and the cell that trains one step."""
     training, model_config = config.training_config, config.model_config
 
     def provide(*, pre_process: bool = True, post_process: bool = True) -> object:
@@ -112,7 +111,7 @@ def _build_model(library: Any, config: Any) -> tuple[Any, Any, Any]:  # noqa: AN
 
 
 def _make_data(config: Any) -> dict[str, Tensor]:  # noqa: ANN401 - as above
-    """All micro-batches of a step. Nothing is computed, only shapes and number formats count."""
+    # All micro-batches of a step. Nothing is computed, only shapes and number formats count.
     samples = config.dataset_config.batch_size * config.dataset_config.micro_batch_num
     words = config.model_config.seq_length
     tokens = np.zeros((samples, words), np.int32)
@@ -126,7 +125,7 @@ def _make_data(config: Any) -> dict[str, Tensor]:  # noqa: ANN401 - as above
 
 
 def _persistent_tensors(model: Any, optimizer: Any) -> dict[str, list[Tensor]]:  # noqa: ANN401 - as above
-    """The tensors that live for the whole run, by category. With DDP, weights and gradients are parts of buffers."""
+    # The tensors that live for the whole run, by category. With DDP, weights and gradients are parts of buffers.
     kinds = [getattr(chunk, kind, None) for chunk in model for kind in ("buffers", "expert_parallel_buffers")]
     # Without DDP there are none, and `buffers` is a method that every Cell has.
     buffers = [buffer for kind in kinds if isinstance(kind, list) for buffer in kind]
@@ -141,7 +140,6 @@ def _persistent_tensors(model: Any, optimizer: Any) -> dict[str, list[Tensor]]: 
 
 
 def _optimizer_tensors(thing: object, seen: set[int]) -> Iterator[Tensor]:
-    """All tensors that an optimizer holds, in lists, dictionaries and the optimizers inside it."""
     if id(thing) in seen:
         return
     seen.add(id(thing))

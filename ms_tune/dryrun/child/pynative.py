@@ -91,7 +91,7 @@ def _answer_for_the_others(job: PynativeJob) -> None:
 
 
 def _make_loader(job: PynativeJob) -> Callable[..., GeneratorDataset]:
-    """What the trainer takes for the config's loader. It makes batches of the samples by its own rules."""
+    # What the trainer takes for the config's loader. It makes batches of the samples by its own rules.
     sample = tuple(_make_sample(column, job.length) for column in job.columns)
     names = [column.name for column in job.columns]
 
@@ -106,13 +106,12 @@ def _make_loader(job: PynativeJob) -> Callable[..., GeneratorDataset]:
 
 
 def _make_sample(column: Column, length: int) -> NDArray[Any]:
-    """One sample: a single sequence. FlashAttention looks at where sequences end, and at no other value, on the host."""
+    # One sample: a single sequence. FlashAttention looks at where sequences end, and at no other value, on the host.
     filled = {"actual_seq_len": length, "loss_mask": 1}.get(column.name, 0)
     return np.full(column.shape, filled, column.dtype)
 
 
 def _persistent_tensors(models: Iterable[Any], optimizer: Any) -> dict[str, list[Tensor]]:  # noqa: ANN401 - MindFormers has no types
-    """The tensors that live for the whole run, by category: this rank's parts of those that are distributed."""
     parameters = [parameter for model in models for parameter in model.get_parameters()]
     weights = _on_the_device(parameters)
     kept = (trainer_utils.get_grad(parameter) for parameter in parameters)
@@ -127,21 +126,18 @@ def _persistent_tensors(models: Iterable[Any], optimizer: Any) -> dict[str, list
 
 
 def _on_the_device(tensors: Iterable[Any]) -> list[Tensor]:
-    """Their local parts, but for what was moved to the host."""
+    # Their local parts, but for what was moved to the host.
     local = (tensor.to_local() if hasattr(tensor, "to_local") else tensor for tensor in tensors)
     return [tensor for tensor in local if not str(tensor.device).startswith("CPU") and tensor.data_ptr()]
 
 
 def _leave_the_host_alone() -> None:
-    """Make parameters from tensors without bringing the tensors' values to the host.
-
-    ``AdamW._init_main_params`` (MindFormers 2.0 and 2.1, pynative/optimizer/adamw.py) makes a parameter of every float32 copy,
-    and MindSpore (2.10, ``Parameter._get_parameter_new_args``) reads the tensor's values into a NumPy array for it: a model
-    of 7 billion weights would need 28 GB on the host, and as much again for the moments that are made from the copies. On
-    the device nothing changes: the parameter has its memory there from the first operator that reads it.
-
-    On devices (``--real``) values count, and nothing is changed.
-    """
+    # Make parameters from tensors without bringing the tensors' values to the host. ``AdamW._init_main_params`` (MindFormers 2.0
+    # and 2.1, pynative/optimizer/adamw.py) makes a parameter of every float32 copy, and MindSpore (2.10,
+    # ``Parameter._get_parameter_new_args``) reads the tensor's values into a NumPy array for it: a model of 7 billion weights
+    # would need 28 GB on the host, and as much again for the moments that are made from the copies. On the device nothing
+    # changes: the parameter has its memory there from the first operator that reads it. On devices (``--real``) values count, and
+    # nothing is changed.
     if "MS_SIMULATION_LEVEL" not in os.environ:
         return
     made_of = Parameter._get_parameter_new_args  # noqa: SLF001 - there is no other place
@@ -156,5 +152,5 @@ def _leave_the_host_alone() -> None:
 
 
 def _has_memory(tensor: Tensor) -> bool:
-    """Whether a tensor has memory and its parameter is to have some: a model is first made without any."""
+    # Whether a tensor has memory and its parameter is to have some: a model is first made without any.
     return not tensor.is_meta and mindspore.get_context("device_target") != "meta"

@@ -116,7 +116,7 @@ class _EvenCounts:
 
 
 def _replace_everywhere(name: str, new: Callable[..., object]) -> None:
-    """Put a function into MindSpore's place in every module that has taken it by name."""
+    # Put a function into MindSpore's place in every module that has taken it by name.
     places = [
         module for module in list(sys.modules.values()) if _of_mindspore(getattr(module, "__dict__", {}).get(name))
     ]

@@ -96,7 +96,7 @@ class _TaskProcesses:
         return running
 
     def _forked(self, child: ChildProcess) -> RunningProcess | None:
-        """A process of the server for such children; None where it would be its only one."""
+        # A process of the server for such children; None where it would be its only one.
         imports = shared_imports(child)
         if imports is None or Counter(map(shared_imports, self.children.values()))[imports] == 1:
             return None
@@ -227,7 +227,7 @@ class ForkServer:
         self.said.close()
 
     def _lost(self) -> None:
-        """It is gone, and with it its processes. Those that never began get the log that says why."""
+        # It is gone, and with it its processes. Those that never began get the log that says why.
         code = self.process.wait()
         for one in self.forked:
             if one.returncode is not None:

@@ -153,10 +153,8 @@ def connect_ray() -> Any:  # noqa: ANN401 - the module of an optional package
 
 @contextlib.contextmanager
 def _loopback_only() -> Iterator[None]:
-    """Keep Ray from listening on every interface: it takes this machine's public address even if told the loopback one.
-
-    ``ray.init`` hands ``_node_ip_address`` to ``services.resolve_ip_for_localhost`` (Ray 2.9 to 2.60, _private/worker.py).
-    """
+    # Keep Ray from listening on every interface: it takes this machine's public address even if told the loopback one.
+    # ``ray.init`` hands ``_node_ip_address`` to ``services.resolve_ip_for_localhost`` (Ray 2.9 to 2.60, _private/worker.py).
     from ray._private import services  # noqa: PLC0415 - as in connect()
 
     kept = {name: getattr(services, name) for name in _ADDRESSES if hasattr(services, name)}
@@ -170,7 +168,7 @@ def _loopback_only() -> Iterator[None]:
 
 
 def _check_address(address: str) -> None:
-    """Raise :class:`RunError` unless a cluster answers at an address; Ray itself tries for minutes."""
+    # Raise :class:`RunError` unless a cluster answers at an address; Ray itself tries for minutes.
     host, _, port = address.rpartition("://")[2].rpartition(":")
     try:
         socket.create_connection((host.strip("[]"), int(port)), _CONNECT_SECONDS).close()
@@ -181,7 +179,7 @@ def _check_address(address: str) -> None:
 
 
 def _is_ray(address: str) -> bool:
-    """Whether what listens there is a Ray; true where this Ray cannot be asked."""
+    # Whether what listens there is a Ray; true where this Ray cannot be asked.
     try:
         from ray._raylet import GcsClient  # noqa: PLC0415 - as in connect()
     except ImportError:
@@ -198,7 +196,6 @@ def _is_ray(address: str) -> bool:
 
 
 def _take_result(ray: Any, reference: Any, task: Task, folder: Path) -> ProcessEnd:  # noqa: ANN401 - as above
-    """How a task ended, when what it left is in its folder here."""
     try:
         brought: BroughtFiles = ray.get(reference)
     except ray.exceptions.RayError as error:

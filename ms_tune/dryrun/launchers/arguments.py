@@ -226,10 +226,8 @@ def parse_launcher(
 
 
 def _without_sentences(words: Sequence[str]) -> tuple[list[str], tuple[OptionChange, ...]]:
-    """The words with one for each option where several stand, as a shell makes them of ``--master_addr your master node ip``.
-
-    Vendors' scripts have such sentences to be replaced; the launcher would take their second word for the program.
-    """
+    # The words with one for each option where several stand, as a shell makes them of ``--master_addr your master node ip``.
+    # Vendors' scripts have such sentences to be replaced; the launcher would take their second word for the program.
     end = next((at for at, word in enumerate(words) if word.endswith(_PYTHON)), 0)
     head = OptionWords(words[:end])
     changes = tuple(
@@ -256,7 +254,7 @@ def _make_parser(launcher: str, environment: Mapping[str, str]) -> ArgumentParse
 
 
 def _of_msrun(launcher: str, found: Namespace, devices: int | None) -> LauncherCall:
-    """MindSpore's ``parallel/cluster/run.py`` and ``process_entity/_api.py``."""
+    # MindSpore's ``parallel/cluster/run.py`` and ``process_entity/_api.py``.
     world = devices or _parse_number("--worker_num", found.worker_num)
     local = min(_parse_number("--local_worker_num", found.local_worker_num), world)
     if found.join not in {"True", "False"}:
@@ -275,7 +273,7 @@ def _of_msrun(launcher: str, found: Namespace, devices: int | None) -> LauncherC
 
 
 def _of_torch(launcher: str, found: Namespace, devices: int | None) -> LauncherCall:
-    """PyTorch's ``torch/distributed/run.py``, and ``launch.py`` where it differs."""
+    # PyTorch's ``torch/distributed/run.py``, and ``launch.py`` where it differs.
     nodes = _parse_number("--nnodes", found.nnodes.rpartition(":")[2])
     local = _each_node(found.nproc_per_node, devices, nodes)
     bare, module = found.no_python, found.module

@@ -98,7 +98,7 @@ def jobs_in(folder: Path) -> tuple[LaunchedJob, ...]:
 
 
 def _read_job(record: Path) -> LaunchedJob | None:
-    """What a record tells; None if it tells nothing, since the program could have written it itself."""
+    # What a record tells; None if it tells nothing, since the program could have written it itself.
     try:
         if record.stat().st_size > _LARGEST:
             return None
@@ -139,7 +139,7 @@ def _read_change(told: Mapping[str, Any]) -> OptionChange:
 
 
 def _read_message(told: Mapping[str, Any], name: str) -> Message | None:
-    """A text of this room; a program's own record could name any."""
+    # A text of this room; a program's own record could name any.
     found = told.get(name)
     if found is None or not str(found["text"]).startswith(_TEXTS):
         return None

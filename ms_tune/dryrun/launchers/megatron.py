@@ -68,12 +68,10 @@ def _few_steps(words: OptionWords, names: Mapping[str, Any]) -> None:
 
 
 def _few_micro_batches(words: OptionWords, names: Mapping[str, Any], world: int, parallel: ProgramSplit) -> None:
-    """Twice as many micro-batches as there are stages, with several chunks three times: further ones only repeat them.
-
-    1F1B has at most as many in flight as there are stages (Megatron-LM core_v0.12.1, ``megatron/core/pipeline_parallel/schedules.py``);
-    of chunks :func:`~ms_tune.planning.schedule.enough_micro_batches` tells. The peak needs no more; fragments grow a little with what
-    is repeated.
-    """
+    # Twice as many micro-batches as there are stages, with several chunks three times: further ones only repeat them. 1F1B has at
+    # most as many in flight as there are stages (Megatron-LM core_v0.12.1, ``megatron/core/pipeline_parallel/schedules.py``); of
+    # chunks :func:`~ms_tune.planning.schedule.enough_micro_batches` tells. The peak needs no more; fragments grow a little with
+    # what is repeated.
     micro, whole = words.number(names["micro_batch"]), words.number(names["global_batch"])
     ranks = parallel.tensor * parallel.pipeline * parallel.context
     if micro is None or whole is None or world % ranks:
@@ -89,7 +87,6 @@ def _few_micro_batches(words: OptionWords, names: Mapping[str, Any], world: int,
 
 
 def _made_up(words: OptionWords, names: Mapping[str, Any], folder: Path) -> None:
-    """Tokens in the place of the data set, and a tokenizer where the one that is named is not there."""
     sized = next((words.number(option) for option in names["vocabulary"] if words.number(option)), None)
     tokenizer = [option for option in names["tokenizer"] if option in words]
     absent = [option for option in tokenizer if not Path(" ".join(words.get(option) or [])).exists()]

@@ -237,7 +237,6 @@ def sizes_of(arguments: Sequence[str], stage: int, wanted: int | str | None) -> 
 def _choose_runs(
     words: OptionWords, layout: ProgramLayout, stage: int, full: SmallStage, least: int
 ) -> StageSizes | None:
-    """Runs with so many layers and more from which the whole stage follows; None if only the whole tells."""
     chosen: list[SmallStage] = []
     for one in _list_smaller(words, layout, stage, full):
         if one.layers < least or any(one.kinds == other.kinds for other in chosen):
@@ -253,11 +252,8 @@ def _choose_runs(
 
 
 def _list_smaller(words: OptionWords, layout: ProgramLayout, stage: int, full: SmallStage) -> Iterator[SmallStage]:
-    """The stage with fewer layers of each of its kinds, the smallest first.
-
-    Each kind is there at least once: without a layer that is not recomputed, for one, the peak is at another moment, when a
-    recomputed one is made anew.
-    """
+    # The stage with fewer layers of each of its kinds, the smallest first. Each kind is there at least once: without a layer that
+    # is not recomputed, for one, the peak is at another moment, when a recomputed one is made anew.
     tried = 0
     for size in range(1, layout.longest):
         found: list[SmallStage] = []
@@ -274,7 +270,6 @@ def _list_smaller(words: OptionWords, layout: ProgramLayout, stage: int, full: S
 
 
 def _list_changed(words: OptionWords, layout: ProgramLayout, stage: int, size: int) -> Iterator[OptionWords]:
-    """The arguments with so many layers in a chunk, with each number of dense and of recomputed layers that there may be."""
     names = load("launchers")["layers"]
     count = size * layout.stages * layout.chunks
     sized = {
@@ -294,7 +289,6 @@ def _list_changed(words: OptionWords, layout: ProgramLayout, stage: int, size: i
 
 
 def _with_values(words: OptionWords, values: Mapping[str, object]) -> OptionWords:
-    """The arguments with these values of the options that are among them; an option without one is taken out."""
     made = OptionWords(words.arguments())
     for option, value in values.items():
         if option in made and value == "":
@@ -305,7 +299,6 @@ def _with_values(words: OptionWords, values: Mapping[str, object]) -> OptionWord
 
 
 def _noop_layers(layout: ProgramLayout, size: int, stage: int) -> Iterator[int]:
-    """As many layers that do nothing in each chunk of the stage, at its end; each chunk has so many layers."""
     for cell in layout.of_stage(stage):
         first = (cell.chunk * layout.stages + stage) * size
         yield from list(range(first, first + size))[::-1][: layout.idle(cell)]

@@ -149,14 +149,12 @@ def main(launcher: str, words: Sequence[str], plan: Mapping[str, Any]) -> int:
 def _choose_stages(
     launch: LauncherCall, parallel: ProgramSplit | None, wanted: Sequence[int] | str | None
 ) -> Sequence[int] | None:
-    """The stages to simulate: those that are named, or those that no other outdoes."""
     if not isinstance(wanted, str):
         return wanted
     return worst_of(launch.arguments, parallel.pipeline) if parallel is not None else None
 
 
 def _choose_sizes(launch: LauncherCall, rank: SimulatedRank, layers: int | str | None) -> StageSizes:
-    """What is run of a rank's stage; of a rank that was chosen by its number the whole."""
     if rank.stage is None:
         reason = msg("launch.layers.ranks") if layers is not None else None
         return StageSizes(None, (SmallStage(0, {}, launch.arguments),), reason=reason)
@@ -169,7 +167,6 @@ def _stage_told(rank: SimulatedRank, stage: StageSizes) -> dict[str, Any]:
 
 
 def _look_only(launch: LauncherCall, folder: Path) -> LauncherCall:
-    """The job with a program in its program's place that only looks what that would find, and imports it."""
     words = [launch.program, *launch.arguments]
     if not launch.prefix and Path(launch.program).name in _PYTHONS:
         words = words[1:]
@@ -183,7 +180,7 @@ def _look_only(launch: LauncherCall, folder: Path) -> LauncherCall:
 
 
 def _why_refused(launch: LauncherCall, rank: int, folder: Path, plan: Mapping[str, Any]) -> UsageError | None:
-    """Why the parts of the stack that a rank would find cannot run together, as far as their metadata tell."""
+    # Why the parts of the stack that a rank would find cannot run together, as far as their metadata tell.
     answer = folder / LOOKED
     command = [_choose_python(plan), _LOOKS, str(answer), ",".join(module_names())]
     environment = rank_environment(os.environ, launch, rank, folder, plan)
@@ -197,7 +194,6 @@ def _why_refused(launch: LauncherCall, rank: int, folder: Path, plan: Mapping[st
 
 
 def _claim_folder(folder: Path) -> Path:
-    """A folder that no other job has."""
     for number in range(1, _MOST_JOBS):
         with contextlib.suppress(FileExistsError):
             place = folder / f"job_{number}"
@@ -216,7 +212,6 @@ def _refuse_job(job: _StandInJob, error: UsageError) -> int:
 
 
 def _run_ranks(job: _StandInJob, runs: Sequence[_RankRun], plan: Mapping[str, Any], *, show: bool) -> int:
-    """All ranks of a job, as many at once as the command has room for; gives the launcher's exit code."""
     waiting = list(zip(runs, job.facts["ranks"], strict=True))
     running: list[_Running] = []
     with _ended_by_signals(running):
@@ -240,7 +235,6 @@ def _rank_command(launch: LauncherCall, rank: int, plan: Mapping[str, Any]) -> l
 
 
 def _choose_python(plan: Mapping[str, Any]) -> str:
-    """The Python that runs the ranks: the one that was asked for, the launcher's own, or that of PATH."""
     own = str(Path(plan["folder"]) / "bin")
     path = os.pathsep.join(part for part in os.environ.get("PATH", os.defpath).split(os.pathsep) if part != own)
     told = plan["chosen_python"] or os.environ.get("MS_TUNE_INTERPRETER")
@@ -248,7 +242,6 @@ def _choose_python(plan: Mapping[str, Any]) -> str:
 
 
 def _take_slot(folder: Path, count: int) -> int | None:
-    """A lock on one of the places in which ranks of this command may run; None while all are taken."""
     for number in range(count):
         place = os.open(folder / f".slot_{number}", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o644)
         try:
@@ -319,7 +312,6 @@ def rank_environment(
 
 
 def _end_rank(job: _StandInJob, one: _Running, *, show: bool) -> None:
-    """Tell how a rank ended, and print what it printed if its launcher does."""
     os.close(one.slot)
     one.told |= {"code": one.process.returncode, "seconds": round(time.monotonic() - one.start, 3)}
     job.write()
@@ -333,8 +325,6 @@ def _end_rank(job: _StandInJob, one: _Running, *, show: bool) -> None:
 
 @contextlib.contextmanager
 def _ended_by_signals(running: Sequence[_Running]) -> Iterator[None]:
-    """End the ranks with this process: politely, and after some seconds not."""
-
     def end(number: int, _frame: FrameType | None) -> NoReturn:
         for sign in (signal.SIGTERM, signal.SIGKILL):
             for one in running:
@@ -352,7 +342,7 @@ def _ended_by_signals(running: Sequence[_Running]) -> Iterator[None]:
 
 
 def _run_tee(words: Sequence[str], folder: Path) -> int:
-    """``tee``, whose logs go to the run folder: a script's folder of logs is often not there, and stays as it was."""
+    # ``tee``, whose logs go to the run folder: a script's folder of logs is often not there, and stays as it was.
     files = [word for word in words if not word.startswith("-")]
     mode = "ab" if {"-a", "--append"} & set(words) else "wb"
     code = 0
@@ -375,7 +365,7 @@ def _run_tee(words: Sequence[str], folder: Path) -> int:
 
 
 def _place_of_log(file: Path, folder: Path) -> Path:
-    """Where a file goes: a log, or what could not be written anyhow, to the run folder."""
+    # Where a file goes: a log, or what could not be written anyhow, to the run folder.
     if file.parent.is_dir() and ".log" not in file.suffixes:
         return file
     parts = [part for part in file.parts if part not in ("/", "..")]

@@ -122,7 +122,7 @@ def prepare_mindformers(settled: SettledConfig, name: str, request: DryrunReques
 
 
 def _pipeline_of(config: ConfigCopy, stages: int) -> Pipeline:
-    """How micro-batches go through the stages; schedules that cut sequences or backward passes are not followed."""
+    # How micro-batches go through the stages; schedules that cut sequences or backward passes are not followed.
     section = "parallel.pipeline_config."
     if stages == 1:
         return Pipeline()
@@ -135,7 +135,7 @@ def _pipeline_of(config: ConfigCopy, stages: int) -> Pipeline:
 
 
 def _interleaved_schedule() -> Schedule:
-    """What MindSpore's interleaved scheduler does in the process to come, which has this one's environment."""
+    # What MindSpore's interleaved scheduler does in the process to come, which has this one's environment.
     less = os.environ.get("ENABLE_LESS_MEM_VPP") == "1"
     return Schedule.INTERLEAVED_LESS_MEMORY if less else Schedule.INTERLEAVED
 
@@ -166,7 +166,7 @@ def _not_included(model: CutModel) -> tuple[Message, ...]:
 
 
 def _check_plan(plan: LayerPlan | None, source: SourceFile, *, shrunk: bool) -> tuple[Message, ...]:
-    """What a shrunk run would hide: that MindFormers stops at the layer settings of the config as it is written."""
+    # What a shrunk run would hide: that MindFormers stops at the layer settings of the config as it is written.
     if plan is None or plan.failure is None:
         return ()
     error = f"{plan.failure.exception}: {plan.failure.text}"
@@ -176,7 +176,6 @@ def _check_plan(plan: LayerPlan | None, source: SourceFile, *, shrunk: bool) -> 
 
 
 def _job_sizes(config: ConfigCopy, devices: int | None) -> tuple[int, int]:
-    """Pipeline stages, and ranks of the whole job."""
     stages = config.count("parallel_config.pipeline_stage", 1)
     world_size = stages
     for key in ("data_parallel", "model_parallel", "context_parallel"):
@@ -191,7 +190,7 @@ def _job_sizes(config: ConfigCopy, devices: int | None) -> tuple[int, int]:
 
 
 def _split_of(config: ConfigCopy, stages: int, world_size: int) -> Split:
-    """How the ranks are split; where operators are not, all of them are data parallel."""
+    # How the ranks are split; where operators are not, all of them are data parallel.
     if world_size == 1 or not splits_operators(config):
         return Split(data=world_size)
     names = ("data_parallel", "model_parallel", "context_parallel", "expert_parallel")
@@ -200,7 +199,6 @@ def _split_of(config: ConfigCopy, stages: int, world_size: int) -> Split:
 
 
 def _warn_of_unshared_state(config: ConfigCopy, split: Split) -> tuple[Message, ...]:
-    """A word about state that is to be shared out with nobody there to share it."""
     if split.data * split.context > 1 or not config.get("parallel.enable_parallel_optimizer", default=False):
         return ()
     return (msg("stages.devices.alone-static"),)

@@ -87,7 +87,7 @@ def _has_layer_count(config: ConfigCopy) -> bool:
 
 
 def _is_named(config: ConfigCopy) -> bool:
-    """Whether MindFormers can find the model's class (``get_instance_type_from_cfg``, tools/register/register.py)."""
+    # Whether MindFormers can find the model's class (``get_instance_type_from_cfg``, tools/register/register.py).
     return is_legacy(config.data) or config.get(f"{MODEL}.model_type") is not None
 
 
@@ -143,14 +143,13 @@ def columns_named(names: Iterable[str], length: int, sequences: object) -> tuple
 
 
 def _loader_settings(config: ConfigCopy) -> dict[str, Any]:
-    """The settings of the data loader, those of a Megatron data set (in ``config``) included."""
     loader = config.get("train_dataset.data_loader", {})
     inner = loader.get("config") if isinstance(loader, dict) else None
     return {**(loader if isinstance(loader, dict) else {}), **(inner if isinstance(inner, dict) else {})}
 
 
 def _packs_samples(loader: dict[str, Any]) -> bool:
-    """Whether samples are packed, for which MindFormers makes an attention mask (``_train_dataset_preprocess``)."""
+    # Whether samples are packed, for which MindFormers makes an attention mask (``_train_dataset_preprocess``).
     handlers = loader.get("handler")
     named = handlers if isinstance(handlers, list) else []
     return any(isinstance(handler, dict) and handler.get("type") == "PackingHandler" for handler in named)
@@ -213,12 +212,9 @@ def undo_split(config: ConfigCopy) -> None:
 
 
 def _reads_whole_batches(config: ConfigCopy) -> bool:
-    """Whether every rank reads the samples of all data-parallel ranks.
-
-    Without a strategy in the config, a Megatron data set and masks have one that cuts samples over the ranks; all other
-    data sets have the strategy ``full_batch``, which outweighs ``parallel.full_batch`` (``_get_columns_with_strategy``,
-    ``_set_full_batch_with_strategy``).
-    """
+    # Whether every rank reads the samples of all data-parallel ranks. Without a strategy in the config, a Megatron data set and
+    # masks have one that cuts samples over the ranks; all other data sets have the strategy ``full_batch``, which outweighs
+    # ``parallel.full_batch`` (``_get_columns_with_strategy``, ``_set_full_batch_with_strategy``).
     strategy: object = config.get("parallel.dataset_strategy")
     if strategy is not None:
         return strategy == "full_batch"
@@ -277,7 +273,7 @@ def take_out_the_surroundings(config: ConfigCopy) -> None:
 
 
 def _settle_speed_up_file(config: ConfigCopy) -> None:
-    """The process runs in another folder: name the file by its whole path, or leave it out if it is not there."""
+    # The process runs in another folder: name the file by its whole path, or leave it out if it is not there.
     key = "context.ascend_config.parallel_speed_up_json_path"
     named = config.get(key)
     if not named:

@@ -127,7 +127,6 @@ def cut_stage(config: ConfigCopy, plan: LayerPlan | None, wanted: CutRequest) ->
 
 
 def _cut_unlike(config: ConfigCopy, wanted: CutRequest, layers: int, full: int) -> CutModel:
-    """Settings that cannot be cut layer by layer: the same number everywhere, and what that does to each layer."""
     made = _cut_evenly(config, wanted, layers)
     if made.stage is None:
         raise UncutLayersError(msg("dryrun.cut"), msg("dryrun.cut.hint"))
@@ -148,11 +147,9 @@ def _stage_layer(layer: LayerSpec, experts: bool) -> StageLayer:  # noqa: FBT001
 
 
 def _expert_layers(config: ConfigCopy, layers: int) -> list[bool]:
-    """Which layers hold a mixture of experts.
-
-    Source: ``get_gpt_decoder_block_spec`` in mindformers/parallel_core/training_graph/base_models/gpt/gpt_layer_specs.py;
-    older models have experts in every layer (mindformers/models/llama/llama_transformer.py).
-    """
+    # Which layers hold a mixture of experts. Source: ``get_gpt_decoder_block_spec`` in
+    # mindformers/parallel_core/training_graph/base_models/gpt/gpt_layer_specs.py; older models have experts in every layer
+    # (mindformers/models/llama/llama_transformer.py).
     model = config.job.model
     name = "expert_num" if is_legacy(config.data) else "num_moe_experts"
     # `moe_config` may say 1 beside what the model's own section says.
@@ -170,12 +167,10 @@ def _first_dense_key(config: ConfigCopy) -> str:
 
 
 def _first_dense(config: ConfigCopy) -> int:
-    """How many layers at the front have no experts."""
     return max(config.job.model.number("first_k_dense_replace") or 0, 0)
 
 
 def _check_chunks(stage: Stage, layers: int) -> None:
-    """Raise :class:`TooFewLayersError` if a chunk of the stage would be left empty."""
     made = resize_stage(stage, layers)
     if any(old.layers and not new.layers for new, old in zip(made.chunks, stage.chunks, strict=True)):
         chunks = sum(bool(chunk.layers) for chunk in stage.chunks)
@@ -183,7 +178,6 @@ def _check_chunks(stage: Stage, layers: int) -> None:
 
 
 def _layers_that_stay(plan: LayerPlan, pipeline: Sequence[Stage], stage: Stage) -> list[LayerSpec]:
-    """The layers that stay, in the model's order: the resized stage's, and the first of every other cell."""
     numbers = [layer.number for chunk in stage.chunks for layer in chunk.layers]
     for other in pipeline:
         if other.number != stage.number:
@@ -192,7 +186,7 @@ def _layers_that_stay(plan: LayerPlan, pipeline: Sequence[Stage], stage: Stage) 
 
 
 def _list_candidates(config: ConfigCopy, plan: LayerPlan, key: str, kept: list[LayerSpec]) -> Iterable[ConfigCopy]:
-    """The config with the layers that stay: first with its own settings of them, then with those of each layer."""
+    # The config with the layers that stay: first with its own settings of them, then with those of each layer.
     assert plan.placement is not None  # noqa: S101 - callers have looked
     counts = [[0] * len(row) for row in plan.placement]
     for layer in kept:
@@ -218,7 +212,6 @@ def _list_candidates(config: ConfigCopy, plan: LayerPlan, key: str, kept: list[L
 
 
 def _cut_experts(made: ConfigCopy, config: ConfigCopy, kept: Sequence[int]) -> None:
-    """Dense layers stay dense, and those with experts keep them."""
     dense = _first_dense(config)
     if dense:
         made.set(_first_dense_key(config), sum(number < dense for number in kept))
@@ -229,13 +222,12 @@ def _cut_experts(made: ConfigCopy, config: ConfigCopy, kept: Sequence[int]) -> N
 
 
 def _layer_actions(layer: LayerSpec) -> tuple[object, ...]:
-    """What a layer does, and where; the order of patterns does not matter."""
+    # What a layer does, and where; the order of patterns does not matter.
     patterns = (layer.select_patterns, layer.comm_patterns, layer.select_excludes, layer.comm_excludes)
     return layer.stage, layer.chunk, layer.recompute, *map(frozenset, patterns), {repr(swap) for swap in layer.swap}
 
 
 def _cut_evenly(config: ConfigCopy, wanted: CutRequest, layers: int) -> CutModel:
-    """Every stage gets so many layers; counts are clamped to what is left."""
     made = config.copy()
     made.set(wanted.key, layers * wanted.stages)
     interleaved = bool(config.get("parallel.pipeline_config.pipeline_interleave"))
@@ -256,10 +248,8 @@ def _cut_evenly(config: ConfigCopy, wanted: CutRequest, layers: int) -> CutModel
 
 
 def _clamp_counts(value: object, stage: int, chunk: int) -> object:
-    """A recompute setting with counts no larger than the layers of a stage or, in nested lists, of a chunk of it.
-
-    MindFormers clamps most of them itself, but fails on nested lists that need it (training_graph/transformer/utils.py).
-    """
+    # A recompute setting with counts no larger than the layers of a stage or, in nested lists, of a chunk of it. MindFormers
+    # clamps most of them itself, but fails on nested lists that need it (training_graph/transformer/utils.py).
     if isinstance(value, dict):
         return {key: _clamp_counts(item, stage, chunk) for key, item in value.items()}
     if isinstance(value, list):

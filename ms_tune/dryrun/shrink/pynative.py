@@ -72,11 +72,8 @@ def trainer_job(
 
 
 def _put_data_in_place(config: ConfigCopy, length: int) -> tuple[Column, ...]:
-    """Name a data set of the same columns that no file is needed for.
-
-    One rank's data set that is broadcast to others (``use_distribute_dataset``) becomes one of each rank's own: in
-    simulation nothing arrives.
-    """
+    # Name a data set of the same columns that no file is needed for. One rank's data set that is broadcast to others
+    # (``use_distribute_dataset``) becomes one of each rank's own: in simulation nothing arrives.
     loader = config.get("train_dataset.dataloader", {})
     inner = loader.get("config")
     settings = {**loader, **(inner if isinstance(inner, dict) else {})}
@@ -92,7 +89,7 @@ def _put_data_in_place(config: ConfigCopy, length: int) -> tuple[Column, ...]:
 
 
 def _data_columns(config: ConfigCopy, settings: dict[Any, Any], length: int, *, compressed: bool) -> tuple[Column, ...]:
-    """What the data set gives the model, by the names of its arguments (``GPTModel.construct``)."""
+    # What the data set gives the model, by the names of its arguments (``GPTModel.construct``).
     default: tuple[str, ...] = _DEFAULT_COLUMNS
     if compressed:
         default = (*BASE_COLUMNS, "actual_seq_len")
@@ -133,18 +130,16 @@ def write_layers(config: ConfigCopy, changes: Iterable[SettingChange], layers: S
 
 
 def _own_key(config: ConfigCopy, key: str) -> str:
-    """The name that the config has for it: MindFormers stops at two names for the number of layers."""
+    # The name that the config has for it: MindFormers stops at two names for the number of layers.
     if key != _COUNT:
         return key
     return next((f"model.{name}" for name in names_of(LAYERS) if config.get(f"model.{name}") is not None), key)
 
 
 def _write_experts(config: ConfigCopy, experts: Sequence[bool]) -> None:
-    """Which layers have experts, where the config says more about it than how many are dense in front.
-
-    parallel_core/transformer_config.py: a list has an entry for every layer, and agrees with ``first_k_dense_replace`` or
-    stands alone.
-    """
+    # Which layers have experts, where the config says more about it than how many are dense in front.
+    # parallel_core/transformer_config.py: a list has an entry for every layer, and agrees with ``first_k_dense_replace`` or
+    # stands alone.
     frequency = config.get(_FREQUENCY)
     if not isinstance(frequency, list) and frequency in (None, 1) and not config.get(_NAMED_DENSE):
         return

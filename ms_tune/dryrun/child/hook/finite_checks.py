@@ -55,8 +55,7 @@ def install(mindspore: Any, _process: object) -> None:  # noqa: ANN401 - a modul
 
 
 def _follow_copies(tensor: Any) -> None:  # noqa: ANN401 - a class of a framework without types
-    """``Tensor(another, dtype=...)``, as ``ParallelTrainingReducer`` of MindSpeed-Core-MS r0.1.0 makes of what it was told."""
-
+    # ``Tensor(another, dtype=...)``, as ``ParallelTrainingReducer`` of MindSpeed-Core-MS r0.1.0 makes of what it was told.
     def making(make: Any, cls: Any, *arguments: Any, **named: Any) -> Any:  # noqa: ANN401 - as the class takes them
         made = make(cls, *arguments, **named)
         given = arguments[0] if arguments else named.get("input_data")
@@ -110,16 +109,12 @@ def _follow_primitives(mindspore: Any) -> None:  # noqa: ANN401 - as above
 
 
 def _home(owner: Any, name: str) -> Any:  # noqa: ANN401 - a class
-    """The class that a method is written in.
-
-    On another one of the line it would come before what a second class says: a parameter that is also a tensor of a kind of
-    its own (HyperParallel's ``DTensor``) is cloned as ``Parameter.clone`` does it.
-    """
+    # The class that a method is written in. On another one of the line it would come before what a second class says: a parameter
+    # that is also a tensor of a kind of its own (HyperParallel's ``DTensor``) is cloned as ``Parameter.clone`` does it.
     return next((one for one in owner.__mro__ if name in vars(one)), owner)
 
 
 def _follow(owner: Any, name: str, rule: Callable[[tuple[Any, ...], Any], Any]) -> None:  # noqa: ANN401 - a class
-    """Have a method's result carry what the rule knows of it."""
     owner = _home(owner, name)
     method = getattr(owner, name, None)
     if method is not None:
@@ -145,8 +140,7 @@ def with_value(result: Any, value: Any) -> Any:  # noqa: ANN401 - a tensor
 
 
 def _forget(owner: Any, name: str) -> None:  # noqa: ANN401 - a class
-    """What is changed in place is not known any more."""
-
+    # What is changed in place is not known any more.
     def forgetting(method: Any, self: Any, *arguments: Any, **named: Any) -> Any:  # noqa: ANN401 - as the method takes them
         result = method(self, *arguments, **named)
         self.__dict__.pop(NAME, None)
@@ -185,7 +179,7 @@ def _binary(compute: Callable[[Any, Any], Any], arguments: tuple[Any, ...], _res
 
 
 def _binary_behind(compute: Callable[[Any, Any], Any], arguments: tuple[Any, ...], result: object) -> Any:  # noqa: ANN401 - as above
-    """The operands of a primitive, which stand behind the primitive itself."""
+    # The operands of a primitive, which stand behind the primitive itself.
     return _binary(compute, arguments[1:], result)
 
 
@@ -200,8 +194,6 @@ def _of_many(arguments: tuple[Any, ...], _result: object) -> Any:  # noqa: ANN40
 
 
 def _answer(tensor: Any, name: str, answer: Callable[[Any, Any], Any]) -> None:  # noqa: ANN401 - a class
-    """Have a tensor that is known answer with its value."""
-
     def answering(method: Any, self: Any, *arguments: Any, **named: Any) -> Any:  # noqa: ANN401 - as the method takes them
         read = method(self, *arguments, **named)
         value = self.__dict__.get(NAME)
@@ -219,12 +211,9 @@ def _full(value: Any, read: Any) -> Any:  # noqa: ANN401 - a number; an array
 
 
 def _answer_unread(tensor: Any, name: str) -> None:  # noqa: ANN401 - a class
-    """Have a tensor that is known answer with nested lists of its value.
-
-    Its memory is not looked at: MindSpore makes the lists where the device is said to have the elements, and in simulation that may
-    be an address that nobody has (2.9: the program was killed there).
-    """
-
+    # Have a tensor that is known answer with nested lists of its value. Its memory is not looked at: MindSpore makes the lists
+    # where the device is said to have the elements, and in simulation that may be an address that nobody has (2.9: the program
+    # was killed there).
     def answering(method: Any, self: Any, *arguments: Any, **named: Any) -> Any:  # noqa: ANN401 - as the method takes them
         value = self.__dict__.get(NAME)
         if value is None:

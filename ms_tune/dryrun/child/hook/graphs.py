@@ -64,7 +64,6 @@ def install(mindspore: Any, process: HookedProcess | None) -> None:  # noqa: ANN
 
 
 def _home(*names: str) -> Any:  # noqa: ANN401 - as above
-    """The first module of these names that MindSpore has."""
     for place in _HOMES:
         for name in names:
             with contextlib.suppress(ImportError):
@@ -89,7 +88,7 @@ def _find_loops(parser: Any, own: str, process: HookedProcess) -> None:  # noqa:
 
 
 def _find_conditions(executor: Any, process: HookedProcess) -> None:  # noqa: ANN401 - a class
-    """Look at what a graph has become: only there is it known on which values a condition depends."""
+    # Look at what a graph has become: only there is it known on which values a condition depends.
     seen: set[str] = set()
 
     def looking(compiling: Any, self: Any, *arguments: Any, **named: Any) -> Any:  # noqa: ANN401 - as the method

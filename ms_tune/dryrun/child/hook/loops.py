@@ -71,7 +71,6 @@ def endless(frame: FrameType) -> tuple[str, int] | None:
 
 
 def _goes_round(frame: FrameType, loop: _Loop) -> bool:
-    """Count this round; true if the loop has no end."""
     rounds: Any = frame.f_trace
     if rounds is None or (isinstance(rounds, _Rounds) and rounds.line != loop.line):
         frame.f_trace = _Rounds(loop.line)
@@ -89,7 +88,7 @@ def _goes_round(frame: FrameType, loop: _Loop) -> bool:
 
 
 def _values(frame: FrameType, loop: _Loop) -> list[object] | None:
-    """What the condition names, as far as it is plain; None if it calls something that nobody knows."""
+    # What the condition names, as far as it is plain; None if it calls something that nobody knows.
     names = frame.f_locals
     try:
         if not all(
@@ -107,7 +106,6 @@ def _values(frame: FrameType, loop: _Loop) -> list[object] | None:
 
 
 def _is_known(function: ast.expr, frame: FrameType, names: Any) -> bool:  # noqa: ANN401 - a mapping
-    """Whether a called function is a tensor's, the framework's, or a harmless one of Python's own."""
     root = function
     while isinstance(root, ast.Attribute | ast.Subscript):
         root = root.value
@@ -125,7 +123,7 @@ def _is_known(function: ast.expr, frame: FrameType, names: Any) -> bool:  # noqa
 
 
 def _plain(node: ast.Name | ast.Attribute, frame: FrameType, names: Any) -> object:  # noqa: ANN401 - as above
-    """A name's value if it is a number, a text, or a container, of which the length counts."""
+    # A name's value if it is a number, a text, or a container, of which the length counts.
     if isinstance(node, ast.Attribute):
         if not isinstance(node.value, ast.Name):
             return None
@@ -149,7 +147,6 @@ def tree_of(file: str) -> ast.Module:
 
 @functools.lru_cache(maxsize=256)
 def _conditions(file: str) -> dict[int, _Loop]:
-    """The conditions of the loops of a file, by each of their lines."""
     found = {}
     for node in ast.walk(tree_of(file)):
         condition = _condition(node) if isinstance(node, ast.While) else None
@@ -160,7 +157,6 @@ def _conditions(file: str) -> dict[int, _Loop]:
 
 
 def _condition(loop: ast.While) -> ast.expr | None:
-    """What decides whether a loop goes on; None if more than one thing does."""
     if not isinstance(loop.test, ast.Constant):
         return None if _exits(loop) else loop.test
     exits = _exits(loop)
@@ -221,7 +217,7 @@ def watch_entry(frame: FrameType, tell: Callable[[str, int], None]) -> None:
 
 
 def _is_first(frame: FrameType, entry: _Entry) -> bool:
-    """Whether the condition is asked before the loop: CPython (3.10 on) compiles it once before the body and once behind it."""
+    # Whether the condition is asked before the loop: CPython (3.10 on) compiles it once before the body and once behind it.
     starts = [offset for offset, line in _starts(frame.f_code) if line in entry.body]
     return bool(starts) and frame.f_lasti < min(starts)
 
@@ -252,7 +248,7 @@ def _trace(frame: FrameType, entry: _Entry, tell: Callable[[str, int], None]) ->
 
 @functools.lru_cache(maxsize=256)
 def _entries(file: str) -> dict[int, _Entry]:
-    """The loops of a file by each line of their conditions; none whose body begins in a line of its condition."""
+    # The loops of a file by each line of their conditions; none whose body begins in a line of its condition.
     found = {}
     for node in ast.walk(tree_of(file)):
         if not isinstance(node, ast.While) or isinstance(node.test, ast.Constant):

@@ -125,7 +125,6 @@ def _parameters(chunks: Any) -> list[Any]:  # noqa: ANN401 - models
 
 
 def _describe_model(chunks: Any, told: Any, mpu: Any) -> dict[str, int | bool | str]:  # noqa: ANN401 - modules, arguments, groups
-    """Parameters by what is kept of them, and over how many ranks the optimizer's state of each is shared out."""
     weights = trained = experts = 0
     for parameter in _parameters(chunks):
         count = math.prod(parameter.shape)

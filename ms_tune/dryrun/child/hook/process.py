@@ -180,7 +180,6 @@ def _remembering(register: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _begin_process() -> None:
-    """Take a folder and have the trace written there."""
     folder = _claim(Path(os.environ[FOLDER]))
     _ProcessState.process = process = HookedProcess(folder)
     _ProcessState.pid = os.getpid()
@@ -258,7 +257,6 @@ def tracker_path(folder: Path) -> str:
 
 
 def _claim(folder: Path) -> Path:
-    """A folder that no other process has: the program's own first, then further ones in it."""
     for number in range(1, _MOST):
         place = folder if number == 1 else folder / f"process_{number}"
         with contextlib.suppress(FileExistsError):
@@ -270,7 +268,6 @@ def _claim(folder: Path) -> Path:
 
 
 def _own_log() -> str | None:
-    """The file that this process's standard error goes to; None if it is no file."""
     try:
         path = Path(f"/proc/self/fd/{sys.__stderr__.fileno()}").readlink()  # type: ignore[union-attr]
     except (OSError, AttributeError, ValueError):
@@ -279,7 +276,7 @@ def _own_log() -> str | None:
 
 
 def _log_size() -> int:
-    """Bytes of the log before this program's own: a process that became another one by ``os.execv`` has its number from before."""
+    # Bytes of the log before this program's own: a process that became another one by ``os.execv`` has its number from before.
     with contextlib.suppress(OSError, AttributeError, ValueError):
         return os.fstat(sys.__stderr__.fileno()).st_size  # type: ignore[union-attr]
     return 0
@@ -292,7 +289,7 @@ def device_in_use() -> bool:
 
 
 def _note_allocated(process: HookedProcess) -> None:
-    """How much MindSpore says that it allocated: a trace has to be there where that is anything; and how much it may."""
+    # How much MindSpore says that it allocated: a trace has to be there where that is anything; and how much it may.
     if device_in_use():
         mindspore = sys.modules[_MINDSPORE]
         process.facts["allocated"] = max(mindspore.runtime.max_memory_allocated(), mindspore.runtime.memory_allocated())
@@ -306,7 +303,6 @@ def _before_fork() -> None:
 
 
 def _back_in_python() -> None:
-    """In a process that a library forked, as soon as it is in Python."""
     _before_fork()
     _after_fork()
 
@@ -324,14 +320,14 @@ def _after_fork() -> None:
 
 
 def _look() -> None:
-    """At an end: Python calls nothing in a process that a library forked in a thread of its own (``cann_sim/watching.h``)."""
+    # At an end: Python calls nothing in a process that a library forked in a thread of its own (``cann_sim/watching.h``).
     if _ProcessState.pid != os.getpid():
         _ProcessState.pid = os.getpid()
         _ProcessState.forked = _ProcessState.done = _ProcessState.untold = True
 
 
 def _before_the_end() -> None:
-    """Before MindSpore's own function: a process that ``os.fork`` made does not write its trace over its parent's."""
+    # Before MindSpore's own function: a process that ``os.fork`` made does not write its trace over its parent's.
     _look()
     if not _ProcessState.forked:
         with contextlib.suppress(Exception):
@@ -351,7 +347,7 @@ def _before_the_end() -> None:
 
 
 def _terminated(number: int, _frame: object) -> None:
-    """Write the trace, then end by the signal: so pools end their workers when the work is done."""
+    # Write the trace, then end by the signal: so pools end their workers when the work is done.
     if _ProcessState.done:
         return  # it is writing the trace already, and then ends: a pool's worker that was told so twice
     signal.signal(number, signal.SIG_IGN)
@@ -372,7 +368,6 @@ def _ended() -> None:
 
 
 def _end_at_once() -> None:
-    """Write the trace of a process that is about to end without calling what waits for its end."""
     _look()
     _write_at_once()
     if _ProcessState.forked and not _ProcessState.untold and _ProcessState.process is not None:
@@ -400,7 +395,6 @@ def _write_at_once() -> None:
 
 
 def _own_record(parent: HookedProcess) -> HookedProcess:
-    """A forked process's own record, with what it noted in its copy of its parent's."""
     own = HookedProcess(_claim(Path(os.environ[FOLDER])))
     own.facts |= {name: parent.facts[name] for name in _NOTED if name in parent.facts}
     if not _ProcessState.forked_in_use:
@@ -410,7 +404,7 @@ def _own_record(parent: HookedProcess) -> HookedProcess:
 
 
 def _tell_forked(parent: HookedProcess) -> None:
-    """What a process allocated that was forked when the device was in use: its tracker goes on with its parent's blocks."""
+    # What a process allocated that was forked when the device was in use: its tracker goes on with its parent's blocks.
     allocated = sys.modules[_MINDSPORE].runtime.max_memory_allocated() - _ProcessState.inherited
     if allocated > 0:
         own = _own_record(parent)
@@ -419,13 +413,7 @@ def _tell_forked(parent: HookedProcess) -> None:
 
 
 def _write_forked(parent: HookedProcess, own: HookedProcess | None, write: Callable[[], object]) -> None:
-    """The trace of a forked process: MindSpore was told the parent's folder, so it is written there and moved.
-
-    Args:
-        parent: Whose folder MindSpore writes to; what is there already stays.
-        own: Where it is moved to; None to drop it.
-        write: MindSpore's own function.
-    """
+    # The trace of a forked process: MindSpore was told the parent's folder, so it is written there and moved.
     _lock(parent.folder)
     aside = parent.folder / f".parents.{os.getpid()}"
     _move(parent.folder, aside)
@@ -445,13 +433,12 @@ def _write_forked(parent: HookedProcess, own: HookedProcess | None, write: Calla
 
 
 def _lock(folder: Path) -> None:
-    """Let no other process of the folder write its trace until this one ends."""
     with contextlib.suppress(OSError):
         fcntl.flock(os.open(folder, os.O_RDONLY | os.O_DIRECTORY), fcntl.LOCK_EX)
 
 
 def _move(source: Path, aim: Path) -> None:
-    """Move the files of a trace, which lie in a folder or, with communication, in one of its rank."""
+    # Move the files of a trace, which lie in a folder or, with communication, in one of its rank.
     for folder in (source, *source.glob("rank_*")):
         for name in _TRACE:
             if (folder / name).is_file():

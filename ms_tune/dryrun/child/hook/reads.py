@@ -133,7 +133,7 @@ def install(mindspore: Any, process: HookedProcess | None) -> None:  # noqa: ANN
 
 
 def _on_the_device(tensor: Any) -> bool:  # noqa: ANN401 - as above
-    """Whether the value would have to be fetched; MindSpore has no such property before 2.8."""
+    # Whether the value would have to be fetched; MindSpore has no such property before 2.8.
     with contextlib.suppress(Exception):
         return not str(tensor.device).startswith("CPU")
     return True

@@ -18,7 +18,7 @@ _PACKAGE = "_ms_tune_hook"
 
 
 def _begin() -> None:
-    """Load the hook under a name of its own: ms-tune need not be installed for the program's Python."""
+    # Load the hook under a name of its own: ms-tune need not be installed for the program's Python.
     package = types.ModuleType(_PACKAGE)
     package.__path__ = [os.path.dirname(_HERE)]  # noqa: PTH120 - as above
     sys.modules[_PACKAGE] = package
