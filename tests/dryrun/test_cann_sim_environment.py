@@ -274,20 +274,6 @@ class TestBuild:
         done = subprocess.run([sys.executable, "-c", code], env=own, capture_output=True, text=True, check=False)
         assert "undefined symbol" in done.stderr
 
-    def test_no_thread_asks_for_news_when_the_process_ends(self, home: Path) -> None:
-        """MindSpore's destructors take away what it would come back to."""
-        code = (
-            "import os, threading, time\nfrom ms_tune.dryrun.child.hook import runtime\nlibrary = runtime.let_watch()\n"
-            f"ask = runtime.ctypes.CDLL(None).{inventory._REPORTS}\n"
-            "def loop():\n    while True: ask(5)\n"
-            "for _ in range(3): threading.Thread(target=loop, daemon=True).start()\n"
-            "time.sleep(0.1)\nprint(len(os.listdir('/proc/self/task')))\n"
-            "library.ms_tune_end_reports()\ntime.sleep(0.1)\nprint(len(os.listdir('/proc/self/task')), flush=True)"
-        )
-        own = Cann(Backend.STAND_IN, home).environment({**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])})
-        done = subprocess.run([sys.executable, "-c", code], env=own, capture_output=True, text=True, check=True)
-        assert done.stdout.split() == ["4", "1"]
-
     def test_nothing_of_the_build_stays(self, home: Path) -> None:
         names = {path.name for path in home.parent.iterdir()}
         assert names == {"cann", "compiler.txt", "complete.json"}

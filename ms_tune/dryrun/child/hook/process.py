@@ -329,6 +329,7 @@ def _look() -> None:
 def _before_the_end() -> None:
     # Before MindSpore's own function: a process that ``os.fork`` made does not write its trace over its parent's.
     _look()
+    runtime.let_threads_begin()
     if not _ProcessState.forked:
         with contextlib.suppress(Exception):
             if _ProcessState.process is not None:
