@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from ms_tune.records import Record
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Mapping
 
 
 JOB_FILE = "job.json"  # in the process's working folder
 PARENT = "MS_TUNE_PARENT"  # the variable that tells a child process which one started it
 # The data loader that a PynativeJob's config names; the child process puts synthetic samples in its place.
 PYNATIVE_LOADER = "BlendedMegatronDatasetDataLoader"
+
+
+_JobT = TypeVar("_JobT")
 
 
 class ChildJob(Protocol):
@@ -78,22 +81,9 @@ class PynativeJob(Record):
     module: str = "ms_tune.dryrun.child.pynative"
 
 
-def mindformers_job_from_json(data: Mapping[str, Any]) -> MindFormersJob:
-    """The job, from its plain data."""
-    fields = {name: data[name] for name in ("config_file", "batches", "batch_size", "threads")}
-    return MindFormersJob(columns=_columns_from_json(data["columns"]), **fields)
-
-
-def _columns_from_json(columns: Iterable[Mapping[str, Any]]) -> tuple[Column, ...]:
-    return tuple(Column(item["name"], tuple(item["shape"]), item["dtype"]) for item in columns)
-
-
-def mindspeed_job_from_json(data: Mapping[str, Any]) -> MindSpeedJob:
-    """The job, from its plain data."""
-    return MindSpeedJob(data["package"], data["config_file"], data["steps"])
-
-
-def pynative_job_from_json(data: Mapping[str, Any]) -> PynativeJob:
-    """The job, from its plain data."""
-    fields = {name: data[name] for name in ("config_file", "length", "samples", "steps", "handed_dtype")}
-    return PynativeJob(columns=_columns_from_json(data["columns"]), handed=tuple(data["handed"]), **fields)
+def job_from_json(kind: Callable[..., _JobT], data: Mapping[str, Any]) -> _JobT:
+    """A job of this kind, from its plain data."""
+    values = {name: tuple(value) if isinstance(value, list) else value for name, value in data.items()}
+    if "columns" in values:
+        values["columns"] = tuple(Column(one["name"], tuple(one["shape"]), one["dtype"]) for one in values["columns"])
+    return kind(**values)

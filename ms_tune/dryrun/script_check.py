@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,21 +14,15 @@ from ms_tune.dryrun.command_tasks import rank_parts as ranks_of
 from ms_tune.dryrun.launchers.job import jobs_in
 from ms_tune.dryrun.processes import processes_of
 from ms_tune.dryrun.reading import check_end
-from ms_tune.dryrun.stack import (
-    Documented,
-    StackPart,
-    differing_parts,
-    documented_set,
-    find_refusals,
-    missing_parts,
-    parts_of,
-)
+from ms_tune.dryrun.stack import StackPart, find_refusals, parts_of
 from ms_tune.errors import MsTuneError
+from ms_tune.facts.megatron import releases_with, tag
 from ms_tune.facts.query import load
+from ms_tune.job.checkout import Checkout, read_git_head
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping, Sequence
 
     from ms_tune.dryrun.launcher import ProcessEnd
     from ms_tune.dryrun.launchers.arguments import OptionChange
@@ -35,6 +30,19 @@ if TYPE_CHECKING:
     from ms_tune.dryrun.request import CommandRequest
     from ms_tune.dryrun.task import Observer
     from ms_tune.text import Message
+
+
+_LLM = "MindSpeed-LLM"
+_NUMBER = re.compile(r"\d+\.\d+(?:\.\d+)?")
+
+
+@dataclass(frozen=True, slots=True)
+class Documented:
+    """What a release of MindSpeed-Core-MS is documented to run with."""
+
+    release: str  # `r0.4.0`
+    script: str  # what is sourced in its folder to have the sources cloned and PYTHONPATH set
+    parts: Mapping[str, str]  # the documented version of each part
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +108,7 @@ def check_script(request: CommandRequest, observer: Observer) -> ScriptCheck:
 def _check_job(job: LaunchedJob) -> JobCheck:
     facts = load("launchers")["megatron"]
     folders = job.look.folders if job.look is not None else {}
-    parts = parts_of(folders)
+    parts = tuple(map(release_by_sources, parts_of(folders)))
     wanted = documented_set(parts)
     paths = {*facts["tokenizer"], *facts["data"]}
     megatron = all(any(word.partition("=")[0] == name for word in job.arguments) for name in facts["known_by"])
@@ -131,3 +139,58 @@ def _why_failed(folder: Path, ended: ProcessEnd, timeout: float) -> Iterator[Mes
         check_end(folder, ended, timeout, level=0)
     except MsTuneError as error:
         yield error.message
+
+
+def release_by_sources(part: StackPart) -> StackPart:
+    """A part with the release that its own sources tell: by the arguments that they define, which come first, or by its checkout."""
+    if part.folder is None:
+        return part
+    if load("stack")["parts"][part.name].get("arguments"):
+        package = part.folder.resolve()
+        releases = releases_with(part.name, frozenset(Checkout(package.parent, package.name).own_arguments))
+        if releases:
+            told = ", ".join(dict.fromkeys(tag(part.name, one) for one in releases))
+            return replace(part, release=told, told_by="arguments", releases=releases if part.name == _LLM else ())
+    branch = _checked_out_branch(part.folder) if part.release is None else None
+    return part if branch is None else replace(part, release=branch, told_by="branch")
+
+
+def _checked_out_branch(folder: Path) -> str | None:
+    here = folder.resolve()
+    for parent in (here, *here.parents[:3]):
+        if (parent / ".git" / "HEAD").is_file():
+            head = read_git_head(parent)
+            return head.branch or next(iter(head.tags), None)
+    return None
+
+
+def missing_parts(parts: Sequence[StackPart]) -> tuple[str, ...]:
+    """The parts that a program of MindSpeed-LLM needs and that were not found."""
+    absent = {part.name for part in parts if part.folder is None}
+    return tuple(name for name in load("stack")["needed"] if name in absent)
+
+
+def documented_set(parts: Sequence[StackPart]) -> Documented:
+    """The documented set of parts that goes with the MindSpeed-LLM that was found; the last one if none does."""
+    own = next(part for part in parts if part.name == _LLM)
+    rows = load("stack")["releases"]
+    tags = {tag(_LLM, one).removeprefix("v") for one in own.releases} | {own.release}
+    release = next((name for name, row in rows.items() if row[_LLM] in tags), list(rows)[-1])
+    row = dict(rows[release])
+    return Documented(release, row.pop("script"), row)
+
+
+def differing_parts(parts: Sequence[StackPart], wanted: Documented) -> Iterator[tuple[StackPart, str]]:
+    """The parts that are of another release than is documented, with that release."""
+    for part in parts:
+        told = wanted.parts.get(part.name)
+        if told is None or part.release is None or not _NUMBER.search(told):
+            continue
+        if not any(_is_same_release(one, told) for one in part.release.split(", ")):
+            yield part, told
+
+
+def _is_same_release(release: str, told: str) -> bool:
+    # Whether ``0.12.1`` is what ``core_v0.12.1`` names, or ``2.2.0_core_r0.12.1`` what ``v2.2.0_core_r0.12.1`` does.
+    own, other = _NUMBER.findall(release), _NUMBER.findall(told)
+    return bool(own) and own == other[: len(own)]

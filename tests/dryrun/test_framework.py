@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from ms_tune.dialects.job_parts import SettingChange
-from ms_tune.dryrun.job import MindSpeedJob, mindspeed_job_from_json, plain_data
+from ms_tune.dryrun.job import MindSpeedJob, job_from_json, plain_data
 from ms_tune.dryrun.reading import see_log
 from ms_tune.dryrun.request import STEPS, DryrunRequest, PreparedRun
 from ms_tune.errors import UnsupportedError
@@ -104,7 +104,7 @@ def test_the_reference_transformer_can_be_asked_for() -> None:
 
 def test_the_job_goes_through_its_file_and_back() -> None:
     job = MindSpeedJob("mindspeed_ms", "config.yaml", 2)
-    assert mindspeed_job_from_json(plain_data(job)) == job
+    assert job_from_json(MindSpeedJob, plain_data(job)) == job
 
 
 @pytest.mark.parametrize(

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
 
-from ms_tune.dryrun.stack import (
-    StackPart,
-    differing_parts,
-    documented_set,
-    find_refusals,
-    missing_parts,
-    module_names,
-    parts_of,
-)
+from ms_tune.dryrun.launchers import stand_in
+from ms_tune.dryrun.script_check import differing_parts, documented_set, missing_parts, release_by_sources
+from ms_tune.dryrun.stack import StackPart, find_refusals, module_names, parts_of
 from ms_tune.facts.megatron import releases_with
 from ms_tune.facts.query import load
 
@@ -50,7 +46,8 @@ def llm(root: Path, release: str) -> str:
 
 
 def found(folders: dict[str, str]) -> dict[str, StackPart]:
-    return {part.name: part for part in parts_of({name: [folder] for name, folder in folders.items()})}
+    parts = parts_of({name: [folder] for name, folder in folders.items()})
+    return {part.name: release_by_sources(part) for part in parts}
 
 
 @pytest.mark.parametrize("release", load("megatron")["releases"])
@@ -130,7 +127,14 @@ def test_nothing_is_found(tmp_path: Path) -> None:
     assert documented_set(parts).release == list(load("stack")["releases"])[-1]
     assert list(find_refusals(parts, {})) == []
     assert list(differing_parts(parts, documented_set(parts))) == []
-    assert parts_of({name: [str(tmp_path / "gone")] for name in module_names()})[0].release is None
+    gone = parts_of({name: [str(tmp_path / "gone")] for name in module_names()})
+    assert [release_by_sources(part).release for part in gone] == [None] * len(gone)
+
+
+def test_a_launchers_stand_in_needs_no_other_package() -> None:
+    """It runs in the environment of a user's script, which may have anything in the place of ms-tune's."""
+    done = subprocess.run([sys.executable, "-I", "-S", stand_in.__file__], capture_output=True, text=True, check=False)
+    assert "IndexError" in done.stderr  # it was told no launcher
 
 
 @pytest.mark.parametrize(

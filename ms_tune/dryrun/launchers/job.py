@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ms_tune.dialects.stage import kinds_from_json
 from ms_tune.dryrun.launchers.arguments import OptionChange, ProgramSplit
@@ -14,7 +14,7 @@ from ms_tune.text import Message
 from ms_tune.units import MIB
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from ms_tune.dialects.stage import StageLayerKind
@@ -103,14 +103,16 @@ def _read_job(record: Path) -> LaunchedJob | None:
         if record.stat().st_size > _LARGEST:
             return None
         told = json.loads(record.read_bytes())
-        split = told.get("split")
         return LaunchedJob(
             number=int(record.parent.name.rpartition("_")[2]),
             launcher=str(told["launcher"]),
             program=str(told.get("program", "")),
-            world=int(told["world"]) if "world" in told else None,
-            split=ProgramSplit(**split) if split is not None else None,
-            changes=tuple(_read_change(one) for one in told.get("changes", ())),
+            world=_read_or_none(told, "world", int),
+            split=_read_or_none(told, "split", lambda split: ProgramSplit(**split)),
+            changes=tuple(
+                OptionChange(str(one["key"]), _read_or_none(one, "before", str), _read_or_none(one, "after", str))
+                for one in told.get("changes", ())
+            ),
             ranks=tuple(_read_rank(record.parent, one) for one in told["ranks"][:_MOST]),
             problem=_read_message(told, "problem"),
             hint=_read_message(told, "hint"),
@@ -133,9 +135,11 @@ def _read_look(answer: Path) -> LauncherLook | None:
         return None
 
 
-def _read_change(told: Mapping[str, Any]) -> OptionChange:
-    before, after = (None if told[name] is None else str(told[name]) for name in ("before", "after"))
-    return OptionChange(str(told["key"]), before, after)
+_T = TypeVar("_T")
+
+
+def _read_or_none(told: Mapping[str, Any], name: str, kind: Callable[[Any], _T]) -> _T | None:
+    return None if told.get(name) is None else kind(told[name])
 
 
 def _read_message(told: Mapping[str, Any], name: str) -> Message | None:
@@ -149,22 +153,17 @@ def _read_message(told: Mapping[str, Any], name: str) -> Message | None:
 
 
 def _read_stage(told: Mapping[str, Any]) -> JobStage:
-    layers = told["layers"]
-    return JobStage(
-        rank=int(told["rank"]),
-        layers=None if layers is None else int(layers),
-        factors=tuple(Fraction(str(one)) for one in told["factors"][:_MOST]),
-        reason=_read_message(told, "reason"),
-    )
+    factors = tuple(Fraction(str(one)) for one in told["factors"][:_MOST])
+    return JobStage(int(told["rank"]), _read_or_none(told, "layers", int), factors, _read_message(told, "reason"))
 
 
 def _read_rank(folder: Path, told: Mapping[str, Any]) -> JobRank:
     rank, run = int(told["rank"]), int(told.get("run", 0))
     return JobRank(
         rank=rank,
-        stage=int(told["stage"]) if told["stage"] is not None else None,
+        stage=_read_or_none(told, "stage", int),
         folder=folder_of(folder, rank, run),
-        code=int(told["code"]) if told["code"] is not None else None,
+        code=_read_or_none(told, "code", int),
         seconds=float(told["seconds"]),
         run=run,
         layers=int(told.get("layers", 0)),

@@ -61,19 +61,6 @@ _PIECE = 1 << 20
 
 
 @dataclass(slots=True)
-class _StandInJob:
-    """A job, as it is told in its folder."""
-
-    folder: Path
-    facts: dict[str, Any]
-
-    def write(self) -> None:
-        fresh = self.folder / f".{RECORD}"
-        fresh.write_text(json.dumps(self.facts), encoding="utf-8")
-        fresh.replace(self.folder / RECORD)
-
-
-@dataclass(frozen=True, slots=True)
 class _RankRun:
     """A rank with so many layers; the first of a stage's runs has the rank's own folder, further ones lie hidden."""
 
@@ -81,6 +68,11 @@ class _RankRun:
     launch: LauncherCall
     size: SmallStage
     number: int
+    code: int | None = None
+    seconds: float = 0.0
+    process: subprocess.Popen[bytes] | None = None  # once it runs
+    slot: int = 0  # the lock that it holds while it does
+    start: float = 0.0
 
     def told(self) -> dict[str, Any]:
         return {
@@ -89,29 +81,33 @@ class _RankRun:
             "run": self.number,
             "layers": self.size.layers,
             "kinds": kinds_to_json(self.size.kinds),
-            "code": None,
-            "seconds": 0.0,
+            "code": self.code,
+            "seconds": self.seconds,
         }
+
+    def has_ended(self) -> bool:
+        return self.process is None or self.process.poll() is not None
 
 
 @dataclass(slots=True)
-class _Running:
-    """A rank that runs, and the lock that it holds while it does."""
+class _StandInJob:
+    """A job, as it is told in its folder."""
 
-    process: subprocess.Popen[bytes]
-    told: dict[str, Any]
     folder: Path
-    slot: int
-    start: float
+    facts: dict[str, Any]
+    runs: Sequence[_RankRun] = ()
+
+    def write(self) -> None:
+        fresh = self.folder / f".{RECORD}"
+        fresh.write_text(json.dumps({**self.facts, "ranks": [run.told() for run in self.runs]}), encoding="utf-8")
+        fresh.replace(self.folder / RECORD)
 
 
 def main(launcher: str, words: Sequence[str], plan: Mapping[str, Any]) -> int:
     """Run a launcher's job in simulation; gives the exit code that the launcher would have."""
     if launcher == "tee":
         return _run_tee(words, Path(plan["folder"]))
-    job = _StandInJob(
-        _claim_folder(Path(plan["folder"])), {"launcher": launcher, "arguments": list(words[:1000]), "ranks": []}
-    )
+    job = _StandInJob(_claim_folder(Path(plan["folder"])), {"launcher": launcher, "arguments": list(words[:1000])})
     if launcher not in LAUNCHERS:
         return _refuse_job(job, UsageError(msg("launch.other"), msg("launch.other.hint")))
     try:
@@ -135,15 +131,15 @@ def main(launcher: str, words: Sequence[str], plan: Mapping[str, Any]) -> int:
         for number, run in enumerate(stage.runs)
     ]
     if plan["look"]:
-        runs = [replace(runs[0], launch=_look_only(launch, job.folder))]
+        runs = [_RankRun(ranks[0], _look_only(launch, job.folder), runs[0].size, 0)]
     elif parallel is not None:
         refused = _why_refused(launch, ranks[0].rank, job.folder, plan)
         if refused is not None:
             return _refuse_job(job, refused)
-    job.facts["ranks"] = [run.told() for run in runs]
+    job.runs = runs
     job.facts["stages"] = [_stage_told(rank, stage) for rank, stage in zip(ranks, sizes, strict=True)]
     job.write()
-    return _run_ranks(job, runs, plan, show=launch.waits)
+    return _run_ranks(job, plan, show=launch.waits)
 
 
 def _choose_stages(
@@ -189,7 +185,7 @@ def _why_refused(launch: LauncherCall, rank: int, folder: Path, plan: Mapping[st
         folders = json.loads(answer.read_bytes())["folders"]
     except (OSError, ValueError, KeyError, subprocess.TimeoutExpired):
         return None  # whatever is wrong with its Python, the rank's own log tells it better
-    found = next(find_refusals(parts_of(folders, thorough=False), folders), None)
+    found = next(find_refusals(parts_of(folders), folders), None)
     return None if found is None else UsageError(*found)
 
 
@@ -211,21 +207,20 @@ def _refuse_job(job: _StandInJob, error: UsageError) -> int:
     return REFUSED
 
 
-def _run_ranks(job: _StandInJob, runs: Sequence[_RankRun], plan: Mapping[str, Any], *, show: bool) -> int:
-    waiting = list(zip(runs, job.facts["ranks"], strict=True))
-    running: list[_Running] = []
+def _run_ranks(job: _StandInJob, plan: Mapping[str, Any], *, show: bool) -> int:
+    waiting = list(job.runs)
+    running: list[_RankRun] = []
     with _ended_by_signals(running):
         while waiting or running:
             slot = _take_slot(Path(plan["folder"]), plan["jobs"]) if waiting else None
             if slot is not None:
-                run, told = waiting.pop(0)
-                running.append(_start_rank(job.folder, run, plan, told, slot))
-            for one in [one for one in running if one.process.poll() is not None]:
+                running.append(waiting.pop(0))
+                _start_rank(job.folder, running[-1], plan, slot)
+            for one in [one for one in running if one.has_ended()]:
                 running.remove(one)
                 _end_rank(job, one, show=show)
             time.sleep(_POLL)
-    failed = any(told["code"] for told in job.facts["ranks"])
-    return int(failed and show)
+    return int(show and any(run.code for run in job.runs))
 
 
 def _rank_command(launch: LauncherCall, rank: int, plan: Mapping[str, Any]) -> list[str]:
@@ -253,7 +248,7 @@ def _take_slot(folder: Path, count: int) -> int | None:
     return None
 
 
-def _start_rank(job: Path, run: _RankRun, plan: Mapping[str, Any], told: dict[str, Any], slot: int) -> _Running:
+def _start_rank(job: Path, run: _RankRun, plan: Mapping[str, Any], slot: int) -> None:
     launch, rank = run.launch, run.rank.rank
     folder = folder_of(job, rank, run.number)
     folder.mkdir(parents=True)
@@ -266,14 +261,14 @@ def _start_rank(job: Path, run: _RankRun, plan: Mapping[str, Any], told: dict[st
         if shutil.which(command[0]) is None:
             log.write(f"{command[0]}: command not found\n".encode())
             command = ["/bin/sh", "-c", "exit 127"]
-        process = subprocess.Popen(
+        run.process = subprocess.Popen(
             command,
             env=rank_environment(os.environ, launch, rank, folder, plan),
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,
         )
-    return _Running(process, told, folder, slot, time.monotonic())
+    run.slot, run.start = slot, time.monotonic()
 
 
 def rank_environment(
@@ -311,27 +306,32 @@ def rank_environment(
     }
 
 
-def _end_rank(job: _StandInJob, one: _Running, *, show: bool) -> None:
-    os.close(one.slot)
-    one.told |= {"code": one.process.returncode, "seconds": round(time.monotonic() - one.start, 3)}
+def _end_rank(job: _StandInJob, run: _RankRun, *, show: bool) -> None:
+    os.close(run.slot)
+    run.code = run.process.returncode if run.process is not None else None
+    run.seconds = round(time.monotonic() - run.start, 3)
     job.write()
     if not show:
         return
-    with contextlib.suppress(BrokenPipeError), (one.folder / LOG).open("rb") as log:
+    with (
+        contextlib.suppress(BrokenPipeError),
+        (folder_of(job.folder, run.rank.rank, run.number) / LOG).open("rb") as log,
+    ):
         while piece := log.read(_PIECE):
             sys.stdout.buffer.write(piece)
         sys.stdout.flush()
 
 
 @contextlib.contextmanager
-def _ended_by_signals(running: Sequence[_Running]) -> Iterator[None]:
+def _ended_by_signals(running: Sequence[_RankRun]) -> Iterator[None]:
     def end(number: int, _frame: FrameType | None) -> NoReturn:
         for sign in (signal.SIGTERM, signal.SIGKILL):
             for one in running:
                 with contextlib.suppress(OSError):
-                    one.process.send_signal(sign)
+                    if one.process is not None:
+                        one.process.send_signal(sign)
             limit = time.monotonic() + _POLITE
-            while time.monotonic() < limit and any(one.process.poll() is None for one in running):
+            while time.monotonic() < limit and not all(one.has_ended() for one in running):
                 time.sleep(_POLL)
         os._exit(128 + number)
 
