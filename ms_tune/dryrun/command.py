@@ -26,7 +26,7 @@ from ms_tune.dryrun.launchers.job import jobs_in
 from ms_tune.dryrun.machine import check_level, real_cann
 from ms_tune.dryrun.processes import killed_forks, outside_in, processes_of, unhooked_in
 from ms_tune.dryrun.reading import check_end, disk_is_full, reading_of, see_log
-from ms_tune.dryrun.request import words_of
+from ms_tune.dryrun.request import untraced_needs, words_of
 from ms_tune.dryrun.rundir import create_run_folder, make_manifest, write_kept, write_manifest
 from ms_tune.dryrun.stack import defect_in
 from ms_tune.dryrun.task import child_of
@@ -132,7 +132,7 @@ def _keep_terms(request: CommandRequest, first: Task, folder: Path, cann: Cann) 
     child = child_of(first, folder / first.folder, cann)
     facts = {"backend": cann.backend.value, "simulation_level": None if request.real else request.level}
     write_manifest(folder, make_manifest(list(request.command), child.environment, facts))
-    kept = RunRecord(request.chip, request.device_bytes, request.untraced_needs)
+    kept = RunRecord(request.chip, request.device_bytes, untraced_needs(request))
     write_kept(folder, replace(kept, doubts={OWN: msg("verdict.none.unfinished")}))
     return kept
 
@@ -314,7 +314,7 @@ def _with_whole_stage(
     if verdict.limit is not None:
         report = rank.reading.report
         groups = communicators_in(report.collectives, report.log, report.rank)
-        verdict = judge(found.need, verdict.limit, request.untraced_needs.with_groups(groups))
+        verdict = judge(found.need, verdict.limit, untraced_needs(request).with_groups(groups))
     return replace(sized, extrapolation=found, verdict=verdict)
 
 
@@ -328,7 +328,7 @@ def _rank_records(request: CommandRequest, ranks: Sequence[RankResult], folder: 
         statistics = report.log.statistics if report.log is not None else None
         asked = rank.process.asked_bytes if rank.process is not None else None
         cap = cap_in(as_asked(statistics, asked)) if statistics is not None and statistics.used_mib else None
-        outside = request.untraced_needs.with_groups(communicators_in(report.collectives, report.log, report.rank))
+        outside = untraced_needs(request).with_groups(communicators_in(report.collectives, report.log, report.rank))
         place = str(rank.reading.trace.parent.relative_to(folder))
         kept[place] = RankRecord(cap, Cap.SCRIPT, outside, rank.layers, whole.layers, whole.need)
     return kept

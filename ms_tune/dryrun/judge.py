@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ms_tune.dryrun.extrapolate import combine_figures
+from ms_tune.dryrun.request import untraced_needs
 from ms_tune.dryrun.result import Extrapolation
 from ms_tune.enums import MemoryCategory, RecomputeMode
 from ms_tune.footprint.category import CONTENTS
@@ -104,7 +105,7 @@ def judge_stage(
     if request.real:  # its own log tells what the device gave
         return RankRecord(), report.verdict
     groups = communicators_in(report.collectives, report.log, run.rank)
-    outside = request.untraced_needs.with_groups(groups)
+    outside = untraced_needs(request).with_groups(groups)
     if not outside.communicators and run.world_size > 1:
         outside = outside._replace(communicators=run.split.communicators, counted=False)
     limit = limit_of(device_of(request.chip, request.device_bytes), run.max_device_memory, run.limited_by)

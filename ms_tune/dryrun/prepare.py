@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ms_tune.dialects.job_split import named_shards
-from ms_tune.dryrun.request import DEFAULT_TEMPLATE, DryrunRequest, PreparedRun
+from ms_tune.dryrun.request import DEFAULT_TEMPLATE, DryrunRequest, PreparedRun, untraced_needs
 from ms_tune.dryrun.settings import with_settings
 from ms_tune.dryrun.shrink import mindformers
 from ms_tune.enums import Dialect
@@ -117,7 +117,7 @@ def limit_of_script(request: DryrunRequest, split: Split) -> tuple[Limit, int]:
 
 
 def _reserved_bytes(request: DryrunRequest, limit: Limit, split: Split | None) -> int:
-    outside = request.untraced_needs
+    outside = untraced_needs(request)
     if split is not None:
         outside = outside._replace(communicators=split.communicators, counted=False)
     return sum(item.bytes for item in reserve_of(outside, limit))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import PurePath
 from types import MappingProxyType
@@ -29,8 +28,6 @@ from ms_tune.verdict.outcome import UntracedNeeds
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from pathlib import Path
-
-    from typing_extensions import Self
 
     from ms_tune.diagnostics import KeyPath
     from ms_tune.dialects.job_parts import SettingChange
@@ -94,16 +91,21 @@ def words_of(settings: Iterable[tuple[str, str | None]]) -> str:
     return ", ".join(f"{option.removeprefix('--')}={told.get(value, value)}" for option, value in settings)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SimulationRequest:
-    """What is asked for alike of a config's job and of a command.
+class DryrunRequest(Record):
+    """What a simulated job is to be.
 
     Attributes:
-        ranks: The ranks to simulate, one process each; empty for one rank of each stage.
-        layers: Layers in every simulated stage, from which the whole is derived; None for all.
+        config: The user's config; None for the packaged default.
+        layers: Layers in every simulated stage; None for as many as the config says.
         fewest_layers: In place of ``layers``, the smallest number from which each stage can be derived; a stage that
             would not take less that way is run whole.
-        devices: NPUs in the job; None for what the config implies, or the command's launcher or ``RANK_SIZE`` says.
+        stage: The stage that one preparation is for (see :func:`ms_tune.dryrun.prepare.prepare_run`).
+        stages: The stages to simulate.
+        ranks: The ranks to simulate instead, one process each; empty for one rank a stage.
+        extrapolate: Where ``layers`` is less than the config says, derive the peak of all layers.
+        settings: Values to be run otherwise than the config says.
+        reference: Run ms-tune's reference transformer even where the dynamic-graph config's own framework is installed.
+        devices: NPUs in the job; None for what the config implies.
         device_bytes: Memory of a device as sold, if the user names it.
         chip: The device's name, if the user names it.
         reserve_bytes: What to set aside beside HCCL buffers and workspaces.
@@ -115,9 +117,15 @@ class SimulationRequest:
         real: Run on devices, without simulation.
     """
 
-    ranks: tuple[int, ...] = ()
+    config: Path | None = None
     layers: int | None = None
     fewest_layers: bool = False
+    stage: int = 0
+    stages: StageChoice | tuple[int, ...] = StageChoice.ALL
+    ranks: tuple[int, ...] = ()
+    extrapolate: bool = True
+    settings: tuple[Setting, ...] = ()
+    reference: bool = False
     devices: int | None = None
     device_bytes: int | None = None
     chip: str | None = None
@@ -129,60 +137,41 @@ class SimulationRequest:
     engine: str = "local"
     real: bool = False
 
-    def _replace(self, **changes: Any) -> Self:  # noqa: ANN401 - as the fields
-        return replace(self, **changes)
 
-    @property
-    def untraced_needs(self) -> UntracedNeeds:
-        """What no trace of such a run shows."""
-        size = os.environ.get("HCCL_BUFFSIZE", "")
-        return UntracedNeeds(
-            simulated=not self.real,
-            workspaces_traced=self.level > 1,
-            buffer_mib=int(size) if size.isascii() and size.isdigit() and int(size) else None,
-            reserve_bytes=self.reserve_bytes,
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class DryrunRequest(SimulationRequest):
-    """What a simulated job is to be, beside what :class:`SimulationRequest` says.
+class CommandRequest(Record):
+    """A command of the user's own to be run in simulation, or with the tracker on a device.
 
     Attributes:
-        config: The user's config; None for the packaged default.
-        stage: The stage that one preparation is for (see :func:`ms_tune.dryrun.prepare.prepare_run`).
-        stages: The stages to simulate.
-        extrapolate: Where ``layers`` is less than the config says, derive the peak of all layers.
-        settings: Values to be run otherwise than the config says.
-        reference: Run ms-tune's reference transformer even where the dynamic-graph config's own framework is installed.
-    """
-
-    config: Path | None = None
-    stage: int = 0
-    stages: StageChoice | tuple[int, ...] = StageChoice.ALL
-    extrapolate: bool = True
-    settings: tuple[Setting, ...] = ()
-    reference: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class CommandRequest(SimulationRequest):
-    """A command of the user's own to be run in simulation, or with the tracker on a device; beside :class:`SimulationRequest`.
-
-    Attributes:
-        command: The program and its arguments. One process runs it where ``ranks`` is empty, of whose jobs one rank of each
-            stage runs; ``layers`` are those of a Megatron program.
+        command: The program and its arguments.
+        ranks: The ranks to run it as, one process each; none for one process, of whose jobs one rank of each stage runs.
         stages: Of jobs that the command launches only these pipeline stages, or those that no other outdoes; None for all.
+        layers: Of a Megatron program, layers of every stage to begin with, the whole of which is derived; None for all.
+        fewest_layers: In place of ``layers``, the smallest number from which each stage can be derived.
         settings: Options for the programs that it launches, with their words; None takes one out.
         python: The interpreter that ``python`` in the command means, with its own MindSpore; None for the command's.
         look: Nothing is simulated: one rank of each job only looks what its program would find, and imports it.
+        devices: NPUs in the job; None for what the command's launcher or ``RANK_SIZE`` says.
+        device_bytes, chip, reserve_bytes, run_folder, timeout, level, jobs, engine, real: As in :class:`DryrunRequest`.
     """
 
     command: tuple[str, ...]
+    ranks: tuple[int, ...] = ()
     stages: StageChoice | tuple[int, ...] | None = None
+    layers: int | None = None
+    fewest_layers: bool = False
     settings: tuple[tuple[str, str | None], ...] = ()
     python: str | None = None
     look: bool = False
+    devices: int | None = None
+    device_bytes: int | None = None
+    chip: str | None = None
+    reserve_bytes: int = 0
+    run_folder: Path | None = None
+    timeout: float = 3600.0
+    level: int = 1
+    jobs: int | None = None
+    engine: str = "local"
+    real: bool = False
 
     @staticmethod
     def parse_setting(text: str) -> tuple[str, str | None]:
@@ -209,6 +198,17 @@ class CommandRequest(SimulationRequest):
         """Whether the command is a script or a launcher, which says by itself how many ranks there are."""
         name = PurePath(self.command[0]).name
         return name in _SHELLS or name.endswith(SCRIPTS) or is_launcher(name)
+
+
+def untraced_needs(request: DryrunRequest | CommandRequest) -> UntracedNeeds:
+    """What no trace of such a run shows."""
+    size = os.environ.get("HCCL_BUFFSIZE", "")
+    return UntracedNeeds(
+        simulated=not request.real,
+        workspaces_traced=request.level > 1,
+        buffer_mib=int(size) if size.isascii() and size.isdigit() and int(size) else None,
+        reserve_bytes=request.reserve_bytes,
+    )
 
 
 class Split(Record):
