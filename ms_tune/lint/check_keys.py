@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from functools import cache
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -13,15 +12,14 @@ from ms_tune.errors import closest
 from ms_tune.facts.keys import by_section, tables
 from ms_tune.facts.models import facts_of
 from ms_tune.facts.query import load
-from ms_tune.source.yaml import MISSING, find_values, is_same
+from ms_tune.lint.survey import find_oddities
+from ms_tune.source.yaml import MISSING, find_values
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ms_tune.diagnostics import KeyPath
     from ms_tune.dialects.check_context import CheckContext
-    from ms_tune.enums import Dialect
-    from ms_tune.facts.keys import Key
 
 _ALIKE, _MUCH_ALIKE = 0.8, 0.9
 _GUESSES, _REPORTED = 200, 1000  # unknown keys that a likeness is looked for, and that are told at all
@@ -36,7 +34,9 @@ def misspelt(context: CheckContext) -> Iterator[Violation]:
     ``except`` names keys that are no slip: other dialects have them in this place.
     """
     others = context.names("except") if "except" in context.options else frozenset()
-    for path, known in islice(_anchored(context), _GUESSES):
+    for path, known in islice(_unknown(context, anchored=True), _GUESSES):
+        if len(path) > 1 or not isinstance(context.source.get(path), dict):
+            continue
         similar = closest(str(path[-1]), known - _siblings(context, path), _MUCH_ALIKE)
         if similar and any(one.path == (similar,) and one.types == ("dict",) for one in tables(context.dialect)):
             yield Violation(path, params={"similar": similar, "section": ""}, at_key=True)
@@ -81,8 +81,7 @@ def unexpected(context: CheckContext) -> Iterator[Violation]:
             continue
         value = context.source.get(section)
         if isinstance(value, dict):
-            known = by_section(context.dialect, context.version or None).get(section, ())
-            yield from _unexpected(section, value, frozenset(known))
+            yield from _unexpected(context, section)
         elif value is not None and (value or not passes_over(context.source, section)):
             yield Violation(section, "not-mapping")
 
@@ -90,15 +89,14 @@ def unexpected(context: CheckContext) -> Iterator[Violation]:
 def unexpected_anywhere(context: CheckContext) -> Iterator[Violation]:
     """The same for the dynamic graph: every section but the open ones takes no other key."""
     free = load(f"keys_{context.dialect.value}")["open"]
-    for section, known in sorted(by_section(context.dialect, context.version or None).items()):
-        value = context.source.get(section)
-        if list(section) not in free and isinstance(value, dict):
-            yield from _unexpected(section, value, frozenset(known))
+    for section in sorted(by_section(context.dialect, context.version or None)):
+        if list(section) not in free:
+            yield from _unexpected(context, section)
 
 
 def ignored_context(context: CheckContext) -> Iterator[Violation]:
     """A key of ``context`` that is not passed on. One that is set to "off" anyway does no harm."""
-    known = by_section(context.dialect).get(("context",), ())
+    known = by_section(context.dialect).get(("context",), {})
     for key, value in context.mapping("context").items():
         if key not in known and value not in _OFF:
             name = "deterministic" if key == "deterministic" else "default"
@@ -108,19 +106,11 @@ def ignored_context(context: CheckContext) -> Iterator[Violation]:
 def dead(context: CheckContext) -> Iterator[Violation]:
     """A key that is stored and read by nothing, set to something else than its default. ``except`` leaves some out."""
     left_out = context.options.get("except", ())
-    for key in _dead_keys(context.dialect):
-        if isinstance(left_out, list) and ".".join(key.path) in left_out:
-            continue
-        if key.read_by and not (context.model.known and context.model.kind not in key.read_by):
-            continue  # a model reads it, or one that nobody knows may
-        for path, value in find_values(context.source.data, key.path):
-            if value is not None and not is_same(value, key.default):
-                yield Violation(path, at_key=True)
-
-
-@cache
-def _dead_keys(dialect: Dialect) -> tuple[Key, ...]:
-    return tuple(key for key in tables(dialect) if key.state == "dead")
+    for key, path, _ in find_oddities(context.job).get("dead", ()):
+        is_left_out = isinstance(left_out, list) and ".".join(key.path) in left_out
+        is_read = key.read_by and not (context.model.known and context.model.kind not in key.read_by)
+        if not is_left_out and not is_read:  # of a model that nobody knows it may be read
+            yield Violation(path, at_key=True)
 
 
 def required(context: CheckContext) -> Iterator[Violation]:
@@ -152,21 +142,14 @@ def not_sections(context: CheckContext) -> Iterator[Violation]:
     """
     left_out = context.options.get("except", ())
     nullable = context.options.get("nullable") is not False
-    for key in by_section(context.dialect)[()].values():
-        if key.types not in (("dict",), ("list",)) or (isinstance(left_out, list) and key.name in left_out):
+    for key, _, value in find_oddities(context.job).get("no-section", ()):
+        if (nullable and value is None) or (isinstance(left_out, list) and key.name in left_out):
             continue
-        value = context.source.get(key.path, MISSING)
-        fine = value is MISSING or (nullable and value is None)
-        if not fine and not isinstance(value, dict if key.types == ("dict",) else list):
+        if isinstance(value, list) and key.types == ("list",):
+            odd = [index for index, item in enumerate(value) if not isinstance(item, dict) or not item]
+            yield from (Violation((key.name, index), "list") for index in odd)
+        else:
             yield Violation(key.path, "default" if key.types == ("dict",) else "list")
-        elif isinstance(value, list) and key.name == "callbacks":
-            yield from (
-                Violation((key.name, index), "list") for index, item in enumerate(value) if not _is_section(item)
-            )
-
-
-def _is_section(value: object) -> bool:
-    return isinstance(value, dict) and bool(value)
 
 
 def two_names(context: CheckContext) -> Iterator[Violation]:
@@ -190,42 +173,29 @@ def _sections(context: CheckContext) -> list[KeyPath]:
     return [tuple(str(one).split(".")) if one else () for one in listed]
 
 
-def _unknown(context: CheckContext) -> Iterator[tuple[KeyPath, frozenset[str]]]:
-    """Keys that their section does not know. One that only holds an anchor for other places is its author's own."""
-    source = context.source
+def _unknown(context: CheckContext, *, anchored: bool = False) -> Iterator[tuple[KeyPath, frozenset[str]]]:
+    """Keys that their section does not know; those with an anchor for other places may be their author's own."""
     for section in _sections(context):
-        sections = by_section(context.dialect, None if section else context.version or None)
-        known = frozenset(sections.get(section, ()))
-        values = source.get(section) if section else source.data
-        for key in values if isinstance(values, dict) else ():
-            if not isinstance(key, str) or key in known or key.startswith(("_", "x-")):
-                continue
-            position = source.position((*section, key))
-            if position is not None and position.key is not None and not _ANCHOR.match(source.text, position.key.end):
-                yield (*section, key), known
+        known = frozenset(by_section(context.dialect, None if section else context.version or None).get(section, ()))
+        for key in _unknown_keys(context, section):
+            if isinstance(key, str) and key not in known and (anchored or not key.startswith(("_", "x-"))):
+                at = context.source.position((*section, key))
+                if at and at.key and bool(_ANCHOR.match(context.source.text, at.key.end)) is anchored:
+                    yield (*section, key), known
 
 
-def _anchored(context: CheckContext) -> Iterator[tuple[KeyPath, frozenset[str]]]:
-    """Sections at the top level that nobody knows and that hold an anchor for other places."""
-    source, known = context.source, frozenset(by_section(context.dialect, context.version or None)[()])
-    for key, value in source.data.items() if () in _sections(context) else ():
-        if not isinstance(key, str) or key in known or not isinstance(value, dict):
-            continue
-        position = source.position((key,))
-        if position is not None and position.key is not None and _ANCHOR.match(source.text, position.key.end):
-            yield (key,), known
+def _unknown_keys(context: CheckContext, section: KeyPath) -> list[object]:
+    """The keys of a section that it does not know in this release."""
+    return [key for place, key in find_oddities(context.job).get("unknown", ()) if place == section]
 
 
-def _unexpected(section: KeyPath, value: dict[object, object], known: frozenset[str]) -> Iterator[Violation]:
-    for number, key in enumerate(key for key in value if key not in known):
-        if number < _REPORTED:
-            similar = closest(str(key), known, _ALIKE) if number < _GUESSES else ""
-            yield Violation(
-                (*section, key if isinstance(key, int) else str(key)),
-                "similar" if similar else "default",
-                {"section": ".".join(map(str, section)), "similar": similar},
-                at_key=True,
-            )
+def _unexpected(context: CheckContext, section: KeyPath) -> Iterator[Violation]:
+    known = by_section(context.dialect, context.version or None).get(section, {})
+    for number, key in enumerate(_unknown_keys(context, section)[:_REPORTED]):
+        similar = closest(str(key), known, _ALIKE) if number < _GUESSES else ""
+        params = {"section": ".".join(map(str, section)), "similar": similar}
+        path = (*section, key if isinstance(key, int) else str(key))
+        yield Violation(path, "similar" if similar else "default", params, at_key=True)
 
 
 def _meant(context: CheckContext, path: KeyPath, known: frozenset[str]) -> str:
@@ -241,8 +211,8 @@ def _of_other_content(context: CheckContext, path: KeyPath, known: frozenset[str
     value = context.source.get(path)
     if not isinstance(value, dict) or not value:
         return frozenset()
-    tables = {name: by_section(context.dialect).get((*map(str, path[:-1]), name), {}) for name in known}
-    others = [name for name, inner in tables.items() if inner and inner.keys().isdisjoint(value)]
+    inside = {name: by_section(context.dialect).get((*map(str, path[:-1]), name), {}) for name in known}
+    others = [name for name, inner in inside.items() if inner and inner.keys().isdisjoint(value)]
     surely = closest(str(path[-1]), others, _MUCH_ALIKE)  # a letter or two are a slip, whatever the section holds
     return frozenset(others) - {surely}
 

@@ -2,53 +2,40 @@
 
 from __future__ import annotations
 
-import re
-from functools import cache
 from typing import TYPE_CHECKING
 
 from ms_tune.dialects.check_context import Violation
 from ms_tune.errors import closest
-from ms_tune.facts.keys import ANY_PARAMETER, DEFAULTED, arguments_of, by_section, needed_arguments, registered
+from ms_tune.facts.keys import ANY_PARAMETER, DEFAULTED, arguments_of, needed_arguments, registered
 from ms_tune.facts.query import order, served
+from ms_tune.lint.survey import find_oddities
 from ms_tune.source.yaml import find_values
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from ms_tune.diagnostics import KeyPath
     from ms_tune.dialects.check_context import CheckContext
-    from ms_tune.enums import Dialect
 
-_SECTIONS = {"optimizer": "optimizer", "lr_schedule": "lr_schedule", "runner_wrapper": "runner_wrapper"}
 # Not of the class: what the register itself takes, and what `BaseTrainer.create_lr_scheduler` reads (1.6 to 2.1).
 _OTHERS = frozenset(
     ("type", "auto_register", "warmup_epochs", "warmup_ratio", "warmup_lr_init", "total_steps", "warmup_steps")
 )
 _ALIKE, _MUCH_ALIKE = 0.8, 0.83
 _LETTERS = 2  # that a misspelt word of a data set is longer or shorter than it should be
-_COUNT = re.compile(r"^num_|_(?:size|heads|dim|layers|num|groups|rank|position_embeddings)$")
-_EXPONENT = re.compile(r"[-+]?\d+\.?\d*[eE][-+]?\d+")
 
 
 def refused(context: CheckContext) -> Iterator[Violation]:
     """An argument that the class does not have: calling it is a TypeError."""
-    for path, name, section in _classes(context):
+    for path, name, section in find_oddities(context.job).get("class", ()):
         takes = arguments_of(*name, context.version)
         if takes is None or takes.free:
             continue
         for key in map(str, section):
-            if (
-                key not in takes.names
-                and key not in _OTHERS
-                and _parameters(context, name).isdisjoint((key, ANY_PARAMETER))
-            ):
-                similar = closest(key, takes.names - _there(section), _ALIKE)
-                yield Violation(
-                    (*path, key),
-                    "similar" if similar else "default",
-                    {"owner": name[1], "similar": similar},
-                    at_key=True,
-                )
+            is_known = key in takes.names or key in _OTHERS
+            if not is_known and _parameters(context, name).isdisjoint((key, ANY_PARAMETER)):
+                similar = closest(key, takes.names - set(map(str, section)), _ALIKE)
+                params = {"owner": name[1], "similar": similar}
+                yield Violation((*path, key), "similar" if similar else "default", params, at_key=True)
 
 
 def _own_classes(context: CheckContext, kind: str) -> Mapping[str, frozenset[str] | None]:
@@ -64,7 +51,7 @@ def _parameters(context: CheckContext, name: tuple[str, str]) -> frozenset[str]:
 
 def missing(context: CheckContext) -> Iterator[Violation]:
     """A class without an argument that it cannot be built without; an empty value is none, either."""
-    for path, name, section in _classes(context):
+    for path, name, section in find_oddities(context.job).get("class", ()):
         for group in needed_arguments(*name, context.version):
             if all(_lacks(section, one) for one in group):
                 needed = " / ".join(one.removesuffix(DEFAULTED) for one in group)
@@ -79,13 +66,13 @@ def _lacks(section: Mapping[object, object], name: str) -> bool:
 
 def unread(context: CheckContext) -> Iterator[Violation]:
     """An argument much like one that the class has, which lets through what it does not know and leaves it at that."""
-    for path, name, section in _classes(context):
+    for path, name, section in find_oddities(context.job).get("class", ()):
         takes = arguments_of(*name, context.version)
         if takes is None or not takes.free:
             continue
         for key in map(str, section):
             known = takes.names | _OTHERS
-            similar = "" if key in known else closest(key, known - _there(section), _ALIKE)
+            similar = "" if key in known else closest(key, known - set(map(str, section)), _ALIKE)
             if similar and key not in _parameters(context, name):
                 yield Violation((*path, key), params={"owner": name[1], "similar": similar}, at_key=True)
 
@@ -102,23 +89,9 @@ def unread_of_data(context: CheckContext) -> Iterator[Violation]:
             if takes is None or not isinstance(section, dict) or "auto_register" in section:
                 continue
             for key in map(str, section):
-                similar = "" if key in takes.names else closest(key, takes.names - _there(section), _MUCH_ALIKE)
+                similar = "" if key in takes.names else closest(key, takes.names - set(map(str, section)), _MUCH_ALIKE)
                 if similar and abs(len(similar) - len(key)) <= _LETTERS:
                     yield Violation((*path, key), params={"similar": similar}, at_key=True)
-
-
-def _there(section: Mapping[object, object]) -> frozenset[str]:
-    return frozenset(map(str, section))
-
-
-def _classes(context: CheckContext) -> Iterator[tuple[KeyPath, tuple[str, str], Mapping[object, object]]]:
-    """The sections that are handed to a class, with its kind and name; one that the config itself brings is not known."""
-    places = [*((kind, (name,)) for name, kind in _SECTIONS.items()), ("callback", ("callbacks", "*"))]
-    for kind, pattern in places:
-        for path, section in find_values(context.source.data, pattern):
-            name = section.get("type") if isinstance(section, dict) else None
-            if isinstance(section, dict) and isinstance(name, str) and "auto_register" not in section:
-                yield path, (kind, name), section
 
 
 def not_a_switch(context: CheckContext) -> Iterator[Violation]:
@@ -128,79 +101,21 @@ def not_a_switch(context: CheckContext) -> Iterator[Violation]:
     are refused that are looked at.
     """
     others, since = context.names("except"), str(context.options.get("refused-since", "0"))
-    for where in _switches(context.dialect, context.version, since):
-        if ".".join(where) not in others:
-            yield from (
-                Violation(path) for path, value in find_values(context.source.data, where) if _is_no_switch(value)
-            )
-    for path, name, section in _classes(context):
-        takes = arguments_of(*name, context.version)
-        switches = takes.switches if takes else frozenset()
-        yield from (Violation((*path, key)) for key in sorted(switches) if _is_no_switch(section.get(key)))
-    for path, value, default in _fields(context):
-        if isinstance(default, bool) and _is_no_switch(value):
+    refuses = order(context.version) >= order(since)
+    for key, path, _ in find_oddities(context.job).get("switch", ()):
+        if key is None or (".".join(key.path) not in others and not (key.strict and refuses)):
             yield Violation(path)
-
-
-@cache
-def _switches(dialect: Dialect, release: str, refused_since: str) -> tuple[tuple[str, ...], ...]:
-    """Where a release has a switch and refuses nothing else in its place."""
-    refuses = order(release) >= order(refused_since)
-    known = (key for section in by_section(dialect, release).values() for key in section.values())
-    switches = (key for key in known if "bool" in key.types and {"bool", "null"}.issuperset(key.types))
-    return tuple(key.path for key in switches if not (key.strict and refuses))
-
-
-def _is_no_switch(value: object) -> bool:
-    return bool(value) and (isinstance(value, (str, list)) or (isinstance(value, (int, float)) and value != 1))
 
 
 def no_switch_of_model(context: CheckContext) -> Iterator[Violation]:
     """The same for the fields of the model alone."""
-    for path, value, default in _fields(context):
-        if isinstance(default, bool) and _is_no_switch(value):
-            yield Violation(path)
+    yield from map(Violation, find_oddities(context.job).get("field-switch", ()))
 
 
 def not_a_number(context: CheckContext) -> Iterator[Violation]:
-    """A text in the place of a number of the model, one that looks like a number (``"64"``) among them, or a list.
-
-    What only YAML takes for a text (``1e-5``) is another check's. Sizes and counts are whole and not below zero.
-    """
-    for path, value, default in _fields(context):
-        usual = default if isinstance(default, (int, float)) and not isinstance(default, bool) else None
-        counts = _COUNT.search(str(path[-1])) is not None
-        if isinstance(value, str):
-            if (usual is not None or (counts and default is None)) and not _EXPONENT.fullmatch(value):
-                yield Violation(path)
-        elif isinstance(value, list) and isinstance(usual, float) and "coeff" not in str(path[-1]):
-            yield Violation(path)  # coefficients may be one for each of several losses
-        elif counts and usual is not None and usual > 0 and not _is_count(value):
-            yield Violation(path, "count")
-
-
-def _is_count(value: object) -> bool:
-    """Whether a value may be a number of things; nothing and a switch are left to others."""
-    if value is None or isinstance(value, bool):
-        return True
-    return isinstance(value, (int, float)) and value >= 0 and value == int(value)
-
-
-def _fields(context: CheckContext) -> Iterator[tuple[KeyPath, object, object]]:
-    """The fields of the model that are written: path, value, and what each is where it is not written.
-
-    None stands for the default of one whose value is turned, or that has none. The option ``model`` says
-    where the model stands.
-    """
-    where = tuple(str(context.options["model"]).split("."))
-    facts = context.model.facts
-    for key, value in context.mapping(".".join(where)).items():
-        field, *turned = facts.aliases.get(str(key)) or [str(key)]
-        if str(key) not in facts.defaults and field not in facts.fields:
-            continue
-        own = facts.defaults.get(str(key))
-        default = None if turned else facts.fields.get(field) if own is None else own
-        yield (*where, str(key)), value, default
+    """A text in the place of a number of the model, one that looks like a number (``"64"``) among them, or a list; or a count that is none."""
+    for path, message in find_oddities(context.job).get("field-number", ()):
+        yield Violation(path, message)
 
 
 def unregistered(context: CheckContext) -> Iterator[Violation]:

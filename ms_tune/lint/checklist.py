@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
-_FORM = 6  # of the JSON
+_FORM = 7  # of the JSON
 FOLDER = "checklists"
 _SHARED = "common"
 FIXES = ("remove-key", "set-value", "set-text", "rename-key", "add-key", "move-key", "rewrite")
@@ -39,7 +39,13 @@ FIXES = ("remove-key", "set-value", "set-text", "rename-key", "add-key", "move-k
 def read_checks(path: Path) -> tuple[Check, ...]:
     """The checks of a built-in checklist, which tests have compared with the schema."""
     content = path.read_bytes()
-    key, kept = content_key(content), _kept_in(path)
+    key, kept = content_key(content), None
+    folder = os.environ.get("MS_TUNE_CACHE")
+    if not folder:
+        base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")  # noqa: PTH111 - "~" may stay
+        folder = os.path.join(base, "ms-tune")  # noqa: PTH118 - start-up time
+    if os.path.isabs(folder):  # noqa: PTH117 - as above
+        kept = os.path.join(folder, "checklists", f"{path.stem}-{zlib.crc32(str(path).encode()):08x}.json")  # noqa: PTH118
     for place in (f"{str(path).removesuffix('.yaml')}.json", kept):
         if place is not None:
             with contextlib.suppress(OSError, ValueError, KeyError, TypeError), open(place, "rb") as file:  # noqa: PTH123
@@ -58,16 +64,6 @@ def read_checks(path: Path) -> tuple[Check, ...]:
 def content_key(content: bytes) -> list[int]:
     """What tells whether kept rows were made of the very bytes of a file."""
     return [_FORM, len(content), zlib.crc32(content)]
-
-
-def _kept_in(path: Path) -> str | None:
-    folder = os.environ.get("MS_TUNE_CACHE")
-    if not folder:
-        base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")  # noqa: PTH111 - "~" may stay
-        folder = os.path.join(base, "ms-tune")  # noqa: PTH118 - start-up time
-    if not os.path.isabs(folder):  # noqa: PTH117 - start-up time
-        return None
-    return os.path.join(folder, "checklists", f"{path.stem}-{zlib.crc32(str(path).encode()):08x}.json")  # noqa: PTH118
 
 
 class Check:
@@ -89,6 +85,7 @@ class Check:
         self.dialect_names: Sequence[str] = row["dialects"]
         # It finds nothing where none of these keys is written, wherever they stand; empty if that cannot be said.
         self.keys: Sequence[str] = row["keys"]
+        self.odd: Sequence[str] = row["odd"]  # nor where none of these kinds of oddities is; empty likewise
         self.when: list[Any] | None = row["when"]  # the expression that has to hold for the check to be made
         # The function that makes it, and what to pass to it; or the tests that the engine makes itself.
         self.function: Sequence[str] | None = row["function"]

@@ -16,6 +16,7 @@ from ms_tune.job import Job
 from ms_tune.lint.checklist import built_in
 from ms_tune.lint.expressions import Scope, evaluate, find_refused, is_true
 from ms_tune.lint.settings import TOO_MANY
+from ms_tune.lint.survey import find_oddities
 from ms_tune.text import Language, Message, lookup, msg
 
 if TYPE_CHECKING:
@@ -76,6 +77,8 @@ def run_checks(checks: Iterable[Check], job: Job) -> tuple[Diagnostic, ...]:
     for check in made:
         read = job if check.whole else job.alone
         if check.keys and read.source.key_names.isdisjoint(check.keys):
+            continue
+        if check.odd and find_oddities(read).keys().isdisjoint(check.odd):
             continue
         if check.when is not None and not is_true(evaluate(check.when, Scope(CheckContext(read, {}), {}, {}))):
             continue

@@ -119,6 +119,7 @@ def row_of(entry: Mapping[str, Any]) -> dict[str, Any]:
     first = tests[0]
     keys = [_keys_of(one) for one in tests]
     row["keys"] = sorted({key for some in keys for key in some}) if all(keys) else []
+    row["odd"] = first.get("odd", [])
     conditions = [_when(one) for one in entry.get("when", ())]
     row["when"] = ["and", *conditions] if conditions else None
     row["function"] = _function_of(first["function"]) if "function" in first else None

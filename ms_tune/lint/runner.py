@@ -477,7 +477,7 @@ def choose_checks(
     """Of some checks, and those of users' own checklists, the ones that are made: files of one folder have the same."""
     checks = combined(checks, checklists) if checklists else checks
     profile = selection.profile or PROFILES[0]
-    return selection.choose(one for one in checks if concerns(one, dialect, version, profile))
+    return selection.choose([one for one in checks if concerns(one, dialect, version, profile)])
 
 
 @cache

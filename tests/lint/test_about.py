@@ -1,4 +1,4 @@
-"""A check that says which keys it is about finds nothing where none of them is written: without that, it would find the same."""
+"""A check that says which keys or oddities it is about finds nothing where there are none of them: without that, it would find the same."""
 
 from __future__ import annotations
 
@@ -30,9 +30,10 @@ SEED = int(os.environ.get("MS_TUNE_ORACLE_SEED", "7"))
 def is_gated(check: Check) -> bool:
     """Whether a check says itself which keys it is about, or looks at the values of some."""
     tests = check.entry["test"]
-    return bool(check.keys) and any(
+    keys = bool(check.keys) and any(
         "refuse" not in one or "about" in one for one in (tests if isinstance(tests, list) else [tests])
     )
+    return keys or bool(check.odd)
 
 
 DIALECTS = [one for one in CHECKED_DIALECTS if any(is_gated(check) for check in built_in(one))]
@@ -40,7 +41,7 @@ DIALECTS = [one for one in CHECKED_DIALECTS if any(is_gated(check) for check in 
 
 def always(check: Check) -> Check:
     """The check, made whatever keys there are."""
-    return Check({**check._row, "keys": []}, check._entry)
+    return Check({**check._row, "keys": [], "odd": []}, check._entry)
 
 
 def texts(dialect: Dialect) -> Iterator[tuple[Path, str]]:

@@ -178,7 +178,7 @@ def test_version_ranges(version: str, versions: str | None, *, expected: bool) -
 def test_a_check_that_crashes_becomes_a_finding() -> None:
     check = copy(built_in()[0])
     check.function = ["ms_tune.lint.check_values", "no_such_function"]
-    (finding,) = lint(parse_source("a: 1\n", Path("config.yaml")), Dialect.MINDFORMERS, [check])
+    (finding,) = lint(parse_source("a: 1\na: 1\n", Path("config.yaml")), Dialect.MINDFORMERS, [check])
     assert (finding.id, finding.name) == ("MST001", "internal-error")
     assert "AttributeError" in finding.message.say(Language.ZH)
     assert finding.trace.startswith("Traceback")
@@ -195,7 +195,7 @@ def test_a_crash_ends_with_an_exit_code_of_its_own_beside_what_the_others_find(
 
     monkeypatch.setattr("ms_tune.lint.check_values.duplicate_key", crash)
     file = tmp_path / "config.yaml"
-    file.write_text("use_parallel: True\nrunner_config: {batch_size: 1}\nprofile: True\n")
+    file.write_text("use_parallel: True\nrunner_config: {batch_size: 1}\nprofile: True\nprofile: True\n")
     assert main(["lint", "--no-config", "--lang", "en", *more, str(file)]) == 3
     shown = capsys.readouterr()
     assert "ZeroDivisionError: " in shown.err

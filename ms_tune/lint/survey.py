@@ -1,0 +1,171 @@
+"""One walk over a config for all that stands out in it: a check of a kind of it that is not there is not made."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from typing import TYPE_CHECKING, Any
+
+from ms_tune.dialects.check_context import per_job
+from ms_tune.enums import Dialect
+from ms_tune.facts.keys import arguments_of, by_section
+from ms_tune.facts.models import facts_of
+from ms_tune.lint.expressions import is_number
+from ms_tune.source.yaml import find_values, is_same
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ms_tune.dialects import JobView
+    from ms_tune.facts.keys import Key
+
+NESTED = 10  # mappings in mappings, which MindFormers takes
+_MODELS = {Dialect.MINDFORMERS: ("model", "model_config"), Dialect.MINDFORMERS_PYNATIVE: ("model",)}
+_CLASSES = (("optimizer",), ("lr_schedule",), ("runner_wrapper",), ("callbacks", "*"))
+_PYTHON = {"int": int, "float": float, "str": str, "bool": bool, "list": list, "dict": dict}
+# Where the text may have a number as YAML does not spell it (`1e-5`), one in another base (`010`, `12:30`), or a None.
+_ODD_SCALAR = re.compile(
+    r"[-+.\d](?<![\w.].)(?:\d*[eE][-+]?\d|[\d.]*[eE]\d|(?<=[-+])\.\d+[eE]"
+    r"|(?<=0)[0-7_]|(?<=[-+])0[0-7_]|[\d_]*:[0-5]?\d)|None(?<![\w.]None)\b"
+)
+_COUNT = re.compile(r"^num_|_(?:size|heads|dim|layers|num|groups|rank|position_embeddings)$")
+_EXPONENT = re.compile(r"[-+]?\d+\.?\d*[eE][-+]?\d+")
+
+
+@per_job
+def find_oddities(job: JobView) -> dict[str, list[Any]]:
+    """What stands out in a config, by its kind: what a check finds something of is what its row calls ``odd``.
+
+    Of keys with their paths and values: ``dead``, which nothing reads; ``type``, ``bound``, ``choice``, strict ones of whose
+    values the framework refuses that; ``no-section``, which hold no section, or no list of them; ``switch``, which are no
+    switch (no key for those of a class or the model). Others: ``duplicate``; ``scalar``, path and text of values that YAML may
+    read otherwise than they look; ``depth``, values too deep in mappings; ``unknown``, section and name of keys that a section
+    does not know in this release; ``no-mapping``, paths of sections that are none; ``two-names``, the model's section, with
+    two keys for one field; ``field-switch``, ``field-number``, paths of what is no switch or no number for the model, with
+    the message; ``class``, path, kind and name, and section of what is handed to a class.
+    """
+    source, odd, level = job.source, defaultdict[str, list[Any]](list), [job.source.data]
+    if source.duplicates:
+        odd["duplicate"] += source.duplicates
+    for match in _ODD_SCALAR.finditer(source.text):
+        if scalar := source.scalar_at(match.start()):
+            odd["scalar"].append(scalar)
+    for _ in range(NESTED + 1):
+        level = [inner for value in level if isinstance(value, dict) for inner in value.values()]
+    if level:
+        odd["depth"] += level
+    _look_at_keys(job, odd)
+    if job.dialect in _MODELS:
+        _look_at_model(job, odd)
+    if job.dialect is Dialect.MINDFORMERS and "type" in source.key_names:
+        _look_at_classes(job, odd)
+    return dict(odd)
+
+
+def _look_at_keys(job: JobView, odd: dict[str, list[Any]]) -> None:
+    current = by_section(job.dialect, job.release.version or None)
+    for section, keys in by_section(job.dialect).items():
+        known = current.get(section, {})
+        for path, values in find_values(job.source.data, section):
+            for name, value in values.items() if isinstance(values, dict) else ():
+                if name not in known and path == section:
+                    odd["unknown"].append((section, name))
+                key = keys.get(name)
+                for kind in _find_kinds(key, value, job.dialect, is_known=name in known) if key else ():
+                    odd[kind].append((key, (*path, name), value))
+            if not isinstance(values, dict):
+                odd["no-mapping"].append(path)
+
+
+def _find_kinds(key: Key, value: Any, dialect: Dialect, *, is_known: bool) -> Iterator[str]:  # noqa: ANN401 - of any type
+    if key.state == "dead" and value is not None and not is_same(value, key.default):
+        yield "dead"
+    if len(key.path) == 1 and key.types in (("dict",), ("list",)):
+        fits = isinstance(value, _PYTHON[key.types[0]])
+        if not fits or (key.name == "callbacks" and not all(isinstance(item, dict) and item for item in value)):
+            yield "no-section"
+    if is_known and "bool" in key.types and {"bool", "null"}.issuperset(key.types) and _is_no_switch(value):
+        yield "switch"
+    if not is_known or not key.strict:
+        return
+    if key.types and not _fits(value, key.types, dialect):
+        yield "type"
+    if is_number(value) and broken_bound(key, value):
+        yield "bound"
+    if key.choices and value is not None and not isinstance(value, (list, dict)):
+        is_beside_names = not isinstance(value, str) and "str" in key.types and type(value).__name__ in key.types
+        if not is_beside_names and not any(is_same(value, one) for one in key.choices):
+            yield "choice"
+
+
+def broken_bound(key: Key, value: float) -> str:
+    """The bound that a number does not keep to, if there is one."""
+    if key.above is not None and value <= key.above:
+        return f"> {key.above:g}"
+    if key.least is not None and value < key.least:
+        return f">= {key.least:g}"
+    return f"<= {key.most:g}" if key.most is not None and value > key.most else ""
+
+
+def _fits(value: object, types: tuple[str, ...], dialect: Dialect) -> bool:
+    if isinstance(value, list):
+        inner = [one[5:-1] for one in types if one.startswith("list[")]
+        return "list" in types or any(all(_fits(item, (one,), dialect) for item in value) for one in inner)
+    if value is None or isinstance(value, bool):
+        return ("null" if value is None else "bool") in types
+    is_float = "float" in types and dialect is Dialect.MINDFORMERS_PYNATIVE
+    wanted = [_PYTHON[one] for one in types if one in _PYTHON]
+    return isinstance(value, (*wanted, int) if is_float else tuple(wanted))
+
+
+def _look_at_model(job: JobView, odd: dict[str, list[Any]]) -> None:
+    section, model = _MODELS[job.dialect], job.model
+    written, facts = job.source.get(section), model.facts
+    values = written if isinstance(written, dict) else {}
+    field_names = facts_of(model.release).field_names
+    if len(set(map(field_names.get, values, values))) < len(values):
+        odd["two-names"].append(section)
+    for key, value in values.items():
+        name, path = str(key), (*section, str(key))
+        field, *turned = facts.aliases.get(name) or [name]
+        if name not in facts.defaults and field not in facts.fields:
+            continue
+        # What the field is where it is not written: nothing for one whose value is turned, or that has none.
+        own = facts.defaults.get(name)
+        default = None if turned else facts.fields.get(field) if own is None else own
+        if not isinstance(default, bool):
+            if message := _number_message(name, value, default):
+                odd["field-number"].append((path, message))
+        elif _is_no_switch(value):
+            odd["field-switch"].append(path)
+            odd["switch"].append((None, path, value))
+
+
+def _number_message(name: str, value: Any, default: Any) -> str:  # noqa: ANN401 - of any type
+    """What is said of what is no number where the model has one, if it is none: sizes and counts are whole and not below zero."""
+    has_number, counts = is_number(default), _COUNT.search(name) is not None
+    if isinstance(value, str):  # what only YAML takes for a text (`1e-5`) is another check's
+        return "default" if (has_number or (counts and default is None)) and not _EXPONENT.fullmatch(value) else ""
+    if isinstance(value, list) and isinstance(default, float) and "coeff" not in name:
+        return "default"  # coefficients may be one for each of several losses
+    if value is None or isinstance(value, bool) or not (counts and has_number and default > 0):
+        return ""
+    return "" if is_number(value) and value >= 0 and value % 1 == 0 else "count"
+
+
+def _look_at_classes(job: JobView, odd: dict[str, list[Any]]) -> None:
+    """What is handed to a class; one that the config itself brings is not known."""
+    for pattern in _CLASSES:
+        kind = "callback" if pattern[0] == "callbacks" else pattern[0]
+        for path, section in find_values(job.source.data, pattern):
+            name = section.get("type") if isinstance(section, dict) else None
+            if isinstance(name, str) and "auto_register" not in section:
+                odd["class"].append((path, (kind, name), section))
+                takes = arguments_of(kind, name, job.release.version)
+                for key in sorted(takes.switches) if takes else ():
+                    if _is_no_switch(section.get(key)):
+                        odd["switch"].append((None, (*path, key), section[key]))
+
+
+def _is_no_switch(value: object) -> bool:
+    return bool(value) and (isinstance(value, (str, list)) or (isinstance(value, (int, float)) and value != 1))
