@@ -199,7 +199,10 @@ def _set_layers(inputs: RecomputeInputs, progress: _Progress) -> None:
     ]
     # One call of deepcopy, so that lists that are one object still are one object.
     values = dict(zip(KEYS, copy.deepcopy([*inputs.values]), strict=True))
-    lists = progress.lists = _format_values(inputs, placement, values, progress)
+    progress.step = "value"
+    lists = format_lists(inputs, placement, values, progress.swap) | {"layer_swap": [], "op_swap": {}}
+    _apply_excludes(inputs, lists, progress)
+    progress.lists = lists
     progress.reached = {key: dict.fromkeys(lists[key], False) for key in KEYS[1:3]}
     if progress.swap is not None:
         progress.step = "swap"
@@ -222,17 +225,13 @@ def _set_layers(inputs: RecomputeInputs, progress: _Progress) -> None:
             stop("ValueError", "seq_split_num > 1, is not supported when use_legacy=False.")
 
 
-def _format_values(
-    inputs: RecomputeInputs, placement: Placement, values: Mapping[str, Any], progress: _Progress
-) -> dict[str, Any]:
-    """Values -> the framework's own form, with what it logs on the way."""
-    progress.step = "value"
+def _apply_excludes(inputs: RecomputeInputs, lists: dict[str, Any], progress: _Progress) -> None:
+    """What exclude patterns take out of the lists, with what the framework logs of them."""
     log = progress.log
-    lists = format_lists(inputs, placement, values, progress.swap) | {"layer_swap": [], "op_swap": {}}
     log.append(f"Formative layer_recompute: {lists['layer_recompute']}")
     if inputs.reduced:
         log += [f"Formative {key}: {lists[key]}" for key in KEYS[1:3]]
-        return lists
+        return
     log.append(
         "The configuration of select_recompute_exclude and select_comm_recompute_exclude have the highest priority."
     )
@@ -247,7 +246,6 @@ def _format_values(
             for key, pattern in progress.dropped
         ]
     log += [f"Formative {key}: {lists[key]}" for key in KEYS[1:]]
-    return lists
 
 
 def format_lists(
