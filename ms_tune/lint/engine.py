@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from functools import cache, partial
 from importlib import import_module
+from itertools import chain
 from operator import eq, ge, gt, le, lt, ne
 from typing import TYPE_CHECKING
 
@@ -88,6 +89,8 @@ def run_checks(checks: Iterable[Check], job: Job) -> tuple[Diagnostic, ...]:
             found += _run_check(check, read)
     for check, read in last:
         found += _run_check(check, read, partial(_is_refused, check, read, made, found))
+    if not found:
+        return ()
     found.sort(key=lambda finding: (finding.location.start, finding.id))
     if any(finding.fix for finding in found):
         from ms_tune.lint.fix import proved  # noqa: PLC0415 - most files need none
@@ -107,7 +110,7 @@ def _run_check(check: Check, job: Job, refused: Callable[..., bool] = bool) -> l
     found: list[Diagnostic] = []
     try:
         context = CheckContext(job, check.options, refused)
-        violations: Iterable[Violation] = (one for test in check.tests for one in find_refused(context, test))
+        violations: Iterable[Violation] = chain.from_iterable(map(partial(find_refused, context), check.tests))
         if check.function is not None:
             module, name = check.function
             violations = getattr(import_module(module), name)(context)

@@ -219,14 +219,6 @@ def _item(value: object, index: object) -> object:
     return value[index] if is_there else UNKNOWN  # type: ignore[index]  # mypy does not see what `is_there` says
 
 
-def _integer(value: object, default: object = UNKNOWN) -> object:
-    return value if isinstance(value, int) and not isinstance(value, bool) else default
-
-
-def _kind(value: object) -> str:
-    return "null" if value is None else type(value).__name__
-
-
 def _meets_schema(value: object, schema: Any) -> bool:  # noqa: ANN401 - a JSON Schema
     import jsonschema  # noqa: PLC0415 - slow to import, and only in checklists of users' own
 
@@ -238,9 +230,9 @@ FUNCTIONS: dict[str, tuple[Callable[..., object], int, int]] = {
     "all": (_all_of, 1, 1),
     "any": (_any_of, 1, 1),
     "either": (lambda value, default: default if value is UNKNOWN else value, 2, 2),
-    "integer": (_integer, 1, 2),
+    "integer": (lambda value, default=UNKNOWN: value if is_number(value) and isinstance(value, int) else default, 1, 2),
     "item": (_item, 0, 0),
-    "kind": (_kind, 1, 1),
+    "kind": (lambda value: "null" if value is None else type(value).__name__, 1, 1),
     "known": (lambda value: value is not UNKNOWN, 1, 1),
     "largest": (_largest, 1, 1),
     "len": (lambda value: len(value) if isinstance(value, (str, list, tuple, dict)) else UNKNOWN, 1, 1),

@@ -114,13 +114,13 @@ def lint_files(*files: str | Path, request: LintRequest | None = None) -> LintRe
         checked = CheckedFile(code.job, code.release, code.notes, code)
         around = run.settings or settings_for(folder)
         outcomes.append(_select_checks(checked, folder / code.job.written.path.name, run, around).report())
-    unreadable = tuple(one for one in outcomes if isinstance(one, MsTuneError))
+    unreadable = tuple([one for one in outcomes if isinstance(one, MsTuneError)])
     unwritten = tuple(_write_files(outcomes, targets, run)) if request.write else ()
     return LintReport(
-        files=tuple(one for one in outcomes if isinstance(one, FileReport)),
+        files=tuple([one for one in outcomes if isinstance(one, FileReport)]),
         unreadable=unreadable,
         unwritten=unwritten,
-        skipped=(*skipped, *(one for one in outcomes if isinstance(one, Skipped))),
+        skipped=(*skipped, *[one for one in outcomes if isinstance(one, Skipped)]),
         settings=settings,
     )
 
@@ -385,8 +385,8 @@ class CheckedFile(Record):
             if not self.is_certain and any(one.fix and one.fix.safe for one in found):
                 found = self._fix_where_certain(found, chosen)
         # That a check crashed is told, whatever is selected, ignored or old.
-        broken = tuple(one for one in found if one.trace)
-        findings, ignored, baselined = tuple(one for one in found if not one.trace), 0, 0
+        broken = tuple([one for one in found if one.trace])
+        findings, ignored, baselined = tuple([one for one in found if not one.trace]), 0, 0
         if _IGNORES in source.text:
             from ms_tune.lint.suppress import suppress  # noqa: PLC0415 - most files have no such comment
 
@@ -461,7 +461,9 @@ def _select_checks(file: CheckedFile, path: Path, run: LintRun, settings: Projec
     for names, origin in ((settings.names, str(settings.file)), (run.request.selection.names, "--select, --ignore")):
         if names:
             _refuse_unknown(names, checklists, origin)
-    selection = settings.selection_for(path).and_then(run.request.selection)
+    selection = run.request.selection
+    if settings.file is not None:
+        selection = settings.selection_for(path).and_then(selection)
     return file._replace(selection=selection, checklists=checklists, baseline=run.baseline)
 
 
