@@ -136,7 +136,7 @@ def evaluate(tree: Sequence[Any], scope: Scope) -> Any:  # noqa: ANN401, C901, P
     if kind in ("and", "or"):
         found: object = kind == "and"
         for part in parts:
-            value = evaluate(part, scope)
+            value = scope[part[1]] if part[0] == "name" else evaluate(part, scope)  # keeps nested expressions shallow
             if value is UNKNOWN:
                 found = UNKNOWN
             elif bool(value) is (kind == "or"):
@@ -144,7 +144,7 @@ def evaluate(tree: Sequence[Any], scope: Scope) -> Any:  # noqa: ANN401, C901, P
         return found
     values = []
     for part in parts:
-        values.append(scope[part[1]] if part[0] == "name" else evaluate(part, scope))  # noqa: PERF401 - keeps nested expressions shallow
+        values.append(scope[part[1]] if part[0] == "name" else evaluate(part, scope))  # noqa: PERF401 - as above
     if kind in _SIGNS:
         return _combine(kind, *values)
     if kind not in _OF_UNKNOWN:
