@@ -181,7 +181,6 @@ class Contents:
         return np.where(self._listed != _UNKNOWN, self._listed, found).astype(np.int8)
 
     def _lasting_contents(self, named: NDArray[np.int8]) -> NDArray[np.int8]:
-        """The contents that need no look at the phase: of what outlives a step, mostly."""
         table, update = self._table, self.phases.rows_of(Phase.UPDATE)
         known = named.copy()
         settle = partial(_set_category, known)
@@ -231,7 +230,6 @@ class Contents:
         return codes
 
     def _guess_phases(self) -> NDArray[np.int8]:
-        """The phase that made each block, guessed from those before it where it does not tell itself."""
         own, around = self.phases.own_codes, self.phases.guessed_codes
         # Eager code between backward pass and update, such as clipping, belongs to the step.
         start = self._table.start
@@ -251,17 +249,13 @@ class Contents:
         return unique
 
     def _after_backward(self, updates: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Whether a graph allocated each block after the backward pass, although its scope is of the forward pass.
-
-        MindSpore's common-subexpression elimination gives operators of the update the scope of a model's layer.
-        """
+        # MindSpore's common-subexpression elimination gives operators of the update the scope of a model's layer.
         start = self._table.start
         next_update = _next_after(start, updates)
         next_backward = _next_after(start, np.sort(start[self.phases.rows_of(Phase.BACKWARD)]))
         return np.asarray(~self._eager & (next_update != NEVER_FREED) & (next_backward >= next_update), np.bool_)
 
     def _meets_backward(self) -> NDArray[np.bool_]:
-        """Whether a backward pass allocates during the life of each block; true where there is no backward pass."""
         table = self._table
         backward = np.sort(table.start[self.phases.rows_of(Phase.BACKWARD)])
         if not len(backward):
@@ -270,12 +264,10 @@ class Contents:
 
 
 def _last_before(ticks: NDArray[np.int64], events: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The last of some ascending events that is not after each tick; -1 where there is none."""
     return np.append(np.int64(-1), events)[np.searchsorted(events, ticks, side="right")]
 
 
 def _next_after(ticks: NDArray[np.int64], events: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The first of some ascending events behind each tick; NEVER_FREED where there is none."""
     return np.append(events, np.int64(NEVER_FREED))[np.searchsorted(events, ticks, side="right")]
 
 

@@ -107,7 +107,7 @@ def highest_moment(tick: NDArray[np.int64], change: NDArray[np.int64]) -> tuple[
 def _allocation_events(
     table: Table, rows: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """Tick, change and row of every allocation and release; what is freed at a tick comes before what is allocated."""
+    # What is freed at a tick comes before what is allocated.
     freed = rows[table.end[rows] != NEVER_FREED]
     tick = np.concatenate([table.end[freed], table.start[rows]])
     change = np.concatenate([-table.size[freed], table.size[rows]])

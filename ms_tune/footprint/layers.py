@@ -152,7 +152,6 @@ def layers_of(table: Table, contents: Contents) -> list[ScopedLayer]:
 
 
 def _once_more(table: Table, contents: Contents) -> NDArray[np.bool_]:
-    """Which blocks are of a second run: what is recomputed, between operators of the backward pass."""
     told = table.node.rows_matching(lambda path: pass_of(path) is ScopePass.RECOMPUTE)
     order = np.argsort(table.start, kind="stable")
     own = np.where(told, 0, contents.phases.own_codes)[order]
@@ -243,7 +242,7 @@ def _split_by_label(label: NDArray[np.int64], places: NDArray[np.int64]) -> list
 
 
 def _find_run_starts(table: Table, rows: NDArray[np.int64]) -> list[int]:
-    """Where the runs of one layer's scope begin, which follow each other: at the operator that comes once in each."""
+    # at the operator that comes once in each run
     nodes = table.node.codes[rows]
     first = np.flatnonzero(np.append(True, nodes[1:] != nodes[:-1]))  # outputs of one operator stand side by side
     paths = {code: table.node.values[code].rpartition("-")[0] for code in np.unique(nodes).tolist()}

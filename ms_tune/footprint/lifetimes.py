@@ -109,7 +109,7 @@ def _late_frees(table: Table, contents: Contents, counted: NDArray[np.bool_]) ->
 
 
 def _largest_sums(sums: NDArray[Any]) -> list[int]:
-    """The places of the largest sums that together make nearly all; names of thousands of small ones take their time."""
+    # Names of thousands of small ones take their time: those that together make nearly all are enough.
     order = np.argsort(sums, kind="stable")[::-1]
     enough = np.searchsorted(np.cumsum(sums[order].astype(np.float64)), 0.98 * float(sums.sum())) + 1
     return [int(place) for place in order[:enough]]
@@ -118,7 +118,6 @@ def _largest_sums(sums: NDArray[Any]) -> list[int]:
 def _group_rows(
     table: Table, contents: Contents, rows: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """A row of each group of equal operator name, stack and content, and the group of each row."""
     if not len(rows):
         return np.empty(0, np.int64), np.empty(0, np.int64)
     key = (table.node.codes[rows].astype(np.int64) * len(table.stack.values) + table.stack.codes[rows]) * len(CONTENTS)
@@ -143,11 +142,8 @@ def _find_spikes(table: Table, contents: Contents, curve: Curve, counted: NDArra
 
 
 def _find_growth(table: Table, contents: Contents, counted: NDArray[np.bool_], steps: Steps) -> tuple[BlockGrowth, ...]:
-    """Groups of blocks that are larger at the end of every one of the last steps.
-
-    A step's end is the last tick of its update. What is replaced in every step (the loss, gradients that are held until
-    the next backward pass) is alive at every end, but there is not more of it.
-    """
+    # A step's end is the last tick of its update. What is replaced in every step (the loss, gradients that are held
+    # until the next backward pass) is alive at every end, but there is not more of it.
     needed = 3
     ends = steps.ends[1:][-8:]  # the first step creates what all later ones have
     if len(ends) < needed - 1 or len(steps.ends) < needed:

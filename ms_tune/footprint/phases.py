@@ -123,7 +123,7 @@ class Phases:
         return np.asarray(self.own_codes == phase_code(phase), np.bool_)
 
     def _compiled_optimizers(self, table: Table, state: NDArray[np.bool_], in_graphs: NDArray[np.bool_]) -> None:
-        """MindSpore compiles nn.Adam in the dynamic graph, too: a graph that holds nothing but the optimizer."""
+        # MindSpore compiles nn.Adam in the dynamic graph, too: a graph that holds nothing but the optimizer.
         by_graph = [_graph_number(name) for name in table.graph.values]
         by_task = [_graph_number(name) for name in table.task.values]
         names = {name: code for code, name in enumerate(sorted({*by_graph, *by_task, ""}))}
@@ -154,7 +154,7 @@ class Phases:
         return settled
 
     def _of_stack(self, stack: Sequence[Frame]) -> Phase | None:
-        """The phase by the innermost telling frame: recompute runs forward code inside the backward pass."""
+        # The innermost frame that tells decides: recompute runs forward code inside the backward pass.
         called = False
         for frame in reversed(stack):
             function, whose = frame.function, origin_of(frame)
@@ -169,7 +169,6 @@ class Phases:
 
 
 def _last_told(own: NDArray[np.int8], telling: NDArray[np.bool_]) -> NDArray[np.int8]:
-    """At each place the phase at the last place so far that tells; 0 before the first."""
     if not len(own):
         return own
     last = np.maximum.accumulate(np.where(telling, np.arange(len(own)), -1))
@@ -177,11 +176,9 @@ def _last_told(own: NDArray[np.int8], telling: NDArray[np.bool_]) -> NDArray[np.
 
 
 def _without_strays(around: NDArray[np.int8], compiled: NDArray[np.bool_]) -> NDArray[np.int8]:
-    """What looks like a forward pass between two updates, with no backward pass behind it, is of the update.
-
-    A compiler pass makes one of equal operators, which keeps the scope of one of them: an ``Add`` of AdamW stands under
-    ``rotary_pos_emb`` in MindFormers 1.9's Qwen3 (MindSpore 2.9), where the update needs most.
-    """
+    # What looks like a forward pass between two updates, with no backward pass behind it, is of the update: a compiler
+    # pass makes one of equal operators, which keeps the scope of one of them. An `Add` of AdamW stands under
+    # `rotary_pos_emb` in MindFormers 1.9's Qwen3 (MindSpore 2.9), where the update needs most.
     update, forward = phase_code(Phase.UPDATE), phase_code(Phase.FORWARD)
     other = around != forward
     before, after = _last_told(around, other), _last_told(around[::-1], other[::-1])[::-1]
@@ -189,7 +186,7 @@ def _without_strays(around: NDArray[np.int8], compiled: NDArray[np.bool_]) -> ND
 
 
 def _begins_forward(stack: Sequence[Frame]) -> bool:
-    """Whether the stack is of a forward run of value_and_grad; recompute has one of its own inside the backward pass."""
+    # Recompute has a forward run of its own inside the backward pass.
     for frame in stack:
         if frame.function in _GRAD_BACKWARD:
             return False
@@ -208,7 +205,7 @@ def _phase_codes(phases: Sequence[Phase | None]) -> NDArray[np.int8]:
 
 
 def _graph_number(name: str) -> str:
-    """The number of a graph: ``kernel_graph0`` and ``kernel_graph_0_DataPrepareActor`` are one."""
+    # `kernel_graph0` and `kernel_graph_0_DataPrepareActor` are one.
     match = _GRAPH.search(name)
     return match[1] if match else ""
 
@@ -220,7 +217,6 @@ def _of_operator(node_name: str) -> Phase | None:
 
 
 def _of_scope(path: str) -> Phase | None:
-    """The phase by the scope path of an operator; None if it has no scope."""
     if path.startswith("Gradients/") or "/Gradients/" in path:
         return Phase.BACKWARD
     if _UPDATE_SCOPE.search(path):

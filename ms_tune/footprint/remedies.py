@@ -162,7 +162,6 @@ def load_methods() -> tuple[Method, ...]:
 
 
 def _parse_text(value: str | Mapping[str, str]) -> Text:
-    """A text in both languages, or what is the same in both: a key and its value."""
     return Text(value, value) if isinstance(value, str) else Text(value["en"], value["zh"])
 
 
@@ -229,7 +228,7 @@ def _peak_after(method: Method, known: RemedyFacts, replayed: _Resized) -> int:
 
 
 def _sets_of_gradients(theory: Theory) -> float:
-    """How many sets of gradients are held, at least: where formats are not known, they may have twice the weights' bytes."""
+    # Where formats are not known, gradients may have twice the weights' bytes.
     for each in theory.states:
         if each.content is MemoryCategory.GRADIENTS and each.expected_bytes:
             return each.bytes / each.expected_bytes / (1 if each.typed else 2)

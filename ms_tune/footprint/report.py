@@ -139,7 +139,7 @@ def _add_advice(report: RankReport) -> RankReport:
 
 
 def _read_optional(read: Callable[[Path], Held], path: Path | None, unread: list[TraceError]) -> Held | None:
-    """What a file holds; None if there is none, or if it cannot be read: then that is told and the analysis goes on."""
+    # The analysis can do without the file.
     if path is None:
         return None
     try:

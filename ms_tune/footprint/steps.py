@@ -69,11 +69,8 @@ def steps_of(table: Table, contents: Contents, tasks: Tasks | None) -> Steps:
 
 
 def _is_dynamic(table: Table, contents: Contents, eager: NDArray[np.bool_], in_graph: NDArray[np.bool_]) -> bool:
-    """Whether steps are made of eager code, so that a graph, if there is one, is a part of a step only.
-
-    A run of the static graph may have eager operators beside the graph, such as the barriers of MindFormers. What tells
-    is who runs forward and backward pass, and, where a part of them is compiled, who updates the weights.
-    """
+    # A run of the static graph may have eager operators beside the graph, such as the barriers of MindFormers. What
+    # tells is who runs forward and backward pass, and, where a part of them is compiled, who updates the weights.
     if not eager.any():
         return False
     own = contents.phases.own_codes
@@ -86,10 +83,7 @@ def _is_dynamic(table: Table, contents: Contents, eager: NDArray[np.bool_], in_g
 
 
 def _after_updates(table: Table, contents: Contents, eager: NDArray[np.bool_]) -> list[int]:
-    """The last tick of every run of the optimizer; what comes between two runs is forward and backward pass.
-
-    An optimizer that works in place allocates nothing once its state exists, but it touches that state.
-    """
+    # An optimizer that works in place allocates nothing once its state exists, but it touches that state.
     own = contents.phases.own_codes
     update = own == phase_code(Phase.UPDATE)
     other = (own == phase_code(Phase.FORWARD)) | (own == phase_code(Phase.BACKWARD)) | (eager & ~update & (own == 0))
@@ -108,7 +102,7 @@ def _after_updates(table: Table, contents: Contents, eager: NDArray[np.bool_]) -
 
 
 def _output_actor_stamps(tasks: Tasks) -> list[int]:
-    """The stamps of the OutputActor that is last to run; another graph's may run before it in every step."""
+    # Another graph's actor may run before it in every step.
     actors = [code for code, name in enumerate(tasks.name.values) if name.endswith("_OutputActor")]
     stamps = {code: tasks.stamp[tasks.name.codes == code] for code in actors}
     last = max(stamps, key=lambda code: int(stamps[code][-1]), default=None)
@@ -116,10 +110,7 @@ def _output_actor_stamps(tasks: Tasks) -> list[int]:
 
 
 def _ends_of_rounds(table: Table, rows: NDArray[np.int64]) -> list[int]:
-    """The ends of the rounds in which most of a graph's operators are launched once each.
-
-    The outputs of one launch share its time stamp, so that each counts once.
-    """
+    # The outputs of one launch share its time stamp, so that each counts once.
     if not len(rows):
         return []
     order = np.lexsort((table.start[rows], table.producer[rows], table.task.codes[rows]))

@@ -262,7 +262,6 @@ def _make_report(snapshot: TorchSnapshot, device: DeviceTrace, replayed: TorchRe
 
 
 def _growth_causes(replayed: TorchReplay) -> tuple[GrowthCause, ...]:
-    """One for each request that took memory, in however many steps."""
     found: dict[int, GrowthCause] = {}
     for growth in replayed.growths:
         event = growth.request
@@ -372,7 +371,7 @@ def torch_remedies(report: TorchReport) -> tuple[TorchRemedy, ...]:
 
 
 def _without_leaks(report: TorchReport, peak: int) -> list[TorchRemedy]:
-    """Of each line that leaks all blocks but the newest are gone once the next one is made."""
+    # All blocks of a line but the newest are gone once the next one is made.
     used, found = report.replay.used, []
     for each in report.survivors:
         if not each.leak:

@@ -156,7 +156,6 @@ class _TensorRead:
 
 
 def _backward_begin(ticks: NDArray[np.int64], after: int) -> int | None:
-    """Right before the first of the ticks that are after the forward pass of a layer: its backward pass begins there."""
     later = ticks[(ticks > after) & (ticks < NEVER_FREED - 1)]
     return int(later.min()) - 1 if len(later) else None
 
@@ -194,7 +193,7 @@ def _by_repetition(table: Table, rows: NDArray[np.int64], maker: NDArray[np.int6
 
 
 def _shortest_periods(key: NDArray[np.int64], stretch: list[int]) -> list[int]:
-    """A stretch in its shortest periods: layers of two blocks repeat by four, too."""
+    # Layers of two blocks repeat by four, too.
     begin, end = stretch[0], stretch[-1]
     whole = stretch[1] - begin
     for period in range(2, whole // 2 + 1):
@@ -204,7 +203,7 @@ def _shortest_periods(key: NDArray[np.int64], stretch: list[int]) -> list[int]:
 
 
 def _likely_periods(key: NDArray[np.int64]) -> list[int]:
-    """The distances at which equal keys follow each other most often, the shortest first."""
+    # the distances at which equal keys follow each other most often
     order = np.argsort(key, kind="stable")
     same = key[order][1:] == key[order][:-1]
     distance = np.diff(order)[same]
@@ -292,7 +291,7 @@ def _is_backward(table: Table, contents: Contents, ticks: NDArray[np.int64]) -> 
 
 
 def _several_outputs(table: Table) -> NDArray[np.bool_]:
-    """Which blocks are one of several outputs of an operator: these stand side by side."""
+    # The outputs of an operator stand side by side.
     order = np.argsort(table.start, kind="stable")
     same = table.node.codes[order][1:] == table.node.codes[order][:-1]
     found = np.zeros(len(table), np.bool_)
@@ -350,7 +349,7 @@ def peak_if_fewer_in_flight(table: Table, contents: Contents, curve: Curve) -> i
 
 
 def _by_operator(table: Table, taken: NDArray[np.bool_]) -> list[NDArray[np.int64]]:
-    """The blocks of each operator and size, by time: the operators of micro-batches differ by the numbers behind their names."""
+    # The operators of micro-batches differ by the numbers behind their names.
     rows = np.flatnonzero(taken)
     names = {path: path.rpartition("-")[0] for path in table.node.values}
     numbers = {name: at for at, name in enumerate(dict.fromkeys(names.values()))}

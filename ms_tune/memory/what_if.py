@@ -156,7 +156,7 @@ def replay_run(path: Path, request: WhatIfRequest, on_progress: Callable[[Messag
 
 
 def _judge_replay(used: int, actual: int, reserved: int, terms: VerdictTerms, *, fits: bool) -> Verdict | None:
-    """The verdict about a replay: a pool that needs more than there is needs all that it reserved."""
+    # A pool that needs more than there is needs all that it reserved.
     if terms.is_part:
         return None
     footprint = actual if fits else max(actual, reserved)
@@ -222,7 +222,6 @@ def _trace_facts(trace: RankTrace, rows: list[int]) -> TraceFacts:
 
 
 def _changes_to_try(request: WhatIfRequest, work: Workload, facts: TraceFacts) -> Iterator[TraceChange]:
-    """What the user asks for; else what is most often tried."""
     asked = request.remove or request.shard or request.recompute_layers
     if not asked:
         yield free_after_last_use(work, facts)

@@ -255,7 +255,6 @@ def _missing_options(inputs: Inputs, rate: KnownInput) -> tuple[str, ...]:
 
 
 def _of_rate(inputs: Inputs) -> list[KnownInput]:
-    """What turns operations of a token into operations a second and card."""
     given = inputs.step_tokens.value is not None and not inputs.tokens.by_user
     tokens = [inputs.step_tokens] if given else [inputs.batch, inputs.tokens]
     return [*tokens, inputs.cards, inputs.step]
@@ -272,7 +271,6 @@ def _card_rate(inputs: Inputs, flops: KnownInput) -> KnownInput:
 
 
 def _share_of_peak(name: str, of: KnownInput, peak: KnownInput, missing: tuple[str, ...]) -> Figure:
-    """A part of the peak; none where it would be more than all of it."""
     formula = msg(f"metrics.formula.{name}")
     if of.value is None or peak.value is None:
         return Figure(name, None, formula, (), (*missing, *((peak.option,) if peak.value is None else ())))
@@ -294,7 +292,6 @@ def _quotient_figure(name: str, formula: str, top: Sequence[KnownInput], bottom:
 
 
 def _median_logged(column: Sequence[float]) -> float | None:
-    """The median of what is logged, without the first step; of that if there is no other."""
     values = [value for value in column[1:] if value == value]  # noqa: PLR0124 - NaN is what is not logged
     values = values or [value for value in column[:1] if value == value]  # noqa: PLR0124 - as above
     return median(values) if values else None
@@ -382,7 +379,7 @@ def _why_impossible(form: Form, tflops: float, cards: float | None, peak: float)
 
 
 def _changed_work(steps: RankSteps, *, changed_sizes: bool) -> Iterator[Diagnostic]:
-    """Operations of a step, from the log's own rate and time: they are the same in each step of a run."""
+    # By the log's own rate and time the operations are the same in each step of a run.
     least, most, line = None, None, None
     unit = 0.0005 if steps.whole_ms and steps.form.value == "mindformers" else 0.05
     for seconds, tflops, place in zip(steps.seconds, steps.tflops, steps.line, strict=True):

@@ -175,7 +175,6 @@ def _of_script(script: ScriptJob, cards: int | None) -> JobFacts:
 
 
 def _of_started_config(script: ScriptJob, cards: int | None) -> JobFacts:
-    """The config that a script starts a job with, with what its command says over it, on as many cards as it says."""
     started = script.config_job()
     if started is None or started.path is None:
         raise UnsupportedError(msg("metrics.config.no-program"))

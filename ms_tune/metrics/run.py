@@ -143,11 +143,7 @@ def _read_sources(paths: Sequence[Path], on_bytes: Callable[[int, int], None]) -
 
 
 def _with_steps(files: Sequence[Path], count: Callable[[int], None]) -> list[TrainingLog]:
-    """The logs of some ranks that tell about steps: of Megatron's ranks only the last one does.
-
-    Raises:
-        TraceError: None does, or one cannot be read.
-    """
+    # Of Megatron's ranks only the last one tells about steps.
     found, without = [], None
     for file in files:
         try:
@@ -231,8 +227,7 @@ def _other_conventions(job: JobFacts | None, chosen: Convention, figures: Sequen
 
 
 def _main_rank(run: LoggedTraining) -> RankSteps:
-    """The rank that stands for the run: it has most steps, and of these most with operations and with losses."""
-
+    # most steps, and of these most with operations and with losses
     def told(steps: RankSteps) -> tuple[int, int, int]:
         return (
             len(steps),

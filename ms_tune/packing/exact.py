@@ -97,7 +97,6 @@ def improve_exactly(
 
 
 def _next_height(turn: int, bounds: tuple[int, int], step: int, capacity: int | None) -> int:
-    """The height to try next: mostly the capacity that is asked for until it is reached, then one within the bounds."""
     floor, height = bounds
     if capacity is not None and floor <= capacity < height and turn % _EASIER:
         return capacity

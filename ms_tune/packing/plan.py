@@ -139,7 +139,6 @@ def _repeated_parts(sign: Numbers, live: NDArray[np.float64]) -> Iterator[_Folde
 
 
 def _likely_periods(sign: Numbers) -> list[int]:
-    """Frequent distances between one allocation and the next that is alike."""
     order = np.argsort(sign, kind="stable")
     same = sign[order][1:] == sign[order][:-1]
     distance = np.diff(order)[same]
@@ -288,7 +287,7 @@ def _try_orders(problem: PackingProblem, lives: BlockLives, engine: PackingEngin
 
 
 def _improve_order(problem: PackingProblem, lives: BlockLives, engine: PackingEngine, best: _Best) -> None:
-    """Squeaky wheel: the block that rises above the best height so far comes earlier the next time."""
+    # squeaky wheel: the block that rises above the best height so far comes earlier the next time
     random = np.random.default_rng(0)
     if best.order is None or best.height is None:
         return

@@ -72,7 +72,7 @@ def start_of(device: DeviceTrace, rounded: Callable[[int], int]) -> Start:
 
 
 def _find_contradiction(device: DeviceTrace, final: Container[int]) -> RecordingError | None:
-    """The last allocation or release that cannot have happened: at one address they take turns, up to the state at the end."""
+    # At one address allocations and releases take turns, up to the state at the end.
     turns = device.events.turns_by_address
     following = np.append(turns.allocates[1:], False)
     lives = ~following  # after the event, on the way back: what is released next is live
@@ -86,11 +86,6 @@ def _find_contradiction(device: DeviceTrace, final: Container[int]) -> Recording
 
 
 def _classic_segments(device: DeviceTrace, before: int) -> dict[int, HeldSegment]:
-    """The segments of before that are not expandable; events up to a place that contradicts are nobody's concern.
-
-    Raises:
-        RecordingError: A segment is gone at the end that nobody gave back.
-    """
     classic = {
         one.address: HeldSegment(one.address, one.size, one.small, one.stream)
         for one in device.segments
@@ -132,7 +127,6 @@ def _expandable_segments(
 def _segment_kinds(
     device: DeviceTrace, live: Mapping[int, int], streams: Mapping[int, int], rounded: Callable[[int], int]
 ) -> list[tuple[int, tuple[bool, int]]]:
-    """Where memory is ever mapped, and the pool: that of the block that it was mapped for."""
     seen = Ranges()
     kinds: list[tuple[int, tuple[bool, int]]] = []
 

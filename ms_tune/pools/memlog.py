@@ -196,7 +196,6 @@ def static_blocks(log: MemLog) -> StaticBlocks | None:
 def _block_span(
     block: LogBlock, place: int, following: Sequence[LogBlock], iteration: tuple[int, int]
 ) -> tuple[int, int] | None:
-    """When a block of iteration 1 has its place for itself; None if it may still be there when its turn comes again."""
     if block.end_iteration == 1 and block.end is not None:
         return block.start, block.end
     if block.end is None or place >= len(following) or block.end > following[place].start:

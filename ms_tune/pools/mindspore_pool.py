@@ -64,7 +64,6 @@ def align_up(size: int) -> int:
 def _unit_bytes(
     settings: MindSporeSettings, state: PoolSnapshot, size: int, *, common: bool, beyond: bool
 ) -> int | None:
-    """What a part takes of the device for a request; None where there is not enough."""
     left, increase = settings.total - state.reserved, settings.increase
     if left < size:
         state.is_over = True
@@ -182,7 +181,7 @@ class MindSporePool:
         return self._fit_buffer(part, size)
 
     def _fit_buffer(self, part: _PoolPart, size: int) -> int | None:
-        """Cut the request from the smallest free buffer that holds it, the lowest among equals."""
+        # the lowest among equally large buffers
         keys = part.keys
         position = bisect_left(keys, size << _BITS)
         if position == len(keys):

@@ -75,7 +75,6 @@ def _in_order(small: Sequence[Hashable], large: Sequence[Hashable], most: int) -
 
 
 def _places_by_key(events: Sequence[Hashable]) -> dict[Hashable, NDArray[np.int64]]:
-    """Where each key is, and the place behind the last event for "nowhere"."""
     found: dict[Hashable, list[int]] = {}
     for place, key in enumerate(events):
         found.setdefault(key, []).append(place)
@@ -83,7 +82,6 @@ def _places_by_key(events: Sequence[Hashable]) -> dict[Hashable, NDArray[np.int6
 
 
 def _with_moved(found: list[int | None], small: Sequence[Hashable], large: Sequence[Hashable]) -> list[int] | None:
-    """The same with the events that were out of order, each as near as may be."""
     used = {place for place in found if place is not None}
     left: dict[Hashable, list[int]] = {}
     for place, key in enumerate(large):
@@ -158,7 +156,6 @@ def repeat_layers(
 
 
 def _pair_grown_blocks(small: Workload, large: Workload, names: tuple[Sequence[str], Sequence[str]]) -> _Pairs | None:
-    """Pairs of blocks that both runs have once and that grow with the layers, such as one buffer for all gradients, or None."""
     made = [
         [(called[block], request.stream, request.persistent) for block, request in enumerate(work.requests)]
         for work, called in ((small, names[0]), (large, names[1]))
@@ -205,7 +202,7 @@ def _find_stretches(places: Sequence[int], end: int) -> list[_Stretch]:
 
 
 def _count_moved(places: Sequence[int]) -> int:
-    """How many are out of order: all but the most that rise."""
+    # all but the most that rise
     rising: list[int] = []
     for place in places:
         at = bisect_left(rising, place)

@@ -152,7 +152,6 @@ class _SettingSearch:
     def _next_guesses(
         self, guess: _Guess, found: Divergence, pool: Pool, placing: Placing
     ) -> Iterator[tuple[int, list[_Guess]]]:
-        """What to try next: an ``empty_cache`` just before, or other sizes for the units that lie wrong."""
         requests = self._work.requests
         now = requests[found.row].start
         before = requests[found.row - 1].start + 1 if found.row else 0
@@ -203,7 +202,6 @@ class _SettingSearch:
 def _resize_units(
     settings: MindSporeSettings, found: Divergence, pool: Pool, *, fixed_total: bool
 ) -> Iterator[MindSporeSettings]:
-    """Settings under which a unit between the first block and the one that lies wrong has another size."""
     units, growths = pool.state.units, pool.state.growths
     wrong = units.index(pool.state.unit_of(found.address))
     init, increase = settings.init or DEFAULT_SIZE, settings.increase or DEFAULT_SIZE

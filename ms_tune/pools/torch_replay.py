@@ -76,7 +76,6 @@ def repeats_of(events: Events) -> Repeats | None:
 
 
 def _extend_repeats(events: Events, middle: int, length: int) -> Repeats | None:
-    """As far as it goes on, from an event on between which and the one before nothing is half done."""
     alike = np.ones(len(events) - length, np.bool_)
     for column in (events.action, events.address, events.size, events.stream):
         alike &= column[:-length] == column[length:]
@@ -189,7 +188,6 @@ def replay_recording(
 def _try_settings(
     device: DeviceTrace, settings: TorchSettings, on_progress: Callable[[float], None], *, stop: bool
 ) -> TorchReplay:
-    """The replay under some settings; up to the first difference if nobody needs more."""
     try:
         return _replay_events(device, settings, on_progress, stop=stop)
     except RecordingError as error:
@@ -209,7 +207,7 @@ def _is_padded(device: DeviceTrace) -> bool:
 
 
 def _find_foreign_block(device: DeviceTrace) -> ReplayDifference | None:
-    """The first block at an address that these allocators never give away: they cut memory into pieces of 512 bytes."""
+    # These allocators cut memory into pieces of 512 bytes.
     events = device.events
     found = np.flatnonzero((events.action == Action.ALLOC) & (events.address % ALIGNMENT != 0))
     return ReplayDifference(int(found[0]), "foreign", events[int(found[0])].address) if len(found) else None
@@ -362,7 +360,7 @@ class _Replay:
             found.count_difference(ReplayDifference(place, "growth", wanted, grown))
 
     def _give_segment(self, place: int, size: int) -> None:
-        """A run of segments that are given back is one call of ``empty_cache``."""
+        # A run of segments that are given back is one call of `empty_cache`.
         self._recorded -= size
         actions = self._events.action
         if not place or actions[place - 1] not in _GIVES:

@@ -76,7 +76,7 @@ def _environment_line(settings: MindSporeSettings) -> str | None:
 
 
 def _limit_set_by_user(settings: MindSporeSettings) -> int | None:
-    """The limit if it is one that somebody set: MindSpore's own are no whole GiB."""
+    # MindSpore's own limits are no whole GiB.
     return settings.total if settings.total != SIMULATED_DEVICE and settings.total % GIB == 0 else None
 
 
@@ -219,7 +219,7 @@ def what_if(
 
 
 def _settings_to_try(base: MindSporeSettings, *, older: bool) -> Iterator[tuple[str, MindSporeSettings]]:
-    """Each setting changed alone; ``set_memory`` brings its defaults for what is not named."""
+    # set_memory brings its defaults for what is not named
     yield "vmm", replace(base, vmm=Vmm.ON, init=None, increase=None, small_pool=False)
     init, increase = base.init or DEFAULT_SIZE, base.increase or DEFAULT_SIZE
     for size in INCREASES:

@@ -120,11 +120,8 @@ def _workload_of(table: Table, rows: list[int]) -> Workload:
 
 
 def _find_batches(requests: Sequence[Request], recorded: Sequence[Recorded], schedule: Sequence[int]) -> dict[int, int]:
-    """The field ``batch`` of the requests of continuous allocations.
-
-    MindSpore serves a continuous allocation at once and cuts it afterwards: its rows follow each other, lie side by
-    side, and all show the use after the whole batch (``ascend_memory_pool.cc``, ``AllocContinuousTensorMem``).
-    """
+    # MindSpore serves a continuous allocation at once and cuts it afterwards: its rows follow each other, lie side by
+    # side, and all show the use after the whole batch (`ascend_memory_pool.cc`, `AllocContinuousTensorMem`).
     batches: dict[int, int] = {}
     swept = _sweep_used(requests, schedule)
     first = 0
@@ -144,10 +141,7 @@ def _find_batches(requests: Sequence[Request], recorded: Sequence[Recorded], sch
 
 
 def _cut_batches(requests: tuple[Request, ...], recorded: Sequence[Recorded]) -> tuple[Request, ...]:
-    """Requests with the size that they have once a continuous allocation is cut.
-
-    MindSpore's older pool notes the size of the whole as that of its first row: the rows behind it lie inside.
-    """
+    # MindSpore's older pool notes the size of the whole as that of its first row: the rows behind it lie inside.
     cut = list(requests)
     for row in range(len(requests) - 1):
         size = recorded[row + 1].address - recorded[row].address
@@ -168,7 +162,7 @@ def _cut_batches(requests: tuple[Request, ...], recorded: Sequence[Recorded]) ->
 def _likely_batches(
     requests: Sequence[Request], recorded: Sequence[Recorded], continuous: Sequence[bool]
 ) -> dict[int, int]:
-    """The field ``batch`` where the trace does not tell the use: rows of the right type, one tick and no gap apart."""
+    # Where the trace does not tell the use: rows of the right type, one tick and no gap apart.
     batches: dict[int, int] = {}
     first = 0
     while first < len(requests):
@@ -229,7 +223,6 @@ def free_order_variants(work: Workload) -> Iterator[Workload]:
 
 
 def _find_twins(work: Workload) -> list[tuple[int, int]]:
-    """Blocks that are asked for one behind the other, alike in all but how long they live; each once."""
     found: list[tuple[int, int]] = []
     taken: set[int] = set()
     for one, other in zip(work.schedule, work.schedule[1:], strict=False):

@@ -113,7 +113,7 @@ def _first_kernel(names: Sequence[str]) -> str:
 
 
 def _host_event(events: ProfileEvents, start: float, end: float) -> str:
-    """The shortest host event that covers a gap, or else the one that covers most of it."""
+    # the shortest event that covers the gap, or else the one that covers most of it
     best, name = (0.0, 0.0), ""
     for place in range(bisect_right(events.host.start, end)):
         begin, length = events.host.start[place], events.host.length[place]
@@ -146,7 +146,6 @@ def _join_spans(spans: Iterable[tuple[float, float]]) -> Iterator[tuple[float, f
 def _intersect_spans(
     some: Iterable[tuple[float, float]], others: Sequence[tuple[float, float]]
 ) -> Iterator[tuple[float, float]]:
-    """What two rows of spans, each in order and apart, have in common."""
     place = 0
     for start, end in some:
         while place < len(others) and others[place][1] <= start:

@@ -77,7 +77,6 @@ def analyse_profiles(
 
 
 def _cluster_ranks(path: Path) -> Iterator[RankTimes]:
-    """The ranks of a cluster's table: their parts, and the bubble that its exporter found."""
     rows: dict[str, list[StepRow]] = {}
     for row in read_steps(path):
         if row.kind == "rank":
@@ -98,7 +97,6 @@ def _cluster_ranks(path: Path) -> Iterator[RankTimes]:
 
 
 def _rank_times(profile: RankProfile) -> RankTimes:
-    """One rank's time by cause: the table's parts, the events' gaps, the collectives' waiting."""
     events = profile.events
     idle = idle_times(events) if events is not None else Idle(0.0, 0.0, 0.0)
     if events is not None and (events.overlap["compute"] or events.overlap["free"]):

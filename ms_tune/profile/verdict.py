@@ -91,7 +91,6 @@ def idle_window(ranks: Sequence[RankTimes], gaps: Sequence[Gap]) -> tuple[RankTi
 
 
 def _find_bound(causes: dict[QueueState, float], imbalance: float | None, waits: RankTimes | None) -> Bound:
-    """What the shares say, with a rank that waits for other stages where there is one."""
     first, *others = sorted(causes, key=lambda cause: -causes[cause])
     bound = _BOUNDS[first]
     if others and causes[first] - causes[others[0]] < _LEAD and bound is not _BOUNDS[others[0]]:
@@ -107,7 +106,7 @@ def _find_bound(causes: dict[QueueState, float], imbalance: float | None, waits:
 
 
 def _blame_host(shares: dict[QueueState, float], imbalance: float | None) -> dict[QueueState, float]:
-    """The shares, with waiting for ranks put to the host where the host is late."""
+    # Where the host is late, what ranks wait for each other is the host's.
     causes = dict(shares)
     host, waiting = causes.get(QueueState.HOST, 0.0), causes.get(QueueState.WAITING, 0.0)
     idle = host + causes.get(QueueState.DEPENDENCY, 0.0) + causes.get(QueueState.FREE, 0.0)
@@ -119,7 +118,7 @@ def _blame_host(shares: dict[QueueState, float], imbalance: float | None) -> dic
 
 
 def _waits_for_stages(ranks: Sequence[RankTimes]) -> RankTimes | None:
-    """The rank whose step is most of all a bubble, clearly and by a quarter at least: stages differ, and a mean hides it."""
+    # Stages differ, and a mean hides it.
     rank = max(ranks, key=lambda one: one.share_of(QueueState.BUBBLE))
     bubble = rank.share_of(QueueState.BUBBLE)
     others = max((rank.share_of(cause) for cause in rank.times_us if cause is not QueueState.BUBBLE), default=0.0)
@@ -172,7 +171,6 @@ def _kernel_advice(ranks: Sequence[RankTimes], bound: Bound) -> Iterator[Message
 
 
 def _gap_advice(gaps: Sequence[Gap]) -> Iterator[Message]:
-    """What the host does in the longest gaps, as advice; the longest of each kind."""
     for name, words in _HOST_DOES.items():
         found = [gap for gap in gaps if gap.cause in _IDLE and any(word in gap.host.lower() for word in words)]
         if found:

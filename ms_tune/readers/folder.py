@@ -74,7 +74,6 @@ def find_trace(path: Path) -> TraceFolder:
 
 
 def _find_block_files(folder: Path, depth: int, seen: list[int]) -> Iterator[Path]:
-    """Every tracker file in a folder, not deeper than ``depth``; symbolic links to folders are not followed."""
     file = folder / BLOCKS
     if file.is_file():
         yield file

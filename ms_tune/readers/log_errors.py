@@ -137,7 +137,7 @@ class ErrorLines:
             self.own = f"{frame['file']}:{frame['line']}"
 
     def _read_crash(self, line: str) -> None:
-        """A line of a stack that ``faulthandler`` printed: the innermost frame comes first."""
+        # faulthandler prints the innermost frame first
         self._see_frame(line)
         if self.own is not None:
             self.raised_at = self.own
@@ -153,7 +153,7 @@ class ErrorLines:
             self.logged = f"{match['text'][:_MAX_ERROR_LINE]} ({match['place'].rsplit('/', 1)[-1]})"
 
     def _read_group(self, line: str) -> None:
-        """A line of a group of exceptions: frames are indented behind the ``|``, messages are not."""
+        # Frames are indented behind the `|`, messages are not.
         match = _GROUP_LINE.match(line)
         if match is None and not _GROUP_BORDER.match(line):
             self._close()
@@ -164,7 +164,7 @@ class ErrorLines:
             self.lines.append(match["text"])
 
     def _read_message(self, line: str) -> None:
-        """A line after ``SomeError: ...``: MindSpore's messages go on in sections under banners of dashes."""
+        # MindSpore's messages go on in sections under banners of dashes.
         text = line.strip()
         if text.startswith(_NOT_FOR_USERS) or (self.blank and text and not _BANNER.fullmatch(text)):
             self._close()

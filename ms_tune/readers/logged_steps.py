@@ -167,7 +167,7 @@ def _load_json(path: Path) -> dict[str, object]:
 
 
 def _read_list(data: dict[str, object], length: int, *names: str) -> list[float]:
-    """One of the lists, as long as the times: some files have losses of fewer steps."""
+    # Some files have losses of fewer steps than times.
     values = next((found for name in names if isinstance(found := data.get(name), list)), [])
     numbers = [_parse_number(value) for value in values[:length]]
     return [*numbers, *[NOT_LOGGED] * (length - len(numbers))]

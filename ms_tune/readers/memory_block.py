@@ -75,7 +75,7 @@ def repair_row(cells: list[str], names: tuple[str, ...], index: Mapping[str, int
 
 
 def _rejoined_names(cells: list[str], index: Mapping[str, int], surplus: int) -> list[str] | None:
-    """Put task and node name back together: the node name alone has commas, or both names end alike."""
+    # The node name alone has commas, or both names end alike.
     task, node = index["task_name"], index["node_name"]
     if cells[task] == "PyNative":
         return _join_cells(cells, node, surplus)
@@ -330,7 +330,7 @@ def _shorten_cell(cell: str) -> str:
 
 
 def _parse_stack(text: str, pools: _Pools) -> tuple[Frame, ...]:
-    """``File:<path>;Line:<n>;Function:<f>|`` repeated, outermost first; what is not a frame is left out."""
+    # `File:<path>;Line:<n>;Function:<f>|` repeated, outermost first
     stack = pools.stacks.get(text)
     if stack is None:
         frames = (_parse_frame(part, pools) for part in text.split("|") if part)

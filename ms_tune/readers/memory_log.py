@@ -90,7 +90,7 @@ def read_logged_memory(path: Path) -> tuple[RankMemory, ...]:
 
 
 def _choose_later(before: RankMemory | None, one: RankMemory) -> RankMemory:
-    """Of two that tell of a rank in two files: MindSpore's statistics are of the whole run."""
+    # MindSpore's statistics are of the whole run.
     keeps = before is not None and before.words is MemoryWords.STATISTICS and one.words is not MemoryWords.STATISTICS
     return before if before is not None and keeps else one
 
@@ -133,7 +133,6 @@ class _MemoryLogReader:
             self._keep_statistics(rank, number, block)
 
     def _keep_statistics(self, rank: int | None, number: int, block: StatisticsLines) -> None:
-        """Statistics that are complete; of a process that tells its rank, or has a log of its own, the last ones count."""
         told = block.last
         assert told is not None  # noqa: S101 - asked before
         one = RankMemory(

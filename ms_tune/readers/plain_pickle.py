@@ -146,10 +146,7 @@ def _silence_interpreter() -> Iterator[None]:
 
 @contextmanager
 def _bounded_memory(most: int) -> Iterator[None]:
-    """No more memory than that while it lasts, where the system can see to it (Linux).
-
-    A pickle of ten bytes may ask for tens of gigabytes.
-    """
+    # A pickle of ten bytes may ask for tens of gigabytes. The system can see to it on Linux only.
     try:
         import resource  # noqa: PLC0415 - not on every system
 

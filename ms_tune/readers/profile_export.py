@@ -206,7 +206,6 @@ def read_rank(folder: Path, on_bytes: Callable[[int], None] = lambda _count: Non
 
 
 def _describe_export(folder: Path) -> tuple[int | None, str, bool, bool]:
-    """The rank, the level, whether stacks were taken, and whether MindSpore wrote it, by the files and names above an export."""
     rank, level, stacks = None, "", False
     above = _folder_above(folder)
     mindspore = above.name.endswith("_ascend_ms")

@@ -229,7 +229,6 @@ class _RecomputeLogReader:
 
 
 def _has_same_lists(run: LoggedRecompute, block: LoggedRecompute) -> bool:
-    """Whether all lists of a block that can be read are those of a run."""
     pairs = ((_whole_values(run.lists.get(name, ())), _whole_values(lines)) for name, lines in block.lists.items())
     return all(before == after for before, after in pairs if before and after)
 

@@ -198,7 +198,7 @@ def _locate_steps(line: str, *, whole: bool = True) -> Iterator[tuple[Form, Mapp
 
 
 def _split_at_heads(line: str, head: re.Pattern[str]) -> Iterator[tuple[int, int]]:
-    """From each head to the next; as a whole where there is none, so that it counts as damaged."""
+    # A line without a head is one part, so that it counts as damaged.
     starts = [match.start() for match in head.finditer(line)]
     return zip(starts or [0], [*starts[1:], len(line)], strict=True)
 

@@ -164,7 +164,7 @@ class _GraphReader:
         return True
 
     def _keep_largest(self, ticks: NDArray[np.int64], types: Sequence[_Types], code: NDArray[np.int64]) -> None:
-        """Keep the largest tensor of every block; of equal ones the first. Types are those of what is read, then written."""
+        # Of equal ones the first is kept. Types are those of what is read, then written.
         tensors = [tensor for each in types for tensor in (*each.read, *each.written)]
         length = np.array([len(each.read) + len(each.written) for each in types], np.int64)
         begin = np.cumsum(length) - length
@@ -285,7 +285,7 @@ def _element_count(shape: bytes) -> int:
 
 
 def _made_tensor(data: bytes, match: re.Match[bytes]) -> SizeOverflow | None:
-    """The tensor, if it stands among those that an operator makes: on the left of the arrow."""
+    # What an operator makes stands on the left of the arrow.
     named = _FORMAT.search(data, max(match.start() - 40, 0), match.start())
     tensor = named[0].decode("ascii", "replace") if named else ""
     begin = data.rfind(b"\n", 0, match.start()) + 1

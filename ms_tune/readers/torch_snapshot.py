@@ -379,7 +379,7 @@ class _SnapshotReader:
         return self._categories.setdefault(self._share_text(category), len(self._categories))
 
     def _stack_code(self, frames: object) -> int:
-        """The number of a stack. Events share them: they are known by what they are made of, which lives until all is read."""
+        # Events share stacks: they are known by what they are made of, which lives until all is read.
         if not isinstance(frames, (list, tuple)) or not frames:
             return 0
         known = self._stacks.get(id(frames))
@@ -412,7 +412,6 @@ class _SnapshotReader:
 
 
 def _whole_number(entry: Mapping[object, object], key: str, most: int, default: int | None = None) -> int:
-    """A natural number below a bound; the default where there is none at all."""
     value = entry.get(key, default)
     if value is None and default is not None:
         return default
@@ -447,7 +446,6 @@ def _whole_column(
 
 
 def _without_block(event: Mapping[object, object], *, out_of_memory: bool) -> dict[object, object]:
-    """An event that is about no block, which need not have an address or a size."""
     where = "device_free" if out_of_memory and "device_free" in event else "addr"
     kept: dict[object, object] = {key: event[key] for key in _KEPT if key in event}
     return {

@@ -331,7 +331,7 @@ class KeptEvents:
         self._launched.update(zip(numbers[:room], times[:room], strict=True))
 
     def _starts_at(self, numbers: Sequence[bytes], times: Sequence[float]) -> None:
-        """Something starts on the device: mostly its launch was written before."""
+        # mostly the launch was written before
         room = max(_MOST - len(self._starts) - len(self._waiting), 0)
         self._dropped += max(len(numbers) - room, 0)
         starts = [round(at * 1000) for at in times[:room]]
@@ -349,7 +349,7 @@ class KeptEvents:
         return more[:room]
 
     def _parse_time(self, value: object) -> float | None:
-        """Microseconds since the base, from digits that a float would not hold."""
+        # A float would not hold the digits of a time stamp.
         whole, _, part = str(value).partition(".")
         if not (whole.isdecimal() and len(whole) < 20 and (not part or (part.isdecimal() and len(part) < 20))):  # noqa: PLR2004 - digits
             return None
@@ -391,7 +391,7 @@ class KeptEvents:
 
 
 def _intern_names(names: Iterable[bytes]) -> list[str]:
-    """A few names, millions of times."""
+    # a few names, millions of times
     known = {name: intern(name.decode()) for name in {*names}}
     return [known[name] for name in names]
 

@@ -142,7 +142,7 @@ class LineBatch:
 
 
 def _parse_whole_numbers(column: Sequence[bytes]) -> list[int]:
-    """Whole numbers; most often they are all the same."""
+    # most often they are all the same
     if column.count(column[0]) == len(column):
         return [int(column[0])] * len(column)
     return [*map(int, column)]
@@ -280,7 +280,6 @@ class _TrainingLogReader:
             self._place_unprefixed(batch, rows)
 
     def _place_unprefixed(self, batch: LineBatch, rows: Rows) -> None:
-        """Steps without a rank before them: rising ones of the present run together, others by themselves."""
         falls = [at for at, (one, after) in enumerate(pairwise(rows.number), 1) if after <= one]
         begin = 0
         for end in [*falls, len(batch)]:
@@ -294,7 +293,6 @@ class _TrainingLogReader:
                     begin = end
 
     def _place_by_rank(self, batch: LineBatch, rows: Rows) -> None:
-        """Steps of several ranks: together if all of them go on with their present runs."""
         each: dict[int, list[int]] = {}
         for at, rank in enumerate(rows.ranks):
             each.setdefault(rank, []).append(at)
@@ -346,7 +344,6 @@ class _TrainingLogReader:
             self.damaged.append(line)
 
     def _read_single_line(self, number: int, line: str, *, whole: bool) -> None:
-        """Read a line; one without an end may be cut off."""
         rank, text = rank_before(line)
         rank = self._tailed if rank is None else rank
         found = False
@@ -379,7 +376,6 @@ class _TrainingLogReader:
         self._latest = place
 
     def _steps_for(self, writer: _StepWriter, rank: int | None, step: StepLine, number: int) -> RankSteps | None:
-        """Where a step belongs: to a rank of the writer's present run, or to a new run."""
         run = self.runs[writer.run] if writer.run >= 0 else None
         if run is not None and step.total == run.total:
             own = [one for one in run.ranks if one.rank == rank and one.form is step.form]
@@ -425,7 +421,7 @@ class _TrainingLogReader:
                 run.remarks.append(Remark(kind, self._latest.number[-1], line))
 
     def _keep_memory(self, memory: LoggedMemory) -> None:
-        """Of the present run, or of the one that begins: ranks do not wait for the one that writes its first step."""
+        # Ranks do not wait for the one that writes a run's first step: it may be of the run that begins.
         begun = self.runs and self._latest is not None and self._latest.number[-1] <= memory.steps
         kept = self.runs[-1].memory if begun else self._early
         if memory.rank in kept or len(kept) < _MOST_RANKS:
@@ -433,7 +429,7 @@ class _TrainingLogReader:
 
 
 def _number_in_job(writer: _StepWriter, step: StepLine) -> int:
-    """The step's number in its job: some counters begin anew with each epoch."""
+    # Some counters begin anew with each epoch.
     if step.form is Form.MINDSPEED:
         if step.epoch == writer.epoch + 1 and step.number + writer.offset <= writer.last:
             writer.offset = writer.last
