@@ -14,9 +14,9 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right, insort
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from ms_tune.pools.pool import ALIGNMENT, TOP, PoolGrowth, PoolSnapshot, PoolUnit, cut_block
+from ms_tune.pools.pool import ALIGNMENT, TOP, PoolGrowth, PoolSnapshot, PoolUnit
 from ms_tune.units import GIB, MIB
 
 if TYPE_CHECKING:
@@ -61,19 +61,61 @@ def align_up(size: int) -> int:
     return -(-size // ALIGNMENT) * ALIGNMENT
 
 
-def _unit_bytes(
-    settings: MindSporeSettings, state: PoolSnapshot, size: int, *, common: bool, beyond: bool
-) -> int | None:
-    left, increase = settings.total - state.reserved, settings.increase
-    if left < size:
-        state.is_over = True
-        if not (settings.simulated or beyond):
-            return None
-        left = size
-    step = _UNIT
-    if common and increase is not None and increase != _UNIT:
-        step = min(align_up(increase), left - _UNIT if left > _UNIT else left)
-    return min(-(-size // step) * step, left)
+class _UnitPool:
+    """What MindSpore's pools share: how a request is taken, and how much of the device a unit is."""
+
+    def __init__(self, settings: MindSporeSettings) -> None:
+        self.state = PoolSnapshot()
+        self._settings = settings
+        self._live: dict[int, tuple[Any, ...]] = {}  # by address: the size of the block, and what else is known of it
+        self._bottom = TOP
+
+    def allocate(self, request: Request) -> int:
+        """Best fit; a persistent request that finds no hole goes on to the common part."""
+        return self._allocate_block(request.size, request.stream, persistent=request.persistent)
+
+    def allocate_batch(self, requests: Sequence[Request]) -> list[int]:
+        """One block for all, cut afterwards (``ascend_memory_pool.cc``, ``AllocContinuousTensorMem``)."""
+        first, total = requests[0], sum(request.size for request in requests)
+        address = self._allocate_block(total, first.stream, persistent=first.persistent)
+        size, *rest = self._live[address]
+        addresses = []
+        for request in requests:
+            addresses.append(address)
+            self._live[address] = (request.size, *rest)
+            address += request.size
+            size -= request.size
+        self._live[addresses[-1]] = (requests[-1].size + size, *rest)  # what the block is longer is the last one's
+        return addresses
+
+    def _allocate_block(self, size: int, stream: int, *, persistent: bool) -> int:
+        raise NotImplementedError
+
+    def _unit_bytes(self, size: int, *, common: bool, beyond: bool) -> int | None:
+        left, increase = self._settings.total - self.state.reserved, self._settings.increase
+        if left < size:
+            self.state.is_over = True
+            if not (self._settings.simulated or beyond):
+                return None
+            left = size
+        step = _UNIT
+        if common and increase is not None and increase != _UNIT:
+            step = min(align_up(increase), left - _UNIT if left > _UNIT else left)
+        return min(-(-size // step) * step, left)
+
+    def _record_growth(self, part: str, unit_bytes: int, wanted: int, holes: list[int]) -> None:
+        state = self.state
+        state.reserved += unit_bytes
+        largest = holes[-1] if holes else 0
+        growth = PoolGrowth(state.request, part, unit_bytes, state.reserved, wanted, largest, sum(holes))
+        state.growths.append(growth)
+
+    def _place_unit(self, part: str, size: int) -> PoolUnit:
+        self._bottom -= size
+        # The first block of a unit lies at its base, so an extent that is empty there stays what it says.
+        unit = PoolUnit(self._bottom, size, part, self._bottom, self._bottom)
+        self.state.units.append(unit)
+        return unit
 
 
 class _PoolPart:
@@ -88,35 +130,20 @@ class _PoolPart:
         self.units = 0
 
 
-class MindSporePool:
+class MindSporePool(_UnitPool):
     """The pool as a state machine."""
 
     def __init__(self, settings: MindSporeSettings) -> None:
-        self.state = PoolSnapshot()
-        self._settings = settings
+        super().__init__(settings)
         self._parts: dict[tuple[bool, int, bool], _PoolPart] = {}
-        self._live: dict[int, tuple[int, _PoolPart]] = {}
         self._hole_at: dict[int, int] = {}  # size of the free buffer that starts at an address
         self._hole_to: dict[int, int] = {}  # start of the free buffer that ends at an address
         self._edges: set[int] = set()  # where units begin and end; buffers never merge across
         self._bases: list[int] = []  # of the units, ascending
         self._units: list[PoolUnit] = []  # in the order of the bases
-        self._bottom = TOP
         if settings.init is not None and settings.vmm is Vmm.OFF:
             for persistent in (True, False):
                 self._try_to_expand(self._part_for(persistent=persistent, stream=0, size=_UNIT), settings.init // 2)
-
-    def allocate(self, request: Request) -> int:
-        """Best fit; a persistent request that finds no hole tries the common part, which then grows."""
-        return self._allocate_block(request.size, request.stream, persistent=request.persistent)
-
-    def allocate_batch(self, requests: Sequence[Request]) -> list[int]:
-        """One block for all, cut afterwards (``ascend_memory_pool.cc``, ``AllocContinuousTensorMem``)."""
-        first = requests[0]
-        address = self._allocate_block(
-            sum(request.size for request in requests), first.stream, persistent=first.persistent
-        )
-        return cut_block(self._live, address, requests)
 
     def free(self, address: int) -> None:
         """Merge with the free neighbours of the same unit."""
@@ -213,32 +240,23 @@ class MindSporePool:
                 state.is_over = state.is_over or state.reserved > self._settings.total
 
     def _try_to_expand(self, part: _PoolPart, size: int, *, beyond: bool = False) -> bool:
-        settings, state = self._settings, self.state
-        if settings.vmm is Vmm.ON:
+        if self._settings.vmm is Vmm.ON:
             self._add_unit(part, _ENDLESS)
             return True
-        unit = _unit_bytes(settings, state, size, common=part.common, beyond=beyond)
+        unit = self._unit_bytes(size, common=part.common, beyond=beyond)
         if unit is None:
             return False
-        state.reserved += unit
-        holes = part.keys
-        largest = holes[-1] >> _BITS if holes else 0
-        free = sum(key >> _BITS for key in holes)
-        state.growths.append(PoolGrowth(state.request, part.name, unit, state.reserved, size, largest, free))
+        self._record_growth(part.name, unit, size, [key >> _BITS for key in part.keys])
         self._add_unit(part, unit)
         return True
 
     def _add_unit(self, part: _PoolPart, size: int) -> None:
         part.units += 1
-        self._edges.add(self._bottom)
-        self._bottom -= size
-        self._edges.add(self._bottom)
-        # The first block of a unit lies at its base, so an extent that is empty there stays what it says.
-        unit = PoolUnit(self._bottom, size, part.name, self._bottom, self._bottom)
-        self.state.units.append(unit)
-        self._bases.insert(0, self._bottom)
+        unit = self._place_unit(part.name, size)
+        self._edges |= {unit.base, unit.base + size}
+        self._bases.insert(0, unit.base)
         self._units.insert(0, unit)
-        self._add_hole(part, self._bottom, size)
+        self._add_hole(part, unit.base, size)
 
     def _drop_unit(self, part: _PoolPart, base: int) -> None:
         part.units -= 1
@@ -259,61 +277,35 @@ class MindSporePool:
         del self._hole_at[address], self._hole_to[address + size]
 
 
-class _Buffers:
-    """The free buffers of one part and stream: (size, age) in order, with the address of each age."""
-
-    __slots__ = ("address_of", "key_of", "keys")
-
-    def __init__(self) -> None:
-        self.keys: list[tuple[int, int]] = []
-        self.address_of: dict[int, int] = {}
-        self.key_of: dict[int, tuple[int, int]] = {}
-
-
 class _BestFitPart:
-    """Common or persistent: its units in the order in which they were taken."""
+    """Common or persistent: its units in the order in which they were taken, and its free buffers."""
 
-    __slots__ = ("buffers", "name", "total", "units")
+    __slots__ = ("keys", "name", "total", "units")
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.total = 0
         self.units: list[PoolUnit] = []
-        self.buffers: dict[int, _Buffers] = {}
+        self.keys: dict[int, list[tuple[int, int, int]]] = {}  # by stream: size, age and address, in order
 
     def actual_bytes(self) -> int:
         """``CalActualPeak``: all units, of the newest only what was touched."""
         return self.total - self.units[-1].size + self.units[-1].high - self.units[-1].low if self.units else 0
 
 
-class MindSporeBestFitPool:
+class MindSporeBestFitPool(_UnitPool):
     """The older pool as a state machine; it knows no small pool."""
 
     def __init__(self, settings: MindSporeSettings) -> None:
-        self.state = PoolSnapshot()
-        self._settings = settings
+        super().__init__(settings)
         self._common, self._persistent = _BestFitPart("common"), _BestFitPart("persistent")
-        self._live: dict[int, tuple[int, _BestFitPart, int, PoolUnit]] = {}
-        self._holes: dict[int, tuple[int, _BestFitPart, int, PoolUnit]] = {}
+        self._holes: dict[int, tuple[int, _BestFitPart, int, PoolUnit, int]] = {}  # the age comes last
         self._hole_to: dict[int, int] = {}
         self._age = 0
-        self._bottom = TOP
         if settings.init is not None:
             # Seen in traces of MindSpore 2.10: a unit of exactly half of init_size for each part, persistent first.
             for part in (self._persistent, self._common):
                 self._take_unit(part, settings.init // 2, stream=0, wanted=settings.init // 2)
-
-    def allocate(self, request: Request) -> int:
-        """Best fit in the request's part; persistent requests go on to the common part once theirs has a unit."""
-        return self._allocate_block(request.size, request.stream, persistent=request.persistent)
-
-    def allocate_batch(self, requests: Sequence[Request]) -> list[int]:
-        """One block for all, cut afterwards."""
-        first = requests[0]
-        address = self._allocate_block(
-            sum(request.size for request in requests), first.stream, persistent=first.persistent
-        )
-        return cut_block(self._live, address, requests)
 
     def free(self, address: int) -> None:
         """Merge with the free neighbours of the same unit and stream, and count as the youngest of its size."""
@@ -352,14 +344,12 @@ class MindSporeBestFitPool:
         return address
 
     def _fit_buffer(self, part: _BestFitPart, size: int, stream: int) -> int | None:
-        buffers = part.buffers.get(stream)
-        if buffers is None:
+        keys = part.keys.get(stream, [])
+        position = bisect_left(keys, (size,))
+        if position == len(keys):
             return None
-        position = bisect_left(buffers.keys, (size, 0))
-        if position == len(buffers.keys):
-            return None
-        address = buffers.address_of[buffers.keys[position][1]]
-        hole, _, _, unit = self._holes[address]
+        address = keys[position][2]
+        hole, _, _, unit, _ = self._holes[address]
         self._drop_hole(address)
         if hole - size >= ALIGNMENT:
             self._add_hole(address + size, hole - size, part, stream, unit)
@@ -371,37 +361,25 @@ class MindSporeBestFitPool:
         return address
 
     def _try_to_expand(self, part: _BestFitPart, size: int, stream: int, *, beyond: bool = False) -> bool:
-        common = part is not self._persistent
-        unit = _unit_bytes(self._settings, self.state, size, common=common, beyond=beyond)
+        unit = self._unit_bytes(size, common=part is self._common, beyond=beyond)
         if unit is not None:
             self._take_unit(part, unit, stream, wanted=size)
         return unit is not None
 
     def _take_unit(self, part: _BestFitPart, unit_size: int, stream: int, *, wanted: int) -> None:
-        state = self.state
-        state.reserved += unit_size
-        keys = part.buffers[stream].keys if stream in part.buffers else []
-        free = sum(key[0] for key in keys)
-        largest = keys[-1][0] if keys else 0
-        state.growths.append(PoolGrowth(state.request, part.name, unit_size, state.reserved, wanted, largest, free))
-        self._bottom -= unit_size
-        unit = PoolUnit(self._bottom, unit_size, part.name, self._bottom, self._bottom)
-        state.units.append(unit)
+        self._record_growth(part.name, unit_size, wanted, [key[0] for key in part.keys.get(stream, [])])
+        unit = self._place_unit(part.name, unit_size)
         part.units.append(unit)
         part.total += unit_size
-        self._add_hole(self._bottom, unit_size, part, stream, unit)
+        self._add_hole(unit.base, unit_size, part, stream, unit)
 
     def _add_hole(self, address: int, size: int, part: _BestFitPart, stream: int, unit: PoolUnit) -> None:
         self._age += 1
-        buffers = part.buffers.setdefault(stream, _Buffers())
-        insort(buffers.keys, (size, self._age))
-        buffers.address_of[self._age] = address
-        buffers.key_of[address] = (size, self._age)
-        self._holes[address] = (size, part, stream, unit)
+        insort(part.keys.setdefault(stream, []), (size, self._age, address))
+        self._holes[address] = (size, part, stream, unit, self._age)
         self._hole_to[address + size] = address
 
     def _drop_hole(self, address: int) -> None:
-        size, part, stream, _ = self._holes.pop(address)
-        buffers = part.buffers[stream]
-        key = buffers.key_of.pop(address)
-        del buffers.keys[bisect_left(buffers.keys, key)], buffers.address_of[key[1]], self._hole_to[address + size]
+        size, part, stream, _, age = self._holes.pop(address)
+        keys = part.keys[stream]
+        del keys[bisect_left(keys, (size, age))], self._hole_to[address + size]

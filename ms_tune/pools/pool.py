@@ -9,7 +9,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from ms_tune.pools.workload import RELEASE, Request, Workload
 from ms_tune.records import Record
@@ -68,22 +68,6 @@ class PoolSnapshot:
     def unit_of(self, address: int) -> PoolUnit:
         """The unit that an address lies in."""
         return next(unit for unit in reversed(self.units) if unit.base <= address < unit.base + unit.size)
-
-
-def cut_block(live: dict[int, Any], address: int, requests: Sequence[Request]) -> list[int]:
-    """The addresses of requests for which one live block was taken; what it is longer is the last one's.
-
-    ``live`` has the size of each live block, and what else is known of it; the parts take the block's place.
-    """
-    size, *rest = live[address]
-    addresses = []
-    for request in requests:
-        addresses.append(address)
-        live[address] = (request.size, *rest)
-        address += request.size
-        size -= request.size
-    live[addresses[-1]] = (requests[-1].size + size, *rest)
-    return addresses
 
 
 class Pool(Protocol):
