@@ -16,13 +16,12 @@ from ms_tune.packing.plan import PackingProgress, plan_addresses
 from ms_tune.pools import memlog
 from ms_tune.pools.pool import ALIGNMENT
 from ms_tune.readers.memlog import MemLog, read_memlog
-from ms_tune.readers.reading import reading
+from ms_tune.readers.reading import numbered_lines
 from ms_tune.text import Message, msg
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
-    from typing import TextIO
 
     from ms_tune.memory.request import PlanRequest
 
@@ -31,7 +30,6 @@ _NUMBERS = ("lower", "upper", "size", "alignment")
 _MOST = {"lower": 2**62, "upper": 2**62, "size": 2**50, "alignment": 2**40}
 _MOST_TOTAL = 2**61
 _MOST_ROWS = 5_000_000
-_MOST_LINE = 1 << 16
 _MOST_DIGITS = 20
 _HEADER_BYTES = 4096
 
@@ -67,11 +65,7 @@ def read_placement_csv(path: Path) -> list[PlacementRow]:
     Raises:
         TraceError: The file cannot be read, or a row is broken; with its line.
     """
-    try:
-        with reading(path), path.open(encoding="utf-8-sig", newline="") as file:
-            return list(_placement_rows(path, file))
-    except UnicodeDecodeError as error:
-        raise TraceError(msg("placement.not-text"), path=path) from error
+    return list(_placement_rows(path))
 
 
 def capacity_in_name(path: Path) -> int | None:
@@ -87,18 +81,8 @@ def _column_places(header: str) -> dict[str, int]:
     return {_ALIASES.get(name, name): position for position, name in enumerate(names)}
 
 
-def _numbered_lines(path: Path, file: TextIO) -> Iterator[tuple[int, str]]:
-    number = 0
-    while line := file.readline(_MOST_LINE):
-        number += 1
-        if len(line) == _MOST_LINE:
-            raise TraceError(msg("placement.long-line"), path=path, line=number)
-        if line.strip():
-            yield number, line
-
-
-def _placement_rows(path: Path, file: TextIO) -> Iterator[PlacementRow]:
-    lines = _numbered_lines(path, file)
+def _placement_rows(path: Path) -> Iterator[PlacementRow]:
+    lines = numbered_lines(path)
     _, header = next(lines, (1, ""))
     columns = _column_places(header)
     missing = [name for name in ("lower", "size") if name not in columns]
@@ -108,7 +92,7 @@ def _placement_rows(path: Path, file: TextIO) -> Iterator[PlacementRow]:
     seen: set[str] = set()
     total = 0
     for number, line in lines:
-        fields = _split_quoted(path, number, line) if '"' in line else line.rstrip("\r\n").split(",")
+        fields = _split_quoted(path, number, line) if '"' in line else line.split(",")
         row = _parse_row(path, number, fields, columns, str(len(seen)))
         total += row.size
         if row.id in seen:

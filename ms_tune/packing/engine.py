@@ -19,6 +19,7 @@ import numpy as np
 
 from ms_tune.errors import StandInBuildError
 from ms_tune.native import cache_root, cached_folder, compile_library
+from ms_tune.text import Message, msg
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ms_tune.packing.placement import BlockLives
-    from ms_tune.text import Message
 
 _MASKS = 10_000  # comparisons in whose time numpy begins one
 _FLAGS = ("-std=gnu11", "-O3", "-shared", "-fPIC", "-fvisibility=hidden")
@@ -232,8 +232,6 @@ def best_engine() -> tuple[PackingEngine, Message | None]:
     except StandInBuildError as error:
         return NumpyEngine(), error.message
     except OSError as error:  # compiled for another machine, or on a file system that runs nothing
-        from ms_tune.text import msg  # noqa: PLC0415 - seldom needed
-
         return NumpyEngine(), msg("placement.not-loaded", detail=str(error))
 
 

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
+_MOST_FAULTS = 100
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class PackingProblem:
     """Blocks to place, one item a block in every array."""
@@ -144,8 +147,8 @@ class Placed(NamedTuple):
     address: int
 
 
-def faults_of(blocks: Sequence[Placed], most: int = 100) -> list[PackingFault]:
-    """The faults of a plan, at most so many: two live blocks that overlap, addresses that are not aligned.
+def faults_of(blocks: Sequence[Placed]) -> list[PackingFault]:
+    """The faults of a plan, a hundred at most: two live blocks that overlap, addresses that are not aligned.
 
     Independent of the planner: a sweep through time that keeps the live blocks sorted by address and looks at the two
     neighbours of each new one. If no block overlaps a neighbour when it is placed, no two overlap at all.
@@ -176,6 +179,6 @@ def faults_of(blocks: Sequence[Placed], most: int = 100) -> list[PackingFault]:
             faults.append(PackingFault("overlap", number, live[at][1]))
         else:
             live.insert(at, item)
-        if len(faults) >= most:
+        if len(faults) >= _MOST_FAULTS:
             break
-    return faults[:most]
+    return faults[:_MOST_FAULTS]

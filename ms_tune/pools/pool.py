@@ -186,15 +186,9 @@ def compare_with_trace(work: Workload, result: Replay, placing: Placing = Placin
     return Mismatches(address, used, actual)
 
 
-def find_divergence(
-    work: Workload, pool: Pool, placing: Placing = Placing.TOP_DOWN, *, until: int | None = None
-) -> Divergence:
-    """Replay into a fresh pool until the first row that differs from the trace, so that a wrong pool costs little.
-
-    The pool is left as it is at that row, or at ``until``.
-    """
+def find_divergence(work: Workload, pool: Pool, placing: Placing = Placing.TOP_DOWN) -> Divergence:
+    """Replay into a fresh pool until the first row that differs from the trace; the pool is left as it is at that row."""
     state, requests, recorded = pool.state, work.requests, work.recorded
-    end = len(requests) if until is None else min(until, len(requests))
     addresses: dict[int, int] = {}
     offsets: dict[int, int] = {}
     for event in work.schedule:
@@ -204,8 +198,6 @@ def find_divergence(
             else:
                 pool.free(addresses.pop(~event))
             continue
-        if event == end:
-            break
         state.request = event
         request = requests[event]
         if request.batch == 1:
@@ -219,4 +211,4 @@ def find_divergence(
         footprint = state.reserved if placing is Placing.MAPPED else state.actual
         if offset != first or row.used not in (None, state.used) or row.actual not in (None, footprint):
             return Divergence(event, offset - first, address)
-    return Divergence(end)
+    return Divergence(len(requests))

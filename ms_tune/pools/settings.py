@@ -69,8 +69,8 @@ class _Guess:
 
 
 def pool_for(settings: MindSporeSettings, *, older: bool) -> Pool:
-    """A fresh pool of MindSpore's."""
-    return MindSporeBestFitPool(settings) if older else MindSporePool(settings)
+    """A fresh pool of MindSpore's; the older one knows no vmm."""
+    return MindSporeBestFitPool(settings) if older and settings.vmm is Vmm.OFF else MindSporePool(settings)
 
 
 def infer_settings(work: Workload, pool_name: str, total: int | None = None) -> Inferred:
@@ -140,11 +140,14 @@ class _SettingSearch:
                     heappush(queue, (guess.changes + changes, -found.row, len(known) + changes, following))
         return best
 
-    def _replay_guess(self, guess: _Guess, placing: Placing) -> tuple[Divergence, Pool]:
+    def _fresh_run(self, guess: _Guess) -> tuple[Workload, Pool]:
         work = self._work
         for tick in guess.releases:
             work = released_at(work, tick)
-        pool = pool_for(guess.settings, older=self._older and guess.settings.vmm is Vmm.OFF)
+        return work, pool_for(guess.settings, older=self._older)
+
+    def _replay_guess(self, guess: _Guess, placing: Placing) -> tuple[Divergence, Pool]:
+        work, pool = self._fresh_run(guess)
         found = find_divergence(work, pool, placing)
         self._replayed += found.row
         return found, pool
@@ -163,10 +166,8 @@ class _SettingSearch:
 
     def replay_in_full(self, guess: _Guess, placing: Placing) -> Inferred:
         """The full replay of a guess."""
-        work = self._work
-        for tick in guess.releases:
-            work = released_at(work, tick)
-        result = replay_workload(work, pool_for(guess.settings, older=self._older and guess.settings.vmm is Vmm.OFF))
+        work, pool = self._fresh_run(guess)
+        result = replay_workload(work, pool)
         mismatches = compare_with_trace(work, result, placing)
         return Inferred(
             work=work,
@@ -192,11 +193,9 @@ class _SettingSearch:
                 ("increase_size", replace(settings, increase=increase + GIB)),
                 ("increase_size", replace(settings, increase=max(increase, init // 2))),
             ]
-        names = [name for name, other in others if other != settings and self._explains_all_rows(guess, other, placing)]
+        changed = [(name, replace(guess, settings=other)) for name, other in others if other != settings]
+        names = [name for name, other in changed if self._replay_guess(other, placing)[0].row == self._rows]
         yield from dict.fromkeys(names)
-
-    def _explains_all_rows(self, guess: _Guess, settings: MindSporeSettings, placing: Placing) -> bool:
-        return self._replay_guess(replace(guess, settings=settings), placing)[0].row == self._rows
 
 
 def _resize_units(

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from ms_tune.pools.mindspore_pool import DEFAULT_SIZE, PAGE, SIMULATED_DEVICE, MindSporeSettings, Vmm
 from ms_tune.pools.pool import ALIGNMENT, PoolGrowth, PoolUnit, Replay, replay_workload
 from ms_tune.pools.settings import Inferred, pool_for
-from ms_tune.pools.workload import Workload, make_workload
+from ms_tune.pools.workload import Request, Workload, make_workload
 from ms_tune.records import Record
 from ms_tune.units import GIB
 
@@ -120,6 +120,15 @@ def causes_of(work: Workload, result: Replay) -> Causes:
     )
 
 
+def _live_at_peak(work: Workload, result: Replay) -> Iterator[tuple[int, Request, int]]:
+    if not work.requests:
+        return
+    tick = work.requests[result.used.index(result.used_peak)].start
+    for index, (request, address) in enumerate(zip(work.requests, result.addresses, strict=True)):
+        if request.start <= tick and (request.end is None or request.end > tick):
+            yield index, request, address
+
+
 def _pinned_units(work: Workload, result: Replay) -> list[Pin]:
     peak = result.used.index(result.used_peak) if work.requests else 0
     held = [unit for unit in result.units if unit.released is None or unit.released >= peak]
@@ -127,13 +136,11 @@ def _pinned_units(work: Workload, result: Replay) -> list[Pin]:
     bases = [unit.base for unit in units]
     live = [0] * len(units)
     longest: list[tuple[float, int, int] | None] = [None] * len(units)
-    tick = work.requests[peak].start if work.requests else 0
-    for index, (request, address) in enumerate(zip(work.requests, result.addresses, strict=True)):
-        if request.start <= tick and (request.end is None or request.end > tick):
-            at = bisect_right(bases, address) - 1
-            live[at] += request.size
-            key = (float("inf") if request.end is None else request.end, request.size, index)
-            longest[at] = max(longest[at] or key, key)
+    for index, request, address in _live_at_peak(work, result):
+        at = bisect_right(bases, address) - 1
+        live[at] += request.size
+        key = (float("inf") if request.end is None else request.end, request.size, index)
+        longest[at] = max(longest[at] or key, key)
     return [
         Pin(unit, unit.high - unit.low, live[at], None if found is None else found[2])
         for at, (unit, found) in enumerate(zip(units, longest, strict=True))
@@ -199,7 +206,7 @@ def what_if(
     outcomes = [_make_outcome("recorded", inferred.replay, inferred.settings, limit, recorded=True)]
     for done, (name, settings) in enumerate(candidates):
         on_progress(done, len(candidates))
-        result = replay_workload(work, pool_for(settings, older=inferred.older and settings.vmm is Vmm.OFF))
+        result = replay_workload(work, pool_for(settings, older=inferred.older))
         outcomes.append(_make_outcome(name, result, settings, limit))
         if settings.vmm is Vmm.ON:
             floor = used_pages(work, result) * PAGE
@@ -245,12 +252,8 @@ def _best_outcome(outcomes: list[ReplayOutcome]) -> ReplayOutcome | None:
 
 def used_pages(work: Workload, result: Replay) -> int:
     """How many pages hold a live byte when most bytes are in use: what vmm cannot give back even then."""
-    peak = result.used.index(result.used_peak) if result.used else 0
-    tick = work.requests[peak].start if work.requests else 0
     spans = sorted(
-        (address // PAGE, (address + request.size - 1) // PAGE)
-        for request, address in zip(work.requests, result.addresses, strict=True)
-        if request.start <= tick and (request.end is None or request.end > tick)
+        (address // PAGE, (address + request.size - 1) // PAGE) for _, request, address in _live_at_peak(work, result)
     )
     pages, beyond = 0, -1
     for first, last in spans:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ms_tune.readers.memory_block import NEVER_FREED
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from ms_tune.readers.table import Table
 
@@ -110,34 +110,47 @@ def _workload_of(table: Table, rows: list[int]) -> Workload:
     requests = _cut_batches(tuple(map(Request, size, start, end, stream, persistent, [1] * len(rows))), recorded)
     schedule = schedule_of(requests)
     batches = (
-        _find_batches(requests, recorded, schedule)
+        _batches_by_use(requests, recorded, schedule)
         if any(number is not None for number in used)
-        else _likely_batches(requests, recorded, table.kind.rows_in(_CONTINUOUS)[rows].tolist())
+        else _batches_by_type(requests, recorded, table.kind.rows_in(_CONTINUOUS)[rows].tolist())
     )
     if batches:
         requests = tuple(request._replace(batch=batches.get(index, 1)) for index, request in enumerate(requests))
     return Workload(requests, recorded, schedule, small_pool=bool(table.small[rows].any()))
 
 
-def _find_batches(requests: Sequence[Request], recorded: Sequence[Recorded], schedule: Sequence[int]) -> dict[int, int]:
+def _find_batches(
+    requests: Sequence[Request],
+    recorded: Sequence[Recorded],
+    goes_on: Callable[[int, int], bool],
+    is_whole: Callable[[int, int], bool],
+) -> dict[int, int]:
     # MindSpore serves a continuous allocation at once and cuts it afterwards: its rows follow each other, lie side by
     # side, and all show the use after the whole batch (`ascend_memory_pool.cc`, `AllocContinuousTensorMem`).
     batches: dict[int, int] = {}
-    swept = _sweep_used(requests, schedule)
     first = 0
     while first < len(requests):
         last = first
-        total = recorded[first].used
-        if total not in (None, swept[first]):
-            while last + 1 < len(requests) and swept[last] != total and _continues_batch(requests, recorded, last):
-                last += 1
-            if last > first and swept[last] == total:
-                batches.update(dict.fromkeys(range(first, last + 1), 0))
-                batches[first] = last - first + 1
-            else:
-                last = first
+        while last + 1 < len(requests) and goes_on(first, last) and _continues_batch(requests, recorded, last):
+            last += 1
+        if last > first and is_whole(first, last):
+            batches.update(dict.fromkeys(range(first, last + 1), 0))
+            batches[first] = last - first + 1
+        else:
+            last = first
         first = last + 1
     return batches
+
+
+def _batches_by_use(
+    requests: Sequence[Request], recorded: Sequence[Recorded], schedule: Sequence[int]
+) -> dict[int, int]:
+    swept = _sweep_used(requests, schedule)
+
+    def goes_on(first: int, last: int) -> bool:
+        return recorded[first].used not in (None, swept[first], swept[last])
+
+    return _find_batches(requests, recorded, goes_on, lambda first, last: swept[last] == recorded[first].used)
 
 
 def _cut_batches(requests: tuple[Request, ...], recorded: Sequence[Recorded]) -> tuple[Request, ...]:
@@ -159,27 +172,15 @@ def _cut_batches(requests: tuple[Request, ...], recorded: Sequence[Recorded]) ->
     return tuple(cut)
 
 
-def _likely_batches(
+def _batches_by_type(
     requests: Sequence[Request], recorded: Sequence[Recorded], continuous: Sequence[bool]
 ) -> dict[int, int]:
     # Where the trace does not tell the use: rows of the right type, one tick and no gap apart.
-    batches: dict[int, int] = {}
-    first = 0
-    while first < len(requests):
-        last = first
-        while (
-            last + 1 < len(requests)
-            and continuous[last]
-            and continuous[last + 1]
-            and requests[last].start + 1 == requests[last + 1].start
-            and _continues_batch(requests, recorded, last)
-        ):
-            last += 1
-        if last > first:
-            batches.update(dict.fromkeys(range(first, last + 1), 0))
-            batches[first] = last - first + 1
-        first = last + 1
-    return batches
+    def goes_on(_: int, last: int) -> bool:
+        both = continuous[last] and continuous[last + 1]
+        return both and requests[last].start + 1 == requests[last + 1].start
+
+    return _find_batches(requests, recorded, goes_on, lambda _first, _last: True)
 
 
 def _sweep_used(requests: Sequence[Request], schedule: Sequence[int]) -> list[int]:

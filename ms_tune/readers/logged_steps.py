@@ -7,14 +7,13 @@ Times are milliseconds, memory MiB.
 
 from __future__ import annotations
 
-import json
 import math
 from array import array
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING
 
 from ms_tune.errors import TraceError
-from ms_tune.readers.reading import reading
+from ms_tune.readers.reading import read_json
 from ms_tune.readers.step_lines import NOT_LOGGED, Form, StepLine
 from ms_tune.records import Record
 from ms_tune.text import msg
@@ -132,7 +131,8 @@ _MOST_MS, _MOST_MIB = 1e10, 1e9
 
 def read_baseline(path: Path) -> LoggedTraining:
     """Read such a file. Raises TraceError: it is no such file, or one of its times is none."""
-    data = _load_json(path)
+    content = read_json(path, _MAX_BYTES, msg("trace.steps.baseline.long", limit=_MAX_BYTES // MIB), "trace.steps.json")
+    data = content if isinstance(content, dict) else {}
     name = "time info" if "time info" in data else "time"
     given = data.get(name)
     if not isinstance(given, list) or not given:
@@ -148,22 +148,6 @@ def read_baseline(path: Path) -> LoggedTraining:
         line = StepLine(Form.BASELINE, number, 0, 0, value / 1000, loss=losses[number - 1], tflops=rates[number - 1])
         steps.add(line, number, 0)
     return LoggedTraining([steps], memory=_read_memory(data.get("memo info")))
-
-
-def _load_json(path: Path) -> dict[str, object]:
-    with reading(path):
-        if path.stat().st_size > _MAX_BYTES:
-            raise TraceError(msg("trace.steps.baseline.long", limit=_MAX_BYTES // MIB), path=path)
-        content = path.read_bytes()
-    try:
-        data = json.loads(content)
-    except json.JSONDecodeError as error:
-        raise TraceError(
-            msg("trace.steps.json", detail=error.msg), path=path, line=error.lineno, column=error.colno
-        ) from error
-    except (ValueError, RecursionError) as error:
-        raise TraceError(msg("trace.steps.json", detail=type(error).__name__), path=path) from error
-    return data if isinstance(data, dict) else {}
 
 
 def _read_list(data: dict[str, object], length: int, *names: str) -> list[float]:

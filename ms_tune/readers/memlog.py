@@ -18,13 +18,11 @@ import re
 from typing import TYPE_CHECKING, NamedTuple
 
 from ms_tune.errors import TraceError
-from ms_tune.readers.reading import reading
+from ms_tune.readers.reading import numbered_lines
 from ms_tune.text import Message, msg
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
-    from typing import BinaryIO
 
 
 HEAD = -1  # the iteration before the first
@@ -32,7 +30,6 @@ _EVENT = re.compile(r"([01]) (0x[0-9a-fA-F]{1,16}|0) ([0-9]{1,15}) (0x[0-9a-fA-F
 _ITERATION = re.compile(r"Iteration Index : ([0-9]{1,9}|end)")
 _MICRO_BATCH = re.compile(r"micro-batch : ([FBW])")
 _LAYER = re.compile(r"(\S+)->(\S+) Layer : ([FB])-(start|end)")
-_MOST_LINE = 1 << 16
 _MOST_EVENTS = 20_000_000
 _SHOWN = 60
 
@@ -67,8 +64,7 @@ class MemLog(NamedTuple):
 
 def read_memlog(path: Path) -> MemLog:
     """Read a trace. Raises TraceError: the file cannot be read, or a line breaks the grammar; with its line."""
-    with reading(path), path.open("rb") as file:
-        return _MemlogReader(path).read(file)
+    return _MemlogReader(path).read()
 
 
 class _MemlogReader:
@@ -86,8 +82,10 @@ class _MemlogReader:
         self._live: dict[str, int] = {}
         self._blocks: list[LogBlock] = []
 
-    def read(self, file: BinaryIO) -> MemLog:
-        for text in self._numbered_lines(file):
+    def read(self) -> MemLog:
+        for number, line in numbered_lines(self._path):
+            self._line = number
+            text = line.strip()
             if event := _EVENT.fullmatch(text):
                 self._read_event(*event.group(1, 2, 3))
             elif found := _ITERATION.fullmatch(text):
@@ -108,18 +106,6 @@ class _MemlogReader:
             events=self._events,
             tail=max(self._numbers) + 1,
         )
-
-    def _numbered_lines(self, file: BinaryIO) -> Iterator[str]:
-        while raw := file.readline(_MOST_LINE):
-            self._line += 1
-            if len(raw) == _MOST_LINE:
-                raise self._make_error(msg("placement.long-line"))
-            try:
-                text = raw.decode("utf-8").strip()
-            except UnicodeDecodeError:
-                raise self._make_error(msg("placement.not-text")) from None
-            if text:
-                yield text
 
     def _make_error(self, message: Message) -> TraceError:
         return TraceError(message, path=self._path, line=self._line)

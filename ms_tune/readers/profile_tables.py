@@ -7,13 +7,12 @@ As CANN 8 with torch_npu 2.1 to 2.6 and MindSpore 2.4 to 2.10 export them (``ASC
 from __future__ import annotations
 
 import csv
-import json
 import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from ms_tune.errors import TraceError
-from ms_tune.readers.reading import reading
+from ms_tune.readers.reading import read_json, reading
 from ms_tune.readers.scopes import ScopePass, layer_of, pass_of
 from ms_tune.records import Record
 from ms_tune.text import msg
@@ -178,16 +177,8 @@ def read_kernels(path: Path) -> Kernels:
 
 def read_collectives(path: Path) -> list[ProfileCollective]:
     """The collectives of ``communication.json``. Raises TraceError: the file cannot be read, or is no such table."""
-    with reading(path):
-        if path.stat().st_size > _MAX_JSON:
-            raise TraceError(msg("trace.profile.long", limit=_MAX_JSON // 1024**2), path=path)
-        content = path.read_bytes()
-    try:
-        data = json.loads(content)
-    except json.JSONDecodeError as error:
-        raise TraceError(msg("trace.profile.json", detail=error.msg), path=path, line=error.lineno) from error
-    except (ValueError, RecursionError) as error:
-        raise TraceError(msg("trace.profile.json", detail=type(error).__name__), path=path) from error
+    too_long = msg("trace.profile.long", limit=_MAX_JSON // 1024**2)
+    data = read_json(path, _MAX_JSON, too_long, "trace.profile.json")
     found = []
     for step, kinds in _items_of(data):
         for kind, operators in _items_of(kinds):

@@ -5,6 +5,7 @@ Of a log's lines the few that hold one of some words are found at the speed of a
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from ms_tune.errors import TraceError, nearby, reason_of
 from ms_tune.records import Record
-from ms_tune.text import msg
+from ms_tune.text import Message, msg
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 Progress = Callable[[int], None]
 PART = 32 * 1024**2  # bytes; smaller parts cost time, larger ones memory
 LONGEST_LINE = 16 * 1024**2  # bytes; the longest real lines, of weights in long runs, have some hundred kilobytes
+_LONGEST_SHORT = 64 * 1024  # bytes of a line of a table that people or small programs write
 _LOOK_AHEAD = 64 * 1024  # bytes
 
 
@@ -38,6 +40,45 @@ def reading(path: Path) -> Iterator[None]:
     except OSError as error:
         hint = msg("trace.unreadable.hint") if isinstance(error, PermissionError) else None
         raise TraceError(msg("trace.unreadable", detail=reason_of(error)), hint, path=path) from error
+
+
+def read_json(path: Path, most: int, too_long: Message, text: str) -> object:
+    """What a JSON file of at most so many bytes holds; ``text`` is the id of what is said where it is none.
+
+    Raises:
+        TraceError: The file cannot be read, is longer, or is no JSON.
+    """
+    with reading(path):
+        if path.stat().st_size > most:
+            raise TraceError(too_long, path=path)
+        content = path.read_bytes()
+    try:
+        return json.loads(content)
+    except json.JSONDecodeError as error:
+        raise TraceError(msg(text, detail=error.msg), path=path, line=error.lineno, column=error.colno) from error
+    except (ValueError, RecursionError) as error:  # a number of too many digits, no UTF-8, too deep
+        raise TraceError(msg(text, detail=type(error).__name__), path=path) from error
+
+
+def numbered_lines(path: Path) -> Iterator[tuple[int, str]]:
+    """The lines that are not blank of a text file with short lines, without their ends, and their numbers from 1.
+
+    Raises:
+        TraceError: The file cannot be read, has a longer line, or is no UTF-8.
+    """
+    with reading(path), path.open("rb") as file:
+        for number in count(1):
+            raw = file.readline(_LONGEST_SHORT)
+            if len(raw) == _LONGEST_SHORT:
+                raise TraceError(msg("placement.long-line"), path=path, line=number)
+            try:
+                line = raw.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
+            except UnicodeDecodeError:
+                raise TraceError(msg("placement.not-text"), path=path, line=number) from None
+            if line.strip():
+                yield number, line
+            elif not raw:
+                return
 
 
 class FilePart(Record):

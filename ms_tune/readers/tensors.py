@@ -20,7 +20,6 @@ Addresses are those of ``device_addr`` in ``memory_block.csv``; ``Tensor.data_pt
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import dataclass
 from math import prod
@@ -30,7 +29,7 @@ import numpy as np
 
 from ms_tune.errors import TraceError
 from ms_tune.readers.memory_block import DroppedRow, RefusedRow
-from ms_tune.readers.reading import FilePart, Progress, no_progress, parts_of, reading
+from ms_tune.readers.reading import FilePart, Progress, no_progress, parts_of, read_json, reading
 from ms_tune.records import Record
 from ms_tune.text import Message, msg
 
@@ -324,14 +323,9 @@ def read_tensor_list(path: Path) -> TensorList | None:
     with reading(path):
         if not path.exists():
             return None
-        with path.open("rb") as file:
-            raw = file.read(_MAX_FILE + 1)
-    if len(raw) > _MAX_FILE:
-        raise TraceError(msg("trace.tensors.large", size=len(raw), limit=_MAX_FILE), path=path)
-    try:
-        content: object = json.loads(raw)
-    except (ValueError, RecursionError) as error:  # ValueError: also a number of too many digits, or not UTF-8
-        raise TraceError(msg("trace.tensors.json", detail=error), path=path) from error
+        size = path.stat().st_size
+    too_long = msg("trace.tensors.large", size=size, limit=_MAX_FILE)
+    content = read_json(path, _MAX_FILE, too_long, "trace.tensors.json")
     if not isinstance(content, dict):
         raise TraceError(_malformed_error("$"), path=path)
     if content.get("version") is not VERSION:

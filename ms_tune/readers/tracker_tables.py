@@ -31,10 +31,9 @@ from ms_tune.records import Record
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
     from types import ModuleType
-    from typing import BinaryIO
 
     from numpy.typing import NDArray
 
@@ -168,24 +167,28 @@ _FLAG = r"^[01]?$"
 
 def read_block_table(path: Path, on_bytes: Progress = no_progress) -> Table:
     """Read a ``memory_block.csv``. Raises TraceError: the file cannot be read, or is not the tracker's."""
+    builder, truncated = TableBuilder(), False
     with reading(path), path.open("rb") as file:
-        return _read_table(file, path, on_bytes)
+        number, text, _ = next(lines_of(file), (0, None, True))
+        if not number:
+            raise TraceError(msg("trace.empty"), msg("trace.not-tracker.hint"), path=path)
+        layout = layout_of(text, path, number)
+        reader = RowReader(layout)
 
+        def read_row(number: int, text: str) -> None:
+            block = reader.read(number, text, complete=True)
+            if block is not None:
+                builder.add_blocks([block])
 
-def _read_table(file: BinaryIO, path: Path, on_bytes: Progress) -> Table:
-    number, text, _ = next(lines_of(file), (0, None, True))
-    if not number:
-        raise TraceError(msg("trace.empty"), msg("trace.not-tracker.hint"), path=path)
-    layout = layout_of(text, path, number)
-    reader, builder, truncated = RowReader(layout), TableBuilder(), False
-    for part in parts_of(file, number + 1, on_bytes):
-        truncated = not part.complete
-        columns = _split_columns(part, layout)
-        if columns is None:
-            blocks = (reader.read(number, text, complete=complete) for number, text, complete in part.lines())
-            builder.add_blocks([block for block in blocks if block is not None])
-        else:
-            _add_part(part, columns, layout, reader, builder)
+        for part in parts_of(file, number + 1, on_bytes):
+            truncated = not part.complete
+            columns = _split_columns(part, layout)
+            if columns is None:
+                blocks = (reader.read(number, text, complete=complete) for number, text, complete in part.lines())
+                builder.add_blocks([block for block in blocks if block is not None])
+            else:
+                columns, line = _keep_plain(part, columns, _plain_rows(columns, layout), read_row)
+                _add_columns(columns, line, layout, reader, builder)
     return builder.build_table(
         dropped=tuple(sorted(reader.refused.rows, key=lambda row: row.line)),
         dropped_count=reader.refused.count,
@@ -202,22 +205,17 @@ def _split_columns(part: FilePart, layout: ColumnLayout) -> Columns | None:
     return split_lines(part, layout.names, [name for name in known if name in layout.index])
 
 
-def _add_part(part: FilePart, columns: Columns, layout: ColumnLayout, reader: RowReader, builder: TableBuilder) -> None:
-    good = _plain_rows(columns, layout)
+def _keep_plain(
+    part: FilePart, columns: Columns, good: NDArray[np.bool_], read_line: Callable[[int, str], object]
+) -> tuple[Columns, NDArray[np.int64]]:
+    """The good lines as columns, and their numbers; the others are read one by one."""
     line = np.arange(part.first, part.first + columns.height, dtype=np.int64)
-    if not good.all():
-        for number, text in _lines_at(part, np.flatnonzero(~good)):
-            block = reader.read(number, text, complete=True)
-            if block is not None:
-                builder.add_blocks([block])
-        columns, line = columns.keep_rows(good), line[good]
-    _add_columns(columns, line, layout, reader, builder)
-
-
-def _lines_at(part: FilePart, rows: NDArray[np.int64]) -> Iterator[tuple[int, str]]:
-    lines = part.data.split(b"\n") if part.data is not None else []
-    for row in rows.tolist():
-        yield part.first + row, lines[row].decode("utf-8", errors="replace")
+    if good.all() or part.data is None:
+        return columns, line
+    lines = part.data.split(b"\n")
+    for row in np.flatnonzero(~good).tolist():
+        read_line(part.first + row, lines[row].decode("utf-8", errors="replace"))
+    return columns.keep_rows(good), line[good]
 
 
 def _plain_rows(columns: Columns, layout: ColumnLayout) -> NDArray[np.bool_]:
@@ -298,8 +296,20 @@ class Tasks:
 
 def read_tasks(path: Path, on_bytes: Progress = no_progress) -> Tasks:
     """Read a ``task.csv``. Raises TraceError: the file cannot be read, or is not the tracker's."""
+    builder = _Builder()
     with reading(path), path.open("rb") as file:
-        return _read_rows(file, path, on_bytes)
+        number, text, _ = next(lines_of(file), (0, None, True))
+        names = tuple(name for name in (text or "").removeprefix("\ufeff").split(",") if name)
+        if names[: len(_FIRST)] != _FIRST or len(set(names)) != len(names):
+            raise TraceError(msg("trace.not-tasks", expected=",".join(_FIRST)), path=path, line=number or None)
+        for part in parts_of(file, number + 1, on_bytes):
+            columns = split_lines(part, names, ("time_stamp", "task_name", "node_name", "line_num"))
+            if columns is None:
+                for at, line, complete in part.lines():
+                    _take_row(at, line, names, builder, complete=complete)
+            else:
+                _take_columns(part, columns, names, builder)
+    return builder.build_tasks()
 
 
 class _Builder:
@@ -331,47 +341,21 @@ class _Builder:
         )
 
 
-def _read_rows(file: BinaryIO, path: Path, on_bytes: Progress) -> Tasks:
-    number, text, _ = next(lines_of(file), (0, None, True))
-    names = tuple(name for name in (text or "").removeprefix("\ufeff").split(",") if name)
-    if names[: len(_FIRST)] != _FIRST or len(set(names)) != len(names):
-        raise TraceError(msg("trace.not-tasks", expected=",".join(_FIRST)), path=path, line=number or None)
-    builder = _Builder()
-    for part in parts_of(file, number + 1, on_bytes):
-        columns = split_lines(part, names, ("time_stamp", "task_name", "node_name", "line_num"))
-        if columns is None:
-            _take_singly(part, names, builder)
-        else:
-            _take_part(part, columns, names, builder)
-    return builder.build_tasks()
-
-
-def _take_part(part: FilePart, columns: Columns, names: tuple[str, ...], builder: _Builder) -> None:
+def _take_columns(part: FilePart, columns: Columns, names: tuple[str, ...], builder: _Builder) -> None:
     good = columns.rows_matching({"time_stamp": NATURAL, "line_num": NATURAL_OR_NONE})
-    line = np.arange(part.first, part.first + columns.height, dtype=np.int64)
-    if not good.all():
-        for number, text in _lines_at(part, np.flatnonzero(~good)):
-            _take_row(number, text, names, builder, complete=True)
-        columns, line = columns.keep_rows(good), line[good]
+    columns, line = _keep_plain(
+        part, columns, good, lambda number, text: _take_row(number, text, names, builder, complete=True)
+    )
     stamps = columns.read_numbers({"stamp": TableCell("time_stamp")}, NONE)["stamp"]
     codes = columns.read_codes({"task_name": builder.name_code, "node_name": builder.node_code})
     builder.parts.append((stamps, codes["task_name"], codes["node_name"], line))
 
 
-def _take_singly(part: FilePart, names: tuple[str, ...], builder: _Builder) -> None:
-    for number, text, complete in part.lines():
-        if text is None:
-            builder.refused.add(number, msg("trace.row.cut"))
-        else:
-            _take_row(number, text, names, builder, complete=complete)
-
-
-def _take_row(number: int, text: str, names: tuple[str, ...], builder: _Builder, *, complete: bool) -> None:
-    cells = text.split(",")
+def _take_row(number: int, text: str | None, names: tuple[str, ...], builder: _Builder, *, complete: bool) -> None:
+    cells = [] if text is None else text.split(",")
     if len(cells) <= len(names) or cells.pop():
-        builder.refused.add(
-            number, msg("trace.row.fields", found=len(cells), expected=len(names)) if complete else msg("trace.row.cut")
-        )
+        too_few = msg("trace.row.fields", found=len(cells), expected=len(names))
+        builder.refused.add(number, too_few if complete and text is not None else msg("trace.row.cut"))
         return
     if not (cells[0].isascii() and cells[0].isdigit() and len(cells[0]) <= _DIGITS):
         builder.refused.add(number, msg("trace.row.number", value=cells[0][:40], column="time_stamp"))
@@ -379,15 +363,11 @@ def _take_row(number: int, text: str, names: tuple[str, ...], builder: _Builder,
     surplus = len(cells) - len(names)
     # The line number tells whether the surplus commas are in the stack, which comes last, or in the names before it.
     before = next((n for n in range(surplus + 1) if cells[len(_FIRST) - 1 + n].isdigit() or not cells[5 + n]), None)
-    if before is None or before % 2 or (before and not _names_are_alike(cells, before // 2)):
+    half = (before or 0) // 2
+    name, node = ",".join(cells[1 : 2 + half]), ",".join(cells[2 + half : 3 + 2 * half])
+    # With commas in them, the names of a graph's operator have as many each and end alike.
+    if before is None or before % 2 or (before and not name.endswith(node)):
         builder.refused.add(number, msg("trace.row.commas"))
         return
-    half = before // 2
-    name, node = ",".join(cells[1 : 2 + half]), ",".join(cells[2 + half : 3 + 2 * half])
     values = (np.array([int(cells[0])], np.int64), np.array([builder.name_code(name)], np.int32))
     builder.parts.append((*values, np.array([builder.node_code(node)], np.int32), np.array([number], np.int64)))
-
-
-def _names_are_alike(cells: list[str], half: int) -> bool:
-    """Whether task and node name, with as many commas each, end alike, as those of a graph's operator do."""
-    return ",".join(cells[1 : 2 + half]).endswith(",".join(cells[2 + half : 3 + 2 * half]))

@@ -52,4 +52,4 @@ def test_alignment_and_addresses_below_zero() -> None:
 
 
 def test_only_so_many_are_listed() -> None:
-    assert len(faults_of([Placed(0, 9, 8, 1, 0)] * 50, most=7)) == 7
+    assert len(faults_of([Placed(0, 9, 8, 1, 0)] * 150)) == 100

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from ms_tune.pools.workload import (
     Recorded,
     Request,
+    _batches_by_type,
+    _batches_by_use,
     _cut_batches,
-    _find_batches,
-    _likely_batches,
     pools_of,
     schedule_of,
 )
@@ -91,8 +91,8 @@ def test_what_does_not_follow_at_once_is_no_continuous_allocation() -> None:
 def test_a_continuous_allocation_may_be_the_first_of_all() -> None:
     requests = [Request(512, tick, None) for tick in range(4)]
     recorded = [Recorded(512 * place, 1536 if place < 3 else 2048, None) for place in range(4)]
-    assert _likely_batches(requests, recorded, [True] * 4) == {0: 3, 1: 0, 2: 0}
-    assert _likely_batches(requests, recorded, [False, *[True] * 3]) == {1: 2, 2: 0}
+    assert _batches_by_type(requests, recorded, [True] * 4) == {0: 3, 1: 0, 2: 0}
+    assert _batches_by_type(requests, recorded, [False, *[True] * 3]) == {1: 2, 2: 0}
 
 
 @pytest.mark.parametrize("before", [0, 1, 2])
@@ -103,6 +103,6 @@ def test_all_rows_of_a_continuous_allocation_show_the_use_after_it(before: int) 
     used = [512 * (place + 1) for place in range(len(sizes))]
     used[before : before + 3] = [512 * (before + 3)] * 3
     recorded = [Recorded(512 * place, use, None) for place, use in enumerate(used)]
-    assert _find_batches(requests, recorded, schedule_of(requests)) == {before: 3, before + 1: 0, before + 2: 0}
+    assert _batches_by_use(requests, recorded, schedule_of(requests)) == {before: 3, before + 1: 0, before + 2: 0}
     apart = [row._replace(address=row.address + 512 * (place > before + 1)) for place, row in enumerate(recorded)]
-    assert _find_batches(requests, apart, schedule_of(requests)) == {}
+    assert _batches_by_use(requests, apart, schedule_of(requests)) == {}
