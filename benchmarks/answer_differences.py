@@ -35,6 +35,9 @@ _RETRIED = (
 )
 _PIPED = "a text that is piped into a shell is not read, and named instead"
 _XARGS = "xargs is what runs it"
+_LABELLED = (
+    "the rank that torchrun or srun puts before each line is no part of the line, in a report of missing memory either"
+)
 _LESS_FIXED = "Python code is fixed where MindSpore's settings or mint are meant; the finding says what to write"
 EXPECTED: dict[str, str] = {
     r'check (exit code: 3 -> 1|trouble: "IndexError: tuple index out of range" -> \(nothing\))': _CHUNKS_WITHOUT_STAGES,
@@ -63,6 +66,7 @@ EXPECTED: dict[str, str] = {
     r'lint(@[\d.]+)? findings\[MST842\]\.message: "what bash gets (.*)" -> "what xargs gets .*"': _XARGS,
     r'check files\[\]\.next: \[\] -> \["ms-tune lint \S+/run_audio_perf_experiment\.sh"\]': _WAITED,
     r"lint(@[\d.]+)? findings\[MST9(10|11|12|19|22)\]\.fix: .* -> null": _LESS_FIXED,
+    r'memory where: null -> ".+:\d+"': _LABELLED,
     r"lint(@[\d.]+)? summary\.fixable(_unsafe)?: \d+ -> \d+": _COUNTED,
     r"(lint(@[\d.]+)? summary\.infos|check files\[\]\.counts\.info): \d+ -> \d+": _COUNTED,
 }

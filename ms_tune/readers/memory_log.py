@@ -19,11 +19,10 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from ms_tune.errors import TraceError
+from ms_tune.readers.log_lines import find_logs, lines_of_log, lines_with, rank_before, rank_of, read_line_blocks
 from ms_tune.readers.logged_steps import LoggedMemory, read_baseline
-from ms_tune.readers.reading import lines_with, read_line_blocks, reading
-from ms_tune.readers.recompute_log import find_logs, rank_of
-from ms_tune.readers.runtime_log import StatisticsLines, failed_request, lines_of_log, read_runtime_log
-from ms_tune.readers.step_lines import rank_before
+from ms_tune.readers.reading import reading
+from ms_tune.readers.runtime_log import StatisticsLines, failed_request, read_runtime_log
 from ms_tune.records import Record
 from ms_tune.text import msg
 from ms_tune.units import GIB, KIB, MIB

@@ -13,10 +13,9 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
-from ms_tune.errors import TraceError
-from ms_tune.readers.reading import lines_with, read_line_blocks, reading
+from ms_tune.readers.log_lines import lines_with, rank_of, read_line_blocks
+from ms_tune.readers.reading import reading
 from ms_tune.records import Record
-from ms_tune.text import msg
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -26,7 +25,6 @@ _Key = TypeVar("_Key")
 
 _MAX_KEPT = 50_000  # layers' lines of a run
 _MAX_RUNS = 16
-_MAX_LOGS = 4096
 
 _FORMATIVE, _AT_LAYER = "Formative ", " at layer "
 _NEW_RUN = ("Init Config", "Applying parallelism to model")  # trainer.py of the static and of the dynamic graph
@@ -50,7 +48,6 @@ _PREFIX = re.compile(
     r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} - |\[(?:DEBUG|INFO|WARNING|ERROR|CRITICAL)\] \d{4}-\d\d-\d\d "
 )
 _ARRAY = re.compile(r"array\((\[[^\[\]]*\])(?:, dtype=\w+)?\)|np\.int\d\d\((-?\d+)\)")
-_RANK = re.compile(r"(?:worker|rank)_(\d{1,6})")
 
 
 class LogLine(Record):
@@ -98,23 +95,6 @@ class RecomputeLog(Record):
         return bool(self.runs) and max(self.runs[-1].numbers, default=0) >= self.lines - (not self.ended) > 0
 
 
-def find_logs(path: Path) -> list[Path]:
-    """The logs of a folder, of the first kind that is there: of msrun, of MindFormers, of ``ms-tune dryrun``, any.
-
-    Raises:
-        TraceError: There is none, or far too many.
-    """
-    if not path.is_dir():
-        return [path]
-    for pattern in ("worker_*.log", "rank_*/info.log", "rank_*/log.txt", "*.log"):
-        found = sorted(path.glob(pattern), key=lambda file: (rank_of(file) or 0, str(file)))
-        if len(found) > _MAX_LOGS:
-            raise TraceError(msg("trace.log.too-many", count=len(found), limit=_MAX_LOGS), path=path)
-        if found:
-            return found
-    raise TraceError(msg("trace.log.none"), msg("trace.log.none.hint"), path=path)
-
-
 def read_recompute_log(path: Path) -> RecomputeLog:
     """Read a log, however long. Raises TraceError: the file cannot be read."""
     reader, total, framework, ended = _RecomputeLogReader(), 0, False, True
@@ -146,12 +126,6 @@ def read_value(text: str) -> object:
     except (ValueError, SyntaxError, RecursionError, MemoryError):
         return text
     return value
-
-
-def rank_of(path: Path) -> int | None:
-    """The rank that a log's name, or its folder's, tells."""
-    found = _RANK.search(path.name) or _RANK.search(path.parent.name)
-    return int(found[1]) if found else None
 
 
 class _RecomputeLogReader:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from ms_tune.errors import TraceError
 from ms_tune.readers.log_errors import ErrorLines
+from ms_tune.readers.log_lines import lines_of_log
 from ms_tune.readers.memory_block import DroppedRow, RefusedRow
 from ms_tune.readers.reading import lines_of, reading
 from ms_tune.records import Record
@@ -27,7 +28,6 @@ from ms_tune.text import msg
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
-    from typing import BinaryIO
 
 WORLD = "hccl_world_group"
 _SAYS = "dummy co"
@@ -147,10 +147,7 @@ SIMULATED_MIB = (
     65536  # "Device MOC memory size: 65536M" of a simulated device, MindSpore 2.7 to 2.10; real ones show less
 )
 
-_MAX_LINE = 64 * 1024  # bytes; what is beyond is left out
 
-_ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
-_RANK_PREFIX = re.compile(r"^\[rank\d{1,9}\]: ?")  # MSAdapter and PyTorch put it before each line of a traceback
 _STATISTICS = (
     ("device", re.compile(r"\bDevice (?:MOC|HBM) memory size: (\d{1,12})M\b")),
     ("used", re.compile(r"\bMindSpore Used memory size: (\d{1,12})M\b")),
@@ -257,15 +254,6 @@ def read_runtime_log(path: Path) -> RuntimeLog:
 def failed_request(line: str) -> re.Match[str] | None:
     """What a line says about a request for memory that failed, in any of MindSpore's words for it."""
     return _REQUEST.search(line) if "emory" in line else None
-
-
-def lines_of_log(file: BinaryIO) -> Iterator[str]:
-    """The lines as text, without colours, cut to a bounded length."""
-    while raw := file.readline(_MAX_LINE):
-        end = raw
-        while len(end) == _MAX_LINE and not end.endswith(b"\n"):
-            end = file.readline(_MAX_LINE)
-        yield _RANK_PREFIX.sub("", _ANSI.sub("", raw.decode("utf-8", errors="replace")), count=1).rstrip()
 
 
 @dataclass(slots=True)

@@ -20,6 +20,8 @@ from functools import lru_cache
 from operator import itemgetter
 from typing import TYPE_CHECKING, NamedTuple
 
+from ms_tune.readers.log_lines import RANK_PREFIX
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
@@ -27,11 +29,6 @@ MOST_SECONDS = 1e7
 MOST_STEPS = 10**12
 MOST_COUNTED = {"batch": 10**9, "tokens": 10**17}
 
-_ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
-_PREFIX = re.compile(
-    r"\s*(?:\[(?:rank|default)?(\d{1,6})\]:|(\d{1,6}): |\[\d{1,6},(\d{1,6})\]<\w{1,8}>:|(?:\S{1,400}/)?worker_(\d{1,6})\.log[:|]"
-    r"|(?:\[\d{8} [\d:]{8}\])?\[rank-(\d{1,6})/\d{1,6}\]|\[Rank (\d{1,6}) \| Local Rank \d{1,6}\])"
-)
 _N = r"[-+]?(?:\d{1,30}(?:\.\d{0,30})?|\.\d{1,30})(?:[eE][-+]?\d{1,4})?"
 _BRACE = re.compile(r"\{\s{0,4}(?=Epoch:|step:)")
 _EPOCH = re.compile(r"Epoch:\s{0,4}\[\s{0,20}(\d{1,12})\s{0,20}/\s{0,20}\d{1,12}\]")
@@ -114,16 +111,6 @@ class StepLine(NamedTuple):
     reserved: float = NOT_LOGGED  # the same of what the pool has taken
 
 
-def rank_before(line: str) -> tuple[int | None, str]:
-    """The rank that stands before a line, if one does, and the line without colours."""
-    if "\x1b" in line:
-        line = _ANSI.sub("", line)
-    found = _PREFIX.match(line)
-    if found is None:
-        return None, line
-    return int(next(part for part in found.groups() if part)), line[found.end() :]
-
-
 def steps_in(line: str, *, whole: bool = True) -> Iterator[StepLine | None]:
     """The steps that a line tells about; several where lines ran into each other, None for one that is damaged.
 
@@ -155,7 +142,7 @@ def layout_of(line: bytes) -> tuple[StepLineKind, Callable[[bytes], tuple[bytes,
         text = line.decode()
     except UnicodeDecodeError:
         return None
-    prefix, rate = _PREFIX.match(text), _SAMPLES.search(text)
+    prefix, rate = RANK_PREFIX.match(text), _SAMPLES.search(text)
     begin = prefix.end() if prefix else 0
     steps = list(_locate_steps(text[begin:]))
     if "\x1b" in text or len(steps) + (rate is not None) != 1:
@@ -165,7 +152,7 @@ def layout_of(line: bytes) -> tuple[StepLineKind, Callable[[bytes], tuple[bytes,
     if rate is not None:
         places = {"rate": rate.span(1)}
     elif prefix is not None:
-        places["rank"] = next(span for span in map(prefix.span, range(1, 7)) if span[0] >= 0)
+        places["rank"] = next(span for span in map(prefix.span, range(1, RANK_PREFIX.groups + 1)) if span[0] >= 0)
     known = {}
     for name, (start, end) in places.items():
         value = text[start:end]

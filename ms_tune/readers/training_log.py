@@ -16,11 +16,11 @@ from shlex import quote
 from typing import TYPE_CHECKING, NamedTuple
 
 from ms_tune.errors import NoStepsError, TraceError
+from ms_tune.readers.log_lines import line_text, lines_perhaps_with, rank_before, rank_of, read_line_blocks
 from ms_tune.readers.logged_steps import LoggedMemory, LoggedTraining, RankSteps, Remark, TrainingLog, read_baseline
 from ms_tune.readers.memory_log import reports_in
 from ms_tune.readers.plain_pickle import no_collection
-from ms_tune.readers.reading import line_text, lines_perhaps_with, read_line_blocks, reading
-from ms_tune.readers.recompute_log import rank_of
+from ms_tune.readers.reading import reading
 from ms_tune.readers.step_lines import (
     FLOATS,
     MOST_COUNTED,
@@ -31,7 +31,6 @@ from ms_tune.readers.step_lines import (
     StepLine,
     StepLineKind,
     layout_of,
-    rank_before,
     samples_per_second,
     step_of,
     steps_in,

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ms_tune.errors import TraceError
-from ms_tune.readers import recompute_log
-from ms_tune.readers.recompute_log import find_logs, read_lines, read_recompute_log, read_value
+from ms_tune.readers import log_lines, recompute_log
+from ms_tune.readers.log_lines import find_logs
+from ms_tune.readers.recompute_log import read_lines, read_recompute_log, read_value
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -159,7 +160,7 @@ def test_what_is_set_at_a_layer(number: int, tmp_path: Path) -> None:
 
 
 def test_too_many_logs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recompute_log, "_MAX_LOGS", 2)
+    monkeypatch.setattr(log_lines, "_MAX_LOGS", 2)
     for rank in range(2):
         (tmp_path / f"worker_{rank}.log").touch()
     assert len(find_logs(tmp_path)) == 2

@@ -377,3 +377,10 @@ def test_a_traceback_behind_the_rank_that_raised_it(tmp_path: Path) -> None:
     text = start + "".join(f"[rank12]: {line}\n" for line in lines)
     assert read(tmp_path, text).last_error == lines[-1]
     assert read(tmp_path, start).last_error is None
+
+
+@pytest.mark.parametrize("before", ["3: ", "[3]:", "[default3]:", "[1,3]<stderr>:"])
+def test_the_rank_before_each_line_is_no_part_of_it(tmp_path: Path, before: str) -> None:
+    lines = ["Traceback (most recent call last):", '  File "train.py", line 9, in step', "ValueError: 2: wrong"]
+    log = read(tmp_path, "".join(f"{before}{line}\n" for line in lines))
+    assert (log.last_error, log.raised_at) == (lines[-1], "train.py:9")

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from ms_tune.readers.step_lines import Form, StepLine, rank_before, steps_in
+from ms_tune.readers.log_lines import rank_before
+from ms_tune.readers.step_lines import Form, StepLine, steps_in
 
 MEGATRON = " iteration {step}/ {total} | elapsed time per iteration (ms): {time} |{more}"
 STATIC = "{{ Epoch:[ {epoch}/ 9], step:[ {step}/ {total}], loss: 1.5, per_step_time: {time}ms, x: 1"
@@ -155,7 +156,7 @@ def test_lines_without_what_makes_a_step_are_damaged() -> None:
 @pytest.mark.parametrize(
     ("line", "rank", "rest"),
     [
-        ("[rank12]: x", 12, " x"),
+        ("[rank12]: x", 12, "x"),
         ("[default3]:x", 3, "x"),
         ("[4]:x", 4, "x"),
         ("  5: x", 5, "x"),

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ms_tune.errors import TraceError
-from ms_tune.readers.step_lines import Form, _parse_positive, rank_before, samples_per_second, steps_in
+from ms_tune.readers.log_lines import rank_before
+from ms_tune.readers.step_lines import Form, _parse_positive, samples_per_second, steps_in
 from ms_tune.readers.training_log import read_training_log
 from tests.readers.training_logs import PUBLIC, dynamic_line, megatron_line, megatron_log, static_line
 
@@ -134,7 +135,7 @@ class TestRanksAndRuns:
 
     def test_a_time_of_day_is_no_rank(self) -> None:
         assert rank_before("2026-01-01 10:00:00,000 - INFO")[0] is None
-        assert rank_before("\x1b[32m[rank7]: x\x1b[0m") == (7, " x")
+        assert rank_before("\x1b[32m[rank7]: x\x1b[0m") == (7, "x")
 
     def test_tail_of_several_files_tells_ranks(self, tmp_path: Path) -> None:
         text = "".join(
