@@ -96,6 +96,13 @@ def requested_curve(device: DeviceTrace) -> NDArray[np.int64]:
     return np.cumsum(change)
 
 
+def used_curve(device: DeviceTrace, replayed: TorchReplay) -> NDArray[np.int64]:
+    """Bytes of live blocks, likewise: the allocator's where the replay is exact, else what was asked for."""
+    if not replayed.is_exact:
+        return requested_curve(device)
+    return np.append([sum(replayed.start.live.values())], replayed.used)
+
+
 def held_curve(device: DeviceTrace, *, exact: bool) -> NDArray[np.int64] | None:
     """Bytes taken from the device, likewise; None where the events tell of blocks and never of segments that hold them."""
     events = device.events

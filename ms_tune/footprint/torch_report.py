@@ -24,6 +24,7 @@ from ms_tune.footprint.torch_blocks import (
     requested_curve,
     script_location,
     step_ends,
+    used_curve,
 )
 from ms_tune.pools.torch_replay import TorchReplay, replay_recording
 from ms_tune.pools.torch_space import TorchSettings
@@ -213,25 +214,19 @@ def analyse_snapshot(
     """
     on_progress(msg("snapshot.progress.read"), 0.0)
     with no_collection():
-        return _read_and_replay(path, device, at, on_progress)
-
-
-def _read_and_replay(
-    path: Path, device: int | None, at: int | None, on_progress: Callable[[Message, float], None]
-) -> TorchReport:
-    snapshot = read_torch_snapshot(path)
-    chosen = device_of_snapshot(snapshot, device)
-    if at is not None and at >= len(chosen.events):
-        raise UsageError(msg("snapshot.no-event", event=at, events=len(chosen.events)))
-    told = settings_of(snapshot)
-    replayed = replay_recording(chosen, told, lambda share: on_progress(msg("snapshot.progress.replay"), share))
-    return _make_report(snapshot, chosen, replayed, at)
+        snapshot = read_torch_snapshot(path)
+        chosen = device_of_snapshot(snapshot, device)
+        if at is not None and at >= len(chosen.events):
+            raise UsageError(msg("snapshot.no-event", event=at, events=len(chosen.events)))
+        told = settings_of(snapshot)
+        replayed = replay_recording(chosen, told, lambda share: on_progress(msg("snapshot.progress.replay"), share))
+        return _make_report(snapshot, chosen, replayed, at)
 
 
 def _make_report(snapshot: TorchSnapshot, device: DeviceTrace, replayed: TorchReplay, at: int | None) -> TorchReport:
     exact, recorded = replayed.is_exact, len(device.events) > 0
     asked = requested_curve(device)
-    used = np.append([sum(replayed.start.live.values())], replayed.used) if exact else asked
+    used = used_curve(device, replayed)
     reserved = held_curve(device, exact=exact)
     event = int(used.argmax()) - 1 if at is None else at
     lines = [script_location(stack) for stack in snapshot.stacks]
@@ -426,12 +421,17 @@ def lives_of_snapshot(report: TorchReport) -> TorchLives:
     blocks = blocks_of(report.device, report.replay)
     names = report.device.events.categories
     used = list(dict.fromkeys(blocks.category.tolist()))  # by the first block of each
-    again = np.zeros(len(names), np.int64)
-    again[used] = np.arange(len(used))
     lines = tuple(script_location(each) for each in report.snapshot.stacks)
     contents, content = _list_contents(report, lines, blocks.start, blocks.stack)
     return TorchLives(
-        *(blocks.start, blocks.end, blocks.size, blocks.address, blocks.stack, again[blocks.category]),
+        *(
+            blocks.start,
+            blocks.end,
+            blocks.size,
+            blocks.address,
+            blocks.stack,
+            _renumber(blocks.category, used, len(names)),
+        ),
         report=report,
         lines=lines,
         categories=tuple(names[code] for code in used),
@@ -456,17 +456,18 @@ def _list_contents(
     found = by_stack[stack] if len(stack) else np.zeros(0, np.int64)
     found[(start < 0) & (found == code[NO_FRAMES])] = code[BEFORE]
     used = sorted(set(found.tolist()))
-    again = np.zeros(len(names), np.int64)
+    return tuple(names[place] for place in used), _renumber(found, used, len(names))
+
+
+def _renumber(codes: NDArray[np.int64], used: Sequence[int], count: int) -> NDArray[np.int64]:
+    again = np.zeros(count, np.int64)
     again[used] = np.arange(len(used))
-    return tuple(names[place] for place in used), again[found]
+    return again[codes]
 
 
 def _curve_of(report: TorchReport) -> Curve:
-    exact = report.replay.is_exact
-    used = requested_curve(report.device)
-    if exact:
-        used = np.append([sum(report.replay.start.live.values())], report.replay.used)
-    held = held_curve(report.device, exact=exact)
+    used = used_curve(report.device, report.replay)
+    held = held_curve(report.device, exact=report.replay.is_exact)
     none = np.zeros(0, np.int64)
     ticks = np.arange(-1, len(used) - 1, dtype=np.int64)
     return Curve(ticks, used, np.zeros(len(used), np.int64) if held is None else held, none, none)

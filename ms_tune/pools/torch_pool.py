@@ -243,11 +243,11 @@ class TorchPool:
         """The lowest unmapped block that, with the free block before it, has room (``find_expandable_block``)."""
         for address in pool.unmapped:
             block = self._space.blocks[address]
-            if block.before is not None and block.before.is_idle:
+            if block.before is not None and not block.before.live:
                 block = block.before
             room = 0
             part: PoolBlock | None = block
-            while room < size and part is not None and part.is_idle:
+            while room < size and part is not None and not part.live:
                 room += part.size
                 part = part.after
             if room >= size:

@@ -137,11 +137,6 @@ class PoolBlock:
         """Whether it is the whole of its segment."""
         return self.before is None and self.after is None
 
-    @property
-    def is_idle(self) -> bool:
-        """Whether nobody uses it, mapped or not."""
-        return not self.live
-
 
 class HeldSegment(Record):
     """A segment that the allocator holds before the first request."""
