@@ -80,9 +80,6 @@ if TYPE_CHECKING:
         def part(self, name: str) -> Any:  # noqa: ANN401 - what a part has is for the caller to know
             """One part (``read``, ``write`` ...) of its dialect."""
 
-        def degree(self, kind: str) -> int:
-            """In how many ways something (``expert``, ``tensor``) is split over devices, once the framework has looked at the rest."""
-
         def with_source(self, source: SourceFile) -> JobView:
             """The same job of another config."""
 

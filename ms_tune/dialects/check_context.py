@@ -64,7 +64,7 @@ class CheckContext:
         if room == "network":
             return self.model.value(rest)
         if room == "degree":
-            return self.job.degree(rest)
+            return self.job.part("read").parallel_degree(self.job, rest)
         if room == "argument":
             return self.source.argument(rest)[0] if isinstance(self.source, CodeSource) else UNKNOWN
         if room == "framework":

@@ -225,11 +225,6 @@ class Job:
         """One part (``read``, ``write`` ...) of its dialect: a run needs one dialect, not all."""
         return import_module(f"ms_tune.dialects.{self.dialect.value.replace('-', '_')}.{name}")
 
-    def degree(self, kind: str) -> int:
-        """In how many ways something (``expert``, ``tensor``) is split over devices, once the framework has looked at the rest."""
-        degree: int = self.part("read").parallel_degree(self, kind)
-        return degree
-
     @cached_property
     def startup(self) -> Startup:
         """What MindFormers' static graph makes of the settings that many checks ask for."""
