@@ -68,31 +68,18 @@ class RankResult:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CommandResult:
-    """A command of the user's own that was run.
+    """A command of the user's own that was run."""
 
-    Attributes:
-        folder: Where the run is kept.
-        command: The command.
-        backend: What the Ascend back end was loaded with.
-        level: ``MS_SIMULATION_LEVEL``; None on devices.
-        code: Its exit code; of the first process that failed, if any did.
-        ranks: The traces that it left.
-        problems: What is wrong with its processes, and where to read more.
-        seconds: How long it ran.
-        processes: Its processes that imported MindSpore.
-        jobs: The jobs that its launchers were told to start.
-    """
-
-    folder: Path
-    command: tuple[str, ...]
-    backend: Backend
-    level: int | None
-    code: int
-    ranks: tuple[RankResult, ...]
-    problems: tuple[tuple[Message, Message], ...]
-    seconds: float
-    processes: tuple[ProgramProcess, ...] = ()
-    jobs: tuple[LaunchedJob, ...] = ()
+    folder: Path  # where the run is kept
+    command: tuple[str, ...]  # the command
+    backend: Backend  # what the Ascend back end was loaded with
+    level: int | None  # `MS_SIMULATION_LEVEL`; None on devices
+    code: int  # its exit code; of the first process that failed, if any did
+    ranks: tuple[RankResult, ...]  # the traces that it left
+    problems: tuple[tuple[Message, Message], ...]  # what is wrong with its processes, and where to read more
+    seconds: float  # how long it ran
+    processes: tuple[ProgramProcess, ...] = ()  # its processes that imported MindSpore
+    jobs: tuple[LaunchedJob, ...] = ()  # the jobs that its launchers were told to start
 
     @property
     def warnings(self) -> tuple[Message, ...]:

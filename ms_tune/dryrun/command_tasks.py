@@ -143,11 +143,6 @@ def collect_outputs(working_folder: Path, before: frozenset[str], run_folder: Pa
 
     MindSpore 2.7 to 2.10 write it to the working folder and cannot be told another place: ``offload``, ``execute_order`` and, once
     communication is initialised, ``rank_N`` with more of the same.
-
-    Args:
-        working_folder: Where the command ran.
-        before: What was there before it, by :func:`output_names`.
-        run_folder: Where the traces are.
     """
     for name in sorted(output_names(working_folder) - before):
         path = working_folder / name
@@ -207,12 +202,7 @@ class CommandPart:
 
 
 def rank_parts(jobs: Iterable[LaunchedJob], command: ProcessEnd | None) -> Iterator[CommandPart]:
-    """The ranks of jobs that came to be started.
-
-    Args:
-        jobs: The jobs.
-        command: How the command itself ended; None where nobody asks for ranks that it took with it.
-    """
+    """The ranks of jobs that came to be started; ``command`` is how the command itself ended, which takes its ranks with it."""
     for job in jobs:
         for rank in job.ranks:
             timed_out = rank.code is None and command is not None and command.timed_out

@@ -31,11 +31,6 @@ if TYPE_CHECKING:
 def compare_real(simulated: Path, real: Path, terms: MemoryRequest) -> RealComparison:
     """Both runs, rank by rank.
 
-    Args:
-        simulated: A run folder of ``ms-tune dryrun``, or any trace.
-        real: A run folder of ``ms-tune dryrun --real``, or any trace of a run on devices.
-        terms: What both are judged by.
-
     Raises:
         TraceError: One of them holds no trace, or they have no rank in common.
     """
@@ -132,11 +127,6 @@ def is_log(path: Path) -> bool:
 
 def compare_log(simulated: Path, log: Path, terms: MemoryRequest) -> LogComparison:
     """Both runs, rank by rank.
-
-    Args:
-        simulated: A run folder of ``ms-tune dryrun``, or any trace.
-        log: A log of the real run, or the folder of its ranks' logs.
-        terms: What both are judged by.
 
     Raises:
         TraceError: There is no trace, the log says nothing about memory, or they have no rank in common.

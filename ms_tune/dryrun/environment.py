@@ -47,16 +47,7 @@ _SEPARATORS = re.compile(r"[,:]")
 def simulation_environment(  # noqa: PLR0913 - what tells one simulated process from another
     base: Mapping[str, str], cann: Cann, rank: int, world_size: int, *, level: int = 1, trace: Path | None = None
 ) -> dict[str, str]:
-    """The environment in which MindSpore simulates one rank of a job and writes what its allocator did.
-
-    Args:
-        base: The environment of ms-tune.
-        cann: What the Ascend back end is loaded with.
-        rank: The rank.
-        world_size: Ranks of the job.
-        level: ``MS_SIMULATION_LEVEL``.
-        trace: Where the tracker writes; None for the process's working folder.
-    """
+    """The environment in which MindSpore simulates a rank and writes what its allocator did, to its working folder if not to ``trace``."""
     kept = {name: value for name, value in base.items() if not _DROPPED.fullmatch(name)}
     own = {
         **_SIMULATION,
@@ -161,16 +152,7 @@ def stand_in_programs() -> dict[str, str]:
 def launch_environment(  # noqa: PLR0913, PLR0917 - what a command's process and its launchers need
     environment: Mapping[str, str], folder: Path, cann: Cann, level: int, startup: str, wanted: LaunchPlan
 ) -> dict[str, str]:
-    """Variables of a command whose launchers are to be met.
-
-    Args:
-        environment: That of the command, with all that simulation needs.
-        folder: The command's folder.
-        cann: This machine's CANN, real or stand-in.
-        level: ``MS_SIMULATION_LEVEL``.
-        startup: The folder that every Python process is to find first.
-        wanted: What is to be simulated.
-    """
+    """Variables of a command whose launchers are to be met."""
     facts, bin_folder = load("launchers"), str(folder / BIN)
     plan = {
         **asdict(wanted),

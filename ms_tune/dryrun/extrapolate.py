@@ -24,11 +24,7 @@ _KindT = TypeVar("_KindT", bound=Hashable)
 
 
 def solve_weights(full: Mapping[_KindT, int], runs: Sequence[Mapping[_KindT, int]]) -> tuple[Fraction, ...] | None:
-    """The weights that make the full stage of the stages that were run.
-
-    Args:
-        full: Layers by kind of the full stage.
-        runs: Layers by kind of each run.
+    """The weights that make the full stage of the stages that were run, all as layers by kind.
 
     Returns:
         One weight for each run, adding up to 1; None if the runs do not tell (a kind of layer is in none of them).
@@ -45,9 +41,6 @@ def undominated_stages(counts: Sequence[Mapping[_KindT, int]]) -> tuple[int, ...
 
     With 1F1B, interleaved or not, an earlier stage never has fewer micro-batches in flight. The last stage has the head
     and its logits and is never outdone.
-
-    Args:
-        counts: Layers by kind of each stage.
     """
     return tuple(
         stage

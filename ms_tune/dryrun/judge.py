@@ -46,10 +46,6 @@ def extrapolate_stage(plan: StagePlan, readings: Sequence[Reading]) -> Extrapola
 
     Each phase of the step has a peak of its own that grows with the layers at its own rate; the largest of them in the
     full stage is its peak, whichever it is in the runs.
-
-    Args:
-        plan: What was run.
-        readings: What it left behind, in the order of ``plan.runs``.
     """
     if not plan.factors or plan.full_layers is None:
         return None
@@ -63,14 +59,7 @@ def derive_stage(
     factors: Sequence[Fraction],
     readings: Sequence[Reading],
 ) -> Extrapolation:
-    """A stage with so many layers, from runs with fewer; see :func:`extrapolate_stage`.
-
-    Args:
-        layers: Its layers.
-        runs: Layers of each run, and how many of each kind, the smallest first.
-        factors: Their weights in the whole stage.
-        readings: What they left behind.
-    """
+    """A stage with so many layers, from runs with fewer, the smallest first; see :func:`extrapolate_stage`."""
     moments = [(phase, combine_figures(sizes, factors), parts) for phase, sizes, parts in _common_moments(readings)]
     _, peak, parts = max(moments, key=lambda moment: moment[1])
     sizes = [sum(part.contents.values()) for part in parts]
@@ -93,14 +82,7 @@ def derive_stage(
 def judge_stage(
     request: DryrunRequest, plan: StagePlan, reading: Reading, whole: Extrapolation | None
 ) -> tuple[RankRecord, Verdict]:
-    """What is kept of a stage for other commands, and the verdict about it.
-
-    Args:
-        request: What the user asks for.
-        plan: What was run.
-        reading: What it left behind.
-        whole: The full stage, if it was derived.
-    """
+    """What is kept of a stage for other commands, and the verdict about it."""
     run, report = plan.run, reading.report
     if request.real:  # its own log tells what the device gave
         return RankRecord(), report.verdict
@@ -188,12 +170,6 @@ def need_of(peak: int, readings: Sequence[Reading], factors: Sequence[Fraction],
 
     The replay is believed only where it proves itself: under the settings that it uses it reproduces every row of the run, and
     the peak that it comes to is the derived one. Otherwise there is a range (:meth:`ms_tune.verdict.outcome.Need.derived`).
-
-    Args:
-        peak: Its derived peak.
-        readings: The runs that it is derived from, the one with fewest layers first.
-        factors: Their weights in it.
-        layers: Layers of the first run.
     """
     footprints = _replay_footprints(peak, readings, factors, layers)
     if not footprints:

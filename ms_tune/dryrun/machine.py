@@ -69,12 +69,7 @@ def available_bytes() -> int:
 
 
 def processes_at_once(needs: Sequence[int], wanted: int | None) -> int:
-    """How many of the processes may run at once.
-
-    Args:
-        needs: Memory that each needs on the host.
-        wanted: What the user asks for, which is taken as it is.
-    """
+    """How many of the processes may run at once."""
     if wanted is not None:
         return wanted
     largest = max(needs, default=GIB)
@@ -141,9 +136,6 @@ def cluster_tasks(tasks: list[Task]) -> list[Task]:
     MindSpore's dynamic cluster brings the ranks together (``MS_ROLE``, ``MS_SCHED_*``: tutorial "Dynamic Cluster Startup",
     MindSpore 2.9). Each worker sees one device only, so that what runs in it may call that device 0. This was never run on a
     device; tests check environment and commands with another program in the place of the training process.
-
-    Args:
-        tasks: One for each rank of the job, by rank.
     """
     if len(tasks) == 1:
         return [_on_device(tasks[0], 0, {})]
@@ -193,11 +185,7 @@ class MachineCheck:
 
 
 def check_machine(python: str | None = None) -> MachineCheck:
-    """Look at this machine without changing anything on it.
-
-    Args:
-        python: The interpreter whose MindSpore is meant; None for this one.
-    """
+    """Look at this machine without changing anything on it."""
     problem = hint = cann = backend = None
     version = _installed_version("mindspore") if python is None else None
     try:

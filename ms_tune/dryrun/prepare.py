@@ -154,10 +154,6 @@ class LoadedConfig(Record):
 def load_config(request: DryrunRequest, known: Job | None = None) -> LoadedConfig:
     """Read the config.
 
-    Args:
-        request: Names it.
-        known: Its job, if it was read already, or is not as its file is.
-
     Raises:
         ConfigError: It cannot be read.
         UsageError: A setting names no place in it.
@@ -179,10 +175,6 @@ def load_config(request: DryrunRequest, known: Job | None = None) -> LoadedConfi
 
 def prepare_run(request: DryrunRequest, loaded: LoadedConfig | None = None) -> PreparedRun:
     """A run of the stage ``request.stage`` with ``request.layers`` layers.
-
-    Args:
-        request: What the user asks for.
-        loaded: The config, if it was read already.
 
     Raises:
         ConfigError: The config cannot be read.

@@ -88,9 +88,6 @@ def processes_of(folder: Path) -> tuple[ProgramProcess, ...]:
 
     The first one has the command's own folder while it runs. Where there are more, its files are moved to a folder like
     those of the others, so that every reader finds each trace beside its log.
-
-    Args:
-        folder: The folder of the command, or of one rank of it.
     """
     records = [folder / _RECORD, *sorted(folder.glob(f"process_*/{_RECORD}"), key=_whole_number)]
     statuses = {name: text for record in records[:_MOST] for name, text in _process_states(record.parent / _FAILED)}
@@ -105,10 +102,6 @@ def unhooked_in(folder: Path, processes: Sequence[ProgramProcess]) -> tuple[int,
     """Numbers of processes that wrote a trace, or were killed, and told nothing of themselves.
 
     They leave the hook out (``python -I``, ``-E``), and write to the folder of the process that started them, as it does itself.
-
-    Args:
-        folder: The folder of the command, or of one rank of it.
-        processes: Those that told.
     """
     known = {process.pid for process in processes}
     places = {folder, *(process.folder for process in processes)}
@@ -124,11 +117,7 @@ def unhooked_in(folder: Path, processes: Sequence[ProgramProcess]) -> tuple[int,
 
 
 def killed_forks(processes: Sequence[ProgramProcess]) -> tuple[tuple[ProgramProcess, int], ...]:
-    """Forked processes that were ended before they told what they allocated, each behind the process that imported MindSpore for it.
-
-    Args:
-        processes: Those that told.
-    """
+    """Forked processes that were ended before they told what they allocated, each behind the process that imported MindSpore for it."""
     known = {process.pid for process in processes}
     return tuple(
         (process, number)
@@ -145,11 +134,7 @@ def _read_marks(folder: Path) -> list[int]:
 
 
 def outside_in(folder: Path) -> tuple[tuple[int, str], ...]:
-    """Numbers and commands of processes that used MindSpore without the run's environment, as the supervisor saw them.
-
-    Args:
-        folder: The folder of the command.
-    """
+    """Numbers and commands of processes that used MindSpore without the run's environment, as the supervisor saw them."""
     try:
         with (folder / _OUTSIDE).open(encoding="utf-8", errors="replace") as file:
             words = [line.rstrip("\n").partition(" ") for line in itertools.islice(file, _MOST)]

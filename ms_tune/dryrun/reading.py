@@ -85,11 +85,6 @@ def _kept_in(file: Path, key: str) -> object:
 def read_rank(folder: Path, rank: int | None, seconds: float) -> Reading:
     """The trace that a process left in its folder.
 
-    Args:
-        folder: The process's folder.
-        rank: The rank that it ran as; None for any.
-        seconds: How long it ran.
-
     Raises:
         RunError: There is none, more than one, one of another rank, or one without device memory.
         TraceError: It cannot be read.
@@ -213,10 +208,6 @@ class JobReport:
 
 def job_report(result: DryrunResult | CommandResult, most: int) -> JobReport:
     """The stages of a job, or the ranks of a command.
-
-    Args:
-        result: A finished job that left traces.
-        most: Ranks to show at most.
 
     Raises:
         TraceError: A trace cannot be read any more.

@@ -51,15 +51,10 @@ class StageChoice(Enum):
 
 
 class Setting(Record):
-    """A value of the config to be run otherwise.
+    """A value of the config to be run otherwise."""
 
-    Attributes:
-        path: Where it stands.
-        raw: The value as YAML spells it.
-    """
-
-    path: KeyPath
-    raw: str
+    path: KeyPath  # where it stands
+    raw: str  # the value as YAML spells it
 
     @classmethod
     def parse(cls, text: str) -> Setting:

@@ -125,35 +125,20 @@ class StageResult:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DryrunResult:
-    """A finished job, read and judged.
+    """A finished job, read and judged."""
 
-    Attributes:
-        folder: Where it is kept.
-        backend: What the Ascend back end was loaded with.
-        level: ``MS_SIMULATION_LEVEL``; None on devices.
-        mindspore: MindSpore's version.
-        mindformers: MindFormers' version, if it built the model.
-        settings: What the user had run otherwise than the config says.
-        runs: What was run, by stage and rank.
-        stages: What it found, in the same order; empty at level 0, which compiles only.
-        skipped: Stages that need no more than one that was simulated.
-        seconds: Time of all processes together, from the first start to the last end.
-        not_included: What the figures leave out.
-        warnings: What makes the figures less certain than they look.
-    """
-
-    folder: Path
-    backend: Backend
-    level: int | None
-    mindspore: str
-    mindformers: str | None
-    settings: tuple[Setting, ...]
-    runs: tuple[PreparedRun, ...]
-    stages: tuple[StageResult, ...]
-    skipped: tuple[int, ...]
-    seconds: float
-    not_included: tuple[Message, ...]
-    warnings: tuple[Message, ...]
+    folder: Path  # where it is kept
+    backend: Backend  # what the Ascend back end was loaded with
+    level: int | None  # `MS_SIMULATION_LEVEL`; None on devices
+    mindspore: str  # MindSpore's version
+    mindformers: str | None  # MindFormers' version, if it built the model
+    settings: tuple[Setting, ...]  # what the user had run otherwise than the config says
+    runs: tuple[PreparedRun, ...]  # what was run, by stage and rank
+    stages: tuple[StageResult, ...]  # what it found, in the same order; empty at level 0, which compiles only
+    skipped: tuple[int, ...]  # stages that need no more than one that was simulated
+    seconds: float  # time of all processes together, from the first start to the last end
+    not_included: tuple[Message, ...]  # what the figures leave out
+    warnings: tuple[Message, ...]  # what makes the figures less certain than they look
 
     @property
     def worst(self) -> StageResult:
@@ -183,15 +168,10 @@ class VariantResult:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SweepResult:
-    """Variants of a job, each simulated.
+    """Variants of a job, each simulated."""
 
-    Attributes:
-        folder: Where all of them are kept.
-        variants: In the order that the user named them.
-    """
-
-    folder: Path
-    variants: tuple[VariantResult, ...]
+    folder: Path  # where all of them are kept
+    variants: tuple[VariantResult, ...]  # in the order that the user named them
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -237,12 +217,7 @@ class BesideTheory:
 
 
 def beside_theory(theory: Mapping[str, int], contents: Mapping[MemoryCategory, int]) -> tuple[BesideTheory, ...]:
-    """Theory and measurement side by side; empty where theory tells nothing.
-
-    Args:
-        theory: Bytes by content, as they should be.
-        contents: Bytes by content at the peak.
-    """
+    """Theory and measurement side by side; empty where theory tells nothing."""
     measured = {content.value: size for content, size in contents.items()}
     return tuple(BesideTheory(content, measured.get(content, 0), expected) for content, expected in theory.items())
 

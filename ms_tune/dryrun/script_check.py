@@ -73,10 +73,6 @@ class ScriptCheck:
 def check_script(request: CommandRequest, observer: Observer) -> ScriptCheck:
     """Run a script up to its launchers; of each job one rank imports what its program imports, and ends.
 
-    Args:
-        request: The script, and in which environment.
-        observer: Told what is going on.
-
     Raises:
         MsTuneError: The command cannot be started, or this machine cannot simulate.
     """

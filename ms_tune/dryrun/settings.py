@@ -59,10 +59,6 @@ def _split_path(raw: str) -> list[str]:
 def list_variants(request: DryrunRequest, sweeps: Iterable[str]) -> list[DryrunRequest]:
     """Every combination of the swept values, each with the request's own settings.
 
-    Args:
-        request: What all of them share.
-        sweeps: As for :func:`parse_sweep`.
-
     Raises:
         UsageError: A sweep is not of this form, or there are too many variants.
     """
@@ -167,10 +163,6 @@ def changed_text(source: SourceFile, changes: Sequence[tuple[str, object]]) -> s
     """The config's text with dotted keys set, or left out where the value is None: for people to read.
 
     What cannot be edited in place, such as a section that an anchor shares, is told in comments at the end.
-
-    Args:
-        source: The config.
-        changes: Dotted key and value of each change.
     """
     current, refused = source, []
     for key, value in changes:

@@ -62,11 +62,7 @@ def module_names() -> tuple[str, ...]:
 
 
 def parts_of(folders: Mapping[str, Sequence[str]]) -> tuple[StackPart, ...]:
-    """The parts, with the release that metadata or a file of their own tell.
-
-    Args:
-        folders: Where the program's Python finds each of :func:`module_names`.
-    """
+    """The parts, with the release that metadata or a file of their own tell."""
     return tuple(_read_part(name, facts, folders) for name, facts in load("stack")["parts"].items())
 
 

@@ -146,14 +146,7 @@ _STARTUP = str(Path(__file__).resolve().parent / "child" / "hook" / "startup")
 
 
 def child_of(task: Task, folder: Path, cann: Cann, base: Mapping[str, str] | None = None) -> ChildProcess:
-    """The process of a task.
-
-    Args:
-        task: The task.
-        folder: Its folder on this machine.
-        cann: This machine's CANN, real or stand-in.
-        base: The environment to start from; None for that of ms-tune.
-    """
+    """The process of a task."""
     own = os.environ if base is None else base
     if task.real:
         environment = real_environment(cann.environment(own), folder)

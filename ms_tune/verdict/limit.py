@@ -47,10 +47,6 @@ class Limit(Record):
 def device_of(chip: str | None = None, card_bytes: int | None = None) -> Device:
     """The device that the user names, or the default.
 
-    Args:
-        chip: A name such as ``910B2``.
-        card_bytes: Memory as sold, of a device without a name.
-
     Raises:
         UsageError: There are no facts about the chip.
     """
@@ -82,11 +78,6 @@ def limit_of(device: Device, cap_bytes: int | None = None, cap: Cap = Cap.CONFIG
     below what is free (AscendMemAdapter::Initialize). Of one above the size that it knows of the chip it takes no notice
     (``GetDeviceMemSizeFromContext``): that is its way to say that there is none, by default 1024 GiB. A config that
     names such a size, other than that, is refused all the same: it was written for another device.
-
-    Args:
-        device: The device.
-        cap_bytes: ``max_device_memory``, if it is set.
-        cap: What sets it.
 
     Raises:
         UsageError: The device does not have so much.

@@ -54,10 +54,6 @@ class Need(Record):
 
         What a pool loses grows more slowly than what it holds: with more layers its share of the peak falls. It may even be
         fewer bytes than with fewer layers (last stage of a Qwen3-8B in 4: 1,080 MiB with 2 layers, 1,027 with all 9).
-
-        Args:
-            peak: The derived peak.
-            runs: Peak and footprint of each run.
         """
         lost = [(used, max(foot - used, 0)) for used, foot in runs if used] or [(1, 0)]
         used, fragments = max(lost)
@@ -95,21 +91,13 @@ class ReserveItem(Record):
 
 
 class Verdict(Record):
-    """What the judge says, and on what grounds.
+    """What the judge says, and on what grounds."""
 
-    Attributes:
-        outcome: None where there is no verdict.
-        no_verdict_because: Why there is none.
-        need: What is needed; None where it is not known.
-        limit: What it was compared with; None where it is not known.
-        reserve: What was set aside.
-    """
-
-    outcome: Fit | None
-    no_verdict_because: Message | None
-    need: Need | None
-    limit: Limit | None
-    reserve: tuple[ReserveItem, ...]
+    outcome: Fit | None  # None where there is no verdict
+    no_verdict_because: Message | None  # why there is none
+    need: Need | None  # what is needed; None where it is not known
+    limit: Limit | None  # what it was compared with; None where it is not known
+    reserve: tuple[ReserveItem, ...]  # what was set aside
 
     @property
     def reserve_bytes(self) -> int:
@@ -160,14 +148,7 @@ class Verdict(Record):
 
 
 def judge(need: Need, limit: Limit, outside: UntracedNeeds, doubts: Iterable[Message] = ()) -> Verdict:
-    """The verdict about one rank.
-
-    Args:
-        need: What it needs.
-        limit: What it may take.
-        outside: What no trace shows.
-        doubts: Why the figures cannot be relied on; with any there is no verdict.
-    """
+    """The verdict about one rank."""
     reserve = reserve_of(outside, limit)
     doubt = next(iter(doubts), None)
     if doubt is not None:

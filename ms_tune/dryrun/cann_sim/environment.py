@@ -83,9 +83,6 @@ class Cann:
 def find_mindspore(python: str | None = None) -> MindSpore:
     """The MindSpore of an interpreter, found without importing it.
 
-    Args:
-        python: The interpreter; None for this one.
-
     Raises:
         MissingExtraError: MindSpore is not installed.
         UnsupportedError: It is not, and it has no wheel for this Python.

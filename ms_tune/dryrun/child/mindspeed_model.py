@@ -20,13 +20,7 @@ if TYPE_CHECKING:
 
 
 class GPTModel(Module):
-    """One pipeline stage, or one chunk of it, with the loss behind the last layer.
-
-    Args:
-        config: The framework's ``TransformerConfig``.
-        pre_process: It holds the embedding.
-        post_process: It holds the head and the loss.
-    """
+    """One pipeline stage, or one chunk of it, with the loss behind the last layer."""
 
     def __init__(self, config: Any, *, pre_process: bool, post_process: bool) -> None:  # noqa: ANN401 - no types there
         super().__init__(config)

@@ -256,14 +256,7 @@ def connect_engine(engine: str, observer: Observer) -> None:
 
 
 def engine_for(engine: str, tasks: Sequence[Task], cann: Cann, jobs: int | None) -> TaskEngine:
-    """The engine.
-
-    Args:
-        engine: One of :data:`ms_tune.dryrun.request.ENGINES`.
-        tasks: What it will run.
-        cann: This machine's CANN, real or stand-in.
-        jobs: Processes at once; None for what there is room for.
-    """
+    """The engine of this name, one of ``ENGINES``; ``jobs`` processes at once, or as many as there is room for."""
     if engine == _RAY:
         from ms_tune.dryrun.engines.ray import RayEngine  # noqa: PLC0415 - seldom needed
 

@@ -146,12 +146,6 @@ def choose_ranks(
 ) -> tuple[SimulatedRank, ...]:
     """The ranks to simulate, each once.
 
-    Args:
-        world: Ranks of the job.
-        parallel: The program's split, if its arguments tell.
-        stages: Only these stages; None for all.
-        ranks: These ranks and no others, if any.
-
     Raises:
         UsageError: There is no such stage or rank.
     """
@@ -202,12 +196,6 @@ def parse_launcher(
     launcher: str, words: Sequence[str], environment: Mapping[str, str], devices: int | None = None
 ) -> LauncherCall:
     """Read a launcher's command line.
-
-    Args:
-        launcher: One of :data:`LAUNCHERS`.
-        words: What stands behind its name.
-        environment: Its environment: PyTorch's launchers take options from there, ``PET_NNODES`` for ``--nnodes``.
-        devices: Ranks of the job, if ms-tune's user names them; they win.
 
     Raises:
         UsageError: The launcher would refuse this, or leaves open how many ranks there are.

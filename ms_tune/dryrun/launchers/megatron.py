@@ -126,12 +126,7 @@ _SPECIAL = {"unk_token": "<unk>", "bos_token": "<s>", "eos_token": "</s>", "pad_
 
 
 def write_data(prefix: Path, length: int) -> None:
-    """Write ``PREFIX.bin`` and ``PREFIX.idx``: few documents of low token numbers, since memory depends on lengths alone.
-
-    Args:
-        prefix: The path without its ending.
-        length: Tokens of a sample; every document has one more.
-    """
+    """Write ``PREFIX.bin`` and ``PREFIX.idx``: few documents of low token numbers, since memory depends on lengths alone."""
     _write_tokens(prefix, array("i", (number % _WORDS for number in range(length + 1))))
 
 

@@ -28,12 +28,6 @@ class ConfigCopy:
     def __init__(self, data: dict[str, Any], path: Path, sections: Sequence[str] = (), job: Job | None = None) -> None:
         """Copy a config.
 
-        Args:
-            data: Its values; they are not changed.
-            path: Its file, for error messages.
-            sections: Dotted keys that must be mappings where they are given.
-            job: The job of the config as it is, if it was read already.
-
         Raises:
             ConfigError: One of the sections is something else.
         """

@@ -99,10 +99,6 @@ def _check_named(config: ConfigCopy) -> None:
 def synthetic_columns(config: ConfigCopy, length: int) -> tuple[Column, ...]:
     """The columns of the synthetic data set, which take the place of the user's.
 
-    Args:
-        config: The config.
-        length: Tokens of a sample.
-
     Raises:
         ConfigError: The list of columns is none.
         UnsupportedError: A column is not known, or the data set makes masks of its own while it is read.

@@ -97,11 +97,6 @@ def pipeline_in(config: ConfigCopy) -> tuple[Stage, ...]:
 def cut_stage(config: ConfigCopy, plan: LayerPlan | None, wanted: CutRequest) -> CutModel:
     """Give one stage the layers that are wanted.
 
-    Args:
-        config: The config; it is not changed.
-        plan: What its layers do, if that is known.
-        wanted: Which stage, and how many layers.
-
     Raises:
         TooFewLayersError: They cannot be spread over the stage's chunks.
         UncutLayersError: The settings cannot be cut.

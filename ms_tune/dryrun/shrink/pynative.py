@@ -43,11 +43,6 @@ def trainer_job(
 ) -> tuple[PynativeJob, dict[str, dict[str, Any]], tuple[SettingChange, ...]]:
     """The config as the trainer will read it.
 
-    Args:
-        source: The user's config.
-        changes: What is not run as it says: layers, micro-batches.
-        layers: The layers that are run, if they are not those of the config.
-
     Returns:
         The job, its files, and all that was changed.
 
@@ -150,12 +145,7 @@ def _write_experts(config: ConfigCopy, experts: Sequence[bool]) -> None:
 
 
 class _Renumbering:
-    """The lists of layers that only the framework reads: communication recompute, swap, exceptions from recompute.
-
-    Args:
-        config: The config.
-        numbers: Of the layers that are left, in the full model.
-    """
+    """The lists of layers that only the framework reads: communication recompute, swap, exceptions from recompute."""
 
     def __init__(self, config: ConfigCopy, numbers: Sequence[int]) -> None:
         self._config = config

@@ -30,20 +30,12 @@ _TRIES = 9  # the last one of the folder may be taking it away
 
 
 def prepare(folder: Path) -> None:
-    """Have processes mark themselves that use the device.
-
-    Args:
-        folder: That of the process that imported MindSpore.
-    """
+    """Have processes mark themselves that use the device."""
     os.environ[_USES] = str(folder / _MARKS)
 
 
 def begin(folder: Path) -> None:
-    """Mark this process, which was just forked.
-
-    Args:
-        folder: That of the process that imported MindSpore.
-    """
+    """Mark this process, which was just forked."""
     if _is_another_programs():
         return
     for _ in range(_TRIES):

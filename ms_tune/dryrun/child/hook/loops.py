@@ -51,11 +51,7 @@ class _Rounds:
 
 
 def endless(frame: FrameType) -> tuple[str, int] | None:
-    """The place of a loop without end that reads a value now; None if there is none.
-
-    Args:
-        frame: The frame of the program that reads.
-    """
+    """The place of a loop without end that reads a value now; None if there is none."""
     if sys.gettrace() is not None:
         return None
     outer: FrameType | None = frame
@@ -197,10 +193,6 @@ def watch_entry(frame: FrameType, tell: Callable[[str, int], None]) -> None:
     whole training would be missing from the figures. Whether a loop is entered shows in the line that its function comes to behind
     the condition, for which that one function is traced until it gets there. A loop whose first rounds ran is none of these,
     however it ends.
-
-    Args:
-        frame: The frame of the program that reads a value.
-        tell: What is called with the file and the line of such a loop.
     """
     if sys.gettrace() is not None:
         return

@@ -221,9 +221,6 @@ def hold_settings(tracker: str) -> None:
 
     MindSpore reads some of them when the device is used first (2.9), so that ``os.environ["MS_ALLOC_CONF"] = ...`` behind the import
     would turn the tracker off. What the program sets counts as before, but for what ms-tune reads.
-
-    Args:
-        tracker: Where the tracker writes.
     """
     needed: dict[str, Callable[[str], str]] = {**_NEEDED, _ALLOCATOR: functools.partial(_with_tracker, tracker)}
     for name, of in needed.items():

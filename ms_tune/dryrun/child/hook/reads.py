@@ -82,12 +82,7 @@ class _Reads:
 
 
 def asking(mindspore: Any, frame: FrameType | None) -> tuple[FrameType | None, str]:  # noqa: ANN401 - as above
-    """The frame of the program that asks, and the method of a tensor that it calls, empty if none.
-
-    Args:
-        mindspore: The framework, whose frames are passed over.
-        frame: Where to begin.
-    """
+    """The frame of the program that asks, and the method of a tensor that it calls, empty if none."""
     inside = (os.path.dirname(mindspore.__file__) + os.sep, _OWN + os.sep, "<frozen ")  # noqa: PTH120 - every read pays
     how = ""
     while frame is not None and frame.f_code.co_filename.startswith(inside):

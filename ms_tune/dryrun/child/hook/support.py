@@ -68,11 +68,7 @@ class ImportWatch:
 def framework_loads(
     process: Callable[[], ProcessRecord | None],
 ) -> dict[str, Callable[[Callable[[ModuleType], None], ModuleType], None]]:
-    """For :class:`ImportWatch` the modules of frameworks that are changed once they have been imported.
-
-    Args:
-        process: Gives this process; None before MindSpore is imported.
-    """
+    """For :class:`ImportWatch` the modules of frameworks that are changed once they have been imported."""
 
     def load(change: tuple[str, str], execute: Callable[[ModuleType], None], module: ModuleType) -> None:
         execute(module)
