@@ -22,7 +22,7 @@ from ms_tune.dryrun.compare import compare_log, compare_real, is_log, request_li
 from ms_tune.dryrun.request import CommandRequest, StageChoice
 from ms_tune.dryrun.run import dryrun_job, simulate_each
 from ms_tune.dryrun.script_check import check_script
-from ms_tune.dryrun.settings import list_variants, option_variants
+from ms_tune.dryrun.settings import list_variants
 from ms_tune.errors import ConfigError, ExitCode, nearby
 from ms_tune.footprint.request import MemoryRequest
 from ms_tune.report import dryrun_command, dryrun_compare
@@ -124,7 +124,7 @@ def _sweep_command(arguments: Namespace, console: Console) -> ExitCode:
     """Run the command once with each value of its programs' options, and compare."""
     refuse_options(arguments, {"html": None, "real": False}, "stages.command.options")
     with DryrunProgress(console) as progress:
-        result = sweep_command(option_variants(_command_request(arguments), arguments.sweep), progress)
+        result = sweep_command(list_variants(_command_request(arguments), arguments.sweep), progress)
     if present_report(dryrun_compare.command_variants_json(result, console), result.folder, arguments, console):
         dryrun_compare.show_command_variants(result, console)
     if any(variant.result is None or variant.result.code for variant in result.variants):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from ms_tune.dryrun.request import StageChoice
 from ms_tune.dryrun.result import ComparedRank, RealComparison
@@ -18,7 +18,7 @@ from ms_tune.verdict.limit import Cap, Device, Limit, device_of, limit_of
 from ms_tune.verdict.outcome import Need, UntracedNeeds, Verdict, judge
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from ms_tune.dryrun.request import DryrunRequest
@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from ms_tune.text import Message
 
 
+_RankT = TypeVar("_RankT", "RankReport", "RankMemory")
+
+
 def compare_real(simulated: Path, real: Path, terms: MemoryRequest) -> RealComparison:
     """Both runs, rank by rank.
 
@@ -35,18 +38,24 @@ def compare_real(simulated: Path, real: Path, terms: MemoryRequest) -> RealCompa
         TraceError: One of them holds no trace, or they have no rank in common.
     """
     quick = replace(terms, with_graph=False)
-    first, second = (analyse_memory(path, quick, lambda *_: None) for path in (simulated, real))
-    if len(first.ranks) == len(second.ranks) == 1:  # whatever their numbers are
-        pairs = [(first.ranks[0], second.ranks[0])]
-    else:
-        by_rank = {rank.rank: rank for rank in first.ranks}
-        pairs = [(by_rank[rank.rank], rank) for rank in second.ranks if rank.rank in by_rank]
+    first, second = (analyse_memory(path, quick, lambda *_: None).ranks for path in (simulated, real))
+    pairs = _pair_ranks(first, second)
     if not pairs:
         raise TraceError(msg("stages.compare.nothing", simulated=simulated), path=real)
-    matched = {id(one) for _, one in pairs}
-    only_real = tuple(rank.rank for rank in second.ranks if id(rank) not in matched)
     ranks = tuple(ComparedRank(other.rank, one, other) for one, other in pairs)
-    return RealComparison(simulated, real, ranks, only_real)
+    return RealComparison(simulated, real, ranks, _ranks_without(second, [other for _, other in pairs]))
+
+
+def _pair_ranks(reports: Sequence[RankReport], others: Sequence[_RankT]) -> list[tuple[RankReport, _RankT]]:
+    if len(reports) == len(others) == 1:  # whatever their numbers are
+        return [(reports[0], others[0])]
+    by_rank = {report.rank: report for report in reports}
+    return [(by_rank[one.rank], one) for one in others if one.rank in by_rank]
+
+
+def _ranks_without(ranks: Sequence[_RankT], paired: Sequence[_RankT]) -> tuple[int | None, ...]:
+    known = set(map(id, paired))
+    return tuple(one.rank for one in ranks if id(one) not in known)
 
 
 def request_like(real: Path, request: DryrunRequest) -> DryrunRequest:
@@ -133,21 +142,12 @@ def compare_log(simulated: Path, log: Path, terms: MemoryRequest) -> LogComparis
     """
     reports = analyse_memory(simulated, replace(terms, with_graph=False), lambda *_: None).ranks
     told = read_logged_memory(log)
-    if len(reports) == len(told) == 1:  # whatever their numbers are
-        both = [(reports[0], told[0])]
-    else:
-        by_rank = {report.rank: report for report in reports if report.rank is not None}
-        both = [(by_rank[one.rank], one) for one in told if one.rank in by_rank]
+    both = _pair_ranks([report for report in reports if report.rank is not None] or reports, told)
     if not both:
         raise TraceError(msg("stages.compare.nothing", simulated=simulated), path=log)
-    matched = {id(one) for pair in both for one in pair}
-    return LogComparison(
-        simulated,
-        log,
-        tuple(_make_pair(report, one, terms) for report, one in both),
-        tuple(one.rank for one in told if id(one) not in matched),
-        tuple(report.rank for report in reports if id(report) not in matched),
-    )
+    pairs = tuple(_make_pair(report, one, terms) for report, one in both)
+    only_real = _ranks_without(told, [one for _, one in both])
+    return LogComparison(simulated, log, pairs, only_real, _ranks_without(reports, [report for report, _ in both]))
 
 
 def _make_pair(report: RankReport, real: RankMemory, terms: MemoryRequest) -> LoggedPair:

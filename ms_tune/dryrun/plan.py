@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ms_tune.dryrun.extrapolate import solve_weights, undominated_stages
@@ -13,7 +14,7 @@ from ms_tune.errors import MsTuneError, TooFewLayersError, UsageError
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from fractions import Fraction
 
     from ms_tune.dialects.stage import StageLayerKind
@@ -64,7 +65,7 @@ def plan_job(request: DryrunRequest, loaded: LoadedConfig) -> JobPlan:
     Raises:
         MsTuneError: The config or the request is at fault; of too few layers the hint says how many all stages need.
     """
-    prepared = _Prepared(request, loaded)
+    prepared = _PreparedRuns(request, loaded)
     try:
         return _plan_stages(request, prepared)
     except TooFewLayersError as error:
@@ -73,15 +74,15 @@ def plan_job(request: DryrunRequest, loaded: LoadedConfig) -> JobPlan:
         raise UsageError(error.message, _enough_layers(request, prepared, request.layers)) from None
 
 
-class _Prepared:
+class _PreparedRuns:
     """The runs of a request's config, each made once, when it is asked for."""
 
     def __init__(self, request: DryrunRequest, loaded: LoadedConfig) -> None:
         self._request, self._loaded = request, loaded
         self._made: dict[tuple[int, int | None], PreparedRun | MsTuneError] = {}
 
-    def prepare(self, stage: int, layers: int | None) -> PreparedRun:
-        """The run of a stage with so many layers; None for all layers.
+    def prepare(self, stage: int, layers: int | None, rank: int | None = None) -> PreparedRun:
+        """The run of a stage with so many layers, None for all, as one of its ranks.
 
         Raises:
             MsTuneError: The stage cannot be run with so many.
@@ -95,10 +96,10 @@ class _Prepared:
         found = self._made[key]
         if isinstance(found, MsTuneError):
             raise found
-        return found
+        return found if rank is None else found._replace(rank=rank)
 
 
-def _enough_layers(request: DryrunRequest, prepared: _Prepared, layers: int) -> Message:
+def _enough_layers(request: DryrunRequest, prepared: _PreparedRuns, layers: int) -> Message:
     for least in range(layers + 1, _MOST_TRIED):
         with contextlib.suppress(MsTuneError):
             made = _plan_stages(request._replace(layers=least), prepared)
@@ -107,7 +108,7 @@ def _enough_layers(request: DryrunRequest, prepared: _Prepared, layers: int) -> 
     return msg("stages.layers.hint")
 
 
-def _plan_stages(request: DryrunRequest, prepared: _Prepared) -> JobPlan:
+def _plan_stages(request: DryrunRequest, prepared: _PreparedRuns) -> JobPlan:
     first = prepared.prepare(0, request.layers)
     stages = first.stages
     per_stage = first.world_size // stages
@@ -132,7 +133,7 @@ def _stages_of_ranks(ranks: Sequence[int], world_size: int, per_stage: int) -> l
     return [(rank // per_stage, rank) for rank in dict.fromkeys(ranks)]
 
 
-def _choose_stages(request: DryrunRequest, prepared: _Prepared, stages: int) -> tuple[list[int], tuple[int, ...]]:
+def _choose_stages(request: DryrunRequest, prepared: _PreparedRuns, stages: int) -> tuple[list[int], tuple[int, ...]]:
     if isinstance(request.stages, tuple):
         unknown = [stage for stage in request.stages if stage >= stages]
         if unknown:
@@ -146,7 +147,7 @@ def _choose_stages(request: DryrunRequest, prepared: _Prepared, stages: int) -> 
     return kept, tuple(stage for stage in everything if stage not in kept)
 
 
-def _full_counts(request: DryrunRequest, prepared: _Prepared, stage: int) -> Mapping[StageLayerKind, int]:
+def _full_counts(request: DryrunRequest, prepared: _PreparedRuns, stage: int) -> Mapping[StageLayerKind, int]:
     # Layers by kind of the stage that is judged: the full one where it is derived.
     if request.extrapolate and request.layers is not None:
         with contextlib.suppress(MsTuneError):
@@ -154,80 +155,58 @@ def _full_counts(request: DryrunRequest, prepared: _Prepared, stage: int) -> Map
     return prepared.prepare(stage, request.layers).layer_counts
 
 
-def _stage_plan(request: DryrunRequest, prepared: _Prepared, stage: int, rank: int | None) -> StagePlan:
-    sizes = _StageRuns(prepared, stage, rank)
+def _stage_plan(request: DryrunRequest, prepared: _PreparedRuns, stage: int, rank: int | None) -> StagePlan:
+    prepare = partial(prepared.prepare, stage, rank=rank)
     if request.fewest_layers:
-        return _cheapest_plan(sizes)
+        return _cheapest_plan(prepare)
     if request.layers is None:
-        run = sizes.prepare(None)
+        run = prepare(None)
         return StagePlan(run, (), (), run.layers if not run.shrunk else None, None)
-    most = sizes.full_layers
-    run = sizes.prepare(request.layers if most is None else min(request.layers, most))
-    if not run.shrunk or not request.extrapolate:
-        return StagePlan(run, (), (), run.layers if not run.shrunk else sizes.full_layers, None)
+    full: PreparedRun | MsTuneError
     try:
-        full = sizes.prepare(None)
+        full = prepare(None)
     except MsTuneError as error:
-        return StagePlan(run, (), (), None, msg("stages.extrapolate.no-full", reason=error.message))
+        full = error
+    most = None if isinstance(full, MsTuneError) else full.layers
+    run = prepare(request.layers if most is None else min(request.layers, most))
+    if not run.shrunk or not request.extrapolate:
+        return StagePlan(run, (), (), run.layers if not run.shrunk else most, None)
+    if isinstance(full, MsTuneError):
+        return StagePlan(run, (), (), None, msg("stages.extrapolate.no-full", reason=full.message))
     same = full.layers == run.layers and full.layer_counts == run.layer_counts
-    found = StagePlan(run, (), (), full.layers, None) if same else _derive_plan(sizes, run, full)
+    found = StagePlan(run, (), (), full.layers, None) if same else _derive_plan(prepare, run, full)
     if found is not None:
         return found
-    least = next((number for number in range(run.layers + 1, full.layers) if _can_derive(sizes, number, full)), None)
+    more = range(run.layers + 1, full.layers)
+    least = next((number for number in more if _plan_from(prepare, number, full) is not None), None)
     hint = msg("stages.extrapolate.needs", least=least) if least else msg("stages.extrapolate.whole")
     return StagePlan(run, (), (), full.layers, msg("stages.extrapolate.no-sizes", layers=run.layers, hint=hint))
 
 
-class _StageRuns:
-    """The runs of one stage, as one of its ranks, with so many layers each."""
-
-    def __init__(self, prepared: _Prepared, stage: int, rank: int | None) -> None:
-        self._prepared, self._stage, self._rank = prepared, stage, rank
-
-    def prepare(self, layers: int | None) -> PreparedRun:
-        """A run; None for all layers.
-
-        Raises:
-            MsTuneError: The stage cannot be run with so many.
-        """
-        made = self._prepared.prepare(self._stage, layers)
-        return made if self._rank is None else made._replace(rank=self._rank)
-
-    @property
-    def full_layers(self) -> int | None:
-        """Layers that the config gives the stage; None where that cannot be told."""
-        with contextlib.suppress(MsTuneError):
-            full = self.prepare(None)
-            return full.layers
-        return None
-
-
-def _can_derive(sizes: _StageRuns, layers: int, full: PreparedRun) -> bool:
-    with contextlib.suppress(MsTuneError):
-        run = sizes.prepare(layers)
-        return _derive_plan(sizes, run, full) is not None
-    return False
-
-
-def _cheapest_plan(sizes: _StageRuns) -> StagePlan:
+def _cheapest_plan(prepare: Callable[[int | None], PreparedRun]) -> StagePlan:
     # The smallest number of layers that works, unless running all of them takes no more.
-    full = sizes.prepare(None)
+    full = prepare(None)
     if full.shrunk:
         return StagePlan(full, (), (), None, None)
     for layers in range(_FEWEST, min(full.layers, _MOST_TRIED)):
-        with contextlib.suppress(MsTuneError):
-            found = _derive_plan(sizes, sizes.prepare(layers), full)
-            if found is not None and found.others and sum(run.layers for run in found.runs) < full.layers:
-                return found
+        found = _plan_from(prepare, layers, full)
+        if found is not None and found.others and sum(run.layers for run in found.runs) < full.layers:
+            return found
     return StagePlan(full, (), (), full.layers, None)
 
 
-def _derive_plan(sizes: _StageRuns, run: PreparedRun, full: PreparedRun) -> StagePlan | None:
+def _plan_from(prepare: Callable[[int | None], PreparedRun], layers: int, full: PreparedRun) -> StagePlan | None:
+    with contextlib.suppress(MsTuneError):
+        return _derive_plan(prepare, prepare(layers), full)
+    return None
+
+
+def _derive_plan(prepare: Callable[[int | None], PreparedRun], run: PreparedRun, full: PreparedRun) -> StagePlan | None:
     # The full stage from a run and larger ones; run itself where nothing smaller tells. None if none tells.
     found: list[PreparedRun] = []
     for layers in range(run.layers + 1, min(run.layers + 1 + _MOST_SIZES, full.layers)):
         try:
-            found.append(sizes.prepare(layers))
+            found.append(prepare(layers))
         except MsTuneError:  # a number that does not divide into the chunks of a stage, for example
             continue
         solved = solve_weights(full.layer_counts, [one.layer_counts for one in (run, *found)])

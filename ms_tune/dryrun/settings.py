@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ms_tune.dryrun.request import CommandRequest, Setting
 from ms_tune.enums import ChangeKind
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 MOST_VARIANTS = 256
 _QUOTES = "'\""
-_T = TypeVar("_T")
+_RequestT = TypeVar("_RequestT", "DryrunRequest", CommandRequest)
 
 
 def parse_sweep(text: str) -> tuple[Setting, ...]:
@@ -48,7 +48,7 @@ def _split_path(raw: str) -> list[str]:
             continue
         if quote:
             quote = "" if letter == quote else quote
-        elif letter in "'\"":
+        elif letter in _QUOTES:
             quote = letter
         else:
             depth += (letter in "[{") - (letter in "]}")
@@ -56,34 +56,27 @@ def _split_path(raw: str) -> list[str]:
     return values
 
 
-def list_variants(request: DryrunRequest, sweeps: Iterable[str]) -> list[DryrunRequest]:
-    """Every combination of the swept values, each with the request's own settings.
+def list_variants(request: _RequestT, sweeps: Iterable[str]) -> list[_RequestT]:
+    """Every combination of the swept values, each with the request's own settings; of an option a value with commas stands in quotes.
 
     Raises:
         UsageError: A sweep is not of this form, or there are too many variants.
     """
-    swept = list(map(parse_sweep, sweeps))
-    return [request._replace(settings=(*request.settings, *chosen)) for chosen in _combine_values(swept)]
-
-
-def option_variants(request: CommandRequest, sweeps: Iterable[str]) -> list[CommandRequest]:
-    """As :func:`list_variants`, for options of launched programs; a value with commas stands in quotes.
-
-    Raises:
-        UsageError: A sweep cannot be read, or there are too many variants.
-    """
-    swept = []
-    for text in sweeps:
-        name, _, raw = text.partition("=")
-        swept.append([CommandRequest.parse_setting(f"{name}={value.strip(_QUOTES)}") for value in _split_path(raw)])
-    return [request._replace(settings=(*request.settings, *chosen)) for chosen in _combine_values(swept)]
-
-
-def _combine_values(swept: Sequence[Sequence[_T]]) -> Iterator[tuple[_T, ...]]:
+    parse = _sweep_options if isinstance(request, CommandRequest) else parse_sweep
+    swept: list[tuple[Any, ...]] = list(map(parse, sweeps))
     count = math.prod(map(len, swept))
     if count > MOST_VARIANTS:
         raise UsageError(msg("stages.sweep.many", count=count, most=MOST_VARIANTS))
-    return itertools.product(*swept)
+
+    def replace_settings(chosen: tuple[Any, ...]) -> _RequestT:
+        return request._replace(settings=(*request.settings, *chosen))
+
+    return list(map(replace_settings, itertools.product(*swept)))
+
+
+def _sweep_options(text: str) -> tuple[tuple[str, str | None], ...]:
+    name, _, raw = text.partition("=")
+    return tuple(CommandRequest.parse_setting(f"{name}={value.strip(_QUOTES)}") for value in _split_path(raw))
 
 
 def with_settings(source: SourceFile, settings: Sequence[Setting], dialect: Dialect | None) -> SourceFile:

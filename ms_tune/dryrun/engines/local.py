@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import IO, TYPE_CHECKING
 
 from ms_tune.dryrun import machine
+from ms_tune.dryrun.engines import ray
 from ms_tune.dryrun.job import PARENT
 from ms_tune.dryrun.launcher import LOG, RunningProcess, start_program, watch_programs
 from ms_tune.dryrun.task import child_of, state_of, write_files
@@ -249,8 +250,6 @@ def connect_engine(engine: str, observer: Observer) -> None:
         RunError: The cluster cannot be reached.
     """
     if engine == _RAY:
-        from ms_tune.dryrun.engines import ray  # noqa: PLC0415 - seldom needed
-
         observer.say(msg("stages.ray.connecting"))
         ray.connect_ray()
 
@@ -258,7 +257,5 @@ def connect_engine(engine: str, observer: Observer) -> None:
 def engine_for(engine: str, tasks: Sequence[Task], cann: Cann, jobs: int | None) -> TaskEngine:
     """The engine of this name, one of ``ENGINES``; ``jobs`` processes at once, or as many as there is room for."""
     if engine == _RAY:
-        from ms_tune.dryrun.engines.ray import RayEngine  # noqa: PLC0415 - seldom needed
-
-        return RayEngine(jobs)
+        return ray.RayEngine(jobs)
     return LocalEngine(cann, machine.processes_at_once([task.host_bytes for task in tasks], jobs))
