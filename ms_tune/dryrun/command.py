@@ -19,10 +19,10 @@ from ms_tune.dryrun.command_tasks import (
     tasks_of,
     without_ranks,
 )
-from ms_tune.dryrun.engines.local import connect_engine
 from ms_tune.dryrun.judge import derive_stage
 from ms_tune.dryrun.launcher import LOG
 from ms_tune.dryrun.launchers.job import jobs_in
+from ms_tune.dryrun.local_engine import connect_engine
 from ms_tune.dryrun.machine import check_level, real_cann
 from ms_tune.dryrun.processes import killed_forks, outside_in, processes_of, unhooked_in
 from ms_tune.dryrun.reading import check_end, disk_is_full, reading_of, see_log

@@ -14,7 +14,7 @@ from ms_tune.dryrun.request import words_of
 from ms_tune.dryrun.result import beside_theory, unlike_theory
 from ms_tune.text import msg
 from ms_tune.units import mib
-from ms_tune.verdict.outcome import Fit, Verdict
+from ms_tune.verdict.outcome import Fit, Verdict, no_verdict
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -121,7 +121,7 @@ class CommandResult:
         worst = self.worst
         if worst is None:
             reason = self.problems[0][0] if self.problems else msg("verdict.none.no-trace")
-            return Verdict(None, reason, None, None, ())
+            return no_verdict(reason)
         if not self.problems or worst.verdict.outcome in (None, Fit.DOES_NOT_FIT):
             return worst.verdict
         return worst.verdict._replace(outcome=None, no_verdict_because=self.problems[0][0])

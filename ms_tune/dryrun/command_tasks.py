@@ -10,10 +10,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ms_tune.dryrun.engines.local import engine_for
 from ms_tune.dryrun.environment import LaunchPlan, stand_in_programs
 from ms_tune.dryrun.launcher import LOG, ProcessEnd
 from ms_tune.dryrun.launchers.shrink import AUTO
+from ms_tune.dryrun.local_engine import engine_for
 from ms_tune.dryrun.machine import processes_at_once, usable_cores
 from ms_tune.dryrun.request import StageChoice
 from ms_tune.dryrun.rundir import tell_folder_if_interrupted

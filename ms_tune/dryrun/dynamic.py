@@ -23,7 +23,7 @@ from ms_tune.reference.job import ReferenceJob, theory_of
 from ms_tune.reference.mindspeed import check_mindspeed_served, read_mindspeed
 from ms_tune.reference.pynative import check_pynative_served, read_pynative_job
 from ms_tune.reference.read import check_devices, check_sizes
-from ms_tune.text import msg
+from ms_tune.text import Message, msg
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from ms_tune.dryrun.job import ChildJob
     from ms_tune.reference.read import DynamicJob, Placed
     from ms_tune.source.yaml import SourceFile
-    from ms_tune.text import Message
 
 _READERS = {Dialect.MINDSPEED_MS: read_mindspeed, Dialect.MINDFORMERS_PYNATIVE: read_pynative_job}
 _SERVED = {Dialect.MINDSPEED_MS: check_mindspeed_served, Dialect.MINDFORMERS_PYNATIVE: check_pynative_served}
@@ -61,7 +60,9 @@ def prepare_dynamic(config: JobView, name: str, request: DryrunRequest, devices:
     """
     source, dialect = config.written, config.dialect
     job = _READERS[dialect](config, devices)
-    framework = None if request.reference else _installed_framework(dialect)
+    installed = mindspeed_framework if dialect is Dialect.MINDSPEED_MS else pynative_framework
+    framework = None if request.reference else installed()
+    not_started = (msg("pynative.not-started", missing=framework),) if isinstance(framework, Message) else ()
     if not isinstance(framework, Framework):
         _SERVED[dialect](source, job.config)
     check_devices(job, source.path)
@@ -91,7 +92,7 @@ def prepare_dynamic(config: JobView, name: str, request: DryrunRequest, devices:
         model=msg("dryrun.model.reference"),
         max_device_memory=None,
         changes=(*changes, *fewer),
-        not_included=(*_not_started(framework), *own_model, *job.not_included),
+        not_included=(*not_started, *own_model, *job.not_included),
         warnings=(*job.warnings, *_warn_of_unshared_state(job, split)),
         kinds=stage.kinds,
         theory=theory_of(reference, rank),
@@ -123,16 +124,6 @@ def _whole_stage(job: DynamicJob, index: int) -> Stage:
     if not 0 <= index < parallel.pipeline:
         raise UsageError(msg("dryrun.stage", stage=index, stages=parallel.pipeline))
     return stage_of(job.layers, index, parallel.pipeline, parallel.virtual_pipeline or 1)
-
-
-def _installed_framework(dialect: Dialect) -> Framework | Message | None:
-    return mindspeed_framework() if dialect is Dialect.MINDSPEED_MS else pynative_framework()
-
-
-def _not_started(framework: Framework | Message | None) -> tuple[Message, ...]:
-    if framework is None or isinstance(framework, Framework):
-        return ()
-    return (msg("pynative.not-started", missing=framework),)
 
 
 def _own_model(source: SourceFile, dialect: Dialect) -> tuple[Message, ...]:

@@ -164,7 +164,7 @@ def _read_process(record: Path, statuses: Mapping[int, str]) -> ProgramProcess |
         if record.stat().st_size > _LARGEST:
             return None
         told = json.loads(record.read_bytes())
-        log = told.get("log")
+        log, status = told.get("log"), statuses.get(int(told["pid"]))
         reads, bounds = (tuple(map(_read_place, told.get(name, [])[:_MOST])) for name in ("reads", "bounds"))
         return ProgramProcess(
             folder=record.parent,
@@ -179,7 +179,7 @@ def _read_process(record: Path, statuses: Mapping[int, str]) -> ProgramProcess |
             skipped=_read_place(told["skipped"]) if isinstance(told.get("skipped"), dict) else None,
             support=tuple(map(_read_support, told.get("support", [])[:_MOST])),
             model=MegatronModel.from_record(told["model"]) if "model" in told else None,
-            failed=str(told.get("failed") or _failure_text(statuses.get(int(told["pid"]))))[:_LONGEST_ERROR],
+            failed=str(told.get("failed") or (f"exit code {status}" if status else ""))[:_LONGEST_ERROR],
             forked_bytes=max(0, int(told.get("forked_bytes", 0))),
             allocated=max(0, int(told.get("allocated", 0))),
             log_from=max(0, int(told.get("log_from", 0))),
@@ -187,10 +187,6 @@ def _read_process(record: Path, statuses: Mapping[int, str]) -> ProgramProcess |
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
-
-
-def _failure_text(status: str | None) -> str:
-    return f"exit code {status}" if status else ""
 
 
 def _read_place(told: Mapping[str, object]) -> ProcessPlace:

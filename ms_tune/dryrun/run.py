@@ -10,11 +10,10 @@ from functools import cache, partial
 from typing import TYPE_CHECKING
 
 from ms_tune.dryrun import machine
-from ms_tune.dryrun import machine as real
 from ms_tune.dryrun.cann_sim.environment import Backend, Cann, find_mindspore, prepare_cann
-from ms_tune.dryrun.engines.local import LocalEngine, connect_engine, engine_for
 from ms_tune.dryrun.environment import overridden_variables
 from ms_tune.dryrun.job import JOB_FILE, plain_data
+from ms_tune.dryrun.local_engine import LocalEngine, connect_engine, engine_for
 from ms_tune.dryrun.machine import check_graph_engine, check_level, real_cann
 from ms_tune.dryrun.plan import JobPlan, StagePlan, plan_job
 from ms_tune.dryrun.prepare import LoadedConfig, load_config, prepare_run
@@ -192,7 +191,7 @@ def _plan_request(request: DryrunRequest, loaded: LoadedConfig | None = None) ->
         return job
     # On devices every rank runs, and what is shrunk is not run twice.
     world_size = prepare_run(request, loaded).world_size
-    real.check_devices_suffice(world_size, real.devices_here())
+    machine.check_devices_suffice(world_size, machine.devices_here())
     whole = request._replace(ranks=tuple(range(world_size)), extrapolate=False, fewest_layers=False)
     return _SimulatedJob(whole, loaded, plan_job(whole, loaded))
 
@@ -219,7 +218,7 @@ def _run_processes(
     owners = {task.folder: job for job in jobs for task in job.tasks()}
     tasks = [task for job in jobs for task in job.tasks()]
     if jobs[0].request.real:
-        tasks = real.cluster_tasks(tasks)
+        tasks = machine.cluster_tasks(tasks)
     _write_inputs(jobs, folder, here)
     observer.begin(tasks)
     begin = time.monotonic()
@@ -248,20 +247,18 @@ def _run_processes(
                 raise
             job.on_error(error)
 
+    request = jobs[0].request
+    engine: TaskEngine = LocalEngine(here.cann, len(tasks))  # on devices the ranks wait for each other
+    if not request.real:
+        engine = engine_for(request.engine, tasks, here.cann, request.jobs)
     with tell_folder_if_interrupted(folder, observer):
-        _choose_engine(jobs[0].request, here, tasks).run(tasks, folder, tell, read)
+        engine.run(tasks, folder, tell, read)
 
 
 @cache
 def _load_readers() -> None:
     # Load what reads traces while there is time, which is when the processes run: it takes a quarter of a second.
     from ms_tune.dryrun import judge, reading  # noqa: F401, PLC0415 - see above
-
-
-def _choose_engine(request: DryrunRequest, here: _Machine, tasks: Sequence[Task]) -> TaskEngine:
-    if request.real:  # the ranks wait for each other
-        return LocalEngine(here.cann, len(tasks))
-    return engine_for(request.engine, tasks, here.cann, request.jobs)
 
 
 def _make_task(run: PreparedRun, folder: str, request: DryrunRequest) -> Task:

@@ -124,12 +124,9 @@ def from_json(content: object) -> RunRecord:
     named = chip if isinstance(chip, str) else None
     told = content.get("asked")
     asked = {name: size for name, size in (told.items() if isinstance(told, dict) else ()) if _count(size)}
-    return RunRecord(named, _count(content.get("device_memory")), _outside(content), found, _doubts(content), asked)
-
-
-def _doubts(content: Mapping[str, object]) -> dict[str, Message]:
     told = content.get("no_verdict")
-    return {name: _message(doubt) for name, doubt in (told.items() if isinstance(told, dict) else ())}
+    doubts = {name: _message(doubt) for name, doubt in (told.items() if isinstance(told, dict) else ())}
+    return RunRecord(named, _count(content.get("device_memory")), _outside(content), found, doubts, asked)
 
 
 def _message(content: object, depth: int = 0) -> Message:

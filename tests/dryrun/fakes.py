@@ -7,9 +7,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ms_tune.dryrun import run
+from ms_tune.dryrun import local_engine, run
 from ms_tune.dryrun.cann_sim.environment import Backend, Cann, MindSpore
-from ms_tune.dryrun.engines import local
 
 if TYPE_CHECKING:
     import pytest
@@ -63,7 +62,7 @@ def install(patch: pytest.MonkeyPatch, folder: Path, code: str, *, mindformers: 
     python.chmod(0o755)
     patch.setattr(sys, "executable", str(python))
     # The script imports nothing: each process starts by itself.
-    patch.setattr(local, "shared_imports", lambda _: None)
+    patch.setattr(local_engine, "shared_imports", lambda _: None)
     patch.setattr(run, "find_mindspore", lambda: MindSpore("2.9.0", folder))
     patch.setattr(run, "prepare_cann", lambda *_: Cann(Backend.STAND_IN, folder / "cann"))
     # The made-up traces hold no weights, which theory would miss.

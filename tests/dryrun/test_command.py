@@ -13,8 +13,8 @@ import pytest
 
 from ms_tune.cli.main import main
 from ms_tune.dryrun import command as room
+from ms_tune.dryrun import ray_engine
 from ms_tune.dryrun.cann_sim.environment import Backend, Cann, MindSpore
-from ms_tune.dryrun.engines import ray
 from ms_tune.dryrun.rundir import tell_folder_if_interrupted
 from ms_tune.dryrun.task import Observer, Task
 from ms_tune.errors import ExitCode
@@ -280,17 +280,17 @@ class RunsHere:
         on_end: Callable[[Task, ProcessEnd], None],
     ) -> None:
         for task in tasks:
-            brought = ray.run_here(asdict(task))
-            on_end(task, ray.unpack_result(brought, task, folder / task.folder))
+            brought = ray_engine.run_here(asdict(task))
+            on_end(task, ray_engine.unpack_result(brought, task, folder / task.folder))
 
 
 class TestRay:
     @pytest.fixture(autouse=True)
     def engine(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-        monkeypatch.setattr(ray, "connect_ray", lambda: None)
-        monkeypatch.setattr(ray, "RayEngine", RunsHere)
-        monkeypatch.setattr(ray, "find_mindspore", lambda *_: MindSpore("2.9.0", tmp_path))
-        monkeypatch.setattr(ray, "prepare_cann", lambda *_: Cann(Backend.STAND_IN, tmp_path / "cann"))
+        monkeypatch.setattr(ray_engine, "connect_ray", lambda: None)
+        monkeypatch.setattr(ray_engine, "RayEngine", RunsHere)
+        monkeypatch.setattr(ray_engine, "find_mindspore", lambda *_: MindSpore("2.9.0", tmp_path))
+        monkeypatch.setattr(ray_engine, "prepare_cann", lambda *_: Cann(Backend.STAND_IN, tmp_path / "cann"))
 
     def test_it_runs_in_the_users_folder_and_its_trace_comes_back(
         self, ms_tune: Callable[..., tuple[int, str, str]]
@@ -308,7 +308,7 @@ class TestRay:
     def test_a_machine_without_the_folder_is_told(self, tmp_path: Path) -> None:
         gone = str(tmp_path / "gone")
         task = Task("rank_0", {}, (), 0, 1, 1, 60, 0, 0, 0, command=("true",), working_folder=gone)
-        brought = ray.run_here(asdict(task))
+        brought = ray_engine.run_here(asdict(task))
         assert brought.ended is None
         assert brought.error is not None
         assert brought.error.message.params["folder"] == gone

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from ms_tune.dryrun import ray_engine
 from ms_tune.dryrun.cann_sim.environment import find_mindspore, prepare_cann
 from ms_tune.dryrun.command import run_command
-from ms_tune.dryrun.engines import ray as ray_engine
-from ms_tune.dryrun.engines.local import LocalEngine
-from ms_tune.dryrun.engines.ray import RayEngine
+from ms_tune.dryrun.local_engine import LocalEngine
+from ms_tune.dryrun.ray_engine import RayEngine
 from ms_tune.dryrun.request import CommandRequest, DryrunRequest
 from ms_tune.dryrun.run import dryrun_job
 from ms_tune.dryrun.task import Observer, Task
@@ -61,7 +61,7 @@ def test_an_address_without_a_cluster_ends_soon(monkeypatch: pytest.MonkeyPatch,
 def test_a_ray_of_this_machine_listens_on_loopback_alone(tmp_path: Path) -> None:
     """Started in a process of its own; every socket that its processes listen on is looked at."""
     code = (
-        "import os, pathlib\nfrom ms_tune.dryrun.engines.ray import connect_ray\nray = connect_ray()\n"
+        "import os, pathlib\nfrom ms_tune.dryrun.ray_engine import connect_ray\nray = connect_ray()\n"
         "print('PID', os.getpid(), flush=True)\ninput()\nray.shutdown()\n"
     )
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ms_tune.dryrun.engines.local import ForkServer, shared_imports
 from ms_tune.dryrun.launcher import LOG, ChildProcess, RunningProcess, watch_programs
+from ms_tune.dryrun.local_engine import ForkServer, shared_imports
 from tests.dryrun.test_launcher import runs, wait_for
 
 if TYPE_CHECKING:
@@ -136,7 +136,7 @@ def test_nothing_is_left_when_the_parent_is_killed(tmp_path: Path) -> None:
     child(tmp_path, 0, "time.sleep(600)")
     program = textwrap.dedent(f"""
         import pathlib, sys, time
-        from ms_tune.dryrun.engines.local import ForkServer
+        from ms_tune.dryrun.local_engine import ForkServer
         from ms_tune.dryrun.launcher import ChildProcess
         folder = pathlib.Path({str(tmp_path)!r})
         environment = {{"RANK_ID": "0", "RANK_SIZE": "1", "MS_ALLOC_CONF": "", "SHARED": "", "PYTHONPATH": sys.argv[1]}}

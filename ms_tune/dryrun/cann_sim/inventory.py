@@ -20,6 +20,7 @@ _LOOKED_UP = (
     *("SetPTAHashKey", "CanUsePTACache", "PTAGetExecCache", "AddTensorAddrToCachedList"),
 )
 
+_WORKSPACE = "GetWorkspaceSize"
 _C_INTERFACE = re.compile(
     r"(?:acl(?:nn|rt|prof|mdl|mdlRI|tdt|op|blas|dump)?|Hccl|Hcom|rt|hal)[A-Z]\w+|[MmNASURIPC]\w{5,}"
 )
@@ -89,7 +90,9 @@ def take_inventory(mindspore: Path) -> Inventory:
     symbols = {*_CALLED_FROM_PYTHON, *(name for library in askers.values() for name in library.undefined)}
     for path in askers | others:
         named = {name for name in names_in_data(path, _LOOKED_UP) if _C_INTERFACE.fullmatch(name)}
-        symbols |= _with_partners(named)
+        # Operators come in pairs, ``aclnnX`` and ``aclnnXGetWorkspaceSize``; the strings may hold either one.
+        operators = {name.removesuffix(_WORKSPACE) for name in named if name.startswith("aclnn")}
+        symbols |= named | operators | {name + _WORKSPACE for name in operators}
     symbols = {name for name in symbols - defined if not _NOT_CANN.fullmatch(name)}
     return Inventory(tuple(sorted(libraries)), tuple(sorted(symbols - _names_of_the_system(symbols))))
 
@@ -97,13 +100,6 @@ def take_inventory(mindspore: Path) -> Inventory:
 def _read_libraries(paths: Iterable[Path]) -> dict[Path, SharedLibrary]:
     libraries = {path: read_shared_library(path) for path in paths if path.is_file()}
     return {path: library for path, library in libraries.items() if library is not None}
-
-
-def _with_partners(names: set[str]) -> set[str]:
-    # Operators come in pairs, ``aclnnX`` and ``aclnnXGetWorkspaceSize``; the strings may hold either one.
-    suffix = "GetWorkspaceSize"
-    operators = {name.removesuffix(suffix) for name in names if name.startswith("aclnn")}
-    return names | operators | {name + suffix for name in operators}
 
 
 def _names_of_the_system(names: Iterable[str]) -> set[str]:

@@ -39,8 +39,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from ms_tune.dryrun.job import Column
-
 _SMALL = 1 << 20  # bytes; step counts and the like keep their values
 
 
@@ -92,7 +90,9 @@ def _answer_for_the_others(job: PynativeJob) -> None:
 
 def _make_loader(job: PynativeJob) -> Callable[..., GeneratorDataset]:
     # What the trainer takes for the config's loader. It makes batches of the samples by its own rules.
-    sample = tuple(_make_sample(column, job.length) for column in job.columns)
+    # A single sequence: FlashAttention looks at where sequences end, and at no other value, on the host.
+    values = {"actual_seq_len": job.length, "loss_mask": 1}
+    sample = tuple(np.full(column.shape, values.get(column.name, 0), column.dtype) for column in job.columns)
     names = [column.name for column in job.columns]
 
     def samples() -> Iterator[tuple[NDArray[Any], ...]]:
@@ -103,12 +103,6 @@ def _make_loader(job: PynativeJob) -> Callable[..., GeneratorDataset]:
         return GeneratorDataset(samples, column_names=names, shuffle=False, num_parallel_workers=1)
 
     return load
-
-
-def _make_sample(column: Column, length: int) -> NDArray[Any]:
-    # One sample: a single sequence. FlashAttention looks at where sequences end, and at no other value, on the host.
-    filled = {"actual_seq_len": length, "loss_mask": 1}.get(column.name, 0)
-    return np.full(column.shape, filled, column.dtype)
 
 
 def _persistent_tensors(models: Iterable[Any], optimizer: Any) -> dict[str, list[Tensor]]:  # noqa: ANN401 - MindFormers has no types

@@ -66,7 +66,7 @@ def inline_model_folder(config: ConfigCopy) -> tuple[Message, ...]:
     named = str(config.get(key))
     file = find_model_config(named, config.path.resolve())
     if file is None:
-        if not (_has_layer_count(config) and _is_named(config)):
+        if not (any(config.get(f"{MODEL}.{key}") for key in names_of(LAYERS)) and _is_named(config)):
             raise ConfigError(
                 msg("dryrun.no-model-folder", key=key, folder=named),
                 msg("dryrun.no-model-folder.hint"),
@@ -80,10 +80,6 @@ def inline_model_folder(config: ConfigCopy) -> tuple[Message, ...]:
     config.remove(key)
     _check_named(config)
     return ()
-
-
-def _has_layer_count(config: ConfigCopy) -> bool:
-    return any(config.get(f"{MODEL}.{key}") for key in names_of(LAYERS))
 
 
 def _is_named(config: ConfigCopy) -> bool:

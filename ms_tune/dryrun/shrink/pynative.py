@@ -116,7 +116,7 @@ def write_layers(config: ConfigCopy, changes: Iterable[SettingChange], layers: S
         return
     ordinary = [layer.experts for layer in layers if not layer.mtp]
     _write_experts(config, ordinary)
-    _Renumbering(config, [layer.number for layer in layers]).write()
+    _renumber_lists(config, [layer.number for layer in layers])
     mode = config.get("recompute.mode")
     what = _WHAT_IS_RECOMPUTED.get(mode) if isinstance(mode, str) else None
     if what and not config.get(what):
@@ -144,32 +144,24 @@ def _write_experts(config: ConfigCopy, experts: Sequence[bool]) -> None:
             config.remove(key)
 
 
-class _Renumbering:
-    """The lists of layers that only the framework reads: communication recompute, swap, exceptions from recompute."""
-
-    def __init__(self, config: ConfigCopy, numbers: Sequence[int]) -> None:
-        self._config = config
-        self._numbers = numbers
-
-    def write(self) -> None:
-        """Write them for the layers that are left."""
-        for key in ("recompute.exclude_op", "recompute_comm.select_module"):
-            named = self._config.get(key)
-            if isinstance(named, dict):
-                self._config.set(key, {pattern: self._left(specs) for pattern, specs in named.items()})
-        for key in ("swap.layer_swap", "swap.op_swap"):
-            entries = self._config.get(key)
-            if isinstance(entries, list):
-                self._config.set(key, [self._entry(entry) for entry in entries])
-
-    def _entry(self, entry: Any) -> Any:  # noqa: ANN401 - as the config has it
-        if not isinstance(entry, dict) or "layers" not in entry:
-            return entry
-        return {**entry, "layers": self._left(entry["layers"])}
-
-    def _left(self, specs: Any) -> Any:  # noqa: ANN401 - as the config has it
+def _renumber_lists(config: ConfigCopy, numbers: Sequence[int]) -> None:
+    # The lists of layers that only the framework reads, for the layers that are left, by their numbers in the full model.
+    def left(specs: Any) -> Any:  # noqa: ANN401 - as the config has it
         try:
             named = set(parse_specs(specs))
         except (FrameworkStop, TypeError):
             return specs  # what is no list of layers is for the framework to refuse, or to pass over
-        return write_specs([new for new, old in enumerate(self._numbers) if old in named])
+        return write_specs([new for new, old in enumerate(numbers) if old in named])
+
+    for key in ("recompute.exclude_op", "recompute_comm.select_module"):
+        named = config.get(key)
+        if isinstance(named, dict):
+            config.set(key, {pattern: left(specs) for pattern, specs in named.items()})
+    for key in ("swap.layer_swap", "swap.op_swap"):
+        entries = config.get(key)
+        if isinstance(entries, list):
+            listed = [isinstance(entry, dict) and "layers" in entry for entry in entries]
+            made = [
+                {**one, "layers": left(one["layers"])} if has else one for one, has in zip(entries, listed, strict=True)
+            ]
+            config.set(key, made)

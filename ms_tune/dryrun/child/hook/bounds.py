@@ -85,14 +85,12 @@ class _Bounds:
     def masked_select(self, tensor: Any, mask: Any) -> Any:  # noqa: ANN401 - tensors
         """The mask leaves nothing out."""
         self.tell("masked_select")
-        shape = tuple(map(max, zip(*self._same_rank(tensor.shape, mask.shape), strict=True)))
+        shapes = (tuple(tensor.shape), tuple(mask.shape))
+        rank = max(map(len, shapes))
+        shape = tuple(map(max, zip(*((1,) * (rank - len(one)) + one for one in shapes), strict=True)))
         found = self.flat(self.mint.broadcast_to(tensor, shape))
         most = limit()
         return found if most is None else found[:most].clone()
-
-    def _same_rank(self, *shapes: Sequence[int]) -> list[tuple[int, ...]]:
-        rank = max(map(len, shapes))
-        return [(1,) * (rank - len(shape)) + tuple(shape) for shape in shapes]
 
     def by_mask(self, tensor: Any, mask: Any) -> Any:  # noqa: ANN401 - tensors
         """``tensor[mask]``, where the mask leaves nothing out."""

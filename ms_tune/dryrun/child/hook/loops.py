@@ -172,11 +172,7 @@ def _exits(loop: ast.While) -> list[ast.stmt]:
             elif not isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda):
                 yield from inside(child, deeper=deeper or isinstance(child, ast.For | ast.While))
 
-    return [leaving for statement in loop.body for leaving in inside(_wrapped(statement), deeper=False)]
-
-
-def _wrapped(statement: ast.stmt) -> ast.AST:
-    return ast.Module(body=[statement], type_ignores=[])
+    return [leaving for statement in loop.body for leaving in inside(ast.Module([statement], []), deeper=False)]
 
 
 class _Entry(NamedTuple):
@@ -246,11 +242,8 @@ def _entries(file: str) -> dict[int, _Entry]:
         if not isinstance(node, ast.While) or isinstance(node.test, ast.Constant):
             continue
         last = node.test.end_lineno or node.test.lineno
-        entry = _Entry(range(node.test.lineno, last + 1), range(node.body[0].lineno, _end(node.body[-1]) + 1))
+        end = node.body[-1].end_lineno or node.body[-1].lineno
+        entry = _Entry(range(node.test.lineno, last + 1), range(node.body[0].lineno, end + 1))
         if entry.body.start > last:
             found.update(dict.fromkeys(entry.condition, entry))
     return found
-
-
-def _end(statement: ast.stmt) -> int:
-    return statement.end_lineno or statement.lineno

@@ -15,8 +15,7 @@ from collections import Counter, deque
 from dataclasses import dataclass, field
 from typing import IO, TYPE_CHECKING
 
-from ms_tune.dryrun import machine
-from ms_tune.dryrun.engines import ray
+from ms_tune.dryrun import machine, ray_engine
 from ms_tune.dryrun.job import PARENT
 from ms_tune.dryrun.launcher import LOG, RunningProcess, start_program, watch_programs
 from ms_tune.dryrun.task import child_of, state_of, write_files
@@ -54,7 +53,8 @@ class LocalEngine:
         running: dict[str, tuple[Task, RunningProcess]] = {}
         told = 0.0
         with contextlib.ExitStack() as last, watch_programs() as watch:
-            processes = _TaskProcesses(self._children(tasks, folder), folder, watch, last)
+            children = {task.folder: child_of(task, folder / task.folder, self.cann) for task in tasks}
+            processes = _TaskProcesses(children, folder, watch, last)
             while waiting or running:
                 while waiting and len(running) < self.jobs:
                     task = waiting.popleft()
@@ -70,9 +70,6 @@ class LocalEngine:
                         watch.remove(process)
                         del running[task.folder]
                         on_end(task, ended)
-
-    def _children(self, tasks: Sequence[Task], folder: Path) -> dict[str, ChildProcess]:
-        return {task.folder: child_of(task, folder / task.folder, self.cann) for task in tasks}
 
 
 @dataclass(slots=True)
@@ -251,11 +248,11 @@ def connect_engine(engine: str, observer: Observer) -> None:
     """
     if engine == _RAY:
         observer.say(msg("stages.ray.connecting"))
-        ray.connect_ray()
+        ray_engine.connect_ray()
 
 
 def engine_for(engine: str, tasks: Sequence[Task], cann: Cann, jobs: int | None) -> TaskEngine:
     """The engine of this name, one of ``ENGINES``; ``jobs`` processes at once, or as many as there is room for."""
     if engine == _RAY:
-        return ray.RayEngine(jobs)
+        return ray_engine.RayEngine(jobs)
     return LocalEngine(cann, machine.processes_at_once([task.host_bytes for task in tasks], jobs))

@@ -1,1 +1,0 @@
-"""Where simulated processes run: on this machine, or on the machines of a Ray cluster."""
