@@ -22,8 +22,8 @@ import numpy as np
 
 from ms_tune.memory.plan import is_placement_csv, problem_of_csv, problem_of_trace
 from ms_tune.packing.engine import Items, NumpyEngine
-from ms_tune.packing.placement import PackingProblem, lives_of
-from ms_tune.packing.plan import by
+from ms_tune.packing.placement import PackingProblem, compress_lives
+from ms_tune.packing.plan import sort_blocks
 
 TIME_LIMIT = 20  # seconds, of each solver of omnimalloc
 # Gap above the lower bound in percent, and seconds, as published or measured by others on their machines:
@@ -75,7 +75,7 @@ def measure(path: Path, arguments: argparse.Namespace, folder: Path) -> None:
     """One problem, everybody in turn."""
     problem = problem_of_csv(path, None) if is_placement_csv(path) else problem_of_trace(path, None, None)[0]
     name = path.name.split(".")[0] if is_placement_csv(path) else path.parent.name
-    bound = int(lives_of(problem).live.max())
+    bound = int(compress_lives(problem).live.max())
 
     def line(what: str, height: int | None, seconds: float, processor: float | None = None) -> None:
         gap = "none" if height is None else f"{height / bound - 1:.4%}"
@@ -96,8 +96,8 @@ def measure(path: Path, arguments: argparse.Namespace, folder: Path) -> None:
         after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime,
     )
     begin, processor = time.perf_counter(), time.process_time()
-    items = Items(lives_of(problem), problem.size, problem.alignment)
-    fit = NumpyEngine().first_fit(items, by(problem.size), 2**62, 2**62)
+    items = Items(compress_lives(problem), problem.size, problem.alignment)
+    fit = NumpyEngine().first_fit(items, sort_blocks(problem.size), 2**62, 2**62)
     line("greedy by size, numpy", fit.height, time.perf_counter() - begin, time.process_time() - processor)
     for peer in _PEERS if arguments.peer else ():
         line(

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ms_tune.pools.pool import replay_workload
-from ms_tune.pools.settings import infer_settings, pool_for
+from ms_tune.pools.settings import infer_settings, make_pool
 from ms_tune.pools.what_if import what_if
-from ms_tune.pools.workload import pools_of
+from ms_tune.pools.workload import split_by_pool
 from ms_tune.readers.tracker_tables import read_block_table
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def main(path: Path) -> None:
     import polars as pl  # noqa: PLC0415 - the peer; not needed to read this file's help
 
     table = read_block_table(path)
-    ((name, (work, _)),) = pools_of(table).items()
+    ((name, (work, _)),) = split_by_pool(table).items()
     inferred = infer_settings(work, name)
     rows = len(work.requests)
     print(f"{rows:,} rows, mismatches {inferred.mismatches}")
@@ -38,9 +38,9 @@ def main(path: Path) -> None:
             path, infer_schema=False, truncate_ragged_lines=True, quote_char=None
         ),
         "ms-tune reads the file": lambda: read_block_table(path),
-        "requests from the columns": lambda: pools_of(table),
+        "requests from the columns": lambda: split_by_pool(table),
         "replay, all columns": lambda: replay_workload(
-            inferred.work, pool_for(inferred.settings, older=inferred.older)
+            inferred.work, make_pool(inferred.settings, older=inferred.older)
         ),
         "settings inferred": lambda: infer_settings(work, name),
         "fourteen settings": lambda: what_if(name, inferred),

@@ -63,10 +63,10 @@ class TestWays:
     def test_from_a_row_of_a_trace_to_its_peak(self) -> None:
         walk = Walk()
         assert walk.run(["memory", "memory_block.csv"]) == 0
-        assert walk.ways["footprint/curve.curve_of"] == [
+        assert walk.ways["footprint/curve.compute_curve"] == [
             *("cli/main.main", "cli/main._run_command", "cli/memory.run", "cli/memory._run_for_traces"),
             "cli/memory_trace._show_trace",
-            *("footprint/report.analyse_memory", "footprint/report.analyse_rank", "footprint/curve.curve_of"),
+            *("footprint/report.analyse_memory", "footprint/report.analyse_rank", "footprint/curve.compute_curve"),
         ]
 
     def test_from_a_config_to_the_verdict_of_a_dryrun(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ms_tune.cli.output import LONG, ProgressLine, written
 from ms_tune.errors import ExitCode
-from ms_tune.footprint.torch_report import analyse_snapshot, compare_snapshots, lives_of_snapshot, torch_remedies
+from ms_tune.footprint.torch_report import analyse_snapshot, compare_snapshots, torch_remedies, trace_lives
 from ms_tune.memory.request import TorchWhatIfRequest
 from ms_tune.report import torch_json, torch_text
 from ms_tune.report.memory_export import write_torch_perfetto
@@ -68,7 +68,7 @@ def _show_diff(arguments: Namespace, console: Console) -> ExitCode:
 def _write_export(arguments: Namespace, console: Console) -> ExitCode:
     report = _read_snapshot(arguments.path, arguments, console)
     with written(arguments.perfetto, console) as path, path.open("w", encoding="utf-8") as file:
-        write_torch_perfetto(file, lives_of_snapshot(report))
+        write_torch_perfetto(file, trace_lives(report))
     return ExitCode.OK
 
 
@@ -81,9 +81,9 @@ def _write_page(
 ) -> None:
     if not arguments.html:
         return
-    other = (lives_of_snapshot(before[0]), before[1]) if before else None
+    other = (trace_lives(before[0]), before[1]) if before else None
     with written(arguments.html, console) as path:
-        page = snapshot_html(lives_of_snapshot(report), other, console.language, remedies)
+        page = snapshot_html(trace_lives(report), other, console.language, remedies)
         path.write_text(page, encoding="utf-8")
 
 

@@ -31,7 +31,7 @@ from ms_tune.dryrun.rundir import create_run_folder, make_manifest, write_kept, 
 from ms_tune.dryrun.stack import defect_in
 from ms_tune.dryrun.task import child_of
 from ms_tune.errors import MsTuneError, TraceError
-from ms_tune.footprint.judgement import as_asked, cap_in, communicators_in
+from ms_tune.footprint.judgement import apply_asked_cap, list_communicators, read_cap
 from ms_tune.readers.folder import find_trace
 from ms_tune.text import msg
 from ms_tune.units import mib
@@ -313,7 +313,7 @@ def _with_whole_stage(
     verdict = rank.verdict
     if verdict.limit is not None:
         report = rank.reading.report
-        groups = communicators_in(report.collectives, report.log, report.rank)
+        groups = list_communicators(report.collectives, report.log, report.rank)
         verdict = judge(found.need, verdict.limit, untraced_needs(request).with_groups(groups))
     return replace(sized, extrapolation=found, verdict=verdict)
 
@@ -327,8 +327,8 @@ def _rank_records(request: CommandRequest, ranks: Sequence[RankResult], folder: 
             continue
         statistics = report.log.statistics if report.log is not None else None
         asked = rank.process.asked_bytes if rank.process is not None else None
-        cap = cap_in(as_asked(statistics, asked)) if statistics is not None and statistics.used_mib else None
-        outside = untraced_needs(request).with_groups(communicators_in(report.collectives, report.log, report.rank))
+        cap = read_cap(apply_asked_cap(statistics, asked)) if statistics is not None and statistics.used_mib else None
+        outside = untraced_needs(request).with_groups(list_communicators(report.collectives, report.log, report.rank))
         place = str(rank.reading.trace.parent.relative_to(folder))
         kept[place] = RankRecord(cap, Cap.SCRIPT, outside, rank.layers, whole.layers, whole.need)
     return kept

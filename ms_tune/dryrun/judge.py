@@ -11,12 +11,12 @@ from ms_tune.dryrun.request import untraced_needs
 from ms_tune.dryrun.result import Extrapolation
 from ms_tune.enums import MemoryCategory, RecomputeMode
 from ms_tune.footprint.category import CONTENTS
-from ms_tune.footprint.judgement import communicators_in, doubts_of
-from ms_tune.footprint.layers import operator_at
+from ms_tune.footprint.judgement import list_communicators, list_doubts
+from ms_tune.footprint.layers import find_operator
 from ms_tune.pools.pool import replay_workload
 from ms_tune.pools.repeat_layers import repeat_layers
-from ms_tune.pools.settings import infer_settings, pool_for
-from ms_tune.pools.workload import free_order_variants, pools_of
+from ms_tune.pools.settings import infer_settings, make_pool
+from ms_tune.pools.workload import free_order_variants, split_by_pool
 from ms_tune.readers.table import HOST_POOL
 from ms_tune.text import msg
 from ms_tune.units import gib
@@ -86,14 +86,14 @@ def judge_stage(
     run, report = plan.run, reading.report
     if request.real:  # its own log tells what the device gave
         return RankRecord(), report.verdict
-    groups = communicators_in(report.collectives, report.log, run.rank)
+    groups = list_communicators(report.collectives, report.log, run.rank)
     outside = untraced_needs(request).with_groups(groups)
     if not outside.communicators and run.world_size > 1:
         outside = outside._replace(communicators=run.split.communicators, counted=False)
     limit = limit_of(device_of(request.chip, request.device_bytes), run.max_device_memory, run.limited_by)
     need = Need.of_trace(reading.peak_bytes, reading.footprint_bytes)
     card = limit.device.card_bytes
-    doubts = list(doubts_of(report.table, report.curve, report.log, report.overflow, card))
+    doubts = list(list_doubts(report.table, report.curve, report.log, report.overflow, card))
     record = RankRecord(run.max_device_memory, run.limited_by, outside)
     if whole is not None:
         need = whole.need
@@ -196,16 +196,16 @@ def _replay_footprints(peak: int, readings: Sequence[Reading], factors: Sequence
     if inferred.mismatches.total:
         return []
     orders = [whole.work, *(free_order_variants(whole.work) if whole.moved else ())]
-    found = [replay_workload(order, pool_for(inferred.settings, older=inferred.older)) for order in orders]
+    found = [replay_workload(order, make_pool(inferred.settings, older=inferred.older)) for order in orders]
     near = abs(found[0].used_peak - peak) <= _NEAR * peak
     return [max(one.actual_peak, peak) for one in found] if near else []
 
 
 def _pool_requests(reading: Reading) -> tuple[str, Workload, list[str]] | None:
     table = reading.report.table
-    pools = pools_of(table)
+    pools = split_by_pool(table)
     pools.pop(HOST_POOL, None)
     if len(pools) != 1:
         return None
     ((name, (work, rows)),) = pools.items()
-    return name, work, [_NUMBER.sub("", f"{table.node.value_at(row)} {operator_at(table, row)}") for row in rows]
+    return name, work, [_NUMBER.sub("", f"{table.node.value_at(row)} {find_operator(table, row)}") for row in rows]

@@ -14,11 +14,11 @@ from ms_tune.dryrun.job import JOB_FILE
 from ms_tune.dryrun.launcher import LOG, too_long
 from ms_tune.dryrun.result import PhasePeak, Reading
 from ms_tune.errors import RunError
-from ms_tune.footprint.findings import findings_between
-from ms_tune.footprint.report import analyse_rank, stages_of
+from ms_tune.footprint.findings import compare_findings
+from ms_tune.footprint.report import analyse_rank, number_stages
 from ms_tune.footprint.request import MemoryRequest
 from ms_tune.footprint.result import MemoryReport, RankReport
-from ms_tune.footprint.steps import peaks_by_phase
+from ms_tune.footprint.steps import find_phase_peaks
 from ms_tune.readers.folder import BLOCKS, find_trace
 from ms_tune.readers.log_errors import is_of_mindspore
 from ms_tune.readers.runtime_log import RuntimeLog, read_runtime_log
@@ -159,7 +159,7 @@ def _last_words(folder: Path, log: RuntimeLog) -> Message | str:
 def _phase_peaks(report: RankReport) -> Mapping[Phase | None, PhasePeak]:
     curve = report.curve
     # Every moment must belong to a phase here, so that each of them can be derived from runs of fewer layers.
-    found = peaks_by_phase(curve, report.table, report.contents.phases.guessed_codes)
+    found = find_phase_peaks(curve, report.table, report.contents.phases.guessed_codes)
     return {phase: PhasePeak(*peak) for phase, peak in found.items()} or {
         None: PhasePeak(curve.peak_bytes, curve.peak_tick)
     }
@@ -215,7 +215,7 @@ def job_report(result: DryrunResult | CommandResult, most: int) -> JobReport:
     if isinstance(result, CommandResult):
         by_peak = sorted(result.ranks, key=lambda rank: (-rank.verdict.severity, -rank.reading.peak_bytes))
         ranks = [_in_full(one.reading, one.rank) for one in by_peak[:most]]
-        return JobReport(_memory_report(result.folder, ranks, stages_of(ranks)), (), len(by_peak) - len(ranks))
+        return JobReport(_memory_report(result.folder, ranks, number_stages(ranks)), (), len(by_peak) - len(ranks))
     ordered = sorted(result.stages, key=lambda stage: (-stage.verdict.severity, -stage.judged_bytes))
     shown = ordered[:most]
     ranks = [_in_full(stage.reading, stage.run.rank) for stage in shown]
@@ -229,4 +229,4 @@ def _in_full(reading: Reading, rank: int | None) -> RankReport:
 
 
 def _memory_report(folder: Path, ranks: Sequence[RankReport], stages: Iterable[int | None]) -> MemoryReport:
-    return WorstFirst(folder, tuple(ranks), tuple(stages), findings_between(ranks, stale=False))
+    return WorstFirst(folder, tuple(ranks), tuple(stages), compare_findings(ranks, stale=False))

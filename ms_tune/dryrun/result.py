@@ -61,10 +61,10 @@ class Reading:
 
     def name_of(self, row: int) -> str | None:
         """The name of the parameter in a row, with ``*`` for the number of its layer; None if it holds none."""
-        from ms_tune.footprint.layers import without_layer  # noqa: PLC0415 - it needs numpy
+        from ms_tune.footprint.layers import mask_layer_number  # noqa: PLC0415 - it needs numpy
 
         name = self.report.contents.names.get(row)
-        return without_layer(name) if name is not None else None
+        return mask_layer_number(name) if name is not None else None
 
 
 @dataclass(frozen=True, slots=True)

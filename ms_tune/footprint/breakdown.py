@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from ms_tune.enums import MemoryCategory
 from ms_tune.footprint.category import CONTENTS, Contents, category_code
-from ms_tune.footprint.layers import layer_at, location_at, operator_at, parameter_of, without_layer
+from ms_tune.footprint.layers import find_layer, find_location, find_operator, mask_layer_number, strip_state_prefix
 from ms_tune.records import Record
 from ms_tune.units import whole_number
 
@@ -89,10 +89,12 @@ def break_down_memory(
         rows=rows,
         contents=totals,
         holders=_find_holders(table, contents, rows, tensor_of),
-        parameters=_group_blocks(table, contents, named, lambda row: without_layer(parameter_of(contents.names[row]))),
-        operators=grouped(lambda row: operator_at(table, row)),
-        lines=grouped(lambda row: location_at(table, row)),
-        layers=grouped(lambda row: layer_at(table, row, contents.names.get(row))),
+        parameters=_group_blocks(
+            table, contents, named, lambda row: mask_layer_number(strip_state_prefix(contents.names[row]))
+        ),
+        operators=grouped(lambda row: find_operator(table, row)),
+        lines=grouped(lambda row: find_location(table, row)),
+        layers=grouped(lambda row: find_layer(table, row, contents.names.get(row))),
     )
 
 
@@ -115,7 +117,7 @@ def _find_holders(
 ) -> tuple[Holder, ...]:
     found: dict[tuple[str, str, MemoryCategory], list[int]] = {}
     for row in rows.tolist():
-        key = (operator_at(table, row), location_at(table, row), CONTENTS[contents.codes[row]])
+        key = (find_operator(table, row), find_location(table, row), CONTENTS[contents.codes[row]])
         found.setdefault(key, []).append(row)
     holders = []
     for key, members in found.items():
@@ -135,10 +137,10 @@ class LayerActivations:
     count: int  # blocks
 
 
-def activations_by_layer(table: Table, contents: Contents, parts: PeakBreakdown) -> tuple[LayerActivations, ...]:
+def group_activations(table: Table, contents: Contents, parts: PeakBreakdown) -> tuple[LayerActivations, ...]:
     """The activations at a tick by layer, in the order of the layers; they add up to all activations."""
     rows = parts.rows[contents.codes[parts.rows] == category_code(MemoryCategory.ACTIVATIONS)]
-    groups = _group_blocks(table, contents, rows, lambda row: layer_at(table, row, contents.names.get(row)))
+    groups = _group_blocks(table, contents, rows, lambda row: find_layer(table, row, contents.names.get(row)))
     found = [LayerActivations(group.key, group.bytes, group.count) for group in groups]
     return tuple(sorted(found, key=lambda layer: natural_order(layer.layer)))
 
@@ -186,7 +188,7 @@ class Theory(Record):
     optimizer_ratio: float | None
 
 
-def theory_of(
+def compare_with_theory(
     table: Table, contents: Contents, parts: PeakBreakdown, tensor_of: Callable[[int], TensorType | None]
 ) -> Theory:
     """The theory of what is held at the peak."""

@@ -17,7 +17,7 @@ import numpy as np
 
 from ms_tune.enums import MemoryCategory
 from ms_tune.footprint.phases import EAGER, Phase, Phases, is_useful, phase_code
-from ms_tune.readers.memory_block import NEVER_FREED, Frame, users_of
+from ms_tune.readers.memory_block import NEVER_FREED, Frame, parse_users
 from ms_tune.readers.table import NONE, Table
 
 if TYPE_CHECKING:
@@ -80,18 +80,18 @@ def category_code(content: MemoryCategory) -> int:
     return CONTENTS.index(content)
 
 
-def operator_of(node_name: str) -> str:
+def parse_operator(node_name: str) -> str:
     """The operator in a node name: ``MatMul`` in ``Default/net-Net/MatMul-op0``."""
     return _NUMBER.sub("", node_name.rpartition("/")[2])
 
 
 def is_collective(node_name: str) -> bool:
     """Whether the operator is one of communication."""
-    operator = operator_of(node_name)
+    operator = parse_operator(node_name)
     return operator not in _NOT_COLLECTIVE and _COMMUNICATION.match(operator) is not None
 
 
-def lasting_categories(stacks: Sequence[Sequence[Frame]]) -> list[MemoryCategory | None]:
+def find_lasting_categories(stacks: Sequence[Sequence[Frame]]) -> list[MemoryCategory | None]:
     """What a block of each stack holds if it is never freed; None where Megatron does not tell.
 
     A buffer of parameters and gradients is one object with one or two tensors: the gradients', and before it, with the
@@ -153,7 +153,7 @@ class Contents:
     def __init__(self, table: Table, tensors: TensorList | None) -> None:
         self._table = table
         self._eager = table.task.rows_in([EAGER])
-        listed, self.tensors_missing = listed_rows(table, tensors) if tensors else ({}, 0)
+        listed, self.tensors_missing = match_listed_tensors(table, tensors) if tensors else ({}, 0)
         self._weight = table.kind.rows_in(["Weight"])
         self._named = self._weight & ~self._eager
         self.names = {row: table.node.value_at(row) for row in np.flatnonzero(self._named).tolist()}
@@ -187,7 +187,7 @@ class Contents:
         endless = self._eager & (table.end == NEVER_FREED)
         by_stack = [
             _UNKNOWN if content is None else category_code(content)
-            for content in lasting_categories(table.stack.values)
+            for content in find_lasting_categories(table.stack.values)
         ]
         by_megatron = np.array(by_stack, np.int8)[table.stack.codes]
         # Where Megatron has a buffer for all gradients, what is left of a backward pass is none of a parameter's.
@@ -243,7 +243,7 @@ class Contents:
         table = self._table
         ticks = [table.start[self.phases.rows_of(Phase.UPDATE) & (table.start >= 0)]]
         ticks += [table.last_user[state & (table.last_user != NONE)]]
-        touched = [users_of(text) for row, text in table.users.items() if state[row]]
+        touched = [parse_users(text) for row, text in table.users.items() if state[row]]
         ticks += [np.array(users, np.int64) for users in touched]
         unique: NDArray[np.int64] = np.unique(np.concatenate(ticks))
         return unique
@@ -285,7 +285,7 @@ def _named_content(name: str, weights: set[str], *, unnamed: bool) -> MemoryCate
     return MemoryCategory.WEIGHTS
 
 
-def listed_rows(table: Table, tensors: TensorList) -> tuple[dict[int, tuple[MemoryCategory, str]], int]:
+def match_listed_tensors(table: Table, tensors: TensorList) -> tuple[dict[int, tuple[MemoryCategory, str]], int]:
     """Content and name of the rows that hold listed tensors, and how many tensors no row holds.
 
     The list was written after the last step, so of all blocks that ever held an address the last one is meant.

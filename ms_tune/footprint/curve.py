@@ -69,7 +69,7 @@ class Curve:
         return int(self.used[place]) if place >= 0 else 0
 
 
-def curve_of(table: Table) -> Curve:
+def compute_curve(table: Table) -> Curve:
     """The curve of a trace; empty if it holds no blocks (a run on the CPU)."""
     rows = np.flatnonzero((table.start >= 0) & ~table.kind.rows_in(_NOT_LIVE))
     tick, change, row = _allocation_events(table, rows)
@@ -85,16 +85,16 @@ def curve_of(table: Table) -> Curve:
     return Curve(tick, used, footprint, rows, np.sort(np.concatenate(mismatches)))
 
 
-def peak_if(curve: Curve, table: Table, end: NDArray[np.int64], size: NDArray[np.int64]) -> int:
+def compute_peak(curve: Curve, table: Table, end: NDArray[np.int64], size: NDArray[np.int64]) -> int:
     """The peak that the rows of a curve would have with other releases and sizes; without what ends before it starts."""
     rows = curve.rows[table.start[curve.rows] < end[curve.rows]]
     freed = rows[end[rows] != NEVER_FREED]
-    return highest_moment(np.concatenate([end[freed], table.start[rows]]), np.concatenate([-size[freed], size[rows]]))[
-        0
-    ]
+    return find_highest_moment(
+        np.concatenate([end[freed], table.start[rows]]), np.concatenate([-size[freed], size[rows]])
+    )[0]
 
 
-def highest_moment(tick: NDArray[np.int64], change: NDArray[np.int64]) -> tuple[int, int]:
+def find_highest_moment(tick: NDArray[np.int64], change: NDArray[np.int64]) -> tuple[int, int]:
     """The most in use and its tick, from what changes at ticks; of one tick, what stands first comes first."""
     order = np.argsort(tick, kind="stable")
     used = np.cumsum(change[order])
@@ -185,7 +185,7 @@ class AddressMap(Record):
         return tuple(StreamHoles(*key, sum(holes), max(holes, default=0)) for key, holes in ordered)
 
 
-def address_map(table: Table, curve: Curve, tick: int) -> AddressMap:
+def map_addresses(table: Table, curve: Curve, tick: int) -> AddressMap:
     """The address space at a tick."""
     counted = np.zeros(len(table), np.bool_)
     counted[curve.rows] = True

@@ -55,13 +55,13 @@ def size_text(size: int) -> str:
     return gib(size) if size >= 1024 * MIB else mib(size)
 
 
-def findings_of(report: RankReport) -> tuple[Diagnostic, ...]:
+def list_findings(report: RankReport) -> tuple[Diagnostic, ...]:
     """All findings about one rank, the worst first."""
     found = [*_about_the_run(report), *_about_the_files(report), *_about_the_memory(report)]
     return tuple(sorted(found, key=lambda finding: (finding.severity.rank, -finding.bytes)))
 
 
-def findings_between(ranks: Sequence[RankReport], *, stale: bool) -> tuple[Diagnostic, ...]:
+def compare_findings(ranks: Sequence[RankReport], *, stale: bool) -> tuple[Diagnostic, ...]:
     """All findings that compare ranks."""
     found = []
     if stale:

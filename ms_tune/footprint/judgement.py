@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ms_tune.errors import UsageError
 from ms_tune.facts.devices import pool_of
-from ms_tune.footprint.layers import operator_at
+from ms_tune.footprint.layers import find_operator
 from ms_tune.readers.runtime_log import SIMULATED_MIB, WORLD, CommunicationOrder, MemoryStatistics, RuntimeLog
 from ms_tune.records import Record
 from ms_tune.text import Message, msg
@@ -48,7 +48,7 @@ class VerdictTerms(Record):
         return self.record is not None and self.record.run_layers is not None
 
 
-def record_beside(trace: Path) -> tuple[RunRecord, list[str]]:
+def find_run_record(trace: Path) -> tuple[RunRecord, list[str]]:
     """What the run that a trace belongs to keeps, and the folders of the trace below the run's own, the deepest first.
 
     Nothing where ``dryrun`` did not make it.
@@ -72,20 +72,20 @@ def is_simulated(statistics: MemoryStatistics) -> bool:
     return statistics.device_mib == SIMULATED_MIB
 
 
-def as_asked(statistics: MemoryStatistics, asked_bytes: int | None) -> MemoryStatistics:
+def apply_asked_cap(statistics: MemoryStatistics, asked_bytes: int | None) -> MemoryStatistics:
     """The statistics of a simulation with the ``max_device_memory`` of its program, of which it may have taken no notice."""
     if asked_bytes is None or not is_simulated(statistics):
         return statistics
     return replace(statistics, used_mib=asked_bytes // MIB)
 
 
-def cap_in(statistics: MemoryStatistics) -> int | None:
+def read_cap(statistics: MemoryStatistics) -> int | None:
     """The ``max_device_memory`` that a simulated run was given, in bytes; None if it was given none."""
     default = pool_of(statistics.device_mib * MIB) // MIB
     return None if statistics.used_mib == default else statistics.used_mib * MIB
 
 
-def communicators_in(
+def list_communicators(
     order: CommunicationOrder | None, log: RuntimeLog | None, rank: int | None
 ) -> dict[str, int] | None:
     """The communicators that a rank creates, its world's included, with how many ranks each has; None where no file tells.
@@ -103,7 +103,7 @@ def communicators_in(
     return {**most, **used}
 
 
-def verdict_terms(
+def collect_terms(
     files: RankFiles, log: RuntimeLog | None, order: CommunicationOrder | None, asked: JudgedRequest, most: int | None
 ) -> VerdictTerms:
     """What a trace is judged by: the command line first, then what its run kept, then its log.
@@ -113,15 +113,15 @@ def verdict_terms(
     Raises:
         UsageError: There are no facts about the chip that the user names.
     """
-    run, names = record_beside(files.blocks)
+    run, names = find_run_record(files.blocks)
     record, doubt = run.rank_of(names), run.doubt_about(names)
     statistics = log.statistics if log is not None else None
     real = statistics is not None and bool(statistics.used_mib) and not is_simulated(statistics)
-    found = run.outside._replace(simulated=not real).with_groups(communicators_in(order, log, files.rank))
+    found = run.outside._replace(simulated=not real).with_groups(list_communicators(order, log, files.rank))
     outside = record.outside if record else found
     if asked.reserve_bytes is not None:
         outside = outside._replace(reserve_bytes=asked.reserve_bytes)
-    used = as_asked(statistics, run.asked_by(names)) if statistics and statistics.used_mib else None
+    used = apply_asked_cap(statistics, run.asked_by(names)) if statistics and statistics.used_mib else None
     named = asked.names_device
     device = device_of(asked.chip, asked.device_bytes) if named else device_of(run.chip, run.card_bytes)
     cap, by, limit_by = None, Cap.SCRIPT, "device" if named else "assumed"
@@ -130,7 +130,7 @@ def verdict_terms(
     elif record is not None:
         cap, by, limit_by = record.cap_bytes, record.cap, "device" if named else "run"
     elif used is not None and is_simulated(used):
-        cap = cap_in(used)
+        cap = read_cap(used)
         limit_by = "log" if cap is not None else limit_by
     elif used is not None and not named:
         size = used.device_mib * MIB
@@ -143,7 +143,7 @@ def verdict_terms(
     return VerdictTerms(limit, limit_by, outside, record, doubt)
 
 
-def doubts_of(
+def list_doubts(
     table: Table, curve: Curve, log: RuntimeLog | None, overflow: SizeOverflow | None, card_bytes: int
 ) -> Iterator[Message]:
     """Why a trace cannot be judged."""
@@ -161,7 +161,7 @@ def doubts_of(
     if len(table) and int(table.size.max()) > card_bytes:
         row = int(table.size.argmax())
         size = gib(int(table.size[row]))
-        yield msg("verdict.none.block", operator=operator_at(table, row) or "?", size=size, card=gib(card_bytes))
+        yield msg("verdict.none.block", operator=find_operator(table, row) or "?", size=size, card=gib(card_bytes))
 
 
 def judge_trace(
@@ -169,7 +169,7 @@ def judge_trace(
 ) -> Verdict:
     """The verdict about a trace, or about the whole stage that its run was a part of."""
     doubts = [] if terms.doubt is None else [terms.doubt]
-    doubts += doubts_of(table, curve, log, overflow, terms.limit.device.card_bytes)
+    doubts += list_doubts(table, curve, log, overflow, terms.limit.device.card_bytes)
     need = Need.of_trace(curve.peak_bytes, curve.footprint_bytes)
     record = terms.record
     if record is not None and record.run_layers is not None:

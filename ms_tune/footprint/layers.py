@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ms_tune.footprint.category import STATE_PREFIXES, Contents, is_collective, operator_of
-from ms_tune.footprint.phases import CALLS, EAGER, FrameOrigin, Phase, origin_of, phase_code
-from ms_tune.readers.memory_block import Frame, users_of
-from ms_tune.readers.scopes import SCOPE_LAYER, ScopePass, pass_of
+from ms_tune.footprint.category import STATE_PREFIXES, Contents, is_collective, parse_operator
+from ms_tune.footprint.phases import CALLS, EAGER, FrameOrigin, Phase, classify_frame, phase_code
+from ms_tune.readers.memory_block import Frame, parse_users
+from ms_tune.readers.scopes import SCOPE_LAYER, ScopePass, find_pass
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -35,7 +35,7 @@ _CELL = re.compile(r"^(\w+)-\w+$")
 
 
 @lru_cache(maxsize=262144)
-def without_layer(path: str) -> str:
+def mask_layer_number(path: str) -> str:
     """A scope path or parameter name with ``*`` for the number of the layer."""
     path = _LAYER_OF_SCOPE.sub("/*", path)
     return _LAYER_OF_NAME.sub(".*", path) if "." in path else path
@@ -46,45 +46,45 @@ def is_named(table: Table, row: int) -> bool:
     return table.kind.value_at(row) == "Weight" and table.task.value_at(row) != EAGER
 
 
-def operator_at(table: Table, row: int) -> str:
+def find_operator(table: Table, row: int) -> str:
     """The operator that allocated the block; ``Parameter`` for a parameter of a graph; empty if unknown."""
-    return PARAMETER if is_named(table, row) else operator_of(table.node.value_at(row))
+    return PARAMETER if is_named(table, row) else parse_operator(table.node.value_at(row))
 
 
-def location_at(table: Table, row: int) -> str:
+def find_location(table: Table, row: int) -> str:
     """``file:line`` of the script; in graph mode the scope path or the parameter's name without the layer's number."""
     node = table.node.value_at(row)
     if is_named(table, row):
-        return without_layer(node)
+        return mask_layer_number(node)
     scope = node.rpartition("/")[0]
     if scope and table.task.value_at(row) != EAGER:
-        return without_layer(scope)
-    return line_of(table.stack.value_at(row))
+        return mask_layer_number(scope)
+    return find_script_line(table.stack.value_at(row))
 
 
 @lru_cache(maxsize=65536)
-def line_of(stack: tuple[Frame, ...]) -> str:
+def find_script_line(stack: tuple[Frame, ...]) -> str:
     """``file:line`` of the frame that tells most; empty if none does."""
     frame = _telling_frame(stack)
     return f"{frame.file}:{frame.line}" if frame else ""
 
 
-def layer_at(table: Table, row: int, name: str | None) -> str:
+def find_layer(table: Table, row: int, name: str | None) -> str:
     """The model layer of a block, such as ``layers.27`` or ``embedding``; empty if unknown."""
     if name is not None:
-        return layer_of_name(name)
-    return "" if table.task.value_at(row) == EAGER else layer_of_scope(table.node.value_at(row))
+        return parse_layer_name(name)
+    return "" if table.task.value_at(row) == EAGER else parse_layer_scope(table.node.value_at(row))
 
 
-def parameter_of(name: str) -> str:
+def strip_state_prefix(name: str) -> str:
     """The parameter that a gradient buffer or optimizer state belongs to; a parameter's own name as it is."""
     prefix, _, rest = name.partition(".")
     return rest if rest and prefix in STATE_PREFIXES else name
 
 
-def layer_of_name(name: str) -> str:
+def parse_layer_name(name: str) -> str:
     """The layer of a parameter: ``layers.3`` of ``adam_m.decoder.layers.3.mlp.weight``."""
-    name = parameter_of(name)
+    name = strip_state_prefix(name)
     match = _NAME_LAYER.search(name)
     if match:
         return f"{match[1]}.{match[2]}"
@@ -93,7 +93,7 @@ def layer_of_name(name: str) -> str:
 
 
 @lru_cache(maxsize=262144)
-def layer_of_scope(path: str) -> str:
+def parse_layer_scope(path: str) -> str:
     """The layer of an operator: ``layers.3`` of ``Default/net-Net/layers-CellList/3-Block/Add-op0``.
 
     Outside the layers it is the innermost cell, and nothing for operators of compiler passes, which have no scope.
@@ -115,9 +115,9 @@ def _telling_frame(stack: Sequence[Frame]) -> Frame | None:
     for frames in (stack[called:], stack):
         for whose in (FrameOrigin.USER, FrameOrigin.LIBRARY):
             for frame in reversed(frames):
-                if origin_of(frame) is whose:
+                if classify_frame(frame) is whose:
                     return frame
-    return next((frame for frame in reversed(stack) if origin_of(frame) is FrameOrigin.FRAMEWORK), None)
+    return next((frame for frame in reversed(stack) if classify_frame(frame) is FrameOrigin.FRAMEWORK), None)
 
 
 KINDS = ("Kernel", "SomasOutput")
@@ -136,7 +136,7 @@ class ScopedLayer:
     end: int
 
 
-def layers_of(table: Table, contents: Contents) -> list[ScopedLayer]:
+def find_scoped_layers(table: Table, contents: Contents) -> list[ScopedLayer]:
     """The layers, by time; none where no scope is numbered.
 
     Weights in another format are none of what recompute makes once more, unless the layers are one graph (two-stage runs of
@@ -144,15 +144,15 @@ def layers_of(table: Table, contents: Contents) -> list[ScopedLayer]:
     """
     phases = contents.phases
     forward = np.where(phases.own_codes > 0, phases.own_codes, phases.guessed_codes) == phase_code(Phase.FORWARD)
-    forward &= ~table.task.rows_in([EAGER]) & table.kind.rows_in(KINDS) & ~_once_more(table, contents)
+    forward &= ~table.task.rows_in([EAGER]) & table.kind.rows_in(KINDS) & ~_find_second_runs(table, contents)
     rows = np.flatnonzero(forward)
     rows = rows[np.argsort(table.start[rows], kind="stable")]
-    found = _find_layers(table, rows[~of_weights_alone(table)[rows]])
-    return _find_layers(table, rows) if are_one_graph(table, found) else found
+    found = _cut_layers(table, rows[~find_weight_casts(table)[rows]])
+    return _cut_layers(table, rows) if are_one_graph(table, found) else found
 
 
-def _once_more(table: Table, contents: Contents) -> NDArray[np.bool_]:
-    told = table.node.rows_matching(lambda path: pass_of(path) is ScopePass.RECOMPUTE)
+def _find_second_runs(table: Table, contents: Contents) -> NDArray[np.bool_]:
+    told = table.node.rows_matching(lambda path: find_pass(path) is ScopePass.RECOMPUTE)
     order = np.argsort(table.start, kind="stable")
     own = np.where(told, 0, contents.phases.own_codes)[order]
     before = np.maximum.accumulate(np.where(own > 0, np.arange(len(own)), 0))
@@ -167,8 +167,8 @@ def are_one_graph(table: Table, layers: list[ScopedLayer]) -> bool:
     return any(brings[layer.rows].any() for layer in layers)
 
 
-def _find_layers(table: Table, rows: NDArray[np.int64]) -> list[ScopedLayer]:
-    label, shared, bare = _told_by_scopes(table, rows)
+def _cut_layers(table: Table, rows: NDArray[np.int64]) -> list[ScopedLayer]:
+    label, shared, bare = _label_by_scopes(table, rows)
     runs = list(_find_runs(table, rows, label))
     followers = [first for first, _ in runs[1:]] + [len(rows)] * bool(runs)
     found, free = [], 0
@@ -187,7 +187,7 @@ def _find_layers(table: Table, rows: NDArray[np.int64]) -> list[ScopedLayer]:
     return found
 
 
-def _told_by_scopes(
+def _label_by_scopes(
     table: Table, rows: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_], NDArray[np.bool_]]:
     """By block: a number for its layer, or -1; whether its scope is shared by all layers; whether it has none.
@@ -196,17 +196,17 @@ def _told_by_scopes(
     """
     nodes = np.unique(table.node.codes[rows]).tolist()
     names = {node: table.node.values[node] for node in nodes}
-    found = {node: layer_of_scope(path) for node, path in names.items()}
+    found = {node: parse_layer_scope(path) for node, path in names.items()}
     layers = {node: layer if layer.rpartition(".")[2].isdigit() else "" for node, layer in found.items()}
     in_list = Counter(layer.rpartition(".")[0] for layer in set(layers.values()))
     paths = {node: path.rpartition("-")[0] for node, path in names.items()}
     often = Counter(paths.values())
-    alike = Counter(without_layer(path) for path in set(paths.values()))
+    alike = Counter(mask_layer_number(path) for path in set(paths.values()))
     label, shared, bare = np.full(len(table.node.values) + 1, -1), *np.zeros((2, len(table.node.values) + 1), np.bool_)
     known: dict[str, int] = {}
     for node in nodes:
         layer = layers[node]
-        alone = alike[without_layer(paths[node])] == 1
+        alone = alike[mask_layer_number(paths[node])] == 1
         shared[node] = bool(layer) and alone and 1 < in_list[layer.rpartition(".")[0]] <= often[paths[node]]
         bare[node] = names[node].count("/") == 1 and not is_collective(names[node])
         if layer and not shared[node]:
@@ -215,11 +215,11 @@ def _told_by_scopes(
     return label[codes], shared[codes], bare[codes]
 
 
-def of_weights_alone(table: Table) -> NDArray[np.bool_]:
+def find_weight_casts(table: Table) -> NDArray[np.bool_]:
     """Which blocks are a weight in another format: nothing of a layer's input goes into them."""
-    casts = table.node.rows_matching(lambda path: operator_of(path) == "Cast")
+    casts = table.node.rows_matching(lambda path: parse_operator(path) == "Cast")
     weights = np.flatnonzero(table.kind.rows_in(["Weight"]))
-    used = [np.array(users_of(table.users[row]), np.int64) for row in weights.tolist() if row in table.users]
+    used = [np.array(parse_users(table.users[row]), np.int64) for row in weights.tolist() if row in table.users]
     return np.asarray(casts & np.isin(table.start, np.concatenate(used)) if used else np.zeros(len(table), np.bool_))
 
 

@@ -9,8 +9,8 @@ import numpy as np
 
 from ms_tune.enums import MemoryCategory
 from ms_tune.footprint.category import CONTENTS, Contents, category_code
-from ms_tune.footprint.curve import Curve, peak_if
-from ms_tune.footprint.layers import location_at, operator_at
+from ms_tune.footprint.curve import Curve, compute_peak
+from ms_tune.footprint.layers import find_location, find_operator
 from ms_tune.readers.memory_block import NEVER_FREED, Frame
 from ms_tune.readers.table import NONE, Table
 from ms_tune.records import Record
@@ -62,7 +62,7 @@ class Lifetimes(Record):
     peak_without_spikes: int  # the peak if such blocks of the peak were not there
 
 
-def lifetimes_of(table: Table, contents: Contents, curve: Curve, steps: Steps) -> Lifetimes:
+def analyse_lifetimes(table: Table, contents: Contents, curve: Curve, steps: Steps) -> Lifetimes:
     """The lives of the blocks."""
     counted = curve.counted_rows(table)
     wasted, late = _late_frees(table, contents, counted)
@@ -79,7 +79,7 @@ def lifetimes_of(table: Table, contents: Contents, curve: Curve, steps: Steps) -
         growth=_find_growth(table, contents, counted, steps),
         step_bytes=tuple(curve.bytes_at(end) for end in steps.ends),
         spike_bytes=int(table.size[spikes].sum()),
-        peak_without_spikes=peak_if(curve, table, table.end, np.where(spikes, 0, table.size)),
+        peak_without_spikes=compute_peak(curve, table, table.end, np.where(spikes, 0, table.size)),
     )
 
 
@@ -100,7 +100,7 @@ def _late_frees(table: Table, contents: Contents, counted: NDArray[np.bool_]) ->
     merged: dict[tuple[str, str, MemoryCategory], list[int]] = {}
     for place in _largest_sums(sums):
         row = int(keys[place])
-        key = (operator_at(table, row), location_at(table, row), CONTENTS[contents.codes[row]])
+        key = (find_operator(table, row), find_location(table, row), CONTENTS[contents.codes[row]])
         total = merged.setdefault(key, [0, 0, 0])
         for at, value in enumerate((counts[place], sizes[place], sums[place])):
             total[at] += int(value)
@@ -129,7 +129,7 @@ def _peak_if_prompt(table: Table, curve: Curve) -> int:
     freed = (table.end != NEVER_FREED) & (table.last_user != NONE)
     prompt = np.maximum(table.last_user, table.start) + 1
     end = np.where(freed, np.minimum(table.end, prompt), table.end)
-    return peak_if(curve, table, end, table.size)
+    return compute_peak(curve, table, end, table.size)
 
 
 def _find_spikes(table: Table, contents: Contents, curve: Curve, counted: NDArray[np.bool_]) -> NDArray[np.bool_]:
@@ -165,7 +165,7 @@ def _find_growth(table: Table, contents: Contents, counted: NDArray[np.bool_], s
         row = int(keys[place])
         per_step = int(added[:, place].min())
         stack = table.stack.value_at(row)
-        what = (operator_at(table, row), location_at(table, row), CONTENTS[contents.codes[row]])
+        what = (find_operator(table, row), find_location(table, row), CONTENTS[contents.codes[row]])
         found.append(BlockGrowth(*what, per_step, stack))
     found.sort(key=lambda growth: (-growth.bytes_per_step, growth.operator, growth.where))
     return tuple(found[:_TOLD])

@@ -70,7 +70,7 @@ class FrameOrigin(Enum):
 
 
 @lru_cache(maxsize=65536)
-def origin_of(frame: Frame) -> FrameOrigin:
+def classify_frame(frame: Frame) -> FrameOrigin:
     """Whose code a frame is."""
     path = frame.file.replace("\\", "/")
     if _STANDARD.search(path):
@@ -85,7 +85,7 @@ def is_useful(stack: Sequence[Frame]) -> bool:
 
     Without launch blocking, the tracker runs in a thread of MindSpore's and sees only its own look at the stack.
     """
-    return any(origin_of(frame) is not FrameOrigin.NOISE for frame in stack)
+    return any(classify_frame(frame) is not FrameOrigin.NOISE for frame in stack)
 
 
 class Phases:
@@ -109,10 +109,10 @@ class Phases:
         by_stack = [self._of_stack(stack) if code in used else None for code, stack in enumerate(stacks)]
         in_graphs = ~eager & table.kind.rows_in(_GRAPH_KINDS)
         scoped = set(np.unique(table.node.codes[in_graphs]).tolist())
-        by_scope = [_of_scope(path) if code in scoped else None for code, path in enumerate(table.node.values)]
+        by_scope = [_read_scope_phase(path) if code in scoped else None for code, path in enumerate(table.node.values)]
         self.own_codes: NDArray[np.int8] = np.where(eager, _phase_codes(by_stack)[table.stack.codes], 0).astype(np.int8)
         self.own_codes = np.where(in_graphs, _phase_codes(by_scope)[table.node.codes], self.own_codes).astype(np.int8)
-        by_operator = _phase_codes([_of_operator(name) for name in table.node.values])[table.node.codes]
+        by_operator = _phase_codes([_read_operator_phase(name) for name in table.node.values])[table.node.codes]
         self.own_codes = np.where((self.own_codes == 0) & eager, by_operator, self.own_codes).astype(np.int8)
         self._compiled_optimizers(table, state & ~eager, in_graphs)
         self.guessed_codes = self._by_those_before(table)
@@ -139,7 +139,7 @@ class Phases:
         own = self.own_codes[order]
         around = np.zeros(len(own), np.int8)
         compiled = ~table.task.rows_in([EAGER])[order]
-        around[order] = _without_strays(_last_told(own, (own > 0) & (own != phase_code(Phase.STEP))), compiled)
+        around[order] = _correct_strays(_carry_last_phase(own, (own > 0) & (own != phase_code(Phase.STEP))), compiled)
         return around
 
     def _by_both_sides(self, table: Table) -> NDArray[np.int8]:
@@ -147,7 +147,7 @@ class Phases:
         order = np.argsort(table.start, kind="stable")
         own = self.own_codes[order]
         for telling in (own > 0, (own > 0) & (own != phase_code(Phase.STEP))):
-            before, after = _last_told(own, telling), _last_told(own[::-1], telling[::-1])[::-1]
+            before, after = _carry_last_phase(own, telling), _carry_last_phase(own[::-1], telling[::-1])[::-1]
             own = np.where((own == 0) & (before == after), before, own)
         settled = np.zeros(len(own), np.int8)
         settled[order] = own
@@ -157,7 +157,7 @@ class Phases:
         # The innermost frame that tells decides: recompute runs forward code inside the backward pass.
         called = False
         for frame in reversed(stack):
-            function, whose = frame.function, origin_of(frame)
+            function, whose = frame.function, classify_frame(frame)
             if _OPTIMIZER_FILE.search(frame.file):
                 return Phase.UPDATE
             if function in _GRAD_FORWARD:
@@ -168,20 +168,20 @@ class Phases:
         return Phase.FORWARD if called and not self._grad_runs else None
 
 
-def _last_told(own: NDArray[np.int8], telling: NDArray[np.bool_]) -> NDArray[np.int8]:
+def _carry_last_phase(own: NDArray[np.int8], telling: NDArray[np.bool_]) -> NDArray[np.int8]:
     if not len(own):
         return own
     last = np.maximum.accumulate(np.where(telling, np.arange(len(own)), -1))
     return np.where(last >= 0, own[np.maximum(last, 0)], 0).astype(np.int8)
 
 
-def _without_strays(around: NDArray[np.int8], compiled: NDArray[np.bool_]) -> NDArray[np.int8]:
+def _correct_strays(around: NDArray[np.int8], compiled: NDArray[np.bool_]) -> NDArray[np.int8]:
     # What looks like a forward pass between two updates, with no backward pass behind it, is of the update: a compiler
     # pass makes one of equal operators, which keeps the scope of one of them. An `Add` of AdamW stands under
     # `rotary_pos_emb` in MindFormers 1.9's Qwen3 (MindSpore 2.9), where the update needs most.
     update, forward = phase_code(Phase.UPDATE), phase_code(Phase.FORWARD)
     other = around != forward
-    before, after = _last_told(around, other), _last_told(around[::-1], other[::-1])[::-1]
+    before, after = _carry_last_phase(around, other), _carry_last_phase(around[::-1], other[::-1])[::-1]
     return np.where(compiled & ~other & (before == update) & (after == update), update, around).astype(np.int8)
 
 
@@ -210,13 +210,13 @@ def _graph_number(name: str) -> str:
     return match[1] if match else ""
 
 
-def _of_operator(node_name: str) -> Phase | None:
+def _read_operator_phase(node_name: str) -> Phase | None:
     if _UPDATE_OPERATOR.search(node_name):
         return Phase.UPDATE
     return Phase.BACKWARD if _GRADIENT_OPERATOR.search(node_name) else None
 
 
-def _of_scope(path: str) -> Phase | None:
+def _read_scope_phase(path: str) -> Phase | None:
     if path.startswith("Gradients/") or "/Gradients/" in path:
         return Phase.BACKWARD
     if _UPDATE_SCOPE.search(path):

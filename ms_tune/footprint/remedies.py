@@ -17,9 +17,9 @@ import yaml
 from ms_tune.enums import MemoryCategory
 from ms_tune.facts.query import data_folder
 from ms_tune.footprint.category import CONTENTS, Contents, category_code
-from ms_tune.footprint.layers import location_at, of_weights_alone, operator_at
+from ms_tune.footprint.layers import find_location, find_operator, find_weight_casts
 from ms_tune.footprint.phases import EAGER, ORDER, Phase, phase_code
-from ms_tune.footprint.steps import peaks_by_phase
+from ms_tune.footprint.steps import find_phase_peaks
 from ms_tune.footprint.what_ifs import (
     RecomputeSaving,
     peak_if_cells_recomputed,
@@ -177,7 +177,7 @@ class RemedyFacts:
     theory: Theory
 
 
-def remedies_of(known: RemedyFacts) -> tuple[MemoryRemedy, ...]:
+def find_remedies(known: RemedyFacts) -> tuple[MemoryRemedy, ...]:
     """The methods that lower the peak, those that free most first."""
     table, curve = known.table, known.curve
     if not curve.peak_bytes:
@@ -258,7 +258,7 @@ def _rows_selected(key: str, wanted: object, table: Table, contents: Contents) -
     if key == "phases" and isinstance(wanted, list):
         return np.isin(contents.phases.sure_codes, [phase_code(Phase(name)) for name in wanted])
     if key == "of_weights_alone":
-        return np.asarray(of_weights_alone(table) == wanted, np.bool_)
+        return np.asarray(find_weight_casts(table) == wanted, np.bool_)
     pattern = re.compile(str(wanted))
     if key == "operators":
         return table.node.rows_matching(lambda name: pattern.search(name) is not None)
@@ -295,17 +295,17 @@ def held_at_peak(known: RemedyFacts, rows: NDArray[np.int64]) -> tuple[ContentBy
     return tuple(sorted(found, key=lambda held: -held.bytes))
 
 
-def moments_of(known: RemedyFacts) -> tuple[PeakMoment, ...]:
+def find_peak_moments(known: RemedyFacts) -> tuple[PeakMoment, ...]:
     """The highest moment of each phase, and what is dead then."""
     table, curve = known.table, known.curve
     found = []
-    for phase, (used, tick) in peaks_by_phase(curve, table, known.contents.phases.sure_codes).items():
+    for phase, (used, tick) in find_phase_peaks(curve, table, known.contents.phases.sure_codes).items():
         alive = curve.rows[table.live_at(tick)[curve.rows]]
         last = table.last_user[alive]
         dead = alive[(last != NONE) & (last < tick) & (table.end[alive] != NEVER_FREED)]
         kinds: dict[tuple[str, str], int] = {}
         for row in dead.tolist():
-            kind = (operator_at(table, row), location_at(table, row))
+            kind = (find_operator(table, row), find_location(table, row))
             kinds[kind] = kinds.get(kind, 0) + int(table.size[row])
         most: Sequence[tuple[tuple[str, str], int]] = sorted(kinds.items(), key=lambda item: (-item[1], item[0]))[
             :_DEAD

@@ -8,16 +8,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from ms_tune.errors import TraceError
-from ms_tune.footprint.breakdown import activations_by_layer, break_down_memory, theory_of
+from ms_tune.footprint.breakdown import break_down_memory, compare_with_theory, group_activations
 from ms_tune.footprint.category import Contents
-from ms_tune.footprint.curve import address_map, curve_of
-from ms_tune.footprint.findings import findings_between, findings_of
-from ms_tune.footprint.judgement import judge_trace, verdict_terms
-from ms_tune.footprint.lifetimes import lifetimes_of
-from ms_tune.footprint.remedies import RemedyFacts, held_at_peak, moments_of, remedies_of
+from ms_tune.footprint.curve import compute_curve, map_addresses
+from ms_tune.footprint.findings import compare_findings, list_findings
+from ms_tune.footprint.judgement import collect_terms, judge_trace
+from ms_tune.footprint.lifetimes import analyse_lifetimes
+from ms_tune.footprint.remedies import RemedyFacts, find_peak_moments, find_remedies, held_at_peak
 from ms_tune.footprint.request import MemoryRequest
-from ms_tune.footprint.result import MemoryReport, RankReport, tensor_of, type_of
-from ms_tune.footprint.steps import join_tasks, spans_of, steps_of
+from ms_tune.footprint.result import MemoryReport, RankReport, describe_tensor, find_tensor
+from ms_tune.footprint.steps import find_spans, find_steps, join_tasks
 from ms_tune.footprint.what_ifs import recompute_all_layers
 from ms_tune.readers.folder import RankFiles, find_trace
 from ms_tune.readers.reading import ByteCounter
@@ -33,7 +33,7 @@ _LAYER_OF_PARAMETER = re.compile(r"(?:^|\.)(?:layers?|blocks?|h)\.(\d{1,6})\.")
 _MOST_SPANS = 400  # more phases than that nobody can see
 
 
-def stages_of(ranks: Sequence[RankReport]) -> tuple[int | None, ...]:
+def number_stages(ranks: Sequence[RankReport]) -> tuple[int | None, ...]:
     """The stage of each rank, counted among the stages that are present.
 
     Ranks of one stage hold the same layers, those of another stage other ones. None for ranks whose parameters have no
@@ -80,7 +80,7 @@ def analyse_memory(
     total = sum(_bytes_to_read(files, request) for files in chosen)
     progress = ByteCounter(total, on_bytes)
     ranks = tuple(analyse_rank(files, request, progress.add) for files in chosen)
-    return MemoryReport(path, ranks, stages_of(ranks), findings_between(ranks, stale=found.stale))
+    return MemoryReport(path, ranks, number_stages(ranks), compare_findings(ranks, stale=found.stale))
 
 
 def analyse_rank(files: RankFiles, request: MemoryRequest, on_bytes: Callable[[int], None]) -> RankReport:
@@ -95,13 +95,13 @@ def analyse_rank(files: RankFiles, request: MemoryRequest, on_bytes: Callable[[i
     )
     log = _read_optional(read_runtime_log, files.log, unread)
     contents = Contents(table, _read_optional(read_tensor_list, files.tensors, unread))
-    curve = curve_of(table)
-    steps = steps_of(table, contents, tasks)
-    parts = break_down_memory(table, contents, curve, curve.peak_tick, lambda row: tensor_of(table, graph, row))
-    activations = activations_by_layer(table, contents, parts)
+    curve = compute_curve(table)
+    steps = find_steps(table, contents, tasks)
+    parts = break_down_memory(table, contents, curve, curve.peak_tick, lambda row: describe_tensor(table, graph, row))
+    activations = group_activations(table, contents, parts)
     overflow = _read_optional(find_size_overflow, files.graph, unread)
     order = _read_optional(read_communication_order, files.collectives, unread)
-    terms = verdict_terms(files, log, order, request, request.limit_bytes)
+    terms = collect_terms(files, log, order, request, request.limit_bytes)
     report = RankReport(
         files=files,
         rank=files.rank,
@@ -114,17 +114,17 @@ def analyse_rank(files: RankFiles, request: MemoryRequest, on_bytes: Callable[[i
         log=log,
         join=join_tasks(table, tasks) if tasks is not None else None,
         steps=steps,
-        spans=spans_of(table, contents, _MOST_SPANS),
-        lifetimes=lifetimes_of(table, contents, curve, steps),
-        map=address_map(table, curve, curve.peak_tick),
+        spans=find_spans(table, contents, _MOST_SPANS),
+        lifetimes=analyse_lifetimes(table, contents, curve, steps),
+        map=map_addresses(table, curve, curve.peak_tick),
         peak=parts,
         activations=activations,
         recompute=recompute_all_layers(table, contents, curve),
-        theory=theory_of(table, contents, parts, lambda row: type_of(table, graph, row)),
+        theory=compare_with_theory(table, contents, parts, lambda row: find_tensor(table, graph, row)),
         verdict=judge_trace(terms, table, curve, log, overflow),
         overflow=overflow,
         host_rows=len(everything) - len(table),
-        host_bytes=0 if table is everything else curve_of(everything.select_rows(~on_device)).peak_bytes,
+        host_bytes=0 if table is everything else compute_curve(everything.select_rows(~on_device)).peak_bytes,
         host_moved_bytes=int(everything.size[~on_device].sum()),
         unread=tuple(unread),
     )
@@ -134,8 +134,8 @@ def analyse_rank(files: RankFiles, request: MemoryRequest, on_bytes: Callable[[i
 def _add_advice(report: RankReport) -> RankReport:
     known = RemedyFacts(report.table, report.contents, report.curve, report.recompute, report.lifetimes, report.theory)
     held = held_at_peak(known, report.peak.rows)
-    report = replace(report, held_at_peak=held, moments=moments_of(known), remedies=remedies_of(known))
-    return replace(report, findings=findings_of(report))
+    report = replace(report, held_at_peak=held, moments=find_peak_moments(known), remedies=find_remedies(known))
+    return replace(report, findings=list_findings(report))
 
 
 def _read_optional(read: Callable[[Path], Held], path: Path | None, unread: list[TraceError]) -> Held | None:

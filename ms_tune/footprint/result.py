@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from ms_tune.footprint.breakdown import LayerActivations, PeakBreakdown, Theory, break_down_memory, group_alike_layers
 from ms_tune.footprint.category import CONTENTS, Contents
-from ms_tune.footprint.curve import AddressMap, Curve, address_map
-from ms_tune.footprint.layers import layer_at, location_at, operator_at
-from ms_tune.footprint.steps import Join, Steps, StepSpan, peaks_by_phase, phase_at
+from ms_tune.footprint.curve import AddressMap, Curve, map_addresses
+from ms_tune.footprint.layers import find_layer, find_location, find_operator
+from ms_tune.footprint.steps import Join, Steps, StepSpan, find_phase, find_phase_peaks
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -72,19 +72,19 @@ class RankReport:
 
     def tensor_of(self, row: int) -> str:
         """Number format and shape of the tensor in a row; empty if unknown."""
-        return tensor_of(self.table, self.graph, row)
+        return describe_tensor(self.table, self.graph, row)
 
     def layer_of(self, row: int) -> str:
         """The layer of the model that a row belongs to; empty if unknown."""
-        return layer_at(self.table, row, self.contents.names.get(row))
+        return find_layer(self.table, row, self.contents.names.get(row))
 
     def operator_of(self, row: int) -> str:
         """The operator that allocated a row."""
-        return operator_at(self.table, row)
+        return find_operator(self.table, row)
 
     def location_of(self, row: int) -> str:
         """Where in the script or the model a row was allocated."""
-        return location_at(self.table, row)
+        return find_location(self.table, row)
 
     def content_of(self, row: int) -> MemoryCategory:
         """What a row holds."""
@@ -93,7 +93,7 @@ class RankReport:
     def final_map(self) -> AddressMap:
         """The address space after the last tick."""
         last = int(self.curve.tick[-1]) if len(self.curve.tick) else 0
-        return address_map(self.table, self.curve, last)
+        return map_addresses(self.table, self.curve, last)
 
     def refused_rows(self) -> dict[str, tuple[int, Sequence[DroppedRow]]]:
         """How many rows of each file were refused, and some of them; without the files of which none was."""
@@ -116,11 +116,11 @@ class RankReport:
 
     def phase_at_peak(self) -> Phase | None:
         """The phase that allocates at the peak; None if nothing tells."""
-        return phase_at(self.table, self.contents.phases.sure_codes, self.curve.peak_tick)
+        return find_phase(self.table, self.contents.phases.sure_codes, self.curve.peak_tick)
 
     def peak_by_phase(self) -> dict[Phase | None, int]:
         """The most bytes in use while each phase of a training step allocates; under None while nothing tells which."""
-        found = peaks_by_phase(self.curve, self.table, self.contents.phases.sure_codes)
+        found = find_phase_peaks(self.curve, self.table, self.contents.phases.sure_codes)
         return {phase: used for phase, (used, _) in found.items()}
 
     def padding_at_peak(self) -> int | None:
@@ -162,12 +162,12 @@ class MemoryReport:
         return (*self.findings, *(finding for rank in self.ranks for finding in rank.findings))
 
 
-def type_of(table: Table, graph: TrackerGraph | None, row: int) -> TensorType | None:
+def find_tensor(table: Table, graph: TrackerGraph | None, row: int) -> TensorType | None:
     """The tensor in a row; None if no graph tells."""
     return graph.tensors.get(int(table.start[row])) if graph is not None else None
 
 
-def tensor_of(table: Table, graph: TrackerGraph | None, row: int) -> str:
+def describe_tensor(table: Table, graph: TrackerGraph | None, row: int) -> str:
     """Number format and shape of the tensor in a row; empty if unknown."""
-    tensor = type_of(table, graph, row)
+    tensor = find_tensor(table, graph, row)
     return str(tensor) if tensor is not None else ""

@@ -52,7 +52,7 @@ class StepSpan(Record):
     end: int
 
 
-def steps_of(table: Table, contents: Contents, tasks: Tasks | None) -> Steps:
+def find_steps(table: Table, contents: Contents, tasks: Tasks | None) -> Steps:
     """The steps of a trace; none if nothing tells."""
     eager = table.task.rows_in([EAGER]) & table.kind.rows_in(["PyNativeOutput"])
     in_graph = ~table.task.rows_in([EAGER]) & table.kind.rows_in(_OUTPUTS)
@@ -128,7 +128,7 @@ def _ends_of_rounds(table: Table, rows: NDArray[np.int64]) -> list[int]:
     return [int(end) for end in ends] if (np.diff(ends) > 0).all() else []
 
 
-def phase_at(table: Table, phase: NDArray[np.int8], tick: int) -> Phase | None:
+def find_phase(table: Table, phase: NDArray[np.int8], tick: int) -> Phase | None:
     """The phase of the last block that was allocated up to a tick; None if nothing tells."""
     started = np.flatnonzero((table.start >= 0) & (table.start <= tick))
     if not len(started):
@@ -138,7 +138,7 @@ def phase_at(table: Table, phase: NDArray[np.int8], tick: int) -> Phase | None:
     return ORDER[latest - 1] if latest else None
 
 
-def peaks_by_phase(curve: Curve, table: Table, phase: NDArray[np.int8]) -> dict[Phase | None, tuple[int, int]]:
+def find_phase_peaks(curve: Curve, table: Table, phase: NDArray[np.int8]) -> dict[Phase | None, tuple[int, int]]:
     """The most bytes in use while each phase allocates, and their first tick; under None while nothing tells.
 
     A release counts for the phase that allocated last.
@@ -155,7 +155,7 @@ def peaks_by_phase(curve: Curve, table: Table, phase: NDArray[np.int8]) -> dict[
     return found
 
 
-def spans_of(table: Table, contents: Contents, most: int) -> tuple[StepSpan, ...]:
+def find_spans(table: Table, contents: Contents, most: int) -> tuple[StepSpan, ...]:
     """The phases over time for a picture, at most so many; shorter ones are taken into what is around them."""
     settled = contents.phases.sure_codes
     rows = np.flatnonzero(table.start >= 0)
@@ -212,12 +212,12 @@ def join_tasks(table: Table, tasks: Tasks) -> Join:
     eager = table.task.rows_in([EAGER])
     in_graph = ~eager & table.kind.rows_in(_LAUNCHED) & ~table.node.rows_in([SOMAS])
     launch = np.full(len(table), NONE, np.int64)
-    launch[in_graph] = _by_name(table, tasks, np.flatnonzero(in_graph))
-    launch[eager] = _by_number(table, tasks, np.flatnonzero(eager))
+    launch[in_graph] = _join_by_name(table, tasks, np.flatnonzero(in_graph))
+    launch[eager] = _join_by_number(table, tasks, np.flatnonzero(eager))
     return Join(launch, in_graph | (eager & table.kind.rows_in(_LAUNCHED_EAGERLY)))
 
 
-def _by_number(table: Table, tasks: Tasks, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+def _join_by_number(table: Table, tasks: Tasks, rows: NDArray[np.int64]) -> NDArray[np.int64]:
     wanted = table.producer[rows]
     place = np.searchsorted(tasks.stamp, wanted)
     hit = (place < len(tasks)) & (wanted != NONE)
@@ -225,7 +225,7 @@ def _by_number(table: Table, tasks: Tasks, rows: NDArray[np.int64]) -> NDArray[n
     return np.where(hit, place, NONE)
 
 
-def _by_name(table: Table, tasks: Tasks, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+def _join_by_name(table: Table, tasks: Tasks, rows: NDArray[np.int64]) -> NDArray[np.int64]:
     known = {name: code for code, name in enumerate(tasks.name.values)}
     translate = np.array([known.get(name, NONE) for name in table.task.values] or [NONE], np.int64)
     name = translate[table.task.codes[rows]]

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ms_tune.footprint.phases import FrameOrigin, origin_of
+from ms_tune.footprint.phases import FrameOrigin, classify_frame
 from ms_tune.readers.memory_block import NEVER_FREED, Frame
 from ms_tune.readers.torch_snapshot import Action, DeviceTrace
 from ms_tune.records import Record
@@ -49,10 +49,10 @@ class TorchBlocks:
         return (self.start <= event) & (event < self.end)
 
 
-def blocks_of(device: DeviceTrace, replayed: TorchReplay) -> TorchBlocks:
+def list_blocks(device: DeviceTrace, replayed: TorchReplay) -> TorchBlocks:
     """The blocks of a device."""
     events = device.events
-    before = replayed.start.live if replayed.is_exact else before_recording(device)
+    before = replayed.start.live if replayed.is_exact else find_earlier_blocks(device)
     old = sorted(before)
     first = {address: place for address, place, _ in events.first_turns()}
     final = {block.address: block.stack for segment in device.segments for block in segment.blocks if block.active}
@@ -73,7 +73,7 @@ def _concatenate(old: list[int], new: NDArray[np.int64] | NDArray[np.int32]) -> 
     return np.concatenate([np.array(old, np.int64), new.astype(np.int64)])
 
 
-def before_recording(device: DeviceTrace) -> Mapping[int, int]:
+def find_earlier_blocks(device: DeviceTrace) -> Mapping[int, int]:
     """What was asked for of the blocks that were there before the first event."""
     live = {block.address: block.requested for segment in device.segments for block in segment.blocks if block.active}
     for address, place, allocates in device.events.first_turns():
@@ -84,9 +84,9 @@ def before_recording(device: DeviceTrace) -> Mapping[int, int]:
     return live
 
 
-def requested_curve(device: DeviceTrace) -> NDArray[np.int64]:
+def sum_requested(device: DeviceTrace) -> NDArray[np.int64]:
     """Bytes that were asked for and are not free again: before the first event, and after each."""
-    events, turns, live = device.events, device.events.turns_by_address, before_recording(device)
+    events, turns, live = device.events, device.events.turns_by_address, find_earlier_blocks(device)
     size = np.where(turns.allocates, events.size[turns.place], 0)
     previous = np.append(np.zeros(1, np.int64), size[:-1])[: len(size)]
     previous[turns.first] = [live.get(address, 0) for address in turns.address[turns.first].tolist()]
@@ -96,14 +96,14 @@ def requested_curve(device: DeviceTrace) -> NDArray[np.int64]:
     return np.cumsum(change)
 
 
-def used_curve(device: DeviceTrace, replayed: TorchReplay) -> NDArray[np.int64]:
+def sum_used(device: DeviceTrace, replayed: TorchReplay) -> NDArray[np.int64]:
     """Bytes of live blocks, likewise: the allocator's where the replay is exact, else what was asked for."""
     if not replayed.is_exact:
-        return requested_curve(device)
+        return sum_requested(device)
     return np.append([sum(replayed.start.live.values())], replayed.used)
 
 
-def held_curve(device: DeviceTrace, *, exact: bool) -> NDArray[np.int64] | None:
+def sum_held(device: DeviceTrace, *, exact: bool) -> NDArray[np.int64] | None:
     """Bytes taken from the device, likewise; None where the events tell of blocks and never of segments that hold them."""
     events = device.events
     more = events.rows_with(Action.SEGMENT_ALLOC, Action.SEGMENT_MAP)
@@ -115,12 +115,12 @@ def held_curve(device: DeviceTrace, *, exact: bool) -> NDArray[np.int64] | None:
 
 
 @lru_cache(maxsize=65536)
-def script_location(stack: tuple[Frame, ...]) -> str:
+def find_script_location(stack: tuple[Frame, ...]) -> str:
     """``file:line`` of the innermost frame of the user's code, else of a library's but PyTorch, else any of Python's."""
     python = [frame for frame in reversed(stack) if frame.file.endswith(".py")]
-    own = (frame for frame in python if origin_of(frame) is FrameOrigin.USER and not _TORCH.search(frame.file))
+    own = (frame for frame in python if classify_frame(frame) is FrameOrigin.USER and not _TORCH.search(frame.file))
     libraries = (
-        frame for frame in python if not _TORCH.search(frame.file) and origin_of(frame) is not FrameOrigin.NOISE
+        frame for frame in python if not _TORCH.search(frame.file) and classify_frame(frame) is not FrameOrigin.NOISE
     )
     frame = next(own, None) or next(libraries, None) or next(iter(python), None)
     return f"{frame.file}:{frame.line}" if frame is not None else ""
@@ -134,7 +134,7 @@ class StepGrowth(Record):
     bytes: tuple[int, ...]  # what it holds of the blocks made while it was recorded, after each step
 
 
-def step_ends(device: DeviceTrace, stacks: Sequence[tuple[Frame, ...]]) -> tuple[int, ...]:
+def find_step_ends(device: DeviceTrace, stacks: Sequence[tuple[Frame, ...]]) -> tuple[int, ...]:
     """The last event of each step; empty where nothing tells.
 
     A step is a backward pass and the optimizer after it: blocks that the backward pass makes have no frame of Python, those
@@ -162,7 +162,7 @@ def step_ends(device: DeviceTrace, stacks: Sequence[tuple[Frame, ...]]) -> tuple
     return (*ends, len(device.events) - 1) if optimizer else tuple(ends)
 
 
-def grown_by_step(blocks: TorchBlocks, lines: Sequence[str], ends: Sequence[int]) -> tuple[StepGrowth, ...]:
+def find_step_growth(blocks: TorchBlocks, lines: Sequence[str], ends: Sequence[int]) -> tuple[StepGrowth, ...]:
     """The lines, by stack, that hold more after each step than after the one before, from the second on; most first."""
     if len(ends) < _LEAST_ENDS:
         return ()

@@ -18,17 +18,17 @@ from ms_tune.footprint.curve import Curve
 from ms_tune.footprint.torch_blocks import (
     StepGrowth,
     TorchBlocks,
-    blocks_of,
-    grown_by_step,
-    held_curve,
-    requested_curve,
-    script_location,
-    step_ends,
-    used_curve,
+    find_script_location,
+    find_step_ends,
+    find_step_growth,
+    list_blocks,
+    sum_held,
+    sum_requested,
+    sum_used,
 )
 from ms_tune.pools.torch_replay import TorchReplay, replay_recording
 from ms_tune.pools.torch_space import TorchSettings
-from ms_tune.pools.torch_what_if import Cache, Recording, outcome_of, with_segments
+from ms_tune.pools.torch_what_if import Cache, Recording, change_segments, replay_setting
 from ms_tune.readers.memory_block import NEVER_FREED
 from ms_tune.readers.plain_pickle import no_collection
 from ms_tune.readers.torch_snapshot import Action, DeviceTrace, TorchSnapshot, read_torch_snapshot
@@ -173,12 +173,12 @@ class TorchReport(Record):
         return msg(f"snapshot.differs.{first.what}", **params)
 
 
-def settings_of(snapshot: TorchSnapshot) -> TorchSettings:
+def read_settings(snapshot: TorchSnapshot) -> TorchSettings:
     """The allocator's settings, as far as the file tells them."""
     return TorchSettings(max_split=snapshot.max_split, roundup=snapshot.roundup)
 
 
-def device_of_snapshot(snapshot: TorchSnapshot, number: int | None) -> DeviceTrace:
+def choose_device(snapshot: TorchSnapshot, number: int | None) -> DeviceTrace:
     """The device that is asked for, or the one with the most events.
 
     Raises:
@@ -215,23 +215,23 @@ def analyse_snapshot(
     on_progress(msg("snapshot.progress.read"), 0.0)
     with no_collection():
         snapshot = read_torch_snapshot(path)
-        chosen = device_of_snapshot(snapshot, device)
+        chosen = choose_device(snapshot, device)
         if at is not None and at >= len(chosen.events):
             raise UsageError(msg("snapshot.no-event", event=at, events=len(chosen.events)))
-        told = settings_of(snapshot)
+        told = read_settings(snapshot)
         replayed = replay_recording(chosen, told, lambda share: on_progress(msg("snapshot.progress.replay"), share))
         return _make_report(snapshot, chosen, replayed, at)
 
 
 def _make_report(snapshot: TorchSnapshot, device: DeviceTrace, replayed: TorchReplay, at: int | None) -> TorchReport:
     exact, recorded = replayed.is_exact, len(device.events) > 0
-    asked = requested_curve(device)
-    used = used_curve(device, replayed)
-    reserved = held_curve(device, exact=exact)
+    asked = sum_requested(device)
+    used = sum_used(device, replayed)
+    reserved = sum_held(device, exact=exact)
     event = int(used.argmax()) - 1 if at is None else at
-    lines = [script_location(stack) for stack in snapshot.stacks]
-    blocks = blocks_of(device, replayed)
-    ends = step_ends(device, snapshot.stacks)
+    lines = [find_script_location(stack) for stack in snapshot.stacks]
+    blocks = list_blocks(device, replayed)
+    ends = find_step_ends(device, snapshot.stacks)
     cached = None
     if exact and reserved is not None:
         cached = int(replayed.reserved[event] if event >= 0 else reserved[0]) - int(used[event + 1])
@@ -252,7 +252,7 @@ def _make_report(snapshot: TorchSnapshot, device: DeviceTrace, replayed: TorchRe
         causes=_growth_causes(replayed) if exact else (),
         shortages=_oom_reports(device, replayed),
         step_ends=ends,
-        step_growth=grown_by_step(blocks, lines, ends),
+        step_growth=find_step_growth(blocks, lines, ends),
     )
 
 
@@ -383,8 +383,8 @@ def _other_segments(report: TorchReport, held: int) -> list[TorchRemedy]:
     recorded = report.replay.settings
     if recorded.expandable or not any(cause.fragments for cause in report.causes):
         return []
-    after = outcome_of(
-        report.recording, with_segments(recorded, expandable=True), Cache.AS_RECORDED, recorded=False
+    after = replay_setting(
+        report.recording, change_segments(recorded, expandable=True), Cache.AS_RECORDED, recorded=False
     ).reserved_peak_bytes
     how = f"PYTORCH_{'NPU' if recorded.padding else 'CUDA'}_ALLOC_CONF=expandable_segments:True"
     texts = (msg("snapshot.remedy.expandable"), msg("snapshot.remedy.expandable.price"))
@@ -416,12 +416,12 @@ class TorchLives(TorchBlocks):
     curve: Curve  # bytes in use and bytes held of the device (as its footprint)
 
 
-def lives_of_snapshot(report: TorchReport) -> TorchLives:
+def trace_lives(report: TorchReport) -> TorchLives:
     """The blocks of the device that a report is about."""
-    blocks = blocks_of(report.device, report.replay)
+    blocks = list_blocks(report.device, report.replay)
     names = report.device.events.categories
     used = list(dict.fromkeys(blocks.category.tolist()))  # by the first block of each
-    lines = tuple(script_location(each) for each in report.snapshot.stacks)
+    lines = tuple(find_script_location(each) for each in report.snapshot.stacks)
     contents, content = _list_contents(report, lines, blocks.start, blocks.stack)
     return TorchLives(
         *(
@@ -437,7 +437,7 @@ def lives_of_snapshot(report: TorchReport) -> TorchLives:
         categories=tuple(names[code] for code in used),
         content=content,
         contents=contents,
-        curve=_curve_of(report),
+        curve=_make_curve(report),
     )
 
 
@@ -465,9 +465,9 @@ def _renumber(codes: NDArray[np.int64], used: Sequence[int], count: int) -> NDAr
     return again[codes]
 
 
-def _curve_of(report: TorchReport) -> Curve:
-    used = used_curve(report.device, report.replay)
-    held = held_curve(report.device, exact=report.replay.is_exact)
+def _make_curve(report: TorchReport) -> Curve:
+    used = sum_used(report.device, report.replay)
+    held = sum_held(report.device, exact=report.replay.is_exact)
     none = np.zeros(0, np.int64)
     ticks = np.arange(-1, len(used) - 1, dtype=np.int64)
     return Curve(ticks, used, np.zeros(len(used), np.int64) if held is None else held, none, none)

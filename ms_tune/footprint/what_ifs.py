@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ms_tune.enums import MemoryCategory
-from ms_tune.footprint.category import Contents, category_code, operator_of
-from ms_tune.footprint.curve import Curve, highest_moment
-from ms_tune.footprint.layers import KINDS, ScopedLayer, are_one_graph, layers_of
+from ms_tune.footprint.category import Contents, category_code, parse_operator
+from ms_tune.footprint.curve import Curve, find_highest_moment
+from ms_tune.footprint.layers import KINDS, ScopedLayer, are_one_graph, find_scoped_layers
 from ms_tune.footprint.phases import EAGER, Phase, phase_code
 from ms_tune.readers.memory_block import NEVER_FREED
 from ms_tune.readers.table import NONE, Table
@@ -85,7 +85,7 @@ class ChangedLives:
         allocations = [(self.start[rows], size[rows]), *self._allocated]
         tick = np.concatenate([tick for tick, _ in (*frees, *allocations)])
         change = np.concatenate([*(-bytes_ for _, bytes_ in frees), *(bytes_ for _, bytes_ in allocations)])
-        return highest_moment(tick, change)
+        return find_highest_moment(tick, change)
 
 
 class RecomputeSaving(Record):
@@ -115,12 +115,12 @@ def recompute_all_layers(table: Table, contents: Contents, curve: Curve) -> Reco
     forward = contents.phases.sure_codes == phase_code(Phase.FORWARD)
     dynamic = np.flatnonzero(activations & eager & ~again & forward)
     dynamic = dynamic[np.argsort(table.start[dynamic], kind="stable")]
-    for run in _by_repetition(table, dynamic, table.stack.codes[dynamic].astype(np.int64)):
+    for run in _split_repetitions(table, dynamic, table.stack.codes[dynamic].astype(np.int64)):
         backward = _backward_begin(table.end[run], int(table.start[run[-1]]))
         if backward is not None:
             lives.start_later(run[:-1], backward)
     passes = []  # ticks of the backward passes of a static graph's layers
-    layers = layers_of(table, contents)
+    layers = find_scoped_layers(table, contents)
     for layer in layers:
         made = layer.rows[activations[layer.rows]]
         backward = _backward_begin(used[made], layer.end)
@@ -171,7 +171,7 @@ def _more_at_most(table: Table, made: NDArray[np.int64], passing: NDArray[np.int
     return max(most - int(table.size[made].sum()), 0)
 
 
-def _by_repetition(table: Table, rows: NDArray[np.int64], maker: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
+def _split_repetitions(table: Table, rows: NDArray[np.int64], maker: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
     """The runs of equal makers and sizes, side by side, that cover most rows: one a layer."""
     if len(rows) < 2 * _LEAST_BLOCKS:
         return
@@ -231,7 +231,7 @@ def peak_if_cells_recomputed(table: Table, contents: Contents, curve: Curve, cel
     marked = table.node.rows_matching(lambda path: re.search(cells, path) is not None)
     activations = curve.counted_rows(table) & (contents.codes == category_code(MemoryCategory.ACTIVATIONS))
     lives, used = ChangedLives(table, curve), _last_use(table)
-    for layer in layers_of(table, contents):
+    for layer in find_scoped_layers(table, contents):
         cell = layer.rows[marked[layer.rows]]
         ticks, first = table.start[cell], table.first_user[cell]
         read_outside = ~np.isin(first, ticks) & (first <= layer.end)
@@ -276,8 +276,8 @@ def _swapped_blocks(table: Table, contents: Contents, cells: str) -> NDArray[np.
     rows = np.flatnonzero(moved)
     last = table.last_user[rows]
     pairs = zip(table.node.codes[_last_row_begun(table, last)].tolist(), table.node.codes[rows].tolist(), strict=True)
-    own = [operator_of(paths[reader]) == f"{operator_of(paths[node])}Grad" for reader, node in pairs]
-    moved[rows] = _is_backward(table, contents, last) & (np.array(own, np.bool_) | ~_several_outputs(table)[rows])
+    own = [parse_operator(paths[reader]) == f"{parse_operator(paths[node])}Grad" for reader, node in pairs]
+    moved[rows] = _is_backward(table, contents, last) & (np.array(own, np.bool_) | ~_have_several_outputs(table)[rows])
     return np.asarray(moved, np.bool_)
 
 
@@ -290,7 +290,7 @@ def _is_backward(table: Table, contents: Contents, ticks: NDArray[np.int64]) -> 
     return np.asarray(contents.phases.own_codes[_last_row_begun(table, ticks)] == phase_code(Phase.BACKWARD), np.bool_)
 
 
-def _several_outputs(table: Table) -> NDArray[np.bool_]:
+def _have_several_outputs(table: Table) -> NDArray[np.bool_]:
     # The outputs of an operator stand side by side.
     order = np.argsort(table.start, kind="stable")
     same = table.node.codes[order][1:] == table.node.codes[order][:-1]
@@ -317,8 +317,8 @@ def peak_if_fewer_in_flight(table: Table, contents: Contents, curve: Curve) -> i
     forward &= ~table.task.rows_in([EAGER]) & (contents.phases.sure_codes == phase_code(Phase.FORWARD))
     kept = contents.codes == category_code(MemoryCategory.ACTIVATIONS)
     runs = [
-        (run, highest_moment(np.concatenate([table.end[run], table.start[run]]), np.repeat([-1, 1], len(run)))[0])
-        for run in _by_operator(table, forward & kept)
+        (run, find_highest_moment(np.concatenate([table.end[run], table.start[run]]), np.repeat([-1, 1], len(run)))[0])
+        for run in _split_by_operator(table, forward & kept)
     ]
     sizes = Counter[int]()
     for run, together in runs:
@@ -332,7 +332,7 @@ def peak_if_fewer_in_flight(table: Table, contents: Contents, curve: Curve) -> i
     told = [run.reshape(batches, -1) for run, times in each if len(run) == batches * times]
     over = np.max([table.end[run].max(axis=1) for run in told], axis=0)  # of each micro-batch's backward pass
     begun = np.min([table.end[run].min(axis=1) for run in told], axis=0) - 1
-    told += [run.reshape(batches, -1) for run in _by_operator(table, forward & ~kept) if len(run) % batches == 0]
+    told += [run.reshape(batches, -1) for run in _split_by_operator(table, forward & ~kept) if len(run) % batches == 0]
     lives = ChangedLives(table, curve)
     for run in told:
         # Each has the moment of the one after it; the last of a step runs before the backward pass of the oldest but one.
@@ -348,7 +348,7 @@ def peak_if_fewer_in_flight(table: Table, contents: Contents, curve: Curve) -> i
     return lives.peak_moment()[0]
 
 
-def _by_operator(table: Table, taken: NDArray[np.bool_]) -> list[NDArray[np.int64]]:
+def _split_by_operator(table: Table, taken: NDArray[np.bool_]) -> list[NDArray[np.int64]]:
     # The operators of micro-batches differ by the numbers behind their names.
     rows = np.flatnonzero(taken)
     names = {path: path.rpartition("-")[0] for path in table.node.values}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ms_tune.enums import BlockKind, MemoryCategory
 from ms_tune.footprint.category import CONTENTS
-from ms_tune.footprint.layers import location_at, operator_at, without_layer
+from ms_tune.footprint.layers import find_location, find_operator, mask_layer_number
 from ms_tune.records import Record
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def compare_reports(before: MemoryReport, after: MemoryReport) -> Comparison:
 
 def compare_ranks(before: RankReport, after: RankReport) -> RankComparison:
     """Two ranks, each at its own peak."""
-    first, second = _by_key(before), _by_key(after)
+    first, second = _index_holders(before), _index_holders(after)
     changes = []
     for key in {**first, **second}:
         operator, where, content = key
@@ -89,7 +89,7 @@ def compare_ranks(before: RankReport, after: RankReport) -> RankComparison:
     return RankComparison(before, after, contents, tuple(changes))
 
 
-def _by_key(rank: RankReport) -> dict[tuple[str, str, MemoryCategory], Holder]:
+def _index_holders(rank: RankReport) -> dict[tuple[str, str, MemoryCategory], Holder]:
     return {(holder.operator, holder.where, holder.category): holder for holder in rank.peak.holders}
 
 
@@ -167,8 +167,8 @@ def _blocks_at_peak(report: RankReport) -> Iterable[_Block]:
     for row in report.peak.rows.tolist():
         kind = _KINDS.get(CONTENTS[contents.codes[row]], BlockKind.OTHER)
         name = contents.names.get(row)
-        operator = operator_at(table, row) if name is None else without_layer(name)
-        yield _Block(kind, int(table.size[row]), operator, location_at(table, row))
+        operator = find_operator(table, row) if name is None else mask_layer_number(name)
+        yield _Block(kind, int(table.size[row]), operator, find_location(table, row))
 
 
 def _without_partner(more: list[_Block], fewer: list[_Block]) -> list[_Block]:

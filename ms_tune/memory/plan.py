@@ -11,12 +11,12 @@ import numpy as np
 from ms_tune.errors import TraceError
 from ms_tune.memory.what_if import largest_pool, read_rank
 from ms_tune.packing import engine as native
-from ms_tune.packing.placement import PackingFault, PackingPlan, PackingProblem, Placed, faults_of
+from ms_tune.packing.placement import PackingFault, PackingPlan, PackingProblem, Placed, find_faults
 from ms_tune.packing.plan import PackingProgress, plan_addresses
 from ms_tune.pools import memlog
 from ms_tune.pools.pool import ALIGNMENT
 from ms_tune.readers.memlog import MemLog, read_memlog
-from ms_tune.readers.reading import numbered_lines
+from ms_tune.readers.reading import iterate_short_lines
 from ms_tune.text import Message, msg
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def _column_places(header: str) -> dict[str, int]:
 
 
 def _placement_rows(path: Path) -> Iterator[PlacementRow]:
-    lines = numbered_lines(path)
+    lines = iterate_short_lines(path)
     _, header = next(lines, (1, ""))
     columns = _column_places(header)
     missing = [name for name in ("lower", "size") if name not in columns]
@@ -217,7 +217,7 @@ def analyse_memlog(
     log = read_memlog(path)
     served = planned_for_stalloc(log, path, request) if stalloc else None
     report = memlog.analyse_log(log, npu=npu)
-    return MemLogAnalysis(log, report, _plan_problem(memlog.problem_of(log), path, request, on_progress), served)
+    return MemLogAnalysis(log, report, _plan_problem(memlog.make_problem(log), path, request, on_progress), served)
 
 
 def planned_for_stalloc(log: MemLog, path: Path, request: PlanRequest) -> StallocPlan:
@@ -228,7 +228,7 @@ def planned_for_stalloc(log: MemLog, path: Path, request: PlanRequest) -> Stallo
     """
     if log.layers:
         raise TraceError(msg("memlog.stalloc.layers", layer=log.layers[0]), path=path)
-    blocks = memlog.static_blocks(log)
+    blocks = memlog.select_static_blocks(log)
     if blocks is None:
         raise TraceError(msg("memlog.stalloc.iterations"), path=path)
     return StallocPlan(blocks, _plan_problem(blocks.problem, path, request, lambda _progress: None))
@@ -240,7 +240,7 @@ def _plan_problem(
     engine, slow = native.best_engine()
     result = plan_addresses(problem, engine, request.seconds, on_progress)
     columns = (problem.lower, problem.upper, problem.size, problem.alignment, result.address)
-    faults = faults_of(list(map(Placed, *(column.tolist() for column in columns))))
+    faults = find_faults(list(map(Placed, *(column.tolist() for column in columns))))
     return PlanReport(result, str(path), tuple(faults), slow=slow)
 
 

@@ -9,26 +9,26 @@ from typing import TYPE_CHECKING
 from ms_tune.diagnostics import Category, Diagnostic, Severity
 from ms_tune.errors import TraceError, UsageError
 from ms_tune.footprint.category import CONTENTS, Contents
-from ms_tune.footprint.curve import curve_of
-from ms_tune.footprint.judgement import VerdictTerms, judge_trace, verdict_terms
-from ms_tune.footprint.layers import is_named, layer_at, layer_of_scope, operator_at
+from ms_tune.footprint.curve import compute_curve
+from ms_tune.footprint.judgement import VerdictTerms, collect_terms, judge_trace
+from ms_tune.footprint.layers import find_layer, find_operator, is_named, parse_layer_scope
 from ms_tune.footprint.phases import Phase
 from ms_tune.footprint.torch_report import TorchReport, analyse_snapshot
 from ms_tune.pools.settings import infer_settings
-from ms_tune.pools.torch_what_if import Cache, TorchOutcome, outcome_of, with_segments
+from ms_tune.pools.torch_what_if import Cache, TorchOutcome, change_segments, replay_setting
 from ms_tune.pools.what_if import (
     Scenario,
     TraceChange,
     TraceFacts,
     WhatIf,
     free_after_last_use,
-    layers_with,
+    list_layers_with,
     recompute_layers,
     replay_change,
     shard_blocks,
     what_if,
 )
-from ms_tune.pools.workload import Workload, pools_of
+from ms_tune.pools.workload import Workload, split_by_pool
 from ms_tune.readers.folder import RankFiles, find_trace
 from ms_tune.readers.runtime_log import RuntimeLog, read_communication_order, read_runtime_log
 from ms_tune.readers.table import HOST_POOL, Table
@@ -123,7 +123,7 @@ def replay_run(path: Path, request: WhatIfRequest, on_progress: Callable[[Messag
     on_progress(msg("allocator.progress.infer"), 0)
     inferred = infer_settings(work, pool, trace.limit_bytes)
     order = read_communication_order(trace.files.collectives) if trace.files.collectives else None
-    terms = verdict_terms(trace.files, trace.log, order, request, request.max_memory)
+    terms = collect_terms(trace.files, trace.log, order, request, request.max_memory)
     result = what_if(
         pool,
         inferred,
@@ -133,7 +133,7 @@ def replay_run(path: Path, request: WhatIfRequest, on_progress: Callable[[Messag
     overflow = find_size_overflow(trace.files.graph) if trace.files.graph else None
     changes = _changes_to_try(request, inferred.work, _trace_facts(trace, rows))
     scenarios = tuple(replay_change(change, inferred, result.total) for change in changes)
-    verdict = judge_trace(terms, trace.table, curve_of(trace.table), trace.log, overflow)
+    verdict = judge_trace(terms, trace.table, compute_curve(trace.table), trace.log, overflow)
     others = [
         _judge_replay(one.used_bytes, one.actual_bytes, one.reserved_bytes, terms, fits=one.fits)
         for one in result.outcomes[1:]
@@ -190,7 +190,7 @@ def largest_pool(table: Table) -> tuple[str, Workload, list[int]]:
     Raises:
         UsageError: The trace holds no blocks, as on the CPU.
     """
-    pools = pools_of(table)
+    pools = split_by_pool(table)
     if not pools:
         raise UsageError(msg("allocator.empty"))
     if len(pools) > 1:
@@ -205,7 +205,7 @@ def _request_names(table: Table, rows: list[int]) -> Iterator[str]:
         if is_named(table, row):
             yield node
         else:
-            yield " ".join(part for part in (layer_of_scope(node), operator_at(table, row)) if part) or "-"
+            yield " ".join(part for part in (parse_layer_scope(node), find_operator(table, row)) if part) or "-"
 
 
 def _trace_facts(trace: RankTrace, rows: list[int]) -> TraceFacts:
@@ -215,7 +215,7 @@ def _trace_facts(trace: RankTrace, rows: list[int]) -> TraceFacts:
         last_use=[None if tick < 0 else tick for tick in table.last_user[rows].tolist()],
         content=[CONTENTS[code].value for code in contents.codes[rows].tolist()],
         name=[table.node.value_at(row) for row in rows],
-        layer=[layer_at(table, row, contents.names.get(row)) for row in rows],
+        layer=[find_layer(table, row, contents.names.get(row)) for row in rows],
         forward=contents.phases.rows_of(Phase.FORWARD)[rows].tolist(),
         backward=contents.phases.rows_of(Phase.BACKWARD)[rows].tolist(),
     )
@@ -235,7 +235,7 @@ def _changes_to_try(request: WhatIfRequest, work: Workload, facts: TraceFacts) -
         if not change.changed:
             raise UsageError(msg("allocator.no-group", group=group), msg("allocator.no-group.hint"))
         yield change
-    layers = layers_with(work, facts, "activations")
+    layers = list_layers_with(work, facts, "activations")
     if request.recompute_layers and not layers:
         raise UsageError(msg("allocator.no-layers"))
     counts = [request.recompute_layers] if request.recompute_layers else [] if asked else [1, len(layers)]
@@ -288,11 +288,11 @@ def replay_snapshot(
     for number, (settings, cache) in enumerate(tried):
         on_progress(msg("snapshot.progress.what-if"), number / len(tried))
         limited = replace(settings, total=request.limit)
-        found = outcome_of(report.recording, limited, cache, recorded=not number)
+        found = replay_setting(report.recording, limited, cache, recorded=not number)
         outcomes.append(found)
     plain = outcomes[0]
     if request.limit is not None:
-        plain = outcome_of(report.recording, recorded, Cache.AS_RECORDED, recorded=True)
+        plain = replay_setting(report.recording, recorded, Cache.AS_RECORDED, recorded=True)
     error = plain.reserved_peak_bytes - (report.reserved_peak_bytes or 0)
     return TorchWhatIf(report, tuple(outcomes), request.limit, error)
 
@@ -303,7 +303,7 @@ def _settings_to_try(
     if request.names_settings:
         settings = recorded
         if request.expandable is not None and request.expandable is not recorded.expandable:
-            settings = with_segments(settings, expandable=request.expandable)
+            settings = change_segments(settings, expandable=request.expandable)
         if request.max_split is not None:
             settings = replace(settings, max_split=request.max_split)
         if request.roundup is not None:
@@ -311,8 +311,8 @@ def _settings_to_try(
         settings = replace(settings, collect_above=request.collect_above)
         each_step = Cache.EMPTIED_EACH_STEP if request.empty_each_step else Cache.AS_RECORDED
         return [(settings, Cache.KEPT if request.keep_cache else each_step)]
-    classic = with_segments(recorded, expandable=False)
-    other = classic if recorded.expandable else with_segments(recorded, expandable=True)
+    classic = change_segments(recorded, expandable=False)
+    other = classic if recorded.expandable else change_segments(recorded, expandable=True)
     found = [(other, Cache.AS_RECORDED)]
     found += [(replace(classic, max_split=limit), Cache.AS_RECORDED) for limit in _SPLITS]
     if request.limit is not None:

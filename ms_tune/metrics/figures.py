@@ -30,13 +30,13 @@ _MOST_OUTLIERS = 20
 _MANY = 5000  # values, from which the binomial distribution is as good as normal
 
 
-def step_times(steps: RankSteps, remarks: Sequence[Remark]) -> StepTimes:
+def measure_steps(steps: RankSteps, remarks: Sequence[Remark]) -> StepTimes:
     """The figures of a run's steps."""
     times = list(steps.seconds[1:])
     ordered = sorted(times)
     middle = median(ordered) if ordered else None
     spread = median(sorted(abs(time - middle) for time in ordered)) if middle is not None else None
-    low, high = median_interval(ordered, CONFIDENCE) or (None, None)
+    low, high = bound_median(ordered, CONFIDENCE) or (None, None)
     outliers = _find_outliers(steps, middle, spread, remarks) if middle is not None and spread is not None else []
     outliers.sort(key=lambda one: -one.seconds)
     return StepTimes(
@@ -52,7 +52,7 @@ def step_times(steps: RankSteps, remarks: Sequence[Remark]) -> StepTimes:
         outliers=tuple(sorted(outliers[:_MOST_OUTLIERS], key=lambda one: one.step)),
         outlier_count=len(outliers),
         resolution=_clock_resolution(steps),
-        averaged_over=steps_per_line(steps),
+        averaged_over=count_steps_per_line(steps),
     )
 
 
@@ -60,13 +60,13 @@ def _clock_resolution(steps: RankSteps) -> float:
     return 0.001 if steps.whole_ms else 0.0001
 
 
-def steps_per_line(steps: RankSteps) -> int:
+def count_steps_per_line(steps: RankSteps) -> int:
     """How many steps a line stands for: what the counter usually rises by."""
     rises = [*map(sub, steps.number[1:], steps.number)]
     return max(int(median(rises)), 1) if rises else 1
 
 
-def median_interval(ordered: Sequence[float], confidence: float) -> tuple[float, float] | None:
+def bound_median(ordered: Sequence[float], confidence: float) -> tuple[float, float] | None:
     """An interval that holds the true median of ordered values with at least this probability, whatever the distribution is.
 
     It lies between the two order statistics of the sign test, the innermost that are far enough apart. None where not even the
@@ -149,7 +149,7 @@ def format_number(value: float | None) -> str:
     return f"{value:,.0f}" if whole else f"{value:,.6g}"
 
 
-def inputs_of(
+def collect_inputs(
     steps: RankSteps,
     request: MetricsRequest,
     step_seconds: float | None,
@@ -178,7 +178,7 @@ def inputs_of(
         step=first("step", "", None, step_seconds),
         batch=first("batch", "--gbs", request.batch, batch, job.batch if job and not batches else None),
         tokens=first("tokens", "--seq", request.tokens, None, job.tokens if job else None),
-        step_tokens=first("step-tokens", "", None, _tokens_of_a_step(steps)),
+        step_tokens=first("step-tokens", "", None, _count_step_tokens(steps)),
         cards=first("cards", "--cards", request.cards, None, job.cards if job else None),
         peak=KnownInput("peak", peak[0] if peak else None, peak[1] if peak else None, "--chip"),
         rate=first("rate", "", None, _median_logged(steps.rate)),
@@ -190,7 +190,7 @@ def inputs_of(
     )
 
 
-def throughput_figures(inputs: Inputs) -> Iterator[Figure]:
+def make_throughput_figures(inputs: Inputs) -> Iterator[Figure]:
     """Samples and tokens a second, of all cards and of one."""
     step, batch, cards, tokens = inputs.step, inputs.batch, inputs.cards, inputs.tokens
     yield _quotient_figure("samples_per_second", "metrics.formula.samples", [batch], [step])
@@ -214,7 +214,7 @@ def throughput_figures(inputs: Inputs) -> Iterator[Figure]:
         yield _quotient_figure("tokens_per_second_per_card", f"{formula}-card", top, [cards, step])
 
 
-def utilisation_figures(inputs: Inputs, convention: Convention, fastest: float) -> Iterator[Figure]:
+def make_utilisation_figures(inputs: Inputs, convention: Convention, fastest: float) -> Iterator[Figure]:
     """Operations a second and card, and their share of the peak, of the fastest device that is known where nobody names one.
 
     By the config's model where there is one; else by what the framework counted, or by its formula. Above the peak there is
@@ -223,14 +223,14 @@ def utilisation_figures(inputs: Inputs, convention: Convention, fastest: float) 
     logged = inputs.counted if inputs.counted.value is not None else inputs.logged
     if logged.value is not None:
         yield Figure("tflops_logged", logged.value, msg(f"metrics.formula.{logged.name}"), (logged.describe_input(),))
-    model = _card_rate(inputs, inputs.model_flops)
-    hardware = _card_rate(inputs, inputs.hardware_flops)
+    model = _compute_card_rate(inputs, inputs.model_flops)
+    hardware = _compute_card_rate(inputs, inputs.hardware_flops)
     if inputs.model_flops.value is None:
         model, hardware = logged, inputs.hardware
         inner, made_of = msg(f"metrics.formula.{logged.name}"), [logged]
     else:
         inner = msg("metrics.formula.model", convention=msg(f"metrics.convention.{convention.value}"))
-        made_of = [inputs.model_flops, *_of_rate(inputs)]
+        made_of = [inputs.model_flops, *_list_rate_inputs(inputs)]
     parts = tuple(part.describe_input() for part in made_of if part.value is not None)
     missing = _missing_options(inputs, model)
     limit = inputs.peak.value or fastest
@@ -241,9 +241,9 @@ def utilisation_figures(inputs: Inputs, convention: Convention, fastest: float) 
         yield _share_of_peak("hfu", hardware, inputs.peak, ())
 
 
-def model_rate(inputs: Inputs) -> float | None:
+def compute_model_rate(inputs: Inputs) -> float | None:
     """TFLOP/s of a card by the config's model; None without a config, or where an input is missing."""
-    return _card_rate(inputs, inputs.model_flops).value
+    return _compute_card_rate(inputs, inputs.model_flops).value
 
 
 def _missing_options(inputs: Inputs, rate: KnownInput) -> tuple[str, ...]:
@@ -251,17 +251,17 @@ def _missing_options(inputs: Inputs, rate: KnownInput) -> tuple[str, ...]:
         return ()
     if inputs.model_flops.value is None:
         return (inputs.model_flops.option,)
-    return tuple(part.option for part in _of_rate(inputs) if part.value is None and part.option)
+    return tuple(part.option for part in _list_rate_inputs(inputs) if part.value is None and part.option)
 
 
-def _of_rate(inputs: Inputs) -> list[KnownInput]:
+def _list_rate_inputs(inputs: Inputs) -> list[KnownInput]:
     given = inputs.step_tokens.value is not None and not inputs.tokens.by_user
     tokens = [inputs.step_tokens] if given else [inputs.batch, inputs.tokens]
     return [*tokens, inputs.cards, inputs.step]
 
 
-def _card_rate(inputs: Inputs, flops: KnownInput) -> KnownInput:
-    *tokens, cards, step = _of_rate(inputs)
+def _compute_card_rate(inputs: Inputs, flops: KnownInput) -> KnownInput:
+    *tokens, cards, step = _list_rate_inputs(inputs)
     if flops.value is None or not cards.value or not step.value or any(not one.value for one in tokens):
         return KnownInput("model", None)
     whole = flops.value
@@ -297,13 +297,13 @@ def _median_logged(column: Sequence[float]) -> float | None:
     return median(values) if values else None
 
 
-def _tokens_of_a_step(steps: RankSteps) -> float | None:
+def _count_step_tokens(steps: RankSteps) -> float | None:
     pairs = zip(steps.tokens, steps.tokens[1:], steps.number, steps.number[1:], strict=False)
     rises = [(after - before) / (n - m) for before, after, m, n in pairs if 0 < before < after and n > m]
     return median(rises) if rises else None
 
 
-def doubts_of_file(log: TrainingLog) -> Iterator[Diagnostic]:
+def check_log(log: TrainingLog) -> Iterator[Diagnostic]:
     """Doubts about a log as a whole."""
     if log.damaged_count:
         yield Diagnostic.note(
@@ -329,7 +329,7 @@ def doubts_of_file(log: TrainingLog) -> Iterator[Diagnostic]:
         yield Diagnostic.note("truncated", msg("metrics.problem.truncated", file=log.path.name))
 
 
-def doubts_of_run(run: LoggedTraining, steps: RankSteps, times: StepTimes) -> Iterator[Diagnostic]:
+def check_run(run: LoggedTraining, steps: RankSteps, times: StepTimes) -> Iterator[Diagnostic]:
     """Doubts about a run."""
     if times.count < 1:
         yield Diagnostic.note("too-few-steps", msg("metrics.problem.one-step"), msg("metrics.problem.few.hint"))
@@ -349,7 +349,7 @@ def doubts_of_run(run: LoggedTraining, steps: RankSteps, times: StepTimes) -> It
     yield from _changed_work(steps, changed_sizes=len(batches) > 1)
 
 
-def impossible_figures(form: Form, inputs: Inputs, rate: float | None, fastest: float) -> Iterator[Diagnostic]:
+def find_impossible_figures(form: Form, inputs: Inputs, rate: float | None, fastest: float) -> Iterator[Diagnostic]:
     """Figures that no device reaches, by the log or by the config's model (``rate``, TFLOP/s of a card)."""
     peak = inputs.peak.value
     limit = peak or fastest

@@ -52,7 +52,7 @@ _INTERLEAVED = {
 }
 
 
-def bubble_share(schedule: Schedule, placement: Sequence[Sequence[int]], micro_batches: int) -> float | None:
+def compute_bubble_share(schedule: Schedule, placement: Sequence[Sequence[int]], micro_batches: int) -> float | None:
     """The share of a step in which pipeline stages wait; None where no framework runs these sizes, or with too many passes to follow.
 
     The passes of the schedule are played with equal micro-batches: a backward pass takes two forward passes, sending takes
@@ -113,11 +113,11 @@ def read_job(path: Path, version: str | None = None, cards: int | None = None) -
         UnsupportedError: It is of no dialect whose models are known.
     """
     if path.suffix in SCRIPTS:
-        return _of_script(ScriptJob(path, version=version), cards)
-    return _of_config(load_job(path, framework_version=version), cards)
+        return _read_script(ScriptJob(path, version=version), cards)
+    return _read_config(load_job(path, framework_version=version), cards)
 
 
-def _of_config(job: Job, cards: int | None) -> JobFacts:
+def _read_config(job: Job, cards: int | None) -> JobFacts:
     path, plan, model = job.written.path, job.plan, job.model
     _refuse_unusable(path, plan)
     widths = widths_of(model)
@@ -127,7 +127,7 @@ def _of_config(job: Job, cards: int | None) -> JobFacts:
         raise ConfigError(msg("metrics.config.sizes", missing=", ".join(missing)), path=path)
     count = sum(map(sum, plan.placement)) if plan.placement else len(plan.layers)
     dense = model.number("first_k_dense_replace") or 0
-    layers = layers_of(plan.layers[:count], dense, experts=bool(widths.experts))
+    layers = list_layer_work(plan.layers[:count], dense, experts=bool(widths.experts))
     ahead = min(max(model.mtp_layers, 0), count)
     layers += (LayerWork(bool(widths.experts), prediction=True),) * ahead
     schedule = _INTERLEAVED.get(job.dialect, Schedule.INTERLEAVED_FULL_WARM_UP)
@@ -144,9 +144,9 @@ def _make_facts(
     waits, stages = None, None
     if placement and len(placement[0]) > 1 and split.micro_batches:
         schedule = interleaved if len(placement) > 1 else Schedule.ONE_FORWARD_ONE_BACKWARD
-        waits = bubble_share(schedule, placement, split.micro_batches)
+        waits = compute_bubble_share(schedule, placement, split.micro_batches)
         stages = (len(placement[0]), len(placement), split.micro_batches)
-    return JobFacts(work_of(widths, layers), widths.tokens, split.batch, split.cards, waits, stages)
+    return JobFacts(count_operations(widths, layers), widths.tokens, split.batch, split.cards, waits, stages)
 
 
 def _refuse_unusable(path: Path, plan: LayerPlan) -> None:
@@ -155,9 +155,9 @@ def _refuse_unusable(path: Path, plan: LayerPlan) -> None:
         raise ConfigError(msg("metrics.config.refused", error=text), path=path)
 
 
-def _of_script(script: ScriptJob, cards: int | None) -> JobFacts:
+def _read_script(script: ScriptJob, cards: int | None) -> JobFacts:
     if not script.commands:
-        return _of_started_config(script, cards)
+        return _read_started_config(script, cards)
     command, path = script.commands[0], script.path
     try:
         inputs = inputs_of(command)
@@ -169,19 +169,19 @@ def _of_script(script: ScriptJob, cards: int | None) -> JobFacts:
         raise ConfigError(msg("check.script.unknown", **names), path=path) from error
     except UnsupportedError as error:
         raise ConfigError(error.message, error.hint, path=path) from error
-    layers = layers_of(plan.layers, 0, experts=bool(widths.experts))
+    layers = list_layer_work(plan.layers, 0, experts=bool(widths.experts))
     split = JobSplit(cards or command.launch.processes, command.integer("global_batch_size"), inputs.micro_batches)
     return _make_facts(widths, layers, split, plan.placement, Schedule.INTERLEAVED_FULL_WARM_UP)
 
 
-def _of_started_config(script: ScriptJob, cards: int | None) -> JobFacts:
+def _read_started_config(script: ScriptJob, cards: int | None) -> JobFacts:
     started = script.config_job()
     if started is None or started.path is None:
         raise UnsupportedError(msg("metrics.config.no-program"))
     source = load_source(started.path)
     if started.overrides:
         source = source_of(_with_overrides(source.data, started.overrides), started.path)
-    return _of_config(Job(source, version=script.version), cards or started.processes)
+    return _read_config(Job(source, version=script.version), cards or started.processes)
 
 
 def _with_overrides(
@@ -220,7 +220,7 @@ class Work(Record):
     hardware: dict[Convention, int]
 
 
-def layers_of(plans: Sequence[LayerSpec], dense: int, *, experts: bool) -> tuple[LayerWork, ...]:
+def list_layer_work(plans: Sequence[LayerSpec], dense: int, *, experts: bool) -> tuple[LayerWork, ...]:
     """The layers of a plan; ``dense`` is how many without experts come first, where the plan does not tell."""
     found = []
     for plan in plans:
@@ -232,7 +232,7 @@ def layers_of(plans: Sequence[LayerSpec], dense: int, *, experts: bool) -> tuple
     return tuple(found)
 
 
-def work_of(widths: Widths, layers: Sequence[LayerWork]) -> Work:
+def count_operations(widths: Widths, layers: Sequence[LayerWork]) -> Work:
     """The operations of one token in a training step."""
     model: dict[Convention, int] = {}
     hardware: dict[Convention, int] = {}

@@ -13,15 +13,15 @@ from ms_tune.errors import NoStepsError, UsageError
 from ms_tune.facts.devices import fastest_peak, peak_named, peaks
 from ms_tune.metrics.figures import (
     CONFIDENCE,
-    doubts_of_file,
-    doubts_of_run,
-    impossible_figures,
-    inputs_of,
-    median_interval,
-    model_rate,
-    step_times,
-    throughput_figures,
-    utilisation_figures,
+    bound_median,
+    check_log,
+    check_run,
+    collect_inputs,
+    compute_model_rate,
+    find_impossible_figures,
+    make_throughput_figures,
+    make_utilisation_figures,
+    measure_steps,
 )
 from ms_tune.metrics.job import JobFacts, read_job
 from ms_tune.metrics.result import (
@@ -136,13 +136,13 @@ def _read_sources(paths: Sequence[Path], on_bytes: Callable[[int, int], None]) -
     total = sum(file.stat().st_size for some in files.values() for file in some if file.is_file())
     count, found = ByteCounter(total, on_bytes).add, []
     for path in paths:
-        logs = _with_steps(files[path], count)
-        problems = tuple(problem for log in logs for problem in doubts_of_file(log))
+        logs = _read_logs_with_steps(files[path], count)
+        problems = tuple(problem for log in logs for problem in check_log(log))
         found.append(_Source(path, _join_ranks([log.runs for log in logs], [log.rank for log in logs]), problems))
     return found
 
 
-def _with_steps(files: Sequence[Path], count: Callable[[int], None]) -> list[TrainingLog]:
+def _read_logs_with_steps(files: Sequence[Path], count: Callable[[int], None]) -> list[TrainingLog]:
     # Of Megatron's ranks only the last one tells about steps.
     found, without = [], None
     for file in files:
@@ -175,16 +175,16 @@ def _measure_source(source: _Source, given: _Given) -> list[RunMetrics]:
 
 
 def _measure_run(source: Path, number: int, run: LoggedTraining, given: _Given) -> RunMetrics:
-    steps = _main_rank(run)
-    times = step_times(steps, run.remarks)
-    inputs = inputs_of(steps, given.request, times.median, given.peak, given.job)
+    steps = _choose_main_rank(run)
+    times = measure_steps(steps, run.remarks)
+    inputs = collect_inputs(steps, given.request, times.median, given.peak, given.job)
     convention = given.request.convention
     figures = [
-        *throughput_figures(inputs),
-        *utilisation_figures(inputs, convention, fastest_peak()),
-        *_of_job(given.job),
+        *make_throughput_figures(inputs),
+        *make_utilisation_figures(inputs, convention, fastest_peak()),
+        *_make_bubble_figure(given.job),
     ]
-    rate = model_rate(inputs)
+    rate = compute_model_rate(inputs)
     losses = [loss for loss in steps.loss if math.isfinite(loss)]
     return RunMetrics(
         source=source,
@@ -199,14 +199,14 @@ def _measure_run(source: Path, number: int, run: LoggedTraining, given: _Given) 
         counted_otherwise=_other_conventions(given.job, convention, figures),
         losses=(losses[0], losses[-1]) if losses else None,
         memory=tuple(run.memory[rank] for rank in sorted(run.memory)),
-        about_steps=tuple(doubts_of_run(run, steps, times)),
-        impossible=tuple(impossible_figures(steps.form, inputs, rate, fastest_peak())),
+        about_steps=tuple(check_run(run, steps, times)),
+        impossible=tuple(find_impossible_figures(steps.form, inputs, rate, fastest_peak())),
         curve=_thin_curve(steps, {one.step for one in times.outliers}),
         ordered=tuple(sorted(steps.seconds[1:])),
     )
 
 
-def _of_job(job: JobFacts | None) -> Iterator[Figure]:
+def _make_bubble_figure(job: JobFacts | None) -> Iterator[Figure]:
     if job is not None and job.stages is not None:
         stages, chunks, micro_batches = job.stages
         formula = msg("metrics.formula.bubble", stages=stages, chunks=chunks, micro_batches=micro_batches)
@@ -226,7 +226,7 @@ def _other_conventions(job: JobFacts | None, chosen: Convention, figures: Sequen
     )
 
 
-def _main_rank(run: LoggedTraining) -> RankSteps:
+def _choose_main_rank(run: LoggedTraining) -> RankSteps:
     # most steps, and of these most with operations and with losses
     def told(steps: RankSteps) -> tuple[int, int, int]:
         return (
@@ -267,7 +267,7 @@ def _compare_longest(runs: Sequence[RunMetrics], baseline: Sequence[RunMetrics])
     assert before.times.median is not None  # noqa: S101 - as above
     # Both medians lie in their intervals at once with 95 % if each does with the half of what is left.
     each = (1 + CONFIDENCE) / 2
-    mine, theirs = median_interval(run.ordered, each), median_interval(before.ordered, each)
+    mine, theirs = bound_median(run.ordered, each), bound_median(before.ordered, each)
     low, high = (mine[0] / theirs[1], mine[1] / theirs[0]) if mine and theirs else (None, None)
     return RunComparison(
         run, before, run.times.median / before.times.median, low, high, *_linearity_figures(run, before)

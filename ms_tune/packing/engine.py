@@ -147,7 +147,7 @@ def _lowest_gap(starts: NDArray[np.int64], ends: NDArray[np.int64], size: int, a
     return int(tops[first])
 
 
-def twins_of(items: Items, order: NDArray[np.int32]) -> NDArray[np.int32]:
+def find_twins(items: Items, order: NDArray[np.int32]) -> NDArray[np.int32]:
     """The field ``twin`` of a task whose blocks are ranked as in ``order``."""
     alike = np.stack((items.lives.lower, items.lives.upper, items.size, items.alignment), axis=1)[order].tolist()
     last: dict[tuple[int, ...], int] = {}

@@ -82,7 +82,7 @@ class PackingPlan:
         return self.lower_bound / self.height if self.height else 1.0
 
 
-def lives_of(problem: PackingProblem) -> BlockLives:
+def compress_lives(problem: PackingProblem) -> BlockLives:
     """The lives of a problem's blocks, counted in ticks at which the set of live blocks is not part of another's.
 
     Such a tick is the last start before an end. Two blocks meet if and only if they meet at one of them.
@@ -103,10 +103,10 @@ def lives_of(problem: PackingProblem) -> BlockLives:
 
 def lower_bound(problem: PackingProblem) -> int:
     """The largest sum of live sizes, in bytes: no placement is lower."""
-    return int(lives_of(problem).live.max(initial=0))
+    return int(compress_lives(problem).live.max(initial=0))
 
 
-def most_live(lives: BlockLives) -> NDArray[np.int64]:
+def find_most_live(lives: BlockLives) -> NDArray[np.int64]:
     """By block: the largest live sum while it lives. A sparse table of range maxima: O(ticks log ticks)."""
     rows = [lives.live]
     width = 1
@@ -147,7 +147,7 @@ class Placed(NamedTuple):
     address: int
 
 
-def faults_of(blocks: Sequence[Placed]) -> list[PackingFault]:
+def find_faults(blocks: Sequence[Placed]) -> list[PackingFault]:
     """The faults of a plan, a hundred at most: two live blocks that overlap, addresses that are not aligned.
 
     Independent of the planner: a sweep through time that keeps the live blocks sorted by address and looks at the two

@@ -22,10 +22,10 @@ from ms_tune.packing.placement import (
     BlockLives,
     PackingPlan,
     PackingProblem,
+    compress_lives,
     count_meetings,
-    lives_of,
+    find_most_live,
     lower_bound,
-    most_live,
 )
 
 if TYPE_CHECKING:
@@ -250,7 +250,7 @@ def plan_addresses(
 
 
 def _make_plan(problem: PackingProblem, engine: PackingEngine, best: _Best, *, exactly: bool) -> PackingPlan:
-    lives = lives_of(problem)
+    lives = compress_lives(problem)
     floor = best.bound = int(lives.live.max(initial=0))
     if len(problem):
         _try_orders(problem, lives, engine, best)
@@ -321,27 +321,30 @@ def orders_to_try(problem: PackingProblem, lives: BlockLives) -> Iterator[tuple[
     together, and ``size`` alone takes as long.
     """
     size, span = problem.size, (lives.upper - lives.lower).astype(np.int64)
-    most = most_live(lives)
+    most = find_most_live(lives)
     peak = lives.live.max(initial=0)
     area = size.astype(np.float64) * span
-    yield "peak-first-by-size", by(most >= peak, size)
-    yield f"near-peak-{_NEAR_PEAK[0]:.1%}-by-size", by(most >= _NEAR_PEAK[0] * peak, size)
-    yield "near-peak-99.9%-by-start", by(most >= 0.999 * peak, -lives.lower, size)
-    yield "live-by-size", by(most, size)
+    yield "peak-first-by-size", sort_blocks(most >= peak, size)
+    yield f"near-peak-{_NEAR_PEAK[0]:.1%}-by-size", sort_blocks(most >= _NEAR_PEAK[0] * peak, size)
+    yield "near-peak-99.9%-by-start", sort_blocks(most >= 0.999 * peak, -lives.lower, size)
+    yield "live-by-size", sort_blocks(most, size)
     for share in _NEAR_PEAK[1:]:
-        yield f"near-peak-{share:.1%}-by-size", by(most >= share * peak, size)
-    yield "neighbours-times-size", by(count_meetings(lives) * size.astype(np.float64), size)
-    yield "size", by(size, span)
-    yield "peak-first-by-span", by(most, span, size)
-    yield "area", by(area, size)
-    yield "weighed-size", by(size * (most / max(peak, 1)) ** 4, span)
-    yield "span", by(span, size)
-    yield "levels-by-start", by(np.searchsorted(_LEVELS, most / max(peak, 1), side="right"), -lives.lower, size)
-    yield "size-class-by-span", by(np.frexp(size.astype(np.float64))[1], span, size)
-    yield "start", by(-lives.lower, size)
+        yield f"near-peak-{share:.1%}-by-size", sort_blocks(most >= share * peak, size)
+    yield "neighbours-times-size", sort_blocks(count_meetings(lives) * size.astype(np.float64), size)
+    yield "size", sort_blocks(size, span)
+    yield "peak-first-by-span", sort_blocks(most, span, size)
+    yield "area", sort_blocks(area, size)
+    yield "weighed-size", sort_blocks(size * (most / max(peak, 1)) ** 4, span)
+    yield "span", sort_blocks(span, size)
+    yield (
+        "levels-by-start",
+        sort_blocks(np.searchsorted(_LEVELS, most / max(peak, 1), side="right"), -lives.lower, size),
+    )
+    yield "size-class-by-span", sort_blocks(np.frexp(size.astype(np.float64))[1], span, size)
+    yield "start", sort_blocks(-lives.lower, size)
 
 
-def by(*keys: NDArray[np.generic]) -> NDArray[np.int32]:
+def sort_blocks(*keys: NDArray[np.generic]) -> NDArray[np.int32]:
     """Block numbers in descending order of the first key, then of the next; equal ones in their own order."""
     count = len(keys[0])
     reverse = np.arange(count)[::-1]

@@ -37,7 +37,7 @@ class Start(Record):
     streams: Mapping[int, int]
 
 
-def start_of(device: DeviceTrace, rounded: Callable[[int], int]) -> Start:
+def rewind_recording(device: DeviceTrace, rounded: Callable[[int], int]) -> Start:
     """What was held before the first event: the end, with all events taken back; RecordingError if they contradict each other.
 
     ``rounded`` tells what a block of a size takes: what was live at the start and was freed later tells only what was asked.

@@ -69,7 +69,7 @@ class MemLogReport(NamedTuple):
         return self.torch_allocated / self.torch_reserved if self.torch_reserved else 1.0
 
 
-def kind_of(block: LogBlock, log: MemLog, first: int) -> TensorKind:
+def classify_block(block: LogBlock, log: MemLog, first: int) -> TensorKind:
     """STAlloc's class of a block (``trace_parser.py``); ``first`` is the number of the first iteration."""
     kept = block.end_iteration is None or block.end_iteration == log.tail
     if block.size <= VARIABLE:
@@ -87,7 +87,7 @@ def kind_of(block: LogBlock, log: MemLog, first: int) -> TensorKind:
 def analyse_log(log: MemLog, *, npu: bool = False) -> MemLogReport:
     """The theoretical peak, what it is made of, and PyTorch's allocator (or torch_npu's) on the same trace."""
     first = min((block.iteration for block in log.blocks if block.iteration != HEAD), default=HEAD + 1)
-    kinds = [kind_of(block, log, first) for block in log.blocks]
+    kinds = [classify_block(block, log, first) for block in log.blocks]
     codes = np.array([list(TensorKind).index(kind) for kind in kinds], np.int64)
     planned = np.isin(codes, [list(TensorKind).index(kind) for kind in _PLANNED])
     total = _live_curve(log, compress(log.blocks, planned))
@@ -107,7 +107,7 @@ def analyse_log(log: MemLog, *, npu: bool = False) -> MemLogReport:
     )
 
 
-def problem_of(log: MemLog) -> PackingProblem:
+def make_problem(log: MemLog) -> PackingProblem:
     """All blocks of a trace as a placement problem; sizes rounded up to 512 bytes, as PyTorch's allocator does."""
     lower = np.array([block.start for block in log.blocks], np.int64)
     upper = np.array([log.events if block.end is None else block.end for block in log.blocks], np.int64)
@@ -154,7 +154,7 @@ class StaticBlocks(NamedTuple):
     later_of_other_size: int  # those of them whose size is not what the plan has at their turn
 
 
-def static_blocks(log: MemLog) -> StaticBlocks | None:
+def select_static_blocks(log: MemLog) -> StaticBlocks | None:
     """What is planned of a trace without layers of experts, whose blocks are placed while the training runs.
 
     None if it has no iterations 0 and 1.

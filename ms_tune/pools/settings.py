@@ -31,7 +31,7 @@ from ms_tune.pools.pool import (
     find_divergence,
     replay_workload,
 )
-from ms_tune.pools.workload import Workload, released_at
+from ms_tune.pools.workload import Workload, add_release
 from ms_tune.records import Record
 from ms_tune.units import GIB
 
@@ -68,7 +68,7 @@ class _Guess:
     changes: int = field(default=0, compare=False)  # how many settings were changed to come here
 
 
-def pool_for(settings: MindSporeSettings, *, older: bool) -> Pool:
+def make_pool(settings: MindSporeSettings, *, older: bool) -> Pool:
     """A fresh pool of MindSpore's; the older one knows no vmm."""
     return MindSporeBestFitPool(settings) if older and settings.vmm is Vmm.OFF else MindSporePool(settings)
 
@@ -143,8 +143,8 @@ class _SettingSearch:
     def _fresh_run(self, guess: _Guess) -> tuple[Workload, Pool]:
         work = self._work
         for tick in guess.releases:
-            work = released_at(work, tick)
-        return work, pool_for(guess.settings, older=self._older)
+            work = add_release(work, tick)
+        return work, make_pool(guess.settings, older=self._older)
 
     def _replay_guess(self, guess: _Guess, placing: Placing) -> tuple[Divergence, Pool]:
         work, pool = self._fresh_run(guess)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 
-from ms_tune.pools.initial_state import RecordingError, Start, start_of
+from ms_tune.pools.initial_state import RecordingError, Start, rewind_recording
 from ms_tune.pools.pool import ALIGNMENT, PoolGrowth
 from ms_tune.pools.torch_pool import TorchPool
 from ms_tune.pools.torch_space import NPU_BASE_ALIGNMENT, NPU_PADDING, SeedError, TorchSettings
@@ -57,7 +57,7 @@ class Machine(Protocol):
         """Tell so often again what the events between two places, which were the last ones, told."""
 
 
-def repeats_of(events: Events) -> Repeats | None:
+def find_repeats(events: Events) -> Repeats | None:
     """The events that come again around the middle of a recording; None if there are none."""
     count = len(events)
     if count < _LEAST_EVENTS:
@@ -94,7 +94,7 @@ def _extend_repeats(events: Events, middle: int, length: int) -> Repeats | None:
 
 def carry_out_all(events: Events, machine: Machine) -> None:
     """Carry out all events, steps that are all alike only until the machine is back in the state in which one began."""
-    repeats = repeats_of(events)
+    repeats = find_repeats(events)
     if repeats is not None and machine.carry_out(repeats.begin):
         before = machine.state_key()
         for turn in range(min(_TURNS, repeats.times)):
@@ -238,7 +238,9 @@ class _Bases:
 def _replay_events(
     device: DeviceTrace, settings: TorchSettings, on_progress: Callable[[float], None], *, stop: bool
 ) -> TorchReplay:
-    run = _Replay(device, TorchReplay(settings, start_of(device, settings.round_request)), on_progress, stop=stop)
+    run = _Replay(
+        device, TorchReplay(settings, rewind_recording(device, settings.round_request)), on_progress, stop=stop
+    )
     begun = run.pool.state.used, run.pool.state.reserved
     carry_out_all(device.events, run)
     found = run.found

@@ -54,13 +54,13 @@ class TorchOutcome:
     ]  # what is held after an event (-1: before the first), wherever that changes
 
 
-def with_segments(settings: TorchSettings, *, expandable: bool) -> TorchSettings:
+def change_segments(settings: TorchSettings, *, expandable: bool) -> TorchSettings:
     """The settings with the other kind of segments."""
     alignment = NPU_BASE_ALIGNMENT if expandable and settings.padding else 0
     return replace(settings, expandable=expandable, base_alignment=alignment)
 
 
-def outcome_of(recording: Recording, settings: TorchSettings, cache: Cache, *, recorded: bool) -> TorchOutcome:
+def replay_setting(recording: Recording, settings: TorchSettings, cache: Cache, *, recorded: bool) -> TorchOutcome:
     """What a setting makes of a recording that is replayed exactly."""
     run = _SettingRun(recording, settings, cache)
     begun = run.pool.state.reserved

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from ms_tune.pools.mindspore_pool import DEFAULT_SIZE, PAGE, SIMULATED_DEVICE, MindSporeSettings, Vmm
 from ms_tune.pools.pool import ALIGNMENT, PoolGrowth, PoolUnit, Replay, replay_workload
-from ms_tune.pools.settings import Inferred, pool_for
+from ms_tune.pools.settings import Inferred, make_pool
 from ms_tune.pools.workload import Request, Workload, make_workload
 from ms_tune.records import Record
 from ms_tune.units import GIB
@@ -36,7 +36,7 @@ class Lines(Record):
     environment: str | None  # for the shell
 
 
-def lines_for(settings: MindSporeSettings) -> Lines:
+def write_lines(settings: MindSporeSettings) -> Lines:
     """The lines for a setting.
 
     Names and forms are those of ``mindspore/runtime/memory.py`` (2.10), of MindFormers 1.9's
@@ -107,7 +107,7 @@ class Causes(Record):
     pins: tuple[Pin, ...]  # the units, those with most idle touched bytes first
 
 
-def causes_of(work: Workload, result: Replay) -> Causes:
+def explain_replay(work: Workload, result: Replay) -> Causes:
     """Explain a replay."""
     pins = _pinned_units(work, result)
     return Causes(
@@ -168,7 +168,7 @@ class ReplayOutcome(Record):
     @property
     def setting_lines(self) -> Lines:
         """What to write where for this setting."""
-        return lines_for(self.settings)
+        return write_lines(self.settings)
 
 
 class WhatIf(Record):
@@ -206,10 +206,10 @@ def what_if(
     outcomes = [_make_outcome("recorded", inferred.replay, inferred.settings, limit, recorded=True)]
     for done, (name, settings) in enumerate(candidates):
         on_progress(done, len(candidates))
-        result = replay_workload(work, pool_for(settings, older=inferred.older))
+        result = replay_workload(work, make_pool(settings, older=inferred.older))
         outcomes.append(_make_outcome(name, result, settings, limit))
         if settings.vmm is Vmm.ON:
-            floor = used_pages(work, result) * PAGE
+            floor = count_used_pages(work, result) * PAGE
             outcomes.append(
                 ReplayOutcome("vmm floor", settings, result.used_peak, floor, floor, floor <= limit, advisable=False)
             )
@@ -221,7 +221,7 @@ def what_if(
         outcomes=tuple(outcomes),
         best=_best_outcome(outcomes),
         best_without_vmm=_best_outcome([outcome for outcome in outcomes if outcome.settings.vmm is Vmm.OFF]),
-        causes=causes_of(work, inferred.replay),
+        causes=explain_replay(work, inferred.replay),
     )
 
 
@@ -250,7 +250,7 @@ def _best_outcome(outcomes: list[ReplayOutcome]) -> ReplayOutcome | None:
     return min(fitting, key=lambda outcome: outcome.reserved_bytes, default=None)
 
 
-def used_pages(work: Workload, result: Replay) -> int:
+def count_used_pages(work: Workload, result: Replay) -> int:
     """How many pages hold a live byte when most bytes are in use: what vmm cannot give back even then."""
     spans = sorted(
         (address // PAGE, (address + request.size - 1) // PAGE) for _, request, address in _live_at_peak(work, result)
@@ -325,7 +325,7 @@ def shard_blocks(work: Workload, facts: TraceFacts, group: str, parts: int) -> T
     return TraceChange("shard" if parts else "remove", group, parts, changed, changed_work, by_content=by_content)
 
 
-def layers_with(work: Workload, facts: TraceFacts, content: str) -> list[str]:
+def list_layers_with(work: Workload, facts: TraceFacts, content: str) -> list[str]:
     """The repeated layers of the model that hold blocks of a category, in order of their number.
 
     Scope paths number other things, too, such as micro-batches; the layers are those with the most bytes.
@@ -383,7 +383,7 @@ def recompute_layers(work: Workload, facts: TraceFacts, content: str, layers: Co
 
 def replay_change(change: TraceChange, inferred: Inferred, total: int) -> Scenario:
     """Replay a changed workload in the pool of the run."""
-    result = replay_workload(change.work, pool_for(inferred.settings, older=inferred.older))
+    result = replay_workload(change.work, make_pool(inferred.settings, older=inferred.older))
     return Scenario(
         change=change,
         used_bytes=result.used_peak,

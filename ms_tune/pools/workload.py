@@ -59,16 +59,16 @@ class Workload(NamedTuple):
 def make_workload(requests: Iterable[Request], releases: Sequence[int] = ()) -> Workload:
     """Requests, already in order of their start, as a workload of which nothing was recorded."""
     ordered = tuple(requests)
-    return Workload(ordered, (), schedule_of(ordered, releases), tuple(releases))
+    return Workload(ordered, (), order_events(ordered, releases), tuple(releases))
 
 
-def released_at(work: Workload, tick: int) -> Workload:
+def add_release(work: Workload, tick: int) -> Workload:
     """The same workload with one more release."""
     releases = tuple(sorted({*work.releases, tick}))
-    return work._replace(releases=releases, schedule=schedule_of(work.requests, releases))
+    return work._replace(releases=releases, schedule=order_events(work.requests, releases))
 
 
-def schedule_of(requests: Sequence[Request], releases: Sequence[int] = ()) -> tuple[int, ...]:
+def order_events(requests: Sequence[Request], releases: Sequence[int] = ()) -> tuple[int, ...]:
     """What happens in the order in which it does; see :class:`Workload`."""
     ends = [(request.end, 0, ~index) for index, request in enumerate(requests) if request.end is not None]
     ends.extend((tick, 1, RELEASE) for tick in releases)
@@ -82,7 +82,7 @@ def schedule_of(requests: Sequence[Request], releases: Sequence[int] = ()) -> tu
     return tuple(events)
 
 
-def pools_of(table: Table) -> dict[str, tuple[Workload, list[int]]]:
+def split_by_pool(table: Table) -> dict[str, tuple[Workload, list[int]]]:
     """For every memory pool in a trace, by its name: its workload, and the trace's row of every request.
 
     Rows that no pool served (MindSpore 2.3's and 2.4's static rows, GE's notes about its own memory) are left out.
@@ -95,10 +95,10 @@ def pools_of(table: Table) -> dict[str, tuple[Workload, list[int]]]:
     for row in order:
         if taken[row]:
             rows.setdefault(table.pool.values[pools[row]], []).append(row)
-    return {pool: (_workload_of(table, found), found) for pool, found in rows.items()}
+    return {pool: (_read_workload(table, found), found) for pool, found in rows.items()}
 
 
-def _workload_of(table: Table, rows: list[int]) -> Workload:
+def _read_workload(table: Table, rows: list[int]) -> Workload:
     size, start = table.size[rows].tolist(), table.start[rows].tolist()
     end = [None if tick == NEVER_FREED else tick for tick in table.end[rows].tolist()]
     stream = [max(number, 0) for number in table.stream[rows].tolist()]
@@ -108,7 +108,7 @@ def _workload_of(table: Table, rows: list[int]) -> Workload:
     actual = [None if number < 0 else number for number in table.footprint_after[rows].tolist()]
     recorded = tuple(map(Recorded, table.address[rows].tolist(), used, actual))
     requests = _cut_batches(tuple(map(Request, size, start, end, stream, persistent, [1] * len(rows))), recorded)
-    schedule = schedule_of(requests)
+    schedule = order_events(requests)
     batches = (
         _batches_by_use(requests, recorded, schedule)
         if any(number is not None for number in used)

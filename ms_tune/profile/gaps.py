@@ -13,7 +13,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from ms_tune.profile.result import Gap, QueueState
-from ms_tune.readers.profile_tables import between_two
+from ms_tune.readers.profile_tables import is_point_to_point
 from ms_tune.records import Record
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def in_point_to_point(events: ProfileEvents) -> float | None:
     """Microseconds of exposed communication in sends and receives and in no collective; None where the trace has none."""
     kinds: dict[bool, list[tuple[float, float]]] = {True: [], False: []}
     for start, length, name in events.collectives:
-        kinds[between_two(name)].append((start, start + length))
+        kinds[is_point_to_point(name)].append((start, start + length))
     if not kinds[True]:
         return None
     alone = list(_intersect_spans(_join_intervals(events.overlap["exposed"]), list(_join_spans(kinds[True]))))

@@ -46,7 +46,7 @@ def find_logs(path: Path) -> list[Path]:
     if not path.is_dir():
         return [path]
     for pattern in ("worker_*.log", "rank_*/info.log", "rank_*/log.txt", "*.log"):
-        found = sorted(path.glob(pattern), key=lambda file: (rank_of(file) or 0, str(file)))
+        found = sorted(path.glob(pattern), key=lambda file: (parse_rank(file) or 0, str(file)))
         if len(found) > _MAX_LOGS:
             raise TraceError(msg("trace.log.too-many", count=len(found), limit=_MAX_LOGS), path=path)
         if found:
@@ -54,13 +54,13 @@ def find_logs(path: Path) -> list[Path]:
     raise TraceError(msg("trace.log.none"), msg("trace.log.none.hint"), path=path)
 
 
-def rank_of(path: Path) -> int | None:
+def parse_rank(path: Path) -> int | None:
     """The rank that a log's name, or its folder's, tells."""
     found = _RANK_IN_NAME.search(path.name) or _RANK_IN_NAME.search(path.parent.name)
     return int(found[1]) if found else None
 
 
-def rank_before(line: str) -> tuple[int | None, str]:
+def split_rank(line: str) -> tuple[int | None, str]:
     """The rank that stands before a line, if one does, and the line without colours."""
     if "\x1b" in line:
         line = _ANSI.sub("", line)
@@ -70,7 +70,7 @@ def rank_before(line: str) -> tuple[int | None, str]:
     return int(next(part for part in found.groups() if part)), line[found.end() :]
 
 
-def lines_of_log(file: BinaryIO) -> Iterator[str]:
+def iterate_log_lines(file: BinaryIO) -> Iterator[str]:
     """The lines as text, without colours and ranks, cut to a bounded length."""
     labelled: bool | None = None  # srun puts a bare number before every line: one before the first line tells
     while raw := file.readline(_LONGEST_SHOWN):
@@ -78,7 +78,7 @@ def lines_of_log(file: BinaryIO) -> Iterator[str]:
         while len(end) == _LONGEST_SHOWN and not end.endswith(b"\n"):
             end = file.readline(_LONGEST_SHOWN)
         text = raw.decode("utf-8", errors="replace")
-        rank, rest = rank_before(text)
+        rank, rest = split_rank(text)
         bare = rank is not None and text.lstrip()[:1].isdigit()
         labelled = bare if labelled is None else labelled
         yield (text if bare and not labelled else rest).rstrip()
@@ -94,24 +94,24 @@ def read_line_blocks(file: BinaryIO) -> Iterator[tuple[bytes, int]]:
         number += body.count(b"\n")
 
 
-def lines_with(body: bytes, number: int, needles: Sequence[bytes]) -> Iterator[tuple[int, str, bool]]:
+def find_lines(body: bytes, number: int, needles: Sequence[bytes]) -> Iterator[tuple[int, str, bool]]:
     """The lines with one of the words, of seven bytes or more: their numbers, their texts, and whether they have an end."""
-    for line_number, line, whole in lines_perhaps_with(body, number, needles):
+    for line_number, line, whole in find_likely_lines(body, number, needles):
         if any(needle in line for needle in needles):
-            yield line_number, line_text(line), whole
+            yield line_number, decode_line(line), whole
 
 
-def lines_perhaps_with(body: bytes, number: int, needles: Sequence[bytes]) -> Iterable[tuple[int, bytes, bool]]:
+def find_likely_lines(body: bytes, number: int, needles: Sequence[bytes]) -> Iterable[tuple[int, bytes, bool]]:
     """As for :func:`lines_with`, the lines as they are, and perhaps others: all of them where those with a word are many."""
     most = len(body) // _MANY
     search = _find_words_fast if len(body) >= _BLOCK // 2 and _numpy_is_here() else _find_words
     found = search(body[:_SAMPLE], tuple(needles), _SAMPLE // _MANY)
     if found is not None and len(body) > _SAMPLE:
         found = search(body, tuple(needles), most)
-    return _all_lines(body, number) if found is None else _lines_around(body, number, found)
+    return _split_all_lines(body, number) if found is None else _cut_lines_around(body, number, found)
 
 
-def _lines_around(body: bytes, number: int, found: Sequence[int]) -> Iterator[tuple[int, bytes, bool]]:
+def _cut_lines_around(body: bytes, number: int, found: Sequence[int]) -> Iterator[tuple[int, bytes, bool]]:
     done = end = 0
     for at in found:
         if at < end:
@@ -123,7 +123,7 @@ def _lines_around(body: bytes, number: int, found: Sequence[int]) -> Iterator[tu
         yield number, body[start : min(end, start + _MAX_LINE)], end < len(body)
 
 
-def _all_lines(body: bytes, number: int) -> Iterable[tuple[int, bytes, bool]]:
+def _split_all_lines(body: bytes, number: int) -> Iterable[tuple[int, bytes, bool]]:
     lines = body.split(b"\n")
     last = lines.pop()
     if max(map(len, lines), default=0) > _MAX_LINE:
@@ -193,6 +193,6 @@ def _numpy_is_here() -> bool:
     return find_spec("numpy") is not None
 
 
-def line_text(line: bytes) -> str:
+def decode_line(line: bytes) -> str:
     """A line as text, whatever its bytes are."""
     return line.decode("utf-8", errors="replace").rstrip("\r")

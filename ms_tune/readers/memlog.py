@@ -18,7 +18,7 @@ import re
 from typing import TYPE_CHECKING, NamedTuple
 
 from ms_tune.errors import TraceError
-from ms_tune.readers.reading import numbered_lines
+from ms_tune.readers.reading import iterate_short_lines
 from ms_tune.text import Message, msg
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ class _MemlogReader:
         self._blocks: list[LogBlock] = []
 
     def read(self) -> MemLog:
-        for number, line in numbered_lines(self._path):
+        for number, line in iterate_short_lines(self._path):
             self._line = number
             text = line.strip()
             if event := _EVENT.fullmatch(text):

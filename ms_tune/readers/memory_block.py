@@ -67,14 +67,14 @@ def repair_row(cells: list[str], names: tuple[str, ...], index: Mapping[str, int
     if in_file:
         cells = _join_cells(cells, index["file_name"], in_file)
     if in_names:
-        rejoined = _rejoined_names(cells, index, in_names)
+        rejoined = _rejoin_names(cells, index, in_names)
         if rejoined is None:
             return None
         cells = rejoined
     return _join_cells(cells, stack, len(cells) - len(names))
 
 
-def _rejoined_names(cells: list[str], index: Mapping[str, int], surplus: int) -> list[str] | None:
+def _rejoin_names(cells: list[str], index: Mapping[str, int], surplus: int) -> list[str] | None:
     # The node name alone has commas, or both names end alike.
     task, node = index["task_name"], index["node_name"]
     if cells[task] == "PyNative":
@@ -127,10 +127,10 @@ class Block:
     @property
     def user_tasks(self) -> tuple[int, ...]:
         """Time stamps of all tasks that touched the block, in order, as often as they did."""
-        return users_of(self.user_text)
+        return parse_users(self.user_text)
 
 
-def users_of(text: str) -> tuple[int, ...]:
+def parse_users(text: str) -> tuple[int, ...]:
     """The time stamps in a ``user_tasks`` text such as ``{0-0-112}``; what is no time stamp is left out."""
     stamps = (int(part) for part in text[1:-1].split("-") if 0 < len(part) <= _MAX_DIGITS)
     return tuple(stamp for stamp in stamps if stamp <= NEVER_FREED)
@@ -203,7 +203,7 @@ class RowReader:
         return _parse_stack(text, self._pools)
 
 
-def layout_of(text: str | None, path: Path, number: int) -> ColumnLayout:
+def read_layout(text: str | None, path: Path, number: int) -> ColumnLayout:
     """The columns that the first line of a file names.
 
     Raises:

@@ -19,7 +19,7 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from ms_tune.errors import TraceError
-from ms_tune.readers.log_lines import find_logs, lines_of_log, lines_with, rank_before, rank_of, read_line_blocks
+from ms_tune.readers.log_lines import find_lines, find_logs, iterate_log_lines, parse_rank, read_line_blocks, split_rank
 from ms_tune.readers.logged_steps import LoggedMemory, read_baseline
 from ms_tune.readers.reading import reading
 from ms_tune.readers.runtime_log import StatisticsLines, failed_request, read_runtime_log
@@ -65,7 +65,7 @@ class RankMemory:
     processes: int = 1
 
 
-def reports_in(text: str) -> Iterator[LoggedMemory]:
+def parse_reports(text: str) -> Iterator[LoggedMemory]:
     """What a line of Megatron's ``report_memory`` says; several ranks may have written it at once."""
     for found in _REPORT.finditer(text):
         sizes = [_parse_mib(found[place] or "0") for place in range(3, 7)]
@@ -101,7 +101,7 @@ def _read_file(path: Path) -> list[RankMemory]:
             if first == 1 and body.lstrip()[:1] == b"{" and path.suffix == ".json":
                 told = read_baseline(path).memory.values()
                 return [_memory_reported(one, path, 0) for one in told]
-            for number, line, _ in lines_with(body, first, _NEEDLES):
+            for number, line, _ in find_lines(body, first, _NEEDLES):
                 reader.take(number, line)
     return reader.list_memory()
 
@@ -109,16 +109,16 @@ def _read_file(path: Path) -> list[RankMemory]:
 class _MemoryLogReader:
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._own = rank_of(path)
+        self._own = parse_rank(path)
         self._reports: dict[int | None, RankMemory] = {}
         self._statistics: dict[int | None, list[RankMemory]] = {}
         self._open: dict[int | None, StatisticsLines] = {}
 
     def take(self, number: int, line: str) -> None:
         """Read a line."""
-        rank, text = rank_before(line)
+        rank, text = split_rank(line)
         if " memory (MB) |" in text:
-            for told in reports_in(text):
+            for told in parse_reports(text):
                 if told.rank in self._reports or len(self._reports) < _MOST_RANKS:
                     self._reports[told.rank] = _memory_reported(told, self._path, number)
             return
@@ -238,7 +238,7 @@ def read_memory_failure(path: Path) -> MemoryFailure:
     where = ""
     found: tuple[str, int, int | None] | None = None
     with reading(path), path.open("rb") as file:
-        for number, line in enumerate(lines_of_log(file), 1):
+        for number, line in enumerate(iterate_log_lines(file), 1):
             frame = _FRAME.match(line) if 'File "' in line else None
             if frame is not None:
                 if not _LIBRARY.search(frame["file"]):

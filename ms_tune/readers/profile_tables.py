@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from ms_tune.errors import TraceError
 from ms_tune.readers.reading import read_json, reading
-from ms_tune.readers.scopes import ScopePass, layer_of, pass_of
+from ms_tune.readers.scopes import ScopePass, find_pass, split_layer
 from ms_tune.records import Record
 from ms_tune.text import msg
 
@@ -166,10 +166,10 @@ def read_kernels(path: Path) -> Kernels:
         if inputs not in _NO_SHAPES and (len(shapes) < _MOST_TYPES or (name, core, inputs) in shapes):
             _add_time(shapes, (name, core, inputs), length)
         _add_time(streams, (row.get("Stream ID") or "").strip(), length)
-        if (scope := layer_of(row["Name"])) and len(scope[2]) < _LONGEST_NUMBER:
+        if (scope := split_layer(row["Name"])) and len(scope[2]) < _LONGEST_NUMBER:
             layer = (*scope[:2], int(scope[2]))
             if layer in layers or len(layers) < _MOST_LAYERS:
-                _add_time(layers.setdefault(layer, {}), pass_of(row["Name"].strip()), length)
+                _add_time(layers.setdefault(layer, {}), find_pass(row["Name"].strip()), length)
     found = _operator_types(types, shapes)
     each = {stream: (int(n), length) for stream, (n, length) in sorted(streams.items()) if stream}
     return Kernels(count, total, tiny, ai_cpu, slow, tuple(found), cores, each, tuple(_layer_times(layers)), cut_off)
@@ -192,12 +192,12 @@ def read_collectives(path: Path) -> list[ProfileCollective]:
                 )
                 if elapsed is not None:
                     short = name.partition("@")[0]
-                    peer = kind == "p2p" or between_two(short)
+                    peer = kind == "p2p" or is_point_to_point(short)
                     found.append(ProfileCollective(short, step, peer, elapsed * 1000, (transit or 0.0) * 1000))
     return found
 
 
-def between_two(name: str) -> bool:
+def is_point_to_point(name: str) -> bool:
     """Whether a collective is a send or a receive; some exporters list ``hcom_BatchSendRecv`` and others with the collectives."""
     return any(word in name.lower() for word in ("send", "receive", "recv"))
 

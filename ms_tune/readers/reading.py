@@ -53,7 +53,7 @@ def read_json(path: Path, most: int, too_long: Message, text: str) -> object:
         raise TraceError(msg(text, detail=type(error).__name__), path=path) from error
 
 
-def numbered_lines(path: Path) -> Iterator[tuple[int, str]]:
+def iterate_short_lines(path: Path) -> Iterator[tuple[int, str]]:
     """The lines that are not blank of a text file with short lines, without their ends, and their numbers from 1.
 
     Raises:
@@ -95,7 +95,7 @@ class FilePart(Record):
                 yield number, text, self.complete or number != last
 
 
-def lines_of(file: BinaryIO) -> Iterator[tuple[int, str | None, bool]]:
+def iterate_lines(file: BinaryIO) -> Iterator[tuple[int, str | None, bool]]:
     """Number, text (None if too long) and completeness of every line that is not blank."""
     number = 0
     while raw := file.readline(LONGEST_LINE):
@@ -124,7 +124,7 @@ class ByteCounter:
         self._on_bytes(min(self._done, self._total), self._total)
 
 
-def parts_of(file: BinaryIO, first: int, on_bytes: Progress) -> Iterator[FilePart]:
+def iterate_parts(file: BinaryIO, first: int, on_bytes: Progress) -> Iterator[FilePart]:
     """What is left of a file, at the beginning of line ``first``, in parts; ``on_bytes`` is told the bytes of every piece."""
     number = first
     while data := file.read(_whole_lines(file)):

@@ -13,7 +13,7 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
-from ms_tune.readers.log_lines import lines_with, rank_of, read_line_blocks
+from ms_tune.readers.log_lines import find_lines, parse_rank, read_line_blocks
 from ms_tune.readers.reading import reading
 from ms_tune.records import Record
 
@@ -101,11 +101,11 @@ def read_recompute_log(path: Path) -> RecomputeLog:
     with reading(path), path.open("rb") as file:
         for body, first in read_line_blocks(file):
             framework = framework or b"mindformers" in body
-            for number, line, whole in lines_with(body, first, _NEEDLES):
+            for number, line, whole in find_lines(body, first, _NEEDLES):
                 reader.take(number, line, whole=whole)
             ended = body.endswith(b"\n")
             total = first + body.count(b"\n") - ended
-    return RecomputeLog(path, rank_of(path), reader.list_runs(), total, framework, ended)
+    return RecomputeLog(path, parse_rank(path), reader.list_runs(), total, framework, ended)
 
 
 def read_lines(lines: Iterable[str]) -> LoggedRecompute:

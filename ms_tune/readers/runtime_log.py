@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING
 
 from ms_tune.errors import TraceError
 from ms_tune.readers.log_errors import ErrorLines
-from ms_tune.readers.log_lines import lines_of_log
+from ms_tune.readers.log_lines import iterate_log_lines
 from ms_tune.readers.memory_block import DroppedRow, RefusedRow
-from ms_tune.readers.reading import lines_of, reading
+from ms_tune.readers.reading import iterate_lines, reading
 from ms_tune.records import Record
 from ms_tune.text import msg
 
@@ -117,7 +117,7 @@ def read_communication_order(path: Path) -> CommunicationOrder:
 def _read_rows(path: Path, required: tuple[str, ...], refused: RefusedRow) -> Iterator[tuple[int, dict[str, str]]]:
     with reading(path), path.open("rb") as file:
         names: list[str] = []
-        for number, text, _ in lines_of(file):
+        for number, text, _ in iterate_lines(file):
             if not names:
                 names = (text or "").split(",")
                 if any(name not in names for name in required):
@@ -230,7 +230,7 @@ def read_runtime_log(path: Path) -> RuntimeLog:
     requests, pools, writes_blocks = _Requests(), dict[str, PoolState](), False
     groups = GroupLines()
     with reading(path), path.open("rb") as file:
-        for line in lines_of_log(file):
+        for line in iterate_log_lines(file):
             statistics.take(line)
             requests.take(line)
             groups.take(line)

@@ -25,7 +25,7 @@ class ScopePass(str, Enum):
     RECOMPUTE = "recompute"
 
 
-def pass_of(path: str) -> ScopePass:
+def find_pass(path: str) -> ScopePass:
     """The pass of an operator of a layer."""
     path = path.rpartition("::")[2]
     if path.startswith("Gradients/") or "/Gradients/" in path:
@@ -33,7 +33,7 @@ def pass_of(path: str) -> ScopePass:
     return ScopePass.RECOMPUTE if path.startswith("recompute_") or "/recompute_" in path else ScopePass.FORWARD
 
 
-def layer_of(path: str) -> tuple[str, str, str] | None:
+def split_layer(path: str) -> tuple[str, str, str] | None:
     """The layer of an operator: the cell that has the list of layers, the list, and the layer's number in it.
 
     Prediction layers have a list of their own: ``mtp``, ``layers``, ``0``.
@@ -51,6 +51,6 @@ def shorten_scope(name: str) -> str:
     launch, _, path = name.rpartition("::")
     if not path.startswith(_ROOTS):
         return name
-    layer, operator = layer_of(path), path.split("/")[-2 if launch else -1]
-    way = "Gradients/" if pass_of(path) is ScopePass.BACKWARD else ""
+    layer, operator = split_layer(path), path.split("/")[-2 if launch else -1]
+    way = "Gradients/" if find_pass(path) is ScopePass.BACKWARD else ""
     return f"{way}{f'{layer[1]}.{layer[2]}' if layer else '…'}/{operator}"

@@ -111,16 +111,16 @@ class StepLine(NamedTuple):
     reserved: float = NOT_LOGGED  # the same of what the pool has taken
 
 
-def steps_in(line: str, *, whole: bool = True) -> Iterator[StepLine | None]:
+def parse_steps(line: str, *, whole: bool = True) -> Iterator[StepLine | None]:
     """The steps that a line tells about; several where lines ran into each other, None for one that is damaged.
 
     Of a line that is not `whole`, as the last of a log that is being written, the last figure may be cut off.
     """
     for form, spans in _locate_steps(line, whole=whole):
-        yield step_of(form, {name: line[start:end] for name, (start, end) in spans.items()})
+        yield make_step(form, {name: line[start:end] for name, (start, end) in spans.items()})
 
 
-def samples_per_second(line: str) -> float:
+def parse_rate(line: str) -> float:
     """What MindFormers' second line says: samples a second and card; NaN if it says nothing."""
     found = _SAMPLES.search(line)
     return _parse_positive(found[1]) if found else NOT_LOGGED
@@ -133,7 +133,7 @@ class StepLineKind(NamedTuple):
     names: tuple[str, ...]  # what they tell: names of `step_of`, and `rank`; or `rate` alone
 
 
-def layout_of(line: bytes) -> tuple[StepLineKind, Callable[[bytes], tuple[bytes, ...]]] | None:
+def learn_line_layout(line: bytes) -> tuple[StepLineKind, Callable[[bytes], tuple[bytes, ...]]] | None:
     """What a line tells, and what takes the printed values out of it and out of lines that differ in digits alone.
 
     None if it does not tell of one step or one rate, or of something that is no plain number.
@@ -223,7 +223,7 @@ def _name_of_key(key: str) -> str | None:
     return _KEYS.get(key.strip())
 
 
-def step_of(form: Form, told: Mapping[str, str]) -> StepLine | None:
+def make_step(form: Form, told: Mapping[str, str]) -> StepLine | None:
     """A step from what a line says, as printed (``time`` in ms); None where too little is left, or what cannot be."""
     if not told.keys() >= _NEEDED or (form is not Form.MINDSPEED and "total" not in told):
         return None

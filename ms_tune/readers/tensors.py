@@ -29,7 +29,7 @@ import numpy as np
 
 from ms_tune.errors import TraceError
 from ms_tune.readers.memory_block import DroppedRow, RefusedRow
-from ms_tune.readers.reading import FilePart, Progress, no_progress, parts_of, read_json, reading
+from ms_tune.readers.reading import FilePart, Progress, iterate_parts, no_progress, read_json, reading
 from ms_tune.records import Record
 from ms_tune.text import Message, msg
 
@@ -121,7 +121,7 @@ class _GraphReader:
     def read(self, file: BinaryIO, on_bytes: Progress) -> None:
         """Take the file in stretches that begin with an operator's first line."""
         rest, first = b"", 1
-        for part in parts_of(file, 1, on_bytes):
+        for part in iterate_parts(file, 1, on_bytes):
             if part.data is None or not part.complete:
                 self._take_stretch(rest, first)
                 self._take_lines(part.lines())
@@ -267,7 +267,7 @@ def find_size_overflow(path: Path) -> SizeOverflow | None:
     """
     small: set[bytes] = set()  # the same few shapes stand in a file again and again
     with reading(path), path.open("rb") as file:
-        for part in parts_of(file, 1, lambda _: None):
+        for part in iterate_parts(file, 1, lambda _: None):
             data = part.data or b""
             for match in _SHAPE.finditer(data):
                 if match[1] in small:

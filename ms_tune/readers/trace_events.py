@@ -59,7 +59,7 @@ class Intervals:
         """By their starts, as exporters write them most of the time."""
         if all(sooner < later for sooner, later in itertools.pairwise(self.start)):
             return self
-        return intervals_of(sorted(zip(self.start, self.length, strict=True)))
+        return make_intervals(sorted(zip(self.start, self.length, strict=True)))
 
     @property
     def total_length(self) -> float:
@@ -95,13 +95,13 @@ class ProfileEvents(Record):
     truncated: bool  # the file ends within an event
 
 
-def intervals_of(rows: Iterable[tuple[float, float]]) -> Intervals:
+def make_intervals(rows: Iterable[tuple[float, float]]) -> Intervals:
     """Columns of starts and lengths."""
     kept = [*rows]
     return Intervals(array("d", [start for start, _ in kept]), array("d", [length for _, length in kept]))
 
 
-def moments_of(at: array[int], told: Sequence[_T]) -> Moments[_T]:
+def order_moments(at: array[int], told: Sequence[_T]) -> Moments[_T]:
     """In order of time; of several at one moment the last one counts."""
     if all(sooner < later for sooner, later in itertools.pairwise(at)):
         return Moments(at, told)
@@ -148,12 +148,12 @@ class EventLayout(NamedTuple):
 _PLACES = {kind: place for place, kind in enumerate(EventKind)}
 
 
-def without_digits(text: bytes) -> bytes:
+def mask_digits(text: bytes) -> bytes:
     """A text in which all digits are 0."""
     return text.translate(_DIGITS)
 
 
-def kind_of(event: dict[str, Any]) -> EventKind:
+def classify_event(event: dict[str, Any]) -> EventKind:
     """What is kept of a decoded event."""
     phase = event.get("ph")
     if phase in ("s", "f") and event.get("cat") == FLOW:
@@ -170,10 +170,10 @@ def kind_of(event: dict[str, Any]) -> EventKind:
     return EventKind.HOST
 
 
-def layout_of(text: bytes) -> EventLayout:
+def learn_event_layout(text: bytes) -> EventLayout:
     """The layout of an event, a text without its braces; ValueError if it is none."""
     event = json.loads(b"{%b}" % text)
-    kind = kind_of(event)
+    kind = classify_event(event)
     if kind not in KEPT:
         return EventLayout(_PLACES[kind])
     slices = []
@@ -221,7 +221,7 @@ class KeptEvents:
         data, mark = text[1:-1].encode(), between.encode()
         events = data.split(mark)
         try:
-            layouts = self._layouts_of(events, without_digits(data).split(mark))
+            layouts = self._layouts_of(events, mask_digits(data).split(mark))
         except (ValueError, RecursionError):
             return False
         self.count += len(events)
@@ -244,7 +244,7 @@ class KeptEvents:
         return found  # type: ignore[return-value]  # those that were None are learnt
 
     def _learn_layout(self, event: bytes, key: bytes) -> EventLayout:
-        layout = layout_of(event)
+        layout = learn_event_layout(event)
         if len(self._layouts) >= _MOST_KNOWN:
             self._layouts.clear()
         if len(event) <= _LONGEST:
@@ -292,7 +292,7 @@ class KeptEvents:
         self._long += self._cut_to_room(self._long, long)
 
     def _take_decoded(self, event: dict[str, Any]) -> None:
-        kind = kind_of(event)
+        kind = classify_event(event)
         if kind is EventKind.DECODED:
             arguments = event.get("args")
             if event.get("name") == "process_name" and isinstance(arguments, dict) and len(self._processes) < _MOST:
@@ -368,7 +368,7 @@ class KeptEvents:
             overlap={name: rows.in_order() for name, rows in self._overlap.items()},
             collectives=self._collectives,
             launches=self._all_launches(),
-            host=intervals_of((start, length) for start, length, _, _ in host),
+            host=make_intervals((start, length) for start, length, _, _ in host),
             host_names=[name for _, _, name, _ in host],
             names=self._all_names(),
             events=self.count,
@@ -381,13 +381,13 @@ class KeptEvents:
             if (launched := self._launched.get(number)) is not None:
                 self._starts.append(at)
                 self._hosts.append(launched)
-        return moments_of(self._starts, self._hosts)
+        return order_moments(self._starts, self._hosts)
 
     def _all_names(self) -> Moments[str]:
         for start, _, name in self._collectives:
             self._device.append(round(start * 1000))
             self._names.append(name)
-        return moments_of(self._device, self._names)
+        return order_moments(self._device, self._names)
 
 
 def _intern_names(names: Iterable[bytes]) -> list[str]:

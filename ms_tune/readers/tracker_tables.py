@@ -24,8 +24,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ms_tune.errors import TraceError
-from ms_tune.readers.memory_block import NEVER_FREED, ColumnLayout, DroppedRow, RefusedRow, RowReader, layout_of
-from ms_tune.readers.reading import FilePart, Progress, lines_of, no_progress, parts_of, reading
+from ms_tune.readers.memory_block import NEVER_FREED, ColumnLayout, DroppedRow, RefusedRow, RowReader, read_layout
+from ms_tune.readers.reading import FilePart, Progress, iterate_lines, iterate_parts, no_progress, reading
 from ms_tune.readers.table import NONE, NUMBERS, Coded, Table, TableBuilder
 from ms_tune.records import Record
 from ms_tune.text import msg
@@ -169,10 +169,10 @@ def read_block_table(path: Path, on_bytes: Progress = no_progress) -> Table:
     """Read a ``memory_block.csv``. Raises TraceError: the file cannot be read, or is not the tracker's."""
     builder, truncated = TableBuilder(), False
     with reading(path), path.open("rb") as file:
-        number, text, _ = next(lines_of(file), (0, None, True))
+        number, text, _ = next(iterate_lines(file), (0, None, True))
         if not number:
             raise TraceError(msg("trace.empty"), msg("trace.not-tracker.hint"), path=path)
-        layout = layout_of(text, path, number)
+        layout = read_layout(text, path, number)
         reader = RowReader(layout)
 
         def read_row(number: int, text: str) -> None:
@@ -180,7 +180,7 @@ def read_block_table(path: Path, on_bytes: Progress = no_progress) -> Table:
             if block is not None:
                 builder.add_blocks([block])
 
-        for part in parts_of(file, number + 1, on_bytes):
+        for part in iterate_parts(file, number + 1, on_bytes):
             truncated = not part.complete
             columns = _split_columns(part, layout)
             if columns is None:
@@ -298,11 +298,11 @@ def read_tasks(path: Path, on_bytes: Progress = no_progress) -> Tasks:
     """Read a ``task.csv``. Raises TraceError: the file cannot be read, or is not the tracker's."""
     builder = _Builder()
     with reading(path), path.open("rb") as file:
-        number, text, _ = next(lines_of(file), (0, None, True))
+        number, text, _ = next(iterate_lines(file), (0, None, True))
         names = tuple(name for name in (text or "").removeprefix("\ufeff").split(",") if name)
         if names[: len(_FIRST)] != _FIRST or len(set(names)) != len(names):
             raise TraceError(msg("trace.not-tasks", expected=",".join(_FIRST)), path=path, line=number or None)
-        for part in parts_of(file, number + 1, on_bytes):
+        for part in iterate_parts(file, number + 1, on_bytes):
             columns = split_lines(part, names, ("time_stamp", "task_name", "node_name", "line_num"))
             if columns is None:
                 for at, line, complete in part.lines():

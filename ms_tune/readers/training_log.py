@@ -16,9 +16,9 @@ from shlex import quote
 from typing import TYPE_CHECKING, NamedTuple
 
 from ms_tune.errors import NoStepsError, TraceError
-from ms_tune.readers.log_lines import line_text, lines_perhaps_with, rank_before, rank_of, read_line_blocks
+from ms_tune.readers.log_lines import decode_line, find_likely_lines, parse_rank, read_line_blocks, split_rank
 from ms_tune.readers.logged_steps import LoggedMemory, LoggedTraining, RankSteps, Remark, TrainingLog, read_baseline
-from ms_tune.readers.memory_log import reports_in
+from ms_tune.readers.memory_log import parse_reports
 from ms_tune.readers.plain_pickle import no_collection
 from ms_tune.readers.reading import reading
 from ms_tune.readers.step_lines import (
@@ -30,10 +30,10 @@ from ms_tune.readers.step_lines import (
     Form,
     StepLine,
     StepLineKind,
-    layout_of,
-    samples_per_second,
-    step_of,
-    steps_in,
+    learn_line_layout,
+    make_step,
+    parse_rate,
+    parse_steps,
 )
 from ms_tune.text import msg
 
@@ -105,7 +105,7 @@ class LineBatch:
         for place in range(begin, end):
             told = {name: value.decode() for name, value in zip(self.kind.names, self.told[place], strict=True)}
             rank = int(told.pop("rank")) if "rank" in told else None
-            step = step_of(self.kind.form, told) if self.kind.form else None
+            step = make_step(self.kind.form, told) if self.kind.form else None
             yield rank, step, self.lines[place], self._rates.get(place, NOT_LOGGED)
 
     def make_rows(self, *, counted_only: bool = False) -> Rows | None:
@@ -158,9 +158,9 @@ def read_training_log(path: Path, on_bytes: Callable[[int], None] = lambda _coun
     with reading(path), path.open("rb") as file:
         for body, first in read_line_blocks(file):
             if first == 1 and body.lstrip()[:1] == b"{" and path.suffix == ".json":
-                return TrainingLog(path, rank_of(path), (read_baseline(path),))
+                return TrainingLog(path, parse_rank(path), (read_baseline(path),))
             head = head or body[:2]
-            reader.read(lines_perhaps_with(body, first, _NEEDLES))
+            reader.read(find_likely_lines(body, first, _NEEDLES))
             ended = body.endswith(b"\n")
             on_bytes(len(body))
     reader.place_batch()
@@ -173,7 +173,7 @@ def read_training_log(path: Path, on_bytes: Callable[[int], None] = lambda _coun
         raise _without_steps(path, head)
     return TrainingLog(
         path,
-        rank_of(path),
+        parse_rank(path),
         runs,
         damaged=tuple(reader.damaged),
         damaged_count=reader.damaged_count,
@@ -237,7 +237,7 @@ class _TrainingLogReader:
         key = line.translate(_DIGITS)
         if key in self._known:
             return self._known[key]
-        found = layout_of(line)
+        found = learn_line_layout(line)
         if found is not None:
             found = (self._kinds.setdefault(found[0], found[0]), found[1])
         if len(self._known) >= _MOST_LAYOUTS:
@@ -249,7 +249,7 @@ class _TrainingLogReader:
     def _read_other_line(self, number: int, line: bytes, layout: _Layout | None, *, whole: bool) -> None:
         if layout is None:
             self.place_batch()
-            self._read_single_line(number, line_text(line), whole=whole)
+            self._read_single_line(number, decode_line(line), whole=whole)
             return
         kind, take = layout
         if kind.form is None:
@@ -343,17 +343,17 @@ class _TrainingLogReader:
             self.damaged.append(line)
 
     def _read_single_line(self, number: int, line: str, *, whole: bool) -> None:
-        rank, text = rank_before(line)
+        rank, text = split_rank(line)
         rank = self._tailed if rank is None else rank
         found = False
-        for step in steps_in(text, whole=whole):
+        for step in parse_steps(text, whole=whole):
             found = True
             if step is None:
                 self._count_damage(number)
             else:
                 self._add_step(rank, step, number)
         if "samples/s/p" in text:
-            self._set_rate(samples_per_second(text), whole=whole)
+            self._set_rate(parse_rate(text), whole=whole)
         elif not found:
             self._read_remark(text, number)
 
@@ -410,7 +410,7 @@ class _TrainingLogReader:
         if tail := _TAIL.search(text):
             self._tailed = int(tail[1])
         if " memory (MB) |" in text:
-            for memory in reports_in(text):
+            for memory in parse_reports(text):
                 self._keep_memory(memory)
         if not self.runs:
             return

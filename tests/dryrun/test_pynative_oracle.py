@@ -20,8 +20,8 @@ import pytest
 import yaml
 
 from ms_tune.facts.training import Framework, pynative_framework
-from ms_tune.footprint.category import listed_rows
-from ms_tune.footprint.curve import curve_of
+from ms_tune.footprint.category import match_listed_tensors
+from ms_tune.footprint.curve import compute_curve
 from ms_tune.readers.folder import find_trace
 from ms_tune.readers.tensors import read_tensor_list
 from ms_tune.readers.tracker_tables import read_block_table
@@ -87,8 +87,8 @@ def peak_of(folder: Path) -> Peak:
     tensors, table = read_tensor_list(files.tensors), read_block_table(files.blocks)
     assert tensors is not None
     table = table.select_rows(table.on_device())
-    curve = curve_of(table)
-    rows, missing = listed_rows(table, tensors)
+    curve = compute_curve(table)
+    rows, missing = match_listed_tensors(table, tensors)
     assert not missing
     listed: dict[str, int] = {}
     known = 0

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from ms_tune.enums import MemoryCategory
 from ms_tune.footprint.breakdown import PeakBreakdown, break_down_memory
 from ms_tune.footprint.category import CONTENTS, Contents
-from ms_tune.footprint.curve import curve_of
+from ms_tune.footprint.curve import compute_curve
 from ms_tune.readers.memory_block import Block, Frame
 from ms_tune.readers.tensors import ListedTensor, TensorList
 from ms_tune.text import Language, msg, render
@@ -37,7 +37,7 @@ QWEN = "mindformers_qwen3_8b_dp2tp4pp4/rank_24"
 def at(rows: BlockTrace, tick: int | None = None, tensors: TensorList | None = None) -> PeakBreakdown:
     """What is held at a tick, or at the peak."""
     table = table_of(rows)
-    curve = curve_of(table)
+    curve = compute_curve(table)
     return break_down_memory(table, Contents(table, tensors), curve, curve.peak_tick if tick is None else tick)
 
 
@@ -61,7 +61,7 @@ def content_of(row: Block, *others: Block, tensors: TensorList | None = None) ->
 def test_categories_add_up_to_the_peak(run: str) -> None:
     parts = of_run(run)
     assert list(parts.contents) == list(CONTENTS)
-    assert sum(parts.contents.values()) == curve_of(table_of(trace_of(run))).peak_bytes
+    assert sum(parts.contents.values()) == compute_curve(table_of(trace_of(run))).peak_bytes
 
 
 def test_json_names_and_texts() -> None:
@@ -370,5 +370,5 @@ _LISTED = st.lists(st.builds(ListedTensor, st.text(max_size=3), st.integers(0, 2
 @given(_traces(), st.none() | st.builds(TensorList, *([_LISTED.map(tuple)] * 3)))
 def test_any_trace_adds_up(rows: BlockTrace, tensors: TensorList | None) -> None:
     parts = at(rows, tensors=tensors)
-    peak = curve_of(table_of(rows)).peak_bytes
+    peak = compute_curve(table_of(rows)).peak_bytes
     assert sum(parts.contents.values()) == sum(holder.bytes for holder in parts.holders) == peak

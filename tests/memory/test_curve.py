@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ms_tune.footprint.curve import Curve, curve_of
+from ms_tune.footprint.curve import Curve, compute_curve
 from ms_tune.readers.memory_block import STATIC, Block
 from ms_tune.readers.runtime_log import read_runtime_log
 from tests.readers.rows import table_from
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def curve(blocks: Sequence[Block]) -> Curve:
-    return curve_of(table_from(blocks))
+    return compute_curve(table_from(blocks))
 
 
 def told(blocks: Sequence[Block]) -> tuple[int, int, int, int]:

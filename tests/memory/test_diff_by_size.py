@@ -8,7 +8,7 @@ import pytest
 from ms_tune.enums import BlockKind
 from ms_tune.footprint.breakdown import break_down_memory
 from ms_tune.footprint.category import Contents
-from ms_tune.footprint.curve import curve_of
+from ms_tune.footprint.curve import compute_curve
 from ms_tune.memory.diff import Surplus, find_surpluses
 from tests.memory.reports import LLAMA, QWEN_TINY, rank_of
 from tests.readers.rows import table_from
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def held(*blocks: Block) -> RankReport:
     """What is looked at of a report about these blocks."""
     table = table_from(blocks)
-    contents, curve = Contents(table, None), curve_of(table)
+    contents, curve = Contents(table, None), compute_curve(table)
     peak = break_down_memory(table, contents, curve, curve.peak_tick)
     return cast("RankReport", SimpleNamespace(table=table, contents=contents, peak=peak, curve=curve))
 

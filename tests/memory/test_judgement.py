@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ms_tune.footprint.judgement import communicators_in
+from ms_tune.footprint.judgement import list_communicators
 from ms_tune.footprint.report import analyse_memory
 from ms_tune.footprint.request import MemoryRequest
 from ms_tune.readers.runtime_log import WORLD, CollectiveLaunch, CommunicationOrder, ProcessGroups, RuntimeLog
@@ -175,26 +175,26 @@ class TestCommunicators:
         return RuntimeLog(None, None, processes=processes)
 
     def test_nothing_tells_and_none_are_two_answers(self) -> None:
-        assert communicators_in(None, None, 0) is None
-        assert communicators_in(None, self.log(), 0) is None
-        assert communicators_in(self.order(), None, 0) == {}
-        assert communicators_in(self.order(("alone", 1)), self.log(), 0) == {}
-        assert communicators_in(None, self.log(ProcessGroups(0)), 0) == {}
+        assert list_communicators(None, None, 0) is None
+        assert list_communicators(None, self.log(), 0) is None
+        assert list_communicators(self.order(), None, 0) == {}
+        assert list_communicators(self.order(("alone", 1)), self.log(), 0) == {}
+        assert list_communicators(None, self.log(ProcessGroups(0)), 0) == {}
 
     def test_what_is_used_needs_the_worlds_beside_it(self) -> None:
-        assert communicators_in(self.order(("tp", 2), ("tp", 2), ("dp", 4)), None, 0) == {WORLD: 0, "tp": 2, "dp": 4}
+        assert list_communicators(self.order(("tp", 2), ("tp", 2), ("dp", 4)), None, 0) == {WORLD: 0, "tp": 2, "dp": 4}
 
     def test_what_was_made_counts_whether_or_not_it_is_used(self) -> None:
         made = self.log(ProcessGroups(0, {WORLD: 8, "tp": 2}))
-        assert communicators_in(None, made, None) == {WORLD: 8, "tp": 2}
-        assert communicators_in(self.order(("tp", 2), ("pp", 4)), made, 0) == {WORLD: 8, "tp": 2, "pp": 4}
+        assert list_communicators(None, made, None) == {WORLD: 8, "tp": 2}
+        assert list_communicators(self.order(("tp", 2), ("pp", 4)), made, 0) == {WORLD: 8, "tp": 2, "pp": 4}
 
     def test_of_several_processes_it_is_the_ranks_or_else_the_one_with_most(self) -> None:
         made = self.log(
             ProcessGroups(0, {WORLD: 2}), ProcessGroups(1, {WORLD: 2, "a": 2}), ProcessGroups(2, {WORLD: 2})
         )
-        assert communicators_in(None, made, 0) == {WORLD: 2}
-        assert communicators_in(None, made, 7) == {WORLD: 2, "a": 2}
+        assert list_communicators(None, made, 0) == {WORLD: 2}
+        assert list_communicators(None, made, 7) == {WORLD: 2, "a": 2}
 
     def test_a_simulated_trace_is_judged_by_its_log(self, run: Path) -> None:
         (file,) = (path for path in (run / "rank_0").iterdir() if path.name.startswith("log"))

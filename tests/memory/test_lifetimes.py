@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ms_tune.footprint.category import Contents
-from ms_tune.footprint.curve import address_map, curve_of
-from ms_tune.footprint.lifetimes import Lifetimes, lifetimes_of
+from ms_tune.footprint.curve import compute_curve, map_addresses
+from ms_tune.footprint.lifetimes import Lifetimes, analyse_lifetimes
 from ms_tune.footprint.steps import StepEvidence, Steps
 from ms_tune.memory.diff import compare_reports
 from ms_tune.readers.memory_block import Block, Frame
@@ -20,7 +20,7 @@ from tests.readers.samples import block
 def lives_of(blocks: list[Block], ends: tuple[int, ...] = ()) -> Lifetimes:
     table = table_from(blocks)
     contents = Contents(table, None)
-    return lifetimes_of(table, contents, curve_of(table), Steps(ends, StepEvidence.NONE))
+    return analyse_lifetimes(table, contents, compute_curve(table), Steps(ends, StepEvidence.NONE))
 
 
 def test_late_frees() -> None:
@@ -75,11 +75,11 @@ def test_holes() -> None:
         block(4, 6, 256, address=0x9000),
     ]
     table = table_from(blocks)
-    found = address_map(table, curve_of(table), 7)
+    found = map_addresses(table, compute_curve(table), 7)
     assert [(segment.bytes, segment.used) for segment in found.segments] == [(2048, 1024), (256, 0)]
     assert (found.free_bytes, found.largest_hole, found.overlaps) == (1024 + 256, 1024, 0)
     crossed = table_from([*blocks, block(8, None, 512, address=0x1100)])
-    assert address_map(crossed, curve_of(crossed), 9).overlaps == 1
+    assert map_addresses(crossed, compute_curve(crossed), 9).overlaps == 1
 
 
 def test_holes_by_stream() -> None:
@@ -88,7 +88,7 @@ def test_holes_by_stream() -> None:
         *(replace(block(3, 9, 256, address=0x9000), stream=2), replace(block(4, None, 256, address=0x9100), stream=2)),
     ]
     table = table_from(blocks)
-    found = address_map(table, curve_of(table), 10)
+    found = map_addresses(table, compute_curve(table), 10)
     pool = "DefaultEnhancedAscendMemoryPool"
     assert [(each.pool, each.stream, each.free_bytes, each.largest_bytes) for each in found.by_stream] == [
         (pool, 0, 512, 512),
@@ -104,9 +104,11 @@ def test_free_and_used_make_up_the_stretches(places: list[tuple[int, int, int]])
         at += gap + size
     table = table_from(blocks)
     for tick in range(1, 25):
-        found = address_map(table, curve_of(table), tick)
+        found = map_addresses(table, compute_curve(table), tick)
         assert found.overlaps == 0
-        assert sum(segment.bytes for segment in found.segments) == found.free_bytes + curve_of(table).bytes_at(tick)
+        assert sum(segment.bytes for segment in found.segments) == found.free_bytes + compute_curve(table).bytes_at(
+            tick
+        )
 
 
 @pytest.mark.slow

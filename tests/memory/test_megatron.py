@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ms_tune.enums import MemoryCategory
-from ms_tune.footprint.category import CONTENTS, Contents, lasting_categories
+from ms_tune.footprint.category import CONTENTS, Contents, find_lasting_categories
 from ms_tune.footprint.phases import EAGER
 from ms_tune.readers.memory_block import NEVER_FREED, Frame
 from tests.readers.rows import table_from
@@ -43,12 +43,12 @@ def stack(*frames: tuple[str, str], line: int = 1) -> tuple[Frame, ...]:
 def test_it_is_told_by_the_function_that_made_it(
     frames: tuple[tuple[str, str], ...], holds: MemoryCategory | None
 ) -> None:
-    assert lasting_categories([stack(*frames)]) == [holds]
+    assert find_lasting_categories([stack(*frames)]) == [holds]
 
 
 def test_the_first_tensor_of_a_buffer_with_two_holds_the_weights() -> None:
     stacks = [stack(MODEL, BUFFER, line=628), stack(MODEL, BUFFER, line=617), stack(MODEL, LAYER)]
-    assert lasting_categories(stacks) == [MemoryCategory.GRADIENTS, MemoryCategory.WEIGHTS, MemoryCategory.WEIGHTS]
+    assert find_lasting_categories(stacks) == [MemoryCategory.GRADIENTS, MemoryCategory.WEIGHTS, MemoryCategory.WEIGHTS]
 
 
 @pytest.mark.parametrize(

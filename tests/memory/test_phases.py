@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ms_tune.footprint.phases import ORDER, FrameOrigin, Phase, Phases, is_useful, origin_of
+from ms_tune.footprint.phases import ORDER, FrameOrigin, Phase, Phases, classify_frame, is_useful
 from ms_tune.readers.memory_block import Block, Frame
 from tests.readers.rows import table_from
 from tests.readers.samples import block
@@ -48,7 +48,7 @@ def phases_of(blocks: list[Block], state: list[Block], *, around: bool = False) 
     ],
 )
 def test_whose_code_a_frame_is(file: str, expected: FrameOrigin) -> None:
-    assert origin_of(Frame(file, 1, "f")) is expected
+    assert classify_frame(Frame(file, 1, "f")) is expected
 
 
 def test_useful_stacks() -> None:

@@ -11,9 +11,9 @@ import pytest
 from ms_tune.enums import MemoryCategory
 from ms_tune.footprint.breakdown import Expected, Theory
 from ms_tune.footprint.category import Contents
-from ms_tune.footprint.curve import curve_of, peak_if
-from ms_tune.footprint.layers import layers_of
-from ms_tune.footprint.lifetimes import lifetimes_of
+from ms_tune.footprint.curve import compute_curve, compute_peak
+from ms_tune.footprint.layers import find_scoped_layers
+from ms_tune.footprint.lifetimes import analyse_lifetimes
 from ms_tune.footprint.phases import Phase
 from ms_tune.footprint.remedies import (
     DYNAMIC,
@@ -21,10 +21,10 @@ from ms_tune.footprint.remedies import (
     TORCH,
     ContentBytes,
     RemedyFacts,
+    find_peak_moments,
+    find_remedies,
     held_at_peak,
     load_methods,
-    moments_of,
-    remedies_of,
 )
 from ms_tune.footprint.steps import StepEvidence, Steps
 from ms_tune.footprint.what_ifs import recompute_all_layers
@@ -40,8 +40,8 @@ if TYPE_CHECKING:
 
 def known_of(blocks: list[Block]) -> RemedyFacts:
     table = table_from(blocks)
-    contents, curve = Contents(table, None), curve_of(table)
-    lives = lifetimes_of(table, contents, curve, Steps((), StepEvidence.NONE))
+    contents, curve = Contents(table, None), compute_curve(table)
+    lives = analyse_lifetimes(table, contents, curve, Steps((), StepEvidence.NONE))
     return RemedyFacts(
         table, contents, curve, recompute_all_layers(table, contents, curve), lives, Theory(0, 0, (), None, None)
     )
@@ -58,14 +58,14 @@ def test_a_peak_of_the_optimizer_is_not_lowered_by_recompute() -> None:
     update = [kernel(70 + n, 90, f"Default/t-T/optimizer-AdamW/Mul-op{n}", 3000) for n in range(3)]
     known = known_of([*layers, backward, *update])
     assert known.curve.peak_bytes == 9000
-    assert remedies_of(known) == ()
+    assert find_remedies(known) == ()
     rows = known.curve.rows[known.table.live_at(known.curve.peak_tick)[known.curve.rows]]
     assert held_at_peak(known, rows) == (ContentBytes(Phase.UPDATE, MemoryCategory.TEMPORARIES, 9000),)
 
 
 def test_what_is_dead_at_a_moment() -> None:
     dead = block(1, 9, 500, last_user_task=2, node_name="MatMulExt")
-    found = moments_of(known_of([dead, block(5, 8, 100, last_user_task=7, node_name="LogSoftmaxGrad")]))
+    found = find_peak_moments(known_of([dead, block(5, 8, 100, last_user_task=7, node_name="LogSoftmaxGrad")]))
     by_phase = {moment.phase: moment for moment in found}
     moment = by_phase[Phase.BACKWARD]
     assert (moment.tick, moment.bytes, moment.dead_bytes) == (5, 600, 500)
@@ -91,7 +91,7 @@ def test_remedies_of_real_runs(run: str) -> None:
     state = np.isin(rank.contents.codes, [list(MemoryCategory).index(content) for content in shared])
     size = rank.table.size.copy()
     size[state] = -(-size[state] // 2)
-    plain = peak_if(rank.curve, rank.table, rank.table.end, size)
+    plain = compute_peak(rank.curve, rank.table, rank.table.end, size)
     name = "weight-sharding" if static else "optimizer-sharding"
     shown = names[name].peak_after_bytes if name in names else peak
     assert abs(shown - plain) * 1000 <= peak
@@ -174,7 +174,7 @@ def test_a_loss_in_pieces_keeps_the_logits_and_two_copies_of_their_gradient(fold
     logits = eager(5, 60, "MatMulExt", wide // 2, 50)
     known = known_of([logits, *forward, *backward, gradient])
     assert known.curve.peak_bytes == wide // 2 + 4 * wide + wide // 2
-    told = {remedy.method.name: remedy.peak_after_bytes for remedy in remedies_of(known)}
+    told = {remedy.method.name: remedy.peak_after_bytes for remedy in find_remedies(known)}
     # The logits, 2 W where three tensors of W were, and the gradient, which is whole.
     assert told.get("chunked-loss") == (wide // 2 + 2 * wide + wide // 2 if folder == "loss" else None)
 
@@ -198,7 +198,7 @@ def _recomputed(layer: int) -> list[Block]:
 
 def test_what_is_recomputed_already_is_no_remedy() -> None:
     def named(blocks: list[Block]) -> set[str]:
-        return {remedy.method.name for remedy in remedies_of(known_of(blocks))}
+        return {remedy.method.name for remedy in find_remedies(known_of(blocks))}
 
     path = "Default/net-Net/layers-CellList/{}-Block/{}-op{}"
     kept = [
@@ -248,11 +248,11 @@ def test_what_recompute_of_an_activation_function_leaves() -> None:
         known_of([row for layer in range(4) for row in _activated(layer, recomputed=recomputed)])
         for recomputed in (False, True)
     )
-    found = {remedy.method.name: remedy for remedy in remedies_of(before)}
+    found = {remedy.method.name: remedy for remedy in find_remedies(before)}
     # Of three layers the first product stays in place of its parts and their activation; the last layer has all of it in use.
     assert before.curve.peak_bytes == 4 * 2600 + 1
     assert found["selective-recompute"].peak_after_bytes == after.curve.peak_bytes == 3 * 1600 + 3500
-    assert "selective-recompute" not in {remedy.method.name for remedy in remedies_of(after)}
+    assert "selective-recompute" not in {remedy.method.name for remedy in find_remedies(after)}
 
 
 def test_gradients_of_four_bytes_for_weights_of_two_are_one_set() -> None:
@@ -265,7 +265,7 @@ def test_gradients_of_four_bytes_for_weights_of_two_are_one_set() -> None:
         contents = Contents(known.table, None)
         contents.codes[0] = list(MemoryCategory).index(MemoryCategory.GRADIENTS)
         known = RemedyFacts(known.table, contents, known.curve, known.recompute, known.lifetimes, theory)
-        return [remedy.method.name for remedy in remedies_of(known) if remedy.method.name == "one-set-of-gradients"]
+        return [remedy.method.name for remedy in find_remedies(known) if remedy.method.name == "one-set-of-gradients"]
 
     assert sets(200, 200, typed=True) == []
     assert sets(400, 200, typed=True) == ["one-set-of-gradients"]
@@ -288,7 +288,7 @@ def test_micro_batches_whose_layers_are_all_recomputed_are_no_layers() -> None:
             for micro in range(3)
             for place in range(2, 12)
         ]
-        return {remedy.method.name for remedy in remedies_of(known_of(blocks))}
+        return {remedy.method.name for remedy in find_remedies(known_of(blocks))}
 
     assert "recompute" in micro_batches(together=True)
     assert "recompute" not in micro_batches(together=False)
@@ -302,7 +302,7 @@ def test_sharding_of_all_is_named_where_weights_are_gathered_and_no_experts_are_
     gathered = [eager(30, 35, "ResizeStorage", 1, 7)] if operator == "GroupedMatmulV4" else []
     weight = block(1, None, 5000, kind="Weight", node_name="w", task_name="PyNative")
     known = known_of([*layers, *gathered, eager(31, 36, operator, 1, 8), weight])
-    names = {remedy.method.name for remedy in remedies_of(known)}
+    names = {remedy.method.name for remedy in find_remedies(known)}
     assert ("full-sharding" in names) == named
     assert ("sequence-split" in names) == (operator == "Cast")
 
@@ -322,7 +322,7 @@ def test_it_is_said_where_a_figure_is_rough_and_nowhere_else() -> None:
         for place in range(4)
     ]
     for rows, rough in ((layers, True), ([*layers, update], False), (blocks, False)):
-        found = {remedy.method.name: remedy for remedy in remedies_of(known_of(rows))}
+        found = {remedy.method.name: remedy for remedy in find_remedies(known_of(rows))}
         assert "swap" not in found  # no MindFormers, or no lazy_inline: what MindSpore would move is not known
         for words, language in (("3 %", Language.EN), ("3%", Language.ZH)):
             assert (words in found["recompute"].price_text(language)) == rough
@@ -380,7 +380,7 @@ def test_what_swap_moves_out(cells: str, operator: str, outputs: int, *, moved: 
         )
     ]
     known = known_of([*forward, *backward])
-    found = {remedy.method.name: remedy.peak_after_bytes for remedy in remedies_of(known)}
+    found = {remedy.method.name: remedy.peak_after_bytes for remedy in find_remedies(known)}
     assert ("swap" in found) == moved
     if moved:  # one layer's are there at a time
         assert outputs * 1000 < found["swap"] < known.curve.peak_bytes - outputs * 1000 + 50
@@ -408,7 +408,7 @@ def _passes(most: int, batches: int = 6) -> list[Block]:
 def test_one_micro_batch_less_in_flight_leaves_what_a_run_with_less_has() -> None:
     def told(most: int) -> tuple[int, int | None]:
         known = known_of(_passes(most))
-        after = {remedy.method.name: remedy.peak_after_bytes for remedy in remedies_of(known)}
+        after = {remedy.method.name: remedy.peak_after_bytes for remedy in find_remedies(known)}
         return known.curve.peak_bytes, after.get("fewer-in-flight")
 
     peaks = {most: told(most) for most in (1, 2, 3, 4)}
@@ -430,7 +430,7 @@ def shared(layer: int, step: int = 0) -> list[Block]:
 def test_what_a_layer_hands_on_may_have_the_scope_of_another() -> None:
     blocks = [row for step in range(2) for layer in range(4) for row in shared(layer, step)]
     known = known_of(blocks)
-    found = layers_of(known.table, known.contents)
+    found = find_scoped_layers(known.table, known.contents)
     assert [(layer.begin, layer.end) for layer in found[:4]] == [(10 * n + 10, 10 * n + 16) for n in range(4)]
     assert len(found) == 8
     # What the layers hand on stays. Once more in use, while the last layer is recomputed: its product beside one of the two.
@@ -450,7 +450,7 @@ def test_layers_of_one_graph_are_told_by_what_comes_once_in_each() -> None:
             kernel(at + 6, end + 8, scope.format("Add", layer), 100),
         ]
     known = known_of(blocks)
-    found = layers_of(known.table, known.contents)
+    found = find_scoped_layers(known.table, known.contents)
     assert [(layer.begin, layer.end, len(layer.rows)) for layer in found] == [
         (10 * n + 10, 10 * n + 16, 3) for n in range(4)
     ]

@@ -57,9 +57,9 @@ def test_the_stretches_of_addresses_are_the_footprint_at_every_tenth_of_the_trac
     for place in np.linspace(0, len(rank.curve.tick) - 1, 10).astype(int).tolist():
         tick = int(rank.curve.tick[place])
         parts = rank.breakdown_at(tick)
-        from ms_tune.footprint.curve import address_map  # noqa: PLC0415 - used here only
+        from ms_tune.footprint.curve import map_addresses  # noqa: PLC0415 - used here only
 
-        found = address_map(rank.table, rank.curve, tick)
+        found = map_addresses(rank.table, rank.curve, tick)
         last = int(np.searchsorted(rank.curve.tick, tick, side="right")) - 1
         assert found.overlaps == 0
         assert sum(segment.bytes for segment in found.segments) == rank.curve.footprint[last]

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from ms_tune.footprint.category import Contents
-from ms_tune.footprint.curve import curve_of
+from ms_tune.footprint.curve import compute_curve
 from ms_tune.footprint.phases import Phase, phase_code
-from ms_tune.footprint.steps import StepEvidence, peaks_by_phase, phase_at, spans_of, steps_of
+from ms_tune.footprint.steps import StepEvidence, find_phase, find_phase_peaks, find_spans, find_steps
 from ms_tune.readers.memory_block import Frame
 from ms_tune.readers.tracker_tables import read_tasks
 from tests.memory.reports import LLAMA, rank_of
@@ -48,23 +48,23 @@ def test_a_static_graph_with_eager_rows_keeps_its_steps(run: str, many: int, *, 
     blocks = trace_of(run).blocks
     tasks = read_tasks(folder(run) / "task.csv")
     plain = table_from(blocks)
-    expected = steps_of(plain, Contents(plain, None), tasks)
+    expected = find_steps(plain, Contents(plain, None), tasks)
     assert expected.evidence is StepEvidence.ACTOR
     last = max(row.start for row in blocks)
     # Barriers stand before the first step, between steps and in the middle of one.
     table = table_from([*blocks, *(barrier(last * at // many + 1, useful=useful) for at in range(many))])
     contents = Contents(table, None)
-    assert steps_of(table, contents, tasks) == expected
-    without = steps_of(table, contents, None)
+    assert find_steps(table, contents, tasks) == expected
+    without = find_steps(table, contents, None)
     assert without.evidence is not StepEvidence.UPDATE
 
 
 def test_without_tasks_the_graph_still_decides() -> None:
     rows = [row for first in (10, 20, 30) for row in graph_step(first)]
     plain, mixed = table_from(rows), table_from([barrier(2), *rows, barrier(19)])
-    expected = steps_of(plain, Contents(plain, None), None)
+    expected = find_steps(plain, Contents(plain, None), None)
     assert (expected.evidence, expected.ends) == (StepEvidence.REPETITION, (12, 22, 32))
-    assert steps_of(mixed, Contents(mixed, None), None) == expected
+    assert find_steps(mixed, Contents(mixed, None), None) == expected
 
 
 def test_a_compiled_part_of_an_eager_step_does_not_end_it(tmp_path: Path) -> None:
@@ -76,7 +76,7 @@ def test_a_compiled_part_of_an_eager_step_does_not_end_it(tmp_path: Path) -> Non
         rows += [block(first + 5 + at, first + 7 + at, stack=(ADAMW,), node_name="Mul") for at in range(3)]
     (tmp_path / "task.csv").write_text("\n".join(lines) + "\n")
     table = table_from(rows)
-    found = steps_of(table, Contents(table, None), read_tasks(tmp_path / "task.csv"))
+    found = find_steps(table, Contents(table, None), read_tasks(tmp_path / "task.csv"))
     assert (found.evidence, found.ends) == (StepEvidence.UPDATE, (17, 37))
 
 
@@ -101,10 +101,10 @@ def test_operators_tell_the_phase_where_no_stack_does() -> None:
     backward, update = phase_code(Phase.BACKWARD), phase_code(Phase.UPDATE)
     # Between two phases, and before the first and after the last, nothing tells.
     assert settled.tolist() == [0, backward, backward, backward, 0, update, update, update, 0]
-    assert phase_at(table, settled, 3) is Phase.BACKWARD
-    assert phase_at(table, settled, 9) is None
-    assert phase_at(table, settled, 0) is None
-    peaks = peaks_by_phase(curve_of(table), table, settled)
+    assert find_phase(table, settled, 3) is Phase.BACKWARD
+    assert find_phase(table, settled, 9) is None
+    assert find_phase(table, settled, 0) is None
+    peaks = find_phase_peaks(compute_curve(table), table, settled)
     assert peaks[Phase.BACKWARD] == (7000, 4)
     assert peaks[None][1] == 9
 
@@ -117,10 +117,10 @@ def test_the_phase_at_the_peak_is_not_that_of_a_merged_span() -> None:
         rows.append(block(at + 1, at + 2, size, kind="Kernel", task_name=f"0_{path}", node_name=path))
     table = table_from(rows)
     contents = Contents(table, None)
-    spans = spans_of(table, contents, 10)
+    spans = find_spans(table, contents, 10)
     assert len(spans) <= 10
-    assert phase_at(table, contents.phases.sure_codes, 502) is Phase.FORWARD
-    assert peaks_by_phase(curve_of(table), table, contents.phases.sure_codes)[Phase.FORWARD] == (5000, 502)
+    assert find_phase(table, contents.phases.sure_codes, 502) is Phase.FORWARD
+    assert find_phase_peaks(compute_curve(table), table, contents.phases.sure_codes)[Phase.FORWARD] == (5000, 502)
 
 
 def test_activations_by_layer_add_up() -> None:
@@ -136,10 +136,10 @@ def test_activations_by_layer_add_up() -> None:
 
 def test_mismatches_of_a_damaged_trace() -> None:
     rows = [block(at, None, 512, used_after=512 * (at + 1)) for at in range(1, 5_001)]
-    curve = curve_of(table_from(rows))
+    curve = compute_curve(table_from(rows))
     assert len(curve.mismatches) == 5_000
     batch = [block(at, None, 512, used_after=512 * 4) for at in range(1, 5)]
-    assert not len(curve_of(table_from(batch)).mismatches)
+    assert not len(compute_curve(table_from(batch)).mismatches)
     wrong = [*batch[:3], replace(batch[3], used_after=512 * 5)]
-    assert curve_of(table_from(wrong)).mismatches.tolist() == [0, 1, 2, 3]
-    assert np.array_equal(curve_of(table_from([])).mismatches, [])
+    assert compute_curve(table_from(wrong)).mismatches.tolist() == [0, 1, 2, 3]
+    assert np.array_equal(compute_curve(table_from([])).mismatches, [])

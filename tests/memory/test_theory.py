@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from ms_tune.enums import MemoryCategory
-from ms_tune.footprint.breakdown import Theory, break_down_memory, theory_of
+from ms_tune.footprint.breakdown import Theory, break_down_memory, compare_with_theory
 from ms_tune.footprint.category import Contents
-from ms_tune.footprint.curve import curve_of
+from ms_tune.footprint.curve import compute_curve
 from ms_tune.footprint.phases import Phase, phase_code
-from ms_tune.footprint.steps import peaks_by_phase
+from ms_tune.footprint.steps import find_phase_peaks
 from ms_tune.footprint.what_ifs import recompute_all_layers
 from ms_tune.readers.tensors import TensorType
 from tests.memory.reports import LLAMA, QWEN_8B, QWEN_TINY, rank_of, report_of
@@ -35,9 +35,9 @@ def kernel(start: int, end: int, path: str, size: int) -> Block:
 
 def theory(blocks: list[Block], formats: dict[int, TensorType] | None = None) -> Theory:
     table = table_from(blocks)
-    contents, curve = Contents(table, None), curve_of(table)
+    contents, curve = Contents(table, None), compute_curve(table)
     parts = break_down_memory(table, contents, curve, curve.peak_tick)
-    return theory_of(table, contents, parts, lambda row: (formats or {}).get(int(table.start[row])))
+    return compare_with_theory(table, contents, parts, lambda row: (formats or {}).get(int(table.start[row])))
 
 
 def test_adam_beside_its_weights() -> None:
@@ -91,7 +91,7 @@ def test_the_peak_that_recompute_leaves() -> None:
     backward = kernel(30, 33, "Gradients/Default/net-Net/layers-CellList/3-Block/Grad_Dense/MatMul-op9", 50)
     others = [parameter(1, "w", 100), kernel(12, 61, "Default/net-Net/head-Dense/Dense-op7", 200)]
     table = table_from([*layers, backward, *others])
-    curve = curve_of(table)
+    curve = compute_curve(table)
     assert curve.peak_bytes == 4390
     found = recompute_all_layers(table, Contents(table, None), curve)
     # Right before the last layer's backward pass its 1,000 are back, beside what each layer hands on.
@@ -105,10 +105,10 @@ def test_the_peak_that_recompute_leaves() -> None:
 
 
 def test_the_peak_of_each_phase() -> None:
-    curve = curve_of(table_from([block(1, 9, 100), block(5, 7, 50), block(8, 12, 10)]))
+    curve = compute_curve(table_from([block(1, 9, 100), block(5, 7, 50), block(8, 12, 10)]))
     table = table_from([block(1, 9, 100), block(5, 7, 50), block(8, 12, 10)])
     phases = np.array([phase_code(phase) for phase in (Phase.FORWARD, Phase.BACKWARD, Phase.UPDATE)], np.int8)
-    assert peaks_by_phase(curve, table, phases) == {
+    assert find_phase_peaks(curve, table, phases) == {
         Phase.FORWARD: (100, 1),
         Phase.BACKWARD: (150, 5),
         Phase.UPDATE: (110, 8),

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ms_tune.footprint.torch_blocks import (
-    before_recording,
-    blocks_of,
-    grown_by_step,
-    held_curve,
-    requested_curve,
-    script_location,
-    step_ends,
+    find_earlier_blocks,
+    find_script_location,
+    find_step_ends,
+    find_step_growth,
+    list_blocks,
+    sum_held,
+    sum_requested,
 )
-from ms_tune.pools.initial_state import RecordingError, start_of
+from ms_tune.pools.initial_state import RecordingError, rewind_recording
 from ms_tune.pools.torch_replay import replay_recording
 from ms_tune.pools.torch_space import TorchSettings
 from ms_tune.readers.memory_block import NEVER_FREED
@@ -90,9 +90,9 @@ def test_what_was_asked_for(seed: int, tmp_path: Path) -> None:
     first = random.randrange(len(program.events)) if seed % 4 == 0 else 0
     device = read(damaged(random, program.snapshot(first=first)), tmp_path)
     curve, rows = one_by_one(device)
-    assert requested_curve(device).tolist() == curve
+    assert sum_requested(device).tolist() == curve
     replayed = replay_recording(device, TorchSettings())
-    blocks = blocks_of(device, replayed)
+    blocks = list_blocks(device, replayed)
     columns = (blocks.start, blocks.end, blocks.size, blocks.address)
     found = sorted(zip(*(column.tolist() for column in columns), strict=True))
     if replayed.is_exact:  # its sizes are the allocator's
@@ -101,7 +101,7 @@ def test_what_was_asked_for(seed: int, tmp_path: Path) -> None:
         assert blocks.size.tolist() == sizes
     else:
         assert found == rows
-    assert sum(before_recording(device).values()) == curve[0]
+    assert sum(find_earlier_blocks(device).values()) == curve[0]
 
 
 def test_a_block_of_before_has_not_the_stack_of_the_one_that_has_its_address_now(tmp_path: Path) -> None:
@@ -114,9 +114,9 @@ def test_a_block_of_before_has_not_the_stack_of_the_one_that_has_its_address_now
     path.write_bytes(pickle.dumps(program.snapshot(first=first)))
     for at, lines in ((-1, {"/workspace/train.py:12", ""}), (2, {"/workspace/train.py:12", "/workspace/train.py:18"})):
         snapshot = read_torch_snapshot(path)
-        blocks = blocks_of(snapshot.devices[0], replay_recording(snapshot.devices[0], TorchSettings()))
+        blocks = list_blocks(snapshot.devices[0], replay_recording(snapshot.devices[0], TorchSettings()))
         live = blocks.live_after(at)
-        assert {script_location(snapshot.stacks[stack]) for stack in blocks.stack[live].tolist()} == lines
+        assert {find_script_location(snapshot.stacks[stack]) for stack in blocks.stack[live].tolist()} == lines
         assert {kept, old} == set(blocks.address[live].tolist())
 
 
@@ -145,14 +145,14 @@ def test_what_is_held_and_what_contradicts(seed: int, tmp_path: Path) -> None:
             live.add(event.address)
         elif event.action is Action.SEGMENT_FREE:
             classic.add(event.address)
-    curve = held_curve(device, exact=False)
+    curve = sum_held(device, exact=False)
     assert (curve is None) == (min(held) < 0)
     assert curve is None or curve.tolist() == held[::-1]
     if wrong is None:
-        assert set(start_of(device, NPU.round_request).live) == live
+        assert set(rewind_recording(device, NPU.round_request).live) == live
     else:
         with pytest.raises(RecordingError) as error:
-            start_of(device, NPU.round_request)
+            rewind_recording(device, NPU.round_request)
         assert (error.value.reason, error.value.event) == wrong
 
 
@@ -186,7 +186,7 @@ def test_steps_and_what_grows_by_step(seed: int, tmp_path: Path) -> None:
                 backward = optimizer = False
             backward |= lines[event.stack] == LINES[3]
     ends += [len(events) - 1] if optimizer else []
-    assert list(step_ends(device, snapshot.stacks)) == ends
+    assert list(find_step_ends(device, snapshot.stacks)) == ends
 
     for steps in (ends, sorted(random.sample(range(len(events)), 4))):
         _, rows = one_by_one(device)
@@ -202,5 +202,5 @@ def test_steps_and_what_grows_by_step(seed: int, tmp_path: Path) -> None:
             for line, amounts in held.items()
             if len(steps) > 2 and all(after > before for before, after in pairwise(amounts[1:]))
         }
-        grown = grown_by_step(blocks_of(device, replay_recording(device, TorchSettings())), lines, steps)
+        grown = find_step_growth(list_blocks(device, replay_recording(device, TorchSettings())), lines, steps)
         assert {growth.where: growth.bytes for growth in grown} == expected

@@ -13,7 +13,7 @@ from ms_tune import measure_runs
 from ms_tune.cli.main import main
 from ms_tune.diagnostics import Severity
 from ms_tune.errors import TraceError, UsageError
-from ms_tune.metrics.figures import median_interval
+from ms_tune.metrics.figures import bound_median
 from ms_tune.metrics.result import MetricsRequest
 from tests.readers.training_logs import PUBLIC, megatron_line, megatron_log, static_line
 
@@ -225,23 +225,23 @@ class TestComparison:
 class TestInterval:
     def test_of_nine(self) -> None:
         values = [float(value) for value in range(9)]
-        assert median_interval(values, 0.95) == (1, 7)  # 1 - 2 x (1 + 9) / 512 = 96.1 %
-        assert median_interval(values, 0.975) == (0, 8)
-        assert median_interval(values[:5], 0.95) is None
-        assert median_interval([], 0.95) is None
+        assert bound_median(values, 0.95) == (1, 7)  # 1 - 2 x (1 + 9) / 512 = 96.1 %
+        assert bound_median(values, 0.975) == (0, 8)
+        assert bound_median(values[:5], 0.95) is None
+        assert bound_median([], 0.95) is None
 
     def test_it_holds_the_median_often_enough(self) -> None:
         random = Random(5)  # noqa: S311 - the same each time
         held = 0
         for _ in range(400):
             sample = sorted(random.expovariate(1) for _ in range(20))
-            low, high = median_interval(sample, 0.95) or (0, 0)
+            low, high = bound_median(sample, 0.95) or (0, 0)
             held += low <= 0.6931471805599453 <= high
         assert held / 400 > 0.93
 
     def test_many_values_are_as_few(self) -> None:
         values = [float(value) for value in range(5001)]
-        few, many = median_interval(values[:5000], 0.95), median_interval(values, 0.95)
+        few, many = bound_median(values[:5000], 0.95), bound_median(values, 0.95)
         assert few is not None
         assert many is not None
         assert abs(few[0] - many[0]) < 3

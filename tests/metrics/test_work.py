@@ -12,7 +12,7 @@ from ms_tune.dialects import LayerSpec
 from ms_tune.enums import LayerKind, RecomputeMode
 from ms_tune.errors import ConfigError, UnsupportedError
 from ms_tune.estimate.flops import Attention, Widths
-from ms_tune.metrics.job import LayerWork, bubble_share, layers_of, read_job, work_of
+from ms_tune.metrics.job import LayerWork, compute_bubble_share, count_operations, list_layer_work, read_job
 from ms_tune.metrics.result import Convention, MetricsRequest
 from ms_tune.planning.schedule import Schedule
 from tests.readers.training_logs import megatron_log
@@ -133,14 +133,16 @@ class TestWork:
             LayerWork(experts=True, recompute=RecomputeMode.FULL),
             LayerWork(experts=True, core=True),
         ]
-        work = work_of(self.widths, layers)
+        work = count_operations(self.widths, layers)
         assert work.model[Convention.FULL] == 3 * (dense + 2 * experts + head)
         assert work.model[Convention.CAUSAL] == 3 * (dense + 2 * experts + head - 3 * scores // 2)
         assert work.model[Convention.SIX_N] == 3 * (dense + 2 * experts + head - 3 * scores)
         assert work.hardware[Convention.FULL] - work.model[Convention.FULL] == experts + scores
 
     def test_a_prediction_layer_has_a_projection_and_logits_of_its_own(self) -> None:
-        plain, more = (work_of(self.widths, [LayerWork(experts=True, prediction=one)]) for one in (False, True))
+        plain, more = (
+            count_operations(self.widths, [LayerWork(experts=True, prediction=one)]) for one in (False, True)
+        )
         assert more.model[Convention.FULL] - plain.model[Convention.FULL] == 3 * (4 * 8 * 8 + 2 * 8 * 100)
 
     def test_layers_of_a_plan(self) -> None:
@@ -150,30 +152,30 @@ class TestWork:
             LayerSpec(2, 0, 0, RecomputeMode.NONE, kind=LayerKind.NOOP),
             LayerSpec(3, 0, 0, RecomputeMode.FULL, kind=LayerKind.DENSE),
         ]
-        found = layers_of(plans, 1, experts=True)
+        found = list_layer_work(plans, 1, experts=True)
         assert [(layer.experts, layer.core) for layer in found] == [(False, False), (True, True), (False, False)]
 
 
 class TestBubble:
     @pytest.mark.parametrize(("stages", "micro_batches"), [(2, 2), (4, 8), (8, 64), (8, 3)])
     def test_of_1f1b(self, stages: int, micro_batches: int) -> None:
-        found = bubble_share(Schedule.ONE_FORWARD_ONE_BACKWARD, [[3] * stages], micro_batches)
+        found = compute_bubble_share(Schedule.ONE_FORWARD_ONE_BACKWARD, [[3] * stages], micro_batches)
         assert found == pytest.approx((stages - 1) / (micro_batches + stages - 1))
 
     @pytest.mark.parametrize(("stages", "chunks", "micro_batches"), [(4, 2, 8), (4, 3, 16), (8, 2, 32)])
     def test_of_megatrons_interleaved_schedule(self, stages: int, chunks: int, micro_batches: int) -> None:
-        found = bubble_share(Schedule.INTERLEAVED_FULL_WARM_UP, [[1] * stages] * chunks, micro_batches)
+        found = compute_bubble_share(Schedule.INTERLEAVED_FULL_WARM_UP, [[1] * stages] * chunks, micro_batches)
         assert found == pytest.approx((stages - 1) / (chunks * micro_batches + stages - 1))
 
     def test_uneven_stages_wait_longer(self) -> None:
-        even, uneven = (bubble_share(Schedule.ONE_FORWARD_ONE_BACKWARD, [row], 8) for row in ([4, 4], [5, 3]))
+        even, uneven = (compute_bubble_share(Schedule.ONE_FORWARD_ONE_BACKWARD, [row], 8) for row in ([4, 4], [5, 3]))
         assert even is not None
         assert uneven is not None
         assert even < uneven
 
     def test_what_nobody_runs_or_follows(self) -> None:
-        assert bubble_share(Schedule.ONE_FORWARD_ONE_BACKWARD, [[1, 1]], 10**12) is None
-        assert bubble_share(Schedule.INTERLEAVED_FULL_WARM_UP, [[1, 1], [1, 1]], 3) is None
+        assert compute_bubble_share(Schedule.ONE_FORWARD_ONE_BACKWARD, [[1, 1]], 10**12) is None
+        assert compute_bubble_share(Schedule.INTERLEAVED_FULL_WARM_UP, [[1, 1], [1, 1]], 3) is None
 
 
 class TestJob:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from hypothesis import strategies as st
 
-from ms_tune.packing.placement import PackingPlan, PackingProblem, Placed, faults_of
+from ms_tune.packing.placement import PackingPlan, PackingProblem, Placed, find_faults
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,7 +30,7 @@ def rows_of(blocks: PackingProblem) -> list[Row]:
 
 def faults(plan: PackingPlan) -> list[PackingFault]:
     rows = zip(rows_of(plan.problem), plan.address.tolist(), strict=True)
-    return faults_of([Placed(*row, address) for row, address in rows])
+    return find_faults([Placed(*row, address) for row, address in rows])
 
 
 def live_sum(rows: Sequence[Row]) -> int:

@@ -13,9 +13,17 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ms_tune.packing import plan as plans
-from ms_tune.packing.engine import CompiledEngine, Items, NumpyEngine, PackingEngine, PackingTask, best_engine, twins_of
+from ms_tune.packing.engine import (
+    CompiledEngine,
+    Items,
+    NumpyEngine,
+    PackingEngine,
+    PackingTask,
+    best_engine,
+    find_twins,
+)
 from ms_tune.packing.exact import luby_item
-from ms_tune.packing.placement import BlockLives, Placed, faults_of, lives_of, lower_bound, most_live
+from ms_tune.packing.placement import BlockLives, Placed, compress_lives, find_faults, find_most_live, lower_bound
 from ms_tune.packing.plan import PackingProgress, orders_to_try, plan_addresses
 from tests.packing.problems import (
     Row,
@@ -97,7 +105,7 @@ class TestOptimal:
     def test_parts_ranked_anew_are_searched_whole(self, rows: list[Row]) -> None:
         """At the best height something is found, one below it is proven that there is nothing, whoever goes first."""
         engine, blocks, best = compiled(), problem(rows), optimum(rows)
-        lives = lives_of(blocks)
+        lives = compress_lives(blocks)
         order = np.lexsort((blocks.size, lives.upper, lives.lower))
         blocks, lives = (
             blocks.take_rows(order),
@@ -108,12 +116,12 @@ class TestOptimal:
             ranked = np.argsort(tie, kind="stable").astype(np.int32)
             rank = np.empty(len(rows), np.int32)
             rank[ranked] = np.arange(1, len(rows) + 1)
-            tasks = [PackingTask(items, rank, twins_of(items, ranked), height, tie) for height in (best, best - 1)]
+            tasks = [PackingTask(items, rank, find_twins(items, ranked), height, tie) for height in (best, best - 1)]
             found, none = engine.search(tasks, 10**6, 10**12, np.zeros(lives.ticks + 1))
             assert found.address is not None
             assert int((found.address + blocks.size).max()) <= best
             placed = zip(rows_of(blocks), found.address.tolist(), strict=True)
-            assert faults_of([Placed(*row, address) for row, address in placed]) == []
+            assert find_faults([Placed(*row, address) for row, address in placed]) == []
             assert (none.address, none.exhausted) == (None, True)
 
     @pytest.mark.parametrize(("count", "seed"), [(20, 0), (40, 1), (60, 2), (80, 3)])
@@ -145,7 +153,7 @@ class TestValid:
         from ms_tune.packing.engine import Items  # noqa: PLC0415 - only here
 
         blocks = problem(rows)
-        lives = lives_of(blocks)
+        lives = compress_lives(blocks)
         orders = [order for _, order in orders_to_try(blocks, lives)]
         order = orders[which % len(orders)]
         items = Items(lives, blocks.size, blocks.alignment)
@@ -224,7 +232,7 @@ class TestFacts:
     @given(problems())
     def test_lives_keep_who_meets_whom(self, rows: list[Row]) -> None:
         blocks = problem(rows)
-        lives = lives_of(blocks)
+        lives = compress_lives(blocks)
         lower, upper = lives.lower, lives.upper
         before = (blocks.lower[:, None] < blocks.upper) & (blocks.upper[:, None] > blocks.lower)
         after = (lower[:, None] < upper) & (upper[:, None] > lower)
@@ -233,21 +241,21 @@ class TestFacts:
 
     @given(problems())
     def test_most_live_is_the_maximum_over_the_life(self, rows: list[Row]) -> None:
-        lives = lives_of(problem(rows))
+        lives = compress_lives(problem(rows))
         expected = [lives.live[low:high].max() for low, high in zip(lives.lower, lives.upper, strict=True)]
-        assert most_live(lives).tolist() == expected
+        assert find_most_live(lives).tolist() == expected
 
     @given(problems())
     def test_orders_are_orders(self, rows: list[Row]) -> None:
         blocks = problem(rows)
-        found = list(orders_to_try(blocks, lives_of(blocks)))
+        found = list(orders_to_try(blocks, compress_lives(blocks)))
         assert len({name for name, _ in found}) == len(found) > 10
         assert all(sorted(order.tolist()) == list(range(len(rows))) for _, order in found)
 
     @given(problems())
     def test_an_order_weighs_sizes_by_neighbours_in_time(self, rows: list[Row]) -> None:
         blocks = problem(rows)
-        lives = lives_of(blocks)
+        lives = compress_lives(blocks)
         low, high = lives.lower, lives.upper
         area = [int(((low < high[at]) & (low[at] < high)).sum() * blocks.size[at]) for at in range(len(low))]
         order = dict(orders_to_try(blocks, lives))["neighbours-times-size"]
@@ -265,7 +273,7 @@ class TestKnownProblems:
         """1,052 and 2,602 blocks of 25 sizes, as a static graph and a snapshot of an NPU have them."""
         rows, addresses = training(layers, steps, seed=layers)
         built = [Placed(*row, address) for row, address in zip(rows, addresses, strict=True)]
-        assert faults_of(built) == []
+        assert find_faults(built) == []
         height = max(address + row[2] for row, address in zip(rows, addresses, strict=True))
         assert height == live_sum(rows)
         result = plan_addresses(problem(rows), engine, seconds=60)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ms_tune.packing.placement import Placed, faults_of
+from ms_tune.packing.placement import Placed, find_faults
 
 PLACED = st.builds(
     lambda low, life, size, address: Placed(low, low + life, size, 1, address),
@@ -27,7 +27,7 @@ def test_it_agrees_with_looking_at_every_pair(blocks: list[Placed]) -> None:
     pairs = {(i, j) for i in range(len(blocks)) for j in range(i) if overlaps(blocks[i], blocks[j])}
     found = {
         (max(fault.block, fault.other_block), min(fault.block, fault.other_block))
-        for fault in faults_of(blocks)
+        for fault in find_faults(blocks)
         if fault.other_block is not None
     }
     assert bool(found) == bool(pairs)
@@ -39,17 +39,17 @@ def test_a_planted_overlap_is_found(count: int, data: st.DataObject) -> None:
     blocks = [Placed(0, 10, 8, 1, 8 * number) for number in range(count)]
     victim = data.draw(st.integers(1, count - 1))
     blocks[victim] = blocks[victim]._replace(address=blocks[victim].address - data.draw(st.integers(1, 8)))
-    assert {"overlap"} == {fault.kind for fault in faults_of(blocks)}
+    assert {"overlap"} == {fault.kind for fault in find_faults(blocks)}
 
 
 def test_blocks_may_follow_each_other_at_one_tick() -> None:
-    assert faults_of([Placed(0, 5, 8, 1, 0), Placed(5, 9, 8, 1, 0)]) == []
+    assert find_faults([Placed(0, 5, 8, 1, 0), Placed(5, 9, 8, 1, 0)]) == []
 
 
 def test_alignment_and_addresses_below_zero() -> None:
-    faults = faults_of([Placed(0, 5, 8, 512, 8), Placed(0, 5, 8, 1, -8)])
+    faults = find_faults([Placed(0, 5, 8, 512, 8), Placed(0, 5, 8, 1, -8)])
     assert [fault.kind for fault in faults] == ["negative", "alignment"]
 
 
 def test_only_so_many_are_listed() -> None:
-    assert len(faults_of([Placed(0, 9, 8, 1, 0)] * 150)) == 100
+    assert len(find_faults([Placed(0, 9, 8, 1, 0)] * 150)) == 100

@@ -6,7 +6,7 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-from ms_tune.pools.workload import Workload, pools_of
+from ms_tune.pools.workload import Workload, split_by_pool
 from ms_tune.readers.tracker_tables import read_block_table
 from tests.readers.samples import LARGE_RUNS, LARGEST_RUN, SMALL_RUNS, folder
 
@@ -41,5 +41,5 @@ ALL_RUNS = (*(f"packed/{name}" for name in PACKED_RUNS), *SMALL_RUNS, *LARGE_RUN
 def recorded(run: str) -> tuple[str, Workload]:
     """The pool of a run and what was asked of it."""
     place = PACKED / run.removeprefix("packed/") if run.startswith("packed/") else folder(run)
-    ((pool, (work, _rows)),) = pools_of(read_block_table(place / "memory_block.csv")).items()
+    ((pool, (work, _rows)),) = split_by_pool(read_block_table(place / "memory_block.csv")).items()
     return pool, work

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import strategies as st
 
 from ms_tune.pools.pool import ALIGNMENT, Pool, Replay, replay_workload
-from ms_tune.pools.workload import RELEASE, Recorded, Request, Workload, make_workload, schedule_of
+from ms_tune.pools.workload import RELEASE, Recorded, Request, Workload, make_workload, order_events
 from ms_tune.units import GIB, KIB, MIB
 
 SIZES = st.one_of(
@@ -41,7 +41,7 @@ def as_recorded(work: Workload, pool: Pool, *, shift: int = 0) -> Workload:
     result = replay_workload(work, pool)
     told = zip(result.addresses, result.used, result.actual, strict=True)
     rows = tuple(Recorded(address - shift, used, actual) for address, used, actual in told)
-    return work._replace(recorded=rows, releases=(), schedule=schedule_of(work.requests))
+    return work._replace(recorded=rows, releases=(), schedule=order_events(work.requests))
 
 
 def check_invariants(work: Workload, result: Replay) -> None:

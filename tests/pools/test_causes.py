@@ -9,7 +9,7 @@ from hypothesis import given, settings
 
 from ms_tune.pools.mindspore_pool import MindSporeBestFitPool, MindSporePool, MindSporeSettings
 from ms_tune.pools.pool import replay_workload
-from ms_tune.pools.what_if import causes_of
+from ms_tune.pools.what_if import explain_replay
 from ms_tune.pools.workload import Request, Workload, make_workload
 from ms_tune.units import GIB
 from tests.pools.strategies import workloads
@@ -22,7 +22,7 @@ def test_units_hold_the_blocks_that_live_at_the_peak(
     kind: type[MindSporePool | MindSporeBestFitPool], work: Workload
 ) -> None:
     result = replay_workload(work, kind(MindSporeSettings()))
-    causes = causes_of(work, result)
+    causes = explain_replay(work, result)
     peak = max(range(len(work.requests)), key=lambda index: (result.used[index], -index))
     now = work.requests[peak].start
     alive = [
@@ -50,13 +50,15 @@ def test_units_hold_the_blocks_that_live_at_the_peak(
 
 def test_nothing_asked_for_is_nothing_taken() -> None:
     work = make_workload([])
-    causes = causes_of(work, replay_workload(work, MindSporePool(MindSporeSettings())))
+    causes = explain_replay(work, replay_workload(work, MindSporePool(MindSporeSettings())))
     assert (causes.pins, causes.growths, causes.idle_at_peak_bytes, causes.untouched_bytes) == ((), (), 0, 0)
 
 
 def test_units_that_no_block_is_in() -> None:
     work = make_workload([Request(GIB, 1, None)])
-    causes = causes_of(work, replay_workload(work, MindSporePool(MindSporeSettings(init=4 * GIB, increase=2 * GIB))))
+    causes = explain_replay(
+        work, replay_workload(work, MindSporePool(MindSporeSettings(init=4 * GIB, increase=2 * GIB)))
+    )
     assert {(pin.touched_bytes, pin.live_at_peak_bytes, pin.request) for pin in causes.pins} == {
         (0, 0, None),
         (GIB, GIB, 0),

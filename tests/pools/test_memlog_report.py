@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ms_tune.packing.placement import lower_bound
-from ms_tune.pools.memlog import MemLogReport, SizeShare, TensorKind, analyse_log, kind_of, problem_of, round_up
+from ms_tune.pools.memlog import (
+    MemLogReport,
+    SizeShare,
+    TensorKind,
+    analyse_log,
+    classify_block,
+    make_problem,
+    round_up,
+)
 from ms_tune.readers.memlog import HEAD, LogBlock, MemLog, read_memlog
 from tests.readers.memlogs import training
 
@@ -37,7 +45,7 @@ def test_peak_and_parts(tmp_path: Path, seed: int) -> None:
     path = tmp_path / "mem_log_dev0.txt"
     path.write_text(writer.text(), encoding="utf-8")
     log = read_memlog(path)
-    kinds = [kind_of(block, log, 0).value for block in log.blocks]
+    kinds = [classify_block(block, log, 0).value for block in log.blocks]
     assert kinds == [kind for _, kind, _, _ in writer.blocks.values()]
 
     report = analyse_log(log)
@@ -60,7 +68,7 @@ def test_pytorchs_allocator_and_the_plan(tmp_path: Path) -> None:
     log = read_memlog(path)
     report, npu = analyse_log(log), analyse_log(log, npu=True)
     everything = max(curve(writer, {kind.value for kind in TensorKind}))
-    assert lower_bound(problem_of(log)) == everything
+    assert lower_bound(make_problem(log)) == everything
     assert everything <= report.torch_allocated <= report.torch_reserved
     assert 0 < report.torch_utilisation <= 1
     assert npu.torch_allocated >= report.torch_allocated
@@ -100,7 +108,7 @@ def made(*rows: tuple[int, int, int | None, int, int | None], phases: tuple[str,
 )
 def test_the_kind_of_a_block(size: int, begin: int, end: int | None, phases: tuple[str, str], kind: TensorKind) -> None:
     log = made((size, 0, None, begin, end), phases=phases)
-    assert kind_of(log.blocks[0], log, 0) is kind
+    assert classify_block(log.blocks[0], log, 0) is kind
 
 
 def test_the_peak_by_hand() -> None:
@@ -115,7 +123,7 @@ def test_the_peak_by_hand() -> None:
         TensorKind.SMALL: (1, 0, 512),
     }
     assert [round_up(size) for size in (0, 1, 512, 513)] == [512, 512, 512, 1024]
-    problem = problem_of(log)
+    problem = make_problem(log)
     assert [list(column) for column in (problem.lower, problem.upper, problem.size)] == [
         [0, 1, 3, 5],
         [10, 4, 6, 9],

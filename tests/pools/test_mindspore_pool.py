@@ -9,7 +9,7 @@ from hypothesis import given, settings
 
 from ms_tune.pools.mindspore_pool import PAGE, MindSporeBestFitPool, MindSporePool, MindSporeSettings, Vmm, align_up
 from ms_tune.pools.pool import replay_workload
-from ms_tune.pools.settings import pool_for
+from ms_tune.pools.settings import make_pool
 from ms_tune.pools.workload import Request, Workload
 from ms_tune.units import GIB, MIB
 from tests.pools.strategies import check_invariants, workloads
@@ -281,7 +281,7 @@ def test_blocks_never_overlap_and_sizes_are_in_order(work: Workload, *, older: b
     for chosen in EVERY_SETTING:
         if older and chosen.vmm is Vmm.ON:
             continue
-        check_invariants(work, replay_workload(work, pool_for(chosen, older=older)))
+        check_invariants(work, replay_workload(work, make_pool(chosen, older=older)))
 
 
 @pytest.mark.slow
@@ -289,7 +289,7 @@ def test_blocks_never_overlap_and_sizes_are_in_order(work: Workload, *, older: b
 @settings(max_examples=100, deadline=None)
 @given(work=workloads(streams=1))
 def test_all_that_is_freed_merges_into_whole_units(work: Workload, *, older: bool) -> None:
-    pool = pool_for(NEVER, older=older)
+    pool = make_pool(NEVER, older=older)
     addresses = [pool.allocate(request) for request in work.requests]
     for address in addresses:
         pool.free(address)

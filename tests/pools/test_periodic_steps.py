@@ -12,9 +12,9 @@ import pytest
 from ms_tune.footprint.torch_report import analyse_snapshot
 from ms_tune.pools import torch_replay
 from ms_tune.pools.torch_pool import TorchPool
-from ms_tune.pools.torch_replay import Repeats, repeats_of
+from ms_tune.pools.torch_replay import Repeats, find_repeats
 from ms_tune.pools.torch_space import TorchSettings
-from ms_tune.pools.torch_what_if import Cache, outcome_of, with_segments
+from ms_tune.pools.torch_what_if import Cache, change_segments, replay_setting
 from ms_tune.readers.torch_snapshot import read_torch_snapshot
 from ms_tune.units import MIB
 from tests.pools.test_torch_replay import NPU, NPU_EXPANDABLE
@@ -94,29 +94,29 @@ def test_what_is_told_is_the_same(
         [*filter(lambda event: event["action"] == "alloc", made.events)][-5]["size"] += 3 * MIB
     path = tmp_path / "s.pickle"
     path.write_bytes(pickle.dumps(made.snapshot()))
-    other = with_segments(settings, expandable=not settings.expandable)
+    other = change_segments(settings, expandable=not settings.expandable)
 
     def results() -> list[tuple[object, ...]]:
         report = analyse_snapshot(path, None, None, lambda _what, _share: None)
         if not report.replay.is_exact:
             return [(report.replay.first, report.replay.differences, report.contents)]
         return [
-            told(report, outcome_of(report.recording, tried, cache, recorded=False))
+            told(report, replay_setting(report.recording, tried, cache, recorded=False))
             for tried in (settings, other, replace(other, total=40 * MIB, collect_above=0.5))
             for cache in Cache
         ]
 
-    original = torch_replay.repeats_of
+    original = torch_replay.find_repeats
 
     def counted(events: object) -> Repeats | None:
         found = original(events)  # type: ignore[arg-type]
         again.append(found.times if found else 0)
         return found
 
-    monkeypatch.setattr(torch_replay, "repeats_of", counted)
+    monkeypatch.setattr(torch_replay, "find_repeats", counted)
     short = results()
     assert max(again) >= STEPS - 2
-    monkeypatch.setattr(torch_replay, "repeats_of", lambda _events: None)
+    monkeypatch.setattr(torch_replay, "find_repeats", lambda _events: None)
     assert short == results()
 
 
@@ -145,10 +145,10 @@ def test_events_that_never_come_again(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr(torch_replay, "_LEAST_EVENTS", 100)
     path = tmp_path / "s.pickle"
     path.write_bytes(pickle.dumps(Program(NPU, seed=4).run(4).snapshot()))
-    assert repeats_of(read_torch_snapshot(path).devices[0].events) is None
+    assert find_repeats(read_torch_snapshot(path).devices[0].events) is None
     path.write_bytes(pickle.dumps(program(NPU, 4, emptied=False).snapshot()))
     events = read_torch_snapshot(path).devices[0].events
-    found = repeats_of(events)
+    found = find_repeats(events)
     assert found is not None
     for place in range(found.begin, found.begin + found.length * (found.times - 1), 17):
         assert events[place][:4] == events[place + found.length][:4]

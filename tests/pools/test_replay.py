@@ -6,8 +6,8 @@ import pytest
 
 from ms_tune.pools.mindspore_pool import MindSporePool, MindSporeSettings
 from ms_tune.pools.pool import Divergence, Mismatches, Placing, compare_with_trace, find_divergence, replay_workload
-from ms_tune.pools.settings import infer_settings, pool_for
-from ms_tune.pools.workload import RELEASE, Recorded, Request, make_workload, released_at
+from ms_tune.pools.settings import infer_settings, make_pool
+from ms_tune.pools.workload import RELEASE, Recorded, Request, add_release, make_workload
 from ms_tune.units import GIB, MIB
 from tests.pools.recorded import ALL_RUNS, PACKED_RUNS, recorded
 
@@ -43,7 +43,7 @@ def test_the_settings_of_the_script_reproduce_it(run: str) -> None:
         small_pool=run == "small_pool",
         total=6 * GIB if run == "limit_6gb" else found.settings.total,
     )
-    result = replay_workload(found.work, pool_for(settings, older=run.startswith("older")))
+    result = replay_workload(found.work, make_pool(settings, older=run.startswith("older")))
     assert compare_with_trace(found.work, result) == NOTHING
 
 
@@ -96,9 +96,9 @@ def test_what_is_freed_at_a_tick_is_free_for_what_is_allocated_at_it() -> None:
 
 
 def test_a_release_comes_after_what_is_freed_and_before_what_is_allocated_at_its_tick() -> None:
-    work = released_at(make_workload([Request(MIB, 1, 5), Request(MIB, 5, None)]), 5)
+    work = add_release(make_workload([Request(MIB, 1, 5), Request(MIB, 5, None)]), 5)
     assert work.schedule == (0, ~0, RELEASE, 1)
-    assert released_at(work, 5) == work
+    assert add_release(work, 5) == work
     result = replay_workload(work, MindSporePool(MindSporeSettings()))
     assert result.addresses[0] - result.addresses[1] == GIB
     assert [unit.released for unit in result.units] == [0, None]

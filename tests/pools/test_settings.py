@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from ms_tune.pools.mindspore_pool import MindSporePool, MindSporeSettings, Vmm
 from ms_tune.pools.pool import Mismatches, Placing, replay_workload
-from ms_tune.pools.settings import OLDER_POOL, infer_settings, maps_pages, pool_for
-from ms_tune.pools.workload import Recorded, Request, Workload, make_workload, released_at
+from ms_tune.pools.settings import OLDER_POOL, infer_settings, make_pool, maps_pages
+from ms_tune.pools.workload import Recorded, Request, Workload, add_release, make_workload
 from ms_tune.units import GIB, MIB
 from tests.pools.recorded import PACKED_RUNS, recorded
 from tests.pools.strategies import as_recorded, workloads
@@ -34,7 +34,7 @@ def test_settings_are_found_again(work: Workload, sizes: tuple[float, float] | N
 @pytest.mark.parametrize("run", ["limit_6gb", "graph_set_memory"])
 def test_settings_of_real_requests_are_found_again(run: str, sizes: tuple[int, int] | None, *, older: bool) -> None:
     init, increase = (None, None) if sizes is None else (size * GIB for size in sizes)
-    truth = pool_for(MindSporeSettings(init=init, increase=increase), older=older)
+    truth = make_pool(MindSporeSettings(init=init, increase=increase), older=older)
     trace = as_recorded(recorded(f"packed/{run}")[1], truth)
     found = infer_settings(trace, OLDER_POOL if older else NEWER_POOL)
     assert (found.mismatches.total, found.older) == (0, older)
@@ -188,4 +188,4 @@ def test_what_no_pool_of_mindspore_did_is_not_explained() -> None:
 def test_releases_of_an_inferred_run_stay_in_its_workload() -> None:
     pool, work = recorded("packed/streams_empty_cache")
     found = infer_settings(work, pool)
-    assert found.work == released_at(work, found.work.releases[0])
+    assert found.work == add_release(work, found.work.releases[0])

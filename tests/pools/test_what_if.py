@@ -15,15 +15,15 @@ from ms_tune.pools.what_if import (
     Lines,
     TraceFacts,
     WhatIf,
-    causes_of,
+    count_used_pages,
+    explain_replay,
     free_after_last_use,
-    layers_with,
-    lines_for,
+    list_layers_with,
     recompute_layers,
     replay_change,
     shard_blocks,
-    used_pages,
     what_if,
+    write_lines,
 )
 from ms_tune.pools.workload import Request, make_workload
 from ms_tune.units import GIB, MIB
@@ -123,9 +123,9 @@ def test_waste_is_what_is_reserved_and_never_in_use() -> None:
 def test_pages_at_the_peak_are_counted_once() -> None:
     work = make_workload([Request(512, 1, None), Request(512, 2, None), Request(2 * PAGE, 3, None), Request(512, 4, 5)])
     result = replay_workload(work, MindSporePool(MindSporeSettings(vmm=Vmm.ON)))
-    assert used_pages(work, result) == 3
+    assert count_used_pages(work, result) == 3
     gone = make_workload([Request(PAGE, 1, 2), Request(PAGE // 2, 3, None)])
-    assert used_pages(gone, replay_workload(gone, MindSporePool(MindSporeSettings(vmm=Vmm.ON)))) == 1
+    assert count_used_pages(gone, replay_workload(gone, MindSporePool(MindSporeSettings(vmm=Vmm.ON)))) == 1
 
 
 class TestCauses:
@@ -139,7 +139,7 @@ class TestCauses:
         ]
         work = make_workload(requests)
         result = replay_workload(work, MindSporePool(MindSporeSettings()))
-        causes = causes_of(work, result)
+        causes = explain_replay(work, result)
         assert causes.spilled_bytes == GIB // 4
         assert [growth.request for growth in causes.growths] == [0, 1, 4]
         assert causes.missed == ()
@@ -155,7 +155,7 @@ class TestCauses:
             Request(GIB // 2, 11, None),
         ]
         work = make_workload(requests)
-        causes = causes_of(work, replay_workload(work, MindSporePool(MindSporeSettings())))
+        causes = explain_replay(work, replay_workload(work, MindSporePool(MindSporeSettings())))
         (missed,) = causes.missed
         assert (missed.request, missed.largest_hole, missed.free_bytes) == (4, GIB // 4, GIB // 2)
 
@@ -166,7 +166,7 @@ class TestCauses:
 
 class TestLines:
     def test_they_are_what_set_memory_and_mindformers_take(self) -> None:
-        lines = lines_for(MindSporeSettings(init=2 * GIB, increase=4 * GIB, total=58 * GIB))
+        lines = write_lines(MindSporeSettings(init=2 * GIB, increase=4 * GIB, total=58 * GIB))
         assert lines.script == 'ms.runtime.set_memory(init_size="2GB", increase_size="4GB", max_size="58GB")'
         assert lines.config == 'context: {max_device_memory: "58GB", mempool_block_size: "4GB"}'
         assert lines.environment is None
@@ -174,43 +174,43 @@ class TestLines:
     @pytest.mark.parametrize("size", [0.3, 1, 1.5, 2, 10, 16.25])
     def test_sizes_match_the_pattern_of_mindspore(self, size: float) -> None:
         """_MEMORY_PATTERN of mindspore/runtime/memory.py: digits, a point, GB."""
-        script = lines_for(MindSporeSettings(init=2 * GIB, increase=int(size * GIB))).script or ""
+        script = write_lines(MindSporeSettings(init=2 * GIB, increase=int(size * GIB))).script or ""
         assert f'increase_size="{size}GB"' in script
         for written in re.findall(r'="([^"]*)"', script):
             assert re.fullmatch(r"[1-9][0-9]*(\.)?[0-9]*GB|0\.[0-9]*GB", written)
 
     def test_mindformers_cannot_set_init_size(self) -> None:
-        lines = lines_for(MindSporeSettings(init=4 * GIB, increase=2 * GIB))
+        lines = write_lines(MindSporeSettings(init=4 * GIB, increase=2 * GIB))
         assert lines.config is None
         assert lines.script == 'ms.runtime.set_memory(init_size="4GB", increase_size="2GB")'
 
     def test_one_size_that_is_set_is_enough_for_a_line(self) -> None:
         for settings in (MindSporeSettings(init=4 * GIB), MindSporeSettings(increase=4 * GIB)):
-            assert '="4GB"' in (lines_for(settings).script or "")
+            assert '="4GB"' in (write_lines(settings).script or "")
 
     def test_a_limit_that_is_no_whole_gib_is_mindspores_own(self) -> None:
         for total in (58 * GIB + 1, SIMULATED_DEVICE):
-            lines = lines_for(MindSporeSettings(init=2 * GIB, increase=4 * GIB, total=total))
+            lines = write_lines(MindSporeSettings(init=2 * GIB, increase=4 * GIB, total=total))
             assert lines.script == 'ms.runtime.set_memory(init_size="2GB", increase_size="4GB")'
             assert lines.config == 'context: {mempool_block_size: "4GB"}'
 
     def test_sizes_that_are_not_set_are_the_defaults(self) -> None:
-        assert lines_for(MindSporeSettings(increase=4 * GIB)) == Lines(
+        assert write_lines(MindSporeSettings(increase=4 * GIB)) == Lines(
             f'ms.runtime.set_memory(init_size="{DEFAULT_SIZE / GIB:g}GB", increase_size="4GB")', None, None
         )
-        assert lines_for(MindSporeSettings(init=4 * GIB)) == Lines(
+        assert write_lines(MindSporeSettings(init=4 * GIB)) == Lines(
             f'ms.runtime.set_memory(init_size="4GB", increase_size="{DEFAULT_SIZE / GIB:g}GB")', None, None
         )
         for settings, options in (
             (MindSporeSettings(vmm=Vmm.ON), "enable_vmm:True"),
             (MindSporeSettings(small_pool=True), "enable_small_pool:True"),
         ):
-            assert lines_for(settings) == Lines(None, None, f"export MS_ALLOC_CONF={options}")
+            assert write_lines(settings) == Lines(None, None, f"export MS_ALLOC_CONF={options}")
 
     def test_the_environment(self) -> None:
-        assert lines_for(MindSporeSettings()).script is None
+        assert write_lines(MindSporeSettings()).script is None
         both = MindSporeSettings(vmm=Vmm.ON, small_pool=True)
-        assert lines_for(both).environment == "export MS_ALLOC_CONF=enable_vmm:True,enable_small_pool:True"
+        assert write_lines(both).environment == "export MS_ALLOC_CONF=enable_vmm:True,enable_small_pool:True"
 
 
 class TestScenarios:
@@ -262,8 +262,8 @@ class TestScenarios:
         assert shard_blocks(self.WORK, self.FACTS, "nothing.*", 2).changed == 0
 
     def test_layers_are_those_with_activations(self) -> None:
-        assert layers_with(self.WORK, self.FACTS, "activations") == ["layers.0", "layers.1"]
-        assert layers_with(self.WORK, self.FACTS, "communication") == []
+        assert list_layers_with(self.WORK, self.FACTS, "activations") == ["layers.0", "layers.1"]
+        assert list_layers_with(self.WORK, self.FACTS, "communication") == []
 
     def test_recomputed_activations_are_gone_between_forward_and_backward(self) -> None:
         change = recompute_layers(self.WORK, self.FACTS, "activations", {"layers.0"})

@@ -15,8 +15,8 @@ from ms_tune.pools.workload import (
     _batches_by_type,
     _batches_by_use,
     _cut_batches,
-    pools_of,
-    schedule_of,
+    order_events,
+    split_by_pool,
 )
 from ms_tune.readers.tracker_tables import read_block_table
 from tests.pools.recorded import PACKED
@@ -67,8 +67,8 @@ def test_what_ends_elsewhere_is_no_continuous_allocation() -> None:
 )
 def test_continuous_allocations_are_known_with_and_without_the_use(run: str, batches: int) -> None:
     table = read_block_table(PACKED / run / "memory_block.csv")
-    ((told, _),) = pools_of(table).values()
-    ((guessed, _),) = pools_of(replace(table, used_after=np.full_like(table.used_after, -1))).values()
+    ((told, _),) = split_by_pool(table).values()
+    ((guessed, _),) = split_by_pool(replace(table, used_after=np.full_like(table.used_after, -1))).values()
     assert guessed.requests == told.requests
     assert sum(request.batch > 1 for request in told.requests) == batches
     assert sum(request.batch for request in told.requests) == len(told.requests)
@@ -76,14 +76,14 @@ def test_continuous_allocations_are_known_with_and_without_the_use(run: str, bat
 
 def test_what_does_not_follow_at_once_is_no_continuous_allocation() -> None:
     table = read_block_table(PACKED / "continuous" / "memory_block.csv")
-    ((told, rows),) = pools_of(table).values()
+    ((told, rows),) = split_by_pool(table).values()
     first = next(row for row, request in enumerate(told.requests) if request.batch > 1)
     last = first + told.requests[first].batch - 1
     for column, more in (("start", 1), ("stream", 1), ("address", 512)):
         moved = getattr(table, column).copy()
         moved[rows[last]] += more
         columns = {"used_after": np.full_like(table.used_after, -1), column: moved}
-        ((work, _),) = pools_of(replace(table, **columns)).values()
+        ((work, _),) = split_by_pool(replace(table, **columns)).values()
         assert work.requests[last].batch == 1
         assert sum(request.batch for request in work.requests[first:last]) == last - first
 
@@ -103,6 +103,6 @@ def test_all_rows_of_a_continuous_allocation_show_the_use_after_it(before: int) 
     used = [512 * (place + 1) for place in range(len(sizes))]
     used[before : before + 3] = [512 * (before + 3)] * 3
     recorded = [Recorded(512 * place, use, None) for place, use in enumerate(used)]
-    assert _batches_by_use(requests, recorded, schedule_of(requests)) == {before: 3, before + 1: 0, before + 2: 0}
+    assert _batches_by_use(requests, recorded, order_events(requests)) == {before: 3, before + 1: 0, before + 2: 0}
     apart = [row._replace(address=row.address + 512 * (place > before + 1)) for place, row in enumerate(recorded)]
-    assert _batches_by_use(requests, apart, schedule_of(requests)) == {}
+    assert _batches_by_use(requests, apart, order_events(requests)) == {}

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ms_tune.errors import TraceError
-from ms_tune.readers.memory_block import Block, ColumnLayout, DroppedRow, RowReader, layout_of
-from ms_tune.readers.reading import lines_of, reading
+from ms_tune.readers.memory_block import Block, ColumnLayout, DroppedRow, RowReader, read_layout
+from ms_tune.readers.reading import iterate_lines, reading
 from ms_tune.readers.table import Table, TableBuilder
 from ms_tune.text import msg
 
@@ -53,9 +53,9 @@ def _read(file: BinaryIO, path: Path) -> BlockTrace:
     layout: ColumnLayout | None = None
     blocks: list[Block] = []
     truncated = False
-    for number, text, complete in lines_of(file):
+    for number, text, complete in iterate_lines(file):
         if reader is None or layout is None:
-            layout = layout_of(text, path, number)
+            layout = read_layout(text, path, number)
             reader = RowReader(layout)
             continue
         truncated = not complete

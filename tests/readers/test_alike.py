@@ -11,9 +11,9 @@ import pytest
 
 from ms_tune.errors import TraceError
 from ms_tune.readers import log_lines, trace_events, training_log
-from ms_tune.readers.log_lines import lines_with, rank_before
+from ms_tune.readers.log_lines import find_lines, split_rank
 from ms_tune.readers.profile_export import read_events
-from ms_tune.readers.step_lines import layout_of, steps_in
+from ms_tune.readers.step_lines import learn_line_layout, parse_steps
 from ms_tune.readers.training_log import read_training_log
 from tests.metrics.profiles import host_bound
 from tests.readers.training_logs import dynamic_line, megatron_line, static_line
@@ -90,13 +90,13 @@ def test_what_a_layout_takes_is_what_the_line_tells(form: int) -> None:
     draw, laid_out = random.Random(form), 0  # noqa: S311 - as above
     for _ in range(30):
         for line in "".join(lines_of(form, draw)).splitlines():
-            layout = layout_of(line.encode())
+            layout = learn_line_layout(line.encode())
             if layout is None or layout[0].form is None:
                 continue
             laid_out += 1
             values = dict(zip(layout[0].names, map(float, layout[1](line.encode())), strict=True))
-            rank, text = rank_before(line)
-            (step,) = steps_in(text)
+            rank, text = split_rank(line)
+            (step,) = parse_steps(text)
             assert step is not None
             assert values.pop("rank", None) == rank
             assert values.pop("time") == pytest.approx(step.seconds * 1000)
@@ -119,7 +119,7 @@ def test_words_are_found_by_numpy_too(monkeypatch: pytest.MonkeyPatch) -> None:
             monkeypatch.setattr(log_lines, "_numpy_is_here", lambda here=here: here)
             monkeypatch.setattr(log_lines, "_BLOCK", 1024)
             monkeypatch.setattr(log_lines, "_MANY", many)
-            assert list(lines_with(body + b"\n", 7, words)) == expected
+            assert list(find_lines(body + b"\n", 7, words)) == expected
 
 
 def test_events_are_read_alike_in_any_form(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ import pytest
 from ms_tune.errors import TraceError
 from ms_tune.readers import memory_log
 from ms_tune.readers.logged_steps import LoggedMemory
-from ms_tune.readers.memory_log import MemoryWords, RankMemory, read_logged_memory, reports_in
+from ms_tune.readers.memory_log import MemoryWords, RankMemory, parse_reports, read_logged_memory
 from ms_tune.units import MIB
 
 if TYPE_CHECKING:
@@ -38,12 +38,12 @@ def report(path: Path, line: int, rank: int, most: float, steps: int | None) -> 
 
 def test_lines_of_several_ranks_that_ran_into_each_other() -> None:
     text = REPORT.format(3, 5, 2.5) + REPORT.format(12, 6, 4) + " | max reserved: 8.5"
-    assert list(reports_in(text)) == [
+    assert list(parse_reports(text)) == [
         LoggedMemory(3, int(1.5 * MIB), int(2.5 * MIB), int(3.25 * MIB), 0, 5),
         LoggedMemory(12, int(1.5 * MIB), 4 * MIB, int(3.25 * MIB), int(8.5 * MIB), 6),
     ]
-    assert [one.max_allocated for one in reports_in(REPORT.format(1, 2, "1.2.3"))] == [0]
-    assert list(reports_in("memory (MB) | allocated: 1")) == []
+    assert [one.max_allocated for one in parse_reports(REPORT.format(1, 2, "1.2.3"))] == [0]
+    assert list(parse_reports("memory (MB) | allocated: 1")) == []
 
 
 def test_the_last_report_of_each_rank_counts(tmp_path: Path) -> None:

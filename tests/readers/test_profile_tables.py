@@ -19,7 +19,7 @@ from ms_tune.readers.profile_tables import (
     read_kernels,
     read_steps,
 )
-from ms_tune.readers.scopes import ScopePass, pass_of, shorten_scope
+from ms_tune.readers.scopes import ScopePass, find_pass, shorten_scope
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -187,7 +187,7 @@ class TestKernels:
     ],
 )
 def test_the_pass_of_an_operator(path: str, found: ScopePass) -> None:
-    assert pass_of(path) is found
+    assert find_pass(path) is found
 
 
 class TestCollectives:

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from ms_tune.readers.log_lines import rank_before
-from ms_tune.readers.step_lines import Form, StepLine, steps_in
+from ms_tune.readers.log_lines import split_rank
+from ms_tune.readers.step_lines import Form, StepLine, parse_steps
 
 MEGATRON = " iteration {step}/ {total} | elapsed time per iteration (ms): {time} |{more}"
 STATIC = "{{ Epoch:[ {epoch}/ 9], step:[ {step}/ {total}], loss: 1.5, per_step_time: {time}ms, x: 1"
@@ -16,7 +16,7 @@ OLD = "Epoch: {epoch}, Step: {step}, Loss: 1.5, x: 1, Time: {time} ms"
 
 
 def one(line: str, /, **values: object) -> StepLine | None:
-    (found,) = steps_in(line.format(**{"epoch": 1, "step": 2, "total": 9, "time": 500, "more": "", **values}))
+    (found,) = parse_steps(line.format(**{"epoch": 1, "step": 2, "total": 9, "time": 500, "more": "", **values}))
     return found
 
 
@@ -142,11 +142,11 @@ def test_lines_without_what_makes_a_step_are_damaged() -> None:
         "{ Epoch:[1/2], loss: 1, per_step_time: 5ms, ",
         "{ step:[1/2], per_step_time: none",
     ):
-        assert list(steps_in(line)) == [None]
-    assert list(steps_in(" iteration 1/ 2 | elapsed time per iteration (ms): 5", whole=False)) == [None]
-    assert list(steps_in("nothing of a step")) == []
+        assert list(parse_steps(line)) == [None]
+    assert list(parse_steps(" iteration 1/ 2 | elapsed time per iteration (ms): 5", whole=False)) == [None]
+    assert list(parse_steps("nothing of a step")) == []
     whole = MEGATRON.format(step=1, total=2, time=5, more="")
-    assert [step and step.number for step in steps_in(f"{whole} iteration 2/ 2 | {whole.replace('1/', '7/')}")] == [
+    assert [step and step.number for step in parse_steps(f"{whole} iteration 2/ 2 | {whole.replace('1/', '7/')}")] == [
         1,
         None,
         7,
@@ -172,4 +172,4 @@ def test_lines_without_what_makes_a_step_are_damaged() -> None:
     ],
 )
 def test_the_rank_before_a_line(line: str, rank: int | None, rest: str) -> None:
-    assert rank_before(line) == (rank, rest)
+    assert split_rank(line) == (rank, rest)

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ms_tune.errors import TraceError
-from ms_tune.readers.log_lines import rank_before
-from ms_tune.readers.step_lines import Form, _parse_positive, samples_per_second, steps_in
+from ms_tune.readers.log_lines import split_rank
+from ms_tune.readers.step_lines import Form, _parse_positive, parse_rate, parse_steps
 from ms_tune.readers.training_log import read_training_log
 from tests.readers.training_logs import PUBLIC, dynamic_line, megatron_line, megatron_log, static_line
 
@@ -73,7 +73,7 @@ class TestForms:
             " iteration 2/ 9 | elapsed time per iteration (ms): 100.0 | theoretical throughput per NPU (TFLOP/s/NPU): 90.5 | "
             "actual throughput per NPU (TFLOP/s/NPU): 80.5 | actual throughput per NPU with recompute (TFLOP/s/NPU): 99.5 | x: 1 |"
         )
-        (step,) = steps_in(line)
+        (step,) = parse_steps(line)
         assert step is not None
         assert (step.tflops, step.counted, step.hardware) == (90.5, 80.5, 99.5)
 
@@ -82,7 +82,7 @@ class TestForms:
             " iteration 2/ 9 | elapsed time per iteration (ms): 100.5/101.0 | compute per GPU (TFLOP/s/GPU): 90.5 (avg 90.4) |"
             " global batch size: 8 | lm loss: 1.5x | grad norm: / 3 |"
         )
-        (step,) = steps_in(line)
+        (step,) = parse_steps(line)
         assert step is not None
         assert (step.seconds, step.tflops, step.batch) == (0.1005, 90.5, 8)
         assert math.isnan(step.loss)
@@ -134,8 +134,8 @@ class TestRanksAndRuns:
         assert [(rank.rank, list(rank.number)) for rank in run.ranks] == [(0, [1, 2, 3]), (5, [1, 2, 3])]
 
     def test_a_time_of_day_is_no_rank(self) -> None:
-        assert rank_before("2026-01-01 10:00:00,000 - INFO")[0] is None
-        assert rank_before("\x1b[32m[rank7]: x\x1b[0m") == (7, "x")
+        assert split_rank("2026-01-01 10:00:00,000 - INFO")[0] is None
+        assert split_rank("\x1b[32m[rank7]: x\x1b[0m") == (7, "x")
 
     def test_tail_of_several_files_tells_ranks(self, tmp_path: Path) -> None:
         text = "".join(
@@ -252,8 +252,8 @@ class TestBroken:
         assert len(log.runs[0].ranks[0]) == 2
 
     def test_a_rate_alone(self) -> None:
-        assert samples_per_second("| 0.12096 samples/s/p  1 day") == 0.12096
-        assert math.isnan(samples_per_second("samples/s/p"))
+        assert parse_rate("| 0.12096 samples/s/p  1 day") == 0.12096
+        assert math.isnan(parse_rate("samples/s/p"))
 
 
 @pytest.mark.skipif(not PUBLIC.is_dir(), reason="the public logs are not here")

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from ms_tune.cli.main import main
-from ms_tune.footprint.torch_report import BEFORE, analyse_snapshot, compare_snapshots, lives_of_snapshot
+from ms_tune.footprint.torch_report import BEFORE, analyse_snapshot, compare_snapshots, trace_lives
 from ms_tune.pools.torch_space import TorchSettings
 from ms_tune.readers.memory_block import NEVER_FREED
 from ms_tune.report.memory_export import write_torch_perfetto
@@ -39,7 +39,7 @@ def report(tmp_path: Path) -> TorchReport:
 @pytest.mark.parametrize("settings", [NPU, NPU_EXPANDABLE, TorchSettings()])
 def test_the_blocks_add_up_to_the_allocators_own_curve(settings: TorchSettings, tmp_path: Path) -> None:
     report = report_of(saved(Program(settings, seed=3).run(), tmp_path / "s.pickle"))
-    lives = lives_of_snapshot(report)
+    lives = trace_lives(report)
     assert report.replay.is_exact
     for event in range(-1, len(report.device.events), 37):
         used = report.replay.used[event] if event >= 0 else sum(report.replay.start.live.values())
@@ -49,10 +49,10 @@ def test_the_blocks_add_up_to_the_allocators_own_curve(settings: TorchSettings, 
 
 
 def test_the_page_has_the_blocks_and_the_figures(report: TorchReport) -> None:
-    page = snapshot_html(lives_of_snapshot(report), None, Language.EN)
+    page = snapshot_html(trace_lives(report), None, Language.EN)
     data = data_of(page)
     (device,) = data["ranks"]
-    lives = lives_of_snapshot(report)
+    lives = trace_lives(report)
     assert device["peak"] == report.peak_bytes == sum(device["contents"].values())
     assert device["peakTick"] == report.peak_event
     assert set(device["contents"]) == set(data["contents"]) <= set(data["colours"])
@@ -78,7 +78,7 @@ def test_what_was_there_before_the_recording_is_told_apart(tmp_path: Path) -> No
     program = Program(NPU, seed=5).run()
     program.events = program.events[40:]
     later = report_of(saved(program, tmp_path / "later.pickle"))
-    lives = lives_of_snapshot(later)
+    lives = trace_lives(later)
     before = lives.start < 0
     assert before.any()
     assert {lives.contents[code] for code in lives.content[before].tolist()} <= {*lives.contents[:-1], BEFORE}
@@ -87,13 +87,13 @@ def test_what_was_there_before_the_recording_is_told_apart(tmp_path: Path) -> No
 
 def test_a_page_names_the_moment_that_it_is_about(tmp_path: Path) -> None:
     path = saved(Program(NPU, seed=5).run(), tmp_path / "s.pickle")
-    early = data_of(snapshot_html(lives_of_snapshot(report_of(path, at=1)), None, Language.EN))["texts"]
+    early = data_of(snapshot_html(trace_lives(report_of(path, at=1)), None, Language.EN))["texts"]
     assert early["make-up"] == {"en": "What holds the memory after event 1", "zh": "在事件 1 之后的内存构成"}
     assert early["held"]["en"] == "Held after event 1: {parts}"
     assert early["go-peak"]["en"] == "go to that moment"
     assert early["when.start"]["en"] == "before the first event"
     bare = saved(Program(NPU, seed=5).run(), tmp_path / "bare.pickle", device_traces=[[]])
-    data = data_of(snapshot_html(lives_of_snapshot(report_of(bare)), None, Language.EN))
+    data = data_of(snapshot_html(trace_lives(report_of(bare)), None, Language.EN))
     (device,), texts = data["ranks"], data["texts"]
     assert texts["make-up"] == {"en": "What holds the memory at the time of the snapshot", "zh": "生成快照时的内存构成"}
     assert texts["when.start"]["en"] == "at the time of the snapshot"
@@ -105,7 +105,7 @@ def test_a_page_names_the_moment_that_it_is_about(tmp_path: Path) -> None:
 def test_two_snapshots_on_a_page(report: TorchReport, tmp_path: Path) -> None:
     after = report_of(saved(Program(NPU_EXPANDABLE, seed=6).run(), tmp_path / "after.pickle"))
     changes = compare_snapshots(report, after)
-    page = data_of(snapshot_html(lives_of_snapshot(after), (lives_of_snapshot(report), changes), Language.EN))
+    page = data_of(snapshot_html(trace_lives(after), (trace_lives(report), changes), Language.EN))
     (pair,) = page["comparison"]
     peaks = [f"peak (after event {each.peak_event})" for each in (report, after)]
     assert (
@@ -118,7 +118,7 @@ def test_two_snapshots_on_a_page(report: TorchReport, tmp_path: Path) -> None:
 
 def test_perfetto_has_the_peak_and_every_growth(report: TorchReport) -> None:
     file = io.StringIO()
-    write_torch_perfetto(file, lives_of_snapshot(report))
+    write_torch_perfetto(file, trace_lives(report))
     events = json.loads(file.getvalue())["traceEvents"]
     used = [sum(event["args"].values()) for event in events if event["name"] == "memory in use"]
     held = [event["args"]["bytes"] for event in events if event["name"] == "held of the device" and event["ph"] == "C"]
@@ -126,7 +126,7 @@ def test_perfetto_has_the_peak_and_every_growth(report: TorchReport) -> None:
     grown = [event["args"]["taken"] for event in events if "taken" in event.get("args", {})]
     assert grown == [cause.taken_bytes for cause in report.causes]
     blocks = [event for event in events if "address" in event.get("args", {})]
-    assert len(blocks) == len(lives_of_snapshot(report).start)
+    assert len(blocks) == len(trace_lives(report).start)
     busy: dict[int, int] = {}
     for block in blocks:
         assert block["ts"] >= busy.get(block["tid"], -1)
