@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from ms_tune.dialects import MEGATRON
 from ms_tune.report.normalize_json import problems_json
+from ms_tune.source.edit_values import spell_value
 from ms_tune.source.yaml import nest_values
 
 if TYPE_CHECKING:
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from ms_tune.text import Language
 
 _VERSION = 1
+_QUOTE = "'"
 
 
 def conversion_json(dialect: str, converted: Converted, language: Language) -> dict[str, object]:
@@ -45,23 +47,9 @@ def conversion_yaml(values: Mapping[str, object]) -> str:
 def _lines(section: Mapping[str, object], indent: str) -> list[str]:
     lines = []
     for key, value in section.items():
-        name = key if key.isidentifier() else _quoted(key)
+        name = key if key.isidentifier() else spell_value(key, _QUOTE)
         if isinstance(value, dict) and value:
             lines += [f"{indent}{name}:", *_lines(value, indent + "  ")]
         else:
-            lines.append(f"{indent}{name}: {_spelled(value)}")
+            lines.append(f"{indent}{name}: {spell_value(value, _QUOTE)}")
     return lines
-
-
-def _spelled(value: object) -> str:
-    if isinstance(value, (list, tuple)):
-        return f"[{', '.join(map(_spelled, value))}]"
-    if isinstance(value, dict):
-        return "{" + ", ".join(f"{_quoted(str(key))}: {_spelled(item)}" for key, item in value.items()) + "}"
-    if value is None:
-        return "null"
-    return _quoted(value) if isinstance(value, str) else str(value)
-
-
-def _quoted(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"

@@ -22,7 +22,7 @@ from ms_tune.workflows.migrate.from_mindformers import decide_mindformers
 from ms_tune.workflows.migrate.from_mindspeed import arguments_of, decide_megatron, decide_mindspeed
 from ms_tune.workflows.migrate.proof import prove, with_folder
 from ms_tune.workflows.migrate.result import Migration
-from ms_tune.workflows.migrate.write import written
+from ms_tune.workflows.migrate.write import write_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -142,7 +142,7 @@ def _migrate(draft: MigrationDraft, *, check: bool, language: Language | None) -
     )
     if result.blocking or result.missing:
         return result
-    text = written(draft, result.entries, language or Language.EN)
+    text = write_text(draft, result.entries, language or Language.EN)
     return replace(result, text=text, proof=prove(draft, text) if check else ())
 
 

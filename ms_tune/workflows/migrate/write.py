@@ -51,11 +51,11 @@ def nested(values: Mapping[tuple[str, ...], Any]) -> dict[str, Any]:
     return nest_values(dict(sorted(values.items(), key=lambda one: rank.get(one[0][0], len(rank)))))
 
 
-def written(draft: MigrationDraft, entries: Iterable[KeyFate], language: Language) -> str:
+def write_text(draft: MigrationDraft, entries: Iterable[KeyFate], language: Language) -> str:
     """The whole new file."""
     writer = _TextWriter(draft, language, tuple(entries))
-    lines = list(writer.lines())
-    lines += writer.remaining(lines)
+    lines = list(writer.write_lines())
+    lines += writer.remaining_comments(lines)
     return "\n".join(lines) + "\n"
 
 
@@ -71,86 +71,69 @@ class _TextWriter:
         # Where questions and remarks stand: of keys that have no value, too.
         self._places = tuple(dict.fromkeys((*self._asked, *draft.notes)))
 
-    def lines(self) -> Iterator[str]:
+    def write_lines(self) -> Iterator[str]:
         draft = self._draft
-        yield from self._told(msg("migrate.file.head", file=draft.source.path.name, release=draft.target), 0)
+        yield self._remark(msg("migrate.file.head", file=draft.source.path.name, release=draft.target))
         tree = nested(draft.values)
         for name in dict.fromkeys((*tree, *(path[0] for path in self._places if path))):
             yield ""
-            yield from self._entry((name,), tree.get(name, {}), 0)
+            yield from self._write_key((name,), tree.get(name, {}), 0)
         if () in self._asked:
             yield ""
             yield from self._questions((), 0)
-        yield from self._left()
+        yield from self._write_left()
 
-    def _entry(self, path: tuple[str, ...], value: Any, depth: int) -> Iterator[str]:  # noqa: ANN401 - any value
-        pad = "  " * depth
+    def _write_key(self, path: tuple[str, ...], value: Any, depth: int) -> Iterator[str]:  # noqa: ANN401 - any value
+        """A key, with what stands below it; a section in which nothing stands but remarks is one itself."""
+        pad, source = "  " * depth, self._draft.source
         origin = self._draft.origins.get(path) or (_SECTIONS.get(path[0]) if len(path) == 1 else None)
-        above, behind = comments(self._draft.source, origin) if origin else ([], "")
+        above, behind = comments(source, origin) if origin else ([], "")
         yield from (f"{pad}{line}" for line in above)
-        for note in self._draft.notes.get(path, ()):
-            yield from self._told(note, depth)
-        inner = isinstance(value, dict) and bool(value)
-        deeper = inner or any(one[: len(path)] == path and len(one) > len(path) for one in self._places)
-        if not inner:
+        yield from self._notes(path, depth)
+        section = isinstance(value, dict) and (bool(value) or len(path) == 1)
+        if not section or not value:
             yield from self._questions(path, depth)
-        if isinstance(value, dict) and (inner or len(path) == 1):
-            if inner:
-                yield f"{pad}{spell(path[-1])}:{behind}"
-            elif deeper:
-                yield f"{pad}# {path[-1]}:"
-            if inner:
-                yield from self._questions(path, depth + 1)
-            names = (one[len(path)] for one in self._places if one[: len(path)] == path and len(one) > len(path))
-            for name in dict.fromkeys((*value, *names)):
-                below = (*path, name)
-                if name in value:
-                    yield from self._entry(below, value[name], depth + 1)
-                else:
-                    yield from self._notes_only(below, depth + 1)
+        if not section:
+            raw = raw_list(source, origin, value) if origin and isinstance(value, list) and value else None
+            spelled = f" {_spell_value(value)}" if raw is None else ""
+            yield f"{pad}{spell(path[-1])}:{spelled}{behind}"
+            yield from (f"{pad}  {line}".rstrip() for line in raw or ())
             return
-        yield from self._value(path, value, depth, behind, origin)
-
-    def _notes_only(self, path: tuple[str, ...], depth: int) -> Iterator[str]:
-        for note in self._draft.notes.get(path, ()):
-            yield from self._told(note, depth)
-        yield from self._questions(path, depth)
-
-    def _value(
-        self,
-        path: tuple[str, ...],
-        value: Any,  # noqa: ANN401 - settings are of all types
-        depth: int,
-        behind: str,
-        origin: KeyPath | None,
-    ) -> Iterator[str]:
-        pad = "  " * depth
-        raw = raw_list(self._draft.source, origin, value) if origin and isinstance(value, list) and value else None
-        if raw is not None:
+        below = [one[len(path)] for one in self._places if one[: len(path)] == path and len(one) > len(path)]
+        if value:
             yield f"{pad}{spell(path[-1])}:{behind}"
-            yield from (f"{pad}  {line}".rstrip() for line in raw)
-        else:
-            yield f"{pad}{spell(path[-1])}: {_spelled(value)}{behind}"
+            yield from self._questions(path, depth + 1)
+        elif below:
+            yield f"{pad}# {path[-1]}:"
+        for name in dict.fromkeys((*value, *below)):
+            if name in value:
+                yield from self._write_key((*path, name), value[name], depth + 1)
+            else:
+                yield from self._notes((*path, name), depth + 1)
+                yield from self._questions((*path, name), depth + 1)
+
+    def _notes(self, path: tuple[str, ...], depth: int) -> Iterator[str]:
+        yield from (self._remark(note, depth) for note in self._draft.notes.get(path, ()))
 
     def _questions(self, path: tuple[str, ...], depth: int) -> Iterator[str]:
         for one in self._asked.get(path, ()):
             reason = one.why or msg("migrate.why.unknown")
-            said = msg("migrate.file.question", key=one.name, value=_short(one.value), question=reason)
-            yield from self._kept(one, depth)
-            yield from self._told(said, depth)
+            yield from self._own_comments(one, depth)
+            question = msg("migrate.file.question", key=one.name, value=_shorten(one.value), question=reason)
+            yield self._remark(question, depth)
 
-    def _left(self) -> Iterator[str]:
+    def _write_left(self) -> Iterator[str]:
         """What has no counterpart, at the end, with its comments: nothing vanishes."""
         left = [one for one in self._entries if one.fate is Fate.NONE]
         if left:
             yield ""
-            yield from self._told(msg("migrate.file.left"), 0)
+            yield self._remark(msg("migrate.file.left"))
         for one in left:
-            yield from self._kept(one, 0)
+            yield from self._own_comments(one, 0)
             reason = render(one.why, self._language) if one.why else ""
-            yield f"#   {_flat(one.name)}: {_short(one.value)}  # {_flat(reason)}"
+            yield f"#   {_join_lines(one.name)}: {_shorten(one.value)}  # {_join_lines(reason)}"
 
-    def remaining(self, lines: Iterable[str]) -> Iterator[str]:
+    def remaining_comments(self, lines: Iterable[str]) -> Iterator[str]:
         """Comments that went along with no key, at the end: those of keys that need no line, of sections, of nothing at all."""
         there = {
             line[found.start() :].strip() for line in lines for found in islice(_STARTS.finditer(line), _MOST_IN_LINE)
@@ -161,32 +144,32 @@ class _TextWriter:
             left = [(number, text) for number, text in told if text not in there]
             if left:
                 yield ""
-                yield from self._told(msg("migrate.file.comments", file=name), 0)
+                yield self._remark(msg("migrate.file.comments", file=name))
                 yield from (f"#   {number}: {text}" for number, text in left)
 
-    def _kept(self, one: KeyFate, depth: int) -> Iterator[str]:
+    def _own_comments(self, one: KeyFate, depth: int) -> Iterator[str]:
         above, behind = comments(self._draft.source, one.path)
         for line in (*above, *([behind.strip()] if behind else [])):
             yield f"{'  ' * depth}{line}"
 
-    def _told(self, message: Message, depth: int) -> Iterator[str]:
-        yield f"{'  ' * depth}# {_flat(render(message, self._language))}"
+    def _remark(self, message: Message, depth: int = 0) -> str:
+        return f"{'  ' * depth}# {_join_lines(render(message, self._language))}"
 
 
-def _flat(text: str) -> str:
+def _join_lines(text: str) -> str:
     return " ".join(text.split())
 
 
-def _spelled(value: Any) -> str:  # noqa: ANN401 - any value
+def _spell_value(value: Any) -> str:  # noqa: ANN401 - any value
     if isinstance(value, list):
-        return f"[{', '.join(map(_spelled, value))}]"
+        return f"[{', '.join(map(_spell_value, value))}]"
     if isinstance(value, dict):
-        return f"{{{', '.join(f'{spell(str(key))}: {_spelled(item)}' for key, item in value.items())}}}"
+        return f"{{{', '.join(f'{spell(str(key))}: {_spell_value(item)}' for key, item in value.items())}}}"
     return spell(value)
 
 
-def _short(value: object) -> str:
-    text = _flat(_spelled(value))
+def _shorten(value: object) -> str:
+    text = _join_lines(_spell_value(value))
     return text if len(text) <= _LINE else f"{text[:_LINE]}..."
 
 
