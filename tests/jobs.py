@@ -11,7 +11,8 @@ from ms_tune.dialects.mindformers import read as static
 from ms_tune.enums import Dialect
 from ms_tune.facts.query import Release, default_release
 from ms_tune.job import Job
-from ms_tune.normalize import compare_log, expand, run, sapp, sapp_lists
+from ms_tune.normalize import compare_log, run, sapp, sapp_lists
+from ms_tune.normalize import run as expand
 from ms_tune.normalize.convert import convert_job, target_of
 from ms_tune.normalize.sapp_lists import parse_sapp
 from ms_tune.source.shell.read import read_launches
@@ -87,16 +88,16 @@ def known_layers(source: SourceFile, inputs: RecomputeInputs) -> LayerModel | No
 
 def explicit(
     source: SourceFile, dialect: Dialect, version: str | None = None, layers: int | None = None
-) -> expand.Explicit:
+) -> expand.ExpandedConfig:
     """A config with its lists in explicit form."""
-    return expand.explicit(Job(source, dialect=dialect, version=version, layers=layers))
+    return expand.expand_lists(Job(source, dialect=dialect, version=version, layers=layers))
 
 
 def compare(
     source: SourceFile, paths: Sequence[Path], version: str | None = None, layers: int | None = None
 ) -> compare_log.Compared:
     """A config's plan beside logs."""
-    return compare_log.compare(Job(source, version=version, layers=layers), paths)
+    return compare_log.compare_logs(Job(source, version=version, layers=layers), paths)
 
 
 def context(source: SourceFile, dialect: Dialect, options: Mapping[str, object], version: str = "") -> CheckContext:
@@ -126,7 +127,7 @@ def convert_source(source: SourceFile, to: str, version: str | None = None) -> C
 
 def merge_sapp(text: str, config: SourceFile | Path, version: str | None = None) -> sapp.Merged:
     """A config with what SAPP printed in it."""
-    return sapp.merge(
+    return sapp.merge_sapp(
         Job(load_source(config) if isinstance(config, Path) else config, version=version), parse_sapp(text)
     )
 
@@ -138,4 +139,4 @@ def convert_sapp(text: str, to: str, *, layers: int, stages: int, chunks: int = 
 
 def sapp_plan(text: str, *, layers: int, stages: int, chunks: int = 1) -> LayerPlan:
     """The plan that SAPP printed."""
-    return sapp_lists.plan_of(parse_sapp(text), layers=layers, stages=stages, chunks=chunks)
+    return sapp_lists.plan_sapp(parse_sapp(text), layers=layers, stages=stages, chunks=chunks)

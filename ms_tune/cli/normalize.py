@@ -77,10 +77,10 @@ def run(arguments: Namespace, console: Console) -> ExitCode:  # noqa: PLR0911 - 
     if (arguments.layers, arguments.stages, arguments.chunks) != (None, None, None):
         _check_sizes(whole, arguments)
     if arguments.write or arguments.diff:
-        from ms_tune.normalize.expand import explicit  # noqa: PLC0415 - as above
+        from ms_tune.normalize.run import expand_lists  # noqa: PLC0415 - as above
         from ms_tune.source.edit_values import spell_value  # noqa: PLC0415 - as above
 
-        result = explicit(job)
+        result = expand_lists(job)
         problems = normalize_recompute(job).problems
         for path in result.left:
             console.warn(msg("normalize.write-comment", name=".".join(map(str, path))))
@@ -175,10 +175,10 @@ def _tell_files(plan: LayerPlan, console: Console) -> None:
 
 def _against(job: Job, arguments: Namespace, console: Console) -> ExitCode:
     """The plan beside the logs of a job."""
-    from ms_tune.normalize.compare_log import compare  # noqa: PLC0415 - start-up time
+    from ms_tune.normalize.compare_log import compare_logs  # noqa: PLC0415 - start-up time
     from ms_tune.report import normalize_against  # noqa: PLC0415 - as above
 
-    result = compare(job, arguments.against)
+    result = compare_logs(job, arguments.against)
     if arguments.json:
         console.write_json(normalize_against.comparison_json(result, console.language))
     else:
@@ -208,14 +208,14 @@ def _run_sapp(arguments: Namespace, console: Console) -> ExitCode:
     if not arguments.from_sapp or arguments.file is None:
         layers, stages, chunks = arguments.layers, arguments.stages, arguments.chunks or 1
         if not arguments.to:
-            return _show(sapp_lists.plan_of(lists, layers=layers, stages=stages, chunks=chunks), arguments, console)
+            return _show(sapp_lists.plan_sapp(lists, layers=layers, stages=stages, chunks=chunks), arguments, console)
         from ms_tune.normalize.convert import target_of  # noqa: PLC0415 - as above
 
         sizes = sapp.Sizes(layers, stages, chunks)
         return _convert(sapp.convert_sapp(lists, sizes, target_of(arguments.to)), arguments, console)
     source = load_source(arguments.file)
     job = Job(source, version=arguments.framework_version, layers=arguments.layers)
-    merged = sapp.merge(job, lists)
+    merged = sapp.merge_sapp(job, lists)
     if arguments.write or arguments.diff or arguments.to:
         _tell_files(merged.plan, console)
     if arguments.write or arguments.diff:

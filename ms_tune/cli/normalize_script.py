@@ -8,7 +8,7 @@ from ms_tune.diagnostics import Severity
 from ms_tune.errors import ExitCode, UnsupportedError, UsageError
 from ms_tune.job.script import ScriptJob
 from ms_tune.normalize.convert import convert_script, target_of
-from ms_tune.normalize.script import explicit_script, normalize_script
+from ms_tune.normalize.script import expand_script, normalize_script
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def run_script(arguments: Namespace, console: Console) -> ExitCode:
 
 def _write(script: ScriptJob, arguments: Namespace, console: Console) -> ExitCode:
     """The script without what is ignored: into the file, or as a difference to it."""
-    path, found = script.path, explicit_script(script)
+    path, found = script.path, expand_script(script)
     for one in found.left:
         text = "megatron_layers.left-out" if one.out else "megatron_layers.left"
         console.warn(msg(text, line=one.line, words=one.words, reason=one.reason))

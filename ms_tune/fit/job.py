@@ -67,9 +67,9 @@ class PlannedJob(Record):
             ConfigError: A value stands where it cannot be changed alone.
             UsageError: The framework does not get through the result.
         """
-        from ms_tune.normalize.sapp import merge  # noqa: PLC0415 - the other dialects are much to import
+        from ms_tune.normalize.sapp import merge_sapp  # noqa: PLC0415 - the other dialects are much to import
 
-        merged = merge(self.loaded.job, lists)
+        merged = merge_sapp(self.loaded.job, lists)
         return self.loaded.with_source(parse_source(merged.text, self.loaded.source.path))
 
     @property

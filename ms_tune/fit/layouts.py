@@ -112,9 +112,9 @@ def with_layout(loaded: LoadedConfig, layout: Layout, layers: int) -> LoadedConf
     nothing = [[0] * layout.pipeline for _ in range(layout.chunks)]
     select, comm = (nothing if any(source.get(path) is not None for path in paths) else None for paths in keys.selects)
     there = loaded.with_source(source)
-    from ms_tune.normalize.sapp import merge  # noqa: PLC0415 - the other dialects are much to import
+    from ms_tune.normalize.sapp import merge_sapp  # noqa: PLC0415 - the other dialects are much to import
 
-    merged = merge(
+    merged = merge_sapp(
         there.job, SappLists(layer_offsets(place_evenly(layers, layout)), nothing, select, comm, swap=nothing)
     )
     return loaded.with_source(parse_source(merged.text, source.path))

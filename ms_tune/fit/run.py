@@ -31,7 +31,7 @@ from ms_tune.fit.table import build_table, in_flight_micro_batches
 from ms_tune.fit.table_cache import write_cached_table
 from ms_tune.fit.table_corrections import choose_telling_stage, emptied_probes, with_ends
 from ms_tune.fit.verify_loop import VerifyLoop, check_probe, lists_of_plan, predict_check_run
-from ms_tune.normalize.sapp import merge
+from ms_tune.normalize.sapp import merge_sapp
 from ms_tune.planning.explain import PlanRemedy
 from ms_tune.planning.request import linked_by
 from ms_tune.planning.search import without_kinds
@@ -134,7 +134,7 @@ def _write_plan(job: PlannedJob, chosen: VerifyRound | None) -> tuple[str, int]:
     """The config with the plan that was chosen, and how many of its values that changes."""
     if chosen is None or chosen.report.planned is None:
         return job.loaded.source.text, 0
-    merged = merge(job.loaded.job, lists_of_plan(job, chosen.report.planned.plan))
+    merged = merge_sapp(job.loaded.job, lists_of_plan(job, chosen.report.planned.plan))
     return merged.text, merged.count
 
 

@@ -43,7 +43,7 @@ class LogDifference:
     logged: str | None  # what it said; None for nothing
 
 
-class OneLog:
+class LogComparison:
     """A plan beside one log.
 
     Args:
@@ -172,7 +172,7 @@ class Compared:
     unknown: tuple[tuple[str, int], ...] = ()
 
 
-def compare(job: Job, paths: Sequence[Path]) -> Compared:
+def compare_logs(job: Job, paths: Sequence[Path]) -> Compared:
     """Put a config's plan beside logs, which may be folders of them.
 
     Args:
@@ -190,7 +190,7 @@ def compare(job: Job, paths: Sequence[Path]) -> Compared:
     logs = tuple(read_recompute_log(path) for path in chain.from_iterable(map(find_logs, paths)))
     result = compare_plan(plan, logs)
     if result.verdict is LogVerdict.DIFFERS:
-        why = tuple(_reasons(result, job))
+        why = tuple(_explain_difference(result, job))
         result = replace(result, why=why)
     return result
 
@@ -202,7 +202,7 @@ def compare_plan(plan: LayerPlan, logs: Sequence[RecomputeLog]) -> Compared:
         TraceError: No log says anything about layers, although the plan does.
     """
     expected = read_lines(plan.log)
-    wanted = _wanted(plan, expected)
+    wanted = _expected_lines(plan, expected)
     if (expected.lists or wanted) and not any(log.runs for log in logs):
         silent = [log for log in logs if expected.lists or not log.framework]
         if silent:
@@ -214,7 +214,7 @@ def compare_plan(plan: LayerPlan, logs: Sequence[RecomputeLog]) -> Compared:
     unknown: set[tuple[str, int]] = set()
     covered: set[int] = set()
     for log in logs:
-        one = OneLog(plan, expected, wanted, log)
+        one = LogComparison(plan, expected, wanted, log)
         found += one.differences()
         covered |= one.layers
         unreadable += one.unreadable
@@ -226,14 +226,14 @@ def compare_plan(plan: LayerPlan, logs: Sequence[RecomputeLog]) -> Compared:
             [LogDifference(logs[0].path, None, *key, "", None) for key in wanted if key not in unknown] if logs else []
         )
     unknown -= {key for log in logs for run in log.runs[-1:] for key in run.layers}  # another rank tells
-    states = tuple(_states(plan, wanted, logs, covered, found, {layer for _, layer in unknown}))
+    states = tuple(_layer_states(plan, wanted, logs, covered, found, {layer for _, layer in unknown}))
     verdict = LogVerdict.UNKNOWN if unknown else LogVerdict.SAME
     verdict = LogVerdict.DIFFERS if found else LogVerdict.UNREADABLE if unreadable else verdict
     left = tuple(sorted(unknown, key=lambda key: (key[1], key[0])))
     return Compared(plan, tuple(logs), verdict, tuple(found), tuple(dict.fromkeys(unreadable)), (), states, left)
 
 
-def _wanted(plan: LayerPlan, expected: LoggedRecompute) -> Wanted:
+def _expected_lines(plan: LayerPlan, expected: LoggedRecompute) -> Wanted:
     """What has to be logged at each layer: the lines where they follow from the config, else that there is one."""
     wanted: Wanted = {key: [line.value for line in lines] for key, lines in expected.layers.items()}
     static = plan.dialect == MINDFORMERS
@@ -243,13 +243,13 @@ def _wanted(plan: LayerPlan, expected: LoggedRecompute) -> Wanted:
     known = _WHOLE_LAYERS if exact or not static else set()
     by_flag = static and (plan.formative or {}).get("layer_recompute") is True  # with swap on, this one logs nothing
     for layer in plan.layers:
-        for what, patterns in _settings(layer, static=static):
+        for what, patterns in _logged_settings(layer, static=static):
             if patterns and what not in known and not (by_flag and what == "full recompute"):
                 wanted[what, layer.layer] = [patterns[0] if what == "layer swap" else ANY if patterns[0] else ""]
     return wanted
 
 
-def _settings(layer: LayerSpec, *, static: bool) -> Iterator[tuple[str, Sequence[str]]]:
+def _logged_settings(layer: LayerSpec, *, static: bool) -> Iterator[tuple[str, Sequence[str]]]:
     """What a layer's plan has the framework log, by the name that it logs it under."""
     full = layer.recompute is RecomputeMode.FULL
     yield "full recompute", [""] if full else []
@@ -263,7 +263,7 @@ def _settings(layer: LayerSpec, *, static: bool) -> Iterator[tuple[str, Sequence
     yield "op_swap" if static else "select swap", [swap.target for swap in layer.swap if swap.target]
 
 
-def _states(  # noqa: PLR0913, PLR0917 - what was planned, what was found
+def _layer_states(  # noqa: PLR0913, PLR0917 - what was planned, what was found
     plan: LayerPlan,
     wanted: Wanted,
     logs: Sequence[RecomputeLog],
@@ -275,10 +275,10 @@ def _states(  # noqa: PLR0913, PLR0917 - what was planned, what was found
     planned: dict[int, list[str]] = {}
     logged: dict[int, dict[str, None]] = {}
     for (what, layer), values in wanted.items():
-        planned.setdefault(layer, []).append(_shown(what, [value for value in values if value is not ANY]))
+        planned.setdefault(layer, []).append(_spell_line(what, [value for value in values if value is not ANY]))
     for log in logs:
         for (what, layer), lines in (log.runs[-1].layers if log.runs else {}).items():
-            logged.setdefault(layer, {})[_shown(what, [line.value for line in lines])] = None
+            logged.setdefault(layer, {})[_spell_line(what, [line.value for line in lines])] = None
     for one in plan.layers:
         number = one.layer
         known = number not in unknown
@@ -286,20 +286,19 @@ def _states(  # noqa: PLR0913, PLR0917 - what was planned, what was found
         yield LayerState(one, tuple(planned.get(number, ())), tuple(logged.get(number, ())), agrees, known)
 
 
-def _shown(what: str, values: Sequence[object]) -> str:
+def _spell_line(what: str, values: Sequence[object]) -> str:
     texts = [str(value) for value in values if value != ""]
     return f"{what}: {' | '.join(texts)}" if texts else what
 
 
-def _reasons(result: Compared, job: Job) -> Iterator[Message]:
-    """What explains the first difference, what is most certain first."""
+def _explain_difference(result: Compared, job: Job) -> Iterator[Message]:
     first = result.differences[0]
     log = next(one for one in result.logs if one.path == first.log)
     run = log.runs[-1] if log.runs else LoggedRecompute()
     if result.plan.failure is not None:
         yield msg("against.why.refused", version=result.plan.framework_version)
-    yield from _given(run, job.written.data)
-    yield from _placement(result.plan, run)
+    yield from _explain_values(run, job.written.data)
+    yield from _explain_placement(result.plan, run)
     if len(run.layers.get((first.what, -1 if first.layer is None else first.layer), ())) > 1:
         yield msg("against.why.twice", what=first.what, layer=first.layer)
     for number, earlier in enumerate(log.runs[:-1], start=1):
@@ -308,7 +307,7 @@ def _reasons(result: Compared, job: Job) -> Iterator[Message]:
             yield msg("against.why.earlier", number=number, count=len(log.runs), line=min(earlier.numbers))
             break
     for version in VERSIONS:
-        if version != result.plan.framework_version and _would_agree(job.for_release(version), result):
+        if version != result.plan.framework_version and _agrees_with(job.for_release(version), result):
             yield msg("against.why.release", version=version, planned=result.plan.framework_version)
             break
     if first.layer is not None and run.lists and first.what != "full recompute":
@@ -317,15 +316,14 @@ def _reasons(result: Compared, job: Job) -> Iterator[Message]:
         yield msg("against.why.silent")
 
 
-def _would_agree(job: Job, result: Compared) -> bool:
-    """Whether the job read for another release agrees with the logs."""
+def _agrees_with(job: Job, result: Compared) -> bool:
     try:
         return compare_plan(job.plan, result.logs).verdict in _AGREES
     except MsTuneError:
         return False
 
 
-def _given(run: LoggedRecompute, data: Mapping[object, object]) -> Iterator[Message]:
+def _explain_values(run: LoggedRecompute, data: Mapping[object, object]) -> Iterator[Message]:
     """Values of the config that the job had otherwise: another file, or its command line."""
     for section in _SECTIONS:
         line, written = run.given.get(section), data.get(section)
@@ -337,7 +335,7 @@ def _given(run: LoggedRecompute, data: Mapping[object, object]) -> Iterator[Mess
                 yield msg("against.why.given", key=f"{section}.{key}", given=given, written=value, line=line.number)
 
 
-def _placement(plan: LayerPlan, run: LoggedRecompute) -> Iterator[Message]:
+def _explain_placement(plan: LayerPlan, run: LoggedRecompute) -> Iterator[Message]:
     lines = run.lists.get(PLACEMENT, ())
     rows = next((line.value for line in lines if not line.damaged), None)
     if plan.placement is None:

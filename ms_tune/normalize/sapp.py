@@ -24,7 +24,7 @@ from ms_tune.facts.query import DEFAULT_VERSION
 from ms_tune.job import Job
 from ms_tune.normalize.convert import TargetDialect, convert_translated
 from ms_tune.normalize.run import normalize_recompute
-from ms_tune.normalize.sapp_lists import KEYS, MOST, SappLists, plan_of, settled
+from ms_tune.normalize.sapp_lists import KEYS, MOST, SappLists, plan_sapp, settle_offsets
 from ms_tune.normalize.sides import find_side, find_source_side, layers_with_experts
 from ms_tune.source.edit import same_data
 from ms_tune.source.edit_values import with_settings
@@ -69,8 +69,8 @@ def convert_sapp(lists: SappLists, sizes: Sizes, target: TargetDialect) -> Conve
     Raises:
         UsageError: The lists do not fit the sizes.
     """
-    lists = settled(lists, sizes.layers)
-    plan = plan_of(lists, **asdict(sizes), legacy=False)
+    lists = settle_offsets(lists, sizes.layers)
+    plan = plan_sapp(lists, **asdict(sizes), legacy=False)
     if target.dialect in (Dialect.MINDFORMERS_PYNATIVE, Dialect.MEGATRON):
         # The operators that the framework chooses for a model whose name SAPP does not tell.
         name = models("core")[0]
@@ -83,24 +83,23 @@ def convert_sapp(lists: SappLists, sizes: Sizes, target: TargetDialect) -> Conve
     # The lists as they are: the framework chooses the operators of the model.
     values = dict(converted.values)
     for kind in KEYS[2:]:
-        table = _beyond(lists, kind)
-        values[f"recompute_config.{kind}"] = _shaped(table) if table else False
+        table = _list_beyond(lists, kind)
+        values[f"recompute_config.{kind}"] = _flatten_chunk(table) if table else False
     return converted._replace(values=values)
 
 
-def _beyond(lists: SappLists, kind: str) -> Table | None:
+def _list_beyond(lists: SappLists, kind: str) -> Table | None:
     """A list that reaches more than the layers recomputed in full."""
     table: Table | None = getattr(lists, kind)
     full = lists.recompute or [[0] * len(row) for row in table or ()]
     return None if table == full else table
 
 
-def _shaped(table: Table) -> list[Any]:
-    """One chunk is a flat list."""
+def _flatten_chunk(table: Table) -> list[Any]:
     return [list(row) for row in table] if len(table) > 1 else list(table[0])
 
 
-def merge(job: Job, lists: SappLists) -> Merged:
+def merge_sapp(job: Job, lists: SappLists) -> Merged:
     """A config with SAPP's lists in it.
 
     Args:
@@ -119,21 +118,23 @@ def merge(job: Job, lists: SappLists) -> Merged:
         chunks = (inputs.interleave_num or 1) if inputs.interleave else 1
         sizes = Sizes(inputs.layers, inputs.stage_num or inputs.stages, chunks)
     else:
-        sizes = _sizes(job)
+        sizes = _dynamic_sizes(job)
     _check_sizes(lists, sizes)
     if any(map(any, lists.swap or ())) and dialect is not Dialect.MINDFORMERS:
         raise UsageError(msg("plans.sapp.swap", dialect=dialect.value))
-    lists = settled(lists, sizes.layers)
+    lists = settle_offsets(lists, sizes.layers)
     problems: list[Diagnostic] = []
-    plan = plan_of(lists, **asdict(sizes), legacy=dialect is Dialect.MINDFORMERS and inputs.legacy)
+    plan = plan_sapp(lists, **asdict(sizes), legacy=dialect is Dialect.MINDFORMERS and inputs.legacy)
     plan = plan._replace(framework_version=job.release.version)
     if dialect is Dialect.MINDFORMERS:
         by_id = inputs.swaps.swap is True if lists.swap is None else any(map(any, lists.swap))
-        wanted = dict(_static(source, lists, plan, by_id=by_id))
+        wanted = dict(_static_values(source, lists, plan, by_id=by_id))
         if lists.swap is not None:
-            wanted |= dict(_swap(source, lists, plan, _swap_sections(wanted, sizes.stages, legacy=inputs.legacy)))
+            wanted |= dict(
+                _swap_values(source, lists, plan, _swap_sections(wanted, sizes.stages, legacy=inputs.legacy))
+            )
     else:
-        wanted = dict(_others(job, lists, plan, problems))
+        wanted = dict(_other_values(job, lists, plan, problems))
     wanted = {path: value for path, value in wanted.items() if not same_data(source.get(path, _MISSING), value)}
     text, count = with_settings(job.written, wanted)
     merged = Job(parse_source(text, source.path), dialect=dialect, version=job.version, layers=job.layers)
@@ -143,23 +144,23 @@ def merge(job: Job, lists: SappLists) -> Merged:
     lost = next((one for one in result.problems if one.id == PlanIssue.SWAP_NO_STAGE and lists.swap), None)
     if lost is not None:
         raise UsageError(lost.message)
-    if not _keeps(plan, result, lists):
+    if not _is_kept(plan, result, lists):
         raise UsageError(msg("normalize.write-unproven"))
-    problems += _own_values(source, dialect, lists)
+    problems += _tell_own_values(source, dialect, lists)
     return Merged(text, count, result._replace(problems=(*result.problems, *problems)))
 
 
-def _keeps(plan: LayerPlan, result: LayerPlan, lists: SappLists) -> bool:
+def _is_kept(plan: LayerPlan, result: LayerPlan, lists: SappLists) -> bool:
     """Whether the layers lie where SAPP puts them, and those that it means are recomputed in full."""
     acts = zip(plan.layers, result.switched_on or result.layers, strict=False)  # prediction layers come behind
     in_full = lists.recompute is None or all(
         (one.recompute is RecomputeMode.FULL) is (other.recompute is RecomputeMode.FULL) for one, other in acts
     )
-    swaps = lists.swap is None or _swapped(plan, lists) == [layer.layer for layer in result.layers if layer.swap]
+    swaps = lists.swap is None or _list_swapping(plan, lists) == [layer.layer for layer in result.layers if layer.swap]
     return in_full and swaps and (lists.offset is None or plan.placement == result.placement)
 
 
-def _sizes(job: Job) -> Sizes:
+def _dynamic_sizes(job: Job) -> Sizes:
     """The sizes of a config of the dynamic graph."""
     source = job.source
     if job.dialect is Dialect.MINDSPEED_MS:
@@ -181,11 +182,6 @@ def _sizes(job: Job) -> Sizes:
 
 
 def _check_sizes(lists: SappLists, sizes: Sizes) -> None:
-    """The lists must be for as many layers, stages and chunks as the config has.
-
-    Raises:
-        UsageError: They are not; both are named.
-    """
     for key in KEYS:
         table = getattr(lists, key)
         if table is not None and (len(table), len(table[0])) != (sizes.chunks, sizes.stages):
@@ -202,53 +198,58 @@ def _check_sizes(lists: SappLists, sizes: Sizes) -> None:
             )
 
 
-def _static(source: SourceFile, lists: SappLists, plan: LayerPlan, *, by_id: bool) -> Iterator[tuple[KeyPath, object]]:
+def _static_values(
+    source: SourceFile, lists: SappLists, plan: LayerPlan, *, by_id: bool
+) -> Iterator[tuple[KeyPath, object]]:
     """The values of the static graph: lists stay lists; with swap on they name layers."""
     if lists.offset is not None:
         old = source.get(_OFFSET, 0)
         if any(map(any, lists.offset)) or isinstance(old, list):
-            yield _OFFSET, _like(old, lists.offset)
+            yield _OFFSET, _shape_like(old, lists.offset)
     for kind in KEYS[1:]:
         table = getattr(lists, kind)
         if table is not None:
             path: KeyPath = ("recompute_config", kind)
-            idle = _beyond(lists, kind) is None if kind != "recompute" else not any(map(any, table))
-            yield from _counts(
-                path, source.get(path, False), table, _numbers(plan, table) if by_id else None, idle=idle
+            idle = _list_beyond(lists, kind) is None if kind != "recompute" else not any(map(any, table))
+            yield from _count_values(
+                path, source.get(path, False), table, _list_counted(plan, table) if by_id else None, idle=idle
             )
 
 
-def _swapped(plan: LayerPlan, lists: SappLists) -> list[int]:
-    """The layers that swap: of each cell so many, behind all that recompute anything."""
-    reached = [getattr(lists, kind) or [] for kind in KEYS[1:]]
-    met: dict[tuple[int, int], int] = {}
-    found = []
+def _count_in_cells(plan: LayerPlan) -> Iterator[tuple[LayerSpec, int]]:
+    """Each layer with the number of those before it in its cell."""
+    before: dict[tuple[int, int], int] = {}
     for layer in plan.layers:
-        chunk, stage = cell = (layer.chunk, layer.stage)
-        place = met[cell] = met.get(cell, -1) + 1
-        first = max((table[chunk][stage] for table in reached if table), default=0)
-        if lists.swap is not None and first <= place < first + lists.swap[chunk][stage]:
+        cell = (layer.chunk, layer.stage)
+        yield layer, before.setdefault(cell, 0)
+        before[cell] += 1
+
+
+def _list_counted(plan: LayerPlan, table: Table) -> list[int]:
+    return [layer.layer for layer, before in _count_in_cells(plan) if before < table[layer.chunk][layer.stage]]
+
+
+def _list_swapping(plan: LayerPlan, lists: SappLists) -> list[int]:
+    """The layers that swap: of each cell so many, behind all that recompute anything."""
+    tables = [table for kind in KEYS[1:] if (table := getattr(lists, kind))]
+    found = []
+    for layer, before in _count_in_cells(plan):
+        first = max((table[layer.chunk][layer.stage] for table in tables), default=0)
+        if lists.swap is not None and first <= before < first + lists.swap[layer.chunk][layer.stage]:
             found.append(layer.layer)
     return found
 
 
-def _swap(
+def _swap_values(
     source: SourceFile, lists: SappLists, plan: LayerPlan, sections: Iterable[KeyPath]
 ) -> Iterator[tuple[KeyPath, object]]:
-    """Whole layers that swap, by their numbers, with the prefetch that is there.
-
-    Both lists are said: without any, MindFormers swaps all attention.
-
-    Args:
-        source: The config.
-        lists: The lists.
-        plan: What they come to without swap.
-        sections: Where the config is to say it; nowhere else does anything swap then.
-    """
-    layers = _swapped(plan, lists)
+    """Whole layers that swap, by their numbers, with the prefetch that is there: both lists are said, for without any all attention swaps."""
+    layers = _list_swapping(plan, lists)
     for section in (_LEGACY_SWAP, _CORE_SWAP):
         there = source.get(section)
-        names = {name: _name_in(there, name, core=section == _CORE_SWAP) for name in ("swap", "layer_swap", "op_swap")}
+        names = {
+            name: _swap_name(there, name, core=section == _CORE_SWAP) for name in ("swap", "layer_swap", "op_swap")
+        }
         if not layers or section not in sections:
             if isinstance(there, dict) and there.get(names["swap"]) is True:
                 yield (*section, names["swap"]), False
@@ -278,13 +279,13 @@ def _swap_sections(wanted: Mapping[KeyPath, object], stages: int, *, legacy: boo
     return (_CORE_SWAP, _LEGACY_SWAP) if long else (_CORE_SWAP,)
 
 
-def _name_in(section: object, name: str, *, core: bool) -> str:
+def _swap_name(section: object, name: str, *, core: bool) -> str:
     """What a section calls a setting of swap: models that are not legacy ones know two names."""
     known = names_of(name) if core else ()
     return next((other for other in known if isinstance(section, dict) and other in section), name)
 
 
-def _counts(
+def _count_values(
     path: KeyPath, old: object, table: Table, numbers: list[int] | None, *, idle: bool
 ) -> Iterator[tuple[KeyPath, object]]:
     """One kind of recompute in the place of what stands there, whose patterns stay."""
@@ -293,7 +294,7 @@ def _counts(
     def form(like: object) -> object:
         if numbers is not None:
             return [] if idle else numbers
-        return _like(like, empty if idle else table)
+        return _shape_like(like, empty if idle else table)
 
     if isinstance(old, dict):
         for pattern, value in old.items():
@@ -307,26 +308,12 @@ def _counts(
         yield path, False
 
 
-def _like(old: object, table: Any) -> object:  # noqa: ANN401 - a table, or what stands for none
-    """In rows if there are several, or if what stands there has rows."""
+def _shape_like(old: object, table: Any) -> object:  # noqa: ANN401 - a table, or what stands for none
     rows = isinstance(old, list) and bool(old) and all(isinstance(row, list) for row in old)
-    return [list(row) for row in table] if rows else _shaped(table)
+    return [list(row) for row in table] if rows else _flatten_chunk(table)
 
 
-def _numbers(plan: LayerPlan, table: Table) -> list[int]:
-    """The layers that a table of counts reaches."""
-    met: dict[tuple[int, int], int] = {}
-    found = []
-    for layer in plan.layers:
-        cell = (layer.chunk, layer.stage)
-        if met.setdefault(cell, 0) < table[layer.chunk][layer.stage]:
-            found.append(layer.layer)
-        met[cell] += 1
-    return found
-
-
-def _own_values(source: SourceFile, dialect: Dialect, lists: SappLists) -> Iterator[Diagnostic]:
-    """Kinds of recompute that SAPP was not asked for, and the config has."""
+def _tell_own_values(source: SourceFile, dialect: Dialect, lists: SappLists) -> Iterator[Diagnostic]:
     for kind in KEYS[1:]:
         path = _PLACES[dialect][kind]
         if getattr(lists, kind) is None and source.get(path) not in (None, False, [], {}, 0):
@@ -334,10 +321,9 @@ def _own_values(source: SourceFile, dialect: Dialect, lists: SappLists) -> Itera
             yield Diagnostic("sapp-own-value", Severity.WARNING, message)
 
 
-def _others(
+def _other_values(
     job: Job, lists: SappLists, plan: LayerPlan, problems: list[Diagnostic]
 ) -> Iterator[tuple[KeyPath, object]]:
-    """The values of the dynamic graphs."""
     source = job.source
     if job.dialect is Dialect.MINDSPEED_MS:
         converted = convert_plan(plan, job.dialect.value)
@@ -351,14 +337,14 @@ def _others(
                 # A text beside the section wins over the list inside.
                 yield (beside, str(value)) if text else (path, value)
         return
-    yield from _dynamic(job, lists, plan, problems)
+    yield from _dynamic_values(job, lists, plan, problems)
 
 
-def _dynamic(
+def _dynamic_values(
     job: Job, lists: SappLists, plan: LayerPlan, problems: list[Diagnostic]
 ) -> Iterator[tuple[KeyPath, object]]:
     source, target = job.source, TargetDialect(Dialect.MINDFORMERS_PYNATIVE, plan.framework_version)
-    behind = _predicting(job, plan)
+    behind = _prediction_layers(job, plan)
     plan = plan._replace(layers=(*plan.layers, *behind))
     there = find_source_side(job, plan, problems)
     core = counterpart(there.model, "core")
@@ -384,7 +370,7 @@ def _dynamic(
             yield path, value
 
 
-def _predicting(job: Job, plan: LayerPlan) -> list[LayerSpec]:
+def _prediction_layers(job: Job, plan: LayerPlan) -> list[LayerSpec]:
     """The config's layers that predict further tokens: lists say nothing of them, and those recomputed in full stay so."""
     last = plan.layers[-1]
     there = pynative.unplaced(job).layers[len(plan.layers) :]

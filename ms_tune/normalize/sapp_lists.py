@@ -78,20 +78,19 @@ def parse_sapp(text: str) -> SappLists:
     even = [_parse_value("offset", text[match.end() :].lstrip()) for match in named]
     if again and (not even or len(blocks) > _MOST_KINDS):
         raise UsageError(msg("plans.sapp.twice", key=again))
-    offset, full, select, comm = (_added(key, [block.get(key) for block in blocks]) for key in KEYS)
+    offset, full, select, comm = (_add_tables(key, [block.get(key) for block in blocks]) for key in KEYS)
     each = sum(table[0][0] for table in even if table)
     return SappLists(offset, full, select, comm, None, len(blocks), each, len(even) == len(blocks))
 
 
-def _added(key: str, tables: Sequence[Table | None]) -> Table | None:
-    """The sum of the tables of several kinds of layers."""
+def _add_tables(key: str, tables: Sequence[Table | None]) -> Table | None:
     given = [table for table in tables if table is not None]
     if len({tuple(map(len, table)) for table in given}) > 1:
         raise UsageError(msg("plans.sapp.twice", key=key))
     return [[sum(cell) for cell in zip(*rows, strict=True)] for rows in zip(*given, strict=True)] if given else None
 
 
-def settled(lists: SappLists, layers: int) -> SappLists:
+def settle_offsets(lists: SappLists, layers: int) -> SappLists:
     """The lists with the offsets of several kinds of layers counted from an even split of all of them.
 
     Raises:
@@ -112,18 +111,17 @@ def _parse_value(key: str, text: str) -> Table | None:
     word = re.match(r"(?:False|false|None|null|0)[^\S\n]*(?:,|$)", text, re.MULTILINE)
     if word:
         return None
-    end = _closing(text)
+    end = _find_end(text)
     if not text.startswith("[") or end is None or not _LIST.fullmatch(text[:end]):
         raise UsageError(msg("plans.sapp.not-a-table", key=key))
     try:
         value = json.loads(re.sub(r",(\s*\])", r"\1", text[:end]))
     except ValueError:
         raise UsageError(msg("plans.sapp.not-a-table", key=key)) from None
-    return _table(key, value)
+    return _check_table(key, value)
 
 
-def _closing(text: str) -> int | None:
-    """Where the list that the text starts with ends."""
+def _find_end(text: str) -> int | None:
     depth = 0
     for position, character in enumerate(text):
         depth += (character == "[") - (character == "]")
@@ -134,7 +132,7 @@ def _closing(text: str) -> int | None:
     return None
 
 
-def _table(key: str, value: Any) -> Table:  # noqa: ANN401 - what the parser found
+def _check_table(key: str, value: Any) -> Table:  # noqa: ANN401 - what the parser found
     rows = value if value and all(isinstance(row, list) for row in value) else [value]
     if not all(row and all(type(item) is int and abs(item) <= MOST for item in row) for row in rows):
         raise UsageError(msg("plans.sapp.not-a-table", key=key))
@@ -143,7 +141,7 @@ def _table(key: str, value: Any) -> Table:  # noqa: ANN401 - what the parser fou
     return list(rows)
 
 
-def plan_of(lists: SappLists, *, layers: int, stages: int, chunks: int = 1, legacy: bool = True) -> LayerPlan:
+def plan_sapp(lists: SappLists, *, layers: int, stages: int, chunks: int = 1, legacy: bool = True) -> LayerPlan:
     """The plan that SAPP's lists stand for, as a plan of a ``mindformers`` config.
 
     Args:
@@ -158,18 +156,18 @@ def plan_of(lists: SappLists, *, layers: int, stages: int, chunks: int = 1, lega
     """
     if not (1 <= layers <= MOST and 1 <= stages <= MOST and 1 <= chunks <= MOST // stages):
         raise UsageError(msg("plans.sapp.sizes", layers=layers, stages=stages, chunks=chunks, limit=MOST))
-    lists = settled(lists, layers)
+    lists = settle_offsets(lists, layers)
     tables: dict[str, Table | None] = {key: getattr(lists, key) for key in KEYS}
     for key, table in tables.items():
         if table is not None and (len(table), len(table[0])) != (chunks, stages):
             size = f"{len(table)} x {len(table[0])}"
             raise UsageError(msg("plans.sapp.shape", key=key, size=size, wanted=f"{chunks} x {stages}"))
     base = layers // (stages * chunks)
-    counts = [[base + extra for extra in row] for row in tables["offset"] or _zeros(stages, chunks)]
+    counts = [[base + extra for extra in row] for row in tables["offset"] or _make_zeros(stages, chunks)]
     if any(count < 0 for row in counts for count in row) or sum(map(sum, counts)) != layers:
         raise UsageError(msg("plans.sapp.offset", layers=layers, placed=sum(map(sum, counts))))
-    full = tables["recompute"] or _zeros(stages, chunks)
-    _check(counts, {"recompute": full, **{key: table for key in KEYS[2:] if (table := tables[key])}})
+    full = tables["recompute"] or _make_zeros(stages, chunks)
+    _check_counts(counts, {"recompute": full, **{key: table for key in KEYS[2:] if (table := tables[key])}})
     # A kind that was not asked for has no list; one that reaches the layers recomputed in full only comes to nothing.
     values = RecomputeValues(full, *(False if tables[key] in (None, full) else tables[key] for key in KEYS[2:]))
     inputs = RecomputeInputs(
@@ -184,11 +182,11 @@ def plan_of(lists: SappLists, *, layers: int, stages: int, chunks: int = 1, lega
     return normalize(inputs)
 
 
-def _zeros(stages: int, chunks: int) -> Table:
+def _make_zeros(stages: int, chunks: int) -> Table:
     return [[0] * stages for _ in range(chunks)]
 
 
-def _check(counts: Table, tables: Mapping[str, Table]) -> None:
+def _check_counts(counts: Table, tables: Mapping[str, Table]) -> None:
     full = tables["recompute"]
     for chunk, row in enumerate(counts):
         for stage, count in enumerate(row):

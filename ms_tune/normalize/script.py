@@ -58,24 +58,24 @@ def normalize_script(script: ScriptJob, *, supposing: bool = False) -> tuple[Pro
     path = script.path
     if not script.commands:
         raise ConfigError(msg("megatron_layers.no-program"), msg("megatron_layers.no-program.hint"), path=path)
-    planned = (_planned(path, command, script.checkout, supposing=supposing) for command in script.commands)
-    return tuple(planned) if RETURN not in script.text else tuple(map(_in_windows, planned))
+    planned = (_plan_program(path, command, script.checkout, supposing=supposing) for command in script.commands)
+    return tuple(planned) if RETURN not in script.text else tuple(map(_tell_line_ends, planned))
 
 
-def _in_windows(one: ProgramPlan) -> ProgramPlan:
+def _tell_line_ends(one: ProgramPlan) -> ProgramPlan:
     """What is told of a script whose lines end as in Windows is what is meant, and not what bash makes of it."""
     problem = Diagnostic("carriage-returns", Severity.WARNING, msg("megatron_layers.carriage-returns"))
     return one if one.plan is None else replace(one, plan=one.plan._replace(problems=(*one.plan.problems, problem)))
 
 
-def _planned(path: Path, command: ProgramArguments, checkout: Checkout | None, *, supposing: bool) -> ProgramPlan:
+def _plan_program(path: Path, command: ProgramArguments, checkout: Checkout | None, *, supposing: bool) -> ProgramPlan:
     place = command.launch.place
     line = place.span.line
     try:
         plan = plan_of(command, checkout)
     except NotEvaluableError as error:
         bare, names = without_unset(command) if supposing else (None, ())
-        found = _planned(path, bare, checkout, supposing=False) if bare is not None else None
+        found = _plan_program(path, bare, checkout, supposing=False) if bare is not None else None
         if found is not None and found.plan is not None:
             variables = ", ".join(f"${name}" for name in names)
             problem = Diagnostic("unless-set", Severity.WARNING, msg("megatron_layers.unless-set", names=variables))
@@ -97,7 +97,7 @@ _OF_PLACEMENT = ("noop", "layer_list", "unaligned")
 
 
 @dataclass(frozen=True, slots=True)
-class Left:
+class UnchangedArgument:
     """An argument that stays although it could be written otherwise."""
 
     line: int  # the line of the program
@@ -107,13 +107,13 @@ class Left:
 
 
 @dataclass(frozen=True, slots=True)
-class ExplicitScript:
+class ExpandedScript:
     """A script whose programs are given nothing that is ignored."""
 
     original: str  # the text as it was read
     text: str  # the whole text
     count: int  # how many arguments were changed
-    left: tuple[Left, ...]  # the arguments that stay, and why
+    left: tuple[UnchangedArgument, ...]  # the arguments that stay, and why
     # What the layers of its programs do then; None for a program whose layers are not known.
     plans: tuple[LayerPlan | None, ...]
 
@@ -123,7 +123,7 @@ class ExplicitScript:
         return RETURN in self.original
 
 
-def explicit_script(job: ScriptJob) -> ExplicitScript:
+def expand_script(job: ScriptJob) -> ExpandedScript:
     """The script with what is ignored left out and what reaches too far cut to what it reaches. No file is written.
 
     Args:
@@ -135,10 +135,10 @@ def explicit_script(job: ScriptJob) -> ExplicitScript:
         UnsupportedError: The release is not served.
     """
     script, release = job.launches, job.release
-    plans = _plans(script, job)
+    plans = _plan_launches(script, job)
     if all(plan is None for plan in plans):
         _refuse_unknown(job)
-    count, left = 0, list[Left]()
+    count, left = 0, list[UnchangedArgument]()
     for number, plan in enumerate(plans):
         command = command_of(script.launches[number], release)
         if command is None or plan is None:
@@ -146,24 +146,24 @@ def explicit_script(job: ScriptJob) -> ExplicitScript:
         if len(command.given) > _MOST_ARGUMENTS:
             many = msg("megatron_layers.too-many", count=len(command.given), most=_MOST_ARGUMENTS)
             raise ConfigError(many, path=job.path, line=command.launch.place.span.line)
-        wanted = _wanted(command)
-        for dest, value in chain(_twice(command), wanted.items()):
-            change = _change(script, release, number, dest, value)
+        wanted = _canonical_values(command)
+        for dest, value in chain(_repeated_arguments(command), wanted.items()):
+            change = _make_change(script, release, number, dest, value)
             if change is None:
                 continue
             try:
                 again = with_change(script, release, number, change)
-                _prove(again, job, plans)
+                _prove_same(again, job, plans)
             except EditRefusedError as refusal:
                 line = command.launch.place.span.line
-                left.append(Left(line, change.words, change.values is None, refusal.message))
+                left.append(UnchangedArgument(line, change.words, change.values is None, refusal.message))
             else:
                 script, count = again, count + 1
     text = as_written(job.text, script.file.text)
-    return ExplicitScript(job.text, text, count, tuple(left), _plans(script, job))
+    return ExpandedScript(job.text, text, count, tuple(left), _plan_launches(script, job))
 
 
-def _plans(script: Launches, job: ScriptJob) -> tuple[LayerPlan | None, ...]:
+def _plan_launches(script: Launches, job: ScriptJob) -> tuple[LayerPlan | None, ...]:
     """The plan of every launch of a script, as it stands after some changes; None for other programs, and where it cannot be known."""
     found: list[LayerPlan | None] = []
     for launch in script.launches:
@@ -184,11 +184,6 @@ def _plans(script: Launches, job: ScriptJob) -> tuple[LayerPlan | None, ...]:
 
 
 def _refuse_unknown(script: ScriptJob) -> NoReturn:
-    """Nothing is known of any program's layers.
-
-    Raises:
-        ConfigError: Always; its text names the first value that is not known.
-    """
     for command in script.commands:
         try:
             inputs_of(command)
@@ -198,8 +193,7 @@ def _refuse_unknown(script: ScriptJob) -> NoReturn:
     raise ConfigError(msg("megatron_layers.no-program"), msg("megatron_layers.no-program.hint"), path=script.path)
 
 
-def _wanted(command: ProgramArguments) -> Mapping[str, object]:
-    """New values by destination."""
+def _canonical_values(command: ProgramArguments) -> Mapping[str, object]:
     fields = canonical(inputs_of(command))
     if not all(command.surely_not(dest) or command.value(dest) == -1 for dest in _USED_OTHERWISE):
         fields = {field: value for field, value in fields.items() if field in _OF_PLACEMENT}
@@ -211,7 +205,7 @@ _MOST_TWICE = 8  # the script is read anew for each
 _MOST_ARGUMENTS = 1_000
 
 
-def _twice(command: ProgramArguments) -> Iterator[tuple[str, object]]:
+def _repeated_arguments(command: ProgramArguments) -> Iterator[tuple[str, object]]:
     """The destinations that are written more than once, as often as one of them is to go."""
     known = names_by_dest(command.release)
     for dest in DESTINATIONS.values():
@@ -219,7 +213,7 @@ def _twice(command: ProgramArguments) -> Iterator[tuple[str, object]]:
         yield from ((dest, _EARLIER) for _ in range(min(written - 1, _MOST_TWICE)))
 
 
-def _change(script: Launches, release: str, number: int, dest: str, value: object) -> ArgumentChange | None:
+def _make_change(script: Launches, release: str, number: int, dest: str, value: object) -> ArgumentChange | None:
     """The change as the script stands now; None if it is made already."""
     command = command_of(script.launches[number], release)
     known = names_by_dest(release).get(dest, ())
@@ -235,15 +229,11 @@ def _change(script: Launches, release: str, number: int, dest: str, value: objec
     return ArgumentChange(places[-1], given.name, texts) if texts != tuple(one.text for one in given.values) else None
 
 
-def _prove(script: Launches, job: ScriptJob, plans: tuple[LayerPlan | None, ...]) -> None:
-    """Every program has the layers that it had.
-
-    Raises:
-        EditRefusedError: One has not.
-    """
+def _prove_same(script: Launches, job: ScriptJob, plans: tuple[LayerPlan | None, ...]) -> None:
+    """Refuse what gives any program other layers."""
     again: list[LayerPlan | None]
     try:
-        again = list(_plans(script, job))
+        again = list(_plan_launches(script, job))
     except (ConfigError, UsageError):
         again = []
     same = [

@@ -20,7 +20,7 @@ from ms_tune.dialects.mindspeed_ms.recompute import normalize_mindspeed_ms
 from ms_tune.enums import RecomputeMode
 from ms_tune.errors import UsageError
 from ms_tune.normalize.sapp_lists import SappLists, parse_sapp
-from ms_tune.normalize.sapp_lists import plan_of as sapp_plan
+from ms_tune.normalize.sapp_lists import plan_sapp as sapp_plan
 from ms_tune.text import Language, render
 from tests.dialects.plan_cases import essence, mindformers_plan, mindspeed_plan, plan_of, pynative_plan
 

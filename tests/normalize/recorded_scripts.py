@@ -18,7 +18,7 @@ from ms_tune.enums import Dialect
 from ms_tune.errors import MsTuneError
 from ms_tune.job.script import ScriptJob
 from ms_tune.normalize.convert import convert_script, target_of
-from ms_tune.normalize.script import explicit_script, normalize_script
+from ms_tune.normalize.script import expand_script, normalize_script
 from ms_tune.text import Language, render
 from tests.normalize.conversion_cases import random_case
 from tests.normalize.recorded import converted, refused, telling, told, write
@@ -56,7 +56,7 @@ def _scripted(case: Case) -> Case:
     (other,) = convert_script(ScriptJob(_PATH, text, version=case["release"]), target_of(case["target"]))
     assert other.settings is not None
     found |= {"values": dict(other.settings.values), "converted": _told(other.settings.problems)}
-    written = explicit_script(ScriptJob(_PATH, text, version=case["release"]))
+    written = expand_script(ScriptJob(_PATH, text, version=case["release"]))
     left = [f"{each.words}: {render(each.reason, Language.EN)}" for each in written.left]
     words = [word for word in (_difference(text, written.text), *left) if word]
     return found | ({"written": words} if words else {})

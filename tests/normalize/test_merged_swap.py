@@ -12,7 +12,7 @@ import yaml
 from ms_tune.enums import RecomputeMode
 from ms_tune.errors import UsageError
 from ms_tune.job import Job
-from ms_tune.normalize.sapp import merge
+from ms_tune.normalize.sapp import merge_sapp
 from ms_tune.normalize.sapp_lists import SappLists
 from ms_tune.source.yaml import SourceFile, parse_source
 from tests.jobs import normalize_source
@@ -85,7 +85,7 @@ def told(lists: SappLists) -> list[tuple[int, int, bool, bool]]:
 @pytest.mark.parametrize("text", [CORE, LEGACY])
 def test_the_framework_reads_what_was_meant(text: str, seed: int) -> None:
     lists = lists_of(2 if text is CORE else 1, Random(seed))  # noqa: S311 - test data
-    merged = merge(Job(source(text)), lists)
+    merged = merge_sapp(Job(source(text)), lists)
     plan = normalize_source(source(merged.text))
     assert plan.failure is None
     read = [
@@ -94,7 +94,7 @@ def test_the_framework_reads_what_was_meant(text: str, seed: int) -> None:
     ]
     assert read == told(lists)
     # And back: without swap the lists count again.
-    again = merge(Job(source(merged.text)), lists._replace(swap=[[0, 0] for _ in lists.swap or ()]))
+    again = merge_sapp(Job(source(merged.text)), lists._replace(swap=[[0, 0] for _ in lists.swap or ()]))
     plan = normalize_source(source(again.text))
     assert not any(one.swap for one in plan.layers)
     assert [one.recompute is RecomputeMode.FULL for one in plan.layers] == [full for _, _, full, _ in told(lists)]
@@ -104,7 +104,7 @@ def test_a_prefetch_and_a_name_that_are_there_stay() -> None:
     entry = "    cpu_offloading: True\n    cpu_offloading_num_layers: [{backward_prefetch: 7, layers: [0]}]\n"
     text = CORE.replace("    pp_interleave_num", entry + "    pp_interleave_num").replace("[[1, 0], [0, 0]]", "[]")
     nothing = [[0, 0], [0, 0]]
-    merged = merge(Job(source(text)), SappLists(None, nothing, nothing, nothing, swap=[[2, 0], [0, 1]]))
+    merged = merge_sapp(Job(source(text)), SappLists(None, nothing, nothing, nothing, swap=[[2, 0], [0, 1]]))
     section: Any = yaml.safe_load(merged.text)["model"]["model_config"]
     assert section["cpu_offloading_num_layers"] == [{"backward_prefetch": 7, "layers": [0, 1, 9]}]
     assert "layer_swap" not in section
@@ -115,12 +115,12 @@ def test_a_prefetch_and_a_name_that_are_there_stay() -> None:
 def test_releases_that_lose_the_stage_of_layers_are_refused(version: str) -> None:
     lists = SappLists(None, [[0, 0]], [[0, 0]], [[0, 0]], swap=[[1, 0]])
     with pytest.raises(UsageError, match="stage"):
-        merge(Job(source(LEGACY), version=version), lists)
+        merge_sapp(Job(source(LEGACY), version=version), lists)
 
 
 def test_other_dialects_are_refused() -> None:
     text = "training_config: {}\nmodel_config: {num_layers: 4}\nparallel_config: {pipeline_model_parallel_size: 2}\n"
     lists = SappLists(None, [[0, 0]], [[0, 0]], [[0, 0]], swap=[[1, 0]])
     with pytest.raises(UsageError, match="cannot be swapped"):
-        merge(Job(source(text)), lists)
-    assert "swap" not in merge(Job(source(text)), lists._replace(swap=[[0, 0]])).text
+        merge_sapp(Job(source(text)), lists)
+    assert "swap" not in merge_sapp(Job(source(text)), lists._replace(swap=[[0, 0]])).text

@@ -11,7 +11,7 @@ import pytest
 from ms_tune.enums import RecomputeMode
 from ms_tune.errors import ConfigError
 from ms_tune.normalize.sapp_lists import KEYS, SappLists
-from ms_tune.normalize.sapp_lists import plan_of as framework_plan
+from ms_tune.normalize.sapp_lists import plan_sapp as framework_plan
 from ms_tune.planning.explain import _changed_tables
 from ms_tune.planning.plan import cells_of, plan_of
 from ms_tune.planning.schedule import Schedule

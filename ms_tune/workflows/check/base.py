@@ -253,7 +253,6 @@ def _bytes_without(after: InspectedConfig, back: Mapping[KeyPath, object], stage
 
 
 def _changed_keys(now: object, was: object, path: KeyPath) -> Iterator[KeyPath]:
-    """The keys whose values differ; lists are values."""
     if isinstance(now, dict) and isinstance(was, dict):
         for name in dict.fromkeys((*now, *was)):
             if isinstance(name, (str, int)):

@@ -122,7 +122,6 @@ def _list_changes(job: PlannedJob, now: Estimate) -> Iterator[Suggestion]:
 
 
 def _try_value(job: PlannedJob, now: Estimate, name: str, path: KeyPath, *, value: bool | int) -> Iterator[Suggestion]:
-    """A value, if it can be set and frees anything."""
     written = str(value).lower()
     try:
         source = with_settings(job.loaded.source, [Setting(path, written)], job.loaded.dialect)

@@ -290,7 +290,6 @@ def apply_row(draft: MigrationDraft, row: Row, path: KeyPath, value: Any) -> Non
 
 
 def _takes(to: tuple[str, ...], value: object) -> bool:
-    """Whether the target's key is of the value's type."""
     try:
         types = key_at(Dialect.MINDFORMERS_PYNATIVE, *to).types
     except KeyError:

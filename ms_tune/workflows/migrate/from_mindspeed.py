@@ -112,7 +112,6 @@ def _apply_layers(draft: MigrationDraft, keys: Iterable[KeyPath], converted: Con
 
 
 def _betas(draft: MigrationDraft) -> None:
-    """Two arguments that are one list."""
     given = [draft.source.get((name,), usual) for name, usual in zip(_BETAS, _USUAL_BETAS, strict=True)]
     if not all(isinstance(one, float) for one in given):
         return

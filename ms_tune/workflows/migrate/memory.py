@@ -28,60 +28,41 @@ _WEIGHTS, _STATE = "weights", "optimizer_state"
 
 @dataclass(frozen=True, slots=True)
 class DifferenceReason:
-    """What makes up the difference between two simulated peaks of one stage.
+    """What makes up the difference between two simulated peaks of one stage."""
 
-    Attributes:
-        layers: The layers that both runs have; fewer than the stage's where its peaks are derived.
-        peaks: Both runs' peaks, in bytes.
-        phases: The phase of the training step in which each is reached; None where nothing tells.
-        more: What one side holds and the other does not; adds up to the difference of these peaks.
-        each_layer: What one more layer adds to each side's peak; None where the peaks are the runs' own.
-    """
-
-    layers: int
-    peaks: tuple[int, int]
+    layers: int  # the layers that both runs have; fewer than the stage's where its peaks are derived
+    peaks: tuple[int, int]  # both runs' peaks, in bytes
+    # The phase of the training step in which each is reached; None where nothing tells.
     phases: tuple[str | None, str | None]
-    more: tuple[Surplus, ...]
-    each_layer: tuple[int, int] | None
+    more: tuple[Surplus, ...]  # what one side holds and the other does not; adds up to the difference of these peaks
+    each_layer: (
+        tuple[int, int] | None
+    )  # what one more layer adds to each side's peak; None where the peaks are the runs' own
 
 
 @dataclass(frozen=True, slots=True)
 class StageMemory:
-    """One stage on both sides, in bytes.
-
-    Attributes:
-        stage: The stage.
-        old_peak: Its peak in the static graph.
-        new_peak: Its peak in the dynamic graph.
-        old: What the old peak is made of, by content; empty if nothing tells.
-        new: What the new one is made of.
-        same: Weights and optimizer state by theory on both sides: float32 weights with Adam's moments as a rank holds them,
-            without the copy that the dynamic graph computes with; None where theory does not tell.
-        explained: What makes up the difference; None where the two runs have different numbers of layers.
-    """
+    """One stage on both sides, in bytes."""
 
     stage: int
-    old_peak: int
-    new_peak: int
-    old: Mapping[str, int]
-    new: Mapping[str, int]
+    old_peak: int  # its peak in the static graph
+    new_peak: int  # its peak in the dynamic graph
+    old: Mapping[str, int]  # what the old peak is made of, by content; empty if nothing tells
+    new: Mapping[str, int]  # what the new one is made of
+    # Weights and optimizer state by theory on both sides: float32 weights with Adam's moments as a rank holds them,
+    # without the copy that the dynamic graph computes with; None where theory does not tell.
     same: tuple[int, int] | None
-    explained: DifferenceReason | None = None
+    explained: DifferenceReason | None = None  # None where the two runs have different numbers of layers
 
 
 @dataclass(frozen=True, slots=True)
 class BothSides:
-    """The memory of both files.
+    """The memory of both files."""
 
-    Attributes:
-        stages: The stages that both sides simulated.
-        limits: What the figures leave out, and what makes them less certain than they look.
-        unproved: What the dynamic graph's figures, and the differences, rest on that was not held to real code; or that the
-            two files do the same is not proved.
-    """
-
-    stages: tuple[StageMemory, ...]
-    limits: tuple[Message, ...]
+    stages: tuple[StageMemory, ...]  # the stages that both sides simulated
+    limits: tuple[Message, ...]  # what the figures leave out, and what makes them less certain than they look
+    # What the dynamic graph's figures, and the differences, rest on that was not held to real code; or that the two files
+    # do the same is not proved.
     unproved: tuple[Message, ...] = ()
 
 
@@ -109,67 +90,60 @@ def simulate_both(found: Migration, request: DryrunRequest, observer: Observer) 
         file.write_text(found.text, encoding="utf-8")
         devices = request.devices or (old.runs[0].world_size if old.runs else None)
         new = dryrun_job(request._replace(config=file, devices=devices), observer)
-    told = _told(old, new)
+    return BothSides(_compare_stages(old, new), *_split_remarks(old, new, same=found.same))
+
+
+def _split_remarks(
+    old: DryrunResult, new: DryrunResult, *, same: bool
+) -> tuple[tuple[Message, ...], tuple[Message, ...]]:
+    """What both sides' figures leave out, each once, and what they rest on; the reference says of itself that it is one."""
+    models = [remark for one in new.runs[:1] for remark in (one.model, *one.standing)]
+    remarks = (*old.not_included, *old.warnings, *models, *new.not_included, *new.warnings)
     resting = [message for run in (*old.runs, *new.runs) for message in run.unproved]
-    unproved = [one for one in told if one in resting]
-    if not found.same:
+    once = tuple({str(one): one for one in remarks}.values())
+    unproved = [one for one in once if one in resting]
+    if not same:
         unproved.append(msg("migrate.memory.not-same"))
-    return BothSides(_beside(old, new), tuple(one for one in told if one not in unproved), tuple(unproved))
+    return tuple(one for one in once if one not in unproved), tuple(unproved)
 
 
-def _beside(old: DryrunResult, new: DryrunResult) -> tuple[StageMemory, ...]:
+def _compare_stages(old: DryrunResult, new: DryrunResult) -> tuple[StageMemory, ...]:
     after = {one.run.stage: one for one in new.stages}
-    rows = []
-    for one in old.stages:
-        other = after.get(one.run.stage)
-        if other is None:
-            continue
-        rows.append(
-            StageMemory(
-                one.run.stage,
-                one.judged_bytes,
-                other.judged_bytes,
-                {content.value: size for content, size in one.contents.items()},
-                {content.value: size for content, size in other.contents.items()},
-                _same(one.run.theory, other.run.theory) if one.run.layers == other.run.layers else None,
-                _explained(one, other) if one.run.layers == other.run.layers else None,
-            )
-        )
-    return tuple(rows)
+    pairs = [(one, after[one.run.stage]) for one in old.stages if one.run.stage in after]
+    return tuple(_compare_stage(one, other) for one, other in pairs)
 
 
-def _explained(old: StageResult, new: StageResult) -> DifferenceReason:
+def _compare_stage(old: StageResult, new: StageResult) -> StageMemory:
+    comparable = old.run.layers == new.run.layers
+    return StageMemory(
+        old.run.stage,
+        old.judged_bytes,
+        new.judged_bytes,
+        {content.value: size for content, size in old.contents.items()},
+        {content.value: size for content, size in new.contents.items()},
+        _persistent_bytes(old.run.theory, new.run.theory) if comparable else None,
+        _explain_difference(old, new) if comparable else None,
+    )
+
+
+def _explain_difference(old: StageResult, new: StageResult) -> DifferenceReason:
     derived = [one.extrapolation for one in (old, new) if one.extrapolation is not None]
     return DifferenceReason(
         old.run.layers,
         (old.reading.peak_bytes, new.reading.peak_bytes),
-        (_phase(old), _phase(new)),
+        (_peak_phase(old), _peak_phase(new)),
         find_surpluses(old.reading.report, new.reading.report),
         (derived[0].layer_bytes, derived[1].layer_bytes) if len(derived) == len((old, new)) else None,
     )
 
 
-def _phase(one: StageResult) -> str | None:
-    """The phase in which a run's peak is reached."""
-    return next(
-        (
-            phase.value
-            for phase, peak in one.reading.phase_peaks.items()
-            if phase is not None and peak.bytes == one.reading.peak_bytes
-        ),
-        None,
-    )
+def _peak_phase(one: StageResult) -> str | None:
+    peaks = ((phase, peak.bytes) for phase, peak in one.reading.phase_peaks.items() if phase is not None)
+    return next((phase.value for phase, size in peaks if size == one.reading.peak_bytes), None)
 
 
-def _same(old: Mapping[str, int], new: Mapping[str, int]) -> tuple[int, int] | None:
+def _persistent_bytes(old: Mapping[str, int], new: Mapping[str, int]) -> tuple[int, int] | None:
     if not old or not new:
         return None
     narrow, _ = parameters(new)
     return old[_WEIGHTS] + old[_STATE], new[_WEIGHTS] + new[_STATE] - 2 * narrow
-
-
-def _told(old: DryrunResult, new: DryrunResult) -> tuple[Message, ...]:
-    """Of both sides what their figures leave out and rest on, each once; the reference says of itself that it is one."""
-    models = [told for one in new.runs[:1] for told in (one.model, *one.standing)]
-    told = (*old.not_included, *old.warnings, *models, *new.not_included, *new.warnings)
-    return tuple({str(one): one for one in told}.values())

@@ -59,12 +59,7 @@ def prove(draft: MigrationDraft, text: str) -> tuple[MigrationVerdict, ...]:
 
 
 def _loads(text: str, release: str) -> MigrationVerdict:
-    """Whether ``TrainConfig`` (``pynative/config/config.py``) of an installed release takes the file, in a process of its own.
-
-    Args:
-        text: The file.
-        release: The release that it is for.
-    """
+    """Whether ``TrainConfig`` (``pynative/config/config.py``) of an installed release takes the file, in a process of its own."""
     if not f"{installed_version('mindformers') or ''}.".startswith(f"{release}."):
         return MigrationVerdict("loads", holds=None, detail=msg("migrate.proof.loads-not", release=release))
     with tempfile.TemporaryDirectory(prefix="ms-tune-migrate-") as folder:
@@ -99,11 +94,6 @@ def _lints(source: SourceFile, release: str) -> MigrationVerdict:
 
 
 def _plan_of(draft: MigrationDraft) -> LayerPlan:
-    """What the layers of the source do.
-
-    Raises:
-        UnsupportedError: Only a run of the script could tell.
-    """
     if draft.script is None:
         return draft.job.plan
     (program, *_) = normalize_script(draft.script)
@@ -172,7 +162,6 @@ def _batch(draft: MigrationDraft, source: SourceFile) -> MigrationVerdict:
 
 
 def _fields(draft: MigrationDraft) -> MigrationVerdict:
-    """What the two classes make of the model's settings, written or not."""
     found = differing(draft)
     if found:
         shown = [f"{name}: {old} -> {new}" for name, (old, new) in sorted(found.items())]
@@ -234,7 +223,6 @@ _DYNAMIC_ALONE: dict[tuple[str, ...], Any] = {
 
 
 def _alone(source: SourceFile, values: Mapping[tuple[str, ...], Any]) -> SourceFile:
-    """A config of which each stage is one device."""
     data = dict(source.data)
     for (section, name), value in values.items():
         if isinstance(data.get(section), dict) or section == "parallelism":
@@ -251,7 +239,6 @@ def with_folder(data: dict[Any, Any], beside: Mapping[str, Any]) -> dict[Any, An
 
 
 def _theories(source: SourceFile, dialect: Dialect) -> list[Mapping[str, int]]:
-    """Bytes of every stage by theory."""
     flat = parse_source(yaml_text(source.data), source.path)
     first = DryrunRequest(config=source.path, reference=dialect is Dialect.MINDFORMERS_PYNATIVE)
     loaded = load_config(first, Job(flat))

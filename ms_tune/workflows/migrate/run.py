@@ -113,12 +113,6 @@ def migrate_script(
 
 
 def _only_program(script: ScriptJob) -> ProgramArguments:
-    """The one program of MindSpeed-LLM that a script starts.
-
-    Raises:
-        ConfigError: It starts none.
-        UnsupportedError: It starts several.
-    """
     if not script.commands:
         raise ConfigError(msg("megatron_layers.no-program"), msg("megatron_layers.no-program.hint"), path=script.path)
     if len(script.commands) > 1:
@@ -127,7 +121,6 @@ def _only_program(script: ScriptJob) -> ProgramArguments:
 
 
 def _migrate(draft: MigrationDraft, *, check: bool, language: Language | None) -> Migration:
-    """The fate of every key, the new file and its proof."""
     _DECIDES[draft.dialect](draft)
     source = draft.source
     result = Migration(

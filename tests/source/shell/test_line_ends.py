@@ -11,7 +11,7 @@ from ms_tune.enums import Dialect
 from ms_tune.job.script import ScriptJob
 from ms_tune.lint.checklist import built_in
 from ms_tune.lint.engine import lint
-from ms_tune.normalize.script import explicit_script, normalize_script
+from ms_tune.normalize.script import expand_script, normalize_script
 from ms_tune.source.shell.read import as_meant, as_written, read_launches
 from tests.jobs import commands_in
 
@@ -51,10 +51,10 @@ def test_it_is_read_as_it_is_meant() -> None:
 
 
 def test_it_keeps_its_line_ends_when_it_is_written() -> None:
-    found = explicit_script(ScriptJob(PATH, WINDOWS))
+    found = expand_script(ScriptJob(PATH, WINDOWS))
     assert found.count == 2
     assert found.in_windows
-    assert found.text == explicit_script(ScriptJob(PATH, SCRIPT)).text.replace("\n", "\r\n")
+    assert found.text == expand_script(ScriptJob(PATH, SCRIPT)).text.replace("\n", "\r\n")
 
 
 def test_it_keeps_them_when_it_is_mended() -> None:
