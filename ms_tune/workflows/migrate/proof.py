@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
     from ms_tune.dialects import LayerPlan, LayerSpec
     from ms_tune.source.yaml import SourceFile
-    from ms_tune.text import Message
     from ms_tune.workflows.migrate.draft import MigrationDraft
 
 _SECONDS = 300
@@ -46,22 +45,27 @@ _MASTER = 12  # and with the float32 weight
 def prove(draft: MigrationDraft, text: str) -> tuple[MigrationVerdict, ...]:
     """Every part of the proof, in the order in which it is told; of other frameworks' models what is the same for all."""
     source = parse_source(text, _NEW)
-    parts = [_loads(text, draft.target), _lints(source, draft.target)]
+    parts = [_prove_loading(text, draft.target), _prove_rules(source, draft.target)]
     if draft.dialect is not Dialect.MINDFORMERS:
-        parts.append(_layers(draft, source))
-        unknown, why = ["weights"], "other-network"
+        parts.append(_prove_layers(draft, source))
+        unknown, reason = ["weights"], "other-network"
     elif not is_served(draft):
-        parts.append(_batch(draft, source))
-        unknown, why = ["layers", "fields", "weights"], "model-unknown"
+        parts.append(_prove_batch(draft, source))
+        unknown, reason = ["layers", "fields", "weights"], "model-unknown"
     else:
-        return (*parts, _layers(draft, source), _batch(draft, source), _fields(draft), _weights(draft, source))
-    return (*parts, *(MigrationVerdict(name, holds=None, detail=_said(why)) for name in unknown))
+        parts += [_prove_layers(draft, source), _prove_batch(draft, source), _prove_fields(draft)]
+        return (*parts, _prove_weights(draft, source))
+    return (*parts, *(_verdict(name, reason, holds=None) for name in unknown))
 
 
-def _loads(text: str, release: str) -> MigrationVerdict:
+def _verdict(name: str, detail: str, /, *, holds: bool | None, **params: object) -> MigrationVerdict:
+    return MigrationVerdict(name, holds, msg(f"migrate.proof.{detail}", **params))
+
+
+def _prove_loading(text: str, release: str) -> MigrationVerdict:
     """Whether ``TrainConfig`` (``pynative/config/config.py``) of an installed release takes the file, in a process of its own."""
     if not f"{installed_version('mindformers') or ''}.".startswith(f"{release}."):
-        return MigrationVerdict("loads", holds=None, detail=msg("migrate.proof.loads-not", release=release))
+        return _verdict("loads", "loads-not", holds=None, release=release)
     with tempfile.TemporaryDirectory(prefix="ms-tune-migrate-") as folder:
         file = Path(folder) / "migrated.yaml"
         file.write_text(text, encoding="utf-8")
@@ -69,31 +73,23 @@ def _loads(text: str, release: str) -> MigrationVerdict:
         try:
             done = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS, cwd=folder, check=False)
         except (OSError, subprocess.TimeoutExpired) as error:
-            return MigrationVerdict(
-                "loads", holds=None, detail=msg("migrate.proof.loads-refused", text=type(error).__name__)
-            )
+            return _verdict("loads", "loads-refused", holds=False, text=type(error).__name__)
     if done.returncode == 0 and done.stdout.strip().endswith("loaded"):
-        return MigrationVerdict("loads", holds=True, detail=msg("migrate.proof.loads"))
+        return _verdict("loads", "loads", holds=True)
     lines = done.stderr.strip().splitlines()
-    return MigrationVerdict(
-        "loads", holds=False, detail=msg("migrate.proof.loads-refused", text=lines[-1] if lines else done.returncode)
-    )
+    return _verdict("loads", "loads-refused", holds=False, text=lines[-1] if lines else done.returncode)
 
 
-def _lints(source: SourceFile, release: str) -> MigrationVerdict:
+def _prove_rules(source: SourceFile, release: str) -> MigrationVerdict:
     dialect = Dialect.MINDFORMERS_PYNATIVE
     found = lint(source, dialect, built_in(dialect), release)
     errors = [one for one in found if one.severity is Severity.ERROR]
     if errors:
-        return MigrationVerdict(
-            "lints", holds=False, detail=_said("lints-errors", count=len(errors), first=errors[0].message)
-        )
-    return MigrationVerdict(
-        "lints", holds=True, detail=_said("lints", warnings=sum(one.severity is Severity.WARNING for one in found))
-    )
+        return _verdict("lints", "lints-errors", holds=False, count=len(errors), first=errors[0].message)
+    return _verdict("lints", "lints", holds=True, warnings=sum(one.severity is Severity.WARNING for one in found))
 
 
-def _plan_of(draft: MigrationDraft) -> LayerPlan:
+def _plan_source(draft: MigrationDraft) -> LayerPlan:
     if draft.script is None:
         return draft.job.plan
     (program, *_) = normalize_script(draft.script)
@@ -102,95 +98,79 @@ def _plan_of(draft: MigrationDraft) -> LayerPlan:
     return without_idle(program.plan)
 
 
-def _layers(draft: MigrationDraft, source: SourceFile) -> MigrationVerdict:
+def _prove_layers(draft: MigrationDraft, source: SourceFile) -> MigrationVerdict:
     """Placement and recompute layer by layer; operators and swap were proved as they were translated."""
     try:
-        old = _plan_of(draft)
+        old = _plan_source(draft)
         new = Job(source, dialect=Dialect.MINDFORMERS_PYNATIVE, version=draft.target).plan
     except MsTuneError as error:
-        return MigrationVerdict("layers", holds=False, detail=_said("layers-unread", text=error.message))
-    for plan in (old, new):
-        if plan.failure is not None:
-            what = f"{plan.failure.exception}: {plan.failure.text}"
-            return MigrationVerdict("layers", holds=False, detail=_said("layers-unread", text=what))
+        return _verdict("layers", "layers-unread", holds=False, text=error.message)
+    failure = old.failure or new.failure
+    if failure is not None:
+        return _verdict("layers", "layers-unread", holds=False, text=f"{failure.exception}: {failure.text}")
     for note in draft.notes.get(("recompute",), ()):
         return MigrationVerdict("layers", holds=False, detail=note)
+    acts = {layer.layer: _act(layer) for layer in new.layers}
     for layer in old.layers:
-        other = next((one for one in new.layers if one.layer == layer.layer), None)
-        if other is None or _act(layer) != _act(other):
-            shown = _act(other) if other else "-"
-            return MigrationVerdict(
-                "layers", holds=False, detail=_said("layers-at", layer=layer.layer, old=_act(layer), new=shown)
-            )
-    asked = [
+        act = acts.get(layer.layer)
+        if act != _act(layer):
+            return _verdict("layers", "layers-at", holds=False, layer=layer.layer, old=_act(layer), new=act or "-")
+    keys = [
         one.name
         for one in draft.entries()
         if one.fate is Fate.ASK and (one.path[0] in _OF_LAYERS or one.to[:1] == ("swap",))
     ]
-    if asked:
-        return MigrationVerdict("layers", holds=None, detail=_said("layers-asked", keys=", ".join(asked[:_SHOWN])))
-    return MigrationVerdict("layers", holds=True, detail=_said("layers", layers=len(old.layers), stages=_stages(old)))
+    if keys:
+        return _verdict("layers", "layers-asked", holds=None, keys=", ".join(keys[:_SHOWN]))
+    stages = len({layer.stage for layer in old.layers})
+    return _verdict("layers", "layers", holds=True, layers=len(old.layers), stages=stages)
 
 
 def _act(layer: LayerSpec) -> tuple[object, ...]:
     """Where a layer is, and what is done to all of it or to parts of it."""
-    return (
-        layer.stage,
-        layer.chunk,
-        layer.recompute is RecomputeMode.FULL,
-        bool(layer.select_patterns) and layer.recompute is not RecomputeMode.FULL,
-        bool(layer.swap),
-    )
+    full = layer.recompute is RecomputeMode.FULL
+    return layer.stage, layer.chunk, full, bool(layer.select_patterns) and not full, bool(layer.swap)
 
 
-def _stages(plan: LayerPlan) -> int:
-    return len({layer.stage for layer in plan.layers})
-
-
-def _batch(draft: MigrationDraft, source: SourceFile) -> MigrationVerdict:
+def _prove_batch(draft: MigrationDraft, source: SourceFile) -> MigrationVerdict:
     old, new = global_batch(draft), source.get(("training", "global_batch_size"))
     length, other = draft.model.number("seq_length"), draft.values.get(("model", "seq_length"))
     other = length if other is None and any(one.to == ("model", "seq_length") for one in draft.added) else other
     if old is None or length is None:
-        return MigrationVerdict("batch", holds=None, detail=_said("batch-unknown"))
-    other = source.get(("model", "seq_length"), length) if other is None else other
-    if new == old[1] and other == length:
-        return MigrationVerdict("batch", holds=True, detail=_said("batch", batch=old[1], tokens=old[1] * length))
-    there: Any = new
-    said = _said("batch-differs", old=old[1], old_tokens=old[1] * length, new=there, new_tokens=f"{there} x {other}")
-    return MigrationVerdict("batch", holds=False, detail=said)
+        return _verdict("batch", "batch-unknown", holds=None)
+    batch, other = old[1], source.get(("model", "seq_length"), length) if other is None else other
+    if new == batch and other == length:
+        return _verdict("batch", "batch", holds=True, batch=batch, tokens=batch * length)
+    figures = {"old": batch, "old_tokens": batch * length, "new": new, "new_tokens": f"{new} x {other}"}
+    return _verdict("batch", "batch-differs", holds=False, **figures)
 
 
-def _fields(draft: MigrationDraft) -> MigrationVerdict:
+def _prove_fields(draft: MigrationDraft) -> MigrationVerdict:
     found = differing(draft)
-    if found:
-        shown = [f"{name}: {old} -> {new}" for name, (old, new) in sorted(found.items())]
-        return MigrationVerdict(
-            "fields", holds=False, detail=_said("fields-differ", count=len(found), fields="; ".join(shown[:_SHOWN]))
-        )
-    return MigrationVerdict("fields", holds=True, detail=_said("fields", count=len(draft.model.facts.fields)))
+    if not found:
+        return _verdict("fields", "fields", holds=True, count=len(draft.model.facts.fields))
+    shown = [f"{name}: {old} -> {new}" for name, (old, new) in sorted(found.items())]
+    return _verdict("fields", "fields-differ", holds=False, count=len(found), fields="; ".join(shown[:_SHOWN]))
 
 
-def _weights(draft: MigrationDraft, source: SourceFile) -> MigrationVerdict:
+def _prove_weights(draft: MigrationDraft, source: SourceFile) -> MigrationVerdict:
     """Parameters of every stage, undivided: what theory tells of one rank that shares with no other."""
     try:
-        old = _theories(_alone(draft.source, _STATIC_ALONE), Dialect.MINDFORMERS)
-        new = _theories(_alone(source, _DYNAMIC_ALONE), Dialect.MINDFORMERS_PYNATIVE)
+        old = _stage_theories(_alone(draft.source, _STATIC_ALONE), Dialect.MINDFORMERS)
+        new = _stage_theories(_alone(source, _DYNAMIC_ALONE), Dialect.MINDFORMERS_PYNATIVE)
     except MsTuneError as error:
-        return MigrationVerdict("weights", holds=None, detail=_said("weights-unknown", text=error.message))
+        return _verdict("weights", "weights-unknown", holds=None, text=error.message)
     if not all(old) or not all(new):
-        return MigrationVerdict("weights", holds=None, detail=_said("weights-unknown", text=_said("no-theory")))
+        return _verdict("weights", "weights-unknown", holds=None, text=msg("migrate.proof.no-theory"))
     total = copies = 0
     for stage, (one, other) in enumerate(zip(old, new, strict=True)):
         here, (narrow, wide) = one["optimizer_state"] // _MOMENTS, parameters(other)
         if here != narrow + wide:
-            return MigrationVerdict(
-                "weights", holds=False, detail=_said("weights-differ", stage=stage, old=here, new=narrow + wide)
-            )
+            return _verdict("weights", "weights-differ", holds=False, stage=stage, old=here, new=narrow + wide)
         total += here
         copies += 2 * narrow
-    said = _said("weights", parameters=total, stages=len(old), bytes=_MASTER * total, copies=copies)
-    return MigrationVerdict("weights", holds=True, detail=said)
+    figures = {"parameters": total, "stages": len(old), "bytes": _MASTER * total, "copies": copies}
+    return _verdict("weights", "weights", holds=True, **figures)
 
 
 def parameters(theory: Mapping[str, int]) -> tuple[int, int]:
@@ -238,13 +218,9 @@ def with_folder(data: dict[Any, Any], beside: Mapping[str, Any]) -> dict[Any, An
     return there | {"model": model | {"model_config": sizes | (model.get("model_config") or {})}}
 
 
-def _theories(source: SourceFile, dialect: Dialect) -> list[Mapping[str, int]]:
+def _stage_theories(source: SourceFile, dialect: Dialect) -> list[Mapping[str, int]]:
     flat = parse_source(yaml_text(source.data), source.path)
     first = DryrunRequest(config=source.path, reference=dialect is Dialect.MINDFORMERS_PYNATIVE)
     loaded = load_config(first, Job(flat))
     stages = prepare_run(first, loaded).stages
     return [prepare_run(first._replace(stage=stage), loaded).theory for stage in range(stages)]
-
-
-def _said(name: str, /, **params: object) -> Message:
-    return msg(f"migrate.proof.{name}", **params)
