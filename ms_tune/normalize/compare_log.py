@@ -43,7 +43,7 @@ class LogDifference:
     logged: str | None  # what it said; None for nothing
 
 
-class LogComparison:
+class RecomputeComparison:
     """A plan beside one log.
 
     Args:
@@ -214,7 +214,7 @@ def compare_plan(plan: LayerPlan, logs: Sequence[RecomputeLog]) -> Compared:
     unknown: set[tuple[str, int]] = set()
     covered: set[int] = set()
     for log in logs:
-        one = LogComparison(plan, expected, wanted, log)
+        one = RecomputeComparison(plan, expected, wanted, log)
         found += one.differences()
         covered |= one.layers
         unreadable += one.unreadable

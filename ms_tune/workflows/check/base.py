@@ -12,7 +12,7 @@ from ms_tune.estimate.memory import Outlook
 from ms_tune.source.yaml import MAX_BYTES, MISSING, decode, source_of
 from ms_tune.text import msg
 from ms_tune.verdict.outcome import Fit
-from ms_tune.workflows.check.result import Blame, MemoryDifference
+from ms_tune.workflows.check.result import Blame, MemoryDifference, worst_stage
 
 if TYPE_CHECKING:
     import subprocess
@@ -69,12 +69,14 @@ def changed_since(revision: str, folder: Path) -> list[Path]:
 
 def compare_configs(before: InspectedConfig, after: InspectedConfig) -> MemoryDifference | None:
     """What a change did to the stage that is fullest now; None where memory is not known on both sides."""
+    was, now = before.memory.estimate, after.memory.estimate
     if before.verdicts and after.verdicts:
-        return _compare_dryruns(before, after)
-    if before.memory.estimate is None or after.memory.estimate is None:
-        return None
-    found = _compare_estimates(before.memory.estimate, after.memory.estimate)
-    return found if found.outcome == "less" else found._replace(blame=_find_blame(before, after, found.stage))
+        change = _compare_dryruns(before.verdicts, after.verdicts)
+    else:
+        change = _compare_estimates(was, now) if was is not None and now is not None else None
+    if change is None or change.outcome == "less":
+        return change
+    return change._replace(blame=_find_blame(before, after, change.stage))
 
 
 def compare_scripts(was: str, now: str, estimate: Callable[[str], Estimate | None]) -> MemoryDifference | None:
@@ -163,9 +165,9 @@ def _blamed_share(freed: int, added: int) -> float | None:
     return min(freed / added, 1.0) if added > 0 and freed > 0 else None
 
 
-def _compare_dryruns(before: InspectedConfig, after: InspectedConfig) -> MemoryDifference | None:
-    now, was = _worst_stage(after.verdicts), _worst_stage(before.verdicts)
-    same = next((one for one in before.verdicts if one.stage == now.stage), was)
+def _compare_dryruns(before: Sequence[StageVerdict], after: Sequence[StageVerdict]) -> MemoryDifference | None:
+    now, was = worst_stage(after), worst_stage(before)
+    same = next((one for one in before if one.stage == now.stage), was)
     if now.verdict.need is None or same.verdict.need is None or now.verdict.limit is None:
         return None
     old, new = same.verdict.need.peak_bytes, now.verdict.need.peak_bytes
@@ -174,12 +176,7 @@ def _compare_dryruns(before: InspectedConfig, after: InspectedConfig) -> MemoryD
         outcome = "over" if now.verdict.outcome is Fit.DOES_NOT_FIT else "tight"
     elif outcome == "more" and now.verdict.outcome is Fit.DOES_NOT_FIT:
         outcome = "still"
-    blame = _find_blame(before, after, now.stage) if outcome != "less" else None
-    return MemoryDifference(now.stage, old, new, now.verdict.limit.bytes, outcome, estimated=False, blame=blame)
-
-
-def _worst_stage(verdicts: Sequence[StageVerdict]) -> StageVerdict:
-    return max(verdicts, key=lambda one: (one.verdict.severity, -one.verdict.spare_bytes))
+    return MemoryDifference(now.stage, old, new, now.verdict.limit.bytes, outcome, estimated=False, blame=None)
 
 
 def _find_blame(before: InspectedConfig, after: InspectedConfig, stage: int) -> Blame | None:

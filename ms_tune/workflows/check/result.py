@@ -11,7 +11,7 @@ from ms_tune.records import Record
 from ms_tune.verdict.outcome import Fit
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from ms_tune.diagnostics import KeyPath
@@ -70,6 +70,11 @@ class StageVerdict(Record):
     verdict: Verdict  # the judge's
 
 
+def worst_stage(stages: Sequence[StageVerdict]) -> StageVerdict:
+    """The one that decides."""
+    return max(stages, key=lambda one: (one.verdict.severity, -one.verdict.spare_bytes))
+
+
 class Blame(Record):
     """The changed key that the fullest stage's memory depends on most."""
 
@@ -120,7 +125,7 @@ class Overview(Record):
     @property
     def worst(self) -> StageVerdict | None:
         """The simulated stage that decides."""
-        return max(self.stages, key=lambda one: (one.verdict.severity, -one.verdict.spare_bytes), default=None)
+        return worst_stage(self.stages) if self.stages else None
 
     @property
     def is_over(self) -> bool:

@@ -35,31 +35,22 @@ def why(name: str, /, **params: object) -> Message:
 
 @dataclass(slots=True)
 class MigrationDraft:
-    """A migration in the making.
+    """A migration in the making."""
 
-    Attributes:
-        job: The job of the config, or of a program's arguments in the form of one.
-        target: The release of the dynamic graph.
-        script: The launch script that starts the program; None where a config was read.
-        values: The values of the new file, by key.
-        origins: The key of the source that each of them came from, whose comments it takes along.
-        notes: Comments at keys of the new file, or where they would stand.
-        added: Lines that no key of the source says.
-        lines: Where keys stand that have no position in a YAML text.
-        comments: Comments of a source that is no YAML, with their lines.
-        missing: What the source does not say, and no file can be written without.
-    """
-
-    job: Job
-    target: str
-    script: ScriptJob | None = None
-    values: dict[tuple[str, ...], Any] = field(default_factory=dict)
+    job: Job  # of the config, or of a program's arguments in the form of one
+    target: str  # the release of the dynamic graph
+    script: ScriptJob | None = None  # the launch script that starts the program; None where a config was read
+    values: dict[tuple[str, ...], Any] = field(default_factory=dict)  # of the new file, by key
+    # The key of the source that each of them came from, whose comments it takes along.
     origins: dict[tuple[str, ...], KeyPath] = field(default_factory=dict)
+    # Comments at keys of the new file, or where they would stand.
     notes: dict[tuple[str, ...], list[Message]] = field(default_factory=dict)
-    added: list[Added] = field(default_factory=list)
-    lines: dict[KeyPath, int] = field(default_factory=dict)
-    comments: list[tuple[int, str]] = field(default_factory=list)
-    missing: list[Message] = field(default_factory=list)
+    added: list[Added] = field(default_factory=list)  # lines that no key of the source says
+    lines: dict[KeyPath, int] = field(default_factory=dict)  # where keys stand that have no position in a YAML text
+    comments: list[tuple[int, str]] = field(default_factory=list)  # of a source that is no YAML, with their lines
+    missing: list[Message] = field(
+        default_factory=list
+    )  # what no file can be written without, and the source does not say
     _fates: dict[KeyPath, KeyFate] = field(default_factory=dict)
     _leaves: dict[KeyPath, Any] = field(default_factory=dict)
 
@@ -103,17 +94,17 @@ class MigrationDraft:
         value = self.source.get(tuple(dotted.split(".")))
         return default if value is None else value
 
-    def open(self) -> Iterator[tuple[KeyPath, Any]]:
-        """The keys that have no fate yet."""
-        return iter([(path, value) for path, value in self._leaves.items() if path not in self._fates])
+    def open(self) -> list[tuple[KeyPath, Any]]:
+        """The keys that have no fate yet, with their values."""
+        return [(path, value) for path, value in self._leaves.items() if path not in self._fates]
 
     def has(self, path: KeyPath) -> bool:
         """Whether the source says it, as one value."""
         return path in self._leaves
 
-    def under(self, *path: str | int) -> Iterator[KeyPath]:
+    def under(self, *path: str | int) -> list[KeyPath]:
         """The keys below one, and itself, that have no fate yet."""
-        return iter([one for one, _ in self.open() if one[: len(path)] == path])
+        return [one for one, _ in self.open() if one[: len(path)] == path]
 
     def translate(
         self,

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 _LARGEST = 1 << 48
 _GENERATED, _MASK = "BlendedMegatronDatasetDataLoader", "create_compressed_eod_mask"
-_WAYS = ("data_parallel", "model_parallel", "context_parallel", "pipeline_stage")
+_ACCUMULATION, _MICRO_BATCHES = "runner_config.gradient_accumulation_steps", "parallel_config.micro_batch_num"
+_DEGREES = ("data_parallel", "model_parallel", "context_parallel", "pipeline_stage")
 _CHECKPOINTS = "CheckpointMonitor"
 # `CheckpointMonitor` of MindFormers 1.9 (`core/callback/callback.py`): what it takes where nothing is said.
 _SAVED_EVERY, _KEPT, _PREFIX = 1, 5, "CKP"
@@ -48,17 +49,17 @@ def decide_mindformers(draft: MigrationDraft) -> None:
         apply_defaults(draft)
 
 
-def count(draft: MigrationDraft, dotted: str, default: int = 1) -> int | None:
+def _read_count(draft: MigrationDraft, dotted: str, default: int = 1) -> int | None:
     """A number above zero; None where there is something else."""
     value = draft.get(dotted, default)
     return value if type(value) is int and 0 < value < _LARGEST else None
 
 
-def ways(draft: MigrationDraft) -> dict[str, int] | None:
+def _read_degrees(draft: MigrationDraft) -> dict[str, int] | None:
     """Over how many ranks the job is split in each direction; None where that is not told by numbers."""
     if draft.get("use_parallel", default=False) is not True:
-        return dict.fromkeys(_WAYS, 1)
-    found = {name: count(draft, f"parallel_config.{name}") for name in _WAYS}
+        return dict.fromkeys(_DEGREES, 1)
+    found = {name: _read_count(draft, f"parallel_config.{name}") for name in _DEGREES}
     known = {name: number for name, number in found.items() if number is not None}
     return known if len(known) == len(found) else None
 
@@ -69,44 +70,36 @@ def global_batch(draft: MigrationDraft) -> tuple[int, int] | None:
     ``_check_global_batch_size_for_auto_parallel`` of ``trainer/base_trainer.py`` (1.9): micro-batches count in a pipeline only,
     accumulation without one only.
     """
-    split = ways(draft)
-    size, interleaved = count(draft, "runner_config.batch_size"), count(draft, "micro_batch_interleave_num")
+    split = _read_degrees(draft)
+    size, interleaved = _read_count(draft, "runner_config.batch_size"), _read_count(draft, "micro_batch_interleave_num")
     if split is None or size is None or interleaved is None:
         return None
-    more = count(
-        draft,
-        "parallel_config.micro_batch_num"
-        if split["pipeline_stage"] > 1
-        else "runner_config.gradient_accumulation_steps",
-    )
+    more = _read_count(draft, _MICRO_BATCHES if split["pipeline_stage"] > 1 else _ACCUMULATION)
     return None if more is None else (size, size * interleaved * more * split["data_parallel"])
 
 
 def _pipeline_served(draft: MigrationDraft) -> None:
     """A network that the dynamic graph cannot cut into stages stands in the way of a pipeline."""
-    stages = count(draft, "parallel_config.pipeline_stage")
+    stages = _read_count(draft, "parallel_config.pipeline_stage")
     model = draft.target_model
     if stages != 1 and draft.get("use_parallel", default=False) and "dynamic" in model.modes and not model.stages:
         draft.drop(("parallel_config", "pipeline_stage"), why("no-stages", model=model.kind), blocks=True)
 
 
 def _batch(draft: MigrationDraft) -> None:
-    found = global_batch(draft)
-    keys = (
-        *("runner_config.batch_size", "runner_config.gradient_accumulation_steps", "parallel_config.micro_batch_num"),
-        *("micro_batch_interleave_num", "parallel_config.data_parallel"),
-    )
-    if found is None:
-        for key in keys:
-            draft.ask(tuple(key.split(".")), why("batch"), ("training",))
+    found, split = global_batch(draft), _read_degrees(draft)
+    size = ("runner_config", "batch_size")
+    keys = (_ACCUMULATION, _MICRO_BATCHES, "micro_batch_interleave_num", "parallel_config.data_parallel")
+    if found is None or split is None:
+        for path in (size, *(tuple(key.split(".")) for key in keys)):
+            draft.ask(path, why("batch"), ("training",))
         return
     local, whole = found
-    draft.translate(("runner_config", "batch_size"), ("training", "local_batch_size"), local)
+    draft.translate(size, ("training", "local_batch_size"), local)
     target = ("training", "global_batch_size")
     draft.values[target] = whole
-    piped = (ways(draft) or {}).get("pipeline_stage", 1) > 1
-    idle = "runner_config.gradient_accumulation_steps" if piped else "parallel_config.micro_batch_num"
-    for key in keys[1:]:
+    idle = _ACCUMULATION if split["pipeline_stage"] > 1 else _MICRO_BATCHES
+    for key in keys:
         path = tuple(key.split("."))
         if key == idle:
             draft.default(path, why("batch-idle"))
@@ -114,12 +107,12 @@ def _batch(draft: MigrationDraft) -> None:
             draft.translate(path, target, whole, why("interleaved-batches"))
         else:
             draft.translate(path, target, whole, why("global-batch", batch=whole))
-    draft.note(target, why("global-batch-note", data=(ways(draft) or {}).get("data_parallel", 1)))
+    draft.note(target, why("global-batch-note", data=split["data_parallel"]))
 
 
 def _steps(draft: MigrationDraft) -> None:
     """The steps of a job: as many as its data make, which a generated data set tells by its size."""
-    found, epochs = global_batch(draft), count(draft, "runner_config.epochs")
+    found, epochs = global_batch(draft), _read_count(draft, "runner_config.epochs")
     stop = draft.get("runner_config.stop_step", 0)
     sizes: Any = draft.get("train_dataset.data_loader.sizes")
     target, path = ("training", "steps"), ("runner_config", "epochs")
@@ -132,11 +125,13 @@ def _steps(draft: MigrationDraft) -> None:
         return
     steps = samples // found[1] * epochs
     steps = min(steps, stop) if stop > 0 else steps
-    draft.translate(path, target, steps, why("steps-of", samples=samples, batch=found[1], epochs=epochs))
-    draft.note(target, why("steps-of", samples=samples, batch=found[1], epochs=epochs))
-    draft.translate(("runner_config", "stop_step"), target, steps) if stop > 0 else draft.default(
-        ("runner_config", "stop_step"), why("off")
-    )
+    reason = why("steps-of", samples=samples, batch=found[1], epochs=epochs)
+    draft.translate(path, target, steps, reason)
+    draft.note(target, reason)
+    if stop > 0:
+        draft.translate(("runner_config", "stop_step"), target, steps)
+    else:
+        draft.default(("runner_config", "stop_step"), why("off"))
 
 
 def _sharding(draft: MigrationDraft) -> None:
@@ -145,24 +140,24 @@ def _sharding(draft: MigrationDraft) -> None:
     ``_compute_data_parallel_size`` of ``pynative/trainer/trainer.py``: below zero all, else so many, and the rest holds copies.
     """
     path = ("parallel", "enable_parallel_optimizer")
-    most_path = ("parallel", "parallel_optimizer_config", "optimizer_weight_shard_size")
+    size = ("parallel", "parallel_optimizer_config", "optimizer_weight_shard_size")
     other = ("parallel", "optimizer_weight_shard_size")
     target = ("parallelism", "data_parallel_shard")
-    shares, split = draft.get("parallel.enable_parallel_optimizer", default=False), ways(draft)
-    if shares is not True or split is None:
+    split = _read_degrees(draft)
+    if draft.source.get(path) is not True or split is None:
         draft.translate(path, target, 1, why("not-sharded"))
-        for one in (most_path, other):
+        for one in (size, other):
             draft.default(one, why("not-sharded"))
         draft.note(target, why("not-sharded"))
         return
-    most: Any = draft.source.get(most_path, draft.source.get(other, -1))
+    most: Any = draft.source.get(size, draft.source.get(other, -1))
     data = split["data_parallel"]
     limited = type(most) is int and 0 < most < data
     if limited and data % most:
-        draft.ask(most_path, why("shard-size", size=most, data=data), target)
+        draft.ask(size, why("shard-size", size=most, data=data), target)
     value = most if limited and not data % most else -1
     draft.translate(path, target, value, why("sharded"))
-    for one in (most_path, other):
+    for one in (size, other):
         draft.translate(one, target, value, why("sharded"))
     if value == -1:
         draft.note(target, why("sharded"))
@@ -170,7 +165,7 @@ def _sharding(draft: MigrationDraft) -> None:
 
 def _sequence(draft: MigrationDraft) -> None:
     path, target = ("parallel_config", "use_seq_parallel"), ("parallelism", "sequence_parallel")
-    needed = require_sequence_parallel(draft, path, (ways(draft) or {}).get("model_parallel", 1))
+    needed = require_sequence_parallel(draft, path, (_read_degrees(draft) or {}).get("model_parallel", 1))
     if needed and draft.has(path):
         draft.note(target, why("sequence"))
     elif draft.has(path):

@@ -46,7 +46,7 @@ def is_served(draft: MigrationDraft) -> bool:
 def apply_model(draft: MigrationDraft) -> None:
     """The names and sizes of the model."""
     facts = draft.target_model
-    for path in list(draft.under(*_SECTION)):
+    for path in draft.under(*_SECTION):
         if path != _SECTION and row_for(path, draft.source.get(path), draft.target) is None:
             _setting(draft, facts, path)
     for name, value in _names(draft, facts):
