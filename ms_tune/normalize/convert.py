@@ -30,7 +30,7 @@ from ms_tune.source.yaml import nest_values, source_of
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from typing import TypeVar
 
     from ms_tune.diagnostics import Diagnostic
@@ -332,7 +332,7 @@ def _layer_acts(
     return acts
 
 
-def _by_layer(groups: Mapping[Name, Sequence[int] | set[int]]) -> dict[int, set[Name]]:
+def _by_layer(groups: Mapping[Name, Iterable[int]]) -> dict[int, set[Name]]:
     found: dict[int, set[Name]] = {}
     for name, layers in groups.items():
         for layer in layers:

@@ -57,9 +57,14 @@ def normalize_script(script: ScriptJob, *, supposing: bool = False) -> tuple[Pro
     """
     path = script.path
     if not script.commands:
-        raise ConfigError(msg("megatron_layers.no-program"), msg("megatron_layers.no-program.hint"), path=path)
+        raise no_program_error(path)
     planned = (_plan_program(path, command, script.checkout, supposing=supposing) for command in script.commands)
     return tuple(planned) if RETURN not in script.text else tuple(map(_tell_line_ends, planned))
+
+
+def no_program_error(path: Path) -> ConfigError:
+    """What is raised where a script starts no program of MindSpeed-LLM."""
+    return ConfigError(msg("megatron_layers.no-program"), msg("megatron_layers.no-program.hint"), path=path)
 
 
 def _tell_line_ends(one: ProgramPlan) -> ProgramPlan:
@@ -190,7 +195,7 @@ def _refuse_unknown(script: ScriptJob) -> NoReturn:
         except NotEvaluableError as error:
             text = msg("megatron_layers.not-evaluable", unknown=error.variable, argument=error.argument)
             raise ConfigError(text, path=script.path, line=command.launch.place.span.line) from error
-    raise ConfigError(msg("megatron_layers.no-program"), msg("megatron_layers.no-program.hint"), path=script.path)
+    raise no_program_error(script.path)
 
 
 def _canonical_values(command: ProgramArguments) -> Mapping[str, object]:

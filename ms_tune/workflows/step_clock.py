@@ -36,32 +36,32 @@ def measure_clock(source: Path) -> Clock:
         UsageError: It tells no step, or none that is to be believed.
     """
     if holds_profile(source):
-        return _of_profile(analyse_profiles(source, gaps=0))
+        return _read_profile_clock(analyse_profiles(source, gaps=0))
     logs = measure_runs(source)
     run = max(logs.runs, key=lambda one: one.times.count)
-    _refuse([*logs.problems, *run.about_steps])
+    _refuse_errors([*logs.problems, *run.about_steps])
     if run.times.median is None:
         raise UsageError(msg("metrics.step.none", why=msg("metrics.problem.one-step")))
     return Clock(run.times.median)
 
 
-def _refuse(problems: Iterable[Diagnostic]) -> None:
+def _refuse_errors(problems: Iterable[Diagnostic]) -> None:
     for problem in problems:
         if problem.severity is Severity.ERROR:
             raise UsageError(msg("metrics.step.none", why=problem.message), problem.help)
 
 
-def _of_profile(report: ProfileReport) -> Clock:
-    _refuse(report.problems)
+def _read_profile_clock(report: ProfileReport) -> Clock:
+    _refuse_errors(report.problems)
     times = [rank.microseconds / rank.steps / 1e6 for rank in report.ranks if rank.microseconds]
     if not times:
         raise UsageError(msg("metrics.step.none", why=msg("profile.verdict.empty")))
     notes = [rank.whole_capture.message for rank in report.ranks if rank.whole_capture is not None]
-    seen, more = _layers(report.ranks)
+    seen, more = _mean_layers(report.ranks)
     return Clock(sum(times) / len(times), seen=seen, notes=(*notes, *more))
 
 
-def _layers(ranks: Sequence[RankTimes]) -> tuple[tuple[SeenLayer, ...], list[Message]]:
+def _mean_layers(ranks: Sequence[RankTimes]) -> tuple[tuple[SeenLayer, ...], list[Message]]:
     """The layers of the longest list, each the mean of the ranks that have it, and what is not in them."""
     lists: dict[tuple[str, str], dict[int, list[SeenLayer]]] = {}
     for rank in ranks:
@@ -74,7 +74,7 @@ def _layers(ranks: Sequence[RankTimes]) -> tuple[tuple[SeenLayer, ...], list[Mes
     longest = max(
         lists, key=lambda name: sum(one.forward + one.backward for own in lists[name].values() for one in own)
     )
-    means = [_mean(number, own) for number, own in sorted(lists[longest].items())]
+    means = [_mean_layer(number, own) for number, own in sorted(lists[longest].items())]
     whole = tuple(one for one in means if one.backward > 0 and one.forward + one.twice > 0)
     notes = []
     if len(whole) < len(means):
@@ -87,6 +87,6 @@ def _layers(ranks: Sequence[RankTimes]) -> tuple[tuple[SeenLayer, ...], list[Mes
     return whole, notes
 
 
-def _mean(number: int, ranks: Sequence[SeenLayer]) -> SeenLayer:
+def _mean_layer(number: int, ranks: Sequence[SeenLayer]) -> SeenLayer:
     sums = [sum(getattr(one, name) for one in ranks) for name in ("forward", "backward", "twice")]
     return SeenLayer(number, *(total / len(ranks) for total in sums))

@@ -22,9 +22,9 @@ from ms_tune.dialects.mindformers.placement import KEYS
 from ms_tune.facts.migration import callback_rows, rows
 from ms_tune.facts.query import load
 from ms_tune.source.yaml import parse_source
-from ms_tune.workflows.migrate.draft import leaves
+from ms_tune.workflows.migrate.draft import list_leaves
 from ms_tune.workflows.migrate.result import Fate, Migration
-from ms_tune.workflows.migrate.write import all_comments
+from ms_tune.workflows.migrate.write import list_comments
 from tests.jobs import migrate_source, read_recompute
 from tests.oracle import layer_setting, make_migration, pynative, wheels
 from tests.oracle.models import Models
@@ -167,7 +167,7 @@ def shipped() -> dict[str, tuple[str, str]]:
 def checked(source: SourceFile, release: str, target: str, model_config: Path | None = None) -> Migration:
     """A migration of which every key has its fate."""
     found = migrate_source(source, target, version=release, model_config=model_config)
-    assert len(found.entries) == len(list(leaves(source.data)))
+    assert len(found.entries) == len(list(list_leaves(source.data)))
     return found
 
 
@@ -213,7 +213,7 @@ def test_every_shipped_training_config(sides: Sides, capsys: pytest.CaptureFixtu
             outcomes[f"refused: {', '.join(sorted({one.name for one in found.blocking})) or 'what is missing'}"] += 1
             continue
         there = {line.rstrip() for line in found.text.splitlines()}
-        lost = [text for _, text in all_comments(source) if not any(line.endswith(text) for line in there)]
+        lost = [text for _, text in list_comments(source) if not any(line.endswith(text) for line in there)]
         assert lost == [], name
         config = yaml.safe_load(found.text)
         if "model" not in config:  # it stands in a folder that they do not bring

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ms_tune.enums import Dialect
 from ms_tune.errors import ConfigError
-from ms_tune.facts.keys import key_at
+from ms_tune.facts.keys import BASE, key_at
 from ms_tune.facts.migration import is_section, row_for, unset_rows
 from ms_tune.facts.models import facts_of
 from ms_tune.text import msg
@@ -80,21 +80,21 @@ class MigrationDraft:
         return facts_of(self.target, kind=self.model.facts.kind)
 
     def __post_init__(self) -> None:
-        self._leaves = dict(leaves(self.source.data))
+        self._leaves = dict(list_leaves(self.source.data))
         if len(self._leaves) > _LONGEST:
             raise ConfigError(msg("migrate.too-many", most=_LONGEST), path=self.source.path)
 
-    def merged(self, path: KeyPath, value: object) -> None:
-        """A key that named other files, whose settings the source has."""
-        self._leaves = {path: value, **self._leaves}
-        self.default(path, why("merged"))
+    def add_base(self, value: object) -> None:
+        """The key that named other files, whose settings the source has."""
+        self._leaves = {(BASE,): value, **self._leaves}
+        self.default((BASE,), why("merged"))
 
     def get(self, dotted: str, default: object = None) -> Any:  # noqa: ANN401 - settings are of all types
         """A value of the source."""
         value = self.source.get(tuple(dotted.split(".")))
         return default if value is None else value
 
-    def open(self) -> list[tuple[KeyPath, Any]]:
+    def open_keys(self) -> list[tuple[KeyPath, Any]]:
         """The keys that have no fate yet, with their values."""
         return [(path, value) for path, value in self._leaves.items() if path not in self._fates]
 
@@ -102,9 +102,9 @@ class MigrationDraft:
         """Whether the source says it, as one value."""
         return path in self._leaves
 
-    def under(self, *path: str | int) -> list[KeyPath]:
+    def open_below(self, *path: str | int) -> list[KeyPath]:
         """The keys below one, and itself, that have no fate yet."""
-        return [one for one, _ in self.open() if one[: len(path)] == path]
+        return [one for one, _ in self.open_keys() if one[: len(path)] == path]
 
     def translate(
         self,
@@ -183,14 +183,16 @@ def is_off(value: object) -> bool:
     return all(map(is_off, value)) if isinstance(value, list) else value in (False, None, 0)
 
 
-def leaves(value: object, path: KeyPath = ()) -> Iterator[tuple[KeyPath, Any]]:
+def list_leaves(value: object, path: KeyPath = ()) -> Iterator[tuple[KeyPath, Any]]:
     """Every value that is no section, with its key: lists of sections under ``callbacks`` are looked into, others are one value."""
     if isinstance(value, dict) and value:
         for key, item in value.items():
-            yield from leaves(item, (*path, key if isinstance(key, int) and not isinstance(key, bool) else str(key)))
+            yield from list_leaves(
+                item, (*path, key if isinstance(key, int) and not isinstance(key, bool) else str(key))
+            )
     elif path == ("callbacks",) and isinstance(value, list) and value and all(isinstance(one, dict) for one in value):
         for index, item in enumerate(value):
-            yield from leaves(item, (*path, index))
+            yield from list_leaves(item, (*path, index))
     elif path:
         yield path, value
 
@@ -234,7 +236,7 @@ _MINDSPEED_SECTIONS = {
 
 def apply_table(draft: MigrationDraft) -> None:
     """Every key that has a row gets its fate, every other one a question; then what the other side takes otherwise if nothing is said."""
-    for path, value in draft.open():
+    for path, value in draft.open_keys():
         row = row_for(path, value, draft.target, draft.dialect)
         if row is None:
             _ask_unknown(draft, path, value)
@@ -268,7 +270,7 @@ def apply_row(draft: MigrationDraft, row: Row, path: KeyPath, value: Any) -> Non
     if row.fate == "translated":
         to = row.to if row.callback else (*row.to, *map(str, path[len(row.path) :]))
         new = row.turned(value)
-        if not row.below and not _takes(to, new):
+        if not row.below and not _takes_type(to, new):
             draft.ask(path, why("type", key=".".join(to)), to[:-1])
         else:
             draft.translate(path, to, new)
@@ -280,7 +282,7 @@ def apply_row(draft: MigrationDraft, row: Row, path: KeyPath, value: Any) -> Non
         draft.ask(path, why(row.why), _section_for(draft, path), blocks=row.blocks)
 
 
-def _takes(to: tuple[str, ...], value: object) -> bool:
+def _takes_type(to: tuple[str, ...], value: object) -> bool:
     try:
         types = key_at(Dialect.MINDFORMERS_PYNATIVE, *to).types
     except KeyError:

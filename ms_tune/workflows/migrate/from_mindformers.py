@@ -32,8 +32,16 @@ def decide_mindformers(draft: MigrationDraft) -> None:
     """Every key gets its fate: those that several decide together, the model's, those by the table, then defaults that differ."""
     served, folder = is_served(draft), folder_not_here(draft)
     if served:
-        _pipeline_served(draft)
-    for decide in (_batch, _steps, _sharding, _sequence, _clipping, _mask, _columns):
+        _check_pipeline(draft)
+    for decide in (
+        _decide_batch,
+        _decide_steps,
+        _decide_sharding,
+        _decide_sequence,
+        _decide_clipping,
+        _decide_mask,
+        _decide_columns,
+    ):
         decide(draft)
     if served:
         apply_layers(draft)
@@ -42,7 +50,7 @@ def decide_mindformers(draft: MigrationDraft) -> None:
         ask_model(draft, folder)
     else:
         refuse_model(draft)
-    for decide in (_callbacks, _same_data, _monitoring, _folder):
+    for decide in (_decide_callbacks, _ask_other_data, _decide_monitoring, _ask_folder):
         decide(draft)
     apply_table(draft)
     if served:
@@ -78,7 +86,7 @@ def global_batch(draft: MigrationDraft) -> tuple[int, int] | None:
     return None if more is None else (size, size * interleaved * more * split["data_parallel"])
 
 
-def _pipeline_served(draft: MigrationDraft) -> None:
+def _check_pipeline(draft: MigrationDraft) -> None:
     """A network that the dynamic graph cannot cut into stages stands in the way of a pipeline."""
     stages = _read_count(draft, "parallel_config.pipeline_stage")
     model = draft.target_model
@@ -86,7 +94,7 @@ def _pipeline_served(draft: MigrationDraft) -> None:
         draft.drop(("parallel_config", "pipeline_stage"), why("no-stages", model=model.kind), blocks=True)
 
 
-def _batch(draft: MigrationDraft) -> None:
+def _decide_batch(draft: MigrationDraft) -> None:
     found, split = global_batch(draft), _read_degrees(draft)
     size = ("runner_config", "batch_size")
     keys = (_ACCUMULATION, _MICRO_BATCHES, "micro_batch_interleave_num", "parallel_config.data_parallel")
@@ -110,7 +118,7 @@ def _batch(draft: MigrationDraft) -> None:
     draft.note(target, why("global-batch-note", data=split["data_parallel"]))
 
 
-def _steps(draft: MigrationDraft) -> None:
+def _decide_steps(draft: MigrationDraft) -> None:
     """The steps of a job: as many as its data make, which a generated data set tells by its size."""
     found, epochs = global_batch(draft), _read_count(draft, "runner_config.epochs")
     stop = draft.get("runner_config.stop_step", 0)
@@ -134,7 +142,7 @@ def _steps(draft: MigrationDraft) -> None:
         draft.default(("runner_config", "stop_step"), why("off"))
 
 
-def _sharding(draft: MigrationDraft) -> None:
+def _decide_sharding(draft: MigrationDraft) -> None:
     """Which data-parallel ranks share weights and optimizer state: those of the parallel optimizer, or none.
 
     ``_compute_data_parallel_size`` of ``pynative/trainer/trainer.py``: below zero all, else so many, and the rest holds copies.
@@ -163,7 +171,7 @@ def _sharding(draft: MigrationDraft) -> None:
         draft.note(target, why("sharded"))
 
 
-def _sequence(draft: MigrationDraft) -> None:
+def _decide_sequence(draft: MigrationDraft) -> None:
     path, target = ("parallel_config", "use_seq_parallel"), ("parallelism", "sequence_parallel")
     needed = require_sequence_parallel(draft, path, (_read_degrees(draft) or {}).get("model_parallel", 1))
     if needed and draft.has(path):
@@ -172,7 +180,7 @@ def _sequence(draft: MigrationDraft) -> None:
         draft.translate(path, target, draft.get("parallel_config.use_seq_parallel", default=False))
 
 
-def _clipping(draft: MigrationDraft) -> None:
+def _decide_clipping(draft: MigrationDraft) -> None:
     """Whether gradients are clipped: off if nothing is said in the static graph, on in the dynamic one."""
     path, norm = ("runner_wrapper", "use_clip_grad"), ("runner_wrapper", "max_grad_norm")
     target = ("training", "max_norm")
@@ -192,7 +200,7 @@ def _clipping(draft: MigrationDraft) -> None:
         draft.note(target, why("no-clip"))
 
 
-def _mask(draft: MigrationDraft) -> None:
+def _decide_mask(draft: MigrationDraft) -> None:
     """Whether attention ends with each document: no, if nothing is said; the dynamic graph's trainer stops without the key.
 
     ``dataset/dataloader/blended_megatron_dataloader.py``, ``hf_dataloader.py`` (1.9); ``pynative/trainer/utils.py`` (2.0).
@@ -203,7 +211,7 @@ def _mask(draft: MigrationDraft) -> None:
         draft.add(("train_dataset", "dataloader", *place), value=False, reason=why("unset", key=_MASK))
 
 
-def _columns(draft: MigrationDraft) -> None:
+def _decide_columns(draft: MigrationDraft) -> None:
     """The columns of a generated data set, which the static graph knows by its switches.
 
     ``train_dataset.input_columns``, or else what ``_get_columns_with_strategy`` finds (``trainer/base_trainer.py``, 1.9).
@@ -220,24 +228,24 @@ def _columns(draft: MigrationDraft) -> None:
     draft.add(("train_dataset", "dataloader", "column_names"), columns, why("columns-made"))
 
 
-def _same_data(draft: MigrationDraft) -> None:
+def _ask_other_data(draft: MigrationDraft) -> None:
     """``train_dataset_task.dataset_config`` that is not the data set that goes over."""
     path, said = ("train_dataset_task", "dataset_config"), draft.get("train_dataset", {})
     if draft.source.get(path) != said:
-        for one in draft.under(*path):
+        for one in draft.open_below(*path):
             if draft.source.get(one) != draft.source.get(("train_dataset", *one[2:])):
                 draft.ask(one, why("other-data"), ("train_dataset",))
 
 
-def _monitoring(draft: MigrationDraft) -> None:
+def _decide_monitoring(draft: MigrationDraft) -> None:
     """What is watched, which is read only where watching is on."""
     if draft.get("monitor_config.monitor_on", default=False) is not True:
-        for path in draft.under("monitor_config"):
+        for path in draft.open_below("monitor_config"):
             if path[-1] != "monitor_on":
                 draft.default(path, why("monitor-off"))
 
 
-def _folder(draft: MigrationDraft) -> None:
+def _ask_folder(draft: MigrationDraft) -> None:
     """The model's folder, whose weights are loaded where it has any and nothing else is named.
 
     ``_try_use_pretrained_model_dir_as_ckpt`` of ``trainer/trainer.py`` (1.9).
@@ -247,13 +255,13 @@ def _folder(draft: MigrationDraft) -> None:
             draft.ask(path, why("folder-weights"), ("checkpoint", "load_path"))
 
 
-def _callbacks(draft: MigrationDraft) -> None:
+def _decide_callbacks(draft: MigrationDraft) -> None:
     """Callbacks by their types; saving is a section of its own there, and is on if nothing is said."""
     found = draft.get("callbacks", [])
     callbacks = found if isinstance(found, list) and all(isinstance(one, dict) for one in found) else []
     kinds = [one.get("type") for one in callbacks]
     for index, one in enumerate(callbacks):
-        for path in draft.under("callbacks", index):
+        for path in draft.open_below("callbacks", index):
             key, value = str(path[-1]), draft.source.get(path)
             row = callback_row(one.get("type"), key, value)
             if (

@@ -63,8 +63,8 @@ def arguments_of(command: ProgramArguments) -> tuple[dict[str, Any], dict[tuple[
 
 def decide_mindspeed(draft: MigrationDraft) -> None:
     """A config of MindSpeed-Core-MS."""
-    keys = [path for path, _ in draft.open() if path[0] == "parallel_config" and path[1] in _LISTS]
-    _apply_layers(draft, keys, convert_job(draft.job, _target(draft)))
+    keys = [path for path, _ in draft.open_keys() if path[0] == "parallel_config" and path[1] in _LISTS]
+    _apply_layers(draft, keys, convert_job(draft.job, _target_dialect(draft)))
     shards = ("training_config", "use_distributed_optimizer")
     if draft.get("training_config.wrap_with_ddp") is not True and draft.has(shards):
         # `core/config.py` 1893 to 1943: forced off, with a warning.
@@ -76,20 +76,20 @@ def decide_megatron(draft: MigrationDraft) -> None:
     """The arguments of a program of MindSpeed-LLM."""
     assert draft.script is not None  # noqa: S101 - its arguments were read from there
     names = set(ARGUMENTS.values()) - {"--num-experts", "--moe-grouped-gemm"}
-    keys = [path for path, _ in draft.open() if path[0] in names]
+    keys = [path for path, _ in draft.open_keys() if path[0] in names]
     try:
-        (program, *_) = convert_script(draft.script, _target(draft))
+        (program, *_) = convert_script(draft.script, _target_dialect(draft))
     except ConfigError as error:  # layers of the user's own, or no number of layers: only these are asked
         draft.note(("recompute",), error.message)
         _ask_all(draft, keys, error.message)
     else:
         _apply_layers(draft, keys, program.settings)
-    _betas(draft)
-    _heads(draft)
+    _join_betas(draft)
+    _decide_heads(draft)
     _decide_others(draft)
 
 
-def _target(draft: MigrationDraft) -> TargetDialect:
+def _target_dialect(draft: MigrationDraft) -> TargetDialect:
     return TargetDialect(Dialect.MINDFORMERS_PYNATIVE, draft.target)
 
 
@@ -111,7 +111,7 @@ def _apply_layers(draft: MigrationDraft, keys: Iterable[KeyPath], converted: Con
         draft.translate(path, to, draft.values[to], why("placed"))
 
 
-def _betas(draft: MigrationDraft) -> None:
+def _join_betas(draft: MigrationDraft) -> None:
     given = [draft.source.get((name,), usual) for name, usual in zip(_BETAS, _USUAL_BETAS, strict=True)]
     if not all(isinstance(one, float) for one in given):
         return
@@ -122,7 +122,7 @@ def _betas(draft: MigrationDraft) -> None:
     draft.add(target, given, why("unset", key=_BETAS[0]))
 
 
-def _heads(draft: MigrationDraft) -> None:
+def _decide_heads(draft: MigrationDraft) -> None:
     """Heads of keys and values: as many groups as are told with ``--group-query-attention``, else those of the queries.
 
     ``core_transformer_config_from_args`` of ``megatron/training/arguments.py`` (core_v0.12.1).
@@ -150,7 +150,7 @@ def _decide_others(draft: MigrationDraft) -> None:
     tensor = draft.source.get(split_by)
     require_sequence_parallel(draft, path, tensor if type(tensor) is int else 1)
     apply_table(draft)
-    if not _saves(draft):
+    if not _saves_weights(draft):
         draft.add(("checkpoint", "enable_save"), value=False, reason=why("saves-not"))
     for path, to, reason in _NOT_SAID[dialect]:
         if to not in draft.values and not draft.has(path):
@@ -158,7 +158,7 @@ def _decide_others(draft: MigrationDraft) -> None:
     draft.note(("model",), why("which-network"))
 
 
-def _saves(draft: MigrationDraft) -> bool:
+def _saves_weights(draft: MigrationDraft) -> bool:
     """Whether weights are saved: ``save_interval`` says how often, and a script says where, too."""
     if draft.script is None:
         return draft.get("training_config.save_interval") is not None

@@ -11,7 +11,7 @@ from ms_tune.dryrun.run import dryrun_job
 from ms_tune.errors import UsageError
 from ms_tune.memory.diff import find_surpluses
 from ms_tune.text import msg
-from ms_tune.workflows.migrate.proof import parameters
+from ms_tune.workflows.migrate.proof import count_parameters
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -145,5 +145,5 @@ def _peak_phase(one: StageResult) -> str | None:
 def _persistent_bytes(old: Mapping[str, int], new: Mapping[str, int]) -> tuple[int, int] | None:
     if not old or not new:
         return None
-    narrow, _ = parameters(new)
+    narrow, _ = count_parameters(new)
     return old[_WEIGHTS] + old[_STATE], new[_WEIGHTS] + new[_STATE] - 2 * narrow

@@ -13,7 +13,7 @@ from ms_tune.facts.models import CORE_SWAP, LAYERS, MTP_LAYERS, UNKNOWN, is_lega
 from ms_tune.normalize.convert import TargetDialect, convert_job
 from ms_tune.source.yaml import source_of
 from ms_tune.workflows.migrate.draft import is_finite, is_off, why
-from ms_tune.workflows.migrate.write import nested
+from ms_tune.workflows.migrate.write import nest_sections
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -46,12 +46,12 @@ def is_served(draft: MigrationDraft) -> bool:
 def apply_model(draft: MigrationDraft) -> None:
     """The names and sizes of the model."""
     facts = draft.target_model
-    for path in draft.under(*_SECTION):
+    for path in draft.open_below(*_SECTION):
         if path != _SECTION and row_for(path, draft.source.get(path), draft.target) is None:
-            _setting(draft, facts, path)
-    for name, value in _names(draft, facts):
+            _decide_setting(draft, facts, path)
+    for name, value in _class_names(draft, facts):
         draft.add(("model", name), value, why("named"))
-    _of_folder(draft, facts)
+    _add_folder_sizes(draft, facts)
 
 
 def folder_not_here(draft: MigrationDraft) -> KeyPath | None:
@@ -69,7 +69,7 @@ def ask_model(draft: MigrationDraft, folder: KeyPath) -> None:
     if draft.get("use_parallel", default=False) is not True or draft.source.get(stages) == 1:
         draft.translate(stages, target, 1)
     for section, place in _OF_LAYERS.items():
-        for path in draft.under(*section):
+        for path in draft.open_below(*section):
             value = draft.source.get(path)
             if section[0] == "recompute_config" and is_off(value):
                 draft.default(path, why("off"))
@@ -95,11 +95,11 @@ def refuse_model(draft: MigrationDraft) -> None:
     if not there and not any(map(draft.has, _FOLDERS)):
         draft.missing.append(why("no-model"))
     for section in _OF_LAYERS:
-        for path in draft.under(*section):
+        for path in draft.open_below(*section):
             draft.ask(path, why("waits"))
 
 
-def _setting(draft: MigrationDraft, facts: ModelFacts, path: KeyPath) -> None:
+def _decide_setting(draft: MigrationDraft, facts: ModelFacts, path: KeyPath) -> None:
     key, value = str(path[2]), draft.source.get(path)
     here, fields = draft.model.facts, facts.field_names
     field = fields.get(key, key)
@@ -113,7 +113,7 @@ def _setting(draft: MigrationDraft, facts: ModelFacts, path: KeyPath) -> None:
     elif field in unread(draft.target) or key in facts.ignored:
         draft.drop(path, why("unread", key=key))
     elif not facts.knows(key):
-        _no_setting(draft, path, key)
+        _decide_unknown_setting(draft, path, key)
     elif taken is not None and len(path) == len(_SECTION) + 1:
         draft.translate(path, taken, draft.values[taken])
         if taken[1] != key:  # the name that its author chose
@@ -123,7 +123,7 @@ def _setting(draft: MigrationDraft, facts: ModelFacts, path: KeyPath) -> None:
         draft.translate(path, ("model", *map(str, path[2:])), value)
 
 
-def _no_setting(draft: MigrationDraft, path: KeyPath, key: str) -> None:
+def _decide_unknown_setting(draft: MigrationDraft, path: KeyPath, key: str) -> None:
     """A key that the dynamic graph's class does not know: the static graph's does, another model's does, or nobody does."""
     if draft.model.facts.knows(key):
         draft.drop(path, why("not-known", key=key))
@@ -133,14 +133,14 @@ def _no_setting(draft: MigrationDraft, path: KeyPath, key: str) -> None:
         draft.ask(path, why("unknown"), ("model",))
 
 
-def _names(draft: MigrationDraft, facts: ModelFacts) -> Iterator[tuple[str, str]]:
+def _class_names(draft: MigrationDraft, facts: ModelFacts) -> Iterator[tuple[str, str]]:
     if facts.kind:
         yield "model_type", facts.kind
     if facts.architectures:
         yield "architectures", draft.model.architecture or facts.architectures[0]
 
 
-def _of_folder(draft: MigrationDraft, facts: ModelFacts) -> None:
+def _add_folder_sizes(draft: MigrationDraft, facts: ModelFacts) -> None:
     """What the model's ``config.json`` says, which the dynamic graph does not read."""
     fields = {facts.field_names.get(to[1], to[1]) for to in draft.values if to[0] == "model" and len(to) > 1}
     for key, value in (draft.source.beside or {}).items():
@@ -151,14 +151,14 @@ def _of_folder(draft: MigrationDraft, facts: ModelFacts) -> None:
 
 def apply_defaults(draft: MigrationDraft) -> None:
     """Fields of the model that nobody wrote and that the two classes fill in differently get their old value."""
-    for field, (old, _) in sorted(differing(draft).items()):
+    for field, (old, _) in sorted(differing_fields(draft).items()):
         if is_finite(old):
             draft.add(("model", draft.target_model.names(field)[0]), old, why("class-default", field=field))
 
 
-def differing(draft: MigrationDraft) -> dict[str, tuple[object, object]]:
+def differing_fields(draft: MigrationDraft) -> dict[str, tuple[object, object]]:
     """Fields that both classes read, with what each of them gets where that is not the same."""
-    source = source_of(nested(draft.values), draft.source.path)
+    source = source_of(nest_sections(draft.values), draft.source.path)
     there = model_of(source, Dialect.MINDFORMERS_PYNATIVE, draft.target)
     fields = set(there.facts.fields) & set(draft.model.facts.fields) - unread(draft.target) - _ELSEWHERE
     found = {}
@@ -213,7 +213,7 @@ def apply_layers(draft: MigrationDraft) -> None:
     converted = convert_job(draft.job, TargetDialect(Dialect.MINDFORMERS_PYNATIVE, draft.target))
     errors, caveats = write_settings(draft, converted), _list_caveats(converted)
     for problem in converted.problems:
-        for path in draft.under("swap_config") if problem.id == PlanIssue.SWAP_DROPPED else ():
+        for path in draft.open_below("swap_config") if problem.id == PlanIssue.SWAP_DROPPED else ():
             draft.default(path, problem.message)
     if not converted.values:
         reason = errors[0] if errors else why("layers")
@@ -223,7 +223,7 @@ def apply_layers(draft: MigrationDraft) -> None:
             draft.note(("recompute",), reason)
         return
     for path, to in _LAYER_KEYS.items():
-        for key in draft.under(*path):  # lists by pattern are keys below it
+        for key in draft.open_below(*path):  # lists by pattern are keys below it
             _decide_layer_key(draft, key, to, errors, caveats.get(path[-1]))
     for path in _swap_keys(draft):
         caveat = caveats.get("op_swap") if "op_swap" in path else None
@@ -233,8 +233,8 @@ def apply_layers(draft: MigrationDraft) -> None:
 
 def _swap_keys(draft: MigrationDraft) -> Iterator[KeyPath]:
     """The keys of swap: of a section of their own for legacy models, in the model's settings for the others."""
-    yield from draft.under("swap_config")
-    for path in draft.under(*_SECTION):
+    yield from draft.open_below("swap_config")
+    for path in draft.open_below(*_SECTION):
         if len(path) > len(_SECTION) and draft.model.facts.field_names.get(str(path[2]), str(path[2])) in CORE_SWAP:
             yield path
 

@@ -23,7 +23,7 @@ from ms_tune.normalize.script import normalize_script
 from ms_tune.source.yaml import parse_source, source_of, yaml_text
 from ms_tune.text import msg
 from ms_tune.workflows.migrate.from_mindformers import global_batch
-from ms_tune.workflows.migrate.model import differing, is_served
+from ms_tune.workflows.migrate.model import differing_fields, is_served
 from ms_tune.workflows.migrate.result import Fate, MigrationVerdict
 
 if TYPE_CHECKING:
@@ -146,7 +146,7 @@ def _prove_batch(draft: MigrationDraft, source: SourceFile) -> MigrationVerdict:
 
 
 def _prove_fields(draft: MigrationDraft) -> MigrationVerdict:
-    found = differing(draft)
+    found = differing_fields(draft)
     if not found:
         return _verdict("fields", "fields", holds=True, count=len(draft.model.facts.fields))
     shown = [f"{name}: {old} -> {new}" for name, (old, new) in sorted(found.items())]
@@ -164,7 +164,7 @@ def _prove_weights(draft: MigrationDraft, source: SourceFile) -> MigrationVerdic
         return _verdict("weights", "weights-unknown", holds=None, text=msg("migrate.proof.no-theory"))
     total = copies = 0
     for stage, (one, other) in enumerate(zip(old, new, strict=True)):
-        here, (narrow, wide) = one["optimizer_state"] // _MOMENTS, parameters(other)
+        here, (narrow, wide) = one["optimizer_state"] // _MOMENTS, count_parameters(other)
         if here != narrow + wide:
             return _verdict("weights", "weights-differ", holds=False, stage=stage, old=here, new=narrow + wide)
         total += here
@@ -173,7 +173,7 @@ def _prove_weights(draft: MigrationDraft, source: SourceFile) -> MigrationVerdic
     return _verdict("weights", "weights", holds=True, **figures)
 
 
-def parameters(theory: Mapping[str, int]) -> tuple[int, int]:
+def count_parameters(theory: Mapping[str, int]) -> tuple[int, int]:
     """Parameters in a format of two bytes and in float32, from what weights and optimizer state take.
 
     ``persistent_bytes``: a narrow one takes 2 bytes and 12 of state (a float32 copy, two moments), a wide one 4 and 8.

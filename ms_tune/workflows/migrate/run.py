@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ms_tune.enums import Dialect
-from ms_tune.errors import ConfigError, UnsupportedError, UsageError
+from ms_tune.errors import UnsupportedError, UsageError
 from ms_tune.facts.keys import BASE
 from ms_tune.facts.query import Release
 from ms_tune.job import Job, load_job
 from ms_tune.job.script import ScriptJob
 from ms_tune.normalize.convert import release_of
+from ms_tune.normalize.script import no_program_error
 from ms_tune.source import SCRIPTS
 from ms_tune.source.shell.read import comments
 from ms_tune.source.yaml import source_of, yaml_text
@@ -87,7 +88,7 @@ def migrate_job(
         raise UnsupportedError(msg("migrate.dialect", dialect=dialect.value), msg("migrate.dialect.hint"))
     draft = MigrationDraft(job, release_of(Dialect.MINDFORMERS_PYNATIVE, target))
     if base is not None:
-        draft.merged((BASE,), base)
+        draft.add_base(base)
     result = _migrate(draft, check=check, language=language)
     if not job.has_named_model_config:
         return result
@@ -114,7 +115,7 @@ def migrate_script(
 
 def _only_program(script: ScriptJob) -> ProgramArguments:
     if not script.commands:
-        raise ConfigError(msg("megatron_layers.no-program"), msg("megatron_layers.no-program.hint"), path=script.path)
+        raise no_program_error(script.path)
     if len(script.commands) > 1:
         raise UnsupportedError(msg("migrate.several", count=len(script.commands)), msg("migrate.several.hint"))
     return script.commands[0]

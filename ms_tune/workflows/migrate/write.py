@@ -45,7 +45,7 @@ _LINE = 100
 _MOST_ABOVE = 20  # lines of a comment above a key
 
 
-def nested(values: Mapping[tuple[str, ...], Any]) -> dict[str, Any]:
+def nest_sections(values: Mapping[tuple[str, ...], Any]) -> dict[str, Any]:
     """Values by key as sections inside each other, the sections in the framework's order."""
     rank = {name: number for number, name in enumerate(_ORDER)}
     return nest_values(dict(sorted(values.items(), key=lambda one: rank.get(one[0][0], len(rank)))))
@@ -74,7 +74,7 @@ class _TextWriter:
     def write_lines(self) -> Iterator[str]:
         draft = self._draft
         yield self._remark(msg("migrate.file.head", file=draft.source.path.name, release=draft.target))
-        tree = nested(draft.values)
+        tree = nest_sections(draft.values)
         for name in dict.fromkeys((*tree, *(path[0] for path in self._places if path))):
             yield ""
             yield from self._write_key((name,), tree.get(name, {}), 0)
@@ -87,14 +87,14 @@ class _TextWriter:
         """A key, with what stands below it; a section in which nothing stands but remarks is one itself."""
         pad, source = "  " * depth, self._draft.source
         origin = self._draft.origins.get(path) or (_SECTIONS.get(path[0]) if len(path) == 1 else None)
-        above, behind = comments(source, origin) if origin else ([], "")
+        above, behind = find_comments(source, origin) if origin else ([], "")
         yield from (f"{pad}{line}" for line in above)
         yield from self._notes(path, depth)
         section = isinstance(value, dict) and (bool(value) or len(path) == 1)
         if not section or not value:
             yield from self._questions(path, depth)
         if not section:
-            raw = raw_list(source, origin, value) if origin and isinstance(value, list) and value else None
+            raw = find_raw_list(source, origin, value) if origin and isinstance(value, list) and value else None
             spelled = f" {_spell_value(value)}" if raw is None else ""
             yield f"{pad}{spell(path[-1])}:{spelled}{behind}"
             yield from (f"{pad}  {line}".rstrip() for line in raw or ())
@@ -139,7 +139,7 @@ class _TextWriter:
             line[found.start() :].strip() for line in lines for found in islice(_STARTS.finditer(line), _MOST_IN_LINE)
         }
         own = self._draft.source
-        each = [(one.path.name, [*all_comments(one)]) for one in (own, *own.others)]
+        each = [(one.path.name, [*list_comments(one)]) for one in (own, *own.others)]
         for name, told in [*each, (own.path.name, self._draft.comments)]:
             left = [(number, text) for number, text in told if text not in there]
             if left:
@@ -148,7 +148,7 @@ class _TextWriter:
                 yield from (f"#   {number}: {text}" for number, text in left)
 
     def _own_comments(self, one: KeyFate, depth: int) -> Iterator[str]:
-        above, behind = comments(self._draft.source, one.path)
+        above, behind = find_comments(self._draft.source, one.path)
         for line in (*above, *([behind.strip()] if behind else [])):
             yield f"{'  ' * depth}{line}"
 
@@ -173,7 +173,7 @@ def _shorten(value: object) -> str:
     return text if len(text) <= _LINE else f"{text[:_LINE]}..."
 
 
-def comments(source: SourceFile, path: KeyPath) -> tuple[list[str], str]:
+def find_comments(source: SourceFile, path: KeyPath) -> tuple[list[str], str]:
     """The lines of the comment above a key, and the one behind its value with the blanks before it."""
     source = source.saying(path)
     position = source.position(path)
@@ -195,7 +195,7 @@ def comments(source: SourceFile, path: KeyPath) -> tuple[list[str], str]:
     return above, f"  {found[0].strip()}" if found else ""
 
 
-def all_comments(source: SourceFile) -> Iterator[tuple[int, str]]:
+def list_comments(source: SourceFile) -> Iterator[tuple[int, str]]:
     """Every comment of a text with the number of its line; what only looks like one, inside a value or a key, is none."""
     spans = [span for _, place in source.written() if place.key is not None for span in (place.key,)]
     spans += [place.definition for path, place in source.written() if not isinstance(source.get(path), (dict, list))]
@@ -216,7 +216,7 @@ def all_comments(source: SourceFile) -> Iterator[tuple[int, str]]:
         yield line, found[0].strip()
 
 
-def raw_list(source: SourceFile, path: KeyPath, value: object) -> list[str] | None:
+def find_raw_list(source: SourceFile, path: KeyPath, value: object) -> list[str] | None:
     """The lines of a list of several lines as its author wrote them, with the comments inside; None where they cannot be taken.
 
     Lists with aliases or anchors are spelled out anew: what they stand for may not be in the new file.

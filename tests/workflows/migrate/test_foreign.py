@@ -14,7 +14,7 @@ from ms_tune.facts.megatron import definitions
 from ms_tune.facts.migration import unset_rows
 from ms_tune.facts.query import data_folder, served
 from ms_tune.source.yaml import load_source, source_of
-from ms_tune.workflows.migrate.draft import leaves
+from ms_tune.workflows.migrate.draft import list_leaves
 from ms_tune.workflows.migrate.result import Fate
 from ms_tune.workflows.migrate.run import migrate_script
 from tests.jobs import migrate_source
@@ -38,7 +38,7 @@ torchrun --nproc_per_node 8 pretrain_gpt.py \\
 def test_a_config_of_mindspeed(target: str) -> None:
     source = load_source(data_folder("yaml_templates") / "mindspeed_ms" / "llama2_13b_vpp.yaml")
     found = migrate_source(source, target, check=False)
-    assert [one.path for one in found.entries] == [path for path, _ in leaves(source.data)]
+    assert [one.path for one in found.entries] == [path for path, _ in list_leaves(source.data)]
     assert at(found, "parallelism.pipeline_parallel_layers_per_stage")[0] == "0-4,20-24"
     assert at(found, "recompute.full_recompute_layer")[0] == "0-8"
     assert at(found, "model.compute_dtype") == "bfloat16"

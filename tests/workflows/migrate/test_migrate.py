@@ -18,10 +18,10 @@ from ms_tune.dryrun.task import Observer
 from ms_tune.errors import ConfigError, UnsupportedError, UsageError
 from ms_tune.source.yaml import load_source, parse_source
 from ms_tune.workflows.migrate import memory
-from ms_tune.workflows.migrate.draft import leaves
+from ms_tune.workflows.migrate.draft import list_leaves
 from ms_tune.workflows.migrate.result import Fate, Migration
 from ms_tune.workflows.migrate.run import parse_target
-from ms_tune.workflows.migrate.write import all_comments
+from ms_tune.workflows.migrate.write import list_comments
 from tests.jobs import migrate_source
 
 SOURCE = """\
@@ -197,7 +197,7 @@ def test_every_comment_is_in_the_new_file() -> None:
     )
     above = "".join(f"  # above {number}\n" for number in range(30))  # more than go along with a key
     text = text.replace("  mode: 0", f"{above}  mode: 0  # graph # not the other")
-    comments = list(all_comments(parse_source(text, Path("train.yaml"))))
+    comments = list(list_comments(parse_source(text, Path("train.yaml"))))
     assert len(comments) == 40
     assert "# graph # not the other" in [comment for _, comment in comments]
     assert not any("comment'" in comment or comment in {"#b", "# text", "# y"} for _, comment in comments)
@@ -262,7 +262,7 @@ def test_whether_attention_ends_with_each_document_is_always_written(loader: str
 
 def test_every_key_has_one_fate() -> None:
     found = migrated()
-    keys = [".".join(map(str, path)) for path, _ in leaves(parse_source(SOURCE, Path("a.yaml")).data)]
+    keys = [".".join(map(str, path)) for path, _ in list_leaves(parse_source(SOURCE, Path("a.yaml")).data)]
     assert [one.name for one in found.entries] == keys
     assert len(set(keys)) == len(keys)
     assert fates(found)["train_dataset_task.dataset_config.data_loader.type"] is Fate.DEFAULT
@@ -568,7 +568,7 @@ def test_too_many_keys_are_refused() -> None:
 
 
 ODD = strategies.sampled_from([None, True, False, 0, -1, 1, 2, 10**18, 1.5, "x", "", [], {}, [1], {"a": 1}, [[1]]])
-KEYS = sorted(".".join(map(str, path)) for path, _ in leaves(yaml.safe_load(SOURCE)))
+KEYS = sorted(".".join(map(str, path)) for path, _ in list_leaves(yaml.safe_load(SOURCE)))
 
 
 @pytest.mark.slow
@@ -591,5 +591,5 @@ def test_odd_values_have_a_fate_or_a_clear_error(changes: dict[str, Any]) -> Non
         found = migrate_source(source, version="1.9", check=False)
     except (ConfigError, UnsupportedError):
         return
-    assert len(found.entries) == len(list(leaves(source.data)))
+    assert len(found.entries) == len(list(list_leaves(source.data)))
     assert found.refused or isinstance(yaml.safe_load(found.text), dict)
