@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 from ms_tune.diagnostics import Diagnostic, Severity
 from ms_tune.enums import ChangeKind
 from ms_tune.errors import ConfigError, UsageError
 from ms_tune.job import Job
+from ms_tune.records import Record
 from ms_tune.source.edit import EditRefusedError, ValueChange, same_data
 from ms_tune.source.edit_values import loses_comments, refuse_shared, with_values
 from ms_tune.source.yaml import parse_source
@@ -56,8 +56,7 @@ def normalize_recompute(job: Job) -> LayerPlan:
     return plan._replace(problems=tuple(problems))
 
 
-@dataclass(frozen=True, slots=True)
-class ExpandedConfig:
+class ExpandedConfig(Record):
     """A config with its lists in explicit form."""
 
     text: str  # the whole text
