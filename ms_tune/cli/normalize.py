@@ -87,9 +87,9 @@ def run(arguments: Namespace, console: Console) -> ExitCode:  # noqa: PLR0911 - 
         for place, value, file, line in result.elsewhere:
             name = ".".join(map(str, place))
             console.warn(msg("normalize.write-elsewhere", name=name, file=file, line=line, value=spell_value(value)))
-        if (result.left or result.elsewhere) and not result.count:
+        if (result.left or result.elsewhere) and not result.change_count:
             return ExitCode.FINDINGS
-        return _write(job.written, result.text, result.count, problems, arguments, console)
+        return _write(job.written, result.text, result.change_count, problems, arguments, console)
     if arguments.against:
         return _against(job, arguments, console)
     if arguments.to:

@@ -60,7 +60,7 @@ class ExpandedConfig(Record):
     """A config with its lists in explicit form."""
 
     text: str  # the whole text
-    count: int  # how many values were changed
+    change_count: int  # how many values were changed
     left: tuple[KeyPath, ...] = ()  # the values that stay as they are, because there are comments inside them
     # Explicit values of what stands in a `base_config` and stays as it is, since other configs may build on that file:
     # where they would have to be written, the file and its line.

@@ -33,7 +33,7 @@ def written(dialect: Dialect, head: str, body: str, version: str | None = None) 
     assert result.text.startswith(head)
     again = explicit(parse_source(result.text, Path("c.yaml")), dialect, version)
     assert again.text == result.text
-    assert again.count == 0
+    assert again.change_count == 0
     return result.text.removeprefix(head)
 
 
@@ -117,7 +117,7 @@ def test_random_configs_of_mindspeed() -> None:
         if plan.failure is None:
             result = parse_source(explicit(source, Dialect.MINDSPEED_MS).text, Path("c.yaml"))
             assert mindspeed_plan(result).layers == plan.layers
-            assert explicit(result, Dialect.MINDSPEED_MS).count == 0
+            assert explicit(result, Dialect.MINDSPEED_MS).change_count == 0
             count += 1
     assert count > 40
 
@@ -134,6 +134,6 @@ def test_random_configs_of_the_dynamic_graph(version: str) -> None:
         if plan.failure is None and plan.formative is not None:
             result = parse_source(explicit(source, Dialect.MINDFORMERS_PYNATIVE, version).text, Path("c.yaml"))
             assert dynamic_plan(result, version).layers == plan.layers
-            assert explicit(result, Dialect.MINDFORMERS_PYNATIVE, version).count == 0
+            assert explicit(result, Dialect.MINDFORMERS_PYNATIVE, version).change_count == 0
             count += 1
     assert count > 30

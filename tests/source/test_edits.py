@@ -27,7 +27,7 @@ def written(body: str, head: str = HEAD) -> str:
     assert result.text.startswith(head)
     again = explicit(parse_source(result.text, Path("c.yaml")), Dialect.MINDFORMERS, "1.9")
     assert again.text == result.text
-    assert again.count == 0
+    assert again.change_count == 0
     return result.text.removeprefix(head)
 
 
@@ -126,7 +126,7 @@ def test_a_list_with_comments_stays_alone(listed: str) -> None:
     source = parse_source(HEAD + body, Path("c.yaml"))
     result = explicit(source, Dialect.MINDFORMERS, "1.9")
     assert result.text == HEAD + body.replace("[9, 0]", "[[2, 0], [2, 0]]")
-    assert (result.count, result.left) == (1, (("recompute_config", "recompute"),))
+    assert (result.change_count, result.left) == (1, (("recompute_config", "recompute"),))
 
 
 def test_a_tag_goes_with_the_value() -> None:
