@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from ms_tune.dialects import LayerPlan, LayerSpec
     from ms_tune.job import Job
-    from ms_tune.readers.recompute_log import RecomputeLog
+    from ms_tune.readers.recompute_log import LogLine, RecomputeLog
     from ms_tune.text import Message
 
 ANY = object()  # what is logged, if anything, cannot be foretold: the model's modules are not known
@@ -57,11 +57,11 @@ class RecomputeComparison:
         self._plan, self._expected, self._wanted, self._log = plan, expected, wanted, log
         self._run = log.runs[-1] if log.runs else LoggedRecompute()
         self._whole = plan.dialect == MINDFORMERS  # every rank of the static graph sets up all layers
-        self.layers = self._own()
+        self.layers = self._layers_of_rank()
         self.unreadable = [(log.path, number) for number in self._run.damaged]
         self.unknown: set[tuple[str, int]] = set()
 
-    def _own(self) -> set[int]:
+    def _layers_of_rank(self) -> set[int]:
         """The layers that the rank of this log has, as far as it can be told."""
         every = {layer.layer for layer in self._plan.layers}
         if self._whole or not self._plan.placement or len(self._plan.placement[0]) == 1:
@@ -77,7 +77,7 @@ class RecomputeComparison:
         """In the order in which the framework logs."""
         if not self._log.runs:
             return []
-        found = [*self._lists(), *self._set_lines()]
+        found = [*self._compare_lists(), *self._compare_layers()]
         missing = [one for one in found if one.line is None]
         last = max((layer for _, layer in self._run.layers), default=-1)
         behind = [one for one in missing if last <= (-1 if one.layer is None else one.layer)]
@@ -90,29 +90,25 @@ class RecomputeComparison:
             found = []  # a damaged line may be the one that is missing
         return found
 
-    def _lists(self) -> Iterator[LogDifference]:
-        path = self._log.path
+    def _compare_lists(self) -> Iterator[LogDifference]:
         for name in dict.fromkeys((*self._expected.lists, *(self._run.lists if self._whole else ()))):
             planned, logged = self._expected.lists.get(name, ()), self._run.lists.get(name, ())
             values = [line.value for line in planned]
             wrong = next((line for line in logged if not line.damaged and line.value not in values), None)
             if wrong is not None or (planned and not logged):
-                said = None if wrong is None else str(wrong.value)
-                yield LogDifference(
-                    path, wrong.number if wrong else None, name, None, str(values[0]) if values else None, said
-                )
+                yield self._difference(name, None, str(values[0]) if values else None, wrong)
             elif planned and all(line.value not in values for line in logged):
-                self.unreadable.append((path, logged[0].number))
+                self.unreadable.append((self._log.path, logged[0].number))
 
-    def _set_lines(self) -> Iterator[LogDifference]:
+    def _compare_layers(self) -> Iterator[LogDifference]:
         last = max((key[1] for key in (*self._wanted, *self._run.layers)), default=-1)
         names = dict.fromkeys(key[0] for key in (*self._wanted, *self._run.layers))
         for layer in range(last + 1):
             for what in names:
                 if layer in self.layers or (what, layer) in self._run.layers:
-                    yield from self._set_line(what, layer)
+                    yield from self._compare_setting(what, layer)
 
-    def _set_line(self, what: str, layer: int) -> Iterator[LogDifference]:
+    def _compare_setting(self, what: str, layer: int) -> Iterator[LogDifference]:
         planned, lines = self._wanted.get((what, layer), []), self._run.layers.get((what, layer), ())
         free = not self._whole and what == COMM  # nobody can foretell it
         if free or ANY in planned:
@@ -123,9 +119,11 @@ class RecomputeComparison:
         if wrong is None and others:
             self.unreadable.append((self._log.path, others[0].number))
         elif wrong is not None or any(value not in [line.value for line in lines] for value in planned):
-            said = None if wrong is None else str(wrong.value)
-            text = ", ".join(map(str, planned)) if planned else None
-            yield LogDifference(self._log.path, wrong.number if wrong else None, what, layer, text, said)
+            yield self._difference(what, layer, ", ".join(map(str, planned)) if planned else None, wrong)
+
+    def _difference(self, what: str, layer: int | None, planned: str | None, wrong: LogLine | None) -> LogDifference:
+        number, logged = (None, None) if wrong is None else (wrong.number, str(wrong.value))
+        return LogDifference(self._log.path, number, what, layer, planned, logged)
 
 
 _SECTIONS = ("parallel_config", "recompute_config", "swap_config")

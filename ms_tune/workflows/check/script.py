@@ -98,32 +98,36 @@ def _inspect_config(request: OverviewRequest, script: ScriptJob, observer: Obser
     return config
 
 
+def _first_program(script: ScriptJob) -> ProgramArguments | None:
+    """The first program of whose processes the number is known."""
+    return next((one for one in script.commands if one.launch.processes is not None), None)
+
+
 def _assumptions(script: ScriptJob) -> Assumptions | None:
     """What the arguments of the first program split its job into; None where that depends on what is not known."""
-    for command in script.commands:
-        processes = command.launch.processes
-        if processes is None:
-            continue
-        try:
-            inputs = inputs_of(command)
-        except (NotEvaluableError, MsTuneError):
-            return None
-        context = command.integer("context_parallel_size") or 1
-        expert = command.integer("expert_model_parallel_size") or 1
-        ways = inputs.tensor * inputs.stages * context
-        if processes % ways:
-            return None
-        split = Split(processes // ways, inputs.tensor, inputs.stages, context, expert)
-        source = msg("check.devices.script")
-        return Assumptions(processes, source, split, inputs.chunks or 1, inputs.micro_batches or 1)
-    return None
+    command = _first_program(script)
+    processes = command.launch.processes if command is not None else None
+    if command is None or processes is None:
+        return None
+    try:
+        inputs = inputs_of(command)
+    except (NotEvaluableError, MsTuneError):
+        return None
+    context = command.integer("context_parallel_size") or 1
+    expert = command.integer("expert_model_parallel_size") or 1
+    ranks = inputs.tensor * inputs.stages * context
+    if processes % ranks:
+        return None
+    split = Split(processes // ranks, inputs.tensor, inputs.stages, context, expert)
+    source = msg("check.devices.script")
+    return Assumptions(processes, source, split, inputs.chunks or 1, inputs.micro_batches or 1)
 
 
 def _estimate_program(
     request: OverviewRequest, script: ScriptJob, plan: LayerPlan | None, assumed: Assumptions | None
 ) -> Estimate | Message:
     """What the stages of the first program hold, or why that is not told."""
-    command = next((one for one in script.commands if one.launch.processes is not None), None)
+    command = _first_program(script)
     if command is None or assumed is None or plan is None or plan.placement is None or plan.failure is not None:
         return msg("check.script.no-estimate")
     try:

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
     from ms_tune.diagnostics import KeyPath
     from ms_tune.dialects.convert_layers import Converted
-    from ms_tune.facts.models import ModelFacts
     from ms_tune.text import Message
     from ms_tune.workflows.migrate.draft import MigrationDraft
 
@@ -48,10 +47,12 @@ def apply_model(draft: MigrationDraft) -> None:
     facts = draft.target_model
     for path in draft.open_below(*_SECTION):
         if path != _SECTION and row_for(path, draft.source.get(path), draft.target) is None:
-            _decide_setting(draft, facts, path)
-    for name, value in _class_names(draft, facts):
-        draft.add(("model", name), value, why("named"))
-    _add_folder_sizes(draft, facts)
+            _decide_setting(draft, path)
+    if facts.kind:
+        draft.add(("model", "model_type"), facts.kind, why("named"))
+    if facts.architectures:
+        draft.add(("model", "architectures"), draft.model.architecture or facts.architectures[0], why("named"))
+    _add_folder_sizes(draft)
 
 
 def folder_not_here(draft: MigrationDraft) -> KeyPath | None:
@@ -99,8 +100,8 @@ def refuse_model(draft: MigrationDraft) -> None:
             draft.ask(path, why("waits"))
 
 
-def _decide_setting(draft: MigrationDraft, facts: ModelFacts, path: KeyPath) -> None:
-    key, value = str(path[2]), draft.source.get(path)
+def _decide_setting(draft: MigrationDraft, path: KeyPath) -> None:
+    key, value, facts = str(path[2]), draft.source.get(path), draft.target_model
     here, fields = draft.model.facts, facts.field_names
     field = fields.get(key, key)
     same = (to for to in draft.values if to[0] == "model" and to[1:] and fields.get(to[1], to[1]) == field)
@@ -133,15 +134,9 @@ def _decide_unknown_setting(draft: MigrationDraft, path: KeyPath, key: str) -> N
         draft.ask(path, why("unknown"), ("model",))
 
 
-def _class_names(draft: MigrationDraft, facts: ModelFacts) -> Iterator[tuple[str, str]]:
-    if facts.kind:
-        yield "model_type", facts.kind
-    if facts.architectures:
-        yield "architectures", draft.model.architecture or facts.architectures[0]
-
-
-def _add_folder_sizes(draft: MigrationDraft, facts: ModelFacts) -> None:
+def _add_folder_sizes(draft: MigrationDraft) -> None:
     """What the model's ``config.json`` says, which the dynamic graph does not read."""
+    facts = draft.target_model
     fields = {facts.field_names.get(to[1], to[1]) for to in draft.values if to[0] == "model" and len(to) > 1}
     for key, value in (draft.source.beside or {}).items():
         field = facts.field_names.get(key, key)

@@ -54,7 +54,7 @@ class Added:
 class MigrationVerdict:
     """One part of the proof."""
 
-    name: str  # `loads`, `lints`, `layers`, `batch`, `weights`, `defaults`
+    name: str  # `loads`, `lints`, `layers`, `batch`, `fields`, `weights`
     holds: bool | None  # whether it does; None where it could not be asked
     detail: Message  # what was compared, with its figures
 
@@ -70,9 +70,8 @@ class Migration:
     entries: tuple[KeyFate, ...]  # every key of the source, in its order, each with its one fate
     added: tuple[Added, ...] = ()  # what else stands in the new file
     text: str = ""  # the new file; empty if it was refused
-    proof: tuple[
-        MigrationVerdict, ...
-    ] = ()  # what was proved of it; empty if that was not asked for, or there is no file
+    # What was proved of it; empty if that was not asked for, or there is no file.
+    proof: tuple[MigrationVerdict, ...] = ()
     original: str = field(default="", repr=False)  # the text of the source
     missing: tuple[Message, ...] = ()  # what the source does not say, and no file can be written without
     # The source with the sizes of a `config.json` that its user named; empty where none was.
