@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from types import ModuleType
 
     from ms_tune.dryrun.request import Split
+    from ms_tune.dryrun.shrink.mindformers_layers import SettledConfig
     from ms_tune.source.yaml import SourceFile
     from ms_tune.verdict.limit import Limit
 
@@ -142,7 +143,7 @@ class LoadedConfig(Record):
         return self.job.dialect
 
     @cached_property
-    def settled(self) -> mindformers.SettledConfig:
+    def settled(self) -> SettledConfig:
         """What all stages of a config of MindFormers' static graph have in common."""
         return mindformers.settle_config(self.job, self.devices.npus)
 

@@ -21,7 +21,7 @@ from ms_tune.dryrun.shrink.mindformers_data import (
 )
 from ms_tune.dryrun.shrink.mindformers_layers import (
     CutModel,
-    CutRequest,
+    SettledConfig,
     cut_stage,
     layer_count_key,
     layer_plan,
@@ -32,14 +32,12 @@ from ms_tune.enums import Dialect, LayerKind
 from ms_tune.errors import ConfigError, UnsupportedError, UsageError
 from ms_tune.facts.models import is_legacy
 from ms_tune.planning.schedule import Schedule
-from ms_tune.records import Record
 from ms_tune.text import msg
 from ms_tune.units import parse_size
 from ms_tune.verdict.limit import Cap
 
 if TYPE_CHECKING:
     from ms_tune.dialects import LayerPlan
-    from ms_tune.dialects.stage import Stage
     from ms_tune.job import Job
     from ms_tune.source.yaml import SourceFile
     from ms_tune.text import Message
@@ -53,18 +51,6 @@ _SECTIONS = (
 # ConditionSwitch"): by default it takes a share of the machine's cores, which is too small on a laptop.
 _DISPATCH_THREADS = 8
 _DEFAULT_LIMIT = "58GB"  # `ContextConfig` in mindformers/tools/register/template.py, 1.6 to 2.1
-
-
-class SettledConfig(Record):
-    """A config as it is run, before a stage of it is chosen."""
-
-    source: SourceFile  # as it was read
-    config: ConfigCopy  # with the changes that every stage needs; not to be changed
-    pipeline: tuple[Stage, ...]  # its layers; empty where nobody can tell
-    stages: int
-    world_size: int  # ranks of the whole job
-    layers_key: str  # the dotted key of the number of layers
-    warnings: tuple[Message, ...]
 
 
 def settle_config(job: Job, devices: int | None) -> SettledConfig:
@@ -87,9 +73,7 @@ def prepare_mindformers(settled: SettledConfig, name: str, request: DryrunReques
     config = settled.config.copy()
     plan = layer_plan(config)
     warnings = settled.warnings + _check_plan(plan, source, shrunk=request.layers is not None)
-    model = cut_stage(
-        config, plan, CutRequest(settled.layers_key, request.stage, stages, request.layers, settled.pipeline)
-    )
+    model = cut_stage(settled, config, plan, request.stage, request.layers)
     limit, limited_by = _memory_limit(config, source)
     split = _split_of(config, stages, world_size)
     warnings += _warn_of_unshared_state(config, split)

@@ -28,18 +28,22 @@ if TYPE_CHECKING:
     from ms_tune.dialects import LayerPlan, LayerSpec
     from ms_tune.dialects.stage import StageLayerKind
     from ms_tune.dryrun.shrink.config_copy import ConfigCopy
+    from ms_tune.source.yaml import SourceFile
+    from ms_tune.text import Message
 
 _SETTINGS = ("recompute_config.", "swap_config.")
 
 
-class CutRequest(Record):
-    """What is to be cut."""
+class SettledConfig(Record):
+    """A config as it is run, before a stage of it is chosen."""
 
-    key: str  # the dotted key of the number of layers
-    stage: int  # the stage to simulate
-    stages: int  # pipeline stages
-    layers: int | None  # layers that the stage is to have; None for what the config gives it
-    pipeline: tuple[Stage, ...]  # all stages as the config has them, see :func:`pipeline_in`
+    source: SourceFile  # as it was read
+    config: ConfigCopy  # with the changes that every stage needs; not to be changed
+    pipeline: tuple[Stage, ...]  # its layers; empty where nobody can tell
+    stages: int
+    world_size: int  # ranks of the whole job
+    layers_key: str  # the dotted key of the number of layers
+    warnings: tuple[Message, ...]
 
 
 class CutModel(Record):
@@ -94,38 +98,40 @@ def pipeline_in(config: ConfigCopy) -> tuple[Stage, ...]:
     return tuple(stage_of(layers, index, stages, chunks) for index in range(stages))
 
 
-def cut_stage(config: ConfigCopy, plan: LayerPlan | None, wanted: CutRequest) -> CutModel:
+def cut_stage(
+    settled: SettledConfig, config: ConfigCopy, plan: LayerPlan | None, number: int, layers: int | None
+) -> CutModel:
     """Give one stage the layers that are wanted.
 
     Raises:
         TooFewLayersError: They cannot be spread over the stage's chunks.
         UncutLayersError: The settings cannot be cut.
     """
-    full = config.count(wanted.key, 1)
-    if plan is None or not wanted.pipeline:  # nothing is known about single layers: every stage gets the same
-        if wanted.layers is None:
-            return CutModel(config, max(full // wanted.stages, 1), None, {}, None)
-        return _cut_evenly(config, wanted, wanted.layers)
-    stage = wanted.pipeline[wanted.stage]
-    if wanted.layers is None or wanted.layers == stage.layers:
+    full = config.count(settled.layers_key, 1)
+    if plan is None or not settled.pipeline:  # nothing is known about single layers: every stage gets the same
+        if layers is None:
+            return CutModel(config, max(full // settled.stages, 1), None, {}, None)
+        return _cut_evenly(settled, config, number, layers)
+    stage = settled.pipeline[number]
+    if layers is None or layers == stage.layers:
         return CutModel(config, stage.layers, stage.layers, stage.kinds, stage)
-    _check_chunks(stage, wanted.layers)
-    kept = _layers_that_stay(plan, wanted.pipeline, resize_stage(stage, wanted.layers))
-    for candidate in _list_candidates(config, plan, wanted.key, kept):
+    _check_chunks(stage, layers)
+    kept = _layers_that_stay(plan, settled.pipeline, resize_stage(stage, layers))
+    for candidate in _list_candidates(config, plan, settled.layers_key, kept):
         result = layer_plan(candidate)
         if result is None or result.failure is not None:
             continue
         if list(map(_layer_actions, result.layers)) == list(map(_layer_actions, kept)):
             cut = pipeline_in(candidate)[stage.number]
-            return CutModel(candidate, wanted.layers, stage.layers, cut.kinds, cut)
-    return _cut_unlike(config, wanted, wanted.layers, stage.layers)
+            return CutModel(candidate, layers, stage.layers, cut.kinds, cut)
+    return _cut_unlike(settled, config, layers, stage)
 
 
-def _cut_unlike(config: ConfigCopy, wanted: CutRequest, layers: int, full: int) -> CutModel:
-    made = _cut_evenly(config, wanted, layers)
+def _cut_unlike(settled: SettledConfig, config: ConfigCopy, layers: int, stage: Stage) -> CutModel:
+    made = _cut_evenly(settled, config, stage.number, layers)
     if made.stage is None:
         raise UncutLayersError(msg("dryrun.cut"), msg("dryrun.cut.hint"))
-    return made._replace(full_layers=full, kinds=made.stage.kinds)
+    return made._replace(full_layers=stage.layers, kinds=made.stage.kinds)
 
 
 def _stage_layer(layer: LayerSpec, experts: bool) -> StageLayer:  # noqa: FBT001 - one of a layer's facts
@@ -222,9 +228,9 @@ def _layer_actions(layer: LayerSpec) -> tuple[object, ...]:
     return layer.stage, layer.chunk, layer.recompute, *map(frozenset, patterns), {repr(swap) for swap in layer.swap}
 
 
-def _cut_evenly(config: ConfigCopy, wanted: CutRequest, layers: int) -> CutModel:
+def _cut_evenly(settled: SettledConfig, config: ConfigCopy, number: int, layers: int) -> CutModel:
     made = config.copy()
-    made.set(wanted.key, layers * wanted.stages)
+    made.set(settled.layers_key, layers * settled.stages)
     interleaved = bool(config.get("parallel.pipeline_config.pipeline_interleave"))
     chunks = config.count(f"{MODEL}.pp_interleave_num", 1) if interleaved else 1
     if layers % chunks:
@@ -237,9 +243,9 @@ def _cut_evenly(config: ConfigCopy, wanted: CutRequest, layers: int) -> CutModel
         path = f"recompute_config.{name}"
         made.set(path, _clamp_counts(config.get(path), layers, layers // chunks))
     if _first_dense(config):
-        made.set(_first_dense_key(config), min(_first_dense(config), layers * wanted.stages))
+        made.set(_first_dense_key(config), min(_first_dense(config), layers * settled.stages))
     pipeline = pipeline_in(made)
-    return CutModel(made, layers, None, {}, pipeline[wanted.stage] if pipeline else None)
+    return CutModel(made, layers, None, {}, pipeline[number] if pipeline else None)
 
 
 def _clamp_counts(value: object, stage: int, chunk: int) -> object:
