@@ -118,9 +118,9 @@ class Phases:
         self.guessed_codes = self._by_those_before(table)
         self.sure_codes = self._by_both_sides(table)
 
-    def rows_of(self, phase: Phase) -> NDArray[np.bool_]:
-        """Which blocks tell themselves that they are of this phase."""
-        return np.asarray(self.own_codes == phase_code(phase), np.bool_)
+    def rows_of(self, *phases: Phase) -> NDArray[np.bool_]:
+        """Which blocks tell themselves that they are of one of these phases."""
+        return np.isin(self.own_codes, [phase_code(phase) for phase in phases])
 
     def _compiled_optimizers(self, table: Table, state: NDArray[np.bool_], in_graphs: NDArray[np.bool_]) -> None:
         # MindSpore compiles nn.Adam in the dynamic graph, too: a graph that holds nothing but the optimizer.

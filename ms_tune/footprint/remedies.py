@@ -195,8 +195,7 @@ def find_remedies(known: RemedyFacts) -> tuple[MemoryRemedy, ...]:
 
 
 def _is_dynamic(known: RemedyFacts) -> bool:
-    own = known.contents.phases.own_codes
-    passes = (own == phase_code(Phase.FORWARD)) | (own == phase_code(Phase.BACKWARD))
+    passes = known.contents.phases.rows_of(Phase.FORWARD, Phase.BACKWARD)
     return 2 * int((passes & known.table.task.rows_in([EAGER])).sum()) > int(passes.sum())
 
 

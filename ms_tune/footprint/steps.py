@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ms_tune.footprint.phases import EAGER, ORDER, Phase, phase_code
+from ms_tune.footprint.phases import EAGER, ORDER, Phase
 from ms_tune.readers.memory_block import NEVER_FREED
 from ms_tune.readers.table import NONE, Table
 from ms_tune.records import Record
@@ -73,20 +73,17 @@ def _is_dynamic(table: Table, contents: Contents, eager: NDArray[np.bool_], in_g
     # tells is who runs forward and backward pass, and, where a part of them is compiled, who updates the weights.
     if not eager.any():
         return False
-    own = contents.phases.own_codes
-    passes = (own == phase_code(Phase.FORWARD)) | (own == phase_code(Phase.BACKWARD))
-    compiled = in_graph & passes
+    compiled = in_graph & contents.phases.rows_of(Phase.FORWARD, Phase.BACKWARD)
     if not compiled.any():
         return True
-    updates = eager & (own == phase_code(Phase.UPDATE))
+    updates = eager & contents.phases.rows_of(Phase.UPDATE)
     return bool((table.start[updates] > table.start[compiled].min()).any())
 
 
 def _after_updates(table: Table, contents: Contents, eager: NDArray[np.bool_]) -> list[int]:
     # An optimizer that works in place allocates nothing once its state exists, but it touches that state.
-    own = contents.phases.own_codes
-    update = own == phase_code(Phase.UPDATE)
-    other = (own == phase_code(Phase.FORWARD)) | (own == phase_code(Phase.BACKWARD)) | (eager & ~update & (own == 0))
+    passes = contents.phases.rows_of(Phase.FORWARD, Phase.BACKWARD)
+    other = passes | (eager & (contents.phases.own_codes == 0))
     others = table.start[other & (table.start >= 0)]
     ticks = np.concatenate([contents.updates, others])
     order = np.argsort(ticks, kind="stable")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ms_tune.pools.torch_space import LARGE_SEGMENT, SMALL_REQUEST, SMALL_SEGMENT, HeldSegment
+from ms_tune.pools.torch_space import EXPANDABLE_SPACE, LARGE_SEGMENT, SMALL_REQUEST, SMALL_SEGMENT, HeldSegment
 from ms_tune.readers.torch_snapshot import Action, DeviceTrace
 from ms_tune.records import Record
 
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
 
 _MAPS = (Action.SEGMENT_MAP, Action.SEGMENT_UNMAP)
-_ENDLESS = 1 << 41  # address space of an expandable segment
 
 
 class RecordingError(ValueError):
@@ -117,10 +116,10 @@ def _expandable_segments(
             runs.append((kind, start))
     found = []
     for number, ((small, stream), base) in enumerate(runs):
-        end = runs[number + 1][1] if number + 1 < len(runs) else base + _ENDLESS
+        end = runs[number + 1][1] if number + 1 < len(runs) else base + EXPANDABLE_SPACE
         ranges = mapped.ranges_between(base, end)
         if ranges:  # others are taken in the course of the trace
-            found.append(HeldSegment(base, min(end - base, _ENDLESS), small, stream, tuple(ranges)))
+            found.append(HeldSegment(base, min(end - base, EXPANDABLE_SPACE), small, stream, tuple(ranges)))
     return found
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from ms_tune.pools.pool import TOP, PoolGrowth
 from ms_tune.pools.torch_space import (
+    EXPANDABLE_SPACE,
     ROUND_LARGE,
     SMALL_REQUEST,
     BlockPool,
@@ -24,8 +25,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from ms_tune.pools.workload import Request
-
-_ENDLESS = 1 << 41  # address space of an expandable segment; the allocator reserves 9/8 of the device's memory
 
 
 class TorchPool:
@@ -104,7 +103,7 @@ class TorchPool:
     def set_initial_state(self, segments: Iterable[HeldSegment], live: Mapping[int, int]) -> None:
         """Put the allocator into the state of a running process, before the first request."""
         self._space.set_initial_state(segments, live)
-        self._top = max([self._top, *(block.segment.base + _ENDLESS for block in self._space.blocks.values())])
+        self._top = max([self._top, *(block.segment.base + EXPANDABLE_SPACE for block in self._space.blocks.values())])
 
     def mapped_blocks(self) -> dict[int, tuple[int, bool]]:
         """Size and liveness of all mapped blocks by address."""
@@ -252,7 +251,7 @@ class TorchPool:
                 part = part.after
             if room >= size:
                 return block
-        return self._space.new_segment(pool, self._next_base(_ENDLESS), _ENDLESS, expandable=True)
+        return self._space.new_segment(pool, self._next_base(EXPANDABLE_SPACE), EXPANDABLE_SPACE, expandable=True)
 
     def _map_pages(self, block: PoolBlock, size: int, wanted: int) -> PoolBlock:
         """Map whole pages from a block's start on (``map_block``); the free block that this makes."""

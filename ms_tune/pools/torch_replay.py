@@ -13,14 +13,14 @@ from __future__ import annotations
 from array import array
 from collections import deque
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from ms_tune.pools.initial_state import RecordingError, Start, rewind_recording
 from ms_tune.pools.pool import ALIGNMENT, PoolGrowth
 from ms_tune.pools.torch_pool import TorchPool
-from ms_tune.pools.torch_space import NPU_BASE_ALIGNMENT, NPU_PADDING, SeedError, TorchSettings
+from ms_tune.pools.torch_space import NPU_BASE_ALIGNMENT, NPU_PADDING, PoolBlock, SeedError, TorchSettings
 from ms_tune.readers.torch_snapshot import Action, DeviceTrace, Events
 from ms_tune.units import MIB
 
@@ -44,17 +44,28 @@ class Repeats(NamedTuple):
     times: int
 
 
-class Machine(Protocol):
-    """What carries out events and can tell again what it told."""
+class RecordingRun:
+    """What carries out the events of a recording in an allocator, and can tell again what it told."""
+
+    def __init__(self, events: Events, telling: NDArray[np.bool_], pool: TorchPool) -> None:
+        self.pool = pool
+        self._events = events
+        self._places = np.flatnonzero(telling)  # the events that are looked at
+        self._done = 0  # how many of them
+        self._where: dict[int, PoolBlock] = {}  # the live blocks by the addresses of the recording
 
     def carry_out(self, end: int) -> bool:
         """Carry out the events up to a place; whether to go on."""
+        raise NotImplementedError
 
     def state_key(self) -> object:
         """All that decides what comes next; None if the events so far must not be told again."""
+        return self.pool.state_key(), {address: block.address for address, block in self._where.items()}
 
     def tell_again(self, begin: int, end: int, times: int) -> None:
         """Tell so often again what the events between two places, which were the last ones, told."""
+        first, last = np.searchsorted(self._places, [begin, end]).tolist()
+        self._done += (last - first) * times
 
 
 def find_repeats(events: Events) -> Repeats | None:
@@ -92,21 +103,21 @@ def _extend_repeats(events: Events, middle: int, length: int) -> Repeats | None:
     return Repeats(begin, length, times) if times >= _LEAST_TIMES else None
 
 
-def carry_out_all(events: Events, machine: Machine) -> None:
-    """Carry out all events, steps that are all alike only until the machine is back in the state in which one began."""
+def carry_out_all(events: Events, run: RecordingRun) -> None:
+    """Carry out all events, steps that are all alike only until the allocator is back in the state in which one began."""
     repeats = find_repeats(events)
-    if repeats is not None and machine.carry_out(repeats.begin):
-        before = machine.state_key()
+    if repeats is not None and run.carry_out(repeats.begin):
+        before = run.state_key()
         for turn in range(min(_TURNS, repeats.times)):
             end = repeats.begin + (turn + 1) * repeats.length
-            if not machine.carry_out(end):
+            if not run.carry_out(end):
                 return
-            after = machine.state_key()
+            after = run.state_key()
             if after is not None and after == before:
-                machine.tell_again(end - repeats.length, end, repeats.times - turn - 1)
+                run.tell_again(end - repeats.length, end, repeats.times - turn - 1)
                 break
             before = after
-    machine.carry_out(len(events))
+    run.carry_out(len(events))
 
 
 _SPLITS = (32, 64, 128, 256, 512)  # MiB of max_split_size_mb that people set
@@ -260,18 +271,15 @@ def _replay_events(
     return found
 
 
-class _Replay:
+class _Replay(RecordingRun):
     """A replay as it goes on; with ``stop`` nobody needs more than the first difference."""
 
     def __init__(
         self, device: DeviceTrace, found: TorchReplay, on_progress: Callable[[float], None], *, stop: bool
     ) -> None:
-        self._events = device.events
-        self._places = np.flatnonzero(device.events.rows_with(*_CHANGING))
-        self._done = 0  # how many of the places
         self.found, self._on_progress, self._stop = found, on_progress, stop
         self._bases = _Bases()
-        self.pool = TorchPool(found.settings, self._bases)
+        super().__init__(device.events, device.events.rows_with(*_CHANGING), TorchPool(found.settings, self._bases))
         try:
             self.pool.set_initial_state(found.start.segments, found.start.live)
         except SeedError:
@@ -300,16 +308,14 @@ class _Replay:
         return True
 
     def state_key(self) -> object:
-        """The allocator's state and which of its blocks each recorded one is; None once there is a difference."""
-        if self.found.first is not None or self._taken:
-            return None
-        return self.pool.state_key(), {address: block.address for address, block in self._where.items()}
+        """As of any run; None once there is a difference."""
+        return None if self.found.first is not None or self._taken else super().state_key()
 
     def tell_again(self, begin: int, end: int, times: int) -> None:
         """Take over what some events told for those that are like them."""
+        super().tell_again(begin, end, times)
         changing = int(np.searchsorted(self._places, end)) - int(np.searchsorted(self._places, begin))
         allocations = int((self._events.action[begin:end] == _ALLOC).sum())
-        self._done += changing * times
         self.found.allocations += allocations * times
         for column, count in ((self.used, changing), (self.reserved, changing), (self.sizes, allocations)):
             column.extend(column[len(column) - count :] * times)

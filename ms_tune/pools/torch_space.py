@@ -24,6 +24,7 @@ SMALL_REQUEST = MIB  # up to this, the small pool serves
 SMALL_SEGMENT = 2 * MIB
 LARGE_SEGMENT = 20 * MIB
 ROUND_LARGE = 2 * MIB
+EXPANDABLE_SPACE = 1 << 41  # addresses of an expandable segment; the allocator reserves 9/8 of the device's memory
 _OWN_SEGMENT = 10 * MIB  # from this on, a request gets a segment of its own
 _FIRST_POWER, _LAST_POWER = MIB.bit_length() - 1, (64 * GIB).bit_length() - 1  # intervals of roundup_power2_divisions
 

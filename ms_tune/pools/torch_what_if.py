@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from ms_tune.pools.torch_pool import TorchPool
-from ms_tune.pools.torch_replay import carry_out_all
+from ms_tune.pools.torch_replay import RecordingRun, carry_out_all
 from ms_tune.pools.torch_space import NPU_BASE_ALIGNMENT, TorchSettings
 from ms_tune.readers.torch_snapshot import Action, Events
 
@@ -77,22 +77,18 @@ def replay_setting(recording: Recording, settings: TorchSettings, cache: Cache, 
     )
 
 
-class _SettingRun:
+class _SettingRun(RecordingRun):
     def __init__(self, recording: Recording, settings: TorchSettings, cache: Cache) -> None:
-        self._events, start, step_ends = recording
+        events, start, step_ends = recording
         self._cache = cache
-        self.pool = TorchPool(settings)
-        take = self.pool.take
-        self._where = {
-            address: take(start.requested[address], start.streams[address]) for address in sorted(start.live)
-        }
-        self.curve = [(-1, self.pool.state.reserved)]
         self._gave = -2
         self._emptied = frozenset(step_ends) if cache is Cache.EMPTIED_EACH_STEP else frozenset[int]()
-        telling = self._events.rows_with(Action.ALLOC, Action.FREE_COMPLETED, *_GIVES)
+        telling = events.rows_with(Action.ALLOC, Action.FREE_COMPLETED, *_GIVES)
         telling[list(self._emptied)] = True
-        self._places = np.flatnonzero(telling)
-        self._done = 0  # how many of the places
+        super().__init__(events, telling, TorchPool(settings))
+        for address in sorted(start.live):
+            self._where[address] = self.pool.take(start.requested[address], start.streams[address])
+        self.curve = [(-1, self.pool.state.reserved)]
 
     def carry_out(self, end: int) -> bool:
         """Carry out the events up to a place; there is no reason not to go on."""
@@ -115,15 +111,12 @@ class _SettingRun:
         return True
 
     def state_key(self) -> object:
-        """The allocator's state and where each recorded block lies; None where more than that decides."""
-        if self._emptied or self.pool.counts_ages:
-            return None
-        return self.pool.state_key(), {address: block.address for address, block in self._where.items()}
+        """As of any run; None where more than that decides."""
+        return None if self._emptied or self.pool.counts_ages else super().state_key()
 
     def tell_again(self, begin: int, end: int, times: int) -> None:
         """Take over what some events told for those that are like them."""
-        first, last = np.searchsorted(self._places, [begin, end]).tolist()
-        self._done += (last - first) * times
+        super().tell_again(begin, end, times)
         told = [(place, held) for place, held in self.curve if begin <= place < end]
         for turn in range(1, times + 1) if told else ():
             self.curve += [(place + turn * (end - begin), held) for place, held in told]
