@@ -271,17 +271,24 @@ class KeptEvents:
             self._launches_at(told[0], times)
         elif kind is EventKind.START:
             self._starts_at(told[0], times)
-        elif kind is EventKind.DEVICE:
-            self._take_names(times, _intern_names(told[1]))
-        elif kind is EventKind.COLLECTIVE:
-            kept = zip(times, map(float, told[0]), _intern_names(told[1]), strict=True)
-            self._collectives += self._cut_to_room(self._collectives, [*kept])
         elif kind in (EventKind.HOST, EventKind.HOST_NAMED):
             self._take_host_events(kind, times, told)
         else:
+            self._keep_intervals(kind, times, map(float, told[0]), _intern_names(told[1]) if len(told) > 1 else ())
+
+    def _keep_intervals(
+        self, kind: EventKind, times: Sequence[float], lengths: Iterable[float], names: Sequence[str]
+    ) -> None:
+        if kind is EventKind.DEVICE:
+            room = max(_MOST - len(self._names), 0)
+            self._device.extend([round(at * 1000) for at in times[:room]])
+            self._names += names[:room]
+        elif kind is EventKind.COLLECTIVE:
+            self._collectives += self._cut_to_room(self._collectives, [*zip(times, lengths, names, strict=True)])
+        else:
             during = self._overlap[kind.value]
-            during.start.extend(self._cut_to_room(during.length, times))
-            during.length.extend(map(float, told[0][: len(during.start) - len(during.length)]))
+            during.start.extend(self._cut_to_room(during.start, times))
+            during.length.extend(itertools.islice(lengths, len(during.start) - len(during.length)))
 
     def _take_host_events(self, kind: EventKind, times: Sequence[float], told: Sequence[Sequence[bytes]]) -> None:
         long = [
@@ -305,26 +312,11 @@ class KeptEvents:
             number = str(event.get("id")).encode("utf-8", "replace")
             (self._launches_at if kind is EventKind.LAUNCH else self._starts_at)([number], [at])
         elif (length := _parse_length(event.get("dur"))) is not None:
-            self._take_interval(event, kind, at, length)
-
-    def _take_interval(self, event: dict[str, Any], kind: EventKind, at: float, length: float) -> None:
-        name = intern(str(event.get("name")))  # a few names, millions of times
-        if kind is EventKind.COLLECTIVE:
-            self._collectives += self._cut_to_room(self._collectives, [(at, length, name)])
-        elif kind is EventKind.DEVICE:
-            self._take_names([at], [name])
-        elif kind is not EventKind.HOST:
-            during = self._overlap[kind.value]
-            if self._cut_to_room(during.start, [at]):
-                during.start.append(at)
-                during.length.append(length)
-        elif length >= _LONG:
-            self._long += self._cut_to_room(self._long, [(at, length, name[:200], _process_key(event.get("pid")))])
-
-    def _take_names(self, times: Sequence[float], names: Sequence[str]) -> None:
-        room = max(_MOST - len(self._names), 0)
-        self._device.extend([round(at * 1000) for at in times[:room]])
-        self._names += names[:room]
+            name = intern(str(event.get("name")))  # a few names, millions of times
+            if kind is not EventKind.HOST:
+                self._keep_intervals(kind, [at], [length], [name])
+            elif length >= _LONG:
+                self._long += self._cut_to_room(self._long, [(at, length, name[:200], _process_key(event.get("pid")))])
 
     def _launches_at(self, numbers: Sequence[bytes], times: Sequence[float]) -> None:
         room = len(self._cut_to_room(self._launched, numbers))
