@@ -111,6 +111,14 @@ class Table:
         return (self.start >= 0) & (self.start <= tick) & (tick < self.end)
 
 
+class Codes(dict[Value, int]):
+    """The codes of the values met so far, in the order in which they were; a new value gets the next one."""
+
+    def __missing__(self, value: Value) -> int:
+        code = self[value] = len(self)
+        return code
+
+
 class TableBuilder:
     """Grows a table part by part; parts hold the rows of one stretch of a file."""
 
@@ -119,19 +127,10 @@ class TableBuilder:
         self._addresses: list[NDArray[np.uint64]] = []
         self._flags: dict[str, list[NDArray[np.bool_]]] = {"persistent": [], "small": []}
         self._codes: dict[str, list[NDArray[np.int32]]] = {name: [] for name in (*TEXTS, "stack")}
-        self._texts: dict[str, dict[str, int]] = {name: {} for name in TEXTS}
-        self._stacks: dict[tuple[Frame, ...], int] = {}
+        self.texts = {name: Codes[str]() for name in TEXTS}
+        self.stacks = Codes[tuple[Frame, ...]]()
         self._users: dict[int, str] = {}
         self.rows = 0
-
-    def text_code(self, column: str, text: str) -> int:
-        """The code of a text in a column."""
-        known = self._texts[column]
-        return known.setdefault(text, len(known))
-
-    def stack_code(self, stack: tuple[Frame, ...]) -> int:
-        """The code of a stack."""
-        return self._stacks.setdefault(stack, len(self._stacks))
 
     def add_part(
         self,
@@ -172,8 +171,8 @@ class TableBuilder:
                 numbers[name].append(value)
             names = (block.pool, block.kind, block.task_name, block.node_name, block.graph_name)
             for name, text in zip(TEXTS, names, strict=True):
-                codes[name].append(self.text_code(name, text))
-            codes["stack"].append(self.stack_code(block.stack))
+                codes[name].append(self.texts[name][text])
+            codes["stack"].append(self.stacks[block.stack])
             if block.user_text and (never or block.kind == "Weight"):
                 users[row] = block.user_text
         self.add_part(
@@ -202,7 +201,7 @@ class TableBuilder:
         columns_by_name: dict[str, Any] = {name: column[order] for name, column in numbers.items()}
         columns_by_name |= {
             name: Coded(_concatenate(self._codes[name], np.int32)[order], tuple(known))
-            for name, known in self._texts.items()
+            for name, known in self.texts.items()
         }
         place = np.empty_like(order)
         place[order] = np.arange(len(order))
@@ -210,7 +209,7 @@ class TableBuilder:
         return Table(
             **columns_by_name,
             address=_concatenate(self._addresses, np.uint64)[order],
-            stack=Coded(_concatenate(self._codes["stack"], np.int32)[order], tuple(self._stacks)),
+            stack=Coded(_concatenate(self._codes["stack"], np.int32)[order], tuple(self.stacks)),
             users={int(place[row]): text for row, text in self._users.items()},
             dropped=dropped,
             dropped_count=dropped_count,

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -26,14 +26,13 @@ import numpy as np
 from ms_tune.errors import TraceError
 from ms_tune.readers.memory_block import NEVER_FREED, ColumnLayout, DroppedRow, RefusedRow, RowReader, read_layout
 from ms_tune.readers.reading import FilePart, Progress, iterate_lines, iterate_parts, no_progress, reading
-from ms_tune.readers.table import NONE, NUMBERS, Coded, Table, TableBuilder
+from ms_tune.readers.table import NONE, NUMBERS, Coded, Codes, Table, TableBuilder
 from ms_tune.records import Record
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
-    from types import ModuleType
 
     from numpy.typing import NDArray
 
@@ -55,7 +54,7 @@ class TableCell(Record):
 
 
 @cache
-def load_polars() -> ModuleType | None:
+def load_polars() -> Any:  # noqa: ANN401 - polars is optional
     """The module, or None where it is not installed."""
     try:
         return import_module("polars")
@@ -76,13 +75,13 @@ class Columns:
 
     def rows_matching(self, patterns: Mapping[str, str]) -> NDArray[np.bool_]:
         """Which lines match the patterns of all these columns; an empty cell is an empty text."""
-        pl = _loaded_polars()
+        pl = load_polars()
         tests = [pl.col(column).fill_null("").str.contains(pattern) for column, pattern in patterns.items()]
         return np.asarray(self._frame.select(pl.all_horizontal(tests)).to_series().to_numpy(), np.bool_)
 
     def read_numbers(self, wanted: Mapping[str, TableCell], none: int) -> dict[str, NDArray[np.int64]]:
         """Numbers in cells, by name; ``none`` for cells that hold no number."""
-        pl = _loaded_polars()
+        pl = load_polars()
         expressions = []
         for name, cell in wanted.items():
             text = pl.col(cell.column)
@@ -98,7 +97,7 @@ class Columns:
 
     def read_codes(self, code: Mapping[str, Callable[[str], int]]) -> dict[str, NDArray[np.int32]]:
         """Cells as codes, by column; each column's function is asked once for each different text."""
-        pl = _loaded_polars()
+        pl = load_polars()
         cells = self._frame.select([pl.col(column).fill_null("") for column in code])
         uniques = cells.select([pl.col(column).unique(maintain_order=True).implode() for column in code])
         expressions = []
@@ -116,12 +115,8 @@ class Columns:
 
     def keep_rows(self, good: NDArray[np.bool_]) -> Columns:
         """The lines that are good."""
-        pl = _loaded_polars()
+        pl = load_polars()
         return self if good.all() else Columns(self._frame.filter(pl.Series(good)))
-
-
-def _loaded_polars() -> Any:  # noqa: ANN401 - as above
-    return load_polars()
 
 
 def split_lines(part: FilePart, names: Sequence[str], wanted: Sequence[str]) -> Columns | None:
@@ -249,18 +244,15 @@ def _add_columns(
     numbers = {name: found.get(name, absent) for name in NUMBERS} | {"line": line}
     if "user_tasks" in index:
         numbers["last_user"] = np.where(numbers["last_user"] == NONE, found["final_user"], numbers["last_user"])
-    texts = {name: partial(builder.text_code, column) for name, column in _TEXTS.items() if name in index}
-    codes = columns.read_codes(
-        texts
-        | (
-            {"python_stack": lambda text: builder.stack_code(reader.parse_stack(text))}
-            if "python_stack" in index
-            else {}
-        )
-    )
-    nothing = {column: np.full(height, builder.text_code(column, ""), np.int32) for column in _TEXTS.values()}
+    known: dict[str, Callable[[str], int]] = {
+        name: builder.texts[column].__getitem__ for name, column in _TEXTS.items() if name in index
+    }
+    if "python_stack" in index:
+        known["python_stack"] = lambda text: builder.stacks[reader.parse_stack(text)]
+    codes = columns.read_codes(known)
+    nothing = {column: np.full(height, builder.texts[column][""], np.int32) for column in _TEXTS.values()}
     named = nothing | {column: codes[name] for name, column in _TEXTS.items() if name in index}
-    named["stack"] = codes.get("python_stack", np.full(height, builder.stack_code(()), np.int32))
+    named["stack"] = codes.get("python_stack", np.full(height, builder.stacks[()], np.int32))
     flags = {column: found.get(column, absent) == 1 for column in _FLAGS.values()}
     # The cell "0" has no prefix to cut off; nothing is left of it.
     address = np.maximum(found["address"], 0).astype(np.uint64)
@@ -315,15 +307,8 @@ def read_tasks(path: Path, on_bytes: Progress = no_progress) -> Tasks:
 class _Builder:
     def __init__(self) -> None:
         self.parts: list[tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int32], NDArray[np.int64]]] = []
-        self.names: dict[str, int] = {}
-        self.nodes: dict[str, int] = {}
+        self.names, self.nodes = Codes[str](), Codes[str]()
         self.refused = RefusedRow()
-
-    def name_code(self, text: str) -> int:
-        return self.names.setdefault(text, len(self.names))
-
-    def node_code(self, text: str) -> int:
-        return self.nodes.setdefault(text, len(self.nodes))
 
     def build_tasks(self) -> Tasks:
         empty = (np.empty(0, np.int64), np.empty(0, np.int32), np.empty(0, np.int32), np.empty(0, np.int64))
@@ -347,7 +332,7 @@ def _take_columns(part: FilePart, columns: Columns, names: tuple[str, ...], buil
         part, columns, good, lambda number, text: _take_row(number, text, names, builder, complete=True)
     )
     stamps = columns.read_numbers({"stamp": TableCell("time_stamp")}, NONE)["stamp"]
-    codes = columns.read_codes({"task_name": builder.name_code, "node_name": builder.node_code})
+    codes = columns.read_codes({"task_name": builder.names.__getitem__, "node_name": builder.nodes.__getitem__})
     builder.parts.append((stamps, codes["task_name"], codes["node_name"], line))
 
 
@@ -369,5 +354,5 @@ def _take_row(number: int, text: str | None, names: tuple[str, ...], builder: _B
     if before is None or before % 2 or (before and not name.endswith(node)):
         builder.refused.add(number, msg("trace.row.commas"))
         return
-    values = (np.array([int(cells[0])], np.int64), np.array([builder.name_code(name)], np.int32))
-    builder.parts.append((*values, np.array([builder.node_code(node)], np.int32), np.array([number], np.int64)))
+    values = (np.array([int(cells[0])], np.int64), np.array([builder.names[name]], np.int32))
+    builder.parts.append((*values, np.array([builder.nodes[node]], np.int32), np.array([number], np.int64)))
