@@ -16,10 +16,10 @@ used: the command line, which imports this package first, needs few of them.
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING
 
 from ms_tune.version import __version__
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ms_tune.diagnostics import Diagnostic as Diagnostic
     from ms_tune.diagnostics import Severity as Severity

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from enum import Enum
-from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ms_tune.records import Record
 from ms_tune.text import Message, msg
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+    from typing import Any, TypeAlias
 
     from ms_tune.text import Language
 

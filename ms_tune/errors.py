@@ -26,10 +26,10 @@ import re
 from enum import IntEnum
 from functools import lru_cache
 from itertools import islice
-from typing import TYPE_CHECKING
 
 from ms_tune.text import Language, msg, render
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path

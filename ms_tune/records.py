@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, ClassVar
 
 __all__ = ["Record"]
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any, ClassVar
     from typing import NamedTuple as Record
 else:
 

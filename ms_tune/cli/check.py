@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ms_tune.cli.device import add_device_arguments
 from ms_tune.cli.parser import Parser
@@ -19,6 +18,7 @@ from ms_tune.workflows.check.base import changed_since
 from ms_tune.workflows.check.config import OverviewRequest
 from ms_tune.workflows.check.run import check_job
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from argparse import Namespace
     from collections.abc import Sequence

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
 
 from ms_tune.errors import ExitCode
 from ms_tune.verdict.limit import device_of
 from ms_tune.verdict.outcome import Fit
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from argparse import Namespace
     from collections.abc import Iterable

@@ -6,7 +6,6 @@ import re
 import sys
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ms_tune.cli.parser import Parser
 from ms_tune.diagnostics import Severity
@@ -20,6 +19,7 @@ from ms_tune.report.console import usage_hint
 from ms_tune.source.yaml import MAX_BYTES
 from ms_tune.text import Language, msg
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from argparse import Namespace
     from collections.abc import Sequence

@@ -7,7 +7,6 @@ import gc
 import os
 import sys
 from importlib import import_module
-from typing import TYPE_CHECKING
 
 from ms_tune.cli.parser import Parser, UnknownArgumentError, fit_to_terminal, language_from_arguments
 from ms_tune.cli.streams import prepare, trouble
@@ -17,6 +16,7 @@ from ms_tune.report.console import Console
 from ms_tune.text import language_from_environment, msg
 from ms_tune.version import __version__
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 

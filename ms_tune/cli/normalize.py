@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ms_tune.cli.parser import Parser
 from ms_tune.diagnostics import Severity
@@ -20,6 +19,7 @@ from ms_tune.source import SCRIPTS
 from ms_tune.source.yaml import MAX_BYTES, decode, load_source, parse_source
 from ms_tune.text import msg
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from argparse import Namespace
     from collections.abc import Iterable, Sequence

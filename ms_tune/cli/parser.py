@@ -10,15 +10,16 @@ import re
 import sys
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
 
 from ms_tune.errors import MsTuneError, UsageError, closest
 from ms_tune.report.console import fold, folds, pad, terminal_width, text_width, usage_hint, wrap
 from ms_tune.text import Language, Message, msg, render
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from argparse import _MutuallyExclusiveGroup as Group
     from collections.abc import Callable, Iterable, Mapping, Sequence
+    from typing import Any, NoReturn
 
 
 _FILES = (".yaml", ".yml", ".sh", ".py", ".log")  # what people name where a command is missing

@@ -6,13 +6,13 @@ import errno
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
 
 from ms_tune.errors import USUAL, UsageError, reason_of
 from ms_tune.text import msg
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import TextIO
+    from typing import Any, TextIO
 
 # Whatever else the operating system refuses is a defect of ms-tune.
 _TROUBLE = {*USUAL, errno.EMFILE, errno.ENFILE, errno.ESTALE}
@@ -66,7 +66,7 @@ class OutputStream:
 
     def _drop(self, error: OSError) -> None:
         """Send all further output to nowhere, or Python would complain once more when it flushes the rest at exit."""
-        os.dup2(os.open(os.devnull, os.O_WRONLY), cast("TextIO", self._stream).fileno())
+        os.dup2(os.open(os.devnull, os.O_WRONLY), self._stream.fileno())  # type: ignore[union-attr] # it has just failed
         if not isinstance(error, BrokenPipeError):
             raise UsageError(msg("cli.stdout.failed", reason=reason_of(error))) from None
 
@@ -76,7 +76,7 @@ def prepare() -> None:
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")
-    sys.stdout = cast("TextIO", OutputStream(sys.stdout))
+    sys.stdout = OutputStream(sys.stdout)
     if sys.stderr is None:
         sys.stderr = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 - to the end of the process
 

@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import re
 from enum import Enum
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 from ms_tune.diagnostics import Diagnostic, Severity
 from ms_tune.enums import RecomputeMode
 from ms_tune.records import Record
 from ms_tune.text import msg
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
+    from typing import Any, NoReturn, Protocol
 
     from ms_tune.enums import Dialect, LayerKind
     from ms_tune.facts.models import Field, ModelConfig

@@ -16,7 +16,6 @@ to every layer what the plan says, which :mod:`ms_tune.normalize.convert` proves
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING
 
 from ms_tune.diagnostics import Diagnostic, Severity
 from ms_tune.dialects import MEGATRON, MINDFORMERS, MINDFORMERS_PYNATIVE, MINDSPEED_MS
@@ -26,6 +25,7 @@ from ms_tune.enums import Dialect
 from ms_tune.facts.query import default_release
 from ms_tune.records import Record
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
 from ms_tune.diagnostics import Diagnostic, Severity
 from ms_tune.dialects import write_specs
 from ms_tune.dialects.operators import SWAP
@@ -11,8 +9,10 @@ from ms_tune.enums import RecomputeMode
 from ms_tune.records import Record
 from ms_tune.text import msg
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
+    from typing import Any
 
     from ms_tune.dialects import LayerPlan, LayerSpec
     from ms_tune.dialects.operators import Choices, Side

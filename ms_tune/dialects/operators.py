@@ -7,15 +7,16 @@ without experts comes first. The data are in ``facts/data/trees.json``.
 from __future__ import annotations
 
 from functools import cache
-from typing import TYPE_CHECKING, TypeAlias
 
 from ms_tune.facts.models import rows
 from ms_tune.facts.query import all_at, load
 from ms_tune.records import Record
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from collections.abc import Set as AbstractSet
+    from typing import TypeAlias
 
     from ms_tune.dialects import LayerSpec
 

@@ -6,13 +6,13 @@ recomputes) and on its chunk, for the chunks of an interleaved pipeline do not h
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
 from ms_tune.enums import LayerKind, RecomputeMode
 from ms_tune.records import Record
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
+    from typing import Any
 
 
 class StageLayerKind(Record):

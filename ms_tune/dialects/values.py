@@ -16,13 +16,14 @@ import math
 import re
 import warnings
 from functools import lru_cache
-from typing import TYPE_CHECKING, NoReturn
 
 from ms_tune.dialects import stop
 from ms_tune.text import msg
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, MutableMapping, Sequence
+    from typing import NoReturn
 
 _LINE_WIDTH = 75
 _INT32 = 2**32

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ms_tune.dialects.job_split import named_shards
 from ms_tune.dryrun.request import DEFAULT_TEMPLATE, DryrunRequest, PreparedRun, untraced_needs
@@ -24,6 +23,7 @@ from ms_tune.units import MIB
 from ms_tune.verdict.limit import device_of, limit_of
 from ms_tune.verdict.outcome import reserve_of
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import ModuleType
 

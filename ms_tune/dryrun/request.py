@@ -7,7 +7,6 @@ import re
 from enum import Enum
 from pathlib import PurePath
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
 
 import yaml
 
@@ -25,9 +24,11 @@ from ms_tune.units import whole_number
 from ms_tune.verdict.limit import Cap
 from ms_tune.verdict.outcome import UntracedNeeds
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from pathlib import Path
+    from typing import Any
 
     from ms_tune.diagnostics import KeyPath
     from ms_tune.dialects.job_parts import SettingChange

@@ -7,8 +7,6 @@ MindFormers reads a model's sizes from the config and, where it is silent, from 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ms_tune.dialects.job_parts import DType, LatentAttention
 from ms_tune.dryrun.shrink.mindformers_data import MODEL, splits_operators
 from ms_tune.estimate.static_graph import StaticExperts, StaticModel, StaticSplit, static_bytes
@@ -17,6 +15,7 @@ from ms_tune.facts.models import facts_of, is_legacy, names_of
 from ms_tune.facts.query import load
 from ms_tune.records import Record
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 

@@ -8,10 +8,9 @@ Source: Narayanan et al., "Efficient Large-Scale Language Model Training on GPU 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ms_tune.records import Record
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ms_tune.dialects.job_parts import ModelShape
     from ms_tune.facts.models import ModelConfig

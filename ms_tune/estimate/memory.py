@@ -8,10 +8,10 @@ of n ranks sends (n - 1) / n of an array in a gather or a scatter, twice that in
 from __future__ import annotations
 
 from enum import Enum
-from typing import TYPE_CHECKING
 
 from ms_tune.records import Record
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 

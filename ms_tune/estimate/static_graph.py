@@ -9,11 +9,11 @@ MindSpore shares weights out (``enable_parallel_optimizer``) was compared with t
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
 
 from ms_tune.dialects.job_parts import DType
 from ms_tune.records import Record
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 

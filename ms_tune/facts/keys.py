@@ -9,19 +9,20 @@ from __future__ import annotations
 
 from functools import cache
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from ms_tune.enums import Dialect
 from ms_tune.facts.models import FREE, facts_of
 from ms_tune.facts.query import ABSENT, GONE, all_at, at, load, order, served
 from ms_tune.records import Record
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
+    from typing import Any, Literal, TypeAlias
 
     from ms_tune.diagnostics import KeyPath
 
-State: TypeAlias = Literal["live", "dead", "deprecated"]
+State: TypeAlias = "Literal['live', 'dead', 'deprecated']"
 
 BASE = "base_config"  # the configs that one of MindFormers' static graph builds on
 ANY_PARAMETER = "**"  # among those of a class of a repository that lets others through

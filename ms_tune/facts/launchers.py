@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from functools import cache
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 
 from ms_tune.facts.query import load
 from ms_tune.records import Record
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
 

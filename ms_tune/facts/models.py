@@ -11,15 +11,15 @@ from __future__ import annotations
 from enum import Enum
 from functools import cache
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ms_tune.enums import Dialect
 from ms_tune.facts.query import ABSENT, REQUIRED, all_at, at, load, order
 from ms_tune.records import Record
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
-    from typing import Protocol
+    from typing import Any, Protocol, TypeAlias
 
     class Source(Protocol):
         """Anything that holds the values of a config."""

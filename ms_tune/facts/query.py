@@ -8,15 +8,16 @@ import re
 import sys
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from ms_tune.enums import Dialect
 from ms_tune.errors import UnsupportedError
 from ms_tune.records import Record
 from ms_tune.text import msg
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from typing import Any
 
 _PACKAGE = Path(__file__).resolve().parent.parent
 _FOLDER = Path(__file__).parent / "data"

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ms_tune.dialects import on_devices, recomputes
 from ms_tune.dialects.job_split import MICRO_BATCHES, is_parallel
 from ms_tune.dryrun.prepare import LoadedConfig, load_config, prepare_run
@@ -20,6 +18,7 @@ from ms_tune.records import Record
 from ms_tune.source.yaml import parse_source
 from ms_tune.text import msg
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 

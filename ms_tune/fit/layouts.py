@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import TYPE_CHECKING
 
 from ms_tune.dryrun.request import Setting
 from ms_tune.dryrun.settings import with_settings
@@ -16,6 +15,7 @@ from ms_tune.records import Record
 from ms_tune.source.edit_values import with_settings as with_values
 from ms_tune.source.yaml import MISSING, parse_source
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
 

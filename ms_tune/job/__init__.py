@@ -9,7 +9,6 @@ from __future__ import annotations
 from functools import cached_property
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from ms_tune.enums import YAML_DIALECTS, Dialect
 from ms_tune.errors import ConfigError
@@ -20,8 +19,10 @@ from ms_tune.job.detect import find_repository, recognise
 from ms_tune.source.yaml import load_source
 from ms_tune.text import msg
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from typing import Any
 
     from ms_tune.dialects import LayerPlan
     from ms_tune.dialects.mindformers.read import Startup

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import os
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
 
 from ms_tune.enums import YAML_DIALECTS, Dialect
 from ms_tune.facts.keys import by_section
@@ -23,9 +22,11 @@ from ms_tune.facts.query import load
 from ms_tune.records import Record
 from ms_tune.text import msg
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
+    from typing import Any
 
     from ms_tune.diagnostics import KeyPath
     from ms_tune.text import Message

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from ms_tune.errors import ConfigError, UsageError, reason_of
 from ms_tune.facts.keys import BASE
@@ -20,7 +19,10 @@ from ms_tune.facts.models import MODEL_CONFIG, is_legacy, model_folder
 from ms_tune.source.yaml import load_source
 from ms_tune.text import msg
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from ms_tune.source.yaml import SourceFile
 
 _LONGEST_CHAIN = 8

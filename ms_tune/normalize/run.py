@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeAlias
-
 from ms_tune.diagnostics import Diagnostic, Severity
 from ms_tune.enums import ChangeKind
 from ms_tune.errors import ConfigError, UsageError
@@ -14,9 +12,11 @@ from ms_tune.source.edit_values import loses_comments, refuse_shared, with_value
 from ms_tune.source.yaml import parse_source
 from ms_tune.text import msg
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
     from pathlib import Path
+    from typing import TypeAlias
 
     from ms_tune.diagnostics import KeyPath
     from ms_tune.dialects import LayerPlan

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING, Any
 
 from ms_tune.dialects.mindformers.placement import RecomputeInputs, RecomputeValues
 from ms_tune.dialects.mindformers.recompute import normalize
@@ -19,8 +18,10 @@ from ms_tune.errors import UsageError
 from ms_tune.records import Record
 from ms_tune.text import msg
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from typing import Any
 
     from ms_tune.dialects import LayerPlan
 

@@ -11,13 +11,13 @@ recompute anything.
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING
 
 from ms_tune.enums import RecomputeMode
 from ms_tune.errors import ConfigError
 from ms_tune.planning.table import IN_CELL, LISTS, SWAP_LIST, CostTable, PlanLists, Rows
 from ms_tune.text import msg
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 

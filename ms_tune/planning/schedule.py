@@ -17,11 +17,11 @@ Where the orders come from:
 from __future__ import annotations
 
 from enum import Enum
-from typing import TYPE_CHECKING
 
 from ms_tune.records import Record
 from ms_tune.text import Message, msg
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 

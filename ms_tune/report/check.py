@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
 from ms_tune.diagnostics import Severity
 from ms_tune.report.console import pad, shown_path, text_width, wrap
 from ms_tune.report.github import annotation
 from ms_tune.text import Message, msg
 from ms_tune.units import gib
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
+    from typing import Any
 
     from ms_tune.estimate.memory import Estimate
     from ms_tune.report.console import Console

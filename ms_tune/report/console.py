@@ -11,11 +11,11 @@ import sys
 import unicodedata
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ms_tune.encode import json_text
 from ms_tune.text import Language, Message, msg, render
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
     from typing import TextIO

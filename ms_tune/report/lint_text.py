@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import unicodedata
-from typing import TYPE_CHECKING
 
 from ms_tune.diagnostics import Severity
 from ms_tune.records import Record
 from ms_tune.report.console import shown_path
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ms_tune.diagnostics import Diagnostic, Location
     from ms_tune.lint.result import FileReport, LintReport

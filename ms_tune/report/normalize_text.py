@@ -7,13 +7,13 @@ from collections import Counter
 from functools import partial
 from itertools import groupby, pairwise
 from operator import attrgetter
-from typing import TYPE_CHECKING
 
 from ms_tune.diagnostics import Severity
 from ms_tune.dialects import PlanIssue, Warned
 from ms_tune.enums import RecomputeMode
 from ms_tune.report.console import pad, table, terminal_width, text_width
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 import re
-from typing import TYPE_CHECKING, NoReturn
 
 import yaml
 
@@ -18,8 +17,10 @@ from ms_tune.records import Record
 from ms_tune.source.yaml_nodes import Loader
 from ms_tune.text import Message, msg
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+    from typing import NoReturn
 
     from ms_tune.diagnostics import KeyPath
     from ms_tune.source.yaml import Position, SourceFile

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
 
 import yaml
 
@@ -12,8 +11,10 @@ from ms_tune.records import Record
 from ms_tune.source.edit import EditRefusedError, apply_edits, same_data
 from ms_tune.source.yaml_nodes import Loader
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+    from typing import Any
 
     from ms_tune.source.edit import ValueChange
     from ms_tune.source.yaml import SourceFile

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, NoReturn
 
 from ms_tune.diagnostics import TextEdit
 from ms_tune.enums import ChangeKind
@@ -21,8 +20,10 @@ from ms_tune.source.edit import (
 from ms_tune.source.yaml import MISSING, parse_source
 from ms_tune.text import msg
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+    from typing import Any, NoReturn
 
     from ms_tune.diagnostics import KeyPath
     from ms_tune.source.yaml import SourceFile

@@ -12,7 +12,6 @@ import os
 import re
 from copy import copy
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 import yaml
 
@@ -22,9 +21,11 @@ from ms_tune.records import Record
 from ms_tune.source.yaml_nodes import MAX_DEPTH, Document, Node, NodeEntry, Plain, YamlDocument
 from ms_tune.text import msg
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
+    from typing import Any, NoReturn, TypeAlias
 
     from ms_tune.text import Message
 

@@ -6,7 +6,6 @@ import re
 from bisect import bisect_left, bisect_right
 from functools import cached_property
 from itertools import chain
-from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, TypeAlias
 from weakref import WeakValueDictionary
 
 import yaml
@@ -16,14 +15,16 @@ from ms_tune.errors import ConfigError
 from ms_tune.records import Record
 from ms_tune.text import msg
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
+    from typing import Any, ClassVar, NoReturn, TypeAlias
 
     from ms_tune.text import Message
 
 # A node, event or loader of PyYAML: its type stubs know too little of what the two parsers share.
-Parsed: TypeAlias = Any
+Parsed: TypeAlias = "Any"
 
 # The C parser is ten times as fast, and not in every build of PyYAML.
 _PARSER: Parsed = getattr(yaml, "CSafeLoader", yaml.SafeLoader)

@@ -7,13 +7,13 @@ in use alone are. ``tight`` is what lies between: it runs only without its fragm
 from __future__ import annotations
 
 from enum import Enum
-from typing import TYPE_CHECKING
 
 from ms_tune.facts.devices import communicator_bytes, workspace_bytes
 from ms_tune.records import Record
 from ms_tune.text import Message, msg
 from ms_tune.units import gib, mib
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 

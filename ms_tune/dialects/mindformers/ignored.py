@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
 
 from ms_tune.diagnostics import Diagnostic, Severity
 from ms_tune.dialects.mindformers.placement import KEYS, NO_SWAP
@@ -15,8 +14,10 @@ from ms_tune.dialects.values import compile_segment, is_counts, is_patterns, is_
 from ms_tune.enums import RecomputeMode
 from ms_tune.text import msg
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from typing import Any
 
     from ms_tune.dialects import LayerSpec
     from ms_tune.dialects.mindformers.placement import Placement, RecomputeInputs, SwapValues

@@ -11,7 +11,6 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
 
 from ms_tune.diagnostics import Diagnostic, Severity
 from ms_tune.dialects import Failure, FrameworkStop, as_written, unmatched_cells
@@ -23,8 +22,10 @@ from ms_tune.dialects.values import full_match, is_patterns, split_pattern, stop
 from ms_tune.enums import RecomputeMode
 from ms_tune.text import msg
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from typing import Any
 
     from ms_tune.dialects import LayerPlan, LayerSpec
     from ms_tune.dialects.mindformers.placement import RecomputeInputs

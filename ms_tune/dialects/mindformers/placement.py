@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from itertools import accumulate, chain
-from typing import TYPE_CHECKING
 
 from ms_tune.dialects import stop
 from ms_tune.dialects.values import array_text, to_int32
 from ms_tune.facts.query import DEFAULT_VERSION
 from ms_tune.records import Record
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 

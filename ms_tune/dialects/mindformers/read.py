@@ -7,8 +7,6 @@ keys), ``mindformers/modules/transformer/transformer.py`` (``TransformerRecomput
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NoReturn
-
 from ms_tune.diagnostics import Diagnostic, Severity
 from ms_tune.dialects import PlanIssue, second_name
 from ms_tune.dialects.mindformers.placement import KEYS, NO_SWAP, RecomputeInputs, RecomputeValues, SwapValues
@@ -31,8 +29,10 @@ from ms_tune.records import Record
 from ms_tune.source.yaml import MISSING
 from ms_tune.text import msg
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from typing import Any, NoReturn
 
     from ms_tune.diagnostics import KeyPath
     from ms_tune.dialects import JobView, LayerPlan

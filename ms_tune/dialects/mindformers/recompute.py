@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import copy
 from functools import partial
-from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from ms_tune.diagnostics import Diagnostic, Severity
 from ms_tune.dialects import ENDLESS_LOOP, MINDFORMERS, FrameworkStop, LayerPlan, LayerSpec, failure_of, stop
@@ -25,8 +24,10 @@ from ms_tune.dialects.values import ArrayRow, WrittenCount, check_applied, drop_
 from ms_tune.enums import RecomputeMode
 from ms_tune.text import msg
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from typing import Any, NoReturn
 
     from ms_tune.dialects.mindformers.placement import LayerCell, Placement, RecomputeInputs, SwapValues
     from ms_tune.dialects.mindformers.swap import SwapEntries
@@ -296,7 +297,7 @@ def format_rows(inputs: RecomputeInputs, placement: Placement, value: object) ->
         for index, item in enumerate(items):
             if isinstance(item, bool):
                 _write(items, index, _ALL_LAYERS if item else 0)
-        return _share_out(cast("Sequence[int]", items), placement)
+        return _share_out(items, placement)
     if is_patterns(items):
         return [list(row) for row in placement.counts]
     return _cut_rows(items, placement.counts)
@@ -334,7 +335,7 @@ def _cut_rows(items: list[object] | tuple[object, ...], counts: Sequence[Sequenc
                 _write(row, column, _clamp(item, counts, chunk, column))
         else:
             _stop_at_list(items, row)
-    return cast("Rows", items)
+    return items  # type: ignore[return-value] # rows of counts by now
 
 
 def _clamp(item: int, counts: Sequence[Sequence[int]], chunk: int, column: int) -> int:

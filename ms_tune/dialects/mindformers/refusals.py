@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
 from ms_tune.diagnostics import Severity
 from ms_tune.dialects import PlanIssue
@@ -13,6 +12,7 @@ from ms_tune.dialects.values import compile_segment, is_risky
 from ms_tune.errors import MsTuneError
 from ms_tune.facts.models import cells_of, is_legacy, names_of
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 

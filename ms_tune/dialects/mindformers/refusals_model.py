@@ -7,8 +7,6 @@ the dynamic graph); what the fields are, :mod:`ms_tune.facts.models` knows.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ms_tune.dialects import FrameworkStop
 from ms_tune.dialects.check_context import Violation
 from ms_tune.dialects.mindformers.placement import RecomputeInputs, place_layers
@@ -19,6 +17,7 @@ from ms_tune.facts.models import LAYERS, UNKNOWN, facts_of, is_legacy
 from ms_tune.facts.query import VERSIONS
 from ms_tune.source.yaml import MISSING
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 

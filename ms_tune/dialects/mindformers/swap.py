@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections import Counter
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
 
 from ms_tune.diagnostics import Diagnostic, Severity
 from ms_tune.dialects import SwapPlan, Warned, stop
@@ -22,8 +21,10 @@ from ms_tune.dialects.values import check_applied, is_patterns
 from ms_tune.enums import RecomputeMode
 from ms_tune.text import msg
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from typing import Any
 
     from ms_tune.dialects import LayerSpec
     from ms_tune.dialects.mindformers.placement import RecomputeInputs, RecomputeValues, SwapValues

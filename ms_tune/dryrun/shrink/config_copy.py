@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from typing import TYPE_CHECKING, Any
 
 from ms_tune.dialects.job_parts import SettingChange
 from ms_tune.enums import Dialect
@@ -12,9 +11,11 @@ from ms_tune.job import Job
 from ms_tune.source.yaml import source_of
 from ms_tune.text import msg
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
+    from typing import Any
 
 
 class ConfigCopy:

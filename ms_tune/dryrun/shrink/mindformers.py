@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
 
 from ms_tune.dryrun.job import MindFormersJob
 from ms_tune.dryrun.request import STEPS, DryrunRequest, Pipeline, PreparedRun, Split
@@ -36,6 +35,7 @@ from ms_tune.text import msg
 from ms_tune.units import parse_size
 from ms_tune.verdict.limit import Cap
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ms_tune.dialects import LayerPlan
     from ms_tune.job import Job

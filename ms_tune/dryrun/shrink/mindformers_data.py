@@ -6,7 +6,6 @@ Rules are those of ``mindformers/trainer/base_trainer.py`` and ``mindformers/mod
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from ms_tune.dryrun.job import Column
 from ms_tune.errors import ConfigError, UnsupportedError
@@ -15,8 +14,10 @@ from ms_tune.facts.models import LAYERS, facts_of, is_legacy, names_of
 from ms_tune.job.includes import find_model_config, read_model_config
 from ms_tune.text import msg
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from typing import Any
 
     from ms_tune.dryrun.shrink.config_copy import ConfigCopy
     from ms_tune.text import Message

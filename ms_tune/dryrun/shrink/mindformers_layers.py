@@ -8,8 +8,6 @@ layer what it had are not run.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
 from ms_tune.diagnostics import Severity
 from ms_tune.dialects import MINDFORMERS
 from ms_tune.dialects.convert_layers import convert_plan
@@ -22,8 +20,10 @@ from ms_tune.facts.models import LAYERS, ValueOrigin, is_legacy
 from ms_tune.records import Record
 from ms_tune.text import msg
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+    from typing import Any
 
     from ms_tune.dialects import LayerPlan, LayerSpec
     from ms_tune.dialects.stage import StageLayerKind

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from shlex import quote
-from typing import TYPE_CHECKING
 
 from ms_tune.diagnostics import Severity
 from ms_tune.dryrun.prepare import limit_before, load_config
@@ -19,6 +18,7 @@ from ms_tune.verdict.outcome import Fit
 from ms_tune.workflows.check.estimate import cheapest_change, estimate_job, predict_by_table
 from ms_tune.workflows.check.result import Assumptions, Matter, Overview, StageVerdict, Subject, Suggestion
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
 
 from ms_tune.dryrun.prepare import prepare_run
 from ms_tune.dryrun.request import Setting
@@ -30,8 +29,10 @@ from ms_tune.text import msg
 from ms_tune.units import gib
 from ms_tune.workflows.check.result import Suggestion
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+    from typing import Any
 
     from numpy.typing import NDArray
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ms_tune.diagnostics import Severity
 from ms_tune.errors import ExitCode
 from ms_tune.estimate.memory import Outlook
 from ms_tune.records import Record
 from ms_tune.verdict.outcome import Fit
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ms_tune.errors import ConfigError
 from ms_tune.job import Job, load_job
@@ -16,6 +15,7 @@ from ms_tune.workflows.check.base import compare_configs, compare_scripts, text_
 from ms_tune.workflows.check.config import OverviewRequest, config_overview, inspect_config, release_in, start_overview
 from ms_tune.workflows.check.result import Overview, Subject
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ms_tune.dryrun.task import Observer
     from ms_tune.estimate.memory import Estimate
