@@ -164,11 +164,11 @@ class Contents:
         self._useful = table.stack.rows_matching(is_useful)
         eager = int(self._eager.sum())
         self.stacks_useful = not eager or 2 * int((self._useful & self._eager).sum()) > eager
-        named = self._named_contents()
+        named = self._classify_named()
         self.phases = Phases(table, named == category_code(MemoryCategory.OPTIMIZER_STATE))
-        self.codes = self._classify_rest(self._lasting_contents(named))
+        self.codes = self._classify_rest(self._classify_lasting(named))
 
-    def _named_contents(self) -> NDArray[np.int8]:
+    def _classify_named(self) -> NDArray[np.int8]:
         table = self._table
         weights = {table.node.values[name] for name in np.unique(table.node.codes[self._named]).tolist()}
         # In the dynamic graph a compiled optimizer names its state, but not the weights, which are on the device by then.
@@ -176,11 +176,11 @@ class Contents:
         by_name = np.full(max(len(table.node.values), 1), _UNKNOWN, np.int8)
         for place, name in enumerate(table.node.values):
             if name in weights:
-                by_name[place] = category_code(_named_content(name, weights, unnamed=unnamed))
+                by_name[place] = category_code(_classify_name(name, weights, unnamed=unnamed))
         found = np.where(self._named, by_name[table.node.codes], _UNKNOWN)
         return np.where(self._listed != _UNKNOWN, self._listed, found).astype(np.int8)
 
-    def _lasting_contents(self, named: NDArray[np.int8]) -> NDArray[np.int8]:
+    def _classify_lasting(self, named: NDArray[np.int8]) -> NDArray[np.int8]:
         table, update = self._table, self.phases.rows_of(Phase.UPDATE)
         known = named.copy()
         settle = partial(_set_category, known)
@@ -216,8 +216,8 @@ class Contents:
         updates = self.updates = self._update_ticks(codes == category_code(MemoryCategory.OPTIMIZER_STATE))
         phase = self._guess_phases()
         outputs = table.kind.rows_in(_OUTPUTS)
-        forward = outputs & (phase == phase_code(Phase.FORWARD)) & ~self._after_backward(updates)
-        settle(forward & self._meets_backward(), MemoryCategory.ACTIVATIONS)
+        forward = outputs & (phase == phase_code(Phase.FORWARD)) & ~self._find_after_backward(updates)
+        settle(forward & self._find_kept_for_backward(), MemoryCategory.ACTIVATIONS)
         settle(outputs & self._eager & table.stack.rows_matching(is_received_input), MemoryCategory.ACTIVATIONS)
         passing = (phase == phase_code(Phase.BACKWARD)) | (phase == phase_code(Phase.STEP))
         if not self._buffered:
@@ -248,14 +248,14 @@ class Contents:
         unique: NDArray[np.int64] = np.unique(np.concatenate(ticks))
         return unique
 
-    def _after_backward(self, updates: NDArray[np.int64]) -> NDArray[np.bool_]:
+    def _find_after_backward(self, updates: NDArray[np.int64]) -> NDArray[np.bool_]:
         # MindSpore's common-subexpression elimination gives operators of the update the scope of a model's layer.
         start = self._table.start
         next_update = _next_after(start, updates)
         next_backward = _next_after(start, np.sort(start[self.phases.rows_of(Phase.BACKWARD)]))
         return np.asarray(~self._eager & (next_update != NEVER_FREED) & (next_backward >= next_update), np.bool_)
 
-    def _meets_backward(self) -> NDArray[np.bool_]:
+    def _find_kept_for_backward(self) -> NDArray[np.bool_]:
         table = self._table
         backward = np.sort(table.start[self.phases.rows_of(Phase.BACKWARD)])
         if not len(backward):
@@ -275,7 +275,7 @@ def _set_category(codes: NDArray[np.int8], rows: NDArray[np.bool_], content: Mem
     codes[rows & (codes == _UNKNOWN)] = category_code(content)
 
 
-def _named_content(name: str, weights: set[str], *, unnamed: bool) -> MemoryCategory:
+def _classify_name(name: str, weights: set[str], *, unnamed: bool) -> MemoryCategory:
     prefix, _, rest = name.partition(".")
     if prefix in _GRADIENTS:
         return MemoryCategory.GRADIENTS

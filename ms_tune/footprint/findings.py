@@ -57,7 +57,7 @@ def size_text(size: int) -> str:
 
 def list_findings(report: RankReport) -> tuple[Diagnostic, ...]:
     """All findings about one rank, the worst first."""
-    found = [*_about_the_run(report), *_about_the_files(report), *_about_the_memory(report)]
+    found = [*_check_run(report), *_check_files(report), *_check_memory(report)]
     return tuple(sorted(found, key=lambda finding: (finding.severity.rank, -finding.bytes)))
 
 
@@ -109,7 +109,7 @@ def _make_diagnostic(
     )
 
 
-def _about_the_run(report: RankReport) -> Iterator[Diagnostic]:
+def _check_run(report: RankReport) -> Iterator[Diagnostic]:
     verdict = report.verdict
     need, limit = verdict.need, verdict.limit
     if verdict.outcome is Fit.DOES_NOT_FIT and need is not None and limit is not None:
@@ -123,7 +123,7 @@ def _about_the_run(report: RankReport) -> Iterator[Diagnostic]:
         yield _rank_diagnostic(report, "out-of-memory", failed.bytes or 0, size=size, operator=operator)
 
 
-def _about_the_files(report: RankReport) -> Iterator[Diagnostic]:
+def _check_files(report: RankReport) -> Iterator[Diagnostic]:
     wrong = len(report.curve.mismatches)
     logged = report.log.statistics.peak_mib if report.log and report.log.statistics else None
     traced = report.curve.peak_bytes // MIB
@@ -144,7 +144,7 @@ def _about_the_files(report: RankReport) -> Iterator[Diagnostic]:
         yield _rank_diagnostic(report, "stacks-useless", 0)
 
 
-def _about_the_memory(report: RankReport) -> Iterator[Diagnostic]:
+def _check_memory(report: RankReport) -> Iterator[Diagnostic]:
     peak = report.curve.peak_bytes
     if not peak:
         return

@@ -105,8 +105,8 @@ class Phases:
         stacks = table.stack.values
         used = set(np.unique(table.stack.codes[eager]).tolist())
         # With value_and_grad, only what is under its forward run is forward: a training step may be a cell itself.
-        self._grad_runs = any(_begins_forward(stacks[code]) for code in used)
-        by_stack = [self._of_stack(stack) if code in used else None for code, stack in enumerate(stacks)]
+        self._grad_runs = any(_is_grad_run(stacks[code]) for code in used)
+        by_stack = [self._read_stack_phase(stack) if code in used else None for code, stack in enumerate(stacks)]
         in_graphs = ~eager & table.kind.rows_in(_GRAPH_KINDS)
         scoped = set(np.unique(table.node.codes[in_graphs]).tolist())
         by_scope = [_read_scope_phase(path) if code in scoped else None for code, path in enumerate(table.node.values)]
@@ -114,15 +114,15 @@ class Phases:
         self.own_codes = np.where(in_graphs, _phase_codes(by_scope)[table.node.codes], self.own_codes).astype(np.int8)
         by_operator = _phase_codes([_read_operator_phase(name) for name in table.node.values])[table.node.codes]
         self.own_codes = np.where((self.own_codes == 0) & eager, by_operator, self.own_codes).astype(np.int8)
-        self._compiled_optimizers(table, state & ~eager, in_graphs)
-        self.guessed_codes = self._by_those_before(table)
-        self.sure_codes = self._by_both_sides(table)
+        self._mark_compiled_optimizers(table, state & ~eager, in_graphs)
+        self.guessed_codes = self._guess_by_earlier_blocks(table)
+        self.sure_codes = self._settle_between_sides(table)
 
     def rows_of(self, *phases: Phase) -> NDArray[np.bool_]:
         """Which blocks tell themselves that they are of one of these phases."""
         return np.isin(self.own_codes, [phase_code(phase) for phase in phases])
 
-    def _compiled_optimizers(self, table: Table, state: NDArray[np.bool_], in_graphs: NDArray[np.bool_]) -> None:
+    def _mark_compiled_optimizers(self, table: Table, state: NDArray[np.bool_], in_graphs: NDArray[np.bool_]) -> None:
         # MindSpore compiles nn.Adam in the dynamic graph, too: a graph that holds nothing but the optimizer.
         by_graph = [_graph_number(name) for name in table.graph.values]
         by_task = [_graph_number(name) for name in table.task.values]
@@ -134,7 +134,7 @@ class Phases:
         updates = set(np.unique(graph[state]).tolist()) - scoped - {names[""]}
         self.own_codes[in_graphs & np.isin(graph, list(updates))] = phase_code(Phase.UPDATE)
 
-    def _by_those_before(self, table: Table) -> NDArray[np.int8]:
+    def _guess_by_earlier_blocks(self, table: Table) -> NDArray[np.int8]:
         order = np.argsort(table.start, kind="stable")
         own = self.own_codes[order]
         around = np.zeros(len(own), np.int8)
@@ -142,7 +142,7 @@ class Phases:
         around[order] = _correct_strays(_carry_last_phase(own, (own > 0) & (own != phase_code(Phase.STEP))), compiled)
         return around
 
-    def _by_both_sides(self, table: Table) -> NDArray[np.int8]:
+    def _settle_between_sides(self, table: Table) -> NDArray[np.int8]:
         """The step's own operators stand among those of the other phases, so that they count as sides only for their like."""
         order = np.argsort(table.start, kind="stable")
         own = self.own_codes[order]
@@ -153,7 +153,7 @@ class Phases:
         settled[order] = own
         return settled
 
-    def _of_stack(self, stack: Sequence[Frame]) -> Phase | None:
+    def _read_stack_phase(self, stack: Sequence[Frame]) -> Phase | None:
         # The innermost frame that tells decides: recompute runs forward code inside the backward pass.
         called = False
         for frame in reversed(stack):
@@ -185,7 +185,7 @@ def _correct_strays(around: NDArray[np.int8], compiled: NDArray[np.bool_]) -> ND
     return np.where(compiled & ~other & (before == update) & (after == update), update, around).astype(np.int8)
 
 
-def _begins_forward(stack: Sequence[Frame]) -> bool:
+def _is_grad_run(stack: Sequence[Frame]) -> bool:
     # Recompute has a forward run of its own inside the backward pass.
     for frame in stack:
         if frame.function in _GRAD_BACKWARD:

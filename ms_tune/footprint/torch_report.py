@@ -360,12 +360,12 @@ def torch_remedies(report: TorchReport) -> tuple[TorchRemedy, ...]:
     peak, held = report.peak_bytes, report.reserved_peak_bytes
     if peak is None or held is None:
         return ()
-    found = [*_without_leaks(report, peak), *_other_segments(report, held)]
+    found = [*_remedy_leaks(report, peak), *_remedy_segments(report, held)]
     found = [remedy for remedy in found if remedy.bytes_freed * _LEAST >= (held if remedy.lowers_reserved else peak)]
     return tuple(sorted(found, key=lambda remedy: (-remedy.bytes_freed, remedy.title.params.get("where", ""))))
 
 
-def _without_leaks(report: TorchReport, peak: int) -> list[TorchRemedy]:
+def _remedy_leaks(report: TorchReport, peak: int) -> list[TorchRemedy]:
     # All blocks of a line but the newest are gone once the next one is made.
     used, found = report.replay.used, []
     for each in report.survivors:
@@ -379,7 +379,7 @@ def _without_leaks(report: TorchReport, peak: int) -> list[TorchRemedy]:
     return found
 
 
-def _other_segments(report: TorchReport, held: int) -> list[TorchRemedy]:
+def _remedy_segments(report: TorchReport, held: int) -> list[TorchRemedy]:
     recorded = report.replay.settings
     if recorded.expandable or not any(cause.fragments for cause in report.causes):
         return []

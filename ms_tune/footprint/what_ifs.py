@@ -109,27 +109,27 @@ def recompute_all_layers(table: Table, contents: Contents, curve: Curve) -> Reco
     counted = curve.counted_rows(table)
     activations = counted & (contents.codes == category_code(MemoryCategory.ACTIVATIONS))
     eager = table.task.rows_in([EAGER])
-    lives, reads, used = ChangedLives(table, curve), _TensorRead(table, counted), _last_use(table)
+    lives, reads, used = ChangedLives(table, curve), _TensorRead(table, counted), _find_last_uses(table)
     # What is recomputed in this run already, in its first pass or in its second.
     again = table.stack.rows_matching(lambda stack: any(frame.file.endswith(_RECOMPUTE_FILE) for frame in stack))
     forward = contents.phases.sure_codes == phase_code(Phase.FORWARD)
     dynamic = np.flatnonzero(activations & eager & ~again & forward)
     dynamic = dynamic[np.argsort(table.start[dynamic], kind="stable")]
     for run in _split_repetitions(table, dynamic, table.stack.codes[dynamic].astype(np.int64)):
-        backward = _backward_begin(table.end[run], int(table.start[run[-1]]))
+        backward = _find_backward_begin(table.end[run], int(table.start[run[-1]]))
         if backward is not None:
             lives.start_later(run[:-1], backward)
     passes = []  # ticks of the backward passes of a static graph's layers
     layers = find_scoped_layers(table, contents)
     for layer in layers:
         made = layer.rows[activations[layer.rows]]
-        backward = _backward_begin(used[made], layer.end)
+        backward = _find_backward_begin(used[made], layer.end)
         if backward is not None:
             read = reads.read_by(layer)
             passing = layer.rows[table.end[layer.rows] < backward]
             lives.start_later(made, backward)
             lives.end_later(read, backward)
-            lives.need_for_a_moment(backward, _more_at_most(table, made, np.concatenate([read, passing])))
+            lives.need_for_a_moment(backward, _sum_passing_peak(table, made, np.concatenate([read, passing])))
             passes.append((backward, int(used[made].max()) + 1))
     peak, tick = lives.peak_moment()
     reordered = any(begin <= tick < end for begin, end in passes)
@@ -137,7 +137,7 @@ def recompute_all_layers(table: Table, contents: Contents, curve: Curve) -> Reco
     return RecomputeSaving(saving, min(curve.peak_bytes, peak), reordered, are_one_graph(table, layers))
 
 
-def _last_use(table: Table) -> NDArray[np.int64]:
+def _find_last_uses(table: Table) -> NDArray[np.int64]:
     return np.where(table.last_user == NONE, table.end - 1, table.last_user)
 
 
@@ -155,12 +155,12 @@ class _TensorRead:
         return np.asarray(rows[self._table.start[rows] < layer.begin], np.int64)
 
 
-def _backward_begin(ticks: NDArray[np.int64], after: int) -> int | None:
+def _find_backward_begin(ticks: NDArray[np.int64], after: int) -> int | None:
     later = ticks[(ticks > after) & (ticks < NEVER_FREED - 1)]
     return int(later.min()) - 1 if len(later) else None
 
 
-def _more_at_most(table: Table, made: NDArray[np.int64], passing: NDArray[np.int64]) -> int:
+def _sum_passing_peak(table: Table, made: NDArray[np.int64], passing: NDArray[np.int64]) -> int:
     """What a layer's forward pass has in use at most beyond the blocks that it leaves, up to the last of them."""
     start = np.concatenate([table.start[made], table.start[passing]])
     size = np.concatenate([table.size[made], table.size[passing]])
@@ -230,7 +230,7 @@ def peak_if_cells_recomputed(table: Table, contents: Contents, curve: Curve, cel
     """
     marked = table.node.rows_matching(lambda path: re.search(cells, path) is not None)
     activations = curve.counted_rows(table) & (contents.codes == category_code(MemoryCategory.ACTIVATIONS))
-    lives, used = ChangedLives(table, curve), _last_use(table)
+    lives, used = ChangedLives(table, curve), _find_last_uses(table)
     for layer in find_scoped_layers(table, contents):
         cell = layer.rows[marked[layer.rows]]
         ticks, first = table.start[cell], table.first_user[cell]

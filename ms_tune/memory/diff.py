@@ -153,7 +153,7 @@ def find_surpluses(old: RankReport, new: RankReport) -> tuple[Surplus, ...]:
         news = [block for is_new, block in members if is_new]
         in_new = len(news) > len(olds)
         more, fewer = (news, olds) if in_new else (olds, news)
-        for block in _without_partner(more, fewer):
+        for block in _drop_partners(more, fewer):
             key = (block.kind, in_new, block.operator, block.location)
             found[key] += block.size
             counts[key] += 1
@@ -171,7 +171,7 @@ def _blocks_at_peak(report: RankReport) -> Iterable[_Block]:
         yield _Block(kind, int(table.size[row]), operator, find_location(table, row))
 
 
-def _without_partner(more: list[_Block], fewer: list[_Block]) -> list[_Block]:
+def _drop_partners(more: list[_Block], fewer: list[_Block]) -> list[_Block]:
     partners = Counter(block.partner_key for block in fewer)
     alone, excess = [], len(more) - len(fewer)
     for block in more:

@@ -38,11 +38,11 @@ def match_events(small: Sequence[Hashable], large: Sequence[Hashable], most: int
     """
     if len(small) > _MOST_ALIGNED or len(small) > len(large):
         return None
-    found = _in_order(small, large, most)
-    return None if found is None else _with_moved(found, small, large)
+    found = _place_in_order(small, large, most)
+    return None if found is None else _place_moved(found, small, large)
 
 
-def _in_order(small: Sequence[Hashable], large: Sequence[Hashable], most: int) -> list[int | None] | None:
+def _place_in_order(small: Sequence[Hashable], large: Sequence[Hashable], most: int) -> list[int | None] | None:
     """Places that rise, None for as few events as possible; None where there are more than ``most`` of them.
 
     ``reached[n]`` is the earliest place at which all events so far but ``n`` can be found.
@@ -81,7 +81,7 @@ def _places_by_key(events: Sequence[Hashable]) -> dict[Hashable, NDArray[np.int6
     return {key: np.array([*places, len(events)], dtype=np.int64) for key, places in found.items()}
 
 
-def _with_moved(found: list[int | None], small: Sequence[Hashable], large: Sequence[Hashable]) -> list[int] | None:
+def _place_moved(found: list[int | None], small: Sequence[Hashable], large: Sequence[Hashable]) -> list[int] | None:
     used = {place for place in found if place is not None}
     left: dict[Hashable, list[int]] = {}
     for place, key in enumerate(large):
@@ -226,7 +226,7 @@ class _RepeatedRequests:
         self._freed_at = {event.block: number for number, event in enumerate(events) if event.frees}
         self._queues: dict[int, deque[tuple[int, int]]] = {}  # by block of a family: what is freed next
 
-    def _stretch_at(self, place: int) -> _Stretch | None:
+    def _find_stretch(self, place: int) -> _Stretch | None:
         number = bisect_right(self._firsts, place) - 1
         stretch = self._stretches[number] if number >= 0 else None
         return stretch if stretch is not None and place in stretch else None
@@ -240,12 +240,12 @@ class _RepeatedRequests:
             for place in range(stretch.first, stretch.end):
                 event = self._events[place]
                 freed = self._freed_at.get(event.block)
-                if event.frees or freed is None or self._stretch_at(freed) is not None:
+                if event.frees or freed is None or self._find_stretch(freed) is not None:
                     continue
                 family = [event.block]
                 for layer in range(1, layers + 1):
                     before = place - layer * (stretch.end - stretch.first)
-                    if before < 0 or self._events[before].key != event.key or self._stretch_at(before):
+                    if before < 0 or self._events[before].key != event.key or self._find_stretch(before):
                         break
                     family.insert(0, self._events[before].block)
                 self._queue_frees(family)
@@ -253,7 +253,7 @@ class _RepeatedRequests:
     def _queue_frees(self, family: list[int]) -> None:
         freed = [self._freed_at.get(block) for block in family]
         places = [place for place in freed if place is not None]
-        if len(places) < len(family) or sum(self._stretch_at(place) is not None for place in places) != 1:
+        if len(places) < len(family) or sum(self._find_stretch(place) is not None for place in places) != 1:
             return
         blocks = [(block, 0) for block in family] + [(family[-1], copy) for copy in range(1, self._copies)]
         if places == sorted(places, reverse=True):
@@ -281,7 +281,7 @@ class _RepeatedRequests:
     def _repeat_events(self) -> Iterator[tuple[int, int, bool]]:
         place = 0
         while place < len(self._events):
-            stretch = self._stretch_at(place)
+            stretch = self._find_stretch(place)
             end = place + 1 if stretch is None else stretch.end
             for copy in range(1 if stretch is None else self._copies):
                 for event in self._events[place:end]:
@@ -294,7 +294,7 @@ class _RepeatedRequests:
             yield block, copy, False
         elif block in self._queues:
             yield *self._queues[block].popleft(), True
-        elif self._stretch_at(self._made_at[block]) is None:  # made once, and freed once
+        elif self._find_stretch(self._made_at[block]) is None:  # made once, and freed once
             if not copy:
                 yield block, 0, True
         elif common:  # made by each copy, and freed by none of them

@@ -177,10 +177,10 @@ class _SettingSearch:
             replay=result,
             mismatches=mismatches,
             first_difference=self._replay_guess(guess, placing)[0].row if mismatches.total else None,
-            undecided=() if mismatches.total else tuple(self._open_settings(guess, placing)),
+            undecided=() if mismatches.total else tuple(self._find_undecided(guess, placing)),
         )
 
-    def _open_settings(self, guess: _Guess, placing: Placing) -> Iterator[str]:
+    def _find_undecided(self, guess: _Guess, placing: Placing) -> Iterator[str]:
         settings = guess.settings
         init, increase = settings.init, settings.increase
         if init is None or increase is None:

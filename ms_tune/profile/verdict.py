@@ -61,7 +61,7 @@ def judge_profile(
         return ProfileVerdict(
             Bound.UNKNOWN, (msg("profile.verdict.window"), *_share_evidence(shares)), (msg("profile.capture"),)
         )
-    waits = _waits_for_stages(ranks)
+    waits = _find_waiting_rank(ranks)
     causes = _blame_host(shares, imbalance)
     bound = _find_bound(causes, imbalance, waits)
     unknown = max(causes, key=lambda cause: causes[cause])
@@ -117,7 +117,7 @@ def _blame_host(shares: dict[QueueState, float], imbalance: float | None) -> dic
     return causes
 
 
-def _waits_for_stages(ranks: Sequence[RankTimes]) -> RankTimes | None:
+def _find_waiting_rank(ranks: Sequence[RankTimes]) -> RankTimes | None:
     # Stages differ, and a mean hides it.
     rank = max(ranks, key=lambda one: one.share_of(QueueState.BUBBLE))
     bubble = rank.share_of(QueueState.BUBBLE)

@@ -244,7 +244,7 @@ def read_runtime_log(path: Path) -> RuntimeLog:
         last_error=errors.last_error(),
         raised_at=errors.last_place(),
         thread_error=errors.thread,
-        out_of_memory=requests.found(),
+        out_of_memory=requests.first_failure(),
         pools=tuple(pools.values()),
         cut_off=writes_blocks,
         processes=tuple(groups.processes.values()),
@@ -268,10 +268,10 @@ class StatisticsLines:
         """Read a line."""
         for name, pattern in _STATISTICS:
             if match := pattern.search(line):
-                self._value(name, int(match[1]))
+                self._add_value(name, int(match[1]))
                 return
 
-    def _value(self, name: str, value: int) -> None:
+    def _add_value(self, name: str, value: int) -> None:
         if name == "device":
             self.values = {}
         elif not self.values or name in self.values:
@@ -306,7 +306,7 @@ class _Requests:
             self.size = int(size)
         self.operator = self.operator or match["kernel"] or match["node"] or match["output"]
 
-    def found(self) -> OutOfMemory | None:
+    def first_failure(self) -> OutOfMemory | None:
         return OutOfMemory(self.size, self.operator) if self.met else None
 
 

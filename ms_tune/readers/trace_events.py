@@ -221,7 +221,7 @@ class KeptEvents:
         data, mark = text[1:-1].encode(), between.encode()
         events = data.split(mark)
         try:
-            layouts = self._layouts_of(events, mask_digits(data).split(mark))
+            layouts = self._find_layouts(events, mask_digits(data).split(mark))
         except (ValueError, RecursionError):
             return False
         self.count += len(events)
@@ -236,7 +236,7 @@ class KeptEvents:
                 self._keep_all(kind, some)
         return True
 
-    def _layouts_of(self, events: list[bytes], keys: list[bytes]) -> list[EventLayout]:
+    def _find_layouts(self, events: list[bytes], keys: list[bytes]) -> list[EventLayout]:
         found = [*map(self._layouts.get, keys)]
         for place, layout in enumerate(found):
             if layout is None:
@@ -268,9 +268,9 @@ class KeptEvents:
             near = [place for place, at in enumerate(times) if abs(at) < _FARTHEST]
             times, told = [times[place] for place in near], [tuple(one[place] for place in near) for one in told]
         if kind is EventKind.LAUNCH:
-            self._launches_at(told[0], times)
+            self._add_launches(told[0], times)
         elif kind is EventKind.START:
-            self._starts_at(told[0], times)
+            self._add_starts(told[0], times)
         elif kind in (EventKind.HOST, EventKind.HOST_NAMED):
             self._take_host_events(kind, times, told)
         else:
@@ -310,7 +310,7 @@ class KeptEvents:
             return
         if kind in (EventKind.LAUNCH, EventKind.START):
             number = str(event.get("id")).encode("utf-8", "replace")
-            (self._launches_at if kind is EventKind.LAUNCH else self._starts_at)([number], [at])
+            (self._add_launches if kind is EventKind.LAUNCH else self._add_starts)([number], [at])
         elif (length := _parse_length(event.get("dur"))) is not None:
             name = intern(str(event.get("name")))  # a few names, millions of times
             if kind is not EventKind.HOST:
@@ -318,11 +318,11 @@ class KeptEvents:
             elif length >= _LONG:
                 self._long += self._cut_to_room(self._long, [(at, length, name[:200], _process_key(event.get("pid")))])
 
-    def _launches_at(self, numbers: Sequence[bytes], times: Sequence[float]) -> None:
+    def _add_launches(self, numbers: Sequence[bytes], times: Sequence[float]) -> None:
         room = len(self._cut_to_room(self._launched, numbers))
         self._launched.update(zip(numbers[:room], times[:room], strict=True))
 
-    def _starts_at(self, numbers: Sequence[bytes], times: Sequence[float]) -> None:
+    def _add_starts(self, numbers: Sequence[bytes], times: Sequence[float]) -> None:
         # mostly the launch was written before
         room = max(_MOST - len(self._starts) - len(self._waiting), 0)
         self._dropped += max(len(numbers) - room, 0)
@@ -359,23 +359,23 @@ class KeptEvents:
             base=self._base or 0,
             overlap={name: rows.in_order() for name, rows in self._overlap.items()},
             collectives=self._collectives,
-            launches=self._all_launches(),
+            launches=self._join_launches(),
             host=make_intervals((start, length) for start, length, _, _ in host),
             host_names=[name for _, _, name, _ in host],
-            names=self._all_names(),
+            names=self._order_names(),
             events=self.count,
             dropped=self._dropped,
             truncated=self.truncated,
         )
 
-    def _all_launches(self) -> Moments[float]:
+    def _join_launches(self) -> Moments[float]:
         for number, at in self._waiting:
             if (launched := self._launched.get(number)) is not None:
                 self._starts.append(at)
                 self._hosts.append(launched)
         return order_moments(self._starts, self._hosts)
 
-    def _all_names(self) -> Moments[str]:
+    def _order_names(self) -> Moments[str]:
         for start, _, name in self._collectives:
             self._device.append(round(start * 1000))
             self._names.append(name)
