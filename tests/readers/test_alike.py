@@ -75,7 +75,7 @@ def test_a_log_is_read_alike_in_any_portion(tmp_path: Path, monkeypatch: pytest.
                 patch.setattr(log_lines, "_BLOCK", block)
                 patch.setattr(log_lines, "_MANY", many)
                 if not layouts:
-                    patch.setattr(training_log, "layout_of", lambda _line: None)
+                    patch.setattr(training_log, "learn_line_layout", lambda _line: None)
                 try:
                     found.add(told(read_training_log(path)))
                 except TraceError as error:
