@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, TypeVar
 
 from ms_tune.enums import Dialect
 from ms_tune.errors import MsTuneError
@@ -13,8 +12,10 @@ from ms_tune.facts.models import UNKNOWN, is_legacy
 from ms_tune.records import Record
 from ms_tune.source.yaml import MISSING, SourceFile
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+    from typing import Any, TypeVar
 
     from ms_tune.diagnostics import Fix, KeyPath, Location
     from ms_tune.dialects import JobView, LayerPlan
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from ms_tune.facts.models import ModelConfig
     from ms_tune.source.edit import ValueChange
 
-T = TypeVar("T")
+    T = TypeVar("T")
 
 
 class CheckContext:

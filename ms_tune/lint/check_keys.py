@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from itertools import islice
-from typing import TYPE_CHECKING
 
 from ms_tune.dialects.check_context import Violation
 from ms_tune.dialects.mindformers.read import passes_over
@@ -15,6 +14,7 @@ from ms_tune.facts.query import load
 from ms_tune.lint.survey import find_oddities
 from ms_tune.source.yaml import MISSING, find_values
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 

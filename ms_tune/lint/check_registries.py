@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ms_tune.dialects.check_context import Violation
 from ms_tune.errors import closest
 from ms_tune.facts.keys import ANY_PARAMETER, DEFAULTED, arguments_of, needed_arguments, registered
@@ -11,6 +9,7 @@ from ms_tune.facts.query import order, served
 from ms_tune.lint.survey import find_oddities
 from ms_tune.source.yaml import find_values
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 

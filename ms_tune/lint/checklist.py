@@ -16,7 +16,6 @@ import json
 import os
 import zlib
 from functools import cache, cached_property
-from typing import TYPE_CHECKING, Any
 
 from ms_tune.diagnostics import Category, Family, Severity
 from ms_tune.dialects.check_context import FixRule, parse_path
@@ -26,9 +25,11 @@ from ms_tune.records import Record
 from ms_tune.source.yaml import load_source
 from ms_tune.text import Text, msg
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
+    from typing import Any
 
 _FORM = 7  # of the JSON
 FOLDER = "checklists"

@@ -7,7 +7,6 @@ from functools import cache, partial
 from importlib import import_module
 from itertools import chain
 from operator import eq, ge, gt, le, lt, ne
-from typing import TYPE_CHECKING
 
 from ms_tune.diagnostics import Category, Diagnostic, Related, Severity, dotted, last_key
 from ms_tune.dialects.check_context import CheckContext, CodeSource, Violation
@@ -20,6 +19,7 @@ from ms_tune.lint.settings import TOO_MANY
 from ms_tune.lint.survey import find_oddities
 from ms_tune.text import Language, Message, lookup, msg
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
@@ -79,10 +79,6 @@ def run_checks(checks: Iterable[Check], job: Job) -> tuple[Diagnostic, ...]:
         read = job if check.whole else job.alone
         if check.keys and read.source.key_names.isdisjoint(check.keys):
             continue
-        if check.odd and find_oddities(read).keys().isdisjoint(check.odd):
-            continue
-        if check.when is not None and not is_true(evaluate(check.when, Scope(CheckContext(read, {}), {}, {}))):
-            continue
         if check.asks_others:
             last.append((check, read))
         else:
@@ -109,7 +105,11 @@ def _run_check(check: Check, job: Job, refused: Callable[..., bool] = bool) -> l
     """What one check finds; ``refused`` tells it whether others find an error."""
     found: list[Diagnostic] = []
     try:
+        if check.odd and find_oddities(job).keys().isdisjoint(check.odd):
+            return []
         context = CheckContext(job, check.options, refused)
+        if check.when is not None and not is_true(evaluate(check.when, Scope(context, {}, {}))):
+            return []
         violations: Iterable[Violation] = chain.from_iterable(map(partial(find_refused, context), check.tests))
         if check.function is not None:
             module, name = check.function

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import operator
 import re
-from typing import TYPE_CHECKING, Any
 
 from ms_tune.dialects.check_context import Violation
 from ms_tune.facts.models import UNKNOWN
@@ -15,8 +14,10 @@ from ms_tune.source.yaml import find_values, is_same
 from ms_tune.units import is_number as is_numeral
 from ms_tune.units import parse_size
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
+    from typing import Any
 
     from ms_tune.diagnostics import KeyPath
     from ms_tune.dialects.check_context import CheckContext
@@ -90,7 +91,7 @@ def is_true(value: object) -> bool:
     return value is not UNKNOWN and bool(value)
 
 
-class Scope(dict[str, Any]):
+class Scope(dict[str, object]):
     """What the names in a test stand for, each found out when it is asked for: values of its own, parts, and what the job says."""
 
     def __init__(self, context: CheckContext, test: Mapping[str, Any], own: Mapping[str, Any]) -> None:

@@ -7,14 +7,15 @@ from bisect import bisect_right
 from collections import Counter
 from functools import lru_cache
 from operator import itemgetter
-from typing import TYPE_CHECKING, Literal
 
 from ms_tune.diagnostics import Diagnostic, Severity
 from ms_tune.lint.settings import Selection
 from ms_tune.records import Record
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from pathlib import Path
+    from typing import Literal
 
     from ms_tune.enums import Dialect
     from ms_tune.errors import MsTuneError

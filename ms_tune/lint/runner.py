@@ -6,7 +6,6 @@ import gc
 import os
 from functools import cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ms_tune.enums import YAML_DIALECTS, Dialect
 from ms_tune.errors import ConfigError, MsTuneError, UnsupportedError, UsageError
@@ -30,6 +29,7 @@ from ms_tune.source import SCRIPTS
 from ms_tune.source.yaml import decode, load_source, parse_source
 from ms_tune.text import Message, msg
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 

@@ -9,7 +9,6 @@ from collections import defaultdict
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
 
 from ms_tune.diagnostics import Category, Severity
 from ms_tune.enums import CHECKED_DIALECTS, Dialect
@@ -18,10 +17,11 @@ from ms_tune.facts.query import release_of
 from ms_tune.records import Record
 from ms_tune.text import lookup, msg
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from pathlib import PurePath
-    from typing import TypeAlias, TypeVar
+    from typing import Any, NoReturn, TypeAlias, TypeVar
 
     from ms_tune.diagnostics import Diagnostic
     from ms_tune.lint.checklist import Check

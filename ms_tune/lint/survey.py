@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from typing import TYPE_CHECKING, Any
 
 from ms_tune.dialects.check_context import per_job
 from ms_tune.enums import Dialect
@@ -13,8 +12,10 @@ from ms_tune.facts.models import facts_of
 from ms_tune.lint.expressions import is_number
 from ms_tune.source.yaml import find_values, is_same
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from typing import Any
 
     from ms_tune.dialects import JobView
     from ms_tune.facts.keys import Key
@@ -44,7 +45,8 @@ def find_oddities(job: JobView) -> dict[str, list[Any]]:
     two keys for one field; ``field-switch``, ``field-number``, paths of what is no switch or no number for the model, with
     the message; ``class``, path, kind and name, and section of what is handed to a class.
     """
-    source, odd, level = job.source, defaultdict[str, list[Any]](list), [job.source.data]
+    odd: defaultdict[str, list[Any]] = defaultdict(list)
+    source, level = job.source, [job.source.data]
     if source.duplicates:
         odd["duplicate"] += source.duplicates
     for match in _ODD_SCALAR.finditer(source.text):
