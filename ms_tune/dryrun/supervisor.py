@@ -47,16 +47,16 @@ def main(parent: int, command: Sequence[str]) -> NoReturn:
     kept = os.path.lexists(_MINDSPORES)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # where it is ignored, as in a worker of Ray, no status could be had
     signal.pthread_sigmask(signal.SIG_BLOCK, {*_ASKED, signal.SIGCHLD})
-    program = _started(command, prctl)
+    program = _start_program(command, prctl)
     status: int | None = None
     since = 0.0
     outside: set[int] = set()
     while True:
         asked = signal.sigtimedwait({*_ASKED, signal.SIGCHLD}, _LOOK)
-        for ended, how in _reaped():
+        for ended, how in _reap_ended():
             if ended == program:
                 status, since = how, time.monotonic()
-        left = list(_descendants())
+        left = list(_list_descendants())
         _note_outside(left, outside)
         unseen = not left and not _is_childless()  # the next look shows it
         over = status is not None and (status != 0 or not (unseen or _is_worth_waiting(left, since)))
@@ -65,10 +65,10 @@ def main(parent: int, command: Sequence[str]) -> NoReturn:
             if not kept and os.getppid() != parent:  # ms-tune, which tidies up, was killed
                 with contextlib.suppress(OSError):  # there is none, or somebody has put something into it
                     os.rmdir(_MINDSPORES)  # noqa: PTH106 - as above
-            _leave(status)
+            _end_likewise(status)
 
 
-def _started(command: Sequence[str], prctl: ctypes._NamedFuncPointer) -> int:
+def _start_program(command: Sequence[str], prctl: ctypes._NamedFuncPointer) -> int:
     own = os.getpid()
     program = os.fork()
     if program:
@@ -88,7 +88,7 @@ def _started(command: Sequence[str], prctl: ctypes._NamedFuncPointer) -> int:
         os._exit(_NOT_FOUND)
 
 
-def _reaped() -> Iterator[tuple[int, int]]:
+def _reap_ended() -> Iterator[tuple[int, int]]:
     with contextlib.suppress(ChildProcessError):
         while (found := os.waitpid(-1, os.WNOHANG))[0]:
             yield found
@@ -103,7 +103,7 @@ def _is_childless() -> bool:
     return False
 
 
-def _descendants() -> Iterator[int]:
+def _list_descendants() -> Iterator[int]:
     # All that came of the program and still runs, but for one whose parent ends during this look: it seems to be nobody's.
     children: dict[int, list[int]] = {}
     for process in Path("/proc").iterdir():
@@ -173,20 +173,20 @@ def _end_all(program: int, status: int | None) -> int | None:
     for sign in (signal.SIGTERM, signal.SIGKILL):
         end = time.monotonic() + _POLITE
         while not _is_childless():
-            for process in _descendants():
+            for process in _list_descendants():
                 with contextlib.suppress(OSError):
                     os.kill(process, sign)
             time.sleep(_LOOK / 10)
-            for ended, how in _reaped():
+            for ended, how in _reap_ended():
                 status = how if ended == program else status
             if time.monotonic() > end:
                 break
-    for ended, how in _reaped():
+    for ended, how in _reap_ended():
         status = how if ended == program else status
     return status
 
 
-def _leave(status: int | None) -> NoReturn:
+def _end_likewise(status: int | None) -> NoReturn:
     if status is None:
         status = signal.SIGKILL
     if os.WIFSIGNALED(status):

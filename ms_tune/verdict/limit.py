@@ -57,15 +57,15 @@ def device_of(chip: str | None = None, card_bytes: int | None = None) -> Device:
             near = closest(chip.upper(), known.split(", "))
             hint = msg("verdict.chip.near", name=near) if near else msg("verdict.chip.hint")
             raise UsageError(msg("verdict.chip.unknown", chip=chip, known=known), hint)
-        return _device(found, chip.upper().removeprefix("ASCEND"), "published" if found.published else "derived")
+        return _make_device(found, chip.upper().removeprefix("ASCEND"), "published" if found.published else "derived")
     if card_bytes is None:
         one = default_chip()
-        return _device(one, one.name, "default")
+        return _make_device(one, one.name, "default")
     free = free_of_card(card_bytes)
     return Device(card_bytes, free, msg("verdict.device.size", card=gib(card_bytes), free=gib(free)))
 
 
-def _device(chip: Chip, name: str, known_by: str) -> Device:
+def _make_device(chip: Chip, name: str, known_by: str) -> Device:
     sizes = {"card": gib(chip.card_bytes), "free": gib(chip.free_bytes)}
     text = msg(f"verdict.device.{known_by}", chip=name, **sizes)
     return Device(chip.card_bytes, chip.free_bytes, text, chip.heeded_bytes)

@@ -172,7 +172,7 @@ def reserve_of(outside: UntracedNeeds, limit: Limit) -> tuple[ReserveItem, ...]:
     """
     items = []
     if outside.simulated:
-        items.append(_communication(outside, limit))
+        items.append(_communication_item(outside, limit))
     if outside.simulated and not outside.workspaces_traced:
         items.append(ReserveItem("workspaces", workspace_bytes(), msg("verdict.reserve.workspaces")))
     if outside.reserve_bytes:
@@ -180,7 +180,7 @@ def reserve_of(outside: UntracedNeeds, limit: Limit) -> tuple[ReserveItem, ...]:
     return tuple(items)
 
 
-def _communication(outside: UntracedNeeds, limit: Limit) -> ReserveItem:
+def _communication_item(outside: UntracedNeeds, limit: Limit) -> ReserveItem:
     if outside.communicators is None:
         return ReserveItem("communication", 0, msg("verdict.reserve.communication.unknown"))
     each = communicator_bytes(outside.buffer_mib)
@@ -189,13 +189,13 @@ def _communication(outside: UntracedNeeds, limit: Limit) -> ReserveItem:
     if not outside.counted:
         why = msg("verdict.reserve.communication.expected", **params)
     elif outside.groups:
-        why = msg("verdict.reserve.communication.named", **params, groups=_listed(outside.groups))
+        why = msg("verdict.reserve.communication.named", **params, groups=_join_names(outside.groups))
     else:
         why = msg("verdict.reserve.communication.counted", **params)
     return ReserveItem("communication", max(whole - limit.beside_bytes, 0), why)
 
 
-def _listed(groups: Sequence[str]) -> str:
+def _join_names(groups: Sequence[str]) -> str:
     # The first of these names; of a long one, as compilers make them, both ends.
     short = [name if len(name) <= _LONGEST else f"{name[: _LONGEST // 2]}…{name[-_LONGEST // 2 :]}" for name in groups]
     more = len(short) - _SHOWN

@@ -116,27 +116,27 @@ def from_json(content: object) -> RunRecord:
         return RunRecord()
     ranks = content.get("ranks")
     found = {
-        name: _rank(rank)
+        name: _read_rank(rank)
         for name, rank in (ranks.items() if isinstance(ranks, dict) else ())
         if isinstance(name, str) and isinstance(rank, dict)
     }
     chip = content.get("chip")
     named = chip if isinstance(chip, str) else None
     told = content.get("asked")
-    asked = {name: size for name, size in (told.items() if isinstance(told, dict) else ()) if _count(size)}
+    asked = {name: size for name, size in (told.items() if isinstance(told, dict) else ()) if _read_count(size)}
     told = content.get("no_verdict")
-    doubts = {name: _message(doubt) for name, doubt in (told.items() if isinstance(told, dict) else ())}
-    return RunRecord(named, _count(content.get("device_memory")), _outside(content), found, doubts, asked)
+    doubts = {name: _read_message(doubt) for name, doubt in (told.items() if isinstance(told, dict) else ())}
+    return RunRecord(named, _read_count(content.get("device_memory")), _read_outside(content), found, doubts, asked)
 
 
-def _message(content: object, depth: int = 0) -> Message:
+def _read_message(content: object, depth: int = 0) -> Message:
     # A message as it was written; of one that cannot be read only that there was one is known.
     if isinstance(content, dict) and depth < _DEEPEST:
         params = content.get("params")
         found = Message(
             str(content.get("id")),
             {
-                str(name): _message(value, depth + 1) if isinstance(value, dict) else value
+                str(name): _read_message(value, depth + 1) if isinstance(value, dict) else value
                 for name, value in (params.items() if isinstance(params, dict) else ())
                 if isinstance(value, dict | str | int)
             },
@@ -147,40 +147,40 @@ def _message(content: object, depth: int = 0) -> Message:
     return msg("verdict.none.unknown")
 
 
-def _rank(content: Mapping[str, object]) -> RankRecord:
+def _read_rank(content: Mapping[str, object]) -> RankRecord:
     by = content.get("max_device_memory_by")
     cap = Cap(by) if by in {one.value for one in Cap} else Cap.CONFIG
-    cap_bytes = _count(content.get("max_device_memory"))
-    record, whole = RankRecord(cap_bytes, cap, _outside(content)), content.get("whole")
+    cap_bytes = _read_count(content.get("max_device_memory"))
+    record, whole = RankRecord(cap_bytes, cap, _read_outside(content)), content.get("whole")
     return _with_stage(record, whole) if isinstance(whole, dict) else record
 
 
-def _outside(content: Mapping[str, object]) -> UntracedNeeds:
+def _read_outside(content: Mapping[str, object]) -> UntracedNeeds:
     return UntracedNeeds(
         simulated=content.get("simulated") is not False,
         workspaces_traced=content.get("workspaces_traced") is True,
-        communicators=_count(content.get("communicators")),
-        groups=_names(content.get("communicator_groups")),
+        communicators=_read_count(content.get("communicators")),
+        groups=_read_names(content.get("communicator_groups")),
         counted=content.get("communicators_counted") is not False,
-        buffer_mib=_count(content.get("hccl_buffer_mib")),
-        reserve_bytes=_count(content.get("reserve")) or 0,
+        buffer_mib=_read_count(content.get("hccl_buffer_mib")),
+        reserve_bytes=_read_count(content.get("reserve")) or 0,
     )
 
 
 def _with_stage(record: RankRecord, content: Mapping[str, object]) -> RankRecord:
-    layers, run_layers = _count(content.get("layers")), _count(content.get("run_layers"))
+    layers, run_layers = _read_count(content.get("layers")), _read_count(content.get("run_layers"))
     if layers is None or run_layers is None:
         return record
-    peak, high, low = (_count(content.get(key)) for key in ("peak", "footprint", "least_footprint"))
+    peak, high, low = (_read_count(content.get(key)) for key in ("peak", "footprint", "least_footprint"))
     need = None
     if peak is not None and high is not None and low is not None:
         need = Need(peak, high, low, msg("verdict.footprint.kept", layers=layers, run=run_layers))
     return replace(record, run_layers=run_layers, stage_layers=layers, stage_need=need)
 
 
-def _names(value: object) -> tuple[str, ...]:
+def _read_names(value: object) -> tuple[str, ...]:
     return tuple(name for name in value if isinstance(name, str)) if isinstance(value, list) else ()
 
 
-def _count(value: object) -> int | None:
+def _read_count(value: object) -> int | None:
     return value if type(value) is int and value >= 0 else None

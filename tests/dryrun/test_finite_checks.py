@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ms_tune.dryrun.child.hook.finite_checks import NAME, _answer_unread, _follow, _forget
+from ms_tune.dryrun.child.hook.finite_checks import NAME, _answer_unread, _follow_method, _forget_after
 
 
 class Base:
@@ -36,8 +36,8 @@ class Both(Plain, Own):
 
 
 def test_a_class_that_is_followed_does_not_come_before_another_ones_own_methods() -> None:
-    _follow(Plain, "clone", lambda _arguments, _result: None)
-    _forget(Plain, "fill")
+    _follow_method(Plain, "clone", lambda _arguments, _result: None)
+    _forget_after(Plain, "fill")
     assert Both().clone("zeros") == "own, zeros"
     assert Both().fill("ones") == "own, ones"
     assert Plain().clone() == Plain().fill() == "base"

@@ -102,8 +102,8 @@ def test_a_daemon_that_uses_mindspore_is_waited_for(tmp_path: Path) -> None:
 BLIND = """
 import os, sys
 from ms_tune.dryrun import supervisor
-looks, look = [], supervisor._descendants
-supervisor._descendants = lambda: look() if len(looks) >= {blind} else looks.append(None) or iter(())
+looks, look = [], supervisor._list_descendants
+supervisor._list_descendants = lambda: look() if len(looks) >= {blind} else looks.append(None) or iter(())
 supervisor.main(os.getppid(), sys.argv[1:])
 """
 

@@ -38,7 +38,7 @@ def at_most(elements: int) -> Iterator[None]:
         _BoundsState.most = before
 
 
-def limit() -> int | None:
+def element_limit() -> int | None:
     """How many elements a result has, where something else than its values tells."""
     return _BoundsState.most
 
@@ -54,7 +54,7 @@ class _Bounds:
 
     def tell(self, operator: str) -> None:
         """Note where the program asked for an operator."""
-        frame, _ = reads.asking(self.mindspore, sys._getframe(1))  # noqa: SLF001 - its public name
+        frame, _ = reads.find_asker(self.mindspore, sys._getframe(1))  # noqa: SLF001 - its public name
         if frame is None or self.process is None or len(self.told) >= _MOST:
             return
         place = {"file": frame.f_code.co_filename, "line": frame.f_lineno, "how": operator}
@@ -75,8 +75,8 @@ class _Bounds:
         """No element is zero."""
         self.tell("nonzero")
         if as_tuple:
-            return tuple(self.numbers((_elements(tensor),)) for _ in range(max(tensor.ndim, 1)))
-        return self.numbers((_elements(tensor), tensor.ndim))
+            return tuple(self.numbers((_count_elements(tensor),)) for _ in range(max(tensor.ndim, 1)))
+        return self.numbers((_count_elements(tensor), tensor.ndim))
 
     def nonzero_tuple(self, tensor: Any) -> Any:  # noqa: ANN401 - as above
         """No element is zero; an array for each dimension."""
@@ -89,7 +89,7 @@ class _Bounds:
         rank = max(map(len, shapes))
         shape = tuple(map(max, zip(*((1,) * (rank - len(one)) + one for one in shapes), strict=True)))
         found = self.flat(self.mint.broadcast_to(tensor, shape))
-        most = limit()
+        most = element_limit()
         return found if most is None else found[:most].clone()
 
     def by_mask(self, tensor: Any, mask: Any) -> Any:  # noqa: ANN401 - tensors
@@ -103,7 +103,7 @@ class _Bounds:
         asked = dict(zip(_UNIQUE, arguments, strict=False)) | named
         dim = asked.get("dim")
         found = [self.flat(tensor) if dim is None else tensor.clone()]
-        length = _elements(tensor) if dim is None else tensor.shape[dim]
+        length = _count_elements(tensor) if dim is None else tensor.shape[dim]
         if asked.get("return_inverse"):
             found.append(self.numbers(tensor.shape if dim is None else (length,)))
         if asked.get("return_counts"):
@@ -124,7 +124,7 @@ class _Bounds:
         return self.unique(tensor, return_inverse=True, return_counts=True)
 
 
-def _elements(tensor: Any) -> int:  # noqa: ANN401 - a tensor, whose `size` MSAdapter makes a method
+def _count_elements(tensor: Any) -> int:  # noqa: ANN401 - a tensor, whose `size` MSAdapter makes a method
     return math.prod(tensor.shape)
 
 

@@ -47,9 +47,9 @@ def install(mindspore: Any, _process: object) -> None:  # noqa: ANN401 - a modul
     tensor = mindspore.Tensor
     _follow_methods(tensor)
     _follow_primitives(mindspore)
-    _answer(tensor, "_item", lambda value, read: type(read)(value))
+    _answer_known(tensor, "_item", lambda value, read: type(read)(value))
     _answer_unread(tensor, "_tolist")
-    _answer(tensor, "asnumpy", _full)
+    _answer_known(tensor, "asnumpy", _fill_array)
     put_around(mindspore.amp, "all_finite", lambda finite, inputs: with_value(finite(inputs), value=True))
     _follow_copies(tensor)  # the last: a class of classes that cannot be changed is left as it is
 
@@ -67,18 +67,18 @@ def _follow_copies(tensor: Any) -> None:  # noqa: ANN401 - a class of a framewor
 
 def _follow_methods(tensor: Any) -> None:  # noqa: ANN401 - a class of a framework without types
     for name in _METHODS["same"]:
-        _follow(tensor, name, lambda arguments, _: value_of(arguments[0]))
-    _follow(tensor, "sum", _summed)
-    _follow(tensor, "bool", lambda arguments, _: _truth(value_of(arguments[0])))
+        _follow_method(tensor, name, lambda arguments, _: value_of(arguments[0]))
+    _follow_method(tensor, "sum", _sum_value)
+    _follow_method(tensor, "bool", lambda arguments, _: _truth(value_of(arguments[0])))
     for name in _METHODS["not"]:
-        _follow(tensor, name, lambda arguments, _: _opposite(value_of(arguments[0])))
+        _follow_method(tensor, name, lambda arguments, _: _negate_value(value_of(arguments[0])))
     for rule, names in _METHODS["binary"].items():
         for name in names:
-            _follow(tensor, name, functools.partial(_binary, _RULES[rule]))
+            _follow_method(tensor, name, functools.partial(_combine_values, _RULES[rule]))
     for name, value in (("isfinite", True), ("isnan", False), ("isinf", False)):
-        _follow(tensor, name, functools.partial(_told, value))
+        _follow_method(tensor, name, functools.partial(_give_value, value))
     for name in _METHODS["changing"]:
-        _forget(tensor, name)
+        _forget_after(tensor, name)
 
 
 def _follow_primitives(mindspore: Any) -> None:  # noqa: ANN401 - as above
@@ -93,35 +93,35 @@ def _follow_primitives(mindspore: Any) -> None:  # noqa: ANN401 - as above
     rules: dict[str, Callable[[tuple[Any, ...], Any], Any]] = {
         **dict.fromkeys(_PRIMITIVES["same"], lambda arguments, _: value_of(arguments[1]) if arguments[1:] else None),
         **{
-            name: functools.partial(_binary_behind, _RULES[rule])
+            name: functools.partial(_combine_behind, _RULES[rule])
             for rule, names in _PRIMITIVES["binary"].items()
             for name in names
         },
-        **{name: functools.partial(_told, value) for name, value in _PRIMITIVES["told"].items()},
-        **dict.fromkeys(("ReduceSum", "SumExt"), lambda arguments, result: _summed(arguments[1:], result)),
+        **{name: functools.partial(_give_value, value) for name, value in _PRIMITIVES["told"].items()},
+        **dict.fromkeys(("ReduceSum", "SumExt"), lambda arguments, result: _sum_value(arguments[1:], result)),
         **dict.fromkeys(_PRIMITIVES["many"], _of_many),
-        "LogicalNot": lambda arguments, _: _opposite(value_of(arguments[1])) if arguments[1:] else None,
+        "LogicalNot": lambda arguments, _: _negate_value(value_of(arguments[1])) if arguments[1:] else None,
     }
     for name, rule in rules.items():
         for found in classes(name):
             # Many inherit it from the class of all primitives, of which the rule says nothing.
-            found.__call__ = _following(found.__call__, rule)
+            found.__call__ = _wrap_followed(found.__call__, rule)
 
 
-def _home(owner: Any, name: str) -> Any:  # noqa: ANN401 - a class
+def _defining_class(owner: Any, name: str) -> Any:  # noqa: ANN401 - a class
     # The class that a method is written in. On another one of the line it would come before what a second class says: a parameter
     # that is also a tensor of a kind of its own (HyperParallel's ``DTensor``) is cloned as ``Parameter.clone`` does it.
     return next((one for one in owner.__mro__ if name in vars(one)), owner)
 
 
-def _follow(owner: Any, name: str, rule: Callable[[tuple[Any, ...], Any], Any]) -> None:  # noqa: ANN401 - a class
-    owner = _home(owner, name)
+def _follow_method(owner: Any, name: str, rule: Callable[[tuple[Any, ...], Any], Any]) -> None:  # noqa: ANN401 - a class
+    owner = _defining_class(owner, name)
     method = getattr(owner, name, None)
     if method is not None:
-        setattr(owner, name, _following(method, rule))
+        setattr(owner, name, _wrap_followed(method, rule))
 
 
-def _following(method: Any, rule: Callable[[tuple[Any, ...], Any], Any]) -> Any:  # noqa: ANN401 - a function
+def _wrap_followed(method: Any, rule: Callable[[tuple[Any, ...], Any], Any]) -> Any:  # noqa: ANN401 - a function
     @functools.wraps(method)
     def following(*arguments: Any, **named: Any) -> Any:  # noqa: ANN401 - as the method takes them
         result = method(*arguments, **named)
@@ -139,19 +139,19 @@ def with_value(result: Any, value: Any) -> Any:  # noqa: ANN401 - a tensor
     return result
 
 
-def _forget(owner: Any, name: str) -> None:  # noqa: ANN401 - a class
+def _forget_after(owner: Any, name: str) -> None:  # noqa: ANN401 - a class
     # What is changed in place is not known any more.
     def forgetting(method: Any, self: Any, *arguments: Any, **named: Any) -> Any:  # noqa: ANN401 - as the method takes them
         result = method(self, *arguments, **named)
         self.__dict__.pop(NAME, None)
         return result
 
-    owner = _home(owner, name)
+    owner = _defining_class(owner, name)
     if hasattr(owner, name):
         put_around(owner, name, forgetting)
 
 
-def _told(value: Any, _arguments: object, _result: object) -> Any:  # noqa: ANN401 - a number
+def _give_value(value: Any, _arguments: object, _result: object) -> Any:  # noqa: ANN401 - a number
     return value
 
 
@@ -159,11 +159,11 @@ def _truth(value: Any) -> bool | None:  # noqa: ANN401 - a number or None
     return None if value is None else bool(value)
 
 
-def _opposite(value: Any) -> bool | None:  # noqa: ANN401 - as above
+def _negate_value(value: Any) -> bool | None:  # noqa: ANN401 - as above
     return None if value is None else not value
 
 
-def _summed(arguments: tuple[Any, ...], result: Any) -> Any:  # noqa: ANN401 - a tensor; a number or None
+def _sum_value(arguments: tuple[Any, ...], result: Any) -> Any:  # noqa: ANN401 - a tensor; a number or None
     value = value_of(arguments[0])
     if value is None or not hasattr(arguments[0], "shape"):
         return None
@@ -171,16 +171,16 @@ def _summed(arguments: tuple[Any, ...], result: Any) -> Any:  # noqa: ANN401 - a
     return value * (before // after) if after else None
 
 
-def _binary(compute: Callable[[Any, Any], Any], arguments: tuple[Any, ...], _result: object) -> Any:  # noqa: ANN401 - as above
+def _combine_values(compute: Callable[[Any, Any], Any], arguments: tuple[Any, ...], _result: object) -> Any:  # noqa: ANN401 - as above
     if len(arguments) < 2:  # noqa: PLR2004 - the other operand was given by its name
         return None
     left, right = value_of(arguments[0]), value_of(arguments[1])
     return None if left is None or right is None else compute(left, right)
 
 
-def _binary_behind(compute: Callable[[Any, Any], Any], arguments: tuple[Any, ...], result: object) -> Any:  # noqa: ANN401 - as above
+def _combine_behind(compute: Callable[[Any, Any], Any], arguments: tuple[Any, ...], result: object) -> Any:  # noqa: ANN401 - as above
     # The operands of a primitive, which stand behind the primitive itself.
-    return _binary(compute, arguments[1:], result)
+    return _combine_values(compute, arguments[1:], result)
 
 
 def _of_many(arguments: tuple[Any, ...], _result: object) -> Any:  # noqa: ANN401 - as above
@@ -193,7 +193,7 @@ def _of_many(arguments: tuple[Any, ...], _result: object) -> Any:  # noqa: ANN40
     return values[0] if all(value == values[0] for value in values) else None
 
 
-def _answer(tensor: Any, name: str, answer: Callable[[Any, Any], Any]) -> None:  # noqa: ANN401 - a class
+def _answer_known(tensor: Any, name: str, answer: Callable[[Any, Any], Any]) -> None:  # noqa: ANN401 - a class
     def answering(method: Any, self: Any, *arguments: Any, **named: Any) -> Any:  # noqa: ANN401 - as the method takes them
         read = method(self, *arguments, **named)
         value = self.__dict__.get(NAME)
@@ -202,7 +202,7 @@ def _answer(tensor: Any, name: str, answer: Callable[[Any, Any], Any]) -> None: 
     put_around(tensor, name, answering)
 
 
-def _full(value: Any, read: Any) -> Any:  # noqa: ANN401 - a number; an array
+def _fill_array(value: Any, read: Any) -> Any:  # noqa: ANN401 - a number; an array
     # Not a copy of what was read: it may lie at an address of the device that simulation only made up.
     array: Any = type(read)
     full = array(read.shape, read.dtype)
@@ -220,10 +220,10 @@ def _answer_unread(tensor: Any, name: str) -> None:  # noqa: ANN401 - a class
             return method(self, *arguments, **named)
         dtype = str(self.dtype).lower()
         number = bool(value) if "bool" in dtype else float(value) if "float" in dtype else int(value)
-        return _nested(number, tuple(self.shape))
+        return _nest_value(number, tuple(self.shape))
 
     put_around(tensor, name, answering)
 
 
-def _nested(number: float, shape: tuple[int, ...]) -> Any:  # noqa: ANN401 - a number or lists of it
-    return number if not shape else [_nested(number, shape[1:]) for _ in range(shape[0])]
+def _nest_value(number: float, shape: tuple[int, ...]) -> Any:  # noqa: ANN401 - a number or lists of it
+    return number if not shape else [_nest_value(number, shape[1:]) for _ in range(shape[0])]

@@ -29,12 +29,12 @@ _STARTING = "_execute_child"  # of subprocess
 _TRIES = 9  # the last one of the folder may be taking it away
 
 
-def prepare(folder: Path) -> None:
+def prepare_marks(folder: Path) -> None:
     """Have processes mark themselves that use the device."""
     os.environ[_USES] = str(folder / _MARKS)
 
 
-def begin(folder: Path) -> None:
+def mark_process(folder: Path) -> None:
     """Mark this process, which was just forked."""
     if _is_another_programs():
         return
@@ -45,7 +45,7 @@ def begin(folder: Path) -> None:
             return
 
 
-def end(folder: Path) -> None:
+def unmark_process(folder: Path) -> None:
     """All is told that this process has to tell."""
     with contextlib.suppress(OSError):
         (folder / _MARKS / str(os.getpid())).unlink()
@@ -64,7 +64,7 @@ def _is_another_programs() -> bool:
     return False
 
 
-def notice(library: ctypes.PyDLL, tell: Callable[[], None]) -> Any:  # noqa: ANN401 - a function of C
+def notice_forks(library: ctypes.PyDLL, tell: Callable[[], None]) -> Any:  # noqa: ANN401 - a function of C
     """Have each process that a C library forks call this when it is in Python, which knows nothing of it.
 
     Returns:

@@ -51,8 +51,8 @@ def install(mindspore: Any, process: HookedProcess | None) -> None:  # noqa: ANN
     """Look at the source of what is compiled, and at the time that what has loops takes."""
     if process is None:
         return
-    _find_loops(_home("_parse.parser", "parser").Parser, os.path.dirname(mindspore.__file__) + os.sep, process)  # noqa: PTH120 - the start of file names
-    api = _home("api")
+    _find_loops(_find_home("_parse.parser", "parser").Parser, os.path.dirname(mindspore.__file__) + os.sep, process)  # noqa: PTH120 - the start of file names
+    api = _find_home("api")
     compiling, calling, cell = api._JitExecutor, api._JitExecutor, api._CellGraphExecutor  # noqa: SLF001 - there is no other place
     for executor in (compiling, cell):
         _find_conditions(executor, process)
@@ -63,7 +63,7 @@ def install(mindspore: Any, process: HookedProcess | None) -> None:  # noqa: ANN
         _limit_time(mindspore.Tensor, method, process, before=True, after=False)
 
 
-def _home(*names: str) -> Any:  # noqa: ANN401 - as above
+def _find_home(*names: str) -> Any:  # noqa: ANN401 - as above
     for place in _HOMES:
         for name in names:
             with contextlib.suppress(ImportError):

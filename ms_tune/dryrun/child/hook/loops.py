@@ -50,7 +50,7 @@ class _Rounds:
         """Do nothing: a frame's ``f_trace`` is called while somebody traces."""
 
 
-def endless(frame: FrameType) -> tuple[str, int] | None:
+def find_endless(frame: FrameType) -> tuple[str, int] | None:
     """The place of a loop without end that reads a value now; None if there is none."""
     if sys.gettrace() is not None:
         return None
@@ -59,7 +59,7 @@ def endless(frame: FrameType) -> tuple[str, int] | None:
         if outer is None:
             return None
         file = outer.f_code.co_filename
-        loop = _conditions(file).get(outer.f_lineno)
+        loop = _loop_conditions(file).get(outer.f_lineno)
         if loop is not None and _goes_round(outer, loop):
             return file, loop.line
         outer = outer.f_back
@@ -76,14 +76,14 @@ def _goes_round(frame: FrameType, loop: _Loop) -> bool:
     rounds.count += 1
     if rounds.count < _SUSPECT:
         return False
-    values = _values(frame, loop)
+    values = _condition_values(frame, loop)
     if values is None or values != rounds.values:
         rounds.values, rounds.count = values, _SUSPECT - 1 if values is not None else 0
         return False
     return rounds.count >= _SURE
 
 
-def _values(frame: FrameType, loop: _Loop) -> list[object] | None:
+def _condition_values(frame: FrameType, loop: _Loop) -> list[object] | None:
     # What the condition names, as far as it is plain; None if it calls something that nobody knows.
     names = frame.f_locals
     try:
@@ -92,7 +92,7 @@ def _values(frame: FrameType, loop: _Loop) -> list[object] | None:
         ):
             return None
         return [
-            _plain(node, frame, names)
+            _plain_value(node, frame, names)
             for node in ast.walk(loop.condition)
             if isinstance(node, ast.Name | ast.Attribute)
         ]
@@ -118,7 +118,7 @@ def _is_known(function: ast.expr, frame: FrameType, names: Any) -> bool:  # noqa
     return home.partition(".")[0] == "mindspore"
 
 
-def _plain(node: ast.Name | ast.Attribute, frame: FrameType, names: Any) -> object:  # noqa: ANN401 - as above
+def _plain_value(node: ast.Name | ast.Attribute, frame: FrameType, names: Any) -> object:  # noqa: ANN401 - as above
     # A name's value if it is a number, a text, or a container, of which the length counts.
     if isinstance(node, ast.Attribute):
         if not isinstance(node.value, ast.Name):
@@ -142,20 +142,20 @@ def tree_of(file: str) -> ast.Module:
 
 
 @functools.lru_cache(maxsize=256)
-def _conditions(file: str) -> dict[int, _Loop]:
+def _loop_conditions(file: str) -> dict[int, _Loop]:
     found = {}
     for node in ast.walk(tree_of(file)):
-        condition = _condition(node) if isinstance(node, ast.While) else None
+        condition = _deciding_condition(node) if isinstance(node, ast.While) else None
         if condition is not None:
             loop = _Loop(condition.lineno, condition)
             found.update(dict.fromkeys(range(condition.lineno, (condition.end_lineno or condition.lineno) + 1), loop))
     return found
 
 
-def _condition(loop: ast.While) -> ast.expr | None:
+def _deciding_condition(loop: ast.While) -> ast.expr | None:
     if not isinstance(loop.test, ast.Constant):
-        return None if _exits(loop) else loop.test
-    exits = _exits(loop)
+        return None if _find_exits(loop) else loop.test
+    exits = _find_exits(loop)
     guards = [
         node
         for node in loop.body
@@ -164,7 +164,7 @@ def _condition(loop: ast.While) -> ast.expr | None:
     return guards[0].test if len(exits) == 1 and len(guards) == 1 and exits[0] in guards[0].body else None
 
 
-def _exits(loop: ast.While) -> list[ast.stmt]:
+def _find_exits(loop: ast.While) -> list[ast.stmt]:
     def inside(node: ast.AST, *, deeper: bool) -> Iterator[ast.stmt]:
         for child in ast.iter_child_nodes(node):
             if isinstance(child, ast.Return | ast.Raise) or (isinstance(child, ast.Break) and not deeper):
@@ -196,26 +196,26 @@ def watch_entry(frame: FrameType, tell: Callable[[str, int], None]) -> None:
     for _ in range(OUTWARD):
         if outer is None:
             return
-        entry = _entries(outer.f_code.co_filename).get(outer.f_lineno)
+        entry = _loop_entries(outer.f_code.co_filename).get(outer.f_lineno)
         if entry is not None:
             if _is_first(outer, entry):
-                _trace(outer, entry, tell)
+                _trace_entry(outer, entry, tell)
             return
         outer = outer.f_back
 
 
 def _is_first(frame: FrameType, entry: _Entry) -> bool:
     # Whether the condition is asked before the loop: CPython (3.10 on) compiles it once before the body and once behind it.
-    starts = [offset for offset, line in _starts(frame.f_code) if line in entry.body]
+    starts = [offset for offset, line in _line_starts(frame.f_code) if line in entry.body]
     return bool(starts) and frame.f_lasti < min(starts)
 
 
 @functools.lru_cache(maxsize=256)
-def _starts(code: CodeType) -> tuple[tuple[int, int], ...]:
+def _line_starts(code: CodeType) -> tuple[tuple[int, int], ...]:
     return tuple((offset, line) for offset, line in dis.findlinestarts(code) if line is not None)
 
 
-def _trace(frame: FrameType, entry: _Entry, tell: Callable[[str, int], None]) -> None:
+def _trace_entry(frame: FrameType, entry: _Entry, tell: Callable[[str, int], None]) -> None:
     before, raised = frame.f_trace, False
 
     def look(here: FrameType, event: str, _: object) -> object:
@@ -235,7 +235,7 @@ def _trace(frame: FrameType, entry: _Entry, tell: Callable[[str, int], None]) ->
 
 
 @functools.lru_cache(maxsize=256)
-def _entries(file: str) -> dict[int, _Entry]:
+def _loop_entries(file: str) -> dict[int, _Entry]:
     # The loops of a file by each line of their conditions; none whose body begins in a line of its condition.
     found = {}
     for node in ast.walk(tree_of(file)):

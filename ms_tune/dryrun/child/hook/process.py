@@ -156,9 +156,9 @@ def _load_mindspore(execute: Callable[[ModuleType], None], module: ModuleType) -
         os._exit(0)
     library = runtime.let_watch()
     if library is not None and _ProcessState.process is not None:
-        _ProcessState.notices = forks.notice(library, _back_in_python)
+        _ProcessState.notices = forks.notice_forks(library, _back_in_python)
     register = atexit.register
-    atexit.register = _remembering(register)
+    atexit.register = _remember_function(register)
     try:
         execute(module)
     finally:
@@ -170,7 +170,7 @@ def _load_mindspore(execute: Callable[[ModuleType], None], module: ModuleType) -
             importlib.import_module(f"{__package__}.{part}").install(module, _ProcessState.process)
 
 
-def _remembering(register: Callable[..., Any]) -> Callable[..., Any]:
+def _remember_function(register: Callable[..., Any]) -> Callable[..., Any]:
     def remember(function: Callable[..., Any], *arguments: object, **named: object) -> Any:  # noqa: ANN401 - as atexit's
         if type(getattr(function, "__self__", None)).__name__ == "PyCapsule":  # the only one made in C++
             _ProcessState.write_trace = function
@@ -180,20 +180,20 @@ def _remembering(register: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _begin_process() -> None:
-    folder = _claim(Path(os.environ[FOLDER]))
+    folder = _claim_folder(Path(os.environ[FOLDER]))
     _ProcessState.process = process = HookedProcess(folder)
     _ProcessState.pid = os.getpid()
     process.write()
     hold_settings(tracker_path(folder))
-    forks.prepare(folder)
+    forks.prepare_marks(folder)
     with contextlib.suppress(Exception):
         if not faulthandler.is_enabled():
             faulthandler.enable()  # a crash in MindSpore is told with the program's line
-    atexit.register(_ended)  # before MindSpore's own function is registered, and so called after it
+    atexit.register(_note_end)  # before MindSpore's own function is registered, and so called after it
     os.register_at_fork(before=_before_fork, after_in_child=_after_fork)
     with contextlib.suppress(ValueError):  # not the main thread
         if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
-            signal.signal(signal.SIGTERM, _terminated)
+            signal.signal(signal.SIGTERM, _end_by_signal)
 
     def exit_with_trace(leave: Callable[[int], NoReturn], status: int) -> NoReturn:
         with contextlib.suppress(Exception):
@@ -253,7 +253,7 @@ def tracker_path(folder: Path) -> str:
     return f"/proc/self/fd/{os.open(folder, os.O_RDONLY | os.O_DIRECTORY)}"
 
 
-def _claim(folder: Path) -> Path:
+def _claim_folder(folder: Path) -> Path:
     for number in range(1, _MOST):
         place = folder if number == 1 else folder / f"process_{number}"
         with contextlib.suppress(FileExistsError):
@@ -308,7 +308,7 @@ def _after_fork() -> None:
     _ProcessState.pid = os.getpid()
     _ProcessState.forked, _ProcessState.done, _ProcessState.forks = True, False, False
     if _ProcessState.process is not None and (_ProcessState.forked_in_use or _ProcessState.notices is None):
-        forks.begin(_ProcessState.process.folder)
+        forks.mark_process(_ProcessState.process.folder)
     if _ProcessState.forked_in_use:
         with contextlib.suppress(Exception):
             runtime = sys.modules[_MINDSPORE].runtime
@@ -316,7 +316,7 @@ def _after_fork() -> None:
             _ProcessState.inherited = runtime.memory_allocated()
 
 
-def _look() -> None:
+def _notice_fork() -> None:
     # At an end: Python calls nothing in a process that a library forked in a thread of its own (``cann_sim/watching.h``).
     if _ProcessState.pid != os.getpid():
         _ProcessState.pid = os.getpid()
@@ -325,14 +325,14 @@ def _look() -> None:
 
 def _before_the_end() -> None:
     # Before MindSpore's own function: a process that ``os.fork`` made does not write its trace over its parent's.
-    _look()
+    _notice_fork()
     runtime.let_threads_begin()
     if not _ProcessState.forked:
         with contextlib.suppress(Exception):
             if _ProcessState.process is not None:
                 _note_allocated(_ProcessState.process)
         if _ProcessState.forks and _ProcessState.process is not None:
-            _lock(_ProcessState.process.folder)
+            _lock_folder(_ProcessState.process.folder)
         return
     write, process = _ProcessState.write_trace, _ProcessState.process
     if write is None or process is None:
@@ -344,7 +344,7 @@ def _before_the_end() -> None:
     atexit.unregister(write)
 
 
-def _terminated(number: int, _frame: object) -> None:
+def _end_by_signal(number: int, _frame: object) -> None:
     # Write the trace, then end by the signal: so pools end their workers when the work is done.
     if _ProcessState.done:
         return  # it is writing the trace already, and then ends: a pool's worker that was told so twice
@@ -355,37 +355,37 @@ def _terminated(number: int, _frame: object) -> None:
     os.kill(os.getpid(), number)
 
 
-def _ended() -> None:
+def _note_end() -> None:
     if _ProcessState.process is None:
         return
     if _ProcessState.process.facts["pid"] == os.getpid():
         _ProcessState.process.facts["ended"] = True
         _ProcessState.process.write()
     if not _ProcessState.untold:
-        forks.end(_ProcessState.process.folder)
+        forks.unmark_process(_ProcessState.process.folder)
 
 
 def _end_at_once() -> None:
-    _look()
+    _notice_fork()
     _write_at_once()
     if _ProcessState.forked and not _ProcessState.untold and _ProcessState.process is not None:
-        forks.end(_ProcessState.process.folder)
+        forks.unmark_process(_ProcessState.process.folder)
 
 
 def _write_at_once() -> None:
     write = _ProcessState.write_trace
     process = _ProcessState.process
     if not _ProcessState.forked and not device_in_use():
-        _ended()  # there is no trace to write
+        _note_end()  # there is no trace to write
     if _ProcessState.done or write is None or process is None or not device_in_use():
         return
     _ProcessState.done = True
     if not _ProcessState.forked:
         _note_allocated(process)
         if _ProcessState.forks:
-            _lock(process.folder)
+            _lock_folder(process.folder)
         write()
-        _ended()
+        _note_end()
     elif not _ProcessState.forked_in_use:
         _write_forked(process, _own_record(process), write)
     else:
@@ -393,7 +393,7 @@ def _write_at_once() -> None:
 
 
 def _own_record(parent: HookedProcess) -> HookedProcess:
-    own = HookedProcess(_claim(Path(os.environ[FOLDER])))
+    own = HookedProcess(_claim_folder(Path(os.environ[FOLDER])))
     own.facts |= {name: parent.facts[name] for name in _NOTED if name in parent.facts}
     if not _ProcessState.forked_in_use:
         _note_allocated(own)
@@ -412,30 +412,30 @@ def _tell_forked(parent: HookedProcess) -> None:
 
 def _write_forked(parent: HookedProcess, own: HookedProcess | None, write: Callable[[], object]) -> None:
     # The trace of a forked process: MindSpore was told the parent's folder, so it is written there and moved.
-    _lock(parent.folder)
+    _lock_folder(parent.folder)
     aside = parent.folder / f".parents.{os.getpid()}"
-    _move(parent.folder, aside)
+    _move_trace(parent.folder, aside)
     _ProcessState.called = True
     write()
     dropped = parent.folder / f".dropped.{os.getpid()}"
     if own is None:
         with (parent.folder / FORKED).open("a", encoding="ascii") as file:
             file.write(f"{os.getpid()}\n")
-    _move(parent.folder, own.folder if own is not None else dropped)
+    _move_trace(parent.folder, own.folder if own is not None else dropped)
     shutil.rmtree(dropped, ignore_errors=True)
-    _move(aside, parent.folder)
+    _move_trace(aside, parent.folder)
     shutil.rmtree(aside, ignore_errors=True)
     if own is not None:
         own.facts["ended"] = True
         own.write()
 
 
-def _lock(folder: Path) -> None:
+def _lock_folder(folder: Path) -> None:
     with contextlib.suppress(OSError):
         fcntl.flock(os.open(folder, os.O_RDONLY | os.O_DIRECTORY), fcntl.LOCK_EX)
 
 
-def _move(source: Path, aim: Path) -> None:
+def _move_trace(source: Path, aim: Path) -> None:
     # Move the files of a trace, which lie in a folder or, with communication, in one of its rank.
     for folder in (source, *source.glob("rank_*")):
         for name in _TRACE:

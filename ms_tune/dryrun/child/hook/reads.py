@@ -49,7 +49,7 @@ class _Reads:
 
     def note(self, method: str) -> None:
         """A value is being read by the caller's caller."""
-        frame, how = asking(self.mindspore, sys._getframe(2))  # noqa: SLF001 - its public name
+        frame, how = find_asker(self.mindspore, sys._getframe(2))  # noqa: SLF001 - its public name
         if frame is None:
             return
         place = (
@@ -60,9 +60,9 @@ class _Reads:
         if place not in self.seen and len(self.seen) < _MOST_COUNTED:
             self.seen.add(place)
             self._tell(place)
-        endless = loops.endless(frame)
+        endless = loops.find_endless(frame)
         if endless is not None:
-            stop(self.process, endless)
+            stop_loop(self.process, endless)
             raise SystemExit(loops.EXIT_CODE)
         loops.watch_entry(frame, self._tell_skipped)
 
@@ -81,7 +81,7 @@ class _Reads:
             self.process.write()
 
 
-def asking(mindspore: Any, frame: FrameType | None) -> tuple[FrameType | None, str]:  # noqa: ANN401 - as above
+def find_asker(mindspore: Any, frame: FrameType | None) -> tuple[FrameType | None, str]:  # noqa: ANN401 - as above
     """The frame of the program that asks, and the method of a tensor that it calls, empty if none."""
     inside = (os.path.dirname(mindspore.__file__) + os.sep, _OWN + os.sep, "<frozen ")  # noqa: PTH120 - every read pays
     how = ""
@@ -92,7 +92,7 @@ def asking(mindspore: Any, frame: FrameType | None) -> tuple[FrameType | None, s
     return frame, how
 
 
-def stop(process: HookedProcess | None, place: tuple[str, int]) -> None:
+def stop_loop(process: HookedProcess | None, place: tuple[str, int]) -> None:
     """Tell of a loop that cannot end."""
     file, line = place
     sys.stderr.write(f"ms-tune: {file}:{line}: stopped: this loop waits for a value, and in simulation none changes\n")
