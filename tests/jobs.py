@@ -11,8 +11,7 @@ from ms_tune.dialects.mindformers import read as static
 from ms_tune.enums import Dialect
 from ms_tune.facts.query import Release, default_release
 from ms_tune.job import Job
-from ms_tune.normalize import compare_log, run, sapp, sapp_lists
-from ms_tune.normalize import run as expand
+from ms_tune.normalize import compare_log, expand, run, sapp, sapp_lists
 from ms_tune.normalize.convert import convert_job, target_of
 from ms_tune.normalize.sapp_lists import parse_sapp
 from ms_tune.source.shell.read import read_launches

@@ -77,7 +77,7 @@ def run(arguments: Namespace, console: Console) -> ExitCode:  # noqa: PLR0911 - 
     if (arguments.layers, arguments.stages, arguments.chunks) != (None, None, None):
         _check_sizes(whole, arguments)
     if arguments.write or arguments.diff:
-        from ms_tune.normalize.run import expand_lists  # noqa: PLC0415 - as above
+        from ms_tune.normalize.expand import expand_lists  # noqa: PLC0415 - as above
         from ms_tune.source.edit_values import spell_value  # noqa: PLC0415 - as above
 
         result = expand_lists(job)
