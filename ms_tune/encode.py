@@ -9,6 +9,12 @@ from collections.abc import Callable, Mapping
 from enum import Enum
 from math import isfinite
 
+from ms_tune.text import Language, Message, Text
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
 _SURROGATE = "[\ud800-\udfff]"  # half a character: names of files that are no UTF-8 have such
 
 
@@ -45,20 +51,24 @@ def _finite(value: object) -> object:
     return [_finite(each) for each in value] if isinstance(value, (list, tuple)) else value
 
 
-def as_json(value: object) -> object:
-    """A value in JSON's forms: a record by the names of its fields, an enum by its value, a path as its text."""
+def as_json(value: object, language: Language) -> Any:  # noqa: ANN401 - JSON
+    """A value in JSON's forms: a record by the names of its fields, an enum by its value, a path as its text, words in a language."""
     if isinstance(value, Enum):
         return value.value
+    if isinstance(value, Message):
+        return value.say(language)
+    if isinstance(value, Text):
+        return value.en if language is Language.EN else value.zh
     names = getattr(value, "__dataclass_fields__", None) or getattr(value, "_fields", None)
     if names and not isinstance(value, type):
-        return record_json(value, *names)
+        value = record_json(value, *names)
     if isinstance(value, Mapping):
-        return {as_json(key): as_json(each) for key, each in value.items()}
+        return {as_json(key, language): as_json(each, language) for key, each in value.items()}
     if isinstance(value, (list, tuple)):
-        return [as_json(each) for each in value]
+        return [as_json(each, language) for each in value]
     return str(value) if isinstance(value, os.PathLike) else value
 
 
 def record_json(record: object, *names: str) -> dict[str, object]:
-    """What some of a record's fields and properties say, by their names."""
-    return {name: as_json(getattr(record, name)) for name in names}
+    """Some of a record's fields and properties, by their names; of no record nothing but the names."""
+    return {name: None if record is None else getattr(record, name) for name in names}

@@ -21,7 +21,6 @@ _MINDSPORE_PYTHONS = ((3, 10), (3, 11), (3, 12))
 _CHECKOUT = Path(__file__).resolve().parent.parent
 _NAMES = {
     "numpy": "NumPy",
-    "jinja2": "Jinja2",
     "mindspore": "MindSpore",
     "mindformers": "MindFormers",
     "ray": "Ray",

@@ -64,7 +64,7 @@ def test_the_files_that_the_base_install_is_tested_with_exist() -> None:
 # In a process in which nothing of the extras can be imported.
 WITHOUT_EXTRAS = """
 import sys, pytest
-EXTRAS = {"numpy", "polars", "jinja2", "scipy", "mindspore", "mindformers", "elftools", "ray", "argcomplete", "selenium"}
+EXTRAS = {"numpy", "polars", "scipy", "mindspore", "mindformers", "elftools", "ray", "argcomplete", "selenium"}
 class Without:
     def __init__(self, finder):
         self.finder = finder

@@ -251,7 +251,7 @@ def test_the_line_of_the_base_install_is_one_that_pip_takes(base: Path, tmp_path
     )
     assert done.returncode == 0, done.stderr
     names = {package["metadata"]["name"].lower() for package in json.loads(done.stdout)["install"]}
-    assert {"numpy", "jinja2", "polars"} <= names
+    assert {"numpy", "polars"} <= names
 
 
 def test_what_needs_no_extra_runs_in_the_base_install(base: Path, tmp_path: Path) -> None:

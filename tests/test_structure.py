@@ -31,6 +31,7 @@ _FLOOR = {room: number for number, rooms in enumerate(_FLOORS) for room in rooms
 _BESIDE = {
     ("diagnostics", "records"),
     ("diagnostics", "text"),
+    ("encode", "text"),
     ("text", "records"),
     ("errors", "text"),
     ("extras", "errors"),

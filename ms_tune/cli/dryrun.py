@@ -126,7 +126,7 @@ def _simulate(arguments: Namespace, console: Console) -> ExitCode:
 
     for warning in result.warnings:
         console.warn(warning)
-    if present_report(dryrun_json.dryrun_json(result, console), result.folder, arguments, console):
+    if present_report(dryrun_json.dryrun_json(result), result.folder, arguments, console):
         dryrun_text.show_dryrun(result, console)
     if arguments.html:
         write_page(result, arguments.html, console)
@@ -147,8 +147,8 @@ def _check_machine(arguments: Namespace, console: Console) -> ExitCode:
 
         script = check_command(arguments, console)
     if arguments.json:
-        own = {"script": dryrun_check.script_json(script, console)} if script is not None else {}
-        console.write_json({**dryrun_check.machine_json(check, console), **own})
+        own = {"script": dryrun_check.script_json(script)} if script is not None else {}
+        console.write_json({**dryrun_check.machine_json(check), **own})
     else:
         dryrun_check.show_machine(check, console)
         if script is not None:
@@ -161,7 +161,6 @@ def _check_page(arguments: Namespace) -> None:
 
     Raises:
         UsageError: The page would be about more than one run, is there already, or its folder cannot be written.
-        MissingExtraError: A package that makes pages is not installed.
     """
     path: Path | None = arguments.html
     if path is None:
@@ -170,7 +169,6 @@ def _check_page(arguments: Namespace) -> None:
         if getattr(arguments, name):
             raise UsageError(msg("dryrun.html.one-run", option=f"--{name.replace('_', '-')}"), msg("dryrun.html.hint"))
     new_file(path, force=arguments.force)
-    need("ms-tune dryrun --html", "dryrun,report", "jinja2")
     try:
         with tempfile.TemporaryFile(dir=path.parent):
             pass

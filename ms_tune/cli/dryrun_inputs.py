@@ -11,7 +11,6 @@ from ms_tune.cli.device import exit_code
 from ms_tune.cli.output import written
 from ms_tune.dryrun.request import DryrunRequest, Setting, StageChoice
 from ms_tune.dryrun.result import DryrunResult
-from ms_tune.encode import json_text
 from ms_tune.errors import ConfigError, UsageError
 from ms_tune.source.atomic_write import write_atomically
 from ms_tune.text import msg
@@ -63,7 +62,7 @@ def parse_stages(arguments: Namespace) -> StageChoice | tuple[int, ...]:
 def present_report(report: Mapping[str, object], folder: Path, arguments: Namespace, console: Console) -> bool:
     """Keep what ``--json`` prints in the run folder, and print it where it is asked for; whether words are wanted instead."""
     with contextlib.suppress(ConfigError):  # on a full disk the user has seen it all the same
-        write_atomically(folder / "report.json", (json_text(report, indent=2) + "\n").encode())
+        write_atomically(folder / "report.json", (console.json_text(report) + "\n").encode())
     if arguments.json:
         console.write_json(report)
     return not arguments.json

@@ -25,7 +25,7 @@ from ms_tune.dryrun.script_check import check_script
 from ms_tune.dryrun.settings import list_variants
 from ms_tune.errors import ConfigError, ExitCode, nearby
 from ms_tune.footprint.request import MemoryRequest
-from ms_tune.report import dryrun_command, dryrun_compare
+from ms_tune.report import dryrun_command, dryrun_compare, dryrun_json
 from ms_tune.source import SCRIPTS
 from ms_tune.text import msg
 
@@ -64,13 +64,13 @@ def _compare_real(arguments: Namespace, console: Console) -> ExitCode:
     if is_log(arguments.compare_real):
         logged = compare_log(simulated, arguments.compare_real, terms)
         if arguments.json:
-            console.write_json(dryrun_compare.log_json(logged, console))
+            console.write_json(dryrun_json.log_json(logged))
         else:
             dryrun_compare.show_log(logged, console)
         return exit_code([pair.simulated.verdict for pair in logged.pairs], arguments)
     comparison = compare_real(simulated, arguments.compare_real, terms)
     if arguments.json:
-        console.write_json(dryrun_compare.real_json(comparison, console))
+        console.write_json(dryrun_json.real_json(comparison))
     else:
         dryrun_compare.show_real(comparison, console)
     return exit_code([rank.simulated.verdict for rank in comparison.ranks], arguments)
@@ -81,7 +81,7 @@ def _sweep_config(arguments: Namespace, console: Console) -> ExitCode:
         result = simulate_each(
             [(one, None) for one in list_variants(config_request(arguments), arguments.sweep)], progress
         )
-    if present_report(dryrun_compare.variants_json(result, console), result.folder, arguments, console):
+    if present_report(dryrun_json.variants_json(result), result.folder, arguments, console):
         dryrun_compare.show_variants(result, console)
     if any(variant.error is not None for variant in result.variants):
         return ExitCode.USAGE
@@ -111,7 +111,7 @@ def _run_command(arguments: Namespace, console: Console) -> ExitCode | int:
         console.note(f"  {console.labelled(console.text('cli.hint'), console.say(where))}")
     for warning in result.warnings:
         console.warn(warning)
-    if present_report(dryrun_command.command_json(result, console), result.folder, arguments, console):
+    if present_report(dryrun_json.command_json(result), result.folder, arguments, console):
         dryrun_command.show_command(result, console)
     if arguments.html:
         write_page(result, arguments.html, console)
@@ -125,7 +125,7 @@ def _sweep_command(arguments: Namespace, console: Console) -> ExitCode:
     refuse_options(arguments, {"html": None, "real": False}, "stages.command.options")
     with DryrunProgress(console) as progress:
         result = sweep_command(list_variants(_command_request(arguments), arguments.sweep), progress)
-    if present_report(dryrun_compare.command_variants_json(result, console), result.folder, arguments, console):
+    if present_report(dryrun_json.command_variants_json(result), result.folder, arguments, console):
         dryrun_compare.show_command_variants(result, console)
     if any(variant.result is None or variant.result.code for variant in result.variants):
         return ExitCode.USAGE

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ms_tune.cli.dryrun_progress import DryrunProgress
@@ -63,19 +64,21 @@ def _plan_config(arguments: Namespace, console: Console) -> int:
     with DryrunProgress(console) as progress, without_native_output():
         told = _Searching(progress)
         found = fit_config(_fit_request(arguments), progress, told.tell)
-    parts = report.shown_of(found, console)
     if arguments.html:
         with written(arguments.html, console) as part:
-            part.write_text(fit_html.plan_page(parts, [found.source.path], console), encoding="utf-8")
+            part.write_text(
+                fit_html.plan_page(partial(report.shown_of, found), [found.source.path], console.language),
+                encoding="utf-8",
+            )
     write_tables(found.last.report.table, arguments, console)
     if arguments.json:
-        console.write_json(report.config_fit_json(found, console.language))
+        console.write_json(fit_json.config_fit_json(found))
     elif arguments.diff:
         console.write_whole(report.diff_of_plan(found).rstrip("\n"))
         for sentence in report.verdict_lines_of(found):
             console.note(console.say(sentence))
     else:
-        fit_text.show_report(parts, console)
+        fit_text.show_report(report.shown_of(found, console), console)
     if arguments.write and found.chosen is not None:
         _write_plan(found, arguments.config, console)
     if found.last.report.stopped:
@@ -171,10 +174,10 @@ def _search(arguments: Namespace, console: Console) -> int:
         write_tables(best.last.report.table, arguments, console)
     if arguments.html and best is not None:
         with written(arguments.html, console) as part:
-            parts = report.shown_of(best, console, fit_search.search_notes(found))
-            part.write_text(fit_html.plan_page(parts, [best.source.path], console), encoding="utf-8")
+            show = partial(report.shown_of, best, more=fit_search.search_notes(found))
+            part.write_text(fit_html.plan_page(show, [best.source.path], console.language), encoding="utf-8")
     if arguments.json:
-        console.write_json(fit_search.search_json(found, console.language))
+        console.write_json(fit_json.search_json(found))
     elif arguments.diff and best is not None:
         console.write_whole(report.diff_of_plan(best).rstrip("\n"))
     else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -44,15 +45,16 @@ def run(arguments: Namespace, console: Console) -> int:
     with progress, without_native_output():
         table, clock = request.table_of(text, str(file))
         report = fit_table(table, effort=request.effort, seed=request.seed, clock=clock, on_progress=progress.tell)
-    parts = fit_text.fit_page(report, console)
     if arguments.html:
         with written(arguments.html, console) as part:
-            part.write_text(fit_html.plan_page(parts, [file], console), encoding="utf-8")
+            part.write_text(
+                fit_html.plan_page(partial(fit_text.fit_page, report), [file], console.language), encoding="utf-8"
+            )
     write_tables(report.table, arguments, console)
     if arguments.json:
-        console.write_json(fit_json.fit_report_json(report, console.language))
+        console.write_json(fit_json.table_fit_json(report))
     else:
-        fit_text.show_report(parts, console)
+        fit_text.show_report(fit_text.fit_page(report, console), console)
     if report.stopped:
         return INTERRUPTED
     return ExitCode.FINDINGS if report.planned is None else ExitCode.OK

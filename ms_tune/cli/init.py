@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ms_tune.cli.parser import Parser
+from ms_tune.encode import record_json
 from ms_tune.enums import YAML_DIALECTS, Dialect
 from ms_tune.errors import ExitCode, UsageError, closest
 from ms_tune.facts.query import data_folder
@@ -79,7 +80,7 @@ def run(arguments: Namespace, console: Console) -> ExitCode:
         raise UsageError(msg("init.exists", file=destination), msg("init.exists.hint"))
     write_atomically(destination, template.file.read_bytes(), parents=True)
     if arguments.json:
-        console.write_json({"version": VERSION, "name": template.name, "file": str(destination)})
+        console.write_json({"version": VERSION, "name": template.name, "file": destination})
     else:
         console.write(console.text("init.written", file=destination))
     return ExitCode.OK
@@ -87,14 +88,7 @@ def run(arguments: Namespace, console: Console) -> ExitCode:
 
 def _list(known: Sequence[Template], console: Console, *, json: bool) -> None:
     if json:
-        entries = [
-            {
-                "name": one.name,
-                "dialect": one.dialect.value,
-                "summary": {language.value: words for language, words in one.summary.items()},
-            }
-            for one in known
-        ]
+        entries = [record_json(one, "name", "dialect", "summary") for one in known]
         console.write_json({"version": VERSION, "templates": entries})
         return
     width = max(len(one.name) for one in known)

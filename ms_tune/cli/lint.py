@@ -180,7 +180,7 @@ def _write_report(report: LintReport, arguments: Namespace, console: Console) ->
     if chosen == "json":
         from ms_tune.report.lint_json import lint_json  # noqa: PLC0415 - one renderer is needed, not all
 
-        console.write_json(lint_json(report, console.language, statistics=arguments.statistics))
+        console.write_json(lint_json(report, statistics=arguments.statistics))
     elif chosen == "sarif":
         from ms_tune.lint.rules import all_rules  # noqa: PLC0415 - as above
         from ms_tune.report.sarif import lint_sarif  # noqa: PLC0415 - as above

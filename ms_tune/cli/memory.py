@@ -102,11 +102,9 @@ def run(arguments: Namespace, console: Console) -> ExitCode:
 
 
 def _run_for_snapshots(name: str, arguments: Namespace, console: Console) -> ExitCode:
-    command = f"ms-tune memory {name}".strip()
-    need(command, "report", "numpy")
+    need(f"ms-tune memory {name}".strip(), "report", "numpy")
     if getattr(arguments, "html", None):
         new_file(arguments.html, force=arguments.force)
-        need(f"{command} --html", "report", "jinja2")
     for option in _ONLY_TRACES:
         if getattr(arguments, option, None) not in (None, [], False):
             raise UsageError(msg("snapshot.only-traces", option="--" + option.replace("_", "-")))
@@ -118,8 +116,6 @@ def _run_for_snapshots(name: str, arguments: Namespace, console: Console) -> Exi
 def _run_for_traces(name: str, arguments: Namespace, console: Console) -> ExitCode:
     command = "ms-tune memory" if name in ("", "log") else f"ms-tune memory {name}"
     need(command, "report", "numpy")
-    if getattr(arguments, "html", None) and name != "log":
-        need(f"{command} --html", "report", "jinja2")
     from ms_tune.cli import memory_trace  # noqa: PLC0415 - as above
 
     return memory_trace.COMMANDS[name](arguments, console)

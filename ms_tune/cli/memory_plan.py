@@ -31,7 +31,7 @@ def _run_plan(arguments: Namespace, console: Console) -> ExitCode:
         report = plan_blocks(arguments.run, request, progress.show_progress)
     _write_files(report, arguments, console)
     if arguments.json:
-        console.write_json(packing_text.to_json(report))
+        console.write_json(packing_text.plan_json(report))
     else:
         packing_text.show_plan_report(report, console)
     return _exit_code_of(report)
@@ -110,7 +110,7 @@ def _run_import(arguments: Namespace, console: Console) -> ExitCode:
                     part.write_text(text, encoding="utf-8")
         if arguments.json:
             results.append(
-                {"file": str(file), **packing_text.memlog_json(found.log, found.report, found.plan, found.stalloc)}
+                {"file": file, **packing_text.memlog_json(found.log, found.report, found.plan, found.stalloc)}
             )
         else:
             if len(files) > 1:

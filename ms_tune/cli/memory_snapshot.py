@@ -8,7 +8,7 @@ from ms_tune.cli.output import LONG, ProgressLine, written
 from ms_tune.errors import ExitCode
 from ms_tune.footprint.torch_report import analyse_snapshot, compare_snapshots, torch_remedies, trace_lives
 from ms_tune.memory.request import TorchWhatIfRequest
-from ms_tune.report import torch_json, torch_text
+from ms_tune.report import memory_json, torch_text
 from ms_tune.report.memory_export import write_torch_perfetto
 from ms_tune.report.torch_html import snapshot_html
 
@@ -26,7 +26,7 @@ def _show_snapshot(arguments: Namespace, console: Console) -> ExitCode:
     remedies = torch_remedies(report)
     _write_page(report, None, remedies, arguments, console)
     if arguments.json:
-        console.write_json(torch_json.report_json(report, remedies, console, arguments.top))
+        console.write_json(memory_json.snapshot_json(report, remedies, arguments.top))
     else:
         torch_text.show_report(report, remedies, console, arguments.top)
     return ExitCode.OK
@@ -48,7 +48,7 @@ def _show_what_if(arguments: Namespace, console: Console) -> ExitCode:
     with ProgressLine(console, LONG) as progress:
         result = replay_snapshot(arguments.run, request, progress.show)
     if arguments.json:
-        console.write_json(torch_json.what_if_json(result, console))
+        console.write_json(memory_json.torch_what_if_json(result))
     else:
         torch_text.show_what_if(result, console)
     return ExitCode.FINDINGS if result.is_over_limit else ExitCode.OK
@@ -59,7 +59,7 @@ def _show_diff(arguments: Namespace, console: Console) -> ExitCode:
     changes = compare_snapshots(before, after)
     _write_page(after, (before, changes), (), arguments, console)
     if arguments.json:
-        console.write_json(torch_json.comparison_json(before, after, changes, console))
+        console.write_json(memory_json.torch_comparison_json(before, after, changes))
     else:
         torch_text.show_comparison(before, after, changes, console, arguments.top)
     return ExitCode.FINDINGS if changes else ExitCode.OK

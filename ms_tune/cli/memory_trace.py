@@ -47,7 +47,7 @@ def _show_failure(arguments: Namespace, console: Console) -> ExitCode:
     failure = read_memory_failure(arguments.path)
     first = tuple(method for method in load_methods() if method.early)
     if arguments.json:
-        console.write_json(memory_json.failure_json(failure, first, arguments.path, console))
+        console.write_json(memory_json.failure_json(failure, first, arguments.path, console.language))
     else:
         memory_text.show_failure(failure, first, console)
     return ExitCode.FINDINGS
@@ -65,10 +65,9 @@ def _show_report(report: MemoryReport, arguments: Namespace, console: Console) -
     if arguments.json:
         extra = {}
         if parts is not None:
-            contents = {content.value: size for content, size in parts.contents.items()}
             split = memory_json.breakdown_json(parts, arguments.top)
-            extra = {"at": {"tick": parts.tick, "categories": contents, **split}}
-        console.write_json(memory_json.report_json(report, console, arguments.top) | extra)
+            extra = {"at": {"tick": parts.tick, "categories": parts.contents, **split}}
+        console.write_json(memory_json.report_json(report, console.language, arguments.top) | extra)
     elif parts is not None:
         memory_text.show_breakdown(parts, console, arguments.top)
     else:
@@ -136,7 +135,7 @@ def _show_what_if(arguments: Namespace, console: Console) -> ExitCode:
     with ProgressLine(console) as progress:
         report = replay_run(arguments.run, request, progress.show)
     if arguments.json:
-        console.write_json(memory_json.what_if_json(report, console))
+        console.write_json(memory_json.what_if_json(report))
     else:
         what_if_text.show_what_if(report, console)
     code = exit_code([report.verdict], arguments)

@@ -76,7 +76,7 @@ def run(arguments: Namespace, console: Console) -> ExitCode:
         with written(arguments.html, console) as path:
             path.write_text(report_html(report, console.language), encoding="utf-8")
     if arguments.json:
-        console.write_json(report_json(report, console))
+        console.write_json(report_json(report))
     else:
         show_report(report, console)
     serious = any(problem.severity is Severity.ERROR for problem in report.all_problems)

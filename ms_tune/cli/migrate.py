@@ -83,7 +83,7 @@ def _simulated(found: Migration, arguments: Namespace, console: Console) -> Both
 
 def _show(found: Migration, sides: BothSides | None, arguments: Namespace, console: Console) -> None:
     if arguments.json:
-        console.write_json(report.migration_json(found, sides, console))
+        console.write_json(report.migration_json(found, sides))
         return
     if arguments.diff and not found.refused:
         report.write_diff(found, arguments.write, console)

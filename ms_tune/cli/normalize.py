@@ -130,7 +130,7 @@ def _show(plan: LayerPlan, arguments: Namespace, console: Console) -> ExitCode:
     if arguments.json:
         from ms_tune.report.normalize_json import plan_json  # noqa: PLC0415 - one renderer is needed, not all
 
-        console.write_json(plan_json(plan, layers, console.language))
+        console.write_json(plan_json(plan, layers))
     else:
         from ms_tune.report.normalize_text import log_text, write_plan  # noqa: PLC0415 - as above
 
@@ -176,14 +176,14 @@ def _tell_files(plan: LayerPlan, console: Console) -> None:
 def _against(job: Job, arguments: Namespace, console: Console) -> ExitCode:
     """The plan beside the logs of a job."""
     from ms_tune.normalize.compare_log import compare_logs  # noqa: PLC0415 - start-up time
-    from ms_tune.report import normalize_against  # noqa: PLC0415 - as above
+    from ms_tune.report import normalize_json, normalize_text  # noqa: PLC0415 - as above
 
     result = compare_logs(job, arguments.against)
     if arguments.json:
-        console.write_json(normalize_against.comparison_json(result, console.language))
+        console.write_json(normalize_json.comparison_json(result))
     else:
         _tell_files(result.plan, console)
-        normalize_against.write_comparison(result, console)
+        normalize_text.write_comparison(result, console)
     return {"same": ExitCode.OK, "differs": ExitCode.FINDINGS}.get(result.verdict.value, ExitCode.USAGE)
 
 
@@ -286,10 +286,11 @@ def _convert_job(job: Job, arguments: Namespace, console: Console) -> ExitCode:
 
 
 def _convert(converted: Converted, arguments: Namespace, console: Console) -> ExitCode:
-    from ms_tune.report.normalize_convert import conversion_json, converted_text  # noqa: PLC0415 - start-up time
+    from ms_tune.report.normalize_json import conversion_json  # noqa: PLC0415 - start-up time
+    from ms_tune.report.normalize_text import converted_text  # noqa: PLC0415 - start-up time
 
     if arguments.json:
-        console.write_json(conversion_json(arguments.to, converted, console.language))
+        console.write_json(conversion_json(arguments.to, converted))
     else:
         console.write_whole(converted_text(arguments.to, converted))
         _warn(filter(_matters, converted.problems), console)

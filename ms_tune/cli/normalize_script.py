@@ -39,7 +39,7 @@ def run_script(arguments: Namespace, console: Console) -> ExitCode:
     if arguments.json:
         from ms_tune.report.normalize_json import programs_json  # noqa: PLC0415 - one renderer is needed, not all
 
-        console.write_json(programs_json(programs, console.language))
+        console.write_json(programs_json(programs))
     else:
         for number, program in enumerate(programs):
             if number:
@@ -73,7 +73,8 @@ def _write(script: ScriptJob, arguments: Namespace, console: Console) -> ExitCod
 
 def _convert(script: ScriptJob, arguments: Namespace, console: Console) -> ExitCode:
     """What the programs do, in another dialect; several one after another."""
-    from ms_tune.report.normalize_convert import conversion_json, converted_text  # noqa: PLC0415 - as above
+    from ms_tune.report.normalize_json import conversion_json  # noqa: PLC0415 - as above
+    from ms_tune.report.normalize_text import converted_text  # noqa: PLC0415 - as above
 
     found = convert_script(script, target_of(arguments.to))
     jobs = []
@@ -83,7 +84,7 @@ def _convert(script: ScriptJob, arguments: Namespace, console: Console) -> ExitC
             unknown = {"unknown": program.unknown, "argument": program.argument}
             console.warn(msg("megatron_layers.not-converted", program=program.program, line=program.line, **unknown))
         elif arguments.json:
-            told = conversion_json(arguments.to, settings, console.language)
+            told = conversion_json(arguments.to, settings)
             jobs.append({"program": program.program, "line": program.line, **told})
         else:
             if len(found) > 1:

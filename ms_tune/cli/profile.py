@@ -47,7 +47,7 @@ def run(arguments: Namespace, console: Console) -> ExitCode:
         with written(arguments.html, console) as path:
             path.write_text(report_html(report, arguments.top, console.language), encoding="utf-8")
     if arguments.json:
-        console.write_json(report_json(report, arguments.top, console))
+        console.write_json(report_json(report, arguments.top))
     else:
         show_report(report, arguments.top, console)
     serious = any(problem.severity is Severity.ERROR for problem in report.problems)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from ms_tune.dryrun.cann_sim.environment import Backend
     from ms_tune.dryrun.launchers.job import LaunchedJob
-    from ms_tune.dryrun.processes import ProgramProcess
+    from ms_tune.dryrun.processes import ProcessPlace, ProgramProcess
     from ms_tune.dryrun.result import BesideTheory, Extrapolation, Reading
     from ms_tune.enums import MemoryCategory
     from ms_tune.errors import MsTuneError
@@ -109,6 +109,21 @@ class CommandResult:
             found += [msg("stages.command.failed-part", pid=one.pid, error=one.failed) for one in failed]
         told = {str(problem) for problem, _ in self.problems}
         return tuple({text: warning for warning in found if (text := str(warning)) not in told}.values())
+
+    @property
+    def reads(self) -> tuple[ProcessPlace, ...]:
+        """Where programs read values, which simulation has not."""
+        return tuple(dict.fromkeys(place for process in self.processes for place in process.reads))
+
+    @property
+    def bounds(self) -> tuple[ProcessPlace, ...]:
+        """Where programs use operators whose sizes follow from values."""
+        return tuple(dict.fromkeys(place for process in self.processes for place in process.bounds))
+
+    @property
+    def support(self) -> tuple[Message, ...]:
+        """What of the programs' frameworks is changed, each thing once."""
+        return tuple({str(message): message for one in self.processes for message in one.support}.values())
 
     @property
     def worst(self) -> RankResult | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ms_tune.diagnostics import Severity
+from ms_tune.encode import record_json
 from ms_tune.report.console import pad, shown_path, text_width, wrap
 from ms_tune.report.github import annotation
 from ms_tune.text import Message, msg
@@ -12,18 +13,17 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
-    from typing import Any
 
     from ms_tune.estimate.memory import Estimate
     from ms_tune.report.console import Console
-    from ms_tune.workflows.check.result import Matter, MemoryDifference, Overview
+    from ms_tune.verdict.outcome import Verdict
+    from ms_tune.workflows.check.result import Assumptions, Matter, MemoryDifference, Overview
 
 _LONGEST = 40  # characters of a value
 
 
 def _matter_sentence(matter: Matter, console: Console) -> str:
-    """What is the matter, in the user's language."""
-    return console.say(matter.text) if isinstance(matter.text, Message) else matter.text.say(console.language)
+    return console.say(matter.text)
 
 
 def _change_sentence(difference: MemoryDifference, console: Console) -> str:
@@ -208,100 +208,61 @@ def _place(path: Path, line: int) -> dict[str, object]:
     return {"file": shown_path(path), "line": line}
 
 
-def overviews_json(overviews: Sequence[Overview], console: Console) -> dict[str, Any]:
+def overviews_json(overviews: Sequence[Overview], console: Console) -> dict[str, object]:
     """All files, in the order in which they were named."""
-    return {"files": [_overview(one, console) for one in overviews]}
+    return {"files": [_overview_json(one, console) for one in overviews]}
 
 
-def _overview(one: Overview, console: Console) -> dict[str, Any]:
-    told = _memory_sentence(one)
+def _overview_json(one: Overview, console: Console) -> dict[str, object]:
     return {
-        "file": str(one.path),
+        "file": one.path,
         **one.subject._asdict(),
-        "assumptions": _assumptions(one, console),
-        "memory": None if told is None else console.say(told),
-        "estimate": _estimate(one),
-        "no_estimate_because": None if one.no_estimate_because is None else console.say(one.no_estimate_because),
-        "stages": [
-            {
-                "stage": stage.stage,
-                "verdict": None if verdict.outcome is None else verdict.outcome.value,
-                "sentence": console.say(verdict.sentence),
-                "peak_bytes": None if verdict.need is None else verdict.need.peak_bytes,
-                "footprint_bytes": None if verdict.need is None else verdict.need.footprint_bytes,
-                "reserve_bytes": verdict.reserve_bytes,
-                "limit_bytes": None if verdict.limit is None else verdict.limit.bytes,
-            }
-            for stage, verdict in ((stage, stage.verdict) for stage in one.stages)
-        ],
-        "counts": {severity.value: count for severity, count in one.counts.items()},
-        "fixable": one.fixable,
+        "assumptions": one.assumptions and _assumptions_json(one.assumptions),
+        "memory": _memory_sentence(one),
+        "estimate": one.estimate and _estimate_json(one.estimate),
+        "stages": [_stage_json(stage.stage, stage.verdict) for stage in one.stages],
+        **record_json(one, "no_estimate_because", "counts", "fixable", "next"),
         "matters": [
-            {
-                "severity": matter.severity.value,
-                "id": matter.id,
-                "name": matter.name,
-                "file": str(matter.path),
-                "line": matter.line,
-                "message": _matter_sentence(matter, console),
-            }
+            {"file": matter.path, "message": matter.text, **record_json(matter, "severity", "id", "name", "line")}
             for matter in one.matters
         ],
-        "change": None
-        if one.change is None
-        else {
-            "name": one.change.name,
-            "text": console.say(one.change.text),
-            "bytes_freed": one.change.freed_bytes,
-            "enough": one.change.enough,
-        },
-        "against": _against(one, console),
-        "next": list(one.next),
+        "change": one.change
+        and {"bytes_freed": one.change.freed_bytes, **record_json(one.change, "name", "text", "enough")},
+        "against": one.against and _against_json(one.against, console),
     }
 
 
-def _assumptions(one: Overview, console: Console) -> dict[str, Any] | None:
-    seen = one.assumptions
-    if seen is None:
-        return None
+def _stage_json(stage: int, verdict: Verdict) -> dict[str, object]:
     return {
-        "devices": seen.devices,
-        "devices_source": console.say(seen.source),
-        **seen.split._asdict(),
-        "chunks": seen.chunks,
-        "micro_batches": seen.micro_batches,
+        "stage": stage,
+        "verdict": verdict.outcome,
+        **record_json(verdict, "sentence", "reserve_bytes"),
+        **record_json(verdict.need, "peak_bytes", "footprint_bytes"),
+        "limit_bytes": verdict.limit and verdict.limit.bytes,
     }
 
 
-def _estimate(one: Overview) -> dict[str, Any] | None:
-    found = one.estimate
-    if found is None:
-        return None
+def _assumptions_json(seen: Assumptions) -> dict[str, object]:
+    figures = record_json(seen, "devices", "chunks", "micro_batches")
+    return {**figures, "devices_source": seen.source, **seen.split._asdict()}
+
+
+def _estimate_json(found: Estimate) -> dict[str, object]:
     return {
-        "outlook": found.outlook.value,
-        "stage": found.fullest.stage,
-        "peak_bytes": found.fullest.peak_bytes,
+        **record_json(found, "outlook", "reserve_bytes"),
+        **record_json(found.fullest, "stage", "peak_bytes"),
         "limit_bytes": found.limit.bytes,
-        "reserve_bytes": found.reserve_bytes,
-        "simulated_peaks_were": list(found.seen_range),
+        "simulated_peaks_were": found.seen_range,
         "stages": [{**stage._asdict(), "peak_bytes": stage.peak_bytes} for stage in found.stages],
     }
 
 
-def _against(one: Overview, console: Console) -> dict[str, Any] | None:
-    found = one.against
-    if found is None:
-        return None
+def _against_json(found: MemoryDifference, console: Console) -> dict[str, object]:
     blame = found.blame
     return {
-        "outcome": found.outcome,
-        "stage": found.stage,
-        "before_bytes": found.before_bytes,
-        "after_bytes": found.after_bytes,
-        "limit_bytes": found.limit_bytes,
-        "estimated": found.estimated,
+        **record_json(found, "outcome", "stage", "before_bytes", "after_bytes", "limit_bytes", "estimated"),
         "text": _change_sentence(found, console),
         "key": ".".join(map(str, blame.path)) if blame is not None and blame.alone else None,
         "with": [".".join(map(str, path)) for path in blame.together] if blame is not None else [],
-        "line": None if blame is None else blame.line,
+        "line": blame and blame.line,
     }

@@ -12,7 +12,7 @@ import unicodedata
 from functools import cached_property
 from pathlib import Path
 
-from ms_tune.encode import json_text
+from ms_tune.encode import as_json, json_text
 from ms_tune.text import Language, Message, msg, render
 
 TYPE_CHECKING = False
@@ -260,9 +260,13 @@ class Console:
         for line in table(heads, rows, right=right, width=terminal_width()):
             self.write_whole(line)
 
+    def json_text(self, value: Mapping[str, object]) -> str:
+        """A result as one JSON object, its sentences in the user's language."""
+        return json_text(as_json(value, self.language), indent=2)
+
     def write_json(self, value: Mapping[str, object]) -> None:
         """The result as one JSON object."""
-        self.write_whole(json_text(value, indent=2))
+        self.write_whole(self.json_text(value))
 
     def note(self, text: str) -> None:
         """A line beside the result: progress, warnings, errors."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING
 
+from ms_tune.encode import record_json
 from ms_tune.text import Message, msg
 
 if TYPE_CHECKING:
@@ -53,24 +54,17 @@ def _trainer_text(check: MachineCheck, console: Console) -> str:
     return check.pynative.name
 
 
-def machine_json(check: MachineCheck, console: Console) -> dict[str, object]:
+def machine_json(check: MachineCheck) -> dict[str, object]:
     """The object that ``ms-tune dryrun --check --json`` prints."""
+    pynative = None if isinstance(check.pynative, Message) else check.pynative.name
     return {
         "version": 1,
         "ready": check.problem is None,
-        "problem": console.say(check.problem) if check.problem else None,
-        "machine": check.machine,
-        "python": check.python,
-        "cores": check.cores,
-        "mindspore": check.mindspore,
-        "mindformers": check.mindformers,
-        "numpy": check.numpy,
-        "compilers": list(check.compilers),
-        "backend": check.backend.value if check.backend else None,
-        "cann": str(check.cann) if check.cann else None,
+        **record_json(check, "problem", "machine", "python", "cores", "mindspore", "mindformers", "numpy"),
+        **record_json(check, "compilers", "backend", "cann"),
         "dynamic_graph": {
-            "mindspeed-ms": check.mindspeed.name if check.mindspeed else None,
-            "mindformers-pynative": None if isinstance(check.pynative, Message) else check.pynative.name,
+            "mindspeed-ms": check.mindspeed and check.mindspeed.name,
+            "mindformers-pynative": pynative,
         },
     }
 
@@ -113,38 +107,27 @@ def _where_found(part: StackPart, console: Console) -> str:
     return console.text(f"stack.{part.told_by}", release=part.release, folder=part.folder)
 
 
-def script_json(check: ScriptCheck, console: Console) -> dict[str, object]:
+def script_json(check: ScriptCheck) -> dict[str, object]:
     """What ``--json`` has under ``script``."""
     return {
-        "command": list(check.command),
+        "command": check.command,
         "ready": not check.problems,
-        "problems": [
-            {"problem": console.say(problem), "hint": console.say(hint) if hint else None}
-            for problem, hint in check.problems
-        ],
+        "problems": [{"problem": problem, "hint": hint} for problem, hint in check.problems],
         "jobs": [_job_json(job) for job in check.jobs],
     }
 
 
 def _job_json(job: JobCheck) -> dict[str, object]:
+    documented = job.documented
     return {
         "job": job.job.number,
-        "launcher": job.job.launcher,
-        "program": job.job.program,
+        **record_json(job.job, "launcher", "program"),
         "devices": job.job.world,
-        "python": job.look.python if job.look is not None else None,
-        "python_version": job.look.version if job.look is not None else None,
-        "parts": [
-            {
-                "name": part.name,
-                "folder": str(part.folder) if part.folder is not None else None,
-                "release": part.release,
-                "told_by": part.told_by,
-            }
-            for part in job.parts
-        ],
-        "missing": list(job.missing),
-        "documented": {"release": job.documented.release, "script": job.documented.script, **job.documented.parts},
+        "python": job.look and job.look.python,
+        "python_version": job.look and job.look.version,
+        "parts": [record_json(part, "name", "folder", "release", "told_by") for part in job.parts],
+        "missing": job.missing,
+        "documented": {"release": documented.release, "script": documented.script, **documented.parts},
         "made_up": {change.key: change.before for change in job.made_up},
     }
 

@@ -1,25 +1,22 @@
-"""A command of the user's own that was simulated, as text and JSON."""
+"""A command of the user's own that was simulated, as text."""
 
 from __future__ import annotations
 
 import shlex
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ms_tune.dryrun.cann_sim.environment import Backend
-from ms_tune.dryrun.launcher import LOG
 from ms_tune.report import memory_text
-from ms_tune.report.dryrun_check import job_params, split_json
-from ms_tune.report.dryrun_json import VERSION, largest_holders, theory_json
+from ms_tune.report.dryrun_check import job_params
 from ms_tune.report.dryrun_text import in_gib, near_path, show_table, theory_lines
-from ms_tune.report.words import by_name, number_or_dash, verdict_json, verdict_lines, word
+from ms_tune.report.words import by_name, number_or_dash, verdict_lines, word
 from ms_tune.text import Message, msg
 
 if TYPE_CHECKING:
     from ms_tune.dryrun.command_result import CommandResult, RankResult
     from ms_tune.dryrun.launchers.arguments import OptionChange
     from ms_tune.dryrun.launchers.job import LaunchedJob
-    from ms_tune.dryrun.processes import ProcessPlace
     from ms_tune.report.console import Console
 
 _SHOWN_HOLDERS = 5
@@ -74,7 +71,7 @@ def _show_figures(result: CommandResult, worst: RankResult, console: Console) ->
 def _show_changes(result: CommandResult, console: Console) -> None:
     """What the launched programs were given otherwise than the script says, and what of their frameworks is changed."""
     lines = [console.say(_change_text(change, job)) for job in result.jobs for change in job.changes]
-    lines += [console.say(message) for message in _support_notes(result)]
+    lines += [console.say(message) for message in result.support]
     if lines:
         console.write(console.text("launch.changes"))
         for line in lines:
@@ -91,11 +88,6 @@ def _change_text(change: OptionChange, job: LaunchedJob) -> Message:
     return Message("launch.change", {**params, "after": change.after or flag})
 
 
-def _support_notes(result: CommandResult) -> list[Message]:
-    found = {str(message): message for process in result.processes for message in process.support}
-    return list(found.values())
-
-
 def job_line(job: LaunchedJob, console: Console) -> str:
     """What a launcher was told, and which of its ranks stand for all."""
     named = [
@@ -105,27 +97,11 @@ def job_line(job: LaunchedJob, console: Console) -> str:
     return console.text("launch.job", **job_params(job), ranks=", ".join(named))
 
 
-def _job_json(job: LaunchedJob, console: Console) -> dict[str, object]:
-    return {
-        "job": job.number,
-        "launcher": job.launcher,
-        "program": job.program,
-        "devices": job.world,
-        "split": split_json(job) or None,
-        "ranks": [
-            {"rank": one.rank, "stage": one.stage, "exit_code": one.code, "log": str(one.folder / LOG)}
-            for one in job.ranks
-        ],
-        "changes": [asdict(change) for change in job.changes],
-        "problem": console.say(job.problem) if job.problem is not None else None,
-    }
-
-
 def _show_doubtful(result: CommandResult, console: Console) -> None:
     """What in the program follows from values, which simulation has not."""
     for text, places in (
-        ("stages.command.reads", _read_places(result)),
-        ("stages.command.bounds", _bound_places(result)),
+        ("stages.command.reads", result.reads),
+        ("stages.command.bounds", result.bounds),
     ):
         if places:
             console.write(console.text(text, count=max(len(places), sum(one.places for one in result.processes))))
@@ -133,18 +109,6 @@ def _show_doubtful(result: CommandResult, console: Console) -> None:
                 console.write(f"  {place}")
             if len(places) > _SHOWN_PLACES:
                 console.write(f"  {console.text('stages.command.more', count=len(places) - _SHOWN_PLACES)}")
-
-
-def _read_places(result: CommandResult) -> list[ProcessPlace]:
-    return list(dict.fromkeys(place for process in result.processes for place in process.reads))
-
-
-def _bound_places(result: CommandResult) -> list[ProcessPlace]:
-    return list(dict.fromkeys(place for process in result.processes for place in process.bounds))
-
-
-def _place_json(place: ProcessPlace) -> dict[str, object]:
-    return {"file": place.file, "line": place.line, "how": place.how}
 
 
 def _show_ranks(result: CommandResult, console: Console) -> None:
@@ -172,68 +136,3 @@ def _layers_text(rank: RankResult) -> str:
     if rank.extrapolation is not None:
         return f"{', '.join(map(str, rank.extrapolation.from_layers))} → {rank.extrapolation.layers}"
     return number_or_dash(rank.layers)
-
-
-def command_json(result: CommandResult, console: Console) -> dict[str, object]:
-    """The object that ``--json`` prints for a command; sizes are bytes. docs/dryrun.md describes every key."""
-    worst = result.worst
-    return {
-        "version": VERSION,
-        "run": str(result.folder),
-        "command": list(result.command),
-        "exit_code": result.code,
-        "backend": result.backend.value,
-        "simulation_level": result.level,
-        **(_rank_json(worst, console) if worst else _NO_FIGURES),
-        **verdict_json(result.verdict, console),
-        "ranks": [
-            {
-                "rank": rank.rank,
-                "stage": rank.stage,
-                "job": rank.job,
-                "pid": rank.process and rank.process.pid,
-                **_rank_json(rank, console),
-            }
-            for rank in result.ranks
-        ],
-        "jobs": [_job_json(job, console) for job in result.jobs],
-        "largest": largest_holders(worst.reading) if worst else [],
-        "problems": [console.say(problem) for problem, _ in result.problems],
-        "warnings": [console.say(warning) for warning in result.warnings],
-        "reads": [_place_json(place) for place in _read_places(result)],
-        "support": [console.say(message) for message in _support_notes(result)],
-        "bounds": [_place_json(place) for place in _bound_places(result)],
-        "processes": [
-            {"pid": one.pid, "command": list(one.arguments), "folder": str(one.folder), "ended": one.ended}
-            for one in result.processes
-        ],
-        "seconds": round(result.seconds, 3),
-    }
-
-
-_NO_FIGURES = dict.fromkeys(
-    (
-        *("trace", "peak_bytes", "footprint_bytes", "categories_at_peak", "layers", "full_layers", "verdict_about"),
-        *("extrapolated_peak_bytes", "extrapolated_footprint_bytes", "extrapolated_categories_at_peak"),
-        *("extrapolated_from_layers", "theory"),
-    )
-)
-
-
-def _rank_json(rank: RankResult, console: Console) -> dict[str, object]:
-    reading, whole = rank.reading, rank.extrapolation
-    return {
-        "trace": str(reading.trace),
-        "peak_bytes": reading.peak_bytes,
-        "footprint_bytes": reading.footprint_bytes,
-        **verdict_json(rank.verdict, console),
-        "categories_at_peak": by_name(reading.contents),
-        "layers": rank.layers,
-        "full_layers": rank.full_layers,
-        "verdict_about": "peak_bytes" if whole is None else "extrapolated_peak_bytes",
-        "extrapolated_peak_bytes": None if whole is None else whole.peak_bytes,
-        "extrapolated_footprint_bytes": None if whole is None else whole.need.footprint_bytes,
-        "extrapolated_categories_at_peak": None if whole is None else by_name(whole.contents),
-        "extrapolated_from_layers": None if whole is None else list(whole.from_layers),
-        "theory": theory_json(rank.theory),
-    }

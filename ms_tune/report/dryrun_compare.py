@@ -1,14 +1,12 @@
-"""Runs side by side, in the terminal and as JSON: a simulated and a real one, variants of a job."""
+"""Runs side by side, in the terminal: a simulated and a real one, variants of a job."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from ms_tune.report import dryrun_command, dryrun_json
-from ms_tune.report.dryrun_json import VERSION
 from ms_tune.report.dryrun_text import in_gib, near_path, show_table
-from ms_tune.report.words import by_name, number_or_dash, sentence, signed_text, verdict_json, word
+from ms_tune.report.words import by_name, number_or_dash, sentence, signed_text, word
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -59,34 +57,6 @@ def _real_row(rank: ComparedRank) -> list[str]:
     ]
 
 
-def real_json(comparison: RealComparison, console: Console) -> dict[str, object]:
-    """The object that ``--compare-real --json`` prints; sizes are bytes."""
-    return {
-        "version": VERSION,
-        "simulated": str(comparison.simulated),
-        "real": str(comparison.real),
-        "ranks": [
-            {
-                "rank": rank.rank,
-                **{
-                    f"{name}_{what}": value
-                    for name, report in (("simulated", rank.simulated), ("real", rank.real))
-                    for what, value in (
-                        ("peak_bytes", report.curve.peak_bytes),
-                        ("footprint_bytes", report.curve.footprint_bytes),
-                        ("categories_at_peak", by_name(report.peak.contents)),
-                    )
-                },
-                "simulated_verdict": verdict_json(rank.simulated.verdict, console),
-                "real_verdict": verdict_json(rank.real.verdict, console),
-                "difference_bytes": rank.simulated.curve.peak_bytes - rank.real.curve.peak_bytes,
-            }
-            for rank in comparison.ranks
-        ],
-        "only_real": list(comparison.only_real),
-    }
-
-
 def show_log(comparison: LogComparison, console: Console) -> None:
     """A row for each rank, then the figures of the rank that needs most, what they differ by, and both verdicts."""
     names = {"simulated": near_path(comparison.simulated), "real": near_path(comparison.real)}
@@ -132,39 +102,6 @@ def _rank_list(ranks: Sequence[int | None]) -> str:
 
 def _size_or_dash(amount: int | None) -> str:
     return "–" if amount is None else in_gib(amount)
-
-
-def log_json(comparison: LogComparison, console: Console) -> dict[str, object]:
-    """The object that ``--compare-real LOG --json`` prints; sizes are bytes."""
-    return {
-        "version": VERSION,
-        "simulated": str(comparison.simulated),
-        "real": str(comparison.real),
-        "ranks": [
-            {
-                "rank": pair.rank,
-                "said_by": pair.real.words.value,
-                "file": str(pair.real.path),
-                "line": pair.real.line,
-                "after_steps": pair.real.steps,
-                "simulated_peak_bytes": pair.figures[0].simulated,
-                "real_peak_bytes": pair.figures[0].real,
-                "difference_bytes": pair.figures[0].difference,
-                "simulated_footprint_bytes": pair.figures[1].simulated,
-                "real_footprint_bytes": pair.figures[1].real,
-                "figures": [
-                    {"name": figure.name, "simulated_bytes": figure.simulated, "real_bytes": figure.real}
-                    for figure in pair.figures
-                ],
-                "notes": [console.say(note) for note in pair.notes],
-                "simulated_verdict": verdict_json(pair.simulated.verdict, console),
-                "real_verdict": verdict_json(pair.real_verdict, console),
-            }
-            for pair in comparison.pairs
-        ],
-        "only_real": list(comparison.only_real),
-        "only_simulated": list(comparison.only_simulated),
-    }
 
 
 _SHOWN_CONTENTS = ("weights", "optimizer_state", "activations")
@@ -263,35 +200,3 @@ def _variant_cells(
         signed_text(variant.peak - first),
         word(variant.verdict, console),
     ]
-
-
-def variants_json(result: SweepResult, console: Console) -> dict[str, object]:
-    """The object that ``--set``/``--sweep`` with ``--json`` prints: the object of ``dryrun`` for every variant."""
-    return {
-        "version": dryrun_json.VERSION,
-        "run": str(result.folder),
-        "variants": [
-            {
-                "settings": {".".join(map(str, setting.path)): setting.raw for setting in variant.settings},
-                "error": console.say(variant.error.message) if variant.error else None,
-                "result": dryrun_json.dryrun_json(variant.result, console) if variant.result else None,
-            }
-            for variant in result.variants
-        ],
-    }
-
-
-def command_variants_json(result: CommandSweep, console: Console) -> dict[str, object]:
-    """The same for variants of a command."""
-    return {
-        "version": dryrun_json.VERSION,
-        "run": str(result.folder),
-        "variants": [
-            {
-                "settings": dict(variant.settings),
-                "error": console.say(variant.error.message) if variant.error else None,
-                "result": dryrun_command.command_json(variant.result, console) if variant.result else None,
-            }
-            for variant in result.variants
-        ],
-    }

@@ -5,41 +5,23 @@ The table of theory is plain HTML, so that the page's content security policy st
 
 from __future__ import annotations
 
+import html
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ms_tune.footprint.breakdown import Theory
 from ms_tune.report import memory_html
+from ms_tune.report.page import in_both_languages, table_html
 from ms_tune.report.words import size_text
-from ms_tune.text import lookup
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from ms_tune.dryrun.reading import JobReport
     from ms_tune.dryrun.result import StageResult
+    from ms_tune.report.console import Console
     from ms_tune.text import Language
-
-_SECTION = """\
-{% macro say(text) %}<span data-en="{{ text.en }}" data-zh="{{ text.zh }}"></span>{% endmacro -%}
-<section id="job-theory">
-<h2>{{ say(text("title")) }}</h2>
-<p class="hint">{{ say(text("hint")) }}</p>
-<table>
-<thead><tr>{% for name in ("stage", "rank", "content") %}<th>{{ say(text(name)) }}</th>{% endfor -%}
-{% for name in ("measured", "theory", "difference") %}<th class="n">{{ say(text(name)) }}</th>{% endfor %}</tr></thead>
-<tbody>
-{% for stage in stages %}
-{% for pair in stage.theory %}
-<tr><td>{{ stage.run.stage }}</td><td>{{ stage.run.rank }}</td><td>{{ say(content(pair)) }}</td>\
-<td class="n">{{ size(pair.measured) }}</td><td class="n">{{ size(pair.expected) }}</td>\
-<td class="n">{{ difference(pair) }}</td></tr>
-{% else %}
-<tr><td>{{ stage.run.stage }}</td><td>{{ stage.run.rank }}</td><td colspan="4">{{ say(text("unknown")) }}</td></tr>
-{% endfor %}
-{% endfor %}
-</tbody>
-</table>
-</section>
-"""
 
 
 def report_html(report: JobReport, language: Language) -> str:
@@ -59,17 +41,21 @@ def report_html(report: JobReport, language: Language) -> str:
         else rank
         for rank, stage in zip(memory.ranks, report.stages, strict=True)
     )
-    return memory_html.report_html(replace(memory, ranks=ranks), None, language, _section_html(report.stages))
+    section = in_both_languages(partial(_theory_parts, report.stages), "section")
+    return memory_html.report_html(replace(memory, ranks=ranks), None, language, section)
 
 
-def _section_html(stages: tuple[StageResult, ...]) -> str:
-    import jinja2  # noqa: PLC0415 - an optional dependency, imported late
-
-    environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True)
-    return environment.from_string(_SECTION).render(
-        stages=stages,
-        text=lambda name: lookup(f"dryrun.page.{name}"),
-        content=lambda pair: lookup(f"memory.content.{pair.content}"),
-        size=size_text,
-        difference=lambda pair: "–" if pair.difference is None else f"{pair.difference:+.3%}",
-    )
+def _theory_parts(stages: tuple[StageResult, ...], console: Console) -> Iterator[str]:
+    names = ("stage", "rank", "measured", "theory", "difference", "content")
+    rows = []
+    for stage in stages:
+        numbers = [str(stage.run.stage), str(stage.run.rank)]
+        for pair in stage.theory:
+            apart = "–" if pair.difference is None else f"{pair.difference:+.3%}"
+            sizes = [size_text(pair.measured), size_text(pair.expected), apart]
+            rows.append([*numbers, *sizes, console.text(f"memory.content.{pair.content}")])
+        if not stage.theory:
+            rows.append([*numbers, "", "", "", console.text("dryrun.page.unknown")])
+    heads = [console.text(f"dryrun.page.{name}") for name in names]
+    yield from table_html(console.text("dryrun.page.title"), heads, rows, len(heads) - 1)
+    yield f'<p class="hint">{html.escape(console.text("dryrun.page.hint"))}</p>'

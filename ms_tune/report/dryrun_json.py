@@ -1,138 +1,120 @@
-"""The result of ``dryrun`` as one JSON object."""
+"""What ``dryrun`` prints with ``--json``: of a config, of a command, of variants, and of a run beside a real one; sizes are bytes. docs/dryrun.md describes every key."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ms_tune.report.words import by_name, verdict_json
+from ms_tune.dryrun.launcher import LOG
+from ms_tune.encode import record_json
+from ms_tune.report.dryrun_check import split_json
+from ms_tune.report.words import verdict_json
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Mapping, Sequence
+    from typing import Any
 
-    from ms_tune.dryrun.request import PreparedRun
-    from ms_tune.dryrun.result import BesideTheory, DryrunResult, Reading, StageResult
-    from ms_tune.report.console import Console
+    from ms_tune.dryrun.command_result import CommandResult, CommandSweep, CommandVariant, RankResult
+    from ms_tune.dryrun.compare import LogComparison, LoggedPair
+    from ms_tune.dryrun.launchers.job import LaunchedJob
+    from ms_tune.dryrun.result import (
+        ComparedRank,
+        DryrunResult,
+        Reading,
+        RealComparison,
+        StageResult,
+        SweepResult,
+        VariantResult,
+    )
 
 VERSION = 1
 _LARGEST = 5
+_FIGURES = (  # null where nothing tells them
+    *("trace", "peak_bytes", "footprint_bytes", "device_bytes", "categories_at_peak", "layers", "full_layers"),
+    *("verdict_about", "extrapolated_peak_bytes", "extrapolated_footprint_bytes", "extrapolated_categories_at_peak"),
+    *("extrapolated_from_layers", "theory"),
+)
+_LAYER_FIGURES = ("bytes_per_layer", "activation_bytes_per_layer")
 
 
-def dryrun_json(result: DryrunResult, console: Console) -> dict[str, object]:
-    """The object that ``ms-tune dryrun --json`` prints; sizes are bytes. docs/dryrun.md describes every key.
-
-    What is about one stage is about the worst; ``stages`` has all of them. At level 0 there are no figures.
-    """
+def dryrun_json(result: DryrunResult) -> dict[str, object]:
+    """What is about one stage is about the worst; ``stages`` has all of them. At level 0 there are no figures."""
     worst = result.worst if result.stages else None
     run = worst.run if worst else result.runs[0]
     return {
         "version": VERSION,
-        "run": str(result.folder),
-        "trace": str(worst.reading.trace) if worst else None,
-        "backend": result.backend.value,
+        "run": result.folder,
+        "backend": result.backend,
         "simulation_level": result.level,
-        "mindspore": result.mindspore,
-        "mindformers": result.mindformers,
         "config": run.config_name,
-        "dialect": run.dialect.value,
-        "assumptions": _assumptions_json(run, console),
-        "model": console.say(run.model),
-        "standing": [console.say(message) for message in run.standing],
+        "assumptions": {"devices": run.world_size, "devices_source": run.devices_source, **run.split._asdict()},
+        **record_json(run, "dialect", "model", "standing", "world_size", "rank", "stage"),
         "settings": {".".join(map(str, setting.path)): setting.raw for setting in result.settings},
-        "world_size": run.world_size,
-        "rank": run.rank,
-        "stage": run.stage,
         "pipeline_stages": run.stages,
+        **(_stage_figures_json(worst) if worst else dict.fromkeys((*_FIGURES, *_LAYER_FIGURES))),
+        **verdict_json(result.verdict),
         "layers": run.layers,
-        **(
-            _figures_json(worst, console)
-            if worst
-            else {**dict.fromkeys(_FIGURES), **verdict_json(result.verdict, console)}
-        ),
-        "contents": by_name(worst.contents) if worst and worst.contents else None,
-        "stages": [_stage_json(stage, console) for stage in result.stages],
-        "skipped_stages": list(result.skipped),
+        "contents": (worst.contents or None) if worst else None,
+        "stages": [_stage_json(stage) for stage in result.stages],
+        "skipped_stages": result.skipped,
         "imbalance": round(result.imbalance, 4) if worst else None,
-        "largest": largest_holders(worst.reading) if worst else [],
-        "changes": [{"key": change.key, "before": change.before, "after": change.after} for change in run.changes],
-        "not_included": [console.say(message) for message in result.not_included],
-        "warnings": [console.say(message) for message in result.warnings],
+        "largest": _largest_holders(worst.reading) if worst else [],
+        "changes": [record_json(change, "key", "before", "after") for change in run.changes],
+        **record_json(result, "mindspore", "mindformers", "not_included", "warnings"),
         "seconds": round(result.seconds, 3),
     }
 
 
-_FIGURES = (
-    *("peak_bytes", "footprint_bytes", "device_bytes", "verdict_about", "categories_at_peak"),
-    *("full_layers", "extrapolated_peak_bytes", "extrapolated_categories_at_peak"),
-    *("extrapolated_from_layers", "bytes_per_layer", "activation_bytes_per_layer", "theory"),
-)
-
-
-def _figures_json(stage: StageResult, console: Console) -> dict[str, object]:
-    whole = stage.extrapolation
+def _figures_json(one: StageResult | RankResult) -> dict[str, object]:
+    whole, limit = one.extrapolation, one.verdict.limit
     return {
-        "peak_bytes": stage.reading.peak_bytes,
-        "footprint_bytes": stage.reading.footprint_bytes,
-        **verdict_json(stage.verdict, console),
-        "device_bytes": stage.verdict.limit.device.card_bytes if stage.verdict.limit else None,
+        "trace": one.reading.trace,
+        **record_json(one.reading, "peak_bytes", "footprint_bytes"),
+        **verdict_json(one.verdict),
+        "device_bytes": limit.device.card_bytes if limit else None,
         "verdict_about": "extrapolated_peak_bytes" if whole else "peak_bytes",
-        "categories_at_peak": by_name(stage.reading.contents),
-        "full_layers": stage.full_layers,
-        "extrapolated_peak_bytes": whole.peak_bytes if whole else None,
-        "extrapolated_categories_at_peak": by_name(whole.contents) if whole and whole.contents else None,
-        "extrapolated_from_layers": list(whole.from_layers) if whole else None,
-        "bytes_per_layer": whole.layer_bytes if whole else None,
-        "activation_bytes_per_layer": stage.layer_activations or 0,
-        "theory": theory_json(stage.theory),
-    }
-
-
-def _assumptions_json(run: PreparedRun, console: Console) -> dict[str, object]:
-    return {
-        "devices": run.world_size,
-        "devices_source": console.say(run.devices_source),
-        **run.split._asdict(),
-    }
-
-
-def theory_json(pairs: Iterable[BesideTheory]) -> dict[str, object] | None:
-    """What lives for the whole run, by category; None where theory is not known."""
-    return {
-        pair.content: {
-            "bytes": pair.expected,
-            "measured_bytes": pair.measured,
-            "difference": None if pair.difference is None else round(pair.difference, 6),
+        "categories_at_peak": one.reading.contents,
+        "full_layers": one.full_layers,
+        "extrapolated_peak_bytes": whole and whole.peak_bytes,
+        "extrapolated_footprint_bytes": whole and whole.need.footprint_bytes,
+        "extrapolated_categories_at_peak": (whole.contents or None) if whole else None,
+        "extrapolated_from_layers": whole and whole.from_layers,
+        "theory": {
+            pair.content: {
+                "bytes": pair.expected,
+                "measured_bytes": pair.measured,
+                "difference": None if pair.difference is None else round(pair.difference, 6),
+            }
+            for pair in one.theory
         }
-        for pair in pairs
-    } or None
+        or None,
+    }
 
 
-def _stage_json(stage: StageResult, console: Console) -> dict[str, object]:
+def _stage_figures_json(stage: StageResult) -> dict[str, object]:
+    whole = stage.extrapolation
+    added = (whole and whole.layer_bytes, stage.layer_activations or 0)
+    return {**_figures_json(stage), **dict(zip(_LAYER_FIGURES, added, strict=True))}
+
+
+def _stage_json(stage: StageResult) -> dict[str, object]:
     run = stage.run
     return {
-        "stage": run.stage,
-        "rank": run.rank,
-        "layers": run.layers,
-        **_figures_json(stage, console),
+        **_stage_figures_json(stage),
+        **record_json(run, "stage", "rank", "layers"),
         "kinds": {kind.label: count for kind, count in run.kinds.items()},
-        "phases": {phase.value: size for phase, size in stage.phases.items()},
+        "phases": stage.phases,
         "micro_batches_in_flight": run.in_flight[0] if run.in_flight else None,
-        "micro_batches_in_flight_by_chunk": list(run.in_flight) if run.in_flight else None,
+        "micro_batches_in_flight_by_chunk": run.in_flight or None,
         "layer_activation_bytes": stage.layer_activations,
-        "contents": by_name(stage.contents) if stage.contents else None,
-        "trace": str(stage.reading.trace),
+        "contents": stage.contents or None,
         "seconds": round(stage.reading.seconds, 3),
     }
 
 
-def largest_holders(reading: Reading) -> list[dict[str, object]]:
-    """The largest holders at the peak."""
+def _largest_holders(reading: Reading) -> list[dict[str, object]]:
     return [
         {
-            "bytes": holder.bytes,
-            "count": holder.count,
-            "operator": holder.operator,
-            "category": holder.category.value,
-            "where": holder.where,
+            **record_json(holder, "bytes", "count", "operator", "category", "where"),
             "name": _shared_name(reading, holder.rows),
         }
         for holder in reading.report.peak.holders[:_LARGEST]
@@ -143,3 +125,125 @@ def _shared_name(reading: Reading, rows: tuple[int, ...]) -> str | None:
     """The parameter's name with ``*`` for the layer's number, if all of the rows share it."""
     names = {reading.name_of(row) for row in rows}
     return names.pop() if len(names) == 1 else None
+
+
+def command_json(result: CommandResult) -> dict[str, object]:
+    """What is about one rank is about the worst; ``ranks`` has all of them."""
+    worst = result.worst
+    return {
+        "version": VERSION,
+        "run": result.folder,
+        "exit_code": result.code,
+        "simulation_level": result.level,
+        **(_rank_json(worst) if worst else dict.fromkeys(_FIGURES)),
+        **verdict_json(result.verdict),
+        "ranks": [
+            {**record_json(rank, "rank", "stage", "job"), "pid": rank.process and rank.process.pid, **_rank_json(rank)}
+            for rank in result.ranks
+        ],
+        "jobs": [_job_json(job) for job in result.jobs],
+        "largest": _largest_holders(worst.reading) if worst else [],
+        "problems": [problem for problem, _ in result.problems],
+        **record_json(result, "command", "backend", "warnings", "reads", "bounds", "support"),
+        "processes": [
+            {"command": one.arguments, **record_json(one, "pid", "folder", "ended")} for one in result.processes
+        ],
+        "seconds": round(result.seconds, 3),
+    }
+
+
+def _rank_json(rank: RankResult) -> dict[str, object]:
+    return {**_figures_json(rank), "layers": rank.layers}
+
+
+def _job_json(job: LaunchedJob) -> dict[str, object]:
+    return {
+        "job": job.number,
+        "devices": job.world,
+        **record_json(job, "launcher", "program", "changes", "problem"),
+        "split": split_json(job) or None,
+        "ranks": [
+            {"rank": one.rank, "stage": one.stage, "exit_code": one.code, "log": one.folder / LOG} for one in job.ranks
+        ],
+    }
+
+
+def variants_json(result: SweepResult) -> dict[str, object]:
+    """The object of ``dryrun`` for every variant of a config."""
+    settings = [
+        {".".join(map(str, setting.path)): setting.raw for setting in variant.settings} for variant in result.variants
+    ]
+    return _sweep_json(result, settings, dryrun_json)
+
+
+def command_variants_json(result: CommandSweep) -> dict[str, object]:
+    """The object of a command for each of its variants."""
+    return _sweep_json(result, [dict(variant.settings) for variant in result.variants], command_json)
+
+
+def _sweep_json(
+    result: SweepResult | CommandSweep, settings: Sequence[Mapping[str, object]], result_json: Callable[[Any], object]
+) -> dict[str, object]:
+    variants: tuple[VariantResult | CommandVariant, ...] = result.variants
+    return {
+        "version": VERSION,
+        "run": result.folder,
+        "variants": [
+            {
+                "settings": one,
+                "error": variant.error and variant.error.message,
+                "result": result_json(variant.result) if variant.result else None,
+            }
+            for variant, one in zip(variants, settings, strict=True)
+        ],
+    }
+
+
+def real_json(comparison: RealComparison) -> dict[str, object]:
+    """The object that ``--compare-real --json`` prints of two traces."""
+    return {
+        "version": VERSION,
+        **record_json(comparison, "simulated", "real", "only_real"),
+        "ranks": [_real_rank_json(rank) for rank in comparison.ranks],
+    }
+
+
+def _real_rank_json(rank: ComparedRank) -> dict[str, object]:
+    found: dict[str, object] = {"rank": rank.rank}
+    for name, report in (("simulated", rank.simulated), ("real", rank.real)):
+        found[f"{name}_peak_bytes"] = report.curve.peak_bytes
+        found[f"{name}_footprint_bytes"] = report.curve.footprint_bytes
+        found[f"{name}_categories_at_peak"] = report.peak.contents
+        found[f"{name}_verdict"] = verdict_json(report.verdict)
+    return {**found, "difference_bytes": rank.simulated.curve.peak_bytes - rank.real.curve.peak_bytes}
+
+
+def log_json(comparison: LogComparison) -> dict[str, object]:
+    """The object that ``--compare-real LOG --json`` prints."""
+    return {
+        "version": VERSION,
+        **record_json(comparison, "simulated", "real", "only_real", "only_simulated"),
+        "ranks": [_logged_rank_json(pair) for pair in comparison.pairs],
+    }
+
+
+def _logged_rank_json(pair: LoggedPair) -> dict[str, object]:
+    peak, footprint = pair.figures[:2]
+    return {
+        **record_json(pair, "rank", "notes"),
+        "said_by": pair.real.words,
+        "file": pair.real.path,
+        "line": pair.real.line,
+        "after_steps": pair.real.steps,
+        "simulated_peak_bytes": peak.simulated,
+        "real_peak_bytes": peak.real,
+        "difference_bytes": peak.difference,
+        "simulated_footprint_bytes": footprint.simulated,
+        "real_footprint_bytes": footprint.real,
+        "figures": [
+            {"name": figure.name, "simulated_bytes": figure.simulated, "real_bytes": figure.real}
+            for figure in pair.figures
+        ],
+        "simulated_verdict": verdict_json(pair.simulated.verdict),
+        "real_verdict": verdict_json(pair.real_verdict),
+    }

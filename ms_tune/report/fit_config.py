@@ -1,4 +1,4 @@
-"""The plan of a config in the terminal and as JSON: what the table says, and what the plan's own dryrun showed."""
+"""The plan of a config in the terminal: what the table says, and what the plan's own dryrun showed."""
 
 from __future__ import annotations
 
@@ -6,18 +6,17 @@ import difflib
 from typing import TYPE_CHECKING
 
 from ms_tune.fit.result import NEAR
-from ms_tune.report import fit_json, fit_text
+from ms_tune.report import fit_text
 from ms_tune.report.fit_text import FitPage
-from ms_tune.text import Message, msg, render
+from ms_tune.text import Message, msg
 from ms_tune.units import GIB, gib, mib
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from ms_tune.fit.result import CheckRun, ConfigFit, VerifiedStage, VerifyRound
+    from ms_tune.fit.result import ConfigFit, VerifiedStage, VerifyRound
     from ms_tune.planning.fit import EvaluatedPlan
     from ms_tune.report.console import Console
-    from ms_tune.text import Language
 
 
 def shown_of(found: ConfigFit, console: Console, more: Sequence[Message] = ()) -> FitPage:
@@ -205,65 +204,3 @@ def _relief_lines(number: int, one: VerifyRound) -> Iterator[Message]:
         }
         told = {"stage": relief.stage, "verdict": relief.verdict.sentence}
         yield msg("fitting.note.relieved", round=number, kept=kept, run=run, **told, **does)
-
-
-def config_fit_json(found: ConfigFit, language: Language) -> dict[str, object]:
-    """The report of ``--json``: that of a table, with what the config and its dryruns add."""
-    one = found.last
-    values = fit_json.fit_report_json(one.report, language)
-    fits = found.chosen is not None
-    values["why"] = [render(message, language) for message in plan_reasons(found)]
-    values.update(
-        {
-            "fits": fits,
-            **({} if found.lacking is None else fit_json.shortage_json(found.lacking)),
-            "plan": values["plan"] if fits else None,
-            "verified": bool(one.verified),
-            "device_limit_bytes": found.limit.bytes,
-            "limit_source": render(found.limit.source, language),
-            "reserve_bytes": found.reserve_bytes,
-            "fragment_bytes": list(found.fragment_bytes),
-            "least_fragment_bytes": list(found.least_fragment_bytes),
-            "predicted_peak_bytes": list(one.peak_bytes),
-            "stages": [_stage_json(stage, language) for stage in one.verified],
-            "stands_for": list(one.stands_for),
-            "rounds": [
-                {
-                    "plan": round_.report.planned.plan.to_json() if round_.report.planned is not None else None,
-                    "time": round_.report.planned.time if round_.report.planned is not None else None,
-                    "stages": [_stage_json(stage, language) for stage in round_.verified],
-                    "relieved": [one.stage for one in round_.relieved],
-                    "kept": list(round_.kept),
-                }
-                for round_ in found.rounds
-            ],
-            "check": _check_json(found.checked),
-            "idle_kinds": [kind.value for kind in found.idle],
-            "changed_values": found.changed,
-            "diff": diff_of_plan(found) if found.changed else "",
-            "notes": [render(message, language) for message in plan_notes(found)],
-            "seconds": {"table": found.seconds[0], "plans": found.seconds[1]},
-        }
-    )
-    return values
-
-
-def _check_json(one: CheckRun | None) -> dict[str, object] | None:
-    if one is None:
-        return None
-    sizes = {"predicted_bytes": one.predicted_bytes, "peak_bytes": one.peak_bytes, "margin_bytes": one.margin_bytes}
-    return {"stage": one.stage, "layers": one.layers, **sizes, "error": one.error}
-
-
-def _stage_json(one: VerifiedStage, language: Language) -> dict[str, object]:
-    outcome = one.verdict.outcome
-    return {
-        "stage": one.stage,
-        "predicted_bytes": one.predicted_bytes,
-        "peak_bytes": one.peak_bytes,
-        "footprint_bytes": one.footprint_bytes,
-        "reserve_bytes": one.verdict.reserve_bytes,
-        "error": one.error,
-        "verdict": None if outcome is None else outcome.value,
-        "sentence": render(one.verdict.sentence, language),
-    }

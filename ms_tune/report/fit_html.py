@@ -6,15 +6,15 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from ms_tune.report.fit_text import NUMBERS
-from ms_tune.report.page import table_html
-from ms_tune.report.page import write_page as whole
+from ms_tune.report.page import list_html, table_html, verdict_html, write_page
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from ms_tune.planning.fit import EvaluatedPlan, FitReport
     from ms_tune.report.console import Console
     from ms_tune.report.fit_text import FitPage
+    from ms_tune.text import Language
 
 _WIDTH, _ROW, _LEFT, _TOP = 1160.0, 26.0, 60.0, 8.0
 _NARROW = 0.05  # of a unit; passes below it are not seen
@@ -23,21 +23,19 @@ _FORWARD = ("#3d7ea6", "#5b9bc0", "#86b8d4", "#2c5f7f")
 _BACKWARD = ("#d98544", "#e4a36f", "#efc09b", "#b5682d")
 
 
-def plan_page(shown: FitPage, sources: Iterable[object], console: Console) -> str:
+def plan_page(show: Callable[[Console], FitPage], sources: Iterable[object], language: Language) -> str:
     """The page; it runs no scripts and loads nothing.
 
     Args:
-        shown: What is on it.
+        show: What is on it, in the language of a console.
         sources: The files that it is about.
-        console: Whose language is spoken.
+        language: The language that it begins in.
     """
-    return whole(console.text("fit.page.title"), sources, _page_parts(shown, console), console.language)
+    return write_page("fit.page.title", sources, lambda console: _page_parts(show(console), console), language)
 
 
 def _page_parts(shown: FitPage, console: Console) -> Iterator[str]:
-    first, *more = (escape(console.say(sentence)) for sentence in shown.verdict)
-    good = " good" if shown.good else ""
-    yield f'<div class="verdict{good}"><p class="word">{first}</p>{"".join(f"<p>{line}</p>" for line in more)}</div>'
+    yield verdict_html(map(console.say, shown.verdict), good=shown.good)
     yield from (f"<p>{escape(console.say(line))}</p>" for line in shown.assumptions)
     planned = shown.report.planned
     if planned is not None and planned.passes:
@@ -47,9 +45,7 @@ def _page_parts(shown: FitPage, console: Console) -> Iterator[str]:
     if shown.change:
         yield f"<pre>{escape(shown.change)}</pre>"
     for title, lines in shown.sections:
-        if lines:
-            items = "".join(f"<li>{escape(console.say(line))}</li>" for line in lines)
-            yield f"<h2>{escape(console.text(title))}</h2><ul>{items}</ul>"
+        yield from list_html(map(console.say, lines), console.text(title))
 
 
 def _schedule_picture(report: FitReport, plan: EvaluatedPlan, title: str) -> str:

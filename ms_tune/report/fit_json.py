@@ -1,47 +1,39 @@
-"""The result of ``ms-tune fit`` as JSON."""
+"""What ``ms-tune fit --json`` prints: of a table, of a config, of layouts, and where a config's time goes. docs/fit.md describes every key."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ms_tune.report import fit_text
+from ms_tune.encode import record_json
+from ms_tune.report import fit_config, fit_search, fit_text
 from ms_tune.report.fit_text import TIME_PARTS
-from ms_tune.text import render
 
 if TYPE_CHECKING:
     from ms_tune.fit.costs import TimeExplanation
+    from ms_tune.fit.rank import LayoutCandidate
+    from ms_tune.fit.result import ConfigFit, VerifiedStage, VerifyRound
+    from ms_tune.fit.search import SearchFit
     from ms_tune.planning.fit import EvaluatedPlan, FitReport
-    from ms_tune.text import Language, Message
+    from ms_tune.planning.layouts import Layout
+
+_LAYOUT = ("data", "tensor", "pipeline", "chunks", "context", "expert", "size", "micro_batches")
 
 
-def fit_report_json(report: FitReport, language: Language) -> dict[str, object]:
-    """The report of ``--json``; sentences are in the user's language."""
-
-    def said(messages: list[Message]) -> list[str]:
-        return [render(message, language) for message in messages]
-
-    plan = report.planned
-    table = report.table
+def table_fit_json(report: FitReport) -> dict[str, object]:
+    """The plan of a table."""
+    plan, table = report.planned, report.table
     values: dict[str, object] = {
         "fits": plan is not None,
-        "plan": None if plan is None else plan.plan.to_json(),
-        "time": None if plan is None else plan.time,
-        "lower_bound": report.lower_bound,
-        "optimal": report.optimal,
-        "gap": report.gap,
-        "peak_bytes": None if plan is None else list(plan.peak_bytes),
+        "plan": plan and plan.plan.to_json(),
+        **record_json(plan, "time", "peak_bytes", "bubble"),
+        **record_json(report, "lower_bound", "optimal", "gap", "effort", "seed", "stopped", "alternatives"),
         "limit_bytes": table.limit_bytes,
-        "bubble": None if plan is None else plan.bubble,
-        "relative_time": None if plan is None else report.relative_time(plan.time),
-        "seconds_of_step": None if plan is None else _seconds_json(report, plan.time),
+        "relative_time": plan and report.relative_time(plan.time),
+        "seconds_of_step": plan and _seconds_json(report, plan.time),
         "reference": {"is_present_plan": report.has_present, **_plan_json(report.reference)},
-        "effort": report.effort.value,
-        "seed": report.seed,
-        "stopped": report.stopped,
         "verified": False,
-        "why": said(fit_text.reasons_of(report)),
-        "alternatives": [{"name": other.name, "time": other.time} for other in report.alternatives],
-        "notes": said(fit_text.notes_of(report)),
+        "why": fit_text.reasons_of(report),
+        "notes": fit_text.notes_of(report),
     }
     if plan is not None:
         values["binding_stage"] = report.binding_stage
@@ -50,23 +42,15 @@ def fit_report_json(report: FitReport, language: Language) -> dict[str, object]:
             for cell, share in report.critical
         ]
         values["time_with_one_gib_more"] = report.one_gib_more
-    values.update(shortage_json(report))
-    values["table"] = report.table_data
-    return values
+    return {**values, **_shortage_json(report), "table": report.table_data}
 
 
-def shortage_json(report: FitReport) -> dict[str, object]:
+def _shortage_json(report: FitReport) -> dict[str, object]:
     """By how much nothing fits, and what would help; empty where something does."""
     if report.shortage is None or report.nearest is None:
         return {}
-    short = report.shortage
-    return {
-        "shortage": {"stage": short.stage, "over_bytes": short.over_bytes, "at_least_bytes": short.at_least_bytes},
-        "nearest": _plan_json(report.nearest),
-        "remedies": [
-            {"name": remedy.name, "freed_bytes": remedy.freed_bytes, "fits": remedy.fits} for remedy in report.remedies
-        ],
-    }
+    shortage = record_json(report.shortage, "stage", "over_bytes", "at_least_bytes")
+    return {"shortage": shortage, "nearest": _plan_json(report.nearest), "remedies": report.remedies}
 
 
 def _seconds_json(report: FitReport, time: float) -> dict[str, float | None] | None:
@@ -79,20 +63,100 @@ def _seconds_json(report: FitReport, time: float) -> dict[str, float | None] | N
 
 
 def _plan_json(plan: EvaluatedPlan) -> dict[str, object]:
-    return {"plan": plan.plan.to_json(), "time": plan.time, "peak_bytes": list(plan.peak_bytes)}
+    return {"plan": plan.plan.to_json(), **record_json(plan, "time", "peak_bytes")}
 
 
 def explanation_json(found: TimeExplanation) -> dict[str, object]:
     """The report of ``--explain --json``; parts add up to 1."""
-    sizes = found.table
     return {
-        "stages": sizes.stages,
-        "chunks": sizes.chunks,
-        "micro_batches": sizes.micro_batches,
-        "order": sizes.order.value,
-        **{name: getattr(found.parts, name) for name in TIME_PARTS},
-        "busy": list(found.parts.busy),
+        **record_json(found.table, "stages", "chunks", "micro_batches", "order"),
+        **record_json(found.parts, *TIME_PARTS, "busy"),
         "seconds_of_step": found.seconds,
         "costs_known": found.costs.known,
-        "cells": [{kind.value: count for kind, count in cell.items() if count} for cell in found.cells],
+        "cells": [{kind: count for kind, count in cell.items() if count} for cell in found.cells],
+    }
+
+
+def config_fit_json(found: ConfigFit) -> dict[str, object]:
+    """That of a table, with what the config and its dryruns add."""
+    one, fits = found.last, found.chosen is not None
+    values = table_fit_json(one.report)
+    return {
+        **values,
+        **({} if found.lacking is None else _shortage_json(found.lacking)),
+        "fits": fits,
+        "plan": values["plan"] if fits else None,
+        "why": fit_config.plan_reasons(found),
+        "verified": bool(one.verified),
+        "device_limit_bytes": found.limit.bytes,
+        "limit_source": found.limit.source,
+        **record_json(found, "reserve_bytes", "fragment_bytes", "least_fragment_bytes"),
+        "predicted_peak_bytes": one.peak_bytes,
+        "stages": [_stage_json(stage) for stage in one.verified],
+        "stands_for": one.stands_for,
+        "rounds": [_round_json(each) for each in found.rounds],
+        "check": found.checked
+        and record_json(found.checked, "stage", "layers", "predicted_bytes", "peak_bytes", "margin_bytes", "error"),
+        "idle_kinds": found.idle,
+        "changed_values": found.changed,
+        "diff": fit_config.diff_of_plan(found) if found.changed else "",
+        "notes": fit_config.plan_notes(found),
+        "seconds": {"table": found.seconds[0], "plans": found.seconds[1]},
+    }
+
+
+def _round_json(one: VerifyRound) -> dict[str, object]:
+    plan = one.report.planned
+    return {
+        "plan": plan and plan.plan.to_json(),
+        "time": plan and plan.time,
+        "stages": [_stage_json(stage) for stage in one.verified],
+        "relieved": [stage.stage for stage in one.relieved],
+        "kept": one.kept,
+    }
+
+
+def _stage_json(one: VerifiedStage) -> dict[str, object]:
+    return {
+        **record_json(one, "stage", "predicted_bytes", "peak_bytes", "footprint_bytes", "error"),
+        **record_json(one.verdict, "reserve_bytes", "sentence"),
+        "verdict": one.verdict.outcome,
+    }
+
+
+def search_json(found: SearchFit) -> dict[str, object]:
+    """The report of ``--search --json``."""
+    return {
+        **record_json(found, "devices", "samples", "stopped"),
+        "now": _layout_json(found.now),
+        "limit_bytes": found.limit.bytes,
+        "ranking": [_candidate_json(found, one) for one in found.ranking.candidates],
+        **record_json(found.ranking, "leading", "pruned"),
+        "refused": [{"reason": reason, "count": count} for reason, count in fit_search.refusals(found)],
+        "tried": [
+            {
+                **_candidate_json(found, one.candidate),
+                "error": one.error,
+                "plan_relative_time": None if one.time is None else found.relative_time(one.time),
+                "plan_estimated_bytes": one.estimated_bytes,
+                "fit": one.fit and config_fit_json(one.fit),
+            }
+            for one in found.tried
+        ],
+        "chosen": None if found.chosen is None else found.tried.index(found.chosen),
+        "diff": "" if found.best is None else fit_config.diff_of_plan(found.best),
+        "notes": fit_search.search_notes(found),
+    }
+
+
+def _layout_json(layout: Layout) -> dict[str, object]:
+    return record_json(layout, *_LAYOUT)
+
+
+def _candidate_json(found: SearchFit, one: LayoutCandidate) -> dict[str, object]:
+    estimate = one.estimate
+    figures = record_json(estimate, "bubble", "peak_bytes", "recomputed", "least_bytes", "sent_bytes")
+    return {
+        "layout": _layout_json(one.layout),
+        "estimate": {"relative_time": found.relative_time(estimate.time), **figures},
     }

@@ -1,4 +1,4 @@
-"""Layouts in the terminal and as JSON: all by their estimates, the best few beside their dryruns."""
+"""Layouts in the terminal: all by their estimates, the best few beside their dryruns."""
 
 from __future__ import annotations
 
@@ -7,17 +7,14 @@ from typing import TYPE_CHECKING
 from ms_tune.fit.rank import PRUNED
 from ms_tune.report import fit_config
 from ms_tune.report.fit_text import show_report as show_plan
-from ms_tune.text import Message, msg, render
+from ms_tune.text import Message, msg
 from ms_tune.units import GIB, gib
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ms_tune.fit.rank import LayoutCandidate
     from ms_tune.fit.search import SearchFit, TriedLayout
-    from ms_tune.planning.layouts import Layout
     from ms_tune.report.console import Console
-    from ms_tune.text import Language
 
 _SHOWN = 10  # layouts of the ranking
 
@@ -55,11 +52,11 @@ def _head_lines(found: SearchFit) -> Iterator[Message]:
     )
     if found.ranking.pruned:
         yield msg("layouts.pruned", count=found.ranking.pruned, most=f"{PRUNED - 1:.0%}")
-    for reason, count in _refusals(found):
+    for reason, count in refusals(found):
         yield msg("layouts.left-out", count=count, reason=reason)
 
 
-def _refusals(found: SearchFit) -> Iterator[tuple[Message, int]]:
+def refusals(found: SearchFit) -> Iterator[tuple[Message, int]]:
     """Why layouts are left out, and how many are for one reason; of reasons in the same words the first is shown."""
     for name, count in found.refused.items():
         yield msg(f"layouts.refused.{name}"), count
@@ -143,54 +140,3 @@ def search_notes(found: SearchFit) -> list[Message]:
     reference = "layouts.note.present" if found.reference is not None else "layouts.note.best"
     names = ("estimate", "time", "sent", "order", "equal")
     return [msg(reference), *(msg(f"layouts.note.{name}") for name in names)]
-
-
-def search_json(found: SearchFit, language: Language) -> dict[str, object]:
-    """The report of ``--search --json``."""
-    chosen = None if found.chosen is None else found.tried.index(found.chosen)
-    return {
-        "devices": found.devices,
-        "samples": found.samples,
-        "now": _layout_json(found.now),
-        "limit_bytes": found.limit.bytes,
-        "ranking": [_candidate_json(found, one) for one in found.ranking.candidates],
-        "leading": found.ranking.leading,
-        "pruned": found.ranking.pruned,
-        "refused": [{"reason": render(reason, language), "count": count} for reason, count in _refusals(found)],
-        "tried": [
-            {
-                **_candidate_json(found, one.candidate),
-                "error": None if one.error is None else render(one.error, language),
-                "plan_relative_time": None if one.time is None else found.relative_time(one.time),
-                "plan_estimated_bytes": list(one.estimated_bytes),
-                "fit": None if one.fit is None else fit_config.config_fit_json(one.fit, language),
-            }
-            for one in found.tried
-        ],
-        "chosen": chosen,
-        "diff": "" if found.best is None else fit_config.diff_of_plan(found.best),
-        "stopped": found.stopped,
-        "notes": [render(message, language) for message in search_notes(found)],
-    }
-
-
-def _layout_json(layout: Layout) -> dict[str, int]:
-    return {name: getattr(layout, name) for name in _FIELDS}
-
-
-_FIELDS = ("data", "tensor", "pipeline", "chunks", "context", "expert", "size", "micro_batches")
-
-
-def _candidate_json(found: SearchFit, one: LayoutCandidate) -> dict[str, object]:
-    estimate = one.estimate
-    return {
-        "layout": _layout_json(one.layout),
-        "estimate": {
-            "relative_time": found.relative_time(estimate.time),
-            "bubble": estimate.bubble,
-            "peak_bytes": list(estimate.peak_bytes),
-            "recomputed": list(estimate.recomputed),
-            "least_bytes": estimate.least_bytes,
-            "sent_bytes": estimate.sent_bytes,
-        },
-    }

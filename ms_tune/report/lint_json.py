@@ -4,88 +4,65 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ms_tune.encode import record_json
 from ms_tune.report.console import shown_path
-from ms_tune.text import msg, render
+from ms_tune.text import msg
 
 if TYPE_CHECKING:
-    from ms_tune.diagnostics import Diagnostic, Fix, Location
+    from ms_tune.diagnostics import Diagnostic, Fix
     from ms_tune.errors import MsTuneError
     from ms_tune.lint.result import FileReport, LintReport
     from ms_tune.lint.settings import ProjectSettings
-    from ms_tune.text import Language
 
 VERSION = 1
+_PLACE = ("line", "column", "end_line", "end_column")
 
 
-def lint_json(report: LintReport, language: Language, *, statistics: bool = False) -> dict[str, object]:
+def lint_json(report: LintReport, *, statistics: bool = False) -> dict[str, object]:
     """The report as plain values."""
-    summary = report.summary
     result: dict[str, object] = {
         "version": VERSION,
         "findings": [
-            _finding(finding, file, report.settings, language) for file in report.files for finding in file.findings
+            _finding_json(finding, file, report.settings) for file in report.files for finding in file.findings
         ],
-        "read_from": {shown_path(file.path): list(map(str, file.read_from)) for file in report.files if file.read_from},
-        "failed": [_failed(error, language) for error in report.errors],
-        "summary": {**summary._asdict(), "checked_for": [release._asdict() for release in summary.checked_for]},
+        "read_from": {shown_path(file.path): file.read_from for file in report.files if file.read_from},
+        "failed": [_failure_json(error) for error in report.errors],
+        "summary": report.summary,
     }
     if statistics:
         result["statistics"] = [
-            {"id": rule.id, "name": rule.name, "severity": rule.severity.value, "count": count, "files": files}
+            {**record_json(rule, "id", "name", "severity"), "count": count, "files": files}
             for rule, count, files in report.statistics()
         ]
     return result
 
 
-def _failed(error: MsTuneError, language: Language) -> dict[str, object]:
+def _failure_json(error: MsTuneError) -> dict[str, object]:
     """A file that could not be read, or not be written."""
     path = getattr(error, "path", None)
-    return {
-        "file": None if path is None else shown_path(path),
-        "message": render(error.message, language),
-        "hint": None if error.hint is None else render(error.hint, language),
-    }
+    return {"file": None if path is None else shown_path(path), **record_json(error, "message", "hint")}
 
 
-def _finding(finding: Diagnostic, file: FileReport, settings: ProjectSettings, language: Language) -> dict[str, object]:
-    path = shown_path(file.path)
+def _finding_json(finding: Diagnostic, file: FileReport, settings: ProjectSettings) -> dict[str, object]:
+    path, what = shown_path(file.path), finding.consequence
     return {
-        "id": finding.id,
-        "name": finding.name,
-        "severity": finding.severity.value,
+        **record_json(finding, "id", "name", "severity", "message"),
         "file": path,
-        **_place(finding.location),
-        "key_path": list(finding.path),
-        "message": finding.message.say(language),
-        "consequence": _consequence(finding, language),
+        **record_json(finding.location, *_PLACE),
+        "key_path": finding.path,
+        "consequence": None if what is None else {"id": what, "text": msg(f"consequence.{what}")},
         "related": [
-            {"file": path, **_place(related.location), "message": related.message.say(language)}
+            {"file": path, **record_json(related.location, *_PLACE), "message": related.message}
             for related in finding.related
         ],
         "more": {"command": f"ms-tune rule {finding.name}", "page": settings.page(finding)},
-        "fix": None if finding.fix is None else _fix(finding.fix, file, language),
+        "fix": None if finding.fix is None else _fix_json(finding.fix, file),
     }
 
 
-def _consequence(finding: Diagnostic, language: Language) -> dict[str, str] | None:
-    if finding.consequence is None:
-        return None
-    return {"id": finding.consequence, "text": msg(f"consequence.{finding.consequence}").say(language)}
-
-
-def _fix(fix: Fix, file: FileReport, language: Language) -> dict[str, object]:
+def _fix_json(fix: Fix, file: FileReport) -> dict[str, object]:
     edits = []
     for edit in fix.edits:
-        (line, column), (end_line, end_column) = file.place(edit.start), file.place(edit.end)
-        place = {"line": line, "column": column, "end_line": end_line, "end_column": end_column}
-        edits.append({**place, "text": edit.text})
-    return {"title": render(fix.title, language), "safe": fix.safe, "edits": edits}
-
-
-def _place(span: Location) -> dict[str, int]:
-    return {
-        "line": span.line,
-        "column": span.column,
-        "end_line": span.end_line,
-        "end_column": span.end_column,
-    }
+        place = (*file.place(edit.start), *file.place(edit.end))
+        edits.append({**dict(zip(_PLACE, place, strict=True)), "text": edit.text})
+    return {**record_json(fix, "title", "safe"), "edits": edits}

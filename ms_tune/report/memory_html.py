@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import base64
 import gzip
-import hashlib
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
@@ -23,6 +22,7 @@ from ms_tune.readers.memory_block import NEVER_FREED, Frame
 from ms_tune.readers.table import NONE, Coded
 from ms_tune.report.memory_curve import bands_of
 from ms_tune.report.memory_json import phase_name
+from ms_tune.report.page import LANGUAGES, write_document
 from ms_tune.report.words import by_name
 from ms_tune.text import Language, Message, lookup, msg, render, texts_of
 from ms_tune.verdict.outcome import Fit, Verdict
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from ms_tune.footprint.result import MemoryReport, RankReport
     from ms_tune.memory.diff import Comparison, RankComparison
 
-_LANGUAGES = {"en": "English", "zh": "中文"}  # each in its own words
 _SHARED = ("memory.content.", "memory.phase.", "memory.severity.", "memory.column.")
 _SCRIPTS = ("data", "timeline", "details", "flame", "addresses", "tables", "main")
 
@@ -54,26 +53,20 @@ _TOP = 100
 def memory_page(title: str, data: Mapping[str, object], language: Language, further: str = "") -> str:
     """The page about what its data shows, in both languages, beginning in one.
 
-    ``further`` is a section of HTML before that of theory. Its texts are elements with ``data-en`` and ``data-zh``.
+    ``further`` is a section of HTML before that of theory. It says all in both languages, of which the page shows one.
     """
-    import jinja2  # noqa: PLC0415 - an optional dependency, imported late
-
-    environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
-    script = "\n".join(_read_asset("templates", f"memory_{name}.js") for name in _SCRIPTS)
-    library = _read_asset("_vendor/uplot", "uPlot.iife.min.js")
-    library_style = _read_asset("_vendor/uplot", "uPlot.min.css")
-    style = _read_asset("templates", "memory.css")
-    common = {"version": __version__, "source": title, "language": language.value, "languages": _LANGUAGES}
-    return environment.from_string(_read_asset("templates", "memory.html")).render(
-        title=title,
-        language=language.value,
-        policy=_content_policy((library, script), (library_style, style)),
-        library=library,
-        script=script,
-        library_style=library_style,
-        style=style,
-        further=further,
-        data=_json_island({"texts": page_texts(), **common, **data}),
+    common = {"version": __version__, "source": title, "language": language.value, "languages": LANGUAGES}
+    body = _read_asset("templates", "memory.html").replace("<!-- further -->", further)
+    island = _json_island({"texts": page_texts(), **common, **data})
+    return write_document(
+        f"{title} – ms-tune memory",
+        language,
+        f'{body}<script type="application/json" id="data">{island}</script>',
+        styles=[_read_asset("_vendor/uplot", "uPlot.min.css"), _read_asset("templates", "memory.css")],
+        scripts=[
+            _read_asset("_vendor/uplot", "uPlot.iife.min.js"),
+            "\n".join(_read_asset("templates", f"memory_{name}.js") for name in _SCRIPTS),
+        ],
     )
 
 
@@ -83,13 +76,6 @@ def _read_asset(folder: str, name: str) -> str:
     for part in (folder if folder.startswith("_") else f"report/{folder}").split("/"):
         package = package.joinpath(part)
     return package.joinpath(name).read_text(encoding="utf-8")
-
-
-def _content_policy(scripts: tuple[str, ...], styles: tuple[str, ...]) -> str:
-    def hashes(texts: tuple[str, ...]) -> str:
-        return " ".join(f"'sha256-{base64.b64encode(hashlib.sha256(t.encode()).digest()).decode()}'" for t in texts)
-
-    return f"default-src 'none'; script-src {hashes(scripts)}; style-src {hashes(styles)}; base-uri 'none'; form-action 'none'"
 
 
 def _json_island(value: object) -> str:

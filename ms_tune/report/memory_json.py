@@ -1,13 +1,14 @@
-"""The results of `memory` and its sub-commands as JSON; sizes are bytes. docs/memory.md describes every key."""
+"""The results of `memory` and its sub-commands as JSON; sizes are bytes. docs/memory.md and docs/memory-snapshot.md describe every key."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ms_tune.encode import as_json, record_json
+from ms_tune.encode import record_json
 from ms_tune.footprint.remedies import DYNAMIC, STATIC, TORCH, ContentBytes, MemoryRemedy, Method, PeakMoment
+from ms_tune.pools.torch_what_if import Cache, TorchOutcome
 from ms_tune.report.words import verdict_json
-from ms_tune.text import Language
+from ms_tune.text import msg
 from ms_tune.verdict.outcome import Fit, Verdict
 
 if TYPE_CHECKING:
@@ -16,17 +17,20 @@ if TYPE_CHECKING:
 
     from ms_tune.diagnostics import Diagnostic
     from ms_tune.footprint.breakdown import PeakBreakdown
-    from ms_tune.footprint.lifetimes import Lifetimes
     from ms_tune.footprint.phases import Phase
     from ms_tune.footprint.result import MemoryReport, RankReport
+    from ms_tune.footprint.torch_blocks import StepGrowth
+    from ms_tune.footprint.torch_report import CodeLocation, PlaceChange, Survivors, TorchRemedy, TorchReport
     from ms_tune.memory.diff import Comparison
-    from ms_tune.memory.what_if import WhatIfReport
+    from ms_tune.memory.what_if import TorchWhatIf, WhatIfReport
     from ms_tune.pools.settings import Inferred
+    from ms_tune.pools.torch_space import TorchSettings
     from ms_tune.pools.what_if import ReplayOutcome, Scenario
     from ms_tune.readers.memory_log import MemoryFailure
-    from ms_tune.report.console import Console
+    from ms_tune.text import Language, Message
 
 VERSION = 1
+_CURVE = ("peak_bytes", "peak_tick", "footprint_bytes")
 _CHANGE = (
     *("operator", "where", "category", "before_bytes", "after_bytes", "change_bytes"),
     *("before_count", "after_count"),
@@ -35,24 +39,32 @@ _FAILURE = (
     *("framework", "line", "wanted_bytes", "limit_bytes", "free_bytes", "used_bytes", "held_bytes"),
     *("cause", "short_bytes"),
 )
+_LIFETIMES = (
+    *("late_free_bytes_ticks", "peak_if_freed_after_last_use", "never_freed_bytes", "never_freed", "late_frees"),
+    *("spike_bytes", "peak_without_spikes", "step_bytes"),
+)
+_POOL = ("used_bytes", "actual_bytes", "reserved_bytes")
+_TORCH_PEAKS = (
+    *("peak_bytes", "peak_event", "requested_peak_bytes", "requested_peak_event"),
+    *("reserved_peak_bytes", "reserved_peak_event"),
+)
+_CAUSE = ("event", "taken_bytes", "wanted_bytes", "free_bytes", "largest_free_bytes", "fragments")
 
 
-def report_json(report: MemoryReport, console: Console, top: int) -> dict[str, object]:
+def report_json(report: MemoryReport, language: Language, top: int) -> dict[str, object]:
     """The object that ``ms-tune memory --json`` prints: the rank that needs most, then every rank in short."""
     worst = report.worst
     return {
         "version": VERSION,
-        "source": str(report.source),
-        **_rank_json(worst, top, console.language),
-        **verdict_json(worst.verdict, console),
-        "findings": [
-            _finding_json(finding, console) | {"stack": _stack_json(finding.stack)} for finding in report.all_findings
-        ],
+        "source": report.source,
+        **_rank_json(worst, top, language),
+        **verdict_json(worst.verdict),
+        "findings": [_finding_json(finding) | {"stack": _stack_json(finding.stack)} for finding in report.all_findings],
         "ranks": [
-            {"rank": rank.rank, "stage": stage, "trace": str(rank.files.blocks)}
-            | record_json(rank.curve, "peak_bytes", "peak_tick", "footprint_bytes")
-            | {"categories_at_peak": as_json(rank.peak.contents)}
-            | verdict_json(rank.verdict, console)
+            {"rank": rank.rank, "stage": stage, "trace": rank.files.blocks}
+            | record_json(rank.curve, *_CURVE)
+            | {"categories_at_peak": rank.peak.contents}
+            | verdict_json(rank.verdict)
             | {"findings": [finding.name for finding in rank.findings]}
             for rank, stage in zip(report.ranks, report.stages, strict=True)
         ],
@@ -64,27 +76,26 @@ def _stack_json(stack: Sequence[tuple[str, int, str]]) -> list[str]:
 
 
 def _rank_json(rank: RankReport, top: int, language: Language) -> dict[str, object]:
-    joined, theory = rank.join, rank.theory
+    joined, theory, lives = rank.join, rank.theory, rank.lifetimes
     return {
         "rank": rank.rank,
-        "trace": str(rank.files.blocks),
-        **record_json(rank.curve, "peak_bytes", "peak_tick", "footprint_bytes"),
+        "trace": rank.files.blocks,
+        **record_json(rank.curve, *_CURVE),
         "fragmentation_bytes": max(0, rank.curve.footprint_bytes - rank.curve.peak_bytes),
         **_rows_json(rank),
         "curve_mismatches": len(rank.curve.mismatches),
         "joined_rows": joined.joined_rows if joined else 0,
         "joinable_rows": joined.joinable_rows if joined else 0,
-        "categories_at_peak": as_json(rank.peak.contents),
-        **_lifetimes_json(rank.lifetimes),
+        "categories_at_peak": rank.peak.contents,
+        **record_json(lives, *_LIFETIMES),
+        "growth": [
+            record_json(each, "operator", "where", "category", "bytes_per_step") | {"stack": _stack_json(each.stack)}
+            for each in lives.growth
+        ],
         "steps": len(rank.steps.ends),
-        "step_ends": list(rank.steps.ends),
-        "step_bytes": list(rank.lifetimes.step_bytes),
-        "steps_by": rank.steps.evidence.value,
-        "holes_at_peak": {
-            "free_bytes": rank.map.free_bytes,
-            "largest_bytes": rank.map.largest_hole,
-            "by_stream": as_json(rank.map.by_stream),
-        },
+        "step_ends": rank.steps.ends,
+        "steps_by": rank.steps.evidence,
+        "holes_at_peak": {"largest_bytes": rank.map.largest_hole, **record_json(rank.map, "free_bytes", "by_stream")},
         "padding_at_peak": rank.padding_at_peak(),
         "gradients_per_weight": theory.gradients_ratio,
         "optimizer_state_per_weight": theory.optimizer_ratio,
@@ -100,24 +111,23 @@ def _rank_json(rank: RankReport, top: int, language: Language) -> dict[str, obje
         "held_at_peak": [_phase_json(held) for held in rank.held_at_peak],
         "highest": [_phase_json(moment) for moment in rank.moments],
         **breakdown_json(rank.peak, top),
-        "activations_by_layer": as_json(rank.activations),
+        "activations_by_layer": rank.activations,
     }
 
 
 def _remedy_json(remedy: MemoryRemedy, language: Language) -> dict[str, object]:
     return {
-        "name": remedy.method.name,
-        "title": remedy.title_text(language),
+        **record_json(remedy.method, "name", "title"),
         **record_json(remedy, "bytes_freed", "peak_after_bytes"),
         "price": remedy.price_text(language),
         "how": remedy.how_text(language),
-        "how_by_dialect": remedy.method.texts_by_dialect(language),
+        "how_by_dialect": remedy.method.how_by_dialect,
         "next": remedy.method.command,
     }
 
 
-def _phase_json(told: ContentBytes | PeakMoment) -> dict[str, object]:
-    return record_json(told, *told._fields) | {"phase": phase_name(told.phase)}
+def _phase_json(held: ContentBytes | PeakMoment) -> dict[str, object]:
+    return held._asdict() | {"phase": phase_name(held.phase)}
 
 
 def phase_name(phase: Phase | None) -> str:
@@ -126,28 +136,19 @@ def phase_name(phase: Phase | None) -> str:
 
 
 def _rows_json(rank: RankReport) -> dict[str, object]:
+    refused = rank.refused_rows()
     return {
         "rows": len(rank.table) + rank.host_rows,
-        "host_rows": rank.host_rows,
-        "host_bytes": rank.host_bytes,
+        **record_json(rank, "host_rows", "host_bytes"),
         "rows_dropped": rank.table.dropped_count,
         "dropped": [
             {"file": file, "line": row.line, "reason": row.reason.id}
-            for file, (_, rows) in rank.refused_rows().items()
+            for file, (_, rows) in refused.items()
             for row in rows
         ],
-        "dropped_by_file": {file: count for file, (count, _) in rank.refused_rows().items()},
+        "dropped_by_file": {file: count for file, (count, _) in refused.items()},
         "truncated": rank.table.truncated,
     }
-
-
-def _lifetimes_json(lives: Lifetimes) -> dict[str, object]:
-    names = ("late_free_bytes_ticks", "peak_if_freed_after_last_use", "never_freed_bytes", "never_freed", "late_frees")
-    growth = [
-        record_json(each, "operator", "where", "category", "bytes_per_step") | {"stack": _stack_json(each.stack)}
-        for each in lives.growth
-    ]
-    return {**record_json(lives, *names), "growth": growth, **record_json(lives, "spike_bytes", "peak_without_spikes")}
 
 
 def breakdown_json(parts: PeakBreakdown, top: int) -> dict[str, object]:
@@ -157,19 +158,15 @@ def breakdown_json(parts: PeakBreakdown, top: int) -> dict[str, object]:
             record_json(holder, "bytes", "count", "operator", "where", "category") | {"tensor": holder.tensor or None}
             for holder in parts.holders[:top]
         ],
-        "by_parameter": as_json(parts.parameters[:top]),
-        "by_operator": as_json(parts.operators[:top]),
-        "by_line": as_json(parts.lines[:top]),
-        "by_layer": as_json(parts.layers[:top]),
+        "by_parameter": parts.parameters[:top],
+        "by_operator": parts.operators[:top],
+        "by_line": parts.lines[:top],
+        "by_layer": parts.layers[:top],
     }
 
 
-def _finding_json(finding: Diagnostic, console: Console) -> dict[str, object]:
-    return {
-        **record_json(finding, "id", "name", "severity", "rank", "bytes"),
-        "message": console.say(finding.message),
-        "help": console.say(finding.help) if finding.help else None,
-    }
+def _finding_json(finding: Diagnostic) -> dict[str, object]:
+    return record_json(finding, "id", "name", "severity", "rank", "bytes", "message", "help")
 
 
 def comparison_json(comparison: Comparison) -> dict[str, object]:
@@ -182,90 +179,82 @@ def comparison_json(comparison: Comparison) -> dict[str, object]:
                 "before_bytes": pair.before.curve.peak_bytes,
                 "after_bytes": pair.after.curve.peak_bytes,
                 "change_bytes": pair.change_bytes,
-                "categories": as_json(pair.contents),
+                "categories": pair.contents,
                 "changes": [record_json(change, *_CHANGE) for change in pair.changes],
             }
             for pair in comparison.ranks
         ],
-        "only_before": list(comparison.only_before),
-        "only_after": list(comparison.only_after),
+        **record_json(comparison, "only_before", "only_after"),
     }
 
 
-def failure_json(failure: MemoryFailure, first: Sequence[Method], source: Path, console: Console) -> dict[str, object]:
+def failure_json(
+    failure: MemoryFailure, first: Sequence[Method], source: Path, language: Language
+) -> dict[str, object]:
     """The object that ``ms-tune memory LOG --json`` prints: what a log tells of memory that ran out."""
-    place = 0 if console.language is Language.EN else 1
     return {
         "version": VERSION,
         "kind": "out-of-memory",
-        "source": str(source),
+        "source": source,
         **record_json(failure, *_FAILURE),
         "operator": failure.operator or None,
         "where": failure.where or None,
         "remedies": [
-            {
-                "name": method.name,
-                "title": method.title[place],
-                "bytes_freed": None,
-                "peak_after_bytes": None,
-                "price": method.price[place],
-                "how": how,
-            }
-            for method, how in methods_after(failure, first, console)
+            {**record_json(method, "name", "title", "price"), "bytes_freed": None, "peak_after_bytes": None, "how": how}
+            for method, how in methods_after(failure, first, language)
         ],
-        "how_to_trace": console.text(trace_text(failure)),
+        "how_to_trace": trace_text(failure),
     }
 
 
-def methods_after(failure: MemoryFailure, first: Sequence[Method], console: Console) -> list[tuple[Method, str]]:
+def methods_after(failure: MemoryFailure, first: Sequence[Method], language: Language) -> list[tuple[Method, str]]:
     """The methods that the framework of a failure has a way to do, and how."""
     dialects = TORCH if failure.is_of_torch else (*STATIC, *DYNAMIC)
-    found = [(method, method.how_text(dialects, console.language)) for method in first]
+    found = [(method, method.how_text(dialects, language)) for method in first]
     return [(method, how) for method, how in found if how]
 
 
-def trace_text(failure: MemoryFailure) -> str:
-    """The id of the text that says how to make a trace of such a run."""
-    return "oom.trace.torch" if failure.is_of_torch else "oom.trace.mindspore"
+def trace_text(failure: MemoryFailure) -> Message:
+    """How to make a trace of such a run."""
+    return msg("oom.trace.torch" if failure.is_of_torch else "oom.trace.mindspore")
 
 
-def what_if_json(report: WhatIfReport, console: Console) -> dict[str, object]:
-    """The object that the command prints."""
+def what_if_json(report: WhatIfReport) -> dict[str, object]:
+    """The object that ``ms-tune memory what-if --json`` prints."""
     result = report.result
-    inferred = result.inferred
+    recorded, *outcomes = zip(result.outcomes, report.verdicts, strict=True)
     return {
-        "version": 1,
-        "rank": report.rank,
+        "version": VERSION,
+        **record_json(report, "rank", "limit_by"),
         "pool": result.pool,
         "rows": report.allocation_count,
-        "limit_by": report.limit_by,
-        **verdict_json(report.verdict, console),
-        "recorded": _outcome_json(result.recorded_outcome, report),
-        "settings": [{"setting": outcome.name, **_outcome_json(outcome, report)} for outcome in result.outcomes[1:]],
-        "inferred_settings": _settings_json(inferred),
-        "mismatches": as_json(inferred.mismatches),
-        "first_difference": inferred.first_difference,
+        **verdict_json(report.verdict),
+        "recorded": _outcome_json(*recorded),
+        "settings": [{"setting": outcome.name, **_outcome_json(outcome, verdict)} for outcome, verdict in outcomes],
+        "inferred_settings": _settings_json(result.inferred),
+        **record_json(result.inferred, "mismatches", "first_difference"),
         "best": _best_json(result.best, report),
         "best_without_vmm": _best_json(result.best_without_vmm, report),
         "causes": _causes_json(report),
         "scenarios": [
-            _scenario_json(scenario) | _replay_verdict_json(verdict)
+            {
+                "scenario": scenario.change.name,
+                **record_json(scenario.change, "subject", "parts"),
+                "changed_rows": scenario.change.changed,
+                **_outcome_json(scenario, verdict),
+            }
             for scenario, verdict in zip(report.scenarios, report.scenario_verdicts, strict=True)
         ],
-        "findings": [_finding_json(report.finding, console)] if report.finding else [],
+        "findings": [_finding_json(report.finding)] if report.finding else [],
         "seconds": round(report.seconds, 3),
     }
 
 
-def _outcome_json(outcome: ReplayOutcome, report: WhatIfReport) -> dict[str, object]:
-    verdict = report.verdicts[report.result.outcomes.index(outcome)]
-    return record_json(outcome, "used_bytes", "actual_bytes", "reserved_bytes") | _replay_verdict_json(verdict)
-
-
-def _replay_verdict_json(verdict: Verdict | None) -> dict[str, object]:
-    """What is said about one replay; nulls where there is no verdict."""
+def _outcome_json(outcome: ReplayOutcome | Scenario, verdict: Verdict | None) -> dict[str, object]:
+    """What a pool takes, and what is said about it; nulls where there is no verdict."""
     found = verdict.outcome if verdict is not None else None
-    return {"fits": None if found is None else found is Fit.FITS, "verdict": None if found is None else found.value}
+    fits = None if found is None else found is Fit.FITS
+    return {**record_json(outcome, *_POOL), "fits": fits, "verdict": found}
 
 
 def _settings_json(inferred: Inferred) -> dict[str, object]:
@@ -279,26 +268,15 @@ def _settings_json(inferred: Inferred) -> dict[str, object]:
         "vmm": settings.vmm.value == "on",
         "older_pool": inferred.older,
         "empty_cache_calls": len(inferred.work.releases),
-        "made_no_difference": list(inferred.undecided),
+        "made_no_difference": inferred.undecided,
     }
 
 
 def _best_json(outcome: ReplayOutcome | None, report: WhatIfReport) -> dict[str, object] | None:
     if outcome is None:
         return None
-    lines = record_json(outcome.setting_lines, "script", "config", "environment")
-    return {"setting": outcome.name, **_outcome_json(outcome, report), **lines}
-
-
-def _scenario_json(scenario: Scenario) -> dict[str, object]:
-    change = scenario.change
-    return {
-        "scenario": change.name,
-        "subject": change.subject,
-        "parts": change.parts,
-        "changed_rows": change.changed,
-        **record_json(scenario, "used_bytes", "actual_bytes", "reserved_bytes"),
-    }
+    verdict = report.verdicts[report.result.outcomes.index(outcome)]
+    return {"setting": outcome.name, **_outcome_json(outcome, verdict), **outcome.setting_lines._asdict()}
 
 
 def _causes_json(report: WhatIfReport) -> dict[str, object]:
@@ -309,9 +287,8 @@ def _causes_json(report: WhatIfReport) -> dict[str, object]:
             {
                 "row": growth.request,
                 "name": None if growth.request is None else report.names[growth.request],
-                **record_json(growth, "part", "unit_bytes", "reserved_bytes", "request_bytes"),
+                **record_json(growth, "part", "unit_bytes", "reserved_bytes", "request_bytes", "free_bytes"),
                 "largest_hole_bytes": growth.largest_hole,
-                "free_bytes": growth.free_bytes,
             }
             for growth in causes.growths
         ],
@@ -324,4 +301,111 @@ def _causes_json(report: WhatIfReport) -> dict[str, object]:
             }
             for pin in causes.pins
         ],
+    }
+
+
+def snapshot_json(report: TorchReport, remedies: Sequence[TorchRemedy], top: int) -> dict[str, object]:
+    """The object that ``ms-tune memory SNAPSHOT --json`` prints."""
+    fragments = [cause for cause in report.causes if cause.fragments]
+    largest = sorted(report.causes, key=lambda cause: (-cause.taken_bytes, cause.event))
+    return {
+        "version": VERSION,
+        "kind": "torch-snapshot",
+        **_snapshot_of(report),
+        "devices": [device.number for device in report.snapshot.devices],
+        "events": len(report.device.events),
+        "unknown_actions": report.device.events.unknown,
+        "timed": report.snapshot.timed,
+        **record_json(report, *_TORCH_PEAKS, "event", "cached_bytes", "step_ends"),
+        "contents": [
+            _line_json(each, "before_recording", "bytes", "count") | {"category": each.category or None}
+            for each in report.contents
+        ],
+        "survivors": [
+            _line_json(each, "bytes", "count", "leak") | {"events": each.events[:top]}
+            for each in report.survivors[:top]
+        ],
+        "remedies": [
+            {
+                **record_json(remedy, "name", "title", "bytes_freed", "peak_after_bytes", "price", "how"),
+                "of": "reserved" if remedy.lowers_reserved else "used",
+            }
+            for remedy in remedies
+        ],
+        "step_growth": [_line_json(each, "bytes_per_step", "bytes") for each in report.step_growth],
+        "growths": len(report.causes),
+        "growths_by_fragments": len(fragments),
+        "growths_by_fragments_bytes": sum(cause.taken_bytes for cause in fragments),
+        "largest_growths": [record_json(cause, *_CAUSE) for cause in largest[:top]],
+        "out_of_memory": report.shortages[:top],
+    }
+
+
+def _line_json(each: CodeLocation | Survivors | StepGrowth | PlaceChange, *names: str) -> dict[str, object]:
+    """What a line of the script holds; null where there is no line."""
+    return {"where": each.where or None, **record_json(each, *names)}
+
+
+def _snapshot_of(report: TorchReport) -> dict[str, object]:
+    """Which device of which file, how exact the replay is, and under which settings."""
+    first, settings = report.replay.first, report.replay.settings
+    replay = {
+        **record_json(report.replay, "allocations", "differences"),
+        "refused_because": report.refused_because,
+        "first_difference_event": first.event if first is not None else None,
+        "settings": {"npu": bool(settings.padding), **_torch_settings_json(settings)},
+    }
+    return {"source": report.snapshot.path, "device": report.device.number, "replay": replay}
+
+
+def _torch_settings_json(settings: TorchSettings) -> dict[str, object]:
+    return {
+        "expandable_segments": settings.expandable,
+        "max_split_bytes": settings.max_split,
+        "roundup_power2_divisions": settings.roundup,
+    }
+
+
+def torch_what_if_json(result: TorchWhatIf) -> dict[str, object]:
+    """The object that ``ms-tune memory what-if SNAPSHOT --json`` prints."""
+    return {
+        "version": VERSION,
+        "kind": "torch-snapshot-what-if",
+        **_snapshot_of(result.report),
+        "reserved_peak_bytes": result.report.reserved_peak_bytes,
+        "error_of_start_bytes": result.error_bytes,
+        "limit_bytes": result.limit,
+        "outcomes": [_torch_outcome_json(outcome) for outcome in result.outcomes],
+    }
+
+
+def _torch_outcome_json(outcome: TorchOutcome) -> dict[str, object]:
+    return {
+        **record_json(outcome, "recorded", "cache", "reserved_start_bytes", "reserved_peak_bytes"),
+        **record_json(outcome, "reserved_end_bytes", "over_limit", "reserved_curve"),
+        **_torch_settings_json(outcome.settings),
+        "garbage_collection_threshold": outcome.settings.collect_above,
+        "empty_cache": outcome.cache is not Cache.KEPT,
+    }
+
+
+def torch_comparison_json(before: TorchReport, after: TorchReport, changes: Sequence[PlaceChange]) -> dict[str, object]:
+    """The object that ``ms-tune memory diff --json`` prints about two snapshots."""
+    names = ("before_recording", "before_bytes", "after_bytes", "change_bytes")
+    return {
+        "version": VERSION,
+        "kind": "torch-snapshot-diff",
+        "before": _compared_json(before),
+        "after": _compared_json(after),
+        "changes": [_line_json(change, *names) for change in changes],
+    }
+
+
+def _compared_json(report: TorchReport) -> dict[str, object]:
+    return {
+        **_snapshot_of(report),
+        "compared": report.content_measure,
+        "compared_bytes": report.content_bytes,
+        "compared_event": report.event if len(report.device.events) else None,
+        **record_json(report, "peak_bytes", "requested_peak_bytes", "reserved_peak_bytes"),
     }

@@ -333,6 +333,6 @@ def show_failure(failure: MemoryFailure, first: Sequence[Method], console: Conso
     if failure.cause == "fragments":
         console.write(f"  {console.text('oom.fragments.torch' if failure.is_of_torch else 'oom.fragments')}")
     place = 0 if console.language is Language.EN else 1
-    for method, how in methods_after(failure, first, console):
+    for method, how in methods_after(failure, first, console.language):
         console.write(f"  {method.title[place]}: {how}")
-    console.write(console.text(trace_text(failure)))
+    console.write(console.say(trace_text(failure)))

@@ -7,16 +7,16 @@ import math
 from typing import TYPE_CHECKING
 
 from ms_tune.diagnostics import START, Diagnostic, Severity
-from ms_tune.encode import as_json, record_json
+from ms_tune.encode import record_json
 from ms_tune.report.console import Console, pad, text_width
-from ms_tune.report.page import table_html, write_page
+from ms_tune.report.page import list_html, table_html, verdict_html, write_page
 from ms_tune.report.words import doubt_json, doubt_line
 from ms_tune.units import gib
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from ms_tune.metrics.result import Figure, MetricsReport, Outlier, RunComparison, RunMetrics, StepTimes
+    from ms_tune.metrics.result import Figure, MetricsReport, Outlier, RunComparison, RunMetrics
     from ms_tune.text import Language
 
 _SHARES = ("mfu", "hfu", "linearity", "linearity_guide", "bubble")
@@ -26,6 +26,10 @@ VERSION = 1
 _FIGURES = (
     *("samples_per_second", "samples_per_second_per_card", "tokens_per_second", "tokens_per_second_per_card"),
     *("tflops_logged", "tflops_per_card", "mfu", "hfu", "bubble"),
+)
+_TIMES = (
+    *("count", "median", "mad", "first", "shortest", "longest", "mean", "resolution", "averaged_over"),
+    *("outliers", "outlier_count"),
 )
 _WIDTH, _HEIGHT, _LEFT, _BELOW = 1000, 220, 70, 24
 _TIME, _LOSS = "#3b6fb6", "#b5651d"
@@ -201,27 +205,28 @@ def _seconds_text(value: float | None) -> str:
     return "-" if value is None else f"{value:,.4f}" if value < 100 else f"{value:,.1f}"  # noqa: PLR2004 - digits that tell
 
 
-def report_json(report: MetricsReport, console: Console) -> dict[str, object]:
+def report_json(report: MetricsReport) -> dict[str, object]:
     """The whole object."""
     return {
         "version": VERSION,
-        "runs": [_run_json(run, console) for run in report.runs],
-        "baseline": [_run_json(run, console) for run in report.baseline],
-        "comparison": _comparison_json(report.comparison, console) if report.comparison else None,
-        "problems": [_problem_json(problem, console) for problem in report.problems],
+        "runs": [_run_json(run) for run in report.runs],
+        "baseline": [_run_json(run) for run in report.baseline],
+        "comparison": _comparison_json(report.comparison) if report.comparison else None,
+        "problems": [_problem_json(problem) for problem in report.problems],
     }
 
 
-def _run_json(run: RunMetrics, console: Console) -> dict[str, object]:
+def _run_json(run: RunMetrics) -> dict[str, object]:
     return {
-        **record_json(run, "source", "run", "form", "steps", "first_step", "last_step"),
-        "step_seconds": _times_json(run.times),
-        "ranks": as_json(run.ranks),
+        **record_json(run, "source", "run", "form", "steps", "first_step", "last_step", "ranks", "figures", "curve"),
+        "step_seconds": {
+            **record_json(run.times, *_TIMES),
+            "interval": None if run.times.low is None else (run.times.low, run.times.high),
+        },
         **dict.fromkeys(_FIGURES),
         **{figure.name: figure.value for figure in run.figures},
-        "mfu_counted_otherwise": {one.convention.value: one.mfu for one in run.counted_otherwise},
-        "hfu_counted_otherwise": {one.convention.value: one.hfu for one in run.counted_otherwise},
-        "figures": [_figure_json(figure, console) for figure in run.figures],
+        "mfu_counted_otherwise": {one.convention: one.mfu for one in run.counted_otherwise},
+        "hfu_counted_otherwise": {one.convention: one.hfu for one in run.counted_otherwise},
         "loss": {"first": run.losses[0], "last": run.losses[1]} if run.losses else None,
         "memory": [
             {
@@ -233,68 +238,45 @@ def _run_json(run: RunMetrics, console: Console) -> dict[str, object]:
             }
             for one in run.memory
         ],
-        "problems": [_problem_json(problem, console) for problem in run.problems],
-        "curve": as_json(run.curve),
+        "problems": [_problem_json(problem) for problem in run.problems],
     }
 
 
-def _times_json(times: StepTimes) -> dict[str, object]:
-    return {
-        **record_json(times, "count", "median", "mad"),
-        "interval": None if times.low is None else [times.low, times.high],
-        **record_json(times, "first", "shortest", "longest", "mean", "resolution", "averaged_over"),
-        **record_json(times, "outliers", "outlier_count"),
-    }
+def _problem_json(problem: Diagnostic) -> dict[str, object]:
+    return doubt_json(problem) | {"line": problem.location.line if problem.location != START else None}
 
 
-def _figure_json(figure: Figure, console: Console) -> dict[str, object]:
-    said = {"formula": console.say(figure.formula), "inputs": [console.say(one) for one in figure.inputs]}
-    return {"name": figure.name, "value": figure.value, **said, "missing": list(figure.missing)}
-
-
-def _problem_json(problem: Diagnostic, console: Console) -> dict[str, object]:
-    return doubt_json(problem, console) | {"line": problem.location.line if problem.location != START else None}
-
-
-def _comparison_json(comparison: RunComparison, console: Console) -> dict[str, object]:
+def _comparison_json(comparison: RunComparison) -> dict[str, object]:
     linearity, guide = comparison.linearity, comparison.guide
     return {
         "run": record_json(comparison.run, "source", "run"),
         "baseline": record_json(comparison.baseline, "source", "run"),
         "ratio": comparison.ratio,
-        "interval": None if comparison.low is None else [comparison.low, comparison.high],
+        "interval": None if comparison.low is None else (comparison.low, comparison.high),
         "confidence": 0.95,
         "told_apart": comparison.is_told_apart,
-        "linearity": linearity.value if linearity else None,
-        "linearity_guide": guide.value if guide else None,
-        "figures": [_figure_json(one, console) for one in (linearity, guide) if one],
+        "linearity": linearity and linearity.value,
+        "linearity_guide": guide and guide.value,
+        "figures": [one for one in (linearity, guide) if one],
     }
 
 
 def report_html(report: MetricsReport, language: Language) -> str:
-    """The page in one language."""
-    console = Console(language)
-    sources = dict.fromkeys(run.source for run in (*report.runs, *report.baseline))
-    return write_page(console.text("metrics.show.title"), sources, _page_parts(report, console), language)
+    """The page, beginning in one language."""
+    runs = (*report.runs, *report.baseline)
+    sources = dict.fromkeys(run.source for run in runs)
 
+    def parts(console: Console) -> Iterator[str]:
+        if report.comparison:
+            yield verdict_html(comparison_lines(report.comparison, console))
+        for run in runs:
+            yield f"<h2>{html.escape(title_of(run, console))}</h2>"
+            yield from _html_curves(run, console)
+            yield from table_html("", [console.text("metrics.show.figure"), "", ""], list(rows_of(run, console)), 0)
+            yield from list_html(problem_line(problem, console) for problem in run.problems)
+        yield from list_html(problem_line(problem, console) for problem in report.problems)
 
-def _page_parts(report: MetricsReport, console: Console) -> Iterator[str]:
-    if report.comparison:
-        yield '<div class="verdict">'
-        yield from (f"<p>{html.escape(line)}</p>" for line in comparison_lines(report.comparison, console))
-        yield "</div>"
-    for run in (*report.runs, *report.baseline):
-        yield f"<h2>{html.escape(title_of(run, console))}</h2>"
-        yield from _html_curves(run, console)
-        yield from table_html("", [console.text("metrics.show.figure"), "", ""], list(rows_of(run, console)), 0)
-        yield from _html_list(problem_line(problem, console) for problem in run.problems)
-    yield from _html_list(problem_line(problem, console) for problem in report.problems)
-
-
-def _html_list(lines: Iterator[str]) -> Iterator[str]:
-    items = [f"<li>{html.escape(line)}</li>" for line in lines]
-    if items:
-        yield "<ul>" + "".join(items) + "</ul>"
+    return write_page("metrics.show.title", sources, parts, language)
 
 
 def _html_curves(run: RunMetrics, console: Console) -> Iterator[str]:

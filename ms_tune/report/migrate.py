@@ -5,8 +5,9 @@ from __future__ import annotations
 import difflib
 from itertools import zip_longest
 from math import isfinite
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from ms_tune.encode import record_json
 from ms_tune.enums import BlockKind
 from ms_tune.report.console import pad
 from ms_tune.units import MIB
@@ -227,73 +228,62 @@ def _short(where: str) -> str:
 _VERSION = 1
 
 
-def migration_json(found: Migration, sides: BothSides | None, console: Console) -> dict[str, Any]:
+def migration_json(found: Migration, sides: BothSides | None) -> dict[str, object]:
     """Its keys are documented in ``docs/migrate.md``."""
     return {
         "version": _VERSION,
-        "file": str(found.path),
-        "dialect": found.dialect.value,
+        "file": found.path,
         "framework_version": found.release,
         "target_version": found.target,
-        "refused": found.refused,
-        "missing": [console.say(one) for one in found.missing],
-        "counts": {fate.value: found.count(fate) for fate in Fate},
+        **record_json(found, "dialect", "refused", "missing", "proved", "text"),
+        "counts": {fate: found.count(fate) for fate in Fate},
         "keys": [
             {
                 "key": one.name,
-                "line": one.line,
                 "value": _plain(one.value),
-                "fate": one.fate.value,
                 "to": ".".join(one.to) or None,
                 "new_value": _plain(one.new),
-                "why": None if one.why is None else console.say(one.why),
-                "blocks": one.blocks,
+                **record_json(one, "line", "fate", "why", "blocks"),
             }
             for one in found.entries
         ],
-        "added": [{"to": ".".join(one.to), "value": one.value, "why": console.say(one.why)} for one in found.added],
-        "proof": [{"part": one.name, "holds": one.holds, "detail": console.say(one.detail)} for one in found.proof],
-        "proved": found.proved,
-        "memory": None if sides is None else _memory(sides, console),
-        "text": found.text,
+        "added": [{"to": ".".join(one.to), **record_json(one, "value", "why")} for one in found.added],
+        "proof": [{"part": one.name, **record_json(one, "holds", "detail")} for one in found.proof],
+        "memory": sides and _memory_json(sides),
     }
 
 
-def _memory(sides: BothSides, console: Console) -> dict[str, Any]:
+def _memory_json(sides: BothSides) -> dict[str, object]:
     return {
         "stages": [
             {
                 "stage": one.stage,
                 "old_peak_bytes": one.old_peak,
                 "new_peak_bytes": one.new_peak,
-                "old_categories_at_peak": dict(one.old),
-                "new_categories_at_peak": dict(one.new),
-                "weights_and_optimizer_by_theory": None if one.same is None else list(one.same),
-                "explained": None if one.explained is None else _explanation(one.explained),
+                "old_categories_at_peak": one.old,
+                "new_categories_at_peak": one.new,
+                "weights_and_optimizer_by_theory": one.same,
+                "explained": one.explained and _explanation_json(one.explained),
             }
             for one in sides.stages
         ],
-        "limits": [console.say(one) for one in sides.limits],
-        "unproved": [console.say(one) for one in sides.unproved],
+        **record_json(sides, "limits", "unproved"),
     }
 
 
-def _explanation(found: DifferenceReason) -> dict[str, Any]:
+def _explanation_json(found: DifferenceReason) -> dict[str, object]:
     return {
         "layers": found.layers,
         "old_peak_bytes": found.peaks[0],
         "new_peak_bytes": found.peaks[1],
         "old_phase": found.phases[0],
         "new_phase": found.phases[1],
-        "bytes_of_each_further_layer": None if found.each_layer is None else list(found.each_layer),
+        "bytes_of_each_further_layer": found.each_layer,
         "differences": [
             {
-                "kind": one.kind.value,
-                "side": "new" if one.in_new else "old",
-                "operator": one.operator,
+                "side": _SIDES[one.in_new],
                 "where": one.location,
-                "bytes": one.bytes,
-                "count": one.count,
+                **record_json(one, "kind", "operator", "bytes", "count"),
             }
             for one in found.more
         ],

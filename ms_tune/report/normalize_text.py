@@ -1,4 +1,4 @@
-"""A plan for the terminal (``ms-tune normalize-recompute``)."""
+"""What ``ms-tune normalize-recompute`` shows: a plan, a plan beside the logs of a job, the settings of another dialect."""
 
 from __future__ import annotations
 
@@ -9,17 +9,22 @@ from itertools import groupby, pairwise
 from operator import attrgetter
 
 from ms_tune.diagnostics import Severity
-from ms_tune.dialects import PlanIssue, Warned
+from ms_tune.dialects import MEGATRON, PlanIssue, Warned
 from ms_tune.enums import RecomputeMode
+from ms_tune.normalize.compare_log import LogVerdict
 from ms_tune.report.console import pad, table, terminal_width, text_width
+from ms_tune.source.edit_values import spell_value
+from ms_tune.source.yaml import nest_values
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from ms_tune.diagnostics import Diagnostic
     from ms_tune.dialects import LayerPlan, LayerSpec
+    from ms_tune.dialects.convert_layers import Converted
+    from ms_tune.normalize.compare_log import Compared, LayerState, LogDifference
     from ms_tune.report.console import Console
 
 _COLOURS = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.INFO: "cyan"}
@@ -219,3 +224,98 @@ def _heat_map(layers: Sequence[LayerSpec], console: Console, width: int) -> list
             rows.append(("", [words.get((chunk, stage), "-").rjust(size) for stage in shown]))
     lines = ["  " + " ".join([pad(name, label), *cells]).rstrip() for name, cells in rows]
     return [console.text(title), *lines]
+
+
+_QUOTE = "'"
+_MOST_SHOWN = 1000  # characters of a value
+_VERDICT_COLOURS = {
+    LogVerdict.SAME: "green",
+    LogVerdict.DIFFERS: "red",
+    LogVerdict.UNREADABLE: "yellow",
+    LogVerdict.UNKNOWN: "yellow",
+}
+
+
+def write_comparison(result: Compared, console: Console) -> None:
+    """What agrees and what does not, the first difference in full, and the layers side by side."""
+    plan = result.plan
+    head = console.text(f"against.verdict.{result.verdict.value}", logs=len(result.logs), count=len(result.differences))
+    console.write(console.paint(head, _VERDICT_COLOURS[result.verdict]))
+    framework = console.text(f"normalize.framework.{plan.dialect}")
+    console.write(console.text("against.rules", framework=framework, version=plan.framework_version))
+    for log in result.logs:
+        if len(log.runs) > 1:
+            line = min(log.runs[-1].numbers)
+            console.write(console.text("against.runs", file=log.path, count=len(log.runs), line=line))
+    for path, number in result.unreadable:
+        console.write(console.text("against.damaged", file=path, line=number))
+    if result.differences:
+        _write_first(result, console)
+    rows = [_compared_row(list(run), console) for _, run in groupby(result.layers, key=_compared_key)]
+    heads = [console.text(f"normalize.column.{name}") for name in ("stage", "chunk", "layers")]
+    heads += [console.text(f"against.{name}") for name in ("state", "planned", "logged")]
+    if rows:
+        console.write("")
+        console.write_table(heads, rows, right=range(3))
+
+
+def _write_first(result: Compared, console: Console) -> None:
+    first = result.differences[0]
+    where = str(first.log) if first.line is None else f"{first.log}:{first.line}"
+    console.write(f"\n{console.text('against.first', what=_difference_name(first, console))} ({where})")
+    for name, value in (("planned", first.planned), ("logged", first.logged)):
+        text = (
+            value[:_MOST_SHOWN] if value else console.text("against.nothing-said" if value is None else "against.said")
+        )
+        console.write(f"  {console.labelled(console.text(f'against.{name}'), text)}")
+    for reason in result.why:
+        console.write(f"  {console.labelled(console.text('against.why'), console.say(reason))}")
+    if not result.why:
+        console.write(f"  {console.labelled(console.text('against.why'), console.text('against.why.unknown'))}")
+
+
+def _difference_name(one: LogDifference, console: Console) -> str:
+    return one.what if one.layer is None else console.text("against.at-layer", what=one.what, layer=one.layer)
+
+
+def _compared_key(state: LayerState) -> tuple[object, ...]:
+    return state.plan.stage, state.plan.chunk, state.agrees, state.known, state.planned, state.logged
+
+
+def _compared_row(run: list[LayerState], console: Console) -> list[str]:
+    first, last = run[0], run[-1]
+    numbers = f"{first.plan.layer}" if first is last else f"{first.plan.layer}-{last.plan.layer}"
+    state = {True: "same", False: "differs", None: "not-logged" if first.known else "not-known"}[first.agrees]
+    return [
+        str(first.plan.stage),
+        str(first.plan.chunk),
+        numbers,
+        console.text(f"against.state.{state}"),
+        "; ".join(first.planned) or "-",
+        "; ".join(first.logged) or "-",
+    ]
+
+
+def converted_text(dialect: str, converted: Converted) -> str:
+    """The settings as their dialect spells them: arguments, ready to be put into a script, or YAML."""
+    if dialect.partition("@")[0] == MEGATRON:
+        words = (name if value is True else f"{name} {value}" for name, value in converted.values.items())
+        return " \\\n".join(words)
+    return conversion_yaml(converted.values)
+
+
+def conversion_yaml(values: Mapping[str, object]) -> str:
+    """The settings as YAML, ready to be put into a config."""
+    nested = nest_values({tuple(key.split(".")): value for key, value in values.items()})
+    return "\n".join(_yaml_lines(nested, ""))
+
+
+def _yaml_lines(section: Mapping[str, object], indent: str) -> list[str]:
+    lines = []
+    for key, value in section.items():
+        name = key if key.isidentifier() else spell_value(key, _QUOTE)
+        if isinstance(value, dict) and value:
+            lines += [f"{indent}{name}:", *_yaml_lines(value, indent + "  ")]
+        else:
+            lines.append(f"{indent}{name}: {spell_value(value, _QUOTE)}")
+    return lines

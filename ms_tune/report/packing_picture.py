@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 from html import escape
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ms_tune.report.console import Console
 from ms_tune.report.packing_text import amount_text
-from ms_tune.text import Language, Message, msg, render
+from ms_tune.report.page import table_html, verdict_html, write_page
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from numpy.typing import NDArray
 
     from ms_tune.memory.plan import PlanReport
     from ms_tune.packing.placement import PackingPlan
+    from ms_tune.text import Language
 
 _WIDTH, _HEIGHT = 1200, 640  # of the plot
 _LEFT, _TOP, _RIGHT, _BOTTOM = 96, 24, 24, 64
@@ -32,60 +32,31 @@ _SHADES = {
     "peak": ("#e07a3f", "#cf6a2f", "#eb8d57"),
     "other": ("#8fb8a8", "#7ba897", "#a4c8ba"),
 }
-_STYLE = """
-:root { color-scheme: light; font: 15px/1.5 system-ui, "Noto Sans CJK SC", sans-serif; color: #1c2530; background: #f5f6f8; }
-body { margin: 0 auto; max-width: 1360px; padding: 24px; }
-h1 { font-size: 22px; margin: 0 0 4px; overflow-wrap: anywhere; }
-figure { margin: 16px 0; background: #fff; border: 1px solid #d9dee5; border-radius: 8px; padding: 8px; }
-figure svg { width: 100%; height: auto; display: block; }
-dl { display: grid; grid-template-columns: repeat(auto-fit, minmax(190px, 1fr)); gap: 12px; margin: 16px 0; }
-dl div { background: #fff; border: 1px solid #d9dee5; border-radius: 8px; padding: 10px 14px; }
-dt { color: #5b6776; font-size: 13px; } dd { margin: 0; font-size: 20px; font-variant-numeric: tabular-nums; }
-.language { float: right; } .language label { cursor: pointer; margin-left: 10px; }
-p { max-width: 80ch; } .note { color: #5b6776; }
-body [lang=zh], body:has(#zh:checked) [lang=en] { display: none; } body:has(#zh:checked) [lang=zh] { display: revert; }
-input:focus-visible + span { outline: 2px solid #2b6cb0; }
-"""
-_BOTH = (Language.EN, Language.ZH)
 
 
 def plan_html(report: PlanReport, language: Language) -> str:
-    """A page with the picture and the figures, in both languages; it runs no scripts and loads nothing."""
-    digest = base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
-    policy = f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
+    """A page with the picture and the figures; it runs no scripts and loads nothing."""
     plan = report.plan
-    title = msg("placement.picture.title", source=report.source)
-    facts = [
+    figures = [
         ("placement.show.bound", amount_text(plan.lower_bound)),
         ("placement.show.height", amount_text(plan.height)),
         ("placement.show.utilisation", f"{plan.utilisation:.2%}"),
     ]
     if report.recorded is not None:
-        facts.append(("placement.show.recorded", amount_text(report.recorded)))
-    choices = "".join(
-        f'<label><input type="radio" name="language" id="{choice.value}"{" checked" if choice is language else ""}> '
-        f"<span>{name}</span></label>"
-        for choice, name in zip(_BOTH, ("English", "中文"), strict=True)
-    )
-    cards = "".join(f"<div><dt>{_both_languages(msg(name))}</dt><dd>{value}</dd></div>" for name, value in facts)
-    check = msg("placement.show.valid" if report.is_valid else "placement.picture.invalid")
-    return (
-        f'<!DOCTYPE html>\n<html lang="{language.value}"><head><meta charset="utf-8">'
-        f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
-        f'<meta name="viewport" content="width=device-width, initial-scale=1"><title>{escape(render(title, language))}</title>'
-        f'<style>{_STYLE}</style></head>\n<body><div class="language">{choices}</div><h1>{_both_languages(title)}</h1>'
-        f"<dl>{cards}</dl>\n<figure>{_draw_svg(report, sorted(_BOTH, key=lambda each: each is not language))}</figure>\n<p>{_both_languages(check)}.</p>"
-        f'<p class="note">{_both_languages(msg("placement.show.guide"))}</p></body></html>\n'
-    )
+        figures.append(("placement.show.recorded", amount_text(report.recorded)))
+
+    def parts(console: Console) -> Iterator[str]:
+        check = console.text("placement.show.valid" if report.is_valid else "placement.picture.invalid")
+        yield verdict_html([check, console.text("placement.show.guide")], good=report.is_valid)
+        yield f"<figure>{_draw_svg(report, console)}</figure>"
+        yield from table_html("", ["", ""], [(console.text(name), value) for name, value in figures], 0)
+
+    return write_page("placement.picture.title", [report.source], parts, language)
 
 
 def plan_svg(report: PlanReport, language: Language) -> str:
     """The picture as a file of its own."""
-    return f'<?xml version="1.0" encoding="UTF-8"?>\n{_draw_svg(report, (language,))}\n'
-
-
-def _both_languages(message: Message) -> str:
-    return "".join(f'<span lang="{language.value}">{escape(render(message, language))}</span>' for language in _BOTH)
+    return f'<?xml version="1.0" encoding="UTF-8"?>\n{_draw_svg(report, Console(language))}\n'
 
 
 class _Scale:
@@ -104,13 +75,13 @@ class _Scale:
         return _TOP + _HEIGHT * (1 - address / self.top)
 
 
-def _draw_svg(report: PlanReport, languages: Sequence[Language]) -> str:
+def _draw_svg(report: PlanReport, console: Console) -> str:
     plan = report.plan
     scale = _Scale(plan)
-    rectangles = list(_draw_blocks(plan, scale, languages[0]))
+    rectangles = list(_draw_blocks(plan, scale, console))
     opening = (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_LEFT + _WIDTH + _RIGHT} {_TOP + _HEIGHT + _BOTTOM}" '
-        'role="img" font-family="system-ui, sans-serif" font-size="13" fill="#3a4654">'
+        'role="img" font-family="system-ui, sans-serif" font-size="13" fill="currentColor">'
     )
     parts = [
         opening,
@@ -119,20 +90,15 @@ def _draw_svg(report: PlanReport, languages: Sequence[Language]) -> str:
         '<g stroke="#ffffff" stroke-width="0.4">',
         *rectangles,
         "</g>",
-        *_draw_lines(plan, scale, languages),
-        *_draw_legend(plan, len(rectangles), languages),
+        *_draw_lines(plan, scale, console),
+        *_draw_legend(plan, len(rectangles), console),
         "</svg>",
     ]
     return "\n".join(parts)
 
 
-def _axis_texts(x: float, y: float, message: Message, languages: Sequence[Language], extra: str = "") -> str:
-    several = len(languages) > 1
-    return "".join(
-        f'<text x="{x:.1f}" y="{y:.1f}"{f" lang={chr(34)}{language.value}{chr(34)}" if several else ""}{extra}>'
-        f"{escape(render(message, language))}</text>"
-        for language in languages
-    )
+def _axis_text(x: float, y: float, text: str, extra: str = "") -> str:
+    return f'<text x="{x:.1f}" y="{y:.1f}"{extra}>{escape(text)}</text>'
 
 
 def _draw_grid(scale: _Scale) -> Iterator[str]:
@@ -150,7 +116,7 @@ def _round_step(step: float) -> float:
     return float(next(factor for factor in (1, 2, 5, 10) if factor * power * unit >= step) * power * unit)
 
 
-def _draw_blocks(plan: PackingPlan, scale: _Scale, language: Language) -> Iterator[str]:
+def _draw_blocks(plan: PackingPlan, scale: _Scale, console: Console) -> Iterator[str]:
     problem = plan.problem
     left, right = scale.x_of(problem.lower), scale.x_of(problem.upper)
     height = problem.size / scale.top * _HEIGHT
@@ -168,7 +134,7 @@ def _draw_blocks(plan: PackingPlan, scale: _Scale, language: Language) -> Iterat
         address, size = int(plan.address[block]), int(problem.size[block])
         lower, upper = int(problem.lower[block]), int(problem.upper[block])
         about = {"block": problem.block_name(block), "size": amount_text(size), "address": amount_text(address)}
-        title = escape(render(msg("placement.picture.block", lower=lower, upper=upper, **about), language))
+        title = escape(console.text("placement.picture.block", lower=lower, upper=upper, **about))
         yield (
             f'<rect x="{left[block]:.2f}" y="{scale.y_of(address + size):.2f}" width="{right[block] - left[block]:.2f}" '
             f'height="{height[block]:.2f}" fill="{_SHADES[kind][block % 3]}"><title>{title}</title></rect>'
@@ -185,7 +151,7 @@ def _live_bytes(plan: PackingPlan) -> tuple[NDArray[np.int64], NDArray[np.int64]
     return ticks, np.cumsum(change)
 
 
-def _draw_lines(plan: PackingPlan, scale: _Scale, languages: Sequence[Language]) -> Iterator[str]:
+def _draw_lines(plan: PackingPlan, scale: _Scale, console: Console) -> Iterator[str]:
     ticks, live = _live_bytes(plan)
     group = max(1, -(-len(ticks) // _POINTS))  # of several ticks the most is shown
     points = []
@@ -202,20 +168,20 @@ def _draw_lines(plan: PackingPlan, scale: _Scale, languages: Sequence[Language])
         at_end = text_id == "placement.picture.height"
         x = _LEFT + _WIDTH if at_end else _LEFT + 8
         extra = f' fill="{colour}"{" text-anchor=" + chr(34) + "end" + chr(34) if at_end else ""}'
-        yield _axis_texts(x, y - 5, msg(text_id), languages, extra)
+        yield _axis_text(x, y - 5, console.text(text_id), extra)
 
 
-def _draw_legend(plan: PackingPlan, drawn: int, languages: Sequence[Language]) -> Iterator[str]:
+def _draw_legend(plan: PackingPlan, drawn: int, console: Console) -> Iterator[str]:
     y = _TOP + _HEIGHT + 24
     for number, (kind, shades) in enumerate(_SHADES.items()):
         x = _LEFT + number * 240
         yield f'<rect x="{x}" y="{y - 11}" width="14" height="14" rx="3" fill="{shades[0]}"/>'
-        yield _axis_texts(x + 20, y, msg(f"placement.picture.{kind}"), languages)
+        yield _axis_text(x + 20, y, console.text(f"placement.picture.{kind}"))
     x = _LEFT + len(_SHADES) * 240
     yield f'<line x1="{x}" x2="{x + 16}" y1="{y - 4}" y2="{y - 4}" stroke="#111a24" stroke-width="2"/>'
-    yield _axis_texts(x + 22, y, msg("placement.picture.live"), languages)
-    yield _axis_texts(_LEFT + _WIDTH, y, msg("placement.picture.time"), languages, ' text-anchor="end"')
+    yield _axis_text(x + 22, y, console.text("placement.picture.live"))
+    yield _axis_text(_LEFT + _WIDTH, y, console.text("placement.picture.time"), ' text-anchor="end"')
     blocks = len(plan.problem)
     if drawn < blocks:
-        message = msg("placement.picture.drawn", drawn=f"{drawn:,}", blocks=f"{blocks:,}")
-        yield _axis_texts(_LEFT, y + 26, message, languages)
+        text = console.text("placement.picture.drawn", drawn=f"{drawn:,}", blocks=f"{blocks:,}")
+        yield _axis_text(_LEFT, y + 26, text)

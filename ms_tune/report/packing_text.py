@@ -6,7 +6,7 @@ import csv
 import io
 from typing import TYPE_CHECKING
 
-from ms_tune.encode import json_text
+from ms_tune.encode import json_text, record_json
 from ms_tune.report.console import Console, text_width
 from ms_tune.units import GIB, MIB, gib, mib
 
@@ -26,31 +26,27 @@ def amount_text(size: int) -> str:
     return gib(size) if size >= GIB else mib(size) if size >= MIB else f"{size:,} B"
 
 
-def to_json(report: PlanReport) -> dict[str, object]:
-    """The report of ``--json``."""
+def plan_json(report: PlanReport) -> dict[str, object]:
+    """The report of ``--json``; what nobody asked for, or nothing tells, is left out."""
     plan = report.plan
-    values: dict[str, object] = {
-        "blocks": len(plan.problem),
-        "lower_bound_bytes": plan.lower_bound,
-        "height_bytes": plan.height,
-        "gap": plan.gap,
-        "seconds": round(plan.seconds, 4),
-        "valid": report.is_valid,
-        "utilisation": plan.utilisation,
-        "optimal": plan.proven,
-        "method": plan.method,
-        "order": plan.order,
-        "engine": plan.engine,
-        "steps_planned_as_one": plan.folded,
-        "ended_by_clock": plan.late,
-    }
     optional = {
         "rank": report.rank,
         "recorded_bytes": report.recorded,
         "capacity_bytes": plan.problem.capacity,
         "fits": report.fits_capacity,
     }
-    return values | {name: value for name, value in optional.items() if value is not None}
+    return {
+        "blocks": len(plan.problem),
+        "lower_bound_bytes": plan.lower_bound,
+        "height_bytes": plan.height,
+        "seconds": round(plan.seconds, 4),
+        "valid": report.is_valid,
+        "optimal": plan.proven,
+        "steps_planned_as_one": plan.folded,
+        "ended_by_clock": plan.late,
+        **record_json(plan, "gap", "utilisation", "method", "order", "engine"),
+        **{name: value for name, value in optional.items() if value is not None},
+    }
 
 
 def show_plan_report(report: PlanReport, console: Console) -> None:
@@ -105,7 +101,7 @@ def plan_file(report: PlanReport) -> str:
         {"id": problem.block_name(number), **dict(zip(keys, row, strict=True))}
         for number, row in enumerate(zip(*(column.tolist() for column in columns), strict=True))
     ]
-    head = json_text({"format": _FORMAT, "source": report.source, **to_json(report)}, indent=1)
+    head = json_text({"format": _FORMAT, "source": report.source, **plan_json(report)}, indent=1)
     lines = ",\n".join(f"  {json_text(block)}" for block in blocks)
     return f'{head.removesuffix(chr(10) + "}")},\n "plan": [\n{lines}\n ]\n}}\n'
 
@@ -152,8 +148,7 @@ def memlog_json(log: MemLog, analysis: MemLogReport, plan: PlanReport, served: S
     """The report of ``--json``."""
     return {
         "allocations": len(log.blocks),
-        "iterations": log.iterations,
-        "micro_batches": log.micro_batches,
+        **record_json(log, "iterations", "micro_batches"),
         "layers": len(log.layers),
         "missing": missing_marks(log),
         "theoretical_peak_bytes": analysis.peak,
@@ -167,7 +162,7 @@ def memlog_json(log: MemLog, analysis: MemLogReport, plan: PlanReport, served: S
             "reserved_bytes": analysis.torch_reserved,
             "utilisation": analysis.torch_utilisation,
         },
-        "plan": to_json(plan),
+        "plan": plan_json(plan),
         "stalloc_plan": None if served is None else _served_json(served),
     }
 

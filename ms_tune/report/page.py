@@ -1,20 +1,25 @@
-"""A page of one file without scripts, which works off line: its content security policy allows its own style and nothing else."""
+"""Pages of one file that work off line: their policies let in their own styles and scripts, by their hashes, and nothing else."""
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import html
 from typing import TYPE_CHECKING
 
+from ms_tune.report.console import Console
+from ms_tune.text import Language
 from ms_tune.version import __version__
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from ms_tune.text import Language
-
+LANGUAGES = {"en": "English", "zh": "中文"}  # each in its own words
 _STYLE = """
-body{font:15px/1.5 system-ui,"Noto Sans CJK SC",sans-serif;margin:0 auto;max-width:72rem;padding:1.5rem;color:#1d2127;background:#fff}
-h1{font-size:1.35rem;margin:0 0 .25rem}h2{font-size:1.05rem;margin:1.75rem 0 .5rem;overflow-wrap:anywhere}.source{color:#5b626c;margin:0 0 1rem;overflow-wrap:anywhere}
+body{font:15px/1.5 system-ui,"Noto Sans CJK SC",sans-serif;margin:0 auto;max-width:84rem;padding:1.5rem;color:#1d2127;background:#fff}
+h1{font-size:1.35rem;margin:0 0 .25rem;overflow-wrap:anywhere}h2{font-size:1.05rem;margin:1.75rem 0 .5rem;overflow-wrap:anywhere}
+.source{color:#5b626c;margin:0 0 1rem;overflow-wrap:anywhere}.languages{float:right}.languages label{cursor:pointer;margin-left:.6rem}
+body [lang=zh],body:has(#zh:checked) [lang=en]{display:none}body:has(#zh:checked) [lang=zh]{display:revert}
 .verdict{border-left:4px solid #b03a48;padding:.5rem 1rem;background:#f6f2f1}.verdict p{margin:.25rem 0}.good{border-left-color:#2f855a;background:#f0f6f2}.word{font-weight:600;font-size:1.1rem}
 pre{overflow-x:auto}figure{margin:1rem 0}figcaption{font-size:.9rem}svg{display:block;width:100%;height:auto}.legend{display:flex;flex-wrap:wrap;gap:.25rem 1.25rem;list-style:none;padding:0;margin:.5rem 0}
 .legend svg{display:inline-block;width:.8rem;height:.8rem;margin-right:.4rem;vertical-align:-.05rem}
@@ -24,22 +29,56 @@ th{white-space:nowrap;color:#444b55}td.n,th.n{text-align:right;font-variant-nume
 """
 
 
-def write_page(title: str, sources: Iterable[object], parts: Iterable[str], language: Language) -> str:
-    """The whole page."""
-    import base64  # noqa: PLC0415 - start-up time of what shows no page
-    import hashlib  # noqa: PLC0415
+def write_page(
+    title_id: str, sources: Iterable[object], parts: Callable[[Console], Iterable[str]], language: Language
+) -> str:
+    """A page without scripts in both languages, beginning in one.
 
-    digest = base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
-    policy = f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
-    about = ", ".join(map(str, sources))
+    Args:
+        title_id: The text that is its title.
+        sources: The files that it is about.
+        parts: What stands below its title, in the language of a console.
+        language: The language that it begins in.
+    """
+    about = html.escape(", ".join(map(str, sources)))
+    choices = "".join(
+        f'<label><input type="radio" name="language" id="{name}"{" checked" if name == language else ""}> {words}</label>'
+        for name, words in LANGUAGES.items()
+    )
+
+    def below_title(console: Console) -> Iterator[str]:
+        yield f'<h1>{html.escape(console.text(title_id))}</h1><p class="source">{about} · ms-tune {__version__}</p>'
+        yield from parts(console)
+
+    body = f'<div class="languages">{choices}</div>\n{in_both_languages(below_title)}'
+    return write_document(Console(language).text(title_id), language, body, [_STYLE])
+
+
+def in_both_languages(parts: Callable[[Console], Iterable[str]], tag: str = "div") -> str:
+    """The same in each language, of which the page shows one."""
+    return "\n".join(
+        f'<{tag} lang="{language.value}">\n{chr(10).join(parts(Console(language)))}\n</{tag}>' for language in Language
+    )
+
+
+def write_document(
+    title: str, language: Language, body: str, styles: Sequence[str], scripts: Sequence[str] = ()
+) -> str:
+    """The whole page around its body; its scripts stand behind that."""
+    allowed = f"script-src {_hashes_of(scripts)}; style-src {_hashes_of(styles)}"
+    policy = f"default-src 'none'; {allowed}; base-uri 'none'; form-action 'none'"
     head = [
         f'<!doctype html><html lang="{language.value}"><head><meta charset="utf-8">',
         f'<meta http-equiv="Content-Security-Policy" content="{html.escape(policy)}">',
-        '<meta name="viewport" content="width=device-width,initial-scale=1">',
-        f"<title>{html.escape(title)}</title><style>{_STYLE}</style></head><body>",
-        f'<h1>{html.escape(title)}</h1><p class="source">{html.escape(about)} · ms-tune {__version__}</p>',
+        '<meta name="viewport" content="width=device-width,initial-scale=1"><meta name="referrer" content="no-referrer">',
+        f"<title>{html.escape(title)}</title>{''.join(f'<style>{style}</style>' for style in styles)}</head><body>",
     ]
-    return "\n".join([*head, *parts, "</body></html>"])
+    return "\n".join([*head, body, *(f"<script>{script}</script>" for script in scripts), "</body></html>"])
+
+
+def _hashes_of(texts: Sequence[str]) -> str:
+    digests = (base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in texts)
+    return " ".join(f"'sha256-{digest}'" for digest in digests) or "'none'"
 
 
 def table_html(title: str, heads: Sequence[str], rows: Sequence[Sequence[str]], right: int) -> Iterator[str]:
@@ -60,3 +99,17 @@ def table_html(title: str, heads: Sequence[str], rows: Sequence[Sequence[str]], 
     yield f'<h2>{html.escape(title)}</h2><div class="wide"><table><thead><tr>{cells("th", heads)}</tr></thead><tbody>'
     yield from (f"<tr>{cells('td', row)}</tr>" for row in rows)
     yield "</tbody></table></div>"
+
+
+def list_html(lines: Iterable[str], title: str = "") -> Iterator[str]:
+    """Sentences as a list, under a title; nothing without sentences."""
+    items = "".join(f"<li>{html.escape(line)}</li>" for line in lines)
+    if items:
+        yield f"{f'<h2>{html.escape(title)}</h2>' if title else ''}<ul>{items}</ul>"
+
+
+def verdict_html(lines: Iterable[str], *, good: bool = False) -> str:
+    """What came out, in its first sentence; then what more there is to say."""
+    first, *more = map(html.escape, lines)
+    paragraphs = "".join(f"<p>{line}</p>" for line in more)
+    return f'<div class="verdict{" good" if good else ""}"><p class="word">{first}</p>{paragraphs}</div>'

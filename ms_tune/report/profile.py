@@ -6,10 +6,10 @@ import html
 from typing import TYPE_CHECKING
 
 from ms_tune.diagnostics import Severity
-from ms_tune.encode import as_json, record_json
+from ms_tune.encode import record_json
 from ms_tune.readers.scopes import ScopePass
 from ms_tune.report.console import Console, pad, table, terminal_width, text_width
-from ms_tune.report.page import table_html, write_page
+from ms_tune.report.page import list_html, table_html, verdict_html, write_page
 from ms_tune.report.words import doubt_json, doubt_line, write_section
 
 if TYPE_CHECKING:
@@ -56,11 +56,8 @@ def show_report(report: ProfileReport, top: int, console: Console) -> None:
             for text in table(heads, rows, right=range(right), width=terminal_width() - 2):
                 console.write(f"  {text}")
     console.write("")
-    if report.identity_error_us is not None:
-        console.write(console.text("profile.show.identity", error=f"{report.identity_error_us:,.3f}"))
-    for problem in report.problems:
-        label = console.text("profile.show.serious" if problem.severity is Severity.ERROR else "profile.show.problem")
-        console.write(doubt_line(problem, label, console))
+    for doubt in _doubt_lines(report, console):
+        console.write(doubt)
 
 
 def _show_shares(report: ProfileReport, console: Console) -> None:
@@ -171,15 +168,14 @@ def _shorten_shapes(shapes: str) -> str:
     return shapes if len(shapes) <= _LONGEST_SHAPES else f"{shapes[: _LONGEST_SHAPES - 1]}…"
 
 
-def report_json(report: ProfileReport, top: int, console: Console) -> dict[str, object]:
+def report_json(report: ProfileReport, top: int) -> dict[str, object]:
     """The whole object."""
     return {
         "version": VERSION,
-        "sources": [str(source) for source in report.sources],
-        "verdict": report.verdict.bound.value,
-        "evidence": [console.say(one) for one in report.verdict.evidence],
-        "next": [console.say(one) for one in report.verdict.next_steps],
-        **record_json(report, "shares", "identity_error_us", "imbalance"),
+        "verdict": report.verdict.bound,
+        "evidence": report.verdict.evidence,
+        "next": report.verdict.next_steps,
+        **record_json(report, "sources", "shares", "identity_error_us", "imbalance"),
         "ranks": [_rank_json(rank, top) for rank in report.ranks],
         "gaps": [
             record_json(gap, "rank", "timestamp_us", "microseconds", "cause")
@@ -190,17 +186,15 @@ def report_json(report: ProfileReport, top: int, console: Console) -> dict[str, 
             record_json(one, "name", "count", "point_to_point", "elapsed_us", "transit_us", "waiting_us")
             for one in report.collectives
         ],
-        "problems": [doubt_json(problem, console) for problem in report.problems],
+        "problems": [doubt_json(problem) for problem in report.problems],
     }
 
 
 def _rank_json(rank: RankTimes, top: int) -> dict[str, object]:
     return {
-        **record_json(rank, "rank", "folder"),
+        **record_json(rank, "rank", "folder", "steps", "microseconds", "times_us", "identity_error_us", "idle_linked"),
         "level": rank.level or None,
-        **record_json(rank, "steps", "microseconds", "times_us", "identity_error_us"),
         "queues": {name: {"kernels": count, "busy": share} for name, (count, share) in rank.queues.items()},
-        "idle_linked": rank.idle_linked,
         "kernels": _kernels_json(rank.kernels, top) if rank.kernels else None,
     }
 
@@ -208,7 +202,7 @@ def _rank_json(rank: RankTimes, top: int) -> dict[str, object]:
 def _kernels_json(kernels: Kernels, top: int) -> dict[str, object]:
     return {
         **record_json(kernels, "count", "microseconds", "below_10_us", "ai_cpu", "ai_cpu_us"),
-        "types": as_json(kernels.types[:top]),
+        "types": kernels.types[:top],
         "layers": [
             record_json(one, "name", "count")
             | {f"{name.value}_us": one.microseconds.get(name, 0.0) for name in ScopePass}
@@ -218,24 +212,18 @@ def _kernels_json(kernels: Kernels, top: int) -> dict[str, object]:
 
 
 def report_html(report: ProfileReport, top: int, language: Language) -> str:
-    """The page in one language."""
-    console = Console(language)
-    parts = [
-        *_verdict_html(report, console),
-        *_bars_html(report, console),
-        *(part for one in tables_of(report, top, console) for part in table_html(*one)),
-        *_doubts_html(report, console),
-    ]
-    return write_page(console.text("profile.show.title"), report.sources, parts, language)
+    """The page, beginning in one language."""
 
+    def parts(console: Console) -> Iterator[str]:
+        yield verdict_html([console.text(f"profile.bound.{report.verdict.bound.value}")])
+        for label, lines in (("because", report.verdict.evidence), ("next", report.verdict.next_steps)):
+            yield from list_html(map(console.say, lines), console.text(f"profile.show.{label}"))
+        yield from _bars_html(report, console)
+        for one in tables_of(report, top, console):
+            yield from table_html(*one)
+        yield from list_html(_doubt_lines(report, console))
 
-def _verdict_html(report: ProfileReport, console: Console) -> Iterator[str]:
-    yield f'<div class="verdict"><p class="word">{_escaped_text(console, f"profile.bound.{report.verdict.bound.value}")}</p>'
-    for label, lines in (("because", report.verdict.evidence), ("next", report.verdict.next_steps)):
-        yield f"<p>{_escaped_text(console, f'profile.show.{label}')}</p><ul>"
-        yield from (f"<li>{html.escape(console.say(line))}</li>" for line in lines)
-        yield "</ul>"
-    yield "</div>"
+    return write_page("profile.show.title", report.sources, parts, language)
 
 
 def _bars_html(report: ProfileReport, console: Console) -> Iterator[str]:
@@ -265,16 +253,12 @@ def _bars_html(report: ProfileReport, console: Console) -> Iterator[str]:
     yield "</ul>"
 
 
-def _doubts_html(report: ProfileReport, console: Console) -> Iterator[str]:
-    yield "<ul>"
+def _doubt_lines(report: ProfileReport, console: Console) -> Iterator[str]:
     if report.identity_error_us is not None:
-        yield f"<li>{_escaped_text(console, 'profile.show.identity', error=f'{report.identity_error_us:,.3f}')}</li>"
+        yield console.text("profile.show.identity", error=f"{report.identity_error_us:,.3f}")
     for problem in report.problems:
-        label = _escaped_text(
-            console, "profile.show.serious" if problem.severity is Severity.ERROR else "profile.show.problem"
-        )
-        yield f"<li>{label}: {html.escape(console.say(problem.message))}</li>"
-    yield "</ul>"
+        label = console.text("profile.show.serious" if problem.severity is Severity.ERROR else "profile.show.problem")
+        yield doubt_line(problem, label, console)
 
 
 def _escaped_text(console: Console, text_id: str, **params: object) -> str:

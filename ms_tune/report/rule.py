@@ -6,6 +6,7 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from ms_tune.diagnostics import Category
+from ms_tune.encode import record_json
 from ms_tune.text import Language, Text, lookup
 
 if TYPE_CHECKING:
@@ -76,29 +77,17 @@ VERSION = 1
 
 def rules_json(rules: Iterable[RuleEntry]) -> dict[str, object]:
     """The checks as plain values."""
-    return {"version": VERSION, "rules": [_rule(rule) for rule in rules]}
+    return {"version": VERSION, "rules": [_rule_json(rule) for rule in rules]}
 
 
-def _rule(rule: RuleEntry) -> dict[str, object]:
+def _rule_json(rule: RuleEntry) -> dict[str, object]:
     return {
-        "id": rule.id,
-        "name": rule.name,
-        "severity": rule.severity.value,
-        "category": rule.category.value,
+        **record_json(rule, "id", "name", "severity", "category", "dialects", "versions", "profiles"),
+        **record_json(rule, "opposite", "family", "fix", "bad", "good"),
         "consequences": [{"id": one, **lookup(f"consequence.{one}")._asdict()} for one in rule.consequences],
-        "dialects": [dialect.value for dialect in rule.dialects],
-        "versions": rule.versions,
-        "profiles": list(rule.profiles),
-        "opposite": rule.opposite,
-        "family": rule.family and {"id": rule.family.id, "name": rule.family.name},
-        "title": rule.title._asdict(),
-        "why": rule.why._asdict(),
-        "help": rule.help._asdict(),
-        "fix": rule.fix,
-        "bad": rule.bad,
-        "good": rule.good,
+        **{name: getattr(rule, name)._asdict() for name in ("title", "why", "help")},  # in both languages
         "evidence": [
-            {"framework": item.framework, "version": item.version, "file": item.file, "symbol": item.symbol or None}
+            record_json(item, "framework", "version", "file") | {"symbol": item.symbol or None}
             for item in rule.evidence
         ],
     }

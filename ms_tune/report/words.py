@@ -40,14 +40,13 @@ def verdict_lines(verdict: Verdict, console: Console) -> Iterator[str]:
             yield f"  {'  ' if number else '- '}{line.replace(_GLUE, ' ')}"
 
 
-def verdict_json(verdict: Verdict, console: Console) -> dict[str, object]:
+def verdict_json(verdict: Verdict) -> dict[str, object]:
     """The keys that every command's JSON has; sizes are bytes."""
-    limit = verdict.limit
     return {
-        "verdict": verdict.outcome.value if verdict.outcome else None,
-        "no_verdict_because": console.say(verdict.no_verdict_because) if verdict.no_verdict_because else None,
-        "limit_bytes": limit.bytes if limit else None,
-        "limit_source": console.say(limit.source) if limit else None,
+        "verdict": verdict.outcome,
+        "no_verdict_because": verdict.no_verdict_because,
+        "limit_bytes": verdict.limit and verdict.limit.bytes,
+        "limit_source": verdict.limit and verdict.limit.source,
         "reserve": {item.name: item.bytes for item in verdict.reserve},
     }
 
@@ -58,14 +57,10 @@ def doubt_line(doubt: Diagnostic, label: str, console: Console) -> str:
     return f"{console.labelled(label, console.say(doubt.message))}{hint} [{doubt.id}]"
 
 
-def doubt_json(doubt: Diagnostic, console: Console) -> dict[str, object]:
+def doubt_json(doubt: Diagnostic) -> dict[str, object]:
     """A doubt about figures."""
-    return {
-        "id": doubt.id,
-        "serious": doubt.severity is Severity.ERROR,
-        "message": console.say(doubt.message),
-        "hint": console.say(doubt.help) if doubt.help else None,
-    }
+    serious = doubt.severity is Severity.ERROR
+    return {"id": doubt.id, "serious": serious, "message": doubt.message, "hint": doubt.help}
 
 
 _NUMBERS = {  # columns that hold nothing else

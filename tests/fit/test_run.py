@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 from dataclasses import dataclass, field
+from functools import partial
 from html import escape
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,7 @@ import yaml
 
 from ms_tune.dryrun.request import DryrunRequest
 from ms_tune.dryrun.task import Observer
+from ms_tune.encode import as_json
 from ms_tune.enums import RecomputeMode
 from ms_tune.errors import ConfigError, RunError, UnsupportedError, UsageError
 from ms_tune.facts.query import data_folder
@@ -28,7 +30,7 @@ from ms_tune.planning.fit import fit_table
 from ms_tune.planning.search import Effort
 from ms_tune.planning.table import PlanLists
 from ms_tune.report import fit_config as config
-from ms_tune.report import fit_html, fit_text
+from ms_tune.report import fit_html, fit_json, fit_text
 from ms_tune.report.console import Console
 from ms_tune.source.yaml import parse_source
 from ms_tune.text import Language, msg
@@ -232,7 +234,7 @@ class TestPlans:
         assert "fitting.note.off" in [note.id for note in config.plan_notes(found)]
         # The page says what the terminal says: the peaks of the dryruns, and those without their fragments.
         console = Console(Language.EN)
-        page = fit_html.plan_page(config.shown_of(found, console), [found.source.path], console)
+        page = fit_html.plan_page(partial(config.shown_of, found), [found.source.path], Language.EN)
         for one, predicted in zip(found.chosen.verified, found.chosen.peak_bytes, strict=True):
             row = f'<td class="n">{one.stage}</td><td class="n">{predicted / GIB:.2f}</td><td>{one.peak_bytes / GIB:.2f}</td>'
             assert row in page
@@ -255,7 +257,7 @@ class TestPlans:
         assert [one.fits for one in found.rounds[:2]] == [True, False]
         assert found.chosen is found.rounds[0]
         assert [one.stands_for for one in found.rounds[:2]] == [(0, 1), (0, 0)]
-        assert config.config_fit_json(found, Language.EN)["stands_for"] == [0, 1]
+        assert fit_json.config_fit_json(found)["stands_for"] == (0, 1)
 
     def test_fragments_of_small_runs_are_no_proof(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         world, truth = World(fragments=6000), World(fragments=20)
@@ -301,8 +303,8 @@ class TestPlans:
         assert len(notes) == 1
         assert Console(language).say(first.verified[1].verdict.sentence) in notes[0]
         assert fit_text.recomputed_layers(second.relieved[0].after[0]) in notes[0]
-        told = config.config_fit_json(found, language)["rounds"]
-        assert [(one["relieved"], one["kept"]) for one in told[:2]] == [([], []), ([1], [0, 2, 3])]  # type: ignore[index]
+        told = as_json(fit_json.config_fit_json(found), language)["rounds"]
+        assert [(one["relieved"], one["kept"]) for one in told[:2]] == [([], []), ([1], [0, 2, 3])]
 
     def test_other_fragments_of_a_relieved_stage_are_met_again(
         self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
@@ -378,10 +380,10 @@ class TestPlans:
         said = [Console(language).say(line) for line in config.verdict_lines_of(found)]
         assert gib(least) in said[-1]
         assert gib(over) in said[-1]
-        data = config.config_fit_json(found, language)
+        data = as_json(fit_json.config_fit_json(found), language)
         assert (data["fits"], data["plan"]) == (False, None)
-        assert data["shortage"]["at_least_bytes"] == least  # type: ignore[index]
-        assert next(one["name"] for one in data["remedies"]) == "vmm"  # type: ignore[attr-defined]
+        assert data["shortage"]["at_least_bytes"] == least
+        assert next(one["name"] for one in data["remedies"]) == "vmm"
 
     @pytest.mark.parametrize(
         "form",
@@ -451,7 +453,7 @@ class TestTheTablesOwnCheck:
     def test_where_nothing_is_recomputed_there_is_none(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         found = fitted(monkeypatch, tmp_path, Stage(World(), World(), fails=RecomputeMode.FULL), 64)
         assert found.checked is None
-        assert config._check_json(found.checked) is None
+        assert fit_json.config_fit_json(found)["check"] is None
 
 
 class TestKinds:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ms_tune import analyse_profiles, measure_runs
+from ms_tune.encode import as_json
 from ms_tune.errors import MsTuneError
 from ms_tune.footprint.report import analyse_memory
 from ms_tune.footprint.request import MemoryRequest
@@ -94,7 +95,7 @@ def _report(folder: Path) -> None:
         )
     for language in Language:
         console = Console(language)
-        json.dumps(memory_json.report_json(report, console, 10))
+        json.dumps(as_json(memory_json.report_json(report, language, 10), language))
         with redirect_stdout(io.StringIO()):
             memory_text.show_report(report, console, 10)
 
@@ -124,7 +125,7 @@ def _metrics(folder: Path) -> None:
         assert mfu is None or 0 <= mfu <= 1, "more than the peak"
     for language in Language:
         console = Console(language)
-        json.dumps(metrics.report_json(report, console), allow_nan=False)
+        json.dumps(as_json(metrics.report_json(report), language), allow_nan=False)
         with redirect_stdout(io.StringIO()):
             metrics.show_report(report, console)
 
@@ -135,7 +136,7 @@ def _profile(folder: Path) -> None:
     assert not report.shares or abs(whole - 1) < 1e-6, "the shares do not add up"
     for language in Language:
         console = Console(language)
-        json.dumps(profile.report_json(report, 10, console), allow_nan=False)
+        json.dumps(as_json(profile.report_json(report, 10), language), allow_nan=False)
         profile_html(report, 10, language).encode()
         with redirect_stdout(io.StringIO()):
             profile.show_report(report, 10, console)

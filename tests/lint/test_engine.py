@@ -298,7 +298,7 @@ def test_nothing_slow_is_imported(command: str, tmp_path: Path) -> None:
     code = (
         "import sys; from ms_tune.cli.main import main; "
         f"main([{command!r}, {str(config)!r}]); "
-        "slow = {'jsonschema', 'jinja2', 'numpy', 'polars', 'scipy', 'mindspore'}; "
+        "slow = {'jsonschema', 'numpy', 'polars', 'scipy', 'mindspore'}; "
         "slow |= {'dataclasses', 'inspect', 'subprocess', 'importlib.metadata', 'difflib'}; "
         f"slow |= {{'typing'}} if {command!r} == 'lint' else set(); "
         "sys.exit(str(slow & set(sys.modules)) if slow & set(sys.modules) else 0)"

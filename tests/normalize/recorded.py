@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
+from ms_tune.encode import as_json
 from ms_tune.errors import MsTuneError
 from ms_tune.job import Job
 from ms_tune.report.normalize_json import plan_json
@@ -82,7 +83,7 @@ def refused(error: MsTuneError) -> Case:
 
 def _planned(case: Case, source: SourceFile) -> Case:
     plan = normalize_source(source, case["release"])
-    known = plan_json(plan, plan.layers, Language.EN)
+    known = as_json(plan_json(plan, plan.layers), Language.EN)
     text = json.dumps([known[key] for key in ("placement", "formative", "layers")], default=str)
     found: Case = {"problems": told(plan.problems), "layers": _short(text)}
     if plan.failure is None and case.get("explicit"):

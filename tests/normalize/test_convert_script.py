@@ -19,7 +19,7 @@ from ms_tune.enums import LayerKind, RecomputeMode
 from ms_tune.errors import UsageError
 from ms_tune.job.script import ScriptJob
 from ms_tune.normalize.convert import convert_script, target_of
-from ms_tune.report.normalize_convert import conversion_yaml, converted_text
+from ms_tune.report.normalize_text import conversion_yaml, converted_text
 from ms_tune.source.yaml import parse_source
 from ms_tune.text import Language, render
 from tests.jobs import convert_source, normalize_source

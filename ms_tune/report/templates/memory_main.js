@@ -27,7 +27,6 @@ const otherLanguage = () => Object.keys(Page.languages).find((language) => langu
 function drawTexts() {
   document.documentElement.lang = State.language;
   for (const each of document.querySelectorAll("[data-t]")) each.textContent = say(each.dataset.t);
-  for (const each of document.querySelectorAll("[data-en]")) each.textContent = each.dataset[State.language];
   for (const each of document.querySelectorAll("[data-p]")) each.placeholder = say(each.dataset.p);
   $("language").textContent = Page.languages[otherLanguage()];
   $("source").textContent = `${nameOf(rank())}${Page.ranks.length > 1 || rank().rank !== null ? ` · ${Page.source}` : ""}`;
