@@ -8,7 +8,6 @@ __all__ = ["Record"]
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, ClassVar
     from typing import NamedTuple as Record
 else:
 
@@ -29,8 +28,9 @@ else:
 
         __slots__ = ()
         __signature__ = _RecordSignature()
-        _fields: ClassVar[tuple[str, ...]] = ()
-        _field_defaults: ClassVar[dict[str, Any]] = {}
+        # Not annotated: who asks for the types of a record's fields is told those of its bases, too.
+        _fields = ()
+        _field_defaults = {}  # noqa: RUF012 - each record has its own
 
         def __init_subclass__(cls) -> None:
             fields, defaults = [], {}
