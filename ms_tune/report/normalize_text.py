@@ -11,9 +11,7 @@ from operator import attrgetter
 from ms_tune.diagnostics import Severity
 from ms_tune.dialects import MEGATRON, PlanIssue, Warned
 from ms_tune.enums import RecomputeMode
-from ms_tune.normalize.compare_log import LogVerdict
 from ms_tune.report.console import pad, table, terminal_width, text_width
-from ms_tune.source.edit_values import spell_value
 from ms_tune.source.yaml import nest_values
 
 TYPE_CHECKING = False
@@ -229,10 +227,10 @@ def _heat_map(layers: Sequence[LayerSpec], console: Console, width: int) -> list
 _QUOTE = "'"
 _MOST_SHOWN = 1000  # characters of a value
 _VERDICT_COLOURS = {
-    LogVerdict.SAME: "green",
-    LogVerdict.DIFFERS: "red",
-    LogVerdict.UNREADABLE: "yellow",
-    LogVerdict.UNKNOWN: "yellow",
+    "same": "green",
+    "differs": "red",
+    "unreadable": "yellow",
+    "unknown": "yellow",
 }
 
 
@@ -240,7 +238,7 @@ def write_comparison(result: Compared, console: Console) -> None:
     """What agrees and what does not, the first difference in full, and the layers side by side."""
     plan = result.plan
     head = console.text(f"against.verdict.{result.verdict.value}", logs=len(result.logs), count=len(result.differences))
-    console.write(console.paint(head, _VERDICT_COLOURS[result.verdict]))
+    console.write(console.paint(head, _VERDICT_COLOURS[result.verdict.value]))
     framework = console.text(f"normalize.framework.{plan.dialect}")
     console.write(console.text("against.rules", framework=framework, version=plan.framework_version))
     for log in result.logs:
@@ -311,6 +309,8 @@ def conversion_yaml(values: Mapping[str, object]) -> str:
 
 
 def _yaml_lines(section: Mapping[str, object], indent: str) -> list[str]:
+    from ms_tune.source.edit_values import spell_value  # noqa: PLC0415 - a plan alone needs nothing of edits
+
     lines = []
     for key, value in section.items():
         name = key if key.isidentifier() else spell_value(key, _QUOTE)
