@@ -56,7 +56,7 @@ class TestWays:
             *("dialects/mindformers/recompute._set_layers", "dialects/mindformers/recompute.set_layer"),
         ]
         assert walk.ways["report/normalize_text._write_layers"] == [
-            *("cli/main.main", "cli/main._run_command", "cli/normalize.run", "cli/normalize._show"),
+            *("cli/main.main", "cli/main._run_command", "cli/normalize.run", "cli/normalize._show_plan"),
             *("report/normalize_text.write_plan", "report/normalize_text._write_layers"),
         ]
 
@@ -65,7 +65,7 @@ class TestWays:
         assert walk.run(["memory", "memory_block.csv"]) == 0
         assert walk.ways["footprint/curve.compute_curve"] == [
             *("cli/main.main", "cli/main._run_command", "cli/memory.run", "cli/memory._run_for_traces"),
-            "cli/memory_trace._show_trace",
+            "cli/memory_run._show_trace",
             *("footprint/report.analyse_memory", "footprint/report.analyse_rank", "footprint/curve.compute_curve"),
         ]
 

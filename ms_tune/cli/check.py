@@ -50,11 +50,11 @@ def build_parser(language: Language) -> Parser:
 
 def run(arguments: Namespace, console: Console) -> int:
     """Look at each file, one screen after the other; a file that cannot be read does not keep the others back."""
-    files = _files(arguments, console)
+    files = _find_files(arguments, console)
     screens, failed = [], False
     for file in files:
         try:
-            screens.append(_check(file, arguments, console))
+            screens.append(_check_file(file, arguments, console))
         except ConfigError as error:
             if arguments.skip_unknown and _is_foreign(file):
                 continue
@@ -62,13 +62,12 @@ def run(arguments: Namespace, console: Console) -> int:
             if arguments.format == "github":
                 write_failure(error, _PROGRAM, console)
             failed = True
-    _show(screens, arguments, console)
+    _show_screens(screens, arguments, console)
     codes = [one.exit_code(allow_tight=arguments.allow_tight) for one in screens]
     return ExitCode.USAGE if failed else max(codes, default=ExitCode.OK)
 
 
-def _files(arguments: Namespace, console: Console) -> Sequence[Path]:
-    """The files that are named, or those that were changed since the base."""
+def _find_files(arguments: Namespace, console: Console) -> Sequence[Path]:
     given: list[Path] = arguments.files
     if arguments.base is None or given:
         if not given:
@@ -83,7 +82,7 @@ def _files(arguments: Namespace, console: Console) -> Sequence[Path]:
     return found
 
 
-def _check(file: Path, arguments: Namespace, console: Console) -> Overview:
+def _check_file(file: Path, arguments: Namespace, console: Console) -> Overview:
     request = OverviewRequest(
         job=DryrunRequest(
             devices=arguments.devices,
@@ -108,7 +107,6 @@ def _check(file: Path, arguments: Namespace, console: Console) -> Overview:
 
 
 def _is_foreign(file: Path) -> bool:
-    """Whether a file is of no dialect: a YAML of another program, or a script that starts no training that is known."""
     if file.suffix not in _CONFIGS:
         return True
     try:
@@ -117,7 +115,7 @@ def _is_foreign(file: Path) -> bool:
         return False
 
 
-def _show(screens: Sequence[Overview], arguments: Namespace, console: Console) -> None:
+def _show_screens(screens: Sequence[Overview], arguments: Namespace, console: Console) -> None:
     if arguments.json:
         console.write_json(overviews_json(screens, console))
     elif arguments.format == "github":

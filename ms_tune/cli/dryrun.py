@@ -1,4 +1,4 @@
-"""``ms-tune dryrun``: does it fit?"""
+"""What ``ms-tune dryrun`` does alike for configs and for commands."""
 
 from __future__ import annotations
 
@@ -7,16 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ms_tune.cli.device import add_device_arguments
-from ms_tune.cli.dryrun_inputs import (
-    config_exit_code,
-    config_request,
-    present_report,
-    python_of,
-    refuse_options,
-    write_page,
-)
+from ms_tune.cli.dryrun_inputs import config_exit_code, config_request, present_report, python_of, write_page
 from ms_tune.cli.dryrun_progress import DryrunProgress
-from ms_tune.cli.output import new_file
+from ms_tune.cli.output import new_file, refuse_options
 from ms_tune.cli.parser import Parser
 from ms_tune.dryrun.environment import LEVELS
 from ms_tune.dryrun.machine import check_machine
@@ -34,6 +27,7 @@ if TYPE_CHECKING:
 
     from ms_tune.report.console import Console
     from ms_tune.text import Language
+
 
 _SIMULATION_ONLY: Mapping[str, object] = {
     "stages": None,
@@ -97,7 +91,6 @@ def build_parser(language: Language) -> Parser:
 
 
 def _layers_type(parser: Parser) -> Callable[[str], int | str]:
-    """An argparse type: a number of layers, or one of two words."""
     return lambda text: text if text in ("auto", "all") else parser.count(text)
 
 

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ms_tune.cli.device import exit_code
-from ms_tune.cli.output import written
+from ms_tune.cli.output import write_text_file
 from ms_tune.dryrun.request import DryrunRequest, Setting, StageChoice
 from ms_tune.dryrun.result import DryrunResult
-from ms_tune.errors import ConfigError, UsageError
+from ms_tune.errors import ConfigError, ExitCode, UsageError
 from ms_tune.source.atomic_write import write_atomically
 from ms_tune.text import msg
 from ms_tune.units import whole_number
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from ms_tune.dryrun.command_result import CommandResult
-    from ms_tune.errors import ExitCode
     from ms_tune.report.console import Console
 
 
@@ -68,19 +67,6 @@ def present_report(report: Mapping[str, object], folder: Path, arguments: Namesp
     return not arguments.json
 
 
-def refuse_options(arguments: Namespace, options: Mapping[str, object], text_id: str) -> None:
-    """Raise :class:`UsageError` if an option was given that makes no sense here.
-
-    Args:
-        arguments: The command line.
-        options: Names of options, with the values that they have when they are not given.
-        text_id: What to say, with ``options``.
-    """
-    given = [name for name, default in options.items() if getattr(arguments, name) != default]
-    if given:
-        raise UsageError(msg(text_id, options=", ".join(f"--{name.replace('_', '-')}" for name in given)))
-
-
 def python_of(name: str | None) -> str | None:
     """The interpreter, by its path from the root: the command may run elsewhere."""
     found = shutil.which(name) if name is not None else None
@@ -122,10 +108,9 @@ def write_page(result: DryrunResult | CommandResult, path: Path, console: Consol
         console.warn(msg("dryrun.html.nothing", file=path))
         return
     from ms_tune.dryrun.reading import job_report  # noqa: PLC0415 - it needs NumPy
-    from ms_tune.report.dryrun_html import report_html  # noqa: PLC0415 - as above
+    from ms_tune.report.memory_html import job_html  # noqa: PLC0415 - as above
 
     report = job_report(result, _MOST_RANKS)
-    with written(path, console) as part:
-        part.write_text(report_html(report, console.language), encoding="utf-8")
+    write_text_file(path, job_html(report, console.language), console)
     if report.left_out:
         console.note(console.text("dryrun.html.left-out", shown=len(report.memory.ranks), left_out=report.left_out))

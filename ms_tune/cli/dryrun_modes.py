@@ -12,11 +12,11 @@ from ms_tune.cli.dryrun_inputs import (
     parse_stages,
     present_report,
     python_of,
-    refuse_options,
     shared_fields,
     write_page,
 )
 from ms_tune.cli.dryrun_progress import DryrunProgress
+from ms_tune.cli.output import refuse_options
 from ms_tune.dryrun.command import run_command, sweep_command
 from ms_tune.dryrun.compare import compare_log, compare_real, is_log, request_like
 from ms_tune.dryrun.request import CommandRequest, StageChoice
@@ -25,7 +25,7 @@ from ms_tune.dryrun.script_check import check_script
 from ms_tune.dryrun.settings import list_variants
 from ms_tune.errors import ConfigError, ExitCode, nearby
 from ms_tune.footprint.request import MemoryRequest
-from ms_tune.report import dryrun_command, dryrun_compare, dryrun_json
+from ms_tune.report import dryrun_json, dryrun_modes
 from ms_tune.source import SCRIPTS
 from ms_tune.text import msg
 
@@ -54,7 +54,6 @@ def run(arguments: Namespace, console: Console) -> ExitCode | int:
 
 
 def _compare_real(arguments: Namespace, console: Console) -> ExitCode:
-    """A finished simulated run, or one that is made for it, beside a real one."""
     simulated = arguments.config
     if simulated is None or simulated.suffix in {".yaml", ".yml"}:
         request = request_like(arguments.compare_real, config_request(arguments))
@@ -66,13 +65,13 @@ def _compare_real(arguments: Namespace, console: Console) -> ExitCode:
         if arguments.json:
             console.write_json(dryrun_json.log_json(logged))
         else:
-            dryrun_compare.show_log(logged, console)
+            dryrun_modes.show_log(logged, console)
         return exit_code([pair.simulated.verdict for pair in logged.pairs], arguments)
     comparison = compare_real(simulated, arguments.compare_real, terms)
     if arguments.json:
         console.write_json(dryrun_json.real_json(comparison))
     else:
-        dryrun_compare.show_real(comparison, console)
+        dryrun_modes.show_real(comparison, console)
     return exit_code([rank.simulated.verdict for rank in comparison.ranks], arguments)
 
 
@@ -82,7 +81,7 @@ def _sweep_config(arguments: Namespace, console: Console) -> ExitCode:
             [(one, None) for one in list_variants(config_request(arguments), arguments.sweep)], progress
         )
     if present_report(dryrun_json.variants_json(result), result.folder, arguments, console):
-        dryrun_compare.show_variants(result, console)
+        dryrun_modes.show_variants(result, console)
     if any(variant.error is not None for variant in result.variants):
         return ExitCode.USAGE
     return config_exit_code([variant.result for variant in result.variants if variant.result is not None], arguments)
@@ -112,7 +111,7 @@ def _run_command(arguments: Namespace, console: Console) -> ExitCode | int:
     for warning in result.warnings:
         console.warn(warning)
     if present_report(dryrun_json.command_json(result), result.folder, arguments, console):
-        dryrun_command.show_command(result, console)
+        dryrun_modes.show_command(result, console)
     if arguments.html:
         write_page(result, arguments.html, console)
     if result.code:
@@ -121,12 +120,11 @@ def _run_command(arguments: Namespace, console: Console) -> ExitCode | int:
 
 
 def _sweep_command(arguments: Namespace, console: Console) -> ExitCode:
-    """Run the command once with each value of its programs' options, and compare."""
     refuse_options(arguments, {"html": None, "real": False}, "stages.command.options")
     with DryrunProgress(console) as progress:
         result = sweep_command(list_variants(_command_request(arguments), arguments.sweep), progress)
     if present_report(dryrun_json.command_variants_json(result), result.folder, arguments, console):
-        dryrun_compare.show_command_variants(result, console)
+        dryrun_modes.show_command_variants(result, console)
     if any(variant.result is None or variant.result.code for variant in result.variants):
         return ExitCode.USAGE
     return exit_code([variant.result.verdict for variant in result.variants if variant.result], arguments)

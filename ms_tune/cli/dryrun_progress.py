@@ -13,6 +13,7 @@ from heapq import heapify, heapreplace
 from typing import TYPE_CHECKING
 
 from ms_tune.dryrun.task import Observer
+from ms_tune.report.console import width_of
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 _SILENCE = 30.0  # seconds; without a terminal there is a line at least so often
 _SHORT = 90.0  # seconds up to which the time left is told in seconds
+_WIDTH = 100  # columns of a terminal that does not tell
 _STEP = 5  # seconds to which it is rounded
 
 
@@ -104,7 +106,6 @@ class DryrunProgress(Observer, AbstractContextManager["DryrunProgress"]):
         self._said = time.monotonic()
 
     def _rest(self) -> list[str]:
-        """What is not about one process."""
         waiting = len(self._tasks) - self._ended - len(self._lines)
         if waiting <= 0:
             return self._left()
@@ -112,7 +113,6 @@ class DryrunProgress(Observer, AbstractContextManager["DryrunProgress"]):
         return [self._console.text("dryrun.progress.waiting", **counts), *self._left()]
 
     def _left(self) -> list[str]:
-        """The time that is left, where anything tells it."""
         seconds = self._pace.left()
         if seconds is None:
             return []
@@ -122,21 +122,14 @@ class DryrunProgress(Observer, AbstractContextManager["DryrunProgress"]):
         return [self._console.text("dryrun.progress.left.minutes", minutes=round(seconds / 60))]
 
     def _draw(self, lines: list[str]) -> None:
-        """Put these lines in the place of those before."""
         if not self._live:
             return
         back = f"\033[{self._drawn - 1}A" if self._drawn > 1 else ""
-        width = _terminal_width()
+        width = (width_of(sys.stderr) or _WIDTH) - 1
         shown = [line[:width] for line in lines]
         sys.stderr.write(f"{back}\r\033[J" + "\n".join(shown))
         sys.stderr.flush()
         self._drawn = len(shown)
-
-
-def _terminal_width() -> int:
-    import shutil  # noqa: PLC0415 - on a terminal only
-
-    return shutil.get_terminal_size((100, 24)).columns - 1
 
 
 def _state_message(state: TaskState) -> Message:

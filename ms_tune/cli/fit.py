@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ms_tune.cli.device import add_device_arguments
-from ms_tune.cli.dryrun_inputs import refuse_options
-from ms_tune.cli.output import new_file
+from ms_tune.cli.output import new_file, refuse_options
 from ms_tune.cli.parser import Parser
 from ms_tune.dryrun.request import ENGINES
 from ms_tune.enums import RecomputeMode
@@ -99,8 +98,6 @@ def _add_file_arguments(parser: Parser) -> None:
 
 
 def _step_type(language: Language) -> Callable[[str], float | Path]:
-    """An argparse type: ``step=11.5s`` to seconds, and what is a file or folder to its path."""
-
     def convert(text: str) -> float | Path:
         if not text.startswith("step=") and Path(text).exists():
             return Path(text)
@@ -113,8 +110,6 @@ def _step_type(language: Language) -> Callable[[str], float | Path]:
 
 
 def _bandwidth_type(language: Language) -> Callable[[str], int]:
-    """An argparse type: ``20GB/s`` to bytes a second."""
-
     def convert(text: str) -> int:
         size, slash, second = text.partition("/")
         try:
@@ -134,17 +129,15 @@ def run(arguments: Namespace, console: Console) -> int:
         need("ms-tune fit", "fit", module)
     for name in _WRITTEN:
         new_file(getattr(arguments, name), force=arguments.force)
+    from ms_tune.cli import fit_run  # noqa: PLC0415 - it needs SciPy
+
     if arguments.config is not None:
         _check_alone(arguments)
-        from ms_tune.cli import fit_config  # noqa: PLC0415 - it needs SciPy
-
-        return fit_config.run(arguments, console)
+        return fit_run.run_config(arguments, console)
     if arguments.table is None:
         raise UsageError(msg("cli.usage.required", detail="CONFIG, --table"), usage_hint("ms-tune fit"))
     refuse_options(arguments, _ONLY_CONFIG, "fitting.only-config")
-    from ms_tune.cli import fit_table  # noqa: PLC0415 - as above
-
-    return fit_table.run(arguments, console)
+    return fit_run.run_table(arguments, console)
 
 
 def _check_alone(arguments: Namespace) -> None:

@@ -36,7 +36,7 @@ class Template:
     summary: dict[Language, str]
 
 
-def templates() -> tuple[Template, ...]:
+def list_templates() -> tuple[Template, ...]:
     """The configs that ms-tune brings along."""
     found = []
     for dialect in YAML_DIALECTS:
@@ -51,7 +51,11 @@ def build_parser(language: Language) -> Parser:
     """The command's own parser."""
     parser = Parser(_PROGRAM, language, "init.description", "init.examples")
     parser.option(
-        "name", "init.help.name", nargs="?", metavar="NAME", among=lambda: [template.name for template in templates()]
+        "name",
+        "init.help.name",
+        nargs="?",
+        metavar="NAME",
+        among=lambda: [template.name for template in list_templates()],
     )
     parser.option("destination", "init.help.destination", nargs="?", metavar="DEST", type=Path)
     parser.flag("--list", "init.help.list")
@@ -62,9 +66,9 @@ def build_parser(language: Language) -> Parser:
 
 def run(arguments: Namespace, console: Console) -> ExitCode:
     """List the templates, or copy one."""
-    known = templates()
+    known = list_templates()
     if arguments.list:
-        _list(known, console, json=arguments.json)
+        _show_templates(known, console, json=arguments.json)
         return ExitCode.OK
     if arguments.name is None:
         raise UsageError(msg("init.which"), usage_hint(_PROGRAM))
@@ -86,7 +90,7 @@ def run(arguments: Namespace, console: Console) -> ExitCode:
     return ExitCode.OK
 
 
-def _list(known: Sequence[Template], console: Console, *, json: bool) -> None:
+def _show_templates(known: Sequence[Template], console: Console, *, json: bool) -> None:
     if json:
         entries = [record_json(one, "name", "dialect", "summary") for one in known]
         console.write_json({"version": VERSION, "templates": entries})

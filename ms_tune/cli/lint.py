@@ -95,7 +95,7 @@ def run(arguments: Namespace, console: Console) -> ExitCode:
     if arguments.write_baseline:
         code = _write_baseline(report, arguments, console)
     elif arguments.diff is not None:
-        from ms_tune.report.lint_diff import write_diff  # noqa: PLC0415 - seldom needed
+        from ms_tune.report.lint_text import write_diff  # noqa: PLC0415 - seldom needed
 
         code = ExitCode.FINDINGS if write_diff(report, console) else ExitCode.OK
     else:
@@ -178,21 +178,21 @@ def _write_report(report: LintReport, arguments: Namespace, console: Console) ->
     """Write the report in the format that was asked for; only that renderer is imported. Whether something was found that is bad."""
     chosen = "json" if arguments.json else arguments.format or "text"
     if chosen == "json":
-        from ms_tune.report.lint_json import lint_json  # noqa: PLC0415 - one renderer is needed, not all
+        from ms_tune.report.lint_formats import lint_json  # noqa: PLC0415 - one renderer is needed, not all
 
         console.write_json(lint_json(report, statistics=arguments.statistics))
     elif chosen == "sarif":
         from ms_tune.lint.rules import all_rules  # noqa: PLC0415 - as above
-        from ms_tune.report.sarif import lint_sarif  # noqa: PLC0415 - as above
+        from ms_tune.report.lint_formats import lint_sarif  # noqa: PLC0415 - as above
 
         rules = all_rules([*report.settings.checklists, *arguments.checklist])
         console.write_json(lint_sarif(report, console.language, {rule.id: rule for rule in rules}))
     elif chosen == "github":
-        from ms_tune.report.lint_github import write_github  # noqa: PLC0415 - as above
+        from ms_tune.report.lint_formats import write_github  # noqa: PLC0415 - as above
 
         write_github(report, console)
     elif chosen == "junit":
-        from ms_tune.report.junit import lint_junit  # noqa: PLC0415 - as above
+        from ms_tune.report.lint_formats import lint_junit  # noqa: PLC0415 - as above
 
         console.write_whole(lint_junit(report, console))
     else:

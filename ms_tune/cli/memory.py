@@ -54,8 +54,6 @@ class SubCommand(NamedTuple):
 
 
 class _MemoryParser(Parser):
-    """Hands the arguments on if the first one names a sub-command."""
-
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:  # noqa: ANN401 - as argparse types it
         arguments: Sequence[str] = args or ()
         if arguments and arguments[0] in SUBCOMMANDS:
@@ -70,8 +68,7 @@ def build_parser(language: Language) -> Parser:
     """The command's own parser."""
     parser = _MemoryParser("ms-tune memory", language, "memory.description", "memory.examples")
     parser.option("path", "memory.help.path", type=Path, metavar="RUN")
-    parser.option("--rank", "memory.help.rank", type=parser.natural, action="append", default=[], metavar="N")
-    parser.option("--device", "snapshot.help.device", type=parser.natural, metavar="N")
+    _add_rank_arguments(parser)
     add_device_arguments(parser)
     parser.option("--at", "memory.help.at", type=parser.natural, metavar="TICK")
     parser.option("--top", "memory.help.top", type=parser.count, default=10, metavar="N")
@@ -83,6 +80,11 @@ def build_parser(language: Language) -> Parser:
     lines = [f"  {name:<22}{parser.tr(command.summary)}" for name, command in SUBCOMMANDS.items()]
     parser.before_examples = "\n".join([f"{parser.tr('cli.title.commands')}:", *lines, "", ""])
     return parser
+
+
+def _add_rank_arguments(parser: Parser) -> None:
+    parser.option("--rank", "memory.help.rank", type=parser.natural, action="append", default=[], metavar="N")
+    parser.option("--device", "snapshot.help.device", type=parser.natural, metavar="N")
 
 
 def run(arguments: Namespace, console: Console) -> ExitCode:
@@ -108,25 +110,24 @@ def _run_for_snapshots(name: str, arguments: Namespace, console: Console) -> Exi
     for option in _ONLY_TRACES:
         if getattr(arguments, option, None) not in (None, [], False):
             raise UsageError(msg("snapshot.only-traces", option="--" + option.replace("_", "-")))
-    from ms_tune.cli import memory_snapshot  # noqa: PLC0415 - it needs NumPy
+    from ms_tune.cli import memory_run  # noqa: PLC0415 - it needs NumPy
 
-    return memory_snapshot.COMMANDS[name](arguments, console)
+    return memory_run.SNAPSHOT_COMMANDS[name](arguments, console)
 
 
 def _run_for_traces(name: str, arguments: Namespace, console: Console) -> ExitCode:
     command = "ms-tune memory" if name in ("", "log") else f"ms-tune memory {name}"
     need(command, "report", "numpy")
-    from ms_tune.cli import memory_trace  # noqa: PLC0415 - as above
+    from ms_tune.cli import memory_run  # noqa: PLC0415 - as above
 
-    return memory_trace.COMMANDS[name](arguments, console)
+    return memory_run.TRACE_COMMANDS[name](arguments, console)
 
 
 def _build_diff_parser(language: Language) -> Parser:
     parser = Parser("ms-tune memory diff", language, "memory.diff.summary")
     parser.option("before", "memory.help.before", type=Path, metavar="BEFORE")
     parser.option("after", "memory.help.after", type=Path, metavar="AFTER")
-    parser.option("--rank", "memory.help.rank", type=parser.natural, action="append", default=[], metavar="N")
-    parser.option("--device", "snapshot.help.device", type=parser.natural, metavar="N")
+    _add_rank_arguments(parser)
     parser.option("--top", "memory.help.top", type=parser.count, default=20, metavar="N")
     parser.file("--html", "memory.help.html")
     parser.flag("--force", "memory.help.force")
@@ -147,8 +148,7 @@ def _run_diff(arguments: Namespace, console: Console) -> ExitCode:
 def _build_export_parser(language: Language) -> Parser:
     parser = Parser("ms-tune memory export", language, "memory.export.summary")
     parser.option("path", "memory.help.path", type=Path, metavar="RUN")
-    parser.option("--rank", "memory.help.rank", type=parser.natural, action="append", default=[], metavar="N")
-    parser.option("--device", "snapshot.help.device", type=parser.natural, metavar="N")
+    _add_rank_arguments(parser)
     parser.file("--perfetto", "memory.help.perfetto")
     parser.file("--snapshot", "memory.help.snapshot")
     parser.flag("--force", "memory.help.force")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from ms_tune.cli.output import ProgressLine, new_file, written
+from ms_tune.cli.output import ProgressLine, new_file, write_text_file
 from ms_tune.errors import ExitCode, UsageError
 from ms_tune.memory.plan import analyse_memlog, plan_blocks
 from ms_tune.memory.request import PlanRequest
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 
 def _run_plan(arguments: Namespace, console: Console) -> ExitCode:
-    """Read, plan, check, show."""
     request = PlanRequest(arguments.rank, arguments.capacity, arguments.time_limit)
     progress = _PlanProgress(console)
     with progress:
@@ -38,15 +37,12 @@ def _run_plan(arguments: Namespace, console: Console) -> ExitCode:
 
 
 def _exit_code_of(report: PlanReport) -> ExitCode:
-    """How the command ends."""
     if not report.is_valid:  # a defect of the planner, found by the independent checker
         return ExitCode.INTERNAL
     return ExitCode.FINDINGS if report.fits_capacity is False else ExitCode.OK
 
 
 class _PlanProgress(ProgressLine):
-    """How far the planner is."""
-
     def show_progress(self, progress: PackingProgress) -> None:
         """Show it."""
         height = "-" if progress.height is None else gib(progress.height)
@@ -57,14 +53,12 @@ class _PlanProgress(ProgressLine):
 
 
 def _write_files(report: PlanReport, arguments: Namespace, console: Console) -> None:
-    """Write the files that were asked for."""
     if report.slow is not None:
         console.warn(msg("placement.slow", reason=report.slow))
     if report.plan.late:
         console.warn(msg("placement.late"))
     for path, text in _texts_to_write(report, arguments, console):
-        with written(path, console) as part:
-            part.write_text(text, encoding="utf-8")
+        write_text_file(path, text, console)
 
 
 def _texts_to_write(report: PlanReport, arguments: Namespace, console: Console) -> Iterator[tuple[Path, str]]:
@@ -79,7 +73,6 @@ def _texts_to_write(report: PlanReport, arguments: Namespace, console: Console) 
 
 
 def _run_import(arguments: Namespace, console: Console) -> ExitCode:
-    """Read, analyse, plan, show."""
     files = _memlog_files(arguments)
     if arguments.stalloc is not None:
         for file in files:
@@ -106,8 +99,7 @@ def _run_import(arguments: Namespace, console: Console) -> ExitCode:
             for name, text in packing_text.stalloc_files(found.stalloc, _device_number(file)).items():
                 path = arguments.stalloc / name
                 path.parent.mkdir(parents=True, exist_ok=True)
-                with written(path, console) as part:
-                    part.write_text(text, encoding="utf-8")
+                write_text_file(path, text, console)
         if arguments.json:
             results.append(
                 {"file": file, **packing_text.memlog_json(found.log, found.report, found.plan, found.stalloc)}

@@ -6,7 +6,7 @@ from argparse import ArgumentTypeError
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ms_tune.cli.output import LONG, ProgressLine, new_file, written
+from ms_tune.cli.output import LONG, ProgressLine, new_file, write_text_file
 from ms_tune.cli.parser import Parser
 from ms_tune.diagnostics import Severity
 from ms_tune.errors import ExitCode
@@ -14,7 +14,6 @@ from ms_tune.metrics.result import Convention, MetricsRequest
 from ms_tune.metrics.run import measure_runs
 from ms_tune.report.metrics import report_html, report_json, show_report
 from ms_tune.text import msg, render
-from ms_tune.units import MIB
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -68,13 +67,10 @@ def run(arguments: Namespace, console: Console) -> ExitCode:
             *arguments.logs,
             request=request,
             baseline=arguments.baseline,
-            on_bytes=lambda done, total: progress.show(
-                msg("metrics.progress", done=done // MIB, total=total // MIB), done / max(total, 1)
-            ),
+            on_bytes=progress.read,
         )
     if arguments.html:
-        with written(arguments.html, console) as path:
-            path.write_text(report_html(report, console.language), encoding="utf-8")
+        write_text_file(arguments.html, report_html(report, console.language), console)
     if arguments.json:
         console.write_json(report_json(report))
     else:

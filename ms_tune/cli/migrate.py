@@ -59,15 +59,14 @@ def run(arguments: Namespace, console: Console) -> int:
     )
     if arguments.write is not None and not found.refused:
         write_atomically(arguments.write, found.text.encode(), parents=True)
-    sides = _simulated(found, arguments, console) if arguments.dryrun and not found.refused else None
-    _show(found, sides, arguments, console)
+    sides = _simulate_both(found, arguments, console) if arguments.dryrun and not found.refused else None
+    _show_migration(found, sides, arguments, console)
     if arguments.write is not None and not found.refused:
         console.note(console.text("memory.written", file=arguments.write))
     return found.exit_code
 
 
-def _simulated(found: Migration, arguments: Namespace, console: Console) -> BothSides:
-    """Both files' memory."""
+def _simulate_both(found: Migration, arguments: Namespace, console: Console) -> BothSides:
     need("ms-tune migrate --dryrun", "dryrun", "numpy")
     from ms_tune.workflows.migrate.memory import simulate_both  # noqa: PLC0415 - it needs numpy
 
@@ -81,7 +80,7 @@ def _simulated(found: Migration, arguments: Namespace, console: Console) -> Both
         return simulate_both(found, request, progress)
 
 
-def _show(found: Migration, sides: BothSides | None, arguments: Namespace, console: Console) -> None:
+def _show_migration(found: Migration, sides: BothSides | None, arguments: Namespace, console: Console) -> None:
     if arguments.json:
         console.write_json(report.migration_json(found, sides))
         return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from itertools import product
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from ms_tune.facts.models import LAYERS, MODEL_CONFIG, names_of
 from ms_tune.facts.query import DEFAULT_VERSION
 from ms_tune.job import Job
 from ms_tune.normalize.run import normalize_recompute
+from ms_tune.report import normalize_text as report
 from ms_tune.report.console import usage_hint
 from ms_tune.source import SCRIPTS
 from ms_tune.source.yaml import MAX_BYTES, decode, load_source, parse_source
@@ -77,7 +79,7 @@ def run(arguments: Namespace, console: Console) -> ExitCode:  # noqa: PLR0911 - 
     if (arguments.layers, arguments.stages, arguments.chunks) != (None, None, None):
         _check_sizes(whole, arguments)
     if arguments.write or arguments.diff:
-        from ms_tune.normalize.expand import expand_lists  # noqa: PLC0415 - as above
+        from ms_tune.normalize.expand import expand_lists  # noqa: PLC0415 - a plan alone needs nothing of edits
         from ms_tune.source.edit_values import spell_value  # noqa: PLC0415 - as above
 
         result = expand_lists(job)
@@ -89,19 +91,16 @@ def run(arguments: Namespace, console: Console) -> ExitCode:  # noqa: PLR0911 - 
             console.warn(msg("normalize.write-elsewhere", name=name, file=file, line=line, value=spell_value(value)))
         if (result.left or result.elsewhere) and not result.change_count:
             return ExitCode.FINDINGS
-        return _write(job.written, result.text, result.change_count, problems, arguments, console)
+        return _write_text(job.written, result.text, result.change_count, problems, arguments, console)
     if arguments.against:
-        return _against(job, arguments, console)
+        return _compare_with_logs(job, arguments, console)
     if arguments.to:
         _tell_files(normalize_recompute(job), console)
         return _convert_job(job, arguments, console)
-    return _show(normalize_recompute(job), arguments, console)
+    return _show_plan(normalize_recompute(job), arguments, console)
 
 
 def _read_stdin(path: Path) -> SourceFile:
-    """The config at ``-``."""
-    import sys  # noqa: PLC0415 - needed here only
-
     return parse_source(decode(sys.stdin.buffer.read(MAX_BYTES + 1), path), path)
 
 
@@ -123,25 +122,20 @@ def _check_sizes(whole: SourceFile, arguments: Namespace) -> None:
                 raise UsageError(text, usage_hint(_PROGRAM))
 
 
-def _show(plan: LayerPlan, arguments: Namespace, console: Console) -> ExitCode:
-    layers = plan.layers if (arguments.stage, arguments.layer) == (None, None) else _chosen(plan, arguments)
+def _show_plan(plan: LayerPlan, arguments: Namespace, console: Console) -> ExitCode:
+    layers = plan.layers if (arguments.stage, arguments.layer) == (None, None) else _choose_layers(plan, arguments)
     if plan.read_from and not arguments.json:
         _tell_files(plan, console)
     if arguments.json:
-        from ms_tune.report.normalize_json import plan_json  # noqa: PLC0415 - one renderer is needed, not all
-
-        console.write_json(plan_json(plan, layers))
+        console.write_json(report.plan_json(plan, layers))
+    elif arguments.as_log:
+        console.write_whole(report.log_text(plan))
+        _warn_of(filter(_is_worth_warning, plan.problems), console)
+        for problem in plan.problems:
+            if problem.id == PlanIssue.AS_WRITTEN:
+                console.note(console.say(problem.message))
     else:
-        from ms_tune.report.normalize_text import log_text, write_plan  # noqa: PLC0415 - as above
-
-        if arguments.as_log:
-            console.write_whole(log_text(plan))
-            _warn(filter(_matters, plan.problems), console)
-            for problem in plan.problems:
-                if problem.id == PlanIssue.AS_WRITTEN:
-                    console.note(console.say(problem.message))
-        else:
-            write_plan(plan, layers, console)
+        report.write_plan(plan, layers, console)
     return _exit_code(plan.problems)
 
 
@@ -173,17 +167,15 @@ def _tell_files(plan: LayerPlan, console: Console) -> None:
         console.note(console.text("normalize.read-from", file=file))
 
 
-def _against(job: Job, arguments: Namespace, console: Console) -> ExitCode:
-    """The plan beside the logs of a job."""
+def _compare_with_logs(job: Job, arguments: Namespace, console: Console) -> ExitCode:
     from ms_tune.normalize.compare_log import compare_logs  # noqa: PLC0415 - start-up time
-    from ms_tune.report import normalize_json, normalize_text  # noqa: PLC0415 - as above
 
     result = compare_logs(job, arguments.against)
     if arguments.json:
-        console.write_json(normalize_json.comparison_json(result))
+        console.write_json(report.comparison_json(result))
     else:
         _tell_files(result.plan, console)
-        normalize_text.write_comparison(result, console)
+        report.write_comparison(result, console)
     return {"same": ExitCode.OK, "differs": ExitCode.FINDINGS}.get(result.verdict.value, ExitCode.USAGE)
 
 
@@ -208,28 +200,27 @@ def _run_sapp(arguments: Namespace, console: Console) -> ExitCode:
     if not arguments.from_sapp or arguments.file is None:
         layers, stages, chunks = arguments.layers, arguments.stages, arguments.chunks or 1
         if not arguments.to:
-            return _show(sapp_lists.plan_sapp(lists, layers=layers, stages=stages, chunks=chunks), arguments, console)
+            return _show_plan(
+                sapp_lists.plan_sapp(lists, layers=layers, stages=stages, chunks=chunks), arguments, console
+            )
         from ms_tune.normalize.convert import target_of  # noqa: PLC0415 - as above
 
         sizes = sapp.Sizes(layers, stages, chunks)
-        return _convert(sapp.convert_sapp(lists, sizes, target_of(arguments.to)), arguments, console)
+        return _show_conversion(sapp.convert_sapp(lists, sizes, target_of(arguments.to)), arguments, console)
     source = load_source(arguments.file)
     job = Job(source, version=arguments.framework_version, layers=arguments.layers)
     merged = sapp.merge_sapp(job, lists)
     if arguments.write or arguments.diff or arguments.to:
         _tell_files(merged.plan, console)
     if arguments.write or arguments.diff:
-        return _write(source, merged.text, merged.count, merged.plan.problems, arguments, console)
+        return _write_text(source, merged.text, merged.count, merged.plan.problems, arguments, console)
     if arguments.to:
         job = Job(parse_source(merged.text, source.path), version=job.version, layers=job.layers)
         return _convert_job(job, arguments, console)
-    return _show(merged.plan, arguments, console)
+    return _show_plan(merged.plan, arguments, console)
 
 
 def _read_plan(path: Path) -> str:
-    """What SAPP printed; ``-`` is standard input."""
-    import sys  # noqa: PLC0415 - needed here only
-
     try:
         return sys.stdin.read() if str(path) == "-" else path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -237,8 +228,7 @@ def _read_plan(path: Path) -> str:
         raise ConfigError(msg("config.unreadable", reason=reason), path=path) from error
 
 
-def _chosen(plan: LayerPlan, arguments: Namespace) -> Sequence[LayerSpec]:
-    """The layers that were asked for; all of them if none were, or if there is no plan."""
+def _choose_layers(plan: LayerPlan, arguments: Namespace) -> Sequence[LayerSpec]:
     layers = plan.layers
     if not layers:
         return layers
@@ -252,7 +242,7 @@ def _chosen(plan: LayerPlan, arguments: Namespace) -> Sequence[LayerSpec]:
     return [one for one in layers if stage in (None, one.stage) and layer in (None, one.layer)]
 
 
-def _write(  # noqa: PLR0913, PLR0917 - a change in its parts
+def _write_text(  # noqa: PLR0913, PLR0917 - a change in its parts
     source: SourceFile,
     text: str,
     count: int,
@@ -260,17 +250,14 @@ def _write(  # noqa: PLR0913, PLR0917 - a change in its parts
     arguments: Namespace,
     console: Console,
 ) -> ExitCode:
-    """A changed text: into the file, or as a difference to it."""
     if arguments.diff:
-        from ms_tune.report.normalize_text import write_difference  # noqa: PLC0415 - start-up time
-
-        write_difference(source.path, source.text, text, console)
+        report.write_difference(source.path, source.text, text, console)
         if count:
             return ExitCode.FINDINGS
     elif count and str(source.path) == "-":
         console.write_whole(text.removesuffix("\n"))
     elif count:
-        from ms_tune.source.atomic_write import write_back  # noqa: PLC0415 - as above
+        from ms_tune.source.atomic_write import write_back  # noqa: PLC0415 - start-up time
 
         write_back(source.path, source.text, text)
     if not arguments.diff or not count:
@@ -282,29 +269,26 @@ def _write(  # noqa: PLR0913, PLR0917 - a change in its parts
 def _convert_job(job: Job, arguments: Namespace, console: Console) -> ExitCode:
     from ms_tune.normalize.convert import convert_job, target_of  # noqa: PLC0415 - start-up time
 
-    return _convert(convert_job(job, target_of(arguments.to)), arguments, console)
+    return _show_conversion(convert_job(job, target_of(arguments.to)), arguments, console)
 
 
-def _convert(converted: Converted, arguments: Namespace, console: Console) -> ExitCode:
-    from ms_tune.report.normalize_json import conversion_json  # noqa: PLC0415 - start-up time
-    from ms_tune.report.normalize_text import converted_text  # noqa: PLC0415 - start-up time
-
+def _show_conversion(converted: Converted, arguments: Namespace, console: Console) -> ExitCode:
     if arguments.json:
-        console.write_json(conversion_json(arguments.to, converted))
+        console.write_json(report.conversion_json(arguments.to, converted))
     else:
-        console.write_whole(converted_text(arguments.to, converted))
-        _warn(filter(_matters, converted.problems), console)
+        console.write_whole(report.converted_text(arguments.to, converted))
+        _warn_of(filter(_is_worth_warning, converted.problems), console)
     return _exit_code(converted.problems)
 
 
-def _warn(problems: Iterable[Diagnostic], console: Console) -> None:
+def _warn_of(problems: Iterable[Diagnostic], console: Console) -> None:
     for problem in problems:
         console.warn(problem.message)
 
 
-def _matters(problem: Diagnostic) -> bool:
+def _is_worth_warning(problem: Diagnostic) -> bool:
     return problem.severity is not Severity.INFO
 
 
 def _exit_code(problems: Sequence[Diagnostic]) -> ExitCode:
-    return ExitCode.FINDINGS if any(map(_matters, problems)) else ExitCode.OK
+    return ExitCode.FINDINGS if any(map(_is_worth_warning, problems)) else ExitCode.OK

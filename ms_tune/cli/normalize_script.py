@@ -9,6 +9,8 @@ from ms_tune.errors import ExitCode, UnsupportedError, UsageError
 from ms_tune.job.script import ScriptJob
 from ms_tune.normalize.convert import convert_script, target_of
 from ms_tune.normalize.script import expand_script, normalize_script
+from ms_tune.report import normalize_text as report
+from ms_tune.source.atomic_write import write_back
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
@@ -32,24 +34,21 @@ def run_script(arguments: Namespace, console: Console) -> ExitCode:
             raise UsageError(msg("megatron_layers.option", option=f"--{name.replace('_', '-')}"))
     script = ScriptJob(arguments.file, version=arguments.framework_version)
     if arguments.write or arguments.diff:
-        return _write(script, arguments, console)
+        return _write_script(script, arguments, console)
     if arguments.to:
-        return _convert(script, arguments, console)
+        return _convert_script(script, arguments, console)
     programs = normalize_script(script, supposing=True)
     if arguments.json:
-        from ms_tune.report.normalize_json import programs_json  # noqa: PLC0415 - one renderer is needed, not all
-
-        console.write_json(programs_json(programs))
+        console.write_json(report.programs_json(programs))
     else:
         for number, program in enumerate(programs):
             if number:
                 console.write("")
-            _show(program, arguments, console, named=len(programs) > 1)
+            _show_program(program, arguments, console, named=len(programs) > 1)
     return _exit_code(programs)
 
 
-def _write(script: ScriptJob, arguments: Namespace, console: Console) -> ExitCode:
-    """The script without what is ignored: into the file, or as a difference to it."""
+def _write_script(script: ScriptJob, arguments: Namespace, console: Console) -> ExitCode:
     path, found = script.path, expand_script(script)
     for one in found.left:
         text = "megatron_layers.left-out" if one.out else "megatron_layers.left"
@@ -57,25 +56,19 @@ def _write(script: ScriptJob, arguments: Namespace, console: Console) -> ExitCod
     if found.in_windows:
         console.warn(msg("megatron_layers.carriage-returns"))
     if arguments.diff:
-        from ms_tune.report.normalize_text import write_difference  # noqa: PLC0415 - as above
-
-        write_difference(path, found.original, found.text, console)
+        report.write_difference(path, found.original, found.text, console)
     elif found.count:
-        from ms_tune.source.atomic_write import write_back  # noqa: PLC0415 - as above
-
         write_back(path, found.original, found.text)
         console.note(console.text("megatron_layers.written", file=path, count=found.count))
     if not found.count and not found.left:
         console.note(console.text("megatron_layers.already", file=path))
     problems = [problem for plan in found.plans if plan for problem in plan.problems]
-    return ExitCode.FINDINGS if found.left or (arguments.diff and found.count) or _matter(problems) else ExitCode.OK
+    return (
+        ExitCode.FINDINGS if found.left or (arguments.diff and found.count) or _any_matters(problems) else ExitCode.OK
+    )
 
 
-def _convert(script: ScriptJob, arguments: Namespace, console: Console) -> ExitCode:
-    """What the programs do, in another dialect; several one after another."""
-    from ms_tune.report.normalize_json import conversion_json  # noqa: PLC0415 - as above
-    from ms_tune.report.normalize_text import converted_text  # noqa: PLC0415 - as above
-
+def _convert_script(script: ScriptJob, arguments: Namespace, console: Console) -> ExitCode:
     found = convert_script(script, target_of(arguments.to))
     jobs = []
     for one in found:
@@ -84,14 +77,14 @@ def _convert(script: ScriptJob, arguments: Namespace, console: Console) -> ExitC
             unknown = {"unknown": program.unknown, "argument": program.argument}
             console.warn(msg("megatron_layers.not-converted", program=program.program, line=program.line, **unknown))
         elif arguments.json:
-            told = conversion_json(arguments.to, settings)
+            told = report.conversion_json(arguments.to, settings)
             jobs.append({"program": program.program, "line": program.line, **told})
         else:
             if len(found) > 1:
                 console.write(
                     f"# {console.text('megatron_layers.program', line=program.line, program=program.program)}"
                 )
-            console.write_whole(converted_text(arguments.to, settings))
+            console.write_whole(report.converted_text(arguments.to, settings))
             for problem in settings.problems:
                 if problem.severity is not Severity.INFO:
                     console.warn(problem.message)
@@ -99,16 +92,11 @@ def _convert(script: ScriptJob, arguments: Namespace, console: Console) -> ExitC
         console.write_json({"version": 1, "jobs": jobs})
     if any(one.settings is None for one in found):
         return ExitCode.USAGE
-    return (
-        ExitCode.FINDINGS
-        if _matter(each for one in found if one.settings for each in one.settings.problems)
-        else ExitCode.OK
-    )
+    problems = [problem for one in found if one.settings for problem in one.settings.problems]
+    return ExitCode.FINDINGS if _any_matters(problems) else ExitCode.OK
 
 
-def _show(program: ProgramPlan, arguments: Namespace, console: Console, *, named: bool) -> None:
-    from ms_tune.report.normalize_text import write_plan  # noqa: PLC0415 - as above
-
+def _show_program(program: ProgramPlan, arguments: Namespace, console: Console, *, named: bool) -> None:
     if named or program.plan is None:
         console.write(console.text("megatron_layers.program", line=program.line, program=program.program))
     if program.plan is None:
@@ -116,11 +104,10 @@ def _show(program: ProgramPlan, arguments: Namespace, console: Console, *, named
         return
     for file in program.plan.read_from:
         console.note(console.text("normalize.read-from", file=file))
-    write_plan(program.plan, _chosen(program.plan.layers, arguments), console)
+    report.write_plan(program.plan, _choose_layers(program.plan.layers, arguments), console)
 
 
-def _chosen(layers: Sequence[LayerSpec], arguments: Namespace) -> Sequence[LayerSpec]:
-    """The layers that were asked for."""
+def _choose_layers(layers: Sequence[LayerSpec], arguments: Namespace) -> Sequence[LayerSpec]:
     stage, layer = arguments.stage, arguments.layer
     found = [one for one in layers if stage in (None, one.stage) and layer in (None, one.layer)]
     if layers and not found and layer is not None:
@@ -135,8 +122,8 @@ def _exit_code(programs: Sequence[ProgramPlan]) -> ExitCode:
     if any(one.plan is None for one in programs):
         return ExitCode.USAGE
     problems = [problem for one in programs if one.plan for problem in one.plan.problems]
-    return ExitCode.FINDINGS if _matter(problems) else ExitCode.OK
+    return ExitCode.FINDINGS if _any_matters(problems) else ExitCode.OK
 
 
-def _matter(problems: Iterable[Diagnostic]) -> bool:
+def _any_matters(problems: Iterable[Diagnostic]) -> bool:
     return any(one.severity is not Severity.INFO for one in problems)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
+import os
 import sys
 import time
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from ms_tune.errors import UsageError
@@ -13,7 +15,8 @@ from ms_tune.text import msg
 from ms_tune.units import MIB
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from argparse import Namespace
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
     from types import TracebackType
 
@@ -76,9 +79,56 @@ def new_file(path: Path | None, *, force: bool, makes_folders: bool = False) -> 
         )
 
 
+def write_text_file(path: Path, text: str, console: Console) -> None:
+    """A text as a file; the user is told."""
+    with file_to_write(path, console) as part:
+        part.write_text(text, encoding="utf-8")
+
+
 @contextmanager
-def written(path: Path, console: Console) -> Iterator[Path]:
+def file_to_write(path: Path, console: Console) -> Iterator[Path]:
     """A file to write: the user is told when it is done, and a file that could not be written to the end is not there."""
     with replacement(path) as part:
         yield part
     console.note(console.text("memory.written", file=path))
+
+
+_STDOUT = 1
+
+
+@contextmanager
+def without_native_output() -> Iterator[None]:
+    """What native code prints to standard output meanwhile is dropped.
+
+    HiGHS, which SciPy 1.17 brings, prints a line about ``transformNewIntegerFeasibleSolution`` in some searches, whatever it is asked to
+    tell: ``--json`` would be no JSON. Nothing of Python's own may be printed meanwhile.
+    """
+    sys.stdout.flush()
+    try:
+        kept = os.dup(_STDOUT)
+    except OSError:  # closed: nothing can be printed
+        yield
+        return
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(nowhere, _STDOUT)
+        yield
+    finally:
+        with suppress(OSError, AttributeError, TypeError):  # a system whose C library cannot be asked
+            ctypes.CDLL(None).fflush(None)  # what it has printed may wait in its buffer
+        os.dup2(kept, _STDOUT)
+        os.close(kept)
+        os.close(nowhere)
+
+
+def refuse_options(arguments: Namespace, options: Mapping[str, object], text_id: str) -> None:
+    """Raise :class:`UsageError` if an option was given that makes no sense here.
+
+    Args:
+        arguments: The command line.
+        options: Names of options, with the values that they have when they are not given.
+        text_id: What to say, with ``options``.
+    """
+    given = [name for name, default in options.items() if getattr(arguments, name) != default]
+    if given:
+        raise UsageError(msg(text_id, options=", ".join(f"--{name.replace('_', '-')}" for name in given)))

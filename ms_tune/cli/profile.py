@@ -5,14 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ms_tune.cli.output import LONG, ProgressLine, new_file, written
+from ms_tune.cli.output import LONG, ProgressLine, new_file, write_text_file
 from ms_tune.cli.parser import Parser
 from ms_tune.diagnostics import Severity
 from ms_tune.errors import ExitCode
 from ms_tune.profile.run import analyse_profiles
 from ms_tune.report.profile import report_html, report_json, show_report
-from ms_tune.text import msg
-from ms_tune.units import MIB
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -39,13 +37,10 @@ def run(arguments: Namespace, console: Console) -> ExitCode:
         report = analyse_profiles(
             *arguments.paths,
             gaps=arguments.top,
-            on_bytes=lambda done, total: progress.show(
-                msg("profile.progress", done=done // MIB, total=total // MIB), done / max(total, 1)
-            ),
+            on_bytes=progress.read,
         )
     if arguments.html:
-        with written(arguments.html, console) as path:
-            path.write_text(report_html(report, arguments.top, console.language), encoding="utf-8")
+        write_text_file(arguments.html, report_html(report, arguments.top, console.language), console)
     if arguments.json:
         console.write_json(report_json(report, arguments.top))
     else:

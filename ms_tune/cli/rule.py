@@ -46,11 +46,11 @@ def run(arguments: Namespace, console: Console) -> ExitCode:
         return ExitCode.OK
     checklists = (*settings_for(Path.cwd()).checklists, *arguments.checklist)
     if arguments.tries:
-        return _try(checklists, console)
+        return _try_examples(checklists, console)
     if not arguments.names and not arguments.all:
         raise UsageError(msg("rule.none"), usage_hint(_PROGRAM))
     rules = all_rules(checklists)
-    chosen = rules if arguments.all else [rule for name in arguments.names for rule in _find(name, rules)]
+    chosen = rules if arguments.all else [rule for name in arguments.names for rule in _find_rules(name, rules)]
     if arguments.json:
         console.write_json(rules_json(chosen))
         return ExitCode.OK
@@ -64,7 +64,7 @@ def run(arguments: Namespace, console: Console) -> ExitCode:
     return ExitCode.OK
 
 
-def _try(checklists: Sequence[Path], console: Console) -> ExitCode:
+def _try_examples(checklists: Sequence[Path], console: Console) -> ExitCode:
     """Try the checks of checklists on their own examples.
 
     Raises:
@@ -81,7 +81,7 @@ def _try(checklists: Sequence[Path], console: Console) -> ExitCode:
     return ExitCode.FINDINGS if wrong else ExitCode.OK
 
 
-def _find(name: str, rules: Sequence[RuleEntry]) -> list[RuleEntry]:
+def _find_rules(name: str, rules: Sequence[RuleEntry]) -> list[RuleEntry]:
     """The check with this id or name, or the checks of the family with it.
 
     Raises:
@@ -97,7 +97,6 @@ def _find(name: str, rules: Sequence[RuleEntry]) -> list[RuleEntry]:
 
 
 def _write_reference(rules: Sequence[RuleEntry], folder: Path, console: Console) -> None:
-    """Write the pages, and remove those of checks that are no more."""
     pages = reference(course(rules))
     for name, page in pages.items():
         write_atomically(folder / name, page.encode(), parents=True)

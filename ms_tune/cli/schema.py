@@ -53,11 +53,11 @@ def run(arguments: Namespace, console: Console) -> ExitCode:
     if arguments.install is None:
         if arguments.dialect is None:
             raise UsageError(msg("schema.which"), usage_hint(_PROGRAM))
-        made = _schema(Dialect(arguments.dialect), arguments.framework_version)
+        made = _make_schema(Dialect(arguments.dialect), arguments.framework_version)
         if arguments.output is None:
             console.write_json(made)
         else:
-            write_atomically(arguments.output, _encoded(made))
+            write_atomically(arguments.output, _encode_schema(made))
             console.note(console.text("schema.written", file=arguments.output))
         return ExitCode.OK
     source = load_source(arguments.install)
@@ -68,23 +68,23 @@ def run(arguments: Namespace, console: Console) -> ExitCode:
         hint = msg("lint.dialect-hint", command=command, dialects="|".join(one.value for one in YAML_DIALECTS))
         raise ConfigError(found.why_not or msg("lint.not-a-config"), hint, path=source.path)
     file = arguments.output or source.path.parent / _FOLDER / f"{dialect.value}.schema.json"
-    content = _encoded(_schema(dialect, arguments.framework_version))
+    content = _encode_schema(_make_schema(dialect, arguments.framework_version))
     relative = Path(os.path.relpath(file.absolute(), source.path.absolute().parent)).as_posix()
     relative = relative if relative.startswith("../") else f"./{relative}"
-    _install(source, relative, lambda: write_atomically(file, content, parents=True))
+    _install_modeline(source, relative, lambda: write_atomically(file, content, parents=True))
     console.note(console.text("schema.installed", file=file, config=source.path))
     return ExitCode.OK
 
 
-def _schema(dialect: Dialect, version: str | None) -> dict[str, object]:
+def _make_schema(dialect: Dialect, version: str | None) -> dict[str, object]:
     return schema(dialect, None if version is None else release_of(version, dialect))
 
 
-def _encoded(made: dict[str, object]) -> bytes:
+def _encode_schema(made: dict[str, object]) -> bytes:
     return (json_text(made, indent=1) + "\n").encode()
 
 
-def _install(source: SourceFile, relative: str, write_schema: Callable[[], None]) -> None:
+def _install_modeline(source: SourceFile, relative: str, write_schema: Callable[[], None]) -> None:
     """Put the modeline on top of a config, or in the place of the one that is there, and the schema beside it: both or none."""
     text = source.text
     line = f"# yaml-language-server: $schema={relative}"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from ms_tune.diagnostics import Severity
 from ms_tune.encode import record_json
-from ms_tune.report.console import pad, shown_path, text_width, wrap
-from ms_tune.report.github import annotation
+from ms_tune.report.console import SEVERITY_COLOURS, pad, shown_path, text_width, wrap
+from ms_tune.report.github import LEVELS, format_annotation
 from ms_tune.text import Message, msg
 from ms_tune.units import gib
 
@@ -22,12 +22,7 @@ if TYPE_CHECKING:
 _LONGEST = 40  # characters of a value
 
 
-def _matter_sentence(matter: Matter, console: Console) -> str:
-    return console.say(matter.text)
-
-
 def _change_sentence(difference: MemoryDifference, console: Console) -> str:
-    """What a change did to the memory, and the key that did it."""
     more = difference.after_bytes - difference.before_bytes
     estimated = console.text("check.base.estimated") if difference.estimated else ""
     sizes = {
@@ -47,7 +42,7 @@ def _change_sentence(difference: MemoryDifference, console: Console) -> str:
     id_ = "check.base.key" if share else "check.base.changed" if blame.alone else "check.base.among"
     id_ = "check.base.together" if share and blame.together else id_
     others = ", ".join(".".join(map(str, path)) for path in blame.together)
-    old, new = _short(blame.old, console), _short(blame.new, console)
+    old, new = _shorten_value(blame.old, console), _shorten_value(blame.new, console)
     what = console.text(id_, key=key, old=old, new=new, share=share, others=others)
     return console.text("check.base.and", told=text, what=what)
 
@@ -66,7 +61,7 @@ def _memory_sentence(overview: Overview) -> Message | None:
     return None if reason is None else msg("check.estimate.none", reason=reason)
 
 
-def _short(value: object, console: Console) -> str:
+def _shorten_value(value: object, console: Console) -> str:
     text = console.text("check.base.absent") if value is None else str(value)
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
 
@@ -74,7 +69,6 @@ def _short(value: object, console: Console) -> str:
 _WIDTH = 80  # columns, however wide the terminal is: it is one screen everywhere
 _SHOWN = 3  # matters
 _LINES = 2  # of each of them
-_COLOURS = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.INFO: "cyan"}
 
 
 def write_overviews(overviews: Sequence[Overview], console: Console) -> None:
@@ -82,32 +76,32 @@ def write_overviews(overviews: Sequence[Overview], console: Console) -> None:
     for number, overview in enumerate(overviews):
         if number:
             console.write("")
-        for line in _lines(overview, console):
+        for line in _overview_lines(overview, console):
             console.write(line)
 
 
-def _lines(overview: Overview, console: Console) -> Iterator[str]:
-    yield from _wrapped(_subject(overview, console))
+def _overview_lines(overview: Overview, console: Console) -> Iterator[str]:
+    yield from _wrap_lines(_subject_text(overview, console))
     if overview.assumptions is not None:
-        yield from _wrapped(_assumed(overview, console))
+        yield from _wrap_lines(_assumptions_text(overview, console))
     told = _memory_sentence(overview)
     if told is not None:
-        first, *rest = _wrapped(console.say(told), _LINES)
-        yield console.paint(first, _colour(overview))
+        first, *rest = _wrap_lines(console.say(told), _LINES)
+        yield console.paint(first, _memory_colour(overview))
         yield from rest
     if overview.estimate is not None and not overview.stages:
-        yield from _grounds(overview.estimate, console)
+        yield from _estimate_lines(overview.estimate, console)
     if overview.against is not None:
-        yield from _wrapped(_change_sentence(overview.against, console), 3)
-    yield from _matters(overview, console)
+        yield from _wrap_lines(_change_sentence(overview.against, console), 3)
+    yield from _matters_lines(overview, console)
     if overview.change is not None:
-        yield from _wrapped(console.text("check.change", change=console.say(overview.change.text)), _LINES)
+        yield from _wrap_lines(console.text("check.change", change=console.say(overview.change.text)), _LINES)
     head = console.text("check.next")
     for number, command in enumerate(overview.next):
         yield f"{pad('' if number else head, text_width(head))}{command}"
 
 
-def _subject(overview: Overview, console: Console) -> str:
+def _subject_text(overview: Overview, console: Console) -> str:
     subject = overview.subject
     model = console.text("check.subject.model", model=subject.model) if subject.model else ""
     layers = console.text("check.subject.layers", count=subject.layers) if subject.layers is not None else ""
@@ -115,7 +109,7 @@ def _subject(overview: Overview, console: Console) -> str:
     return console.text("check.subject", **names, model=model, layers=layers)
 
 
-def _assumed(overview: Overview, console: Console) -> str:
+def _assumptions_text(overview: Overview, console: Console) -> str:
     seen = overview.assumptions
     assert seen is not None  # noqa: S101 - the caller has looked
     ways = {name: getattr(seen.split, name) for name in ("data", "tensor", "pipeline", "context", "expert")}
@@ -124,8 +118,7 @@ def _assumed(overview: Overview, console: Console) -> str:
     return console.text("check.assumed", **ways, **rest, chunks=chunks)
 
 
-def _grounds(estimate: Estimate, console: Console) -> Iterator[str]:
-    """What the estimate is made of, and what it is worth."""
+def _estimate_lines(estimate: Estimate, console: Console) -> Iterator[str]:
     fullest = estimate.fullest
     sizes = {
         "lasting": gib(fullest.lasting_bytes),
@@ -134,29 +127,29 @@ def _grounds(estimate: Estimate, console: Console) -> Iterator[str]:
     }
     counts = {"recomputed": fullest.recomputed, "layers": fullest.layers}
     low, high = estimate.seen_range
-    yield from _wrapped(console.text("check.estimate.parts", **sizes, **counts), indent="  ")
-    yield from _wrapped(console.text("check.estimate.worth", low=low, high=high), indent="  ")
+    yield from _wrap_lines(console.text("check.estimate.parts", **sizes, **counts), indent="  ")
+    yield from _wrap_lines(console.text("check.estimate.worth", low=low, high=high), indent="  ")
 
 
-def _matters(overview: Overview, console: Console) -> Iterator[str]:
+def _matters_lines(overview: Overview, console: Console) -> Iterator[str]:
     if not overview.matters:
         yield console.text("check.matters.none")
         return
     counts = {f"{severity.value}s": sum(one.severity is severity for one in overview.matters) for severity in Severity}
     yield console.text("check.matters", **counts)
     for number, one in enumerate(overview.matters[:_SHOWN], 1):
-        yield from _matter(number, one, console)
+        yield from _matter_lines(number, one, console)
 
 
-def _matter(number: int, one: Matter, console: Console) -> Iterator[str]:
+def _matter_lines(number: int, one: Matter, console: Console) -> Iterator[str]:
     where = f"{one.path.name}:{one.line}: " if one.line is not None else ""
     name = f"{one.id} {one.name}".strip() or console.text("cli.error")
-    first, *rest = _wrapped(f"{number} {where}{name}: {_matter_sentence(one, console)}", _LINES, indent="  ")
-    yield first.replace(name, console.paint(name, _COLOURS[one.severity]), 1)
+    first, *rest = _wrap_lines(f"{number} {where}{name}: {console.say(one.text)}", _LINES, indent="  ")
+    yield first.replace(name, console.paint(name, SEVERITY_COLOURS[one.severity]), 1)
     yield from rest
 
 
-def _colour(overview: Overview) -> str:
+def _memory_colour(overview: Overview) -> str:
     if overview.worst is not None:
         return ("green", "yellow", "yellow", "red")[overview.worst.verdict.severity]
     if overview.estimate is None:
@@ -164,7 +157,7 @@ def _colour(overview: Overview) -> str:
     return {"over": "red", "unsure": "yellow", "below": "green"}[overview.estimate.outlook.value]
 
 
-def _wrapped(text: str, most: int = 3, indent: str = "") -> list[str]:
+def _wrap_lines(text: str, most: int = 3, indent: str = "") -> list[str]:
     """The text in lines of the screen's width; what is more than so many is cut off with a mark."""
     lines = wrap(text, _WIDTH - text_width(indent) - 2, prose=True)
     if len(lines) > most:
@@ -172,7 +165,6 @@ def _wrapped(text: str, most: int = 3, indent: str = "") -> list[str]:
     return [f"{indent}{'  ' if number else ''}{line}" for number, line in enumerate(lines)]
 
 
-_LEVELS = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.INFO: "notice"}
 _TITLE = "ms-tune check"
 _OUTCOMES = {"over": "error", "still": "error", "tight": "warning", "more": "notice", "less": "notice"}
 
@@ -188,23 +180,28 @@ def _annotated_memory(one: Overview, console: Console) -> Iterator[str]:
     found = one.against
     if found is not None:
         line = found.blame.line if found.blame is not None else 1
-        yield annotation(_OUTCOMES[found.outcome], _place(one.path, line), _TITLE, _change_sentence(found, console))
+        yield format_annotation(
+            _OUTCOMES[found.outcome], _file_line(one.path, line), _TITLE, _change_sentence(found, console)
+        )
         if found.is_short:
             return
     told = _memory_sentence(one)
     if told is not None and one.is_over:
-        yield annotation("error", _place(one.path, 1), _TITLE, console.say(told))
+        yield format_annotation("error", _file_line(one.path, 1), _TITLE, console.say(told))
 
 
 def _annotated_matters(one: Overview, console: Console) -> Iterator[str]:
     for matter in one.matters:
         title = f"{matter.id} {matter.name}".strip() or _TITLE
-        yield annotation(
-            _LEVELS[matter.severity], _place(matter.path, matter.line or 1), title, _matter_sentence(matter, console)
+        yield format_annotation(
+            LEVELS[matter.severity],
+            _file_line(matter.path, matter.line or 1),
+            title,
+            console.say(matter.text),
         )
 
 
-def _place(path: Path, line: int) -> dict[str, object]:
+def _file_line(path: Path, line: int) -> dict[str, object]:
     return {"file": shown_path(path), "line": line}
 
 

@@ -12,6 +12,7 @@ import unicodedata
 from functools import cached_property
 from pathlib import Path
 
+from ms_tune.diagnostics import Severity
 from ms_tune.encode import as_json, json_text
 from ms_tune.text import Language, Message, msg, render
 
@@ -69,7 +70,9 @@ def pad(text: str, width: int, *, right: bool = False) -> str:
     return blanks + text if right else text + blanks
 
 
-def table(heads: Sequence[str], rows: Sequence[Sequence[str]], *, right: Container[int], width: int) -> Iterator[str]:
+def table_lines(
+    heads: Sequence[str], rows: Sequence[Sequence[str]], *, right: Container[int], width: int
+) -> Iterator[str]:
     """The lines of a table.
 
     Args:
@@ -89,16 +92,19 @@ def table(heads: Sequence[str], rows: Sequence[Sequence[str]], *, right: Contain
         # never a file's name, and then identifiers.
         for broken in (lambda line: line.split(" "), _at_letters, _at_marks):
             least = [
-                max(text_width(part) for part in (*heads[column].split(" "), *_least(lines, broken, number=number)))
+                max(
+                    text_width(part)
+                    for part in (*heads[column].split(" "), *_least_parts(lines, broken, number=number))
+                )
                 for column, lines, number in zip(kept, texts, numbers, strict=True)
             ]
-            _narrow(widths, least, width)
+            _narrow_columns(widths, least, width)
         top = [wrap(heads[column], limit) for column, limit in zip(kept, widths, strict=True)]
-        cells = [[_cell(cell, limit) for cell, limit in zip(row, widths, strict=True)] for row in cells]
-    yield from _line(top, widths, numbers)
+        cells = [[_wrap_cell(cell, limit) for cell, limit in zip(row, widths, strict=True)] for row in cells]
+    yield from _row_lines(top, widths, numbers)
     yield "─" * min(width, sum(widths) + len(_GAP) * (len(widths) - 1))
     for row in cells:
-        yield from _line(row, widths, numbers)
+        yield from _row_lines(row, widths, numbers)
 
 
 def _at_folders(line: str) -> list[str]:
@@ -108,7 +114,7 @@ def _at_folders(line: str) -> list[str]:
 
 def _at_letters(line: str) -> list[str]:
     """The same, and of East Asian sentences, which have no blanks, what must not be broken."""
-    return [word for part in _at_folders(line) for _, word in _words(part, prose=True)]
+    return [word for part in _at_folders(line) for _, word in _split_words(part, prose=True)]
 
 
 def _at_marks(line: str) -> list[str]:
@@ -120,23 +126,21 @@ def _at_marks(line: str) -> list[str]:
     ]
 
 
-def _least(lines: Sequence[str], broken: Callable[[str], list[str]], *, number: bool) -> Sequence[str]:
+def _least_parts(lines: Sequence[str], broken: Callable[[str], list[str]], *, number: bool) -> Sequence[str]:
     """What has to stand in one line of a column."""
     return lines if number else [" " * _NARROWEST, *(part for line in lines for part in broken(line))]
 
 
-def _cell(lines: Sequence[str], width: int) -> list[str]:
-    """The lines of a cell, in a column of so many."""
+def _wrap_cell(lines: Sequence[str], width: int) -> list[str]:
     found: list[str] = []
     for part in (part for line in lines for part in wrap(line, width)):
         for piece in [part] if text_width(part) <= width else _at_folders(part):
             for bit in wrap(piece, width, prose=True):
-                found += [bit] if text_width(bit) <= width else _joined(_at_marks(bit), width)
+                found += [bit] if text_width(bit) <= width else _join_pieces(_at_marks(bit), width)
     return found
 
 
-def _joined(pieces: Sequence[str], width: int) -> list[str]:
-    """As many pieces in a line as there is room for."""
+def _join_pieces(pieces: Sequence[str], width: int) -> list[str]:
     lines = [""]
     for piece in pieces:
         if lines[-1] and text_width(lines[-1] + piece) > width:
@@ -145,7 +149,7 @@ def _joined(pieces: Sequence[str], width: int) -> list[str]:
     return lines
 
 
-def _narrow(widths: list[int], least: Sequence[int], width: int) -> None:
+def _narrow_columns(widths: list[int], least: Sequence[int], width: int) -> None:
     """Take from the widest of the columns that may be narrower until the table fits."""
     while sum(widths) + len(_GAP) * (len(widths) - 1) > width:
         wide = [column for column, low in enumerate(least) if widths[column] > low]
@@ -165,7 +169,7 @@ def wrap(text: str, width: int, *, prose: bool = False) -> list[str]:
     if text_width(text) <= width:
         return [text]
     lines = [""]
-    for blank, word in _words(text, prose=prose):
+    for blank, word in _split_words(text, prose=prose):
         joined = f"{lines[-1]}{blank}{word}" if lines[-1] else word
         if text_width(joined) > width and lines[-1]:
             lines.append(word)
@@ -193,7 +197,7 @@ def fold(line: str, width: int) -> list[str]:
     return [f"{below if number else lead}{part}".rstrip() for number, part in enumerate(parts)]
 
 
-def _words(text: str, *, prose: bool) -> Iterator[tuple[str, str]]:
+def _split_words(text: str, *, prose: bool) -> Iterator[tuple[str, str]]:
     """What must not be broken, each with the blank before it; a closing mark stays with the letter before it."""
     for number, part in enumerate(text.split(" ")):
         blank = " " if number else ""
@@ -206,7 +210,7 @@ def _words(text: str, *, prose: bool) -> Iterator[tuple[str, str]]:
         yield blank, part[start:]
 
 
-def _line(cells: Sequence[Sequence[str]], widths: Sequence[int], numbers: Sequence[bool]) -> list[str]:
+def _row_lines(cells: Sequence[Sequence[str]], widths: Sequence[int], numbers: Sequence[bool]) -> list[str]:
     """One row, which takes several lines where a cell is wrapped."""
     return [
         _GAP.join(
@@ -257,7 +261,7 @@ class Console:
 
     def write_table(self, heads: Sequence[str], rows: Sequence[Sequence[str]], *, right: Container[int]) -> None:
         """A table as wide as the terminal; the columns ``right`` hold numbers."""
-        for line in table(heads, rows, right=right, width=terminal_width()):
+        for line in table_lines(heads, rows, right=right, width=terminal_width()):
             self.write_whole(line)
 
     def json_text(self, value: Mapping[str, object]) -> str:
@@ -301,6 +305,7 @@ class Console:
         return wants_colour(sys.stdout)
 
 
+SEVERITY_COLOURS = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.INFO: "cyan"}
 _ANSI = {"red": "\033[1;31m", "green": "\033[1;32m", "yellow": "\033[1;33m", "cyan": "\033[36m", "dim": "\033[2m"}
 
 

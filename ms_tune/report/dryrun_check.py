@@ -23,6 +23,10 @@ def show_machine(check: MachineCheck, console: Console) -> None:
     absent = console.text("dryrun.check.absent")
     backend = console.text(f"dryrun.check.{check.backend.value}") if check.backend else absent
     built = str(check.cann) if check.cann else console.text("dryrun.check.not-built")
+    if isinstance(check.pynative, Message):
+        pynative = f"{console.text('dryrun.model.reference')} ({console.say(check.pynative)})"
+    else:
+        pynative = check.pynative.name
     rows = {
         "machine": check.machine,
         "python": check.python,
@@ -33,7 +37,7 @@ def show_machine(check: MachineCheck, console: Console) -> None:
         "compiler": ", ".join(check.compilers) or absent,
         "cann": f"{backend} ({built})" if check.backend else backend,
         "mindspeed": check.mindspeed.name if check.mindspeed else console.text("dryrun.model.reference"),
-        "pynative": _trainer_text(check, console),
+        "pynative": pynative,
     }
     for name, value in rows.items():
         console.write(console.labelled(console.text(f"dryrun.check.label.{name}"), value))
@@ -46,12 +50,6 @@ def show_machine(check: MachineCheck, console: Console) -> None:
             console.write(f"  {console.labelled(console.text('cli.hint'), console.say(check.hint))}")
     else:
         console.write(console.paint(console.text("dryrun.check.yes"), "green"))
-
-
-def _trainer_text(check: MachineCheck, console: Console) -> str:
-    if isinstance(check.pynative, Message):
-        return f"{console.text('dryrun.model.reference')} ({console.say(check.pynative)})"
-    return check.pynative.name
 
 
 def machine_json(check: MachineCheck) -> dict[str, object]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ms_tune.dryrun.cann_sim.environment import Backend
 from ms_tune.report import memory_text
 from ms_tune.report.console import pad
-from ms_tune.report.words import by_name, size_text, verdict_lines, word
+from ms_tune.report.words import by_name, size_text, verdict_lines, verdict_word
 from ms_tune.units import GIB, gib
 from ms_tune.verdict.outcome import Fit
 
@@ -48,7 +48,6 @@ def show_dryrun(result: DryrunResult, console: Console) -> None:
 
 
 def _show_assumptions(result: DryrunResult, console: Console) -> None:
-    """One line: model, devices, how they are split, and where their number comes from."""
     run = result.worst.run if result.stages else result.runs[0]
     job = {"config": run.config_name, "devices": run.world_size, "source": console.say(run.devices_source)}
     console.write(console.text("dryrun.show.assumed", **job, **run.split._asdict()))
@@ -61,7 +60,6 @@ def _show_assumptions(result: DryrunResult, console: Console) -> None:
 
 
 def _show_run(result: DryrunResult, console: Console) -> None:
-    """What was run to know all this: the model's code, the versions, and the layers, fewer than the model has or not."""
     run = result.worst.run if result.stages else result.runs[0]
     versions = f"MindSpore {result.mindspore}" + (f", MindFormers {result.mindformers}" if result.mindformers else "")
     text_id = "dryrun.show.real" if result.level is None else f"dryrun.show.backend.{result.backend.value}"
@@ -98,12 +96,10 @@ def _show_traced(stage: StageResult, console: Console) -> None:
 
 
 def _own_place(where: str, console: Console) -> str:
-    """A place in the user's terms."""
     return console.text("dryrun.show.own-place") if _OWN in where else where
 
 
 def _show_theory(stage: StageResult, console: Console) -> None:
-    """What the stage holds for the whole run, beside what it should hold."""
     console.write("")
     if not stage.theory:
         console.write(console.text("dryrun.show.no-theory"))
@@ -123,7 +119,6 @@ def theory_lines(pairs: Iterable[BesideTheory], console: Console) -> Iterator[st
 
 
 def _show_saving(stage: StageResult, console: Console) -> None:
-    """What the cheapest change would free where it matters most."""
     layer = stage.layer_activations
     if not layer or not stage.run.recomputes:
         return
@@ -138,7 +133,7 @@ def _show_changes(result: DryrunResult, console: Console) -> None:
     console.write(console.text("dryrun.show.changes"))
     for change in changes[:_SHOWN_CHANGES]:
         text_id = "dryrun.show.removed" if change.after is None else "dryrun.show.changed"
-        before, after = _shorten(change.before), _shorten(change.after)
+        before, after = _shorten_text(change.before), _shorten_text(change.after)
         console.write("  " + console.text(text_id, key=change.key, before=before, after=after))
     if len(changes) > _SHOWN_CHANGES:
         more = len(changes) - _SHOWN_CHANGES
@@ -180,7 +175,7 @@ def near_path(path: Path) -> str:
         return str(path)
 
 
-def _shorten(value: object) -> str:
+def _shorten_text(value: object) -> str:
     text = " ".join(str(value).split())
     limit = 60
     return text if len(text) <= limit else text[: limit - 1] + "…"
@@ -234,7 +229,7 @@ def _stage_row(stage: StageResult, console: Console) -> list[str]:
         *(in_gib(amount) if stage.contents else "–" for amount in (*shown, sum(sizes.values()))),
         in_gib(stage.judged_bytes),
         in_gib(need.footprint_bytes if need else stage.reading.footprint_bytes),
-        word(stage.verdict, console),
+        verdict_word(stage.verdict, console),
     ]
 
 

@@ -49,7 +49,6 @@ def _page_parts(shown: FitPage, console: Console) -> Iterator[str]:
 
 
 def _schedule_picture(report: FitReport, plan: EvaluatedPlan, title: str) -> str:
-    """The passes: time across, a row for each stage; what stays empty is the bubble."""
     height = _TOP + _ROW * report.table.stages + _TOP
     return "".join(
         [

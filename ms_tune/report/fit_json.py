@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ms_tune.encode import record_json
-from ms_tune.report import fit_config, fit_search, fit_text
+from ms_tune.report import fit_config, fit_text
+from ms_tune.report import fit_config as fit_search
 from ms_tune.report.fit_text import TIME_PARTS
 
 if TYPE_CHECKING:
@@ -46,7 +47,6 @@ def table_fit_json(report: FitReport) -> dict[str, object]:
 
 
 def _shortage_json(report: FitReport) -> dict[str, object]:
-    """By how much nothing fits, and what would help; empty where something does."""
     if report.shortage is None or report.nearest is None:
         return {}
     shortage = record_json(report.shortage, "stage", "over_bytes", "at_least_bytes")
@@ -54,7 +54,6 @@ def _shortage_json(report: FitReport) -> dict[str, object]:
 
 
 def _seconds_json(report: FitReport, time: float) -> dict[str, float | None] | None:
-    """The step in seconds; null where nothing was measured."""
     after = report.seconds(time)
     if after is None:
         return None
@@ -132,7 +131,7 @@ def search_json(found: SearchFit) -> dict[str, object]:
         "limit_bytes": found.limit.bytes,
         "ranking": [_candidate_json(found, one) for one in found.ranking.candidates],
         **record_json(found.ranking, "leading", "pruned"),
-        "refused": [{"reason": reason, "count": count} for reason, count in fit_search.refusals(found)],
+        "refused": [{"reason": reason, "count": count} for reason, count in fit_search.list_refusals(found)],
         "tried": [
             {
                 **_candidate_json(found, one.candidate),

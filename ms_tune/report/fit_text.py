@@ -44,19 +44,26 @@ def _stage_table(report: FitReport, plan: EvaluatedPlan, console: Console) -> tu
     names = ("stage", "peak", "free", "layers", "recompute", "before")
     rows = []
     for stage, peak in enumerate(plan.peak_bytes):
-        cells = plan.cells[stage :: report.table.stages]
-        before = report.reference.cells[stage :: report.table.stages] if report.has_present else ()
         rows.append(
             [
                 str(stage),
                 f"{peak / GIB:.2f}",
                 f"{(report.table.limit_bytes - peak) / GIB:.2f}",
-                " + ".join(str(sum(cell.values())) for cell in cells),
-                " | ".join(recomputed_layers(cell) for cell in cells),
-                " | ".join(f"{sum(cell.values())}: {recomputed_layers(cell)}" for cell in before),
+                *layer_cells(report, plan, stage),
             ]
         )
     return [console.text(f"fit.column.{name}") for name in names], rows
+
+
+def layer_cells(report: FitReport, plan: EvaluatedPlan, stage: int) -> tuple[str, str, str]:
+    """Of a stage its layers by chunk, what they recompute, and how both are now."""
+    cells = plan.cells[stage :: report.table.stages]
+    before = report.reference.cells[stage :: report.table.stages] if report.has_present else ()
+    return (
+        " + ".join(str(sum(cell.values())) for cell in cells),
+        " | ".join(map(recomputed_layers, cells)),
+        " | ".join(f"{sum(cell.values())}: {recomputed_layers(cell)}" for cell in before),
+    )
 
 
 NUMBERS = 2  # columns of the table of stages that hold nothing but numbers

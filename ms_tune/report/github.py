@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from ms_tune.diagnostics import Severity
 from ms_tune.report.console import shown_path
 
 TYPE_CHECKING = False
@@ -13,6 +14,8 @@ if TYPE_CHECKING:
     from ms_tune.errors import MsTuneError
     from ms_tune.report.console import Console
 
+LEVELS = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.INFO: "notice"}
+
 
 def write_failure(error: MsTuneError, title: str, console: Console) -> None:
     """The annotation of a file that cannot be read, at the line that is to blame."""
@@ -20,10 +23,10 @@ def write_failure(error: MsTuneError, title: str, console: Console) -> None:
     if path is not None:
         hint = f"\n{console.say(error.hint)}" if error.hint is not None else ""
         places = {"file": shown_path(Path(path)), "line": line or 1}
-        console.write_whole(annotation("error", places, title, f"{console.say(error.message)}{hint}"))
+        console.write_whole(format_annotation("error", places, title, f"{console.say(error.message)}{hint}"))
 
 
-def annotation(level: str, places: Mapping[str, object], title: str, message: str) -> str:
+def format_annotation(level: str, places: Mapping[str, object], title: str, message: str) -> str:
     """One annotation.
 
     Args:
@@ -32,14 +35,14 @@ def annotation(level: str, places: Mapping[str, object], title: str, message: st
         title: Its heading.
         message: What it says; lines are kept.
     """
-    properties = ",".join(f"{name}={_property(str(value))}" for name, value in places.items())
-    return f"::{level} {properties},title={_property(title)}::{_data(message)}"
+    properties = ",".join(f"{name}={_escape_property(str(value))}" for name, value in places.items())
+    return f"::{level} {properties},title={_escape_property(title)}::{_escape_data(message)}"
 
 
-def _data(text: str) -> str:
+def _escape_data(text: str) -> str:
     """Escaped as ``@actions/core`` does it (toolkit, ``command.ts``)."""
     return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
 
 
-def _property(text: str) -> str:
-    return _data(text).replace(":", "%3A").replace(",", "%2C")
+def _escape_property(text: str) -> str:
+    return _escape_data(text).replace(":", "%3A").replace(",", "%2C")

@@ -1,21 +1,21 @@
-"""Findings for people: each with the lines it is about."""
+"""Findings for people: each with the lines it is about; and what fixes would change, as ``patch`` and ``git apply`` take it."""
 
 from __future__ import annotations
 
 import unicodedata
 
-from ms_tune.diagnostics import Severity
 from ms_tune.records import Record
-from ms_tune.report.console import shown_path
+from ms_tune.report.console import SEVERITY_COLOURS, shown_path
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from ms_tune.diagnostics import Diagnostic, Location
     from ms_tune.lint.result import FileReport, LintReport
     from ms_tune.lint.settings import ProjectSettings
     from ms_tune.report.console import Console
 
-_COLOURS = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.INFO: "cyan"}
 _WIDTH = 160  # longer lines are shown in part
 _BEFORE = 40  # how much of a long line is shown before the place
 
@@ -32,36 +32,35 @@ def write_lint(report: LintReport, console: Console, *, concise: bool = False, s
     for file in report.files:
         for finding in file.findings if not statistics else ():
             if concise:
-                console.write_whole(_line(finding, file, console))
+                console.write_whole(_concise_line(finding, file, console))
             else:
-                console.write_prose(_finding(finding, file, report.settings, console) + "\n")
+                console.write_prose(_finding_text(finding, file, report.settings, console) + "\n")
     if statistics:
         _write_statistics(report, console)
     if report.files:
-        console.write(_summary(report, console))
+        console.write(_summary_text(report, console))
 
 
-def _line(finding: Diagnostic, file: FileReport, console: Console) -> str:
+def _concise_line(finding: Diagnostic, file: FileReport, console: Console) -> str:
     place = f"{shown_path(file.path)}:{finding.location.line}:{finding.location.column}"
-    head = console.paint(_head(finding, console), _COLOURS[finding.severity])
+    head = console.paint(_head_text(finding, console), SEVERITY_COLOURS[finding.severity])
     message = " ".join(finding.sentence(console.language).split())
     return f"{place}: {head} {finding.id}: {message}"
 
 
-def _head(finding: Diagnostic, console: Console) -> str:
+def _head_text(finding: Diagnostic, console: Console) -> str:
     return f"{console.text(f'lint.severity.{finding.severity.value}')}[{finding.name}]"
 
 
 def _write_statistics(report: LintReport, console: Console) -> None:
-    """How often each check found something."""
     rows = report.statistics()
     width = max((len(str(count)) for _, count, _ in rows), default=0)
     for finding, count, files in rows:
-        head = console.paint(_head(finding, console), _COLOURS[finding.severity])
+        head = console.paint(_head_text(finding, console), SEVERITY_COLOURS[finding.severity])
         console.write(f"{count:>{width}}  {head} {finding.id}  {console.text('lint.statistics.files', files=files)}")
 
 
-def _summary(report: LintReport, console: Console) -> str:
+def _summary_text(report: LintReport, console: Console) -> str:
     found = report.summary
     params = found._asdict()
     parts = [console.text("lint.total" if found.errors + found.warnings + found.infos else "lint.clean", **params)]
@@ -86,23 +85,23 @@ def _summary(report: LintReport, console: Console) -> str:
     return " · ".join(parts)
 
 
-def _finding(finding: Diagnostic, file: FileReport, settings: ProjectSettings, console: Console) -> str:
-    colour = _COLOURS[finding.severity]
+def _finding_text(finding: Diagnostic, file: FileReport, settings: ProjectSettings, console: Console) -> str:
+    colour = SEVERITY_COLOURS[finding.severity]
     labels = [_Label(finding.location, "^", "", colour)]
     labels += [
         _Label(related.location, "-", related.message.say(console.language), "cyan") for related in finding.related
     ]
     margin = len(str(max(label.span.line for label in labels)))
-    head = console.paint(_head(finding, console), colour)
+    head = console.paint(_head_text(finding, console), colour)
     bar = console.paint(f"{'':{margin}} |", "dim")
     place = f"{shown_path(file.path)}:{finding.location.line}:{finding.location.column}"
     lines = [
         f"{head} {finding.id}: {finding.message.say(console.language)}",
         f"{'':{margin}}{console.paint('-->', 'dim')} {place}",
         bar,
-        *_frame(file, labels, margin, console),
+        *_frame_lines(file, labels, margin, console),
     ]
-    remarks = _remarks(finding, settings.page(finding), console)
+    remarks = _list_remarks(finding, settings.page(finding), console)
     lines.append(bar)
     lines += [
         f"{'':{margin}} {console.paint('=', 'dim')} {console.labelled(console.paint(console.text(label), 'cyan'), words)}"
@@ -111,7 +110,7 @@ def _finding(finding: Diagnostic, file: FileReport, settings: ProjectSettings, c
     return "\n".join(lines)
 
 
-def _remarks(finding: Diagnostic, page: str | None, console: Console) -> list[tuple[str, str]]:
+def _list_remarks(finding: Diagnostic, page: str | None, console: Console) -> list[tuple[str, str]]:
     """What to do about a finding, and where to read more: each a label's text id and the words."""
     remarks = []
     if finding.consequence is not None:
@@ -128,7 +127,7 @@ def _remarks(finding: Diagnostic, page: str | None, console: Console) -> list[tu
     return remarks
 
 
-def _frame(file: FileReport, labels: list[_Label], margin: int, console: Console) -> list[str]:
+def _frame_lines(file: FileReport, labels: list[_Label], margin: int, console: Console) -> list[str]:
     """The lines that the labels are about, each with its marks below it."""
     lines = []
     last = 0
@@ -137,25 +136,28 @@ def _frame(file: FileReport, labels: list[_Label], margin: int, console: Console
             lines.append(console.paint("...", "dim"))
         here = [label for label in labels if label.span.line == number]
         text = file.line(number)
-        start, text = _window(text, min(label.span.column for label in here) - 1)
-        lines.append(f"{console.paint(f'{number:>{margin}} |', 'dim')} {_shown(text)}".rstrip())
+        start, text = _find_window(text, min(label.span.column for label in here) - 1)
+        lines.append(f"{console.paint(f'{number:>{margin}} |', 'dim')} {_make_printable(text)}".rstrip())
         bar = console.paint(f"{'':{margin}} |", "dim")
         lines += [
-            f"{bar} {_marks(label, text, start, console)}" for label in sorted(here, key=lambda one: one.mark != "^")
+            f"{bar} {_mark_lines(label, text, start, console)}"
+            for label in sorted(here, key=lambda one: one.mark != "^")
         ]
         last = number
     return lines
 
 
-def _marks(label: _Label, text: str, start: int, console: Console) -> str:
+def _mark_lines(label: _Label, text: str, start: int, console: Console) -> str:
     """The marks under a span (under its first line, if it has several) and what there is to say."""
     first = label.span.column - 1 - start
     end = label.span.end_column - 1 - start if label.span.end_line == label.span.line else len(text.rstrip())
-    width = max(_columns(text[first : max(end, first)]), 1)
-    return " " * _columns(text[:first]) + console.paint(f"{label.mark * width} {label.text}".rstrip(), label.colour)
+    width = max(_count_columns(text[first : max(end, first)]), 1)
+    return " " * _count_columns(text[:first]) + console.paint(
+        f"{label.mark * width} {label.text}".rstrip(), label.colour
+    )
 
 
-def _window(text: str, place: int) -> tuple[int, str]:
+def _find_window(text: str, place: int) -> tuple[int, str]:
     """Where the shown part of a line starts, and that part."""
     if len(text) <= _WIDTH:
         return 0, text
@@ -163,14 +165,45 @@ def _window(text: str, place: int) -> tuple[int, str]:
     return start, text[start : start + _WIDTH]
 
 
-def _shown(text: str) -> str:
+def _make_printable(text: str) -> str:
     """Characters that take the room that :func:`_columns` counts and move no cursor."""
     return "".join(character if character.isprintable() else " " for character in text)
 
 
-def _columns(text: str) -> int:
+def _count_columns(text: str) -> int:
     """Columns on a terminal: Chinese characters take two, combining marks none."""
     return sum(
         0 if unicodedata.combining(character) else 2 if unicodedata.east_asian_width(character) in "WF" else 1
         for character in text
     )
+
+
+_DIFF_COLOURS = {"+": "green", "-": "red", "@": "cyan"}
+_NO_NEWLINE = "\\ No newline at end of file"
+
+
+def write_diff(report: LintReport, console: Console) -> int:
+    """Write a diff for every file that fixes change; returns how many there are."""
+    changed = 0
+    for file in report.files:
+        if file.original is not None:
+            changed += 1
+            for line in _diff_lines(file.original, file.text, shown_path(file.path)):
+                console.write_whole(console.paint(line, _DIFF_COLOURS[line[0]]) if line[:1] in _DIFF_COLOURS else line)
+    console.note(console.text("lint.diff", count=report.summary.fixed, files=changed))
+    return changed
+
+
+def _diff_lines(old: str, new: str, name: str) -> Iterator[str]:
+    from difflib import unified_diff  # noqa: PLC0415 - start-up time
+
+    for line in unified_diff(_patch_lines(old), _patch_lines(new), f"a/{name}", f"b/{name}"):
+        yield line.removesuffix("\n")
+        if not line.endswith("\n"):
+            yield _NO_NEWLINE
+
+
+def _patch_lines(text: str) -> list[str]:
+    """Lines as ``patch`` sees them: a carriage return belongs to its line."""
+    parts = text.split("\n")
+    return [f"{part}\n" for part in parts[:-1]] + ([parts[-1]] if parts[-1] else [])

@@ -73,7 +73,7 @@ def _rank_events(rank: RankReport, number: int) -> Iterator[dict[str, object]]:
     for step, end in enumerate(rank.steps.ends):
         yield slice_of((process, _STEPS), f"step {step}", begin, end)
         begin = end
-    yield from _blocks(rank, process)
+    yield from _block_events(rank, process)
 
 
 def counter_events(process: int, bands: Bands, held: str) -> Iterator[dict[str, object]]:
@@ -85,7 +85,7 @@ def counter_events(process: int, bands: Bands, held: str) -> Iterator[dict[str, 
         yield {"ph": "C", "name": held, "pid": process, "tid": _PHASES, "ts": tick, "args": footprint}
 
 
-def _blocks(rank: RankReport, process: int) -> Iterator[dict[str, object]]:
+def _block_events(rank: RankReport, process: int) -> Iterator[dict[str, object]]:
     table, rows = rank.table, rank.curve.rows
     largest = rows[largest_blocks(table.start[rows], table.size[rows])]
     last = int(rank.curve.tick[-1]) + 1 if len(rank.curve.tick) else 0

@@ -10,34 +10,39 @@ from __future__ import annotations
 
 import base64
 import gzip
+import html
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from importlib.resources import files
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ms_tune.encode import json_text
+from ms_tune.footprint.breakdown import Theory
 from ms_tune.readers.memory_block import NEVER_FREED, Frame
 from ms_tune.readers.table import NONE, Coded
 from ms_tune.report.memory_curve import bands_of
 from ms_tune.report.memory_json import phase_name
-from ms_tune.report.page import LANGUAGES, write_document
-from ms_tune.report.words import by_name
+from ms_tune.report.page import LANGUAGES, in_both_languages, table_html, write_document
+from ms_tune.report.words import by_name, size_text
 from ms_tune.text import Language, Message, lookup, msg, render, texts_of
 from ms_tune.verdict.outcome import Fit, Verdict
 from ms_tune.version import __version__
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from numpy.typing import NDArray
 
     from ms_tune.diagnostics import Diagnostic
+    from ms_tune.dryrun.reading import JobReport
+    from ms_tune.dryrun.result import StageResult
     from ms_tune.footprint.breakdown import BlockGroup
     from ms_tune.footprint.remedies import MemoryRemedy
     from ms_tune.footprint.result import MemoryReport, RankReport
     from ms_tune.memory.diff import Comparison, RankComparison
+    from ms_tune.report.console import Console
 
 _SHARED = ("memory.content.", "memory.phase.", "memory.severity.", "memory.column.")
 _SCRIPTS = ("data", "timeline", "details", "flame", "addresses", "tables", "main")
@@ -328,3 +333,40 @@ def _pair_data(pair: RankComparison) -> dict[str, object]:
             for change in pair.changes[: 5 * _TOP]
         ],
     }
+
+
+def job_html(report: JobReport, language: Language) -> str:
+    """The page.
+
+    Args:
+        report: The job.
+        language: The language that the page starts in.
+    """
+    memory = report.memory
+    if not report.stages:
+        return report_html(memory, None, language)
+    # Theory from the model's sizes takes the place of what the page would guess from the weights that it sees.
+    ranks = tuple(
+        replace(rank, theory=Theory(rank.theory.weights_bytes, rank.theory.parameters, (), None, None))
+        if stage.theory
+        else rank
+        for rank, stage in zip(memory.ranks, report.stages, strict=True)
+    )
+    section = in_both_languages(partial(_theory_parts, report.stages), "section")
+    return report_html(replace(memory, ranks=ranks), None, language, section)
+
+
+def _theory_parts(stages: tuple[StageResult, ...], console: Console) -> Iterator[str]:
+    names = ("stage", "rank", "measured", "theory", "difference", "content")
+    rows = []
+    for stage in stages:
+        numbers = [str(stage.run.stage), str(stage.run.rank)]
+        for pair in stage.theory:
+            apart = "–" if pair.difference is None else f"{pair.difference:+.3%}"
+            sizes = [size_text(pair.measured), size_text(pair.expected), apart]
+            rows.append([*numbers, *sizes, console.text(f"memory.content.{pair.content}")])
+        if not stage.theory:
+            rows.append([*numbers, "", "", "", console.text("dryrun.page.unknown")])
+    heads = [console.text(f"dryrun.page.{name}") for name in names]
+    yield from table_html(console.text("dryrun.page.title"), heads, rows, len(heads) - 1)
+    yield f'<p class="hint">{html.escape(console.text("dryrun.page.hint"))}</p>'

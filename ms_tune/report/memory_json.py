@@ -251,7 +251,6 @@ def what_if_json(report: WhatIfReport) -> dict[str, object]:
 
 
 def _outcome_json(outcome: ReplayOutcome | Scenario, verdict: Verdict | None) -> dict[str, object]:
-    """What a pool takes, and what is said about it; nulls where there is no verdict."""
     found = verdict.outcome if verdict is not None else None
     fits = None if found is None else found is Fit.FITS
     return {**record_json(outcome, *_POOL), "fits": fits, "verdict": found}
@@ -342,12 +341,10 @@ def snapshot_json(report: TorchReport, remedies: Sequence[TorchRemedy], top: int
 
 
 def _line_json(each: CodeLocation | Survivors | StepGrowth | PlaceChange, *names: str) -> dict[str, object]:
-    """What a line of the script holds; null where there is no line."""
     return {"where": each.where or None, **record_json(each, *names)}
 
 
 def _snapshot_of(report: TorchReport) -> dict[str, object]:
-    """Which device of which file, how exact the replay is, and under which settings."""
     first, settings = report.replay.first, report.replay.settings
     replay = {
         **record_json(report.replay, "allocations", "differences"),

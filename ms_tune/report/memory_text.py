@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ms_tune.report.console import Console, pad, terminal_width
+from ms_tune.report.console import SEVERITY_COLOURS, Console, pad, terminal_width
 from ms_tune.report.memory_curve import block_graph
 from ms_tune.report.memory_json import methods_after, trace_text
 from ms_tune.report.words import (
@@ -15,7 +15,7 @@ from ms_tune.report.words import (
     signed_text,
     size_text,
     verdict_lines,
-    word,
+    verdict_word,
     write_section,
 )
 from ms_tune.text import Language
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
 _BAR, _LABEL, _CURVE_LINES, _FRAMES = 24, 22, 8, 12
 _HELD = 4  # kinds of memory that the first line names
-_COLOURS = {"error": "red", "warning": "yellow", "info": "cyan"}
 
 
 def show_report(report: MemoryReport, console: Console, top: int) -> None:
@@ -250,7 +249,14 @@ def _show_ranks(report: MemoryReport, console: Console) -> None:
         what = largest_contents(rank.peak.contents, 3, console)
         peak, footprint = size_text(rank.curve.peak_bytes), size_text(rank.curve.footprint_bytes)
         rows.append(
-            [number_or_dash(rank.rank), number_or_dash(stage), peak, footprint, word(rank.verdict, console), what]
+            [
+                number_or_dash(rank.rank),
+                number_or_dash(stage),
+                peak,
+                footprint,
+                verdict_word(rank.verdict, console),
+                what,
+            ]
         )
     show_table(console, ["rank", "stage", "peak", "footprint", "verdict", "content"], rows)
 
@@ -263,7 +269,7 @@ def _show_findings(findings: Sequence[Diagnostic], console: Console) -> None:
     console.write(console.text("memory.show.findings"))
     for finding in findings:
         severity = finding.severity.value
-        label = console.paint(console.text(f"memory.severity.{severity}"), _COLOURS[severity])
+        label = console.paint(console.text(f"memory.severity.{severity}"), SEVERITY_COLOURS[finding.severity])
         where = f" (rank {finding.rank})" if finding.rank is not None else ""
         title = console.say(finding.title) if finding.title else finding.name
         console.write(f"  {label}[{finding.id}] {title}{where}")

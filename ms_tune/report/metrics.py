@@ -73,7 +73,6 @@ def _show_run(run: RunMetrics, console: Console) -> None:
 
 
 def _write_rows(rows: Iterable[tuple[str, str, str]], console: Console) -> None:
-    """Names in one column, values and what they are made of behind."""
     kept = list(rows)
     width = max((text_width(name) for name, _, _ in kept), default=0)
     for name, value, made_of in kept:

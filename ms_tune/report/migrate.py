@@ -47,15 +47,15 @@ def write_migration(found: Migration, console: Console, *, everything: bool) -> 
         if rows:
             console.write("")
             console.write(console.paint(console.text(f"migrate.fate.{fate.value}"), _COLOURS[fate]))
-            _entries(rows, console)
+            _show_entries(rows, console)
     if found.added:
         console.write("")
         console.write(console.text("migrate.added"))
         for added in found.added:
-            console.write(f"  {'.'.join(added.to)}: {_shortened(added.value)}")
+            console.write(f"  {'.'.join(added.to)}: {_shorten_value(added.value)}")
             console.write(f"      {console.say(added.why)}")
     console.write("")
-    _end(found, console)
+    _show_end(found, console)
 
 
 def _worth_telling(one: KeyFate) -> bool:
@@ -64,21 +64,21 @@ def _worth_telling(one: KeyFate) -> bool:
     return one.fate is not Fate.DEFAULT
 
 
-def _entries(rows: Sequence[KeyFate], console: Console) -> None:
+def _show_entries(rows: Sequence[KeyFate], console: Console) -> None:
     """Keys, and below those that share one their reason."""
     for one, following in zip_longest(rows, rows[1:]):
-        line = f"  {one.line or '-':>4}  {one.name}: {_shortened(one.value)}"
+        line = f"  {one.line or '-':>4}  {one.name}: {_shorten_value(one.value)}"
         if one.fate is Fate.TRANSLATED:
-            line += f" -> {'.'.join(one.to)}: {_shortened(one.new)}"
+            line += f" -> {'.'.join(one.to)}: {_shorten_value(one.new)}"
         console.write(line)
         if one.why is not None and (following is None or following.why != one.why):
             console.write(f"        {console.say(one.why)}")
 
 
-def _end(found: Migration, console: Console) -> None:
+def _show_end(found: Migration, console: Console) -> None:
     if found.refused:
         console.write(console.paint(console.text("migrate.refused"), "red"))
-        _entries(found.blocking, console)
+        _show_entries(found.blocking, console)
         for one_missing in found.missing:
             console.write(f"        {console.say(one_missing)}")
         return
@@ -87,7 +87,7 @@ def _end(found: Migration, console: Console) -> None:
         console.write(f"  {console.text('migrate.unproved')}")
         return
     for part in found.proof:
-        _part(part, console)
+        _show_part(part, console)
     if found.exit_code:
         unproved = sum(not part.holds for part in found.proof)
         console.write(console.text("migrate.open", questions=len(found.questions), unproved=unproved))
@@ -95,7 +95,7 @@ def _end(found: Migration, console: Console) -> None:
         console.write(console.paint(console.text("migrate.done"), "green"))
 
 
-def _part(part: MigrationVerdict, console: Console) -> None:
+def _show_part(part: MigrationVerdict, console: Console) -> None:
     word, colour = _MARKS[part.holds]
     mark = console.paint(console.text(f"migrate.{word}"), colour)
     console.write(
@@ -103,7 +103,7 @@ def _part(part: MigrationVerdict, console: Console) -> None:
     )
 
 
-def _shortened(value: object) -> str:
+def _shorten_value(value: object) -> str:
     text = str(value) if value != "" else "''"
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
 
@@ -128,9 +128,9 @@ def write_memory(sides: BothSides, console: Console) -> None:
     console.write("")
     console.write(console.text("migrate.memory"))
     for one in sides.stages:
-        _stage(one, console, unproved=bool(sides.unproved))
+        _show_stage(one, console, unproved=bool(sides.unproved))
         if one.explained is not None:
-            _explained(one.explained, console)
+            _show_reasons(one.explained, console)
         else:
             console.write(console.text("migrate.memory.not-explained"))
     console.write("")
@@ -143,35 +143,35 @@ def write_memory(sides: BothSides, console: Console) -> None:
             console.write(f"  - {console.say(limit)}")
 
 
-def _stage(one: StageMemory, console: Console, *, unproved: bool) -> None:
+def _show_stage(one: StageMemory, console: Console, *, unproved: bool) -> None:
     mark = console.text("migrate.memory.mark") if unproved else ""
     titles = (console.text(f"migrate.memory.column.{name}") for name in _COLUMNS)
     console.write("")
     stage = pad(console.text("migrate.memory.stage", stage=one.stage), 24)
     console.write(f"{stage}{''.join(pad(title, _WIDTH, right=True) for title in titles)}")
-    _row(console.text("migrate.memory.peak"), one.old_peak, one.new_peak, console, mark)
+    _show_row(console.text("migrate.memory.peak"), one.old_peak, one.new_peak, console, mark)
     for name in dict.fromkeys((*one.old, *one.new)):
         old, new = one.old.get(name, 0), one.new.get(name, 0)
         if max(old, new) >= _LEAST:
-            _row(console.text(f"memory.content.{name}"), old, new, console, mark)
+            _show_row(console.text(f"memory.content.{name}"), old, new, console, mark)
     if one.same is None:
         console.write(f"  {console.text('migrate.memory.not-told')}")
     else:
-        _row(console.text("migrate.memory.same"), *one.same, console)
+        _show_row(console.text("migrate.memory.same"), *one.same, console)
 
 
-def _row(name: str, old: int, new: int, console: Console, mark: str = "") -> None:
+def _show_row(name: str, old: int, new: int, console: Console, mark: str = "") -> None:
     figures = "".join(f"{size / MIB:>{_WIDTH},.1f}" for size in (old, new))
-    console.write(f"  {pad(name, 22)}{figures}{_signed(new - old):>{_WIDTH}}  {mark}".rstrip())
+    console.write(f"  {pad(name, 22)}{figures}{_signed_mib(new - old):>{_WIDTH}}  {mark}".rstrip())
 
 
-def _signed(size: int) -> str:
+def _signed_mib(size: int) -> str:
     """MiB with a sign; nothing is +0.0, never -0.0."""
     text = f"{size / MIB:+,.1f}"
     return "+0.0" if text == "-0.0" else text
 
 
-def _explained(found: DifferenceReason, console: Console) -> None:
+def _show_reasons(found: DifferenceReason, console: Console) -> None:
     """What one side holds and the other does not, by kind; each kind's lines add up to its sum, the sums to the difference."""
     old, new = found.peaks
     console.write(
@@ -179,9 +179,9 @@ def _explained(found: DifferenceReason, console: Console) -> None:
         + console.text(
             "migrate.memory.explained",
             layers=found.layers,
-            difference=_signed(new - old),
-            old=_phase(found, 0, console),
-            new=_phase(found, 1, console),
+            difference=_signed_mib(new - old),
+            old=_phase_text(found, 0, console),
+            new=_phase_text(found, 1, console),
         )
     )
     least = int(_SHOWN * max(found.peaks))
@@ -189,37 +189,37 @@ def _explained(found: DifferenceReason, console: Console) -> None:
         rows = [one for one in found.more if one.kind is kind]
         if any(one.bytes >= _LEAST for one in rows):
             console.write(
-                f"    {pad(console.text(f'migrate.memory.kind.{kind.value}'), 44)}{_signed(sum(one.signed_bytes for one in rows)):>12}"
+                f"    {pad(console.text(f'migrate.memory.kind.{kind.value}'), 44)}{_signed_mib(sum(one.signed_bytes for one in rows)):>12}"
             )
-            _held(rows, least, console)
+            _show_surplus(rows, least, console)
     if found.each_layer is not None:
         figures = [f"{size / MIB:,.1f}" for size in found.each_layer]
         console.write("  " + console.text("migrate.memory.each-layer", old=figures[0], new=figures[1]))
 
 
-def _phase(found: DifferenceReason, side: int, console: Console) -> str:
+def _phase_text(found: DifferenceReason, side: int, console: Console) -> str:
     return console.text(f"memory.phase.{found.phases[side] or 'unknown'}")
 
 
-def _held(rows: list[Surplus], least: int, console: Console) -> None:
+def _show_surplus(rows: list[Surplus], least: int, console: Console) -> None:
     shown = [one for one in rows if one.bytes >= least][:_MOST]
     for one in shown:
-        place = "" if one.location == one.operator else _short(one.location)
-        _line(_SIDES[one.in_new], one.count, one.signed_bytes, f"{one.operator} {place}".rstrip(), console)
+        place = "" if one.location == one.operator else _shorten_place(one.location)
+        _show_line(_SIDES[one.in_new], one.count, one.signed_bytes, f"{one.operator} {place}".rstrip(), console)
     for in_new in (False, True):
         rest = [one for one in rows if one not in shown and one.in_new is in_new]
         size = sum(one.signed_bytes for one in rest)
         if abs(size) >= _LEAST:
             text = console.text("migrate.memory.smaller", places=len(rest))
-            _line(_SIDES[in_new], sum(one.count for one in rest), size, text, console)
+            _show_line(_SIDES[in_new], sum(one.count for one in rest), size, text, console)
 
 
-def _line(side: str, count: int, size: int, text: str, console: Console) -> None:
+def _show_line(side: str, count: int, size: int, text: str, console: Console) -> None:
     name = console.text(f"migrate.memory.column.{side}")
-    console.write_whole(f"      {pad(name, 9)}{count:>5} x {_signed(size):>12}  {text}")
+    console.write_whole(f"      {pad(name, 9)}{count:>5} x {_signed_mib(size):>12}  {text}")
 
 
-def _short(where: str) -> str:
+def _shorten_place(where: str) -> str:
     """The last two cells of a scope; a line's file without its folders."""
     parts = where.split("/")
     return "/".join(parts[-2:]) if ":" not in parts[-1] else parts[-1]
@@ -240,9 +240,9 @@ def migration_json(found: Migration, sides: BothSides | None) -> dict[str, objec
         "keys": [
             {
                 "key": one.name,
-                "value": _plain(one.value),
+                "value": _plain_value(one.value),
                 "to": ".".join(one.to) or None,
-                "new_value": _plain(one.new),
+                "new_value": _plain_value(one.new),
                 **record_json(one, "line", "fate", "why", "blocks"),
             }
             for one in found.entries
@@ -290,12 +290,12 @@ def _explanation_json(found: DifferenceReason) -> dict[str, object]:
     }
 
 
-def _plain(value: object) -> object:
+def _plain_value(value: object) -> object:
     """A value of YAML as JSON has it: dates, bytes, sets and numbers without an end are words."""
     if isinstance(value, dict):
-        return {str(key): _plain(item) for key, item in value.items()}
+        return {str(key): _plain_value(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return list(map(_plain, value))
+        return list(map(_plain_value, value))
     if value is None or isinstance(value, (bool, int, str)) or (isinstance(value, float) and isfinite(value)):
         return value
     return str(value)

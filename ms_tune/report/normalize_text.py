@@ -1,4 +1,4 @@
-"""What ``ms-tune normalize-recompute`` shows: a plan, a plan beside the logs of a job, the settings of another dialect."""
+"""What ``ms-tune normalize-recompute`` shows: a plan, a plan beside the logs of a job, the settings of another dialect; as text and as JSON (``docs/normalize-recompute.md``)."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from functools import partial
 from itertools import groupby, pairwise
 from operator import attrgetter
 
-from ms_tune.diagnostics import Severity
 from ms_tune.dialects import MEGATRON, PlanIssue, Warned
+from ms_tune.encode import record_json
 from ms_tune.enums import RecomputeMode
-from ms_tune.report.console import pad, table, terminal_width, text_width
+from ms_tune.report.console import SEVERITY_COLOURS, pad, table_lines, terminal_width, text_width
 from ms_tune.source.yaml import nest_values
 
 TYPE_CHECKING = False
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from ms_tune.diagnostics import Diagnostic
     from ms_tune.dialects import LayerPlan, LayerSpec
     from ms_tune.dialects.convert_layers import Converted
-    from ms_tune.normalize.compare_log import Compared, LayerState, LogDifference
+    from ms_tune.normalize.compare_log import Compared, LayerState
+    from ms_tune.normalize.script import ProgramPlan
     from ms_tune.report.console import Console
 
-_COLOURS = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.INFO: "cyan"}
 _NAMES = "abcdefghijklmnopqrstuvwxyz"
 _NUMBERS = 4  # columns of the layer table that hold numbers
 _SHADES = "·░▒▓█"  # none, then up to a third, up to two thirds, below all, all
@@ -118,7 +118,7 @@ def _write_formative(plan: LayerPlan, console: Console) -> None:
         console.write(f"  {line}")
 
 
-def _name(legend: dict[str, str], pattern: str) -> str:
+def _name_pattern(legend: dict[str, str], pattern: str) -> str:
     """A short name for a pattern, so that a table of them fits a terminal; a new pattern gets a new name."""
     count = len(legend)
     more = str(count // len(_NAMES)) if count >= len(_NAMES) else ""
@@ -126,7 +126,6 @@ def _name(legend: dict[str, str], pattern: str) -> str:
 
 
 def _write_layers(plan: LayerPlan, layers: Sequence[LayerSpec], console: Console, width: int) -> None:
-    """One line for each run of layers that are alike."""
     console.write(f"\n{console.text('normalize.title.layers')}")
     legend: dict[str, str] = {}
     whole = console.text("normalize.swap.layer")
@@ -137,19 +136,18 @@ def _write_layers(plan: LayerPlan, layers: Sequence[LayerSpec], console: Console
     rows = []
     for _, alike in groupby(layers, key=_ALIKE):
         run = list(alike)
-        rows.append(_row(run, legend, console.text(f"normalize.effect.{run[0].recompute.value}"), whole))
+        rows.append(_layers_row(run, legend, console.text(f"normalize.effect.{run[0].recompute.value}"), whole))
         if has_kinds:
             kind = run[0].kind
             rows[-1].insert(_NUMBERS, console.text(f"normalize.kind.{kind.value}") if kind else "")
     heads = [console.text(f"normalize.column.{name}") for name in names]
-    for line in table(heads, rows, right=range(_NUMBERS), width=width) if rows else ():
+    for line in table_lines(heads, rows, right=range(_NUMBERS), width=width) if rows else ():
         console.write(line)
     if legend:
         _write_legend(legend, plan, console, width)
 
 
 def _write_legend(legend: dict[str, str], plan: LayerPlan, console: Console, width: int) -> None:
-    """The patterns by their short names, each with what it matches if the model's layers are known."""
     as_written = any(problem.id == PlanIssue.AS_WRITTEN for problem in plan.problems)
     heading = "normalize.legend" if as_written else "normalize.legend.found"
     console.write(f"\n{console.text('normalize.legend.known' if plan.matches else heading)}")
@@ -160,8 +158,8 @@ def _write_legend(legend: dict[str, str], plan: LayerPlan, console: Console, wid
             console.write(f"        {line}")
 
 
-def _row(run: Sequence[LayerSpec], legend: dict[str, str], effect: str, whole: str) -> list[str]:
-    first, last, name = run[0], run[-1], partial(_name, legend)
+def _layers_row(run: Sequence[LayerSpec], legend: dict[str, str], effect: str, whole: str) -> list[str]:
+    first, last, name = run[0], run[-1], partial(_name_pattern, legend)
     swaps = [(name(swap.target) if swap.target else whole, swap.prefetch) for swap in first.swap]
     select, comm = " ".join(map(name, first.select_patterns)), " ".join(map(name, first.comm_patterns))
     excludes = " ".join(map(name, (*first.select_excludes, *first.comm_excludes)))
@@ -182,10 +180,11 @@ def _row(run: Sequence[LayerSpec], legend: dict[str, str], effect: str, whole: s
 
 
 def _write_problems(problems: Sequence[Diagnostic], console: Console) -> None:
-    """What is worth saying about the config."""
     console.write(f"\n{console.text('normalize.title.problems')}")
     for problem in problems:
-        label = console.paint(console.text(f"normalize.severity.{problem.severity.value}"), _COLOURS[problem.severity])
+        label = console.paint(
+            console.text(f"normalize.severity.{problem.severity.value}"), SEVERITY_COLOURS[problem.severity]
+        )
         console.write(f"  {label} [{problem.id}]: {console.say(problem.message)}")
         if problem.help is not None:
             console.write(f"    {console.text('normalize.help', hint=console.say(problem.help))}")
@@ -225,6 +224,7 @@ def _heat_map(layers: Sequence[LayerSpec], console: Console, width: int) -> list
 
 
 _QUOTE = "'"
+_COMPARED = attrgetter("plan.stage", "plan.chunk", "agrees", "known", "planned", "logged")
 _MOST_SHOWN = 1000  # characters of a value
 _VERDICT_COLOURS = {
     "same": "green",
@@ -249,7 +249,7 @@ def write_comparison(result: Compared, console: Console) -> None:
         console.write(console.text("against.damaged", file=path, line=number))
     if result.differences:
         _write_first(result, console)
-    rows = [_compared_row(list(run), console) for _, run in groupby(result.layers, key=_compared_key)]
+    rows = [_compared_row(list(run), console) for _, run in groupby(result.layers, key=_COMPARED)]
     heads = [console.text(f"normalize.column.{name}") for name in ("stage", "chunk", "layers")]
     heads += [console.text(f"against.{name}") for name in ("state", "planned", "logged")]
     if rows:
@@ -260,7 +260,10 @@ def write_comparison(result: Compared, console: Console) -> None:
 def _write_first(result: Compared, console: Console) -> None:
     first = result.differences[0]
     where = str(first.log) if first.line is None else f"{first.log}:{first.line}"
-    console.write(f"\n{console.text('against.first', what=_difference_name(first, console))} ({where})")
+    what = first.what
+    if first.layer is not None:
+        what = console.text("against.at-layer", what=what, layer=first.layer)
+    console.write(f"\n{console.text('against.first', what=what)} ({where})")
     for name, value in (("planned", first.planned), ("logged", first.logged)):
         text = (
             value[:_MOST_SHOWN] if value else console.text("against.nothing-said" if value is None else "against.said")
@@ -270,14 +273,6 @@ def _write_first(result: Compared, console: Console) -> None:
         console.write(f"  {console.labelled(console.text('against.why'), console.say(reason))}")
     if not result.why:
         console.write(f"  {console.labelled(console.text('against.why'), console.text('against.why.unknown'))}")
-
-
-def _difference_name(one: LogDifference, console: Console) -> str:
-    return one.what if one.layer is None else console.text("against.at-layer", what=one.what, layer=one.layer)
-
-
-def _compared_key(state: LayerState) -> tuple[object, ...]:
-    return state.plan.stage, state.plan.chunk, state.agrees, state.known, state.planned, state.logged
 
 
 def _compared_row(run: list[LayerState], console: Console) -> list[str]:
@@ -319,3 +314,82 @@ def _yaml_lines(section: Mapping[str, object], indent: str) -> list[str]:
         else:
             lines.append(f"{indent}{name}: {spell_value(value, _QUOTE)}")
     return lines
+
+
+_VERSION = 1
+
+
+def plan_json(plan: LayerPlan, layers: Sequence[LayerSpec]) -> dict[str, object]:
+    """A plan, with those of its layers that were asked for."""
+    return {
+        "version": _VERSION,
+        **record_json(plan, "dialect", "framework_version", "placement", "formative", "read_from"),
+        "layers": [_layer_json(layer) for layer in layers],
+        "problems": _problems_json(plan.problems),
+    }
+
+
+def _problems_json(problems: Sequence[Diagnostic]) -> list[dict[str, object]]:
+    return [record_json(problem, "id", "severity", "message") | {"hint": problem.help} for problem in problems]
+
+
+def _layer_json(layer: LayerSpec) -> dict[str, object]:
+    return {
+        **({"kind": layer.kind} if layer.kind else {}),
+        **record_json(layer, "layer", "stage", "chunk", "recompute", "select_patterns", "comm_patterns", "swap"),
+        "select_exclude_patterns": layer.select_excludes,
+        "comm_exclude_patterns": layer.comm_excludes,
+        "overridden_patterns": layer.overridden,
+    }
+
+
+def programs_json(programs: Sequence[ProgramPlan]) -> dict[str, object]:
+    """The programs that a script starts: each a plan, or what it depends on."""
+    jobs = [
+        {
+            **record_json(one, "program", "line"),
+            "not_evaluable": None if one.plan else record_json(one, "argument", "unknown"),
+            "plan": plan_json(one.plan, one.plan.layers) if one.plan else None,
+        }
+        for one in programs
+    ]
+    return {"version": _VERSION, "jobs": jobs}
+
+
+def conversion_json(dialect: str, converted: Converted) -> dict[str, object]:
+    """The settings that a conversion gives; arguments are settings, too."""
+    return {
+        "version": _VERSION,
+        "dialect": dialect.partition("@")[0],
+        "framework_version": converted.release,
+        "settings": converted.values,
+        "problems": _problems_json(converted.problems),
+    }
+
+
+def comparison_json(result: Compared) -> dict[str, object]:
+    """A plan beside the logs of a job."""
+    return {
+        "version": _VERSION,
+        **record_json(result.plan, "dialect", "framework_version", "read_from"),
+        **record_json(result, "verdict", "why"),
+        "logs": [
+            {
+                "file": log.path,
+                "rank": log.rank,
+                "runs": len(log.runs),
+                "line": min(log.runs[-1].numbers) if log.runs else None,
+            }
+            for log in result.logs
+        ],
+        "differences": [
+            {"file": one.log, **record_json(one, "line", "what", "layer", "planned", "logged")}
+            for one in result.differences
+        ],
+        "unreadable": [{"file": path, "line": line} for path, line in result.unreadable],
+        "unknown": [{"what": what, "layer": layer} for what, layer in result.unknown],
+        "layers": [
+            record_json(state.plan, "layer", "stage", "chunk") | record_json(state, "agrees", "planned", "logged")
+            for state in result.layers
+        ],
+    }

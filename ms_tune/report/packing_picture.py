@@ -142,7 +142,6 @@ def _draw_blocks(plan: PackingPlan, scale: _Scale, console: Console) -> Iterator
 
 
 def _live_bytes(plan: PackingPlan) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Ticks, and the bytes that are live from each of them on."""
     problem = plan.problem
     ticks = np.unique(np.concatenate((problem.lower, problem.upper)))
     change = np.zeros(len(ticks), np.int64)

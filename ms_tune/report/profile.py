@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ms_tune.diagnostics import Severity
 from ms_tune.encode import record_json
 from ms_tune.readers.scopes import ScopePass
-from ms_tune.report.console import Console, pad, table, terminal_width, text_width
+from ms_tune.report.console import Console, pad, table_lines, terminal_width, text_width
 from ms_tune.report.page import list_html, table_html, verdict_html, write_page
 from ms_tune.report.words import doubt_json, doubt_line, write_section
 
@@ -53,7 +53,7 @@ def show_report(report: ProfileReport, top: int, console: Console) -> None:
     for title, heads, rows, right in tables_of(report, top, console):
         if rows:
             write_section(console, title)
-            for text in table(heads, rows, right=range(right), width=terminal_width() - 2):
+            for text in table_lines(heads, rows, right=range(right), width=terminal_width() - 2):
                 console.write(f"  {text}")
     console.write("")
     for doubt in _doubt_lines(report, console):
@@ -84,14 +84,14 @@ def tables_of(report: ProfileReport, top: int, console: Console) -> Iterator[_Sh
         ]
         for rank in report.ranks[:_MOST_RANKS]
     ]
-    title, heads, rows, right = _table("ranks", ("rank", "step", "level"), ranks, 2, console)
+    title, heads, rows, right = _make_table("ranks", ("rank", "step", "level"), ranks, 2, console)
     yield title, [*heads, *(console.text(f"profile.short.{cause.value}") for cause in causes)], rows, right
     queues = [
         [rank_name(rank.rank), stream, f"{count:,}", f"{share:.1%}"]
         for rank in report.ranks[:_MOST_RANKS]
         for stream, (count, share) in rank.queues.items()
     ]
-    yield _table("queues", ("rank", "stream", "operator-count", "busy"), queues, 4, console)
+    yield _make_table("queues", ("rank", "stream", "operator-count", "busy"), queues, 4, console)
     gaps = [
         [
             rank_name(gap.rank),
@@ -103,7 +103,7 @@ def tables_of(report: ProfileReport, top: int, console: Console) -> Iterator[_Sh
         ]
         for gap in report.gaps
     ]
-    yield _table("gaps", ("rank", "gap-ms", "gap-at", "gap-cause", "gap-between", "gap-host"), gaps, 3, console)
+    yield _make_table("gaps", ("rank", "gap-ms", "gap-at", "gap-cause", "gap-between", "gap-host"), gaps, 3, console)
     collectives = [
         [
             f"{one.count:,}",
@@ -115,12 +115,11 @@ def tables_of(report: ProfileReport, top: int, console: Console) -> Iterator[_Sh
         for one in report.collectives
     ]
     names = ("collective-count", "collective-elapsed", "collective-transit", "collective-waiting", "collective-kind")
-    yield _table("collectives", names, collectives, 4, console)
+    yield _make_table("collectives", names, collectives, 4, console)
     yield from _kernel_tables(report, top, console)
 
 
 def _kernel_tables(report: ProfileReport, top: int, console: Console) -> Iterator[_ShownTable]:
-    """Operators and layers of the rank that computes longest."""
     able = [rank.kernels for rank in report.ranks if rank.kernels is not None and rank.kernels.microseconds]
     kernels = max(able, key=lambda kernels: kernels.microseconds, default=None)
     if kernels is None:
@@ -137,7 +136,7 @@ def _kernel_tables(report: ProfileReport, top: int, console: Console) -> Iterato
         for one in kernels.types[:top]
     ]
     names = ("operator-count", "operator-ms", "operator-share", "operator-type", "operator-core", "operator-shapes")
-    yield _table("operators", names, operators, 3, console)
+    yield _make_table("operators", names, operators, 3, console)
     longest = sorted(kernels.layers, key=lambda one: -sum(one.microseconds.values()))[:_MOST_LAYERS_SHOWN]
     layers = [
         [f"{one.count:,}", *(f"{one.microseconds.get(name, 0.0) / 1000:,.3f}" for name in ScopePass), one.name]
@@ -145,10 +144,10 @@ def _kernel_tables(report: ProfileReport, top: int, console: Console) -> Iterato
         if one.name in {each.name for each in longest}
     ]
     columns = ("layer-count", "layer-forward", "layer-backward", "layer-recompute", "layer-name")
-    yield _table("layers", columns, layers, 4, console, shown=len(layers), count=len(kernels.layers))
+    yield _make_table("layers", columns, layers, 4, console, shown=len(layers), count=len(kernels.layers))
 
 
-def _table(
+def _make_table(
     title: str, heads: Sequence[str], rows: list[list[str]], right: int, console: Console, **params: object
 ) -> _ShownTable:
     return (

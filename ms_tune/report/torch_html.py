@@ -27,7 +27,7 @@ from ms_tune.report.memory_html import (
     pack_blocks,
     page_texts,
 )
-from ms_tune.report.torch_text import figures, measured, moment, proof
+from ms_tune.report.torch_text import list_figures, measure_text, moment_text, proof_lines
 from ms_tune.report.words import shorten_place, size_text
 from ms_tune.text import Language, Message, lookup, msg
 
@@ -83,19 +83,21 @@ def _lines_data(lives: TorchLives) -> int:
 
 
 def _page_texts(lives: TorchLives, keys: Sequence[str], other: TorchReport | None) -> dict[str, Both]:
-    """What the page calls otherwise than for traces, and the contents' names."""
     report = lives.report
     names = ["footprint", "when", "ticks", "layers", "blocks", "search", "never", "outside", "addresses-hint"]
     names += ["remedies", "remedies-hint"] if report.at_peak else ["remedies", "remedies-hint", "go-peak"]
     found = {name: _line_text(f"snapshot.page.{name}") for name in names}
-    found |= {"column.layer": _line_text("snapshot.page.column.line"), "when.start": both_languages(moment(report, -1))}
+    found |= {
+        "column.layer": _line_text("snapshot.page.column.line"),
+        "when.start": both_languages(moment_text(report, -1)),
+    }
     if not report.at_peak:
-        now = moment(report, report.event)
+        now = moment_text(report, report.event)
         found["make-up"] = both_languages(msg("snapshot.page.make-up", when=now))
         found["held"] = both_languages(msg("snapshot.page.held", when=now, parts="{parts}"))
     if other is not None:
         amounts = {name: f"{{{name}}}" for name in ("before", "after", "change")}
-        sides = {"was": measured(other), "now": measured(report)}
+        sides = {"was": measure_text(other), "now": measure_text(report)}
         found["compare-peaks"] = both_languages(msg("snapshot.page.compare-peaks", **sides, **amounts))
     for key, name in zip(keys, lives.contents, strict=True):
         found[f"content.{key}"] = (
@@ -174,7 +176,7 @@ def _verdict_data(report: TorchReport) -> dict[str, object]:
     """Whether the figures are proved takes the place of whether they fit."""
     exact = report.refused_because is None
     word = "no-history" if not len(report.device.events) else "exact" if exact else "not-exact"
-    lines = [both_languages(line) for line in proof(report)]
+    lines = [both_languages(line) for line in proof_lines(report)]
     return {"kind": "good" if exact else "tight", "word": _line_text(f"snapshot.page.{word}"), "lines": lines}
 
 
@@ -182,7 +184,7 @@ def _facts_data(report: TorchReport, blocks: int) -> list[dict[str, object]]:
     def fact(value: str, label: str, note: Message | None = None) -> dict[str, object]:
         return {"value": value, "label": _line_text(label), "note": both_languages(note) if note else None}
 
-    found = [fact(size_text(amount), f"snapshot.show.{name}", when) for name, amount, when in figures(report)]
+    found = [fact(size_text(amount), f"snapshot.show.{name}", when) for name, amount, when in list_figures(report)]
     if report.step_ends:
         found.append(fact(f"{len(report.step_ends):,}", "snapshot.page.steps"))
     found.append(fact(f"{blocks:,}", "snapshot.page.blocks"))
@@ -203,7 +205,6 @@ def _line_key(where: str, before: bool, lives: TorchLives, keys: Sequence[str]) 
 
 
 def _finding_cards(report: TorchReport) -> Iterator[dict[str, object]]:
-    """Cards: what ran out, what looks like a leak, what fragments took."""
     for shortage in report.shortages[:_CARDS]:
         sizes = {
             "event": shortage.event,

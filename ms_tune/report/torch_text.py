@@ -45,12 +45,12 @@ def show_report(report: TorchReport, remedies: Sequence[TorchRemedy], console: C
 
 
 def _show_figures(report: TorchReport, console: Console) -> None:
-    for name, amount, when in figures(report):
+    for name, amount, when in list_figures(report):
         note = msg("snapshot.show.cached-note", when=when) if name == "cached" else when
         _write_line(console, name, amount, console.say(note))
 
 
-def figures(report: TorchReport) -> Iterator[tuple[str, int, Message]]:
+def list_figures(report: TorchReport) -> Iterator[tuple[str, int, Message]]:
     """The figures that are known, each with its name in the texts, its bytes, and when that was."""
     recorded, used = len(report.device.events) > 0, report.content_bytes if report.replay.is_exact else None
     known: tuple[tuple[str, int | None, int | None], ...] = (
@@ -61,10 +61,10 @@ def figures(report: TorchReport) -> Iterator[tuple[str, int, Message]]:
     )
     for name, amount, event in known:
         if amount is not None:
-            yield name, amount, moment(report, event)
+            yield name, amount, moment_text(report, event)
 
 
-def moment(report: TorchReport, event: int | None) -> Message:
+def moment_text(report: TorchReport, event: int | None) -> Message:
     """A moment as part of a sentence."""
     if event is not None and event >= 0:
         return msg("snapshot.show.at-event", event=event)
@@ -73,11 +73,11 @@ def moment(report: TorchReport, event: int | None) -> Message:
 
 def show_replay(report: TorchReport, console: Console) -> None:
     """The lines that say whether the figures are proved."""
-    for line in proof(report):
+    for line in proof_lines(report):
         console.write(console.say(line))
 
 
-def proof(report: TorchReport) -> list[Message]:
+def proof_lines(report: TorchReport) -> list[Message]:
     """Whether the figures are proved."""
     replay, reason = report.replay, report.refused_because
     unknown = [report.passed_over] if report.passed_over is not None else []
@@ -107,7 +107,7 @@ def _show_contents(report: TorchReport, console: Console, top: int) -> None:
         [size_text(place.bytes), f"{place.bytes / total:.1%}", str(place.count), _line_name(place, console)]
         for place in report.contents[:top]
     ]
-    write_section(console, console.text("snapshot.show.contents", when=moment(report, report.event)))
+    write_section(console, console.text("snapshot.show.contents", when=moment_text(report, report.event)))
     show_table(console, ["size", "share", "count", "where"], rows)
     rest = report.contents[top:]
     if rest:
@@ -226,11 +226,11 @@ def show_comparison(
         ]
         for change in changes[:top]
     ]
-    console.write(console.text("snapshot.diff.lines", before=measured(before), after=measured(after)))
+    console.write(console.text("snapshot.diff.lines", before=measure_text(before), after=measure_text(after)))
     show_table(console, ["change", "before", "after", "where"], rows)
 
 
-def measured(report: TorchReport) -> Message:
+def measure_text(report: TorchReport) -> Message:
     """Which figure the report's contents add up to."""
     figure = msg(f"snapshot.show.{report.content_measure}")
-    return msg("snapshot.diff.figure", figure=figure, when=moment(report, report.event))
+    return msg("snapshot.diff.figure", figure=figure, when=moment_text(report, report.event))

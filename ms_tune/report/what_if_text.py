@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ms_tune.report.console import Console, terminal_width, wrap
-from ms_tune.report.words import verdict_lines, word
+from ms_tune.report.words import verdict_lines, verdict_word
 from ms_tune.units import GIB, gib, mib
 
 if TYPE_CHECKING:
@@ -32,7 +32,6 @@ def show_what_if(report: WhatIfReport, console: Console) -> None:
 
 
 def _write_wrapped(console: Console, text: str, indent: int = 0, colour: str = "") -> None:
-    """Write a text, wrapped to the terminal's width and set in by some columns."""
     for line in wrap(text, max(terminal_width() - indent, 20), prose=True):
         shown = " " * indent + line
         console.write(console.paint(shown, colour) if colour else shown)
@@ -84,7 +83,7 @@ def _show_settings(report: WhatIfReport, console: Console) -> None:
             _setting_label(outcome, console),
             *(f"{size / GIB:.3f}" for size in (outcome.used_bytes, outcome.actual_bytes, outcome.reserved_bytes)),
             f"{outcome.waste_share:.1%}",
-            word(verdict, console),
+            verdict_word(verdict, console),
         )
         for outcome, verdict in zip(report.result.outcomes, report.verdicts, strict=True)
     ]
@@ -189,7 +188,7 @@ def _show_scenarios(report: WhatIfReport, console: Console) -> None:
             f"{scenario.used_bytes / GIB:.3f}",
             f"{(scenario.used_bytes - before) / GIB:+.3f}",
             f"{scenario.reserved_bytes / GIB:.3f}",
-            word(verdict, console),
+            verdict_word(verdict, console),
         )
         for scenario, verdict in zip(report.scenarios, report.scenario_verdicts, strict=True)
     ]

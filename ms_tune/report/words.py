@@ -19,21 +19,21 @@ _UNIT, _GLUE = re.compile(r"(?<=\d) (?=[GMK]iB)"), "\ue000"
 _COLOURS = {Fit.FITS: "green", Fit.TIGHT: "yellow", Fit.DOES_NOT_FIT: "red", None: "yellow"}
 
 
-def word(verdict: Verdict | None, console: Console) -> str:
+def verdict_word(verdict: Verdict | None, console: Console) -> str:
     """One word, for a table; a dash where nothing is said about it."""
     if verdict is None:
         return "–"
     return console.text(f"verdict.word.{verdict.outcome.value if verdict.outcome else 'none'}")
 
 
-def sentence(verdict: Verdict, console: Console) -> str:
+def verdict_sentence(verdict: Verdict, console: Console) -> str:
     """The verdict, in its colour."""
     return console.paint(console.say(verdict.sentence), _COLOURS[verdict.outcome])
 
 
 def verdict_lines(verdict: Verdict, console: Console) -> Iterator[str]:
     """The verdict, then what it was made of."""
-    yield console.text("verdict.line.verdict", sentence=sentence(verdict, console))
+    yield console.text("verdict.line.verdict", sentence=verdict_sentence(verdict, console))
     for ground in verdict.grounds:
         text = _UNIT.sub(_GLUE, console.say(ground))  # a size and its unit stay together
         for number, line in enumerate(wrap(text, max(terminal_width() - 6, 40), prose=True)):

@@ -38,7 +38,7 @@ def task(stage: int) -> Task:
 def told(patch: pytest.MonkeyPatch, *, terminal: bool) -> str:
     stream = Stream(terminal=terminal)
     patch.setattr(sys, "stderr", stream)
-    patch.setattr(dryrun_progress, "_terminal_width", lambda: 79)
+    patch.setattr(dryrun_progress, "width_of", lambda _stream: 80)
     with DryrunProgress(Console(Language.EN)) as progress:
         progress.say(msg("dryrun.build.wait"))
         progress.begin([task(0), task(1), task(2)])
@@ -114,7 +114,7 @@ def test_elsewhere_there_is_a_line_every_thirty_seconds_with_the_time_left(monke
 def test_a_terminal_shows_the_time_left(monkeypatch: pytest.MonkeyPatch) -> None:
     stream = Stream(terminal=True)
     monkeypatch.setattr(sys, "stderr", stream)
-    monkeypatch.setattr(dryrun_progress, "_terminal_width", lambda: 79)
+    monkeypatch.setattr(dryrun_progress, "width_of", lambda _stream: 80)
     with DryrunProgress(Console(Language.EN)) as progress:
         progress.begin([task(0), task(1), task(2)])
         progress.state(task(0), TaskState("start", 0, 0, None, 0.0))

@@ -172,6 +172,6 @@ def test_a_stop_shows_the_best_so_far(
 ) -> None:
     read, clock = FitRequest().table_of(table.read_text("utf-8"), str(table))
     report = replace(fit_table(read, effort=Effort.QUICK, clock=clock), stopped=True)
-    monkeypatch.setattr("ms_tune.cli.fit_table.fit_table", lambda *_args, **_more: report)
+    monkeypatch.setattr("ms_tune.cli.fit_run.fit_table", lambda *_args, **_more: report)
     assert main(["fit", "--table", str(table)]) == 130
     assert "the best so far" in capsys.readouterr().out

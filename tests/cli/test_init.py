@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ms_tune.cli.init import Template, templates
+from ms_tune.cli.init import Template, list_templates
 from ms_tune.cli.main import main
 from ms_tune.dialects.mindformers.recompute import normalize
 from ms_tune.enums import Dialect
@@ -18,7 +18,7 @@ from ms_tune.source.yaml import load_source
 from ms_tune.text import Language
 from tests.jobs import read_recompute
 
-TEMPLATES = templates()
+TEMPLATES = list_templates()
 ALL = pytest.mark.parametrize("template", TEMPLATES, ids=lambda template: template.name)
 
 

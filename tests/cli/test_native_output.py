@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from ms_tune.cli.native_output import without_native_output
+from ms_tune.cli.output import without_native_output
 
 
 def test_what_native_code_prints_is_dropped(capfd: pytest.CaptureFixture[str]) -> None:

@@ -23,7 +23,7 @@ import yaml
 from ms_tune.encode import as_json
 from ms_tune.errors import MsTuneError
 from ms_tune.job import Job
-from ms_tune.report.normalize_json import plan_json
+from ms_tune.report.normalize_text import plan_json
 from ms_tune.source.yaml import parse_source
 from ms_tune.text import Language, render
 from tests.jobs import convert_source, explicit, merge_sapp, normalize_source

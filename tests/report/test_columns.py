@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ms_tune.report.console import pad, table, terminal_width, text_width
+from ms_tune.report.console import pad, table_lines, terminal_width, text_width
 
 if TYPE_CHECKING:
     import pytest
@@ -18,7 +18,7 @@ ROWS = st.lists(st.tuples(TEXTS, TEXTS, TEXTS), min_size=1, max_size=5)
 
 def test_a_table_to_the_letter() -> None:
     rows = [("1", "full recompute", "", "x"), ("20", "重计算", "", "")]
-    assert list(table(["layer", "does", "empty", "more"], rows, right=range(1), width=80)) == [
+    assert list(table_lines(["layer", "does", "empty", "more"], rows, right=range(1), width=80)) == [
         "layer  does            more",
         "───────────────────────────",
         "    1  full recompute  x",
@@ -28,7 +28,7 @@ def test_a_table_to_the_letter() -> None:
 
 def test_what_is_too_wide_is_wrapped_between_words() -> None:
     rows = [("1", "one two three four five", "short")]
-    assert list(table(["no", "text", "end"], rows, right=range(1), width=24)) == [
+    assert list(table_lines(["no", "text", "end"], rows, right=range(1), width=24)) == [
         "no  text           end",
         "────────────────────────",
         " 1  one two three  short",
@@ -38,7 +38,7 @@ def test_what_is_too_wide_is_wrapped_between_words() -> None:
 
 def test_numbers_in_the_middle_cells_of_several_lines_and_words_that_set_the_width() -> None:
     rows = [("a=1\nb=2", "1.5", "unattributed memory"), ("c=3", "10.25", "fits")]
-    assert list(table(["settings", "GiB", "holds"], rows, right=(1,), width=29)) == [
+    assert list(table_lines(["settings", "GiB", "holds"], rows, right=(1,), width=29)) == [
         "settings    GiB  holds",
         "─────────────────────────────",
         "a=1         1.5  unattributed",
@@ -49,7 +49,7 @@ def test_numbers_in_the_middle_cells_of_several_lines_and_words_that_set_the_wid
 
 @given(ROWS, st.integers(20, 90))
 def test_lines_keep_to_the_width_and_words_stay_whole(rows: list[tuple[str, str, str]], width: int) -> None:
-    lines = list(table(["a", "b", "c"], rows, right=range(1), width=width))
+    lines = list(table_lines(["a", "b", "c"], rows, right=range(1), width=width))
     longest = max(text_width(word) for row in rows for cell in row[1:] for word in (*cell.split(), ""))
     first = max(1, *(text_width(row[0]) for row in rows))
     if first + 2 * (2 + max(longest, 8)) <= width:
@@ -78,7 +78,7 @@ def test_without_a_terminal_a_table_is_as_wide_as_a_file_likes(monkeypatch: pyte
 def test_identifiers_are_broken_last() -> None:
     names = ["aclnnInplaceCopy_TensorMoveAiCore_TensorMove", "/opt/site/packages/some_long_file_name.py:18"]
     lines = [
-        *table(
+        *table_lines(
             ["at", "name", "host"],
             [["1", name, "AscendCL@aclrtSynchronizeStream"] for name in names],
             right={0},
@@ -91,5 +91,5 @@ def test_identifiers_are_broken_last() -> None:
     assert not any("TensorMoveAiCore_TensorMove" in cell for cell in cells)
     # A file's name stays whole: people copy it.
     assert any("some_long_file_name.py:18" in cell for cell in cells)
-    wide = [*table(["at", "name"], [["1", names[0]]], right={0}, width=60)]
+    wide = [*table_lines(["at", "name"], [["1", names[0]]], right={0}, width=60)]
     assert names[0] in wide[2]

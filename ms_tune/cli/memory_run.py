@@ -1,28 +1,33 @@
-"""What ``ms-tune memory`` and its sub-commands do with a trace of MindSpore's memory tracker, and with a log of a run without memory."""
+"""What ``ms-tune memory`` and its sub-commands do with a trace of MindSpore's memory tracker, a log of a run without memory, and a snapshot of PyTorch's or torch_npu's allocator."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from ms_tune.cli.device import exit_code
-from ms_tune.cli.output import LONG, ProgressLine, written
+from ms_tune.cli.output import LONG, ProgressLine, file_to_write, write_text_file
 from ms_tune.diagnostics import Severity
 from ms_tune.errors import ExitCode, UsageError
 from ms_tune.footprint.remedies import load_methods
 from ms_tune.footprint.report import analyse_memory
 from ms_tune.footprint.request import MemoryRequest
+from ms_tune.footprint.torch_report import analyse_snapshot, compare_snapshots, torch_remedies, trace_lives
 from ms_tune.memory.diff import compare_reports
-from ms_tune.memory.request import WhatIfRequest
+from ms_tune.memory.request import TorchWhatIfRequest, WhatIfRequest
 from ms_tune.readers.memory_log import read_memory_failure
-from ms_tune.report import memory_json, memory_text
-from ms_tune.report.memory_export import write_blocks, write_perfetto, write_snapshot
+from ms_tune.report import memory_json, memory_text, torch_text
+from ms_tune.report.memory_export import write_blocks, write_perfetto, write_snapshot, write_torch_perfetto
 from ms_tune.report.memory_html import report_html
+from ms_tune.report.torch_html import snapshot_html
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
     from argparse import Namespace
+    from collections.abc import Sequence
+    from pathlib import Path
 
     from ms_tune.footprint.result import MemoryReport
+    from ms_tune.footprint.torch_report import PlaceChange, TorchRemedy, TorchReport
     from ms_tune.report.console import Console
 
 
@@ -76,24 +81,22 @@ def _show_report(report: MemoryReport, arguments: Namespace, console: Console) -
 
 def _write_files(report: MemoryReport, arguments: Namespace, console: Console) -> None:
     if arguments.csv:
-        with written(arguments.csv, console) as path, path.open("w", encoding="utf-8", newline="") as file:
+        with file_to_write(arguments.csv, console) as path, path.open("w", encoding="utf-8", newline="") as file:
             for number, rank in enumerate(report.ranks):
                 parts = rank.peak if arguments.at is None else rank.breakdown_at(arguments.at)
                 write_blocks(file, rank, parts, header=not number)
     if arguments.html:
-        with written(arguments.html, console) as path:
-            path.write_text(report_html(report, None, console.language), encoding="utf-8")
+        write_text_file(arguments.html, report_html(report, None, console.language), console)
 
 
-def _show_diff(arguments: Namespace, console: Console) -> ExitCode:
+def _show_trace_diff(arguments: Namespace, console: Console) -> ExitCode:
     request = MemoryRequest(frozenset(arguments.rank), with_graph=bool(arguments.html))
     with ProgressLine(console, LONG) as progress:
         before = analyse_memory(arguments.before, request, progress.read)
         after = analyse_memory(arguments.after, request, progress.read)
     comparison = compare_reports(before, after)
     if arguments.html:
-        with written(arguments.html, console) as path:
-            path.write_text(report_html(after, comparison, console.language), encoding="utf-8")
+        write_text_file(arguments.html, report_html(after, comparison, console.language), console)
     if arguments.json:
         console.write_json(memory_json.comparison_json(comparison))
     else:
@@ -102,22 +105,22 @@ def _show_diff(arguments: Namespace, console: Console) -> ExitCode:
     return ExitCode.OK if same else ExitCode.FINDINGS
 
 
-def _write_export(arguments: Namespace, console: Console) -> ExitCode:
+def _write_trace_export(arguments: Namespace, console: Console) -> ExitCode:
     request = MemoryRequest(frozenset(arguments.rank))
     with ProgressLine(console, LONG) as progress:
         report = analyse_memory(arguments.path, request, progress.read)
     if arguments.perfetto:
-        with written(arguments.perfetto, console) as path, path.open("w", encoding="utf-8") as file:
+        with file_to_write(arguments.perfetto, console) as path, path.open("w", encoding="utf-8") as file:
             write_perfetto(file, report)
     if arguments.snapshot:
         if len(report.ranks) > 1:
             raise UsageError(msg("memory.export.one-rank"))
-        with written(arguments.snapshot, console) as path, path.open("wb") as stream:
+        with file_to_write(arguments.snapshot, console) as path, path.open("wb") as stream:
             write_snapshot(stream, report.ranks[0])
     return ExitCode.OK
 
 
-def _show_what_if(arguments: Namespace, console: Console) -> ExitCode:
+def _show_trace_what_if(arguments: Namespace, console: Console) -> ExitCode:
     from ms_tune.memory.what_if import replay_run  # noqa: PLC0415 - the pools are slow to import
     from ms_tune.report import what_if_text  # noqa: PLC0415 - as above
 
@@ -143,10 +146,88 @@ def _show_what_if(arguments: Namespace, console: Console) -> ExitCode:
 
 
 # By the name of the sub-command.
-COMMANDS = {
+TRACE_COMMANDS = {
     "": _show_trace,
     "log": _show_failure,
-    "diff": _show_diff,
-    "export": _write_export,
-    "what-if": _show_what_if,
+    "diff": _show_trace_diff,
+    "export": _write_trace_export,
+    "what-if": _show_trace_what_if,
+}
+
+
+def _show_snapshot(arguments: Namespace, console: Console) -> ExitCode:
+    report = _read_snapshot(arguments.path, arguments, console)
+    remedies = torch_remedies(report)
+    _write_snapshot_page(report, None, remedies, arguments, console)
+    if arguments.json:
+        console.write_json(memory_json.snapshot_json(report, remedies, arguments.top))
+    else:
+        torch_text.show_report(report, remedies, console, arguments.top)
+    return ExitCode.OK
+
+
+def _show_snapshot_what_if(arguments: Namespace, console: Console) -> ExitCode:
+    from ms_tune.memory.what_if import replay_snapshot  # noqa: PLC0415 - the pools are slow to import
+
+    request = TorchWhatIfRequest(
+        device=arguments.device,
+        expandable=arguments.expandable,
+        max_split=arguments.max_split_size_mb * 2**20 if arguments.max_split_size_mb is not None else None,
+        roundup=arguments.roundup_power2_divisions,
+        keep_cache=arguments.keep_cache,
+        empty_each_step=arguments.empty_cache_each_step,
+        collect_above=arguments.garbage_collection_threshold,
+        limit=arguments.max_memory,
+    )
+    with ProgressLine(console, LONG) as progress:
+        result = replay_snapshot(arguments.run, request, progress.show)
+    if arguments.json:
+        console.write_json(memory_json.torch_what_if_json(result))
+    else:
+        torch_text.show_what_if(result, console)
+    return ExitCode.FINDINGS if result.is_over_limit else ExitCode.OK
+
+
+def _show_snapshot_diff(arguments: Namespace, console: Console) -> ExitCode:
+    before, after = (_read_snapshot(path, arguments, console) for path in (arguments.before, arguments.after))
+    changes = compare_snapshots(before, after)
+    _write_snapshot_page(after, (before, changes), (), arguments, console)
+    if arguments.json:
+        console.write_json(memory_json.torch_comparison_json(before, after, changes))
+    else:
+        torch_text.show_comparison(before, after, changes, console, arguments.top)
+    return ExitCode.FINDINGS if changes else ExitCode.OK
+
+
+def _write_snapshot_export(arguments: Namespace, console: Console) -> ExitCode:
+    report = _read_snapshot(arguments.path, arguments, console)
+    with file_to_write(arguments.perfetto, console) as path, path.open("w", encoding="utf-8") as file:
+        write_torch_perfetto(file, trace_lives(report))
+    return ExitCode.OK
+
+
+def _write_snapshot_page(
+    report: TorchReport,
+    before: tuple[TorchReport, Sequence[PlaceChange]] | None,
+    remedies: Sequence[TorchRemedy],
+    arguments: Namespace,
+    console: Console,
+) -> None:
+    if not arguments.html:
+        return
+    other = (trace_lives(before[0]), before[1]) if before else None
+    write_text_file(arguments.html, snapshot_html(trace_lives(report), other, console.language, remedies), console)
+
+
+def _read_snapshot(path: Path, arguments: Namespace, console: Console) -> TorchReport:
+    with ProgressLine(console, LONG) as progress:
+        return analyse_snapshot(path, arguments.device, getattr(arguments, "at", None), progress.show)
+
+
+# By the name of the sub-command.
+SNAPSHOT_COMMANDS = {
+    "": _show_snapshot,
+    "diff": _show_snapshot_diff,
+    "export": _write_snapshot_export,
+    "what-if": _show_snapshot_what_if,
 }

@@ -1,0 +1,319 @@
+"""What ``dryrun`` shows beside the result of one config: a command of the user's own, variants, and one run beside another."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from ms_tune.dryrun.cann_sim.environment import Backend
+from ms_tune.report import memory_text
+from ms_tune.report.dryrun_check import job_params
+from ms_tune.report.dryrun_text import in_gib, near_path, show_table, theory_lines
+from ms_tune.report.words import by_name, number_or_dash, signed_text, verdict_lines, verdict_sentence, verdict_word
+from ms_tune.text import Message, msg
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from ms_tune.dryrun.command_result import CommandResult, CommandSweep, CommandVariant, RankResult
+    from ms_tune.dryrun.compare import LogComparison
+    from ms_tune.dryrun.launchers.arguments import OptionChange
+    from ms_tune.dryrun.launchers.job import LaunchedJob
+    from ms_tune.dryrun.result import RealComparison, StageResult, SweepResult, VariantResult
+    from ms_tune.enums import MemoryCategory
+    from ms_tune.report.console import Console
+    from ms_tune.verdict.outcome import Verdict
+
+_SHOWN_HOLDERS = 5
+_SHOWN_PLACES = 10
+_SHOWN_CONTENTS = ("weights", "optimizer_state", "activations")
+
+
+def show_command(result: CommandResult, console: Console) -> None:
+    """How it ended, then the verdict and what holds the memory, if it left a trace."""
+    params = {"command": shlex.join(result.command), "code": result.code, "seconds": f"{result.seconds:.1f}"}
+    console.write(console.text("stages.command.run", **params))
+    for job in result.jobs:
+        if job.ranks:
+            console.write(job_line(job, console))
+    _show_changes(result, console)
+    worst = result.worst
+    console.write("")
+    for line in verdict_lines(result.verdict, console):
+        console.write(line)
+    _show_doubtful(result, console)
+    if worst is not None:
+        _show_figures(result, worst, console)
+    console.write("")
+    console.write(console.text("dryrun.show.kept", folder=near_path(result.folder)))
+    if worst is not None:
+        console.write(console.text("dryrun.show.next", command=f"ms-tune memory {near_path(result.folder)}"))
+
+
+def _show_figures(result: CommandResult, worst: RankResult, console: Console) -> None:
+    if len(result.ranks) > 1 or worst.extrapolation is not None:
+        _show_ranks(result, console)
+    if any(rank.extrapolation is not None for rank in result.ranks):
+        console.write(console.text("launch.layers.few"))
+    if worst.extrapolation is not None:
+        console.write("")
+        small = {"stage": worst.stage, "rank": worst.rank, "layers": worst.layers, "full": worst.full_layers}
+        console.write(console.text("dryrun.show.traced-small", **small))
+    if worst.theory:
+        console.write("")
+        console.write(console.text("launch.theory"))
+        for line in theory_lines(worst.theory, console):
+            console.write(line)
+    memory_text.show_breakdown(replace(worst.reading.report.peak, layers=()), console, _SHOWN_HOLDERS)
+    if result.level is not None:
+        kind = "stand-in" if result.backend is Backend.STAND_IN else "cann"
+        console.write("")
+        console.write(console.text(f"dryrun.show.worth.{kind}", level=result.level))
+        console.write(f"  - {console.text('dryrun.not-included.workspace')}")
+        console.write(f"  - {console.text('dryrun.not-included.communication')}")
+
+
+def _show_changes(result: CommandResult, console: Console) -> None:
+    lines = [console.say(_change_text(change, job)) for job in result.jobs for change in job.changes]
+    lines += [console.say(message) for message in result.support]
+    if lines:
+        console.write(console.text("launch.changes"))
+        for line in lines:
+            console.write(f"  {line}")
+
+
+def _change_text(change: OptionChange, job: LaunchedJob) -> Message:
+    flag = msg("launch.flag")
+    params = {"key": change.key, "before": change.before or flag, "job": job.number}
+    if change.after is None:
+        return Message("launch.out", params)
+    if change.before is None:
+        return Message("launch.new", {**params, "key": f"{change.key} {change.after}".rstrip()})
+    return Message("launch.change", {**params, "after": change.after or flag})
+
+
+def job_line(job: LaunchedJob, console: Console) -> str:
+    """What a launcher was told, and which of its ranks stand for all."""
+    named = [
+        console.text("launch.one" if one.stage is None else "launch.one.stage", rank=one.rank, stage=one.stage)
+        for one in job.ranks
+    ]
+    return console.text("launch.job", **job_params(job), ranks=", ".join(named))
+
+
+def _show_doubtful(result: CommandResult, console: Console) -> None:
+    """What in the program follows from values, which simulation has not."""
+    for text, places in (
+        ("stages.command.reads", result.reads),
+        ("stages.command.bounds", result.bounds),
+    ):
+        if places:
+            console.write(console.text(text, count=max(len(places), sum(one.places for one in result.processes))))
+            for place in places[:_SHOWN_PLACES]:
+                console.write(f"  {place}")
+            if len(places) > _SHOWN_PLACES:
+                console.write(f"  {console.text('stages.command.more', count=len(places) - _SHOWN_PLACES)}")
+
+
+def _show_ranks(result: CommandResult, console: Console) -> None:
+    launched = ["job", "stage"] if any(rank.job is not None for rank in result.ranks) else []
+    derived = any(rank.extrapolation is not None for rank in result.ranks)
+    layered = ["layers"] if derived else []
+    columns = [*launched, "rank", "process", *layered, *_SHOWN_CONTENTS, "peak", "footprint", "limit", "verdict"]
+    rows = []
+    for rank in sorted(result.ranks, key=lambda one: -one.judged_bytes):
+        sizes = by_name(rank.contents)
+        amounts = [sizes.get(name, 0) for name in _SHOWN_CONTENTS]
+        limit = rank.verdict.limit
+        amounts += [rank.judged_bytes, rank.footprint_bytes, limit.bytes if limit else 0]
+        names = [number_or_dash(rank.rank), str(rank.process.pid) if rank.process else "–"]
+        where = [number_or_dash(rank.job), number_or_dash(rank.stage)]
+        layers = [_layers_text(rank)] if derived else []
+        rows.append(
+            [*where[: len(launched)], *names, *layers, *map(in_gib, amounts), verdict_word(rank.verdict, console)]
+        )
+    console.write("")
+    console.write(console.text("stages.command.ranks"))
+    show_table(console, columns, rows)
+
+
+def _layers_text(rank: RankResult) -> str:
+    if rank.extrapolation is not None:
+        return f"{', '.join(map(str, rank.extrapolation.from_layers))} → {rank.extrapolation.layers}"
+    return number_or_dash(rank.layers)
+
+
+_RANK_COLUMNS = ("rank", "simulated", "real", "difference", "share", "simulated_footprint", "real_footprint")
+
+
+def show_real(comparison: RealComparison, console: Console) -> None:
+    """A row for each rank, then where the rank that needs most differs."""
+    _show_head("stages.compare.title", comparison, console)
+    rows = []
+    for rank in comparison.ranks:
+        simulated, real = rank.simulated.curve, rank.real.curve
+        footprints = (simulated.footprint_bytes, real.footprint_bytes)
+        rows.append(_rank_row(rank.rank, (simulated.peak_bytes, real.peak_bytes), footprints))
+    show_table(console, _RANK_COLUMNS, rows)
+    worst = max(comparison.ranks, key=lambda rank: rank.real.curve.peak_bytes)
+    rows = []
+    for content, amount in worst.real.peak.contents.items():
+        other = worst.simulated.peak.contents[content]
+        if amount or other:
+            rows.append([console.text(f"memory.content.{content.value}"), *_size_cells(other, amount)])
+    console.write("")
+    show_table(console, ["content", "simulated", "real", "difference"], rows)
+    console.write("")
+    _show_end((worst.simulated.verdict, worst.real.verdict), comparison, console)
+
+
+def show_log(comparison: LogComparison, console: Console) -> None:
+    """A row for each rank, then the figures of the rank that needs most, what they differ by, and both verdicts."""
+    _show_head("stages.log.title", comparison, console)
+    rows = []
+    for pair in comparison.pairs:
+        peaks, footprints = ((figure.simulated, figure.real) for figure in pair.figures[:2])
+        rows.append(_rank_row(pair.rank, peaks, footprints))
+    show_table(console, _RANK_COLUMNS, rows)
+    worst = max(comparison.pairs, key=lambda pair: pair.real.peak_bytes)
+    console.write("")
+    console.write(console.text("stages.log.figures", rank=number_or_dash(worst.rank)))
+    rows = [
+        [console.text(f"stages.log.figure.{figure.name}"), *_size_cells(figure.simulated, figure.real)]
+        for figure in worst.figures
+    ]
+    show_table(console, ["figure", "simulated", "real", "difference"], rows)
+    console.write("")
+    for note in worst.notes:
+        console.write(f"- {console.say(note)}")
+    _show_end((worst.simulated.verdict, worst.real_verdict), comparison, console)
+    if comparison.only_simulated:
+        missing = ", ".join(map(number_or_dash, comparison.only_simulated))
+        console.write(console.text("stages.log.only-simulated", ranks=missing))
+
+
+def _show_head(text_id: str, comparison: RealComparison | LogComparison, console: Console) -> None:
+    names = {"simulated": near_path(comparison.simulated), "real": near_path(comparison.real)}
+    console.write(console.text(text_id, **names))
+
+
+def _rank_row(
+    rank: int | None, peaks: tuple[int | None, int | None], footprints: tuple[int | None, int | None]
+) -> list[str]:
+    simulated, real = peaks
+    share = f"{simulated / real:.1%}" if simulated is not None and real else "–"
+    return [number_or_dash(rank), *_size_cells(simulated, real), share, *map(_size_or_dash, footprints)]
+
+
+def _size_cells(simulated: int | None, real: int | None) -> list[str]:
+    apart = "–" if simulated is None or real is None else signed_text(simulated - real)
+    return [_size_or_dash(simulated), _size_or_dash(real), apart]
+
+
+def _size_or_dash(amount: int | None) -> str:
+    return "–" if amount is None else in_gib(amount)
+
+
+def _show_end(verdicts: tuple[Verdict, Verdict], comparison: RealComparison | LogComparison, console: Console) -> None:
+    for side, verdict in zip(("simulated", "real"), verdicts, strict=True):
+        console.write(console.labelled(console.text(f"stages.column.{side}"), verdict_sentence(verdict, console)))
+    if comparison.only_real:
+        missing = ", ".join(map(number_or_dash, comparison.only_real))
+        console.write(console.text("stages.compare.only-real", ranks=missing))
+
+
+@dataclass(frozen=True, slots=True)
+class _VariantRow:
+    settings: tuple[str, ...]  # what it has otherwise
+    stage: str = "–"  # its worst stage
+    layers: str = "–"  # that stage's layers
+    contents: Mapping[MemoryCategory, int] = field(default_factory=dict)  # what the judged peak is made of
+    peak: int | None = None  # that peak; None without a result
+    verdict: Verdict | None = None
+    derived: bool = False  # the stage was not run whole
+    error: Message | None = None  # why there is no result
+
+
+def show_variants(result: SweepResult, console: Console) -> None:
+    """A row for each variant; what failed is told below."""
+    _show_rows([_of_config(variant) for variant in result.variants], result.folder, console)
+
+
+def show_command_variants(result: CommandSweep, console: Console) -> None:
+    """The same for variants of a command."""
+    _show_rows([_of_command(variant) for variant in result.variants], result.folder, console)
+
+
+def _of_config(variant: VariantResult) -> _VariantRow:
+    settings = tuple(map(str, variant.settings))
+    if variant.result is None:
+        return _VariantRow(settings, error=variant.error.message if variant.error else None)
+    worst = variant.result.worst
+    return _row_of(settings, worst, worst.run.stage, worst.layers, worst.verdict)
+
+
+def _of_command(variant: CommandVariant) -> _VariantRow:
+    settings = variant.words
+    if variant.result is None:
+        return _VariantRow(settings, error=variant.error.message if variant.error else None)
+    worst, verdict = variant.result.worst, variant.result.verdict
+    if worst is None:
+        return _VariantRow(settings, verdict=verdict, error=verdict.no_verdict_because)
+    count = worst.extrapolation.layers if worst.extrapolation is not None else worst.layers
+    return replace(_row_of(settings, worst, worst.stage, count, verdict), error=verdict.no_verdict_because)
+
+
+def _row_of(
+    settings: tuple[str, ...], worst: StageResult | RankResult, stage: int | None, layers: int | None, verdict: Verdict
+) -> _VariantRow:
+    names = number_or_dash(stage), number_or_dash(layers)
+    return _VariantRow(
+        settings, *names, worst.contents, worst.judged_bytes, verdict, derived=worst.extrapolation is not None
+    )
+
+
+def _show_rows(variants: Sequence[_VariantRow], folder: Path, console: Console) -> None:
+    first = next((variant.peak for variant in variants if variant.peak is not None), 0)
+    columns = ["variant", "settings", "stage", "layers", *_SHOWN_CONTENTS, "peak", "change", "verdict"]
+    console.write(console.text("stages.variants.title", count=len(variants)))
+    shared = _shared_settings(variants)
+    if shared:
+        console.write(console.text("dryrun.show.settings", settings=", ".join(shared)))
+    rows = [_variant_cells(number, variant, shared, first, console) for number, variant in enumerate(variants, start=1)]
+    show_table(console, columns, rows)
+    if any(variant.derived for variant in variants):
+        console.write(console.text("stages.variants.extrapolated"))
+    for number, variant in enumerate(variants, start=1):
+        if variant.error is not None:
+            reason = console.say(variant.error)
+            console.write(console.text("stages.variants.failed", number=number, reason=reason))
+    console.write("")
+    console.write(console.text("dryrun.show.kept", folder=near_path(folder)))
+
+
+def _shared_settings(variants: Sequence[_VariantRow]) -> tuple[str, ...]:
+    """The settings that all variants have, which tell none of them apart; of a single variant none."""
+    first, *others = variants
+    return tuple(setting for setting in first.settings if others and all(setting in one.settings for one in others))
+
+
+def _variant_cells(
+    number: int, variant: _VariantRow, shared: tuple[str, ...], first: int, console: Console
+) -> list[str]:
+    settings = "\n".join(setting for setting in variant.settings if setting not in shared)
+    if variant.peak is None:
+        blank = ["–"] * (4 + len(_SHOWN_CONTENTS))
+        return [str(number), settings, *blank, console.text("stages.variants.no-result")]
+    sizes = by_name(variant.contents)
+    return [
+        str(number),
+        settings,
+        variant.stage,
+        variant.layers,
+        *(in_gib(sizes[name]) if name in sizes else "–" for name in _SHOWN_CONTENTS),
+        in_gib(variant.peak),
+        signed_text(variant.peak - first),
+        verdict_word(variant.verdict, console),
+    ]

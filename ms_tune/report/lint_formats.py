@@ -1,0 +1,271 @@
+"""Findings for other programs: JSON, SARIF 2.1.0 (OASIS) for code scanning, JUnit's XML, and annotations of GitHub Actions.
+
+Lines and columns count from 1; the end is exclusive; columns count characters. Messages are in the user's language; what explains
+a rule in SARIF stands in both.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from urllib.parse import quote
+
+from ms_tune.diagnostics import Severity
+from ms_tune.encode import record_json
+from ms_tune.report.console import shown_path
+from ms_tune.report.github import LEVELS, format_annotation, write_failure
+from ms_tune.text import Language, msg, render
+from ms_tune.version import __version__
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from ms_tune.diagnostics import Diagnostic, Fix, Location
+    from ms_tune.errors import MsTuneError
+    from ms_tune.lint.result import FileReport, LintReport
+    from ms_tune.lint.rules import RuleEntry
+    from ms_tune.lint.settings import ProjectSettings
+    from ms_tune.report.console import Console
+
+VERSION = 1
+_PLACE = ("line", "column", "end_line", "end_column")
+
+
+def lint_json(report: LintReport, *, statistics: bool = False) -> dict[str, object]:
+    """The report as plain values."""
+    result: dict[str, object] = {
+        "version": VERSION,
+        "findings": [
+            _finding_json(finding, file, report.settings) for file in report.files for finding in file.findings
+        ],
+        "read_from": {shown_path(file.path): file.read_from for file in report.files if file.read_from},
+        "failed": [_failure_json(error) for error in report.errors],
+        "summary": report.summary,
+    }
+    if statistics:
+        result["statistics"] = [
+            {**record_json(rule, "id", "name", "severity"), "count": count, "files": files}
+            for rule, count, files in report.statistics()
+        ]
+    return result
+
+
+def _failure_json(error: MsTuneError) -> dict[str, object]:
+    path = getattr(error, "path", None)
+    return {"file": None if path is None else shown_path(path), **record_json(error, "message", "hint")}
+
+
+def _finding_json(finding: Diagnostic, file: FileReport, settings: ProjectSettings) -> dict[str, object]:
+    path, what = shown_path(file.path), finding.consequence
+    return {
+        **record_json(finding, "id", "name", "severity", "message"),
+        "file": path,
+        **record_json(finding.location, *_PLACE),
+        "key_path": finding.path,
+        "consequence": None if what is None else {"id": what, "text": msg(f"consequence.{what}")},
+        "related": [
+            {"file": path, **record_json(related.location, *_PLACE), "message": related.message}
+            for related in finding.related
+        ],
+        "more": {"command": f"ms-tune rule {finding.name}", "page": settings.page(finding)},
+        "fix": None if finding.fix is None else _fix_json(finding.fix, file),
+    }
+
+
+def _fix_json(fix: Fix, file: FileReport) -> dict[str, object]:
+    edits = []
+    for edit in fix.edits:
+        place = (*file.place(edit.start), *file.place(edit.end))
+        edits.append({**dict(zip(_PLACE, place, strict=True)), "text": edit.text})
+    return {**record_json(fix, "title", "safe"), "edits": edits}
+
+
+_SARIF_SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
+_REGION = ("startLine", "startColumn", "endLine", "endColumn")
+_SARIF_LEVELS = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.INFO: "note"}
+# As GitHub's code scanning calls them.
+_PROBLEM_SEVERITIES = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.INFO: "recommendation"}
+
+
+def lint_sarif(report: LintReport, language: Language, rules: Mapping[str, RuleEntry]) -> dict[str, object]:
+    """The report as a SARIF log with one run.
+
+    Args:
+        report: What was found.
+        language: The language of the messages.
+        rules: What there is to know about each check, by its id.
+    """
+    found = sorted({finding.id: finding for file in report.files for finding in file.findings}.items())
+    order = {id_: index for index, (id_, _) in enumerate(found)}
+    results = [
+        _sarif_result(finding, print_, file, order[finding.id], language)
+        for file in report.files
+        for finding, print_ in zip(file.findings, file.fingerprints(), strict=True)
+    ]
+    run = {
+        "tool": {
+            "driver": {
+                "name": "ms-tune",
+                "version": __version__,
+                "semanticVersion": __version__,
+                "rules": [
+                    _sarif_rule(finding, rules.get(id_), report.settings.page(finding)) for id_, finding in found
+                ],
+            }
+        },
+        "columnKind": "unicodeCodePoints",
+        "invocations": [{"executionSuccessful": not report.errors}],
+        "results": results,
+    }
+    return {"$schema": _SARIF_SCHEMA, "version": "2.1.0", "runs": [run]}
+
+
+def _sarif_rule(finding: Diagnostic, rule: RuleEntry | None, page: str | None) -> dict[str, object]:
+    where = {"helpUri": page} if page else {}
+    if rule is None:
+        return {"id": finding.id, "name": finding.name, **where}
+    words = {name: f"{text.en}\n\n{text.zh}" for name, text in (("why", rule.why), ("help", rule.help))}
+    examples = "".join(
+        f"\n\n**{label}**\n\n```\n{example.rstrip()}\n```"
+        for label, example in (("Bad / 错误示例", rule.bad), ("Good / 正确示例", rule.good))
+        if example
+    )
+    return {
+        "id": rule.id,
+        "name": rule.name,
+        "shortDescription": {"text": rule.title.en},
+        "fullDescription": {"text": rule.why.en},
+        **where,
+        "help": {
+            "text": f"{words['why']}\n\n{words['help']}\n\nms-tune rule {rule.name}",
+            "markdown": f"{words['why']}\n\n**How to fix it / 如何修改**\n\n{words['help']}{examples}",
+        },
+        "defaultConfiguration": {"level": _SARIF_LEVELS[rule.severity]},
+        "properties": {
+            "tags": [rule.category.value, *(dialect.value for dialect in rule.dialects)],
+            "problem.severity": _PROBLEM_SEVERITIES[rule.severity],
+            "title_zh": rule.title.zh,
+            "why_zh": rule.why.zh,
+        },
+    }
+
+
+def _sarif_result(
+    finding: Diagnostic, print_: tuple[str, int], file: FileReport, index: int, language: Language
+) -> dict[str, object]:
+    artifact = _artifact_location(file.path)
+    result: dict[str, object] = {
+        "ruleId": finding.id,
+        "ruleIndex": index,
+        "level": _SARIF_LEVELS[finding.severity],
+        "message": {"text": finding.sentence(language)},
+        "locations": [_sarif_location(artifact, finding.location)],
+        "partialFingerprints": {"msTuneFinding/v1": f"{print_[0]}:{print_[1]}"},
+    }
+    if finding.related:
+        result["relatedLocations"] = [
+            {
+                "id": number,
+                **_sarif_location(artifact, related.location),
+                "message": {"text": related.message.say(language)},
+            }
+            for number, related in enumerate(finding.related)
+        ]
+    if finding.fix is not None:
+        result["fixes"] = [_sarif_fix(finding.fix, artifact, file, language)]
+    return result
+
+
+def _sarif_fix(fix: Fix, artifact: Mapping[str, object], file: FileReport, language: Language) -> dict[str, object]:
+    replacements = []
+    for edit in fix.edits:
+        region = dict(zip(_REGION, (*file.place(edit.start), *file.place(edit.end)), strict=True))
+        replacements.append({"deletedRegion": region, "insertedContent": {"text": edit.text}})
+    change = {"artifactLocation": artifact, "replacements": replacements}
+    return {"description": {"text": render(fix.title, language)}, "artifactChanges": [change]}
+
+
+def _sarif_location(artifact: Mapping[str, object], span: Location) -> dict[str, object]:
+    region = dict(zip(_REGION, (span.line, span.column, span.end_line, span.end_column), strict=True))
+    return {"physicalLocation": {"artifactLocation": artifact, "region": region}}
+
+
+def _artifact_location(path: Path) -> dict[str, object]:
+    """The file relative to the folder where ms-tune runs, as services want it; else absolute."""
+    relative = os.path.relpath(path)
+    if relative.startswith(".."):
+        return {"uri": Path(os.path.abspath(path)).as_uri()}  # noqa: PTH100 - without `..`, links as they are
+    return {"uri": quote(shown_path(path) if str(path) == "-" else Path(relative).as_posix()), "uriBaseId": "%SRCROOT%"}
+
+
+_XML = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
+_XML_ATTRIBUTE = _XML | str.maketrans({'"': "&quot;", "\n": "&#10;", "\r": "&#13;", "\t": "&#9;"})
+# What XML 1.0 cannot hold, not even escaped.
+_FORBIDDEN = "[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]"
+
+
+def lint_junit(report: LintReport, console: Console) -> str:
+    """The report as XML. Findings of the lowest severity do not fail a case; they stand in its output."""
+    failures = sum(_count_failures(file) for file in report.files)
+    tests = sum(max(len(file.findings), 1) for file in report.files)
+    lines = [
+        '<?xml version="1.0" encoding="UTF-8"?>',
+        f'<testsuites name="ms-tune lint" tests="{tests}" failures="{failures}" errors="0">',
+        *(line for file in report.files for line in _junit_suite(file, console)),
+        "</testsuites>",
+    ]
+    return "\n".join(lines)
+
+
+def _junit_suite(file: FileReport, console: Console) -> Iterator[str]:
+    name = _xml_attribute(shown_path(file.path))
+    count = max(len(file.findings), 1)
+    yield f'  <testsuite name={name} tests="{count}" failures="{_count_failures(file)}" errors="0">'
+    if not file.findings:
+        yield f'    <testcase classname={name} name="ms-tune lint"/>'
+    for finding in file.findings:
+        message = finding.sentence(console.language)
+        place = f"{shown_path(file.path)}:{finding.location.line}:{finding.location.column}"
+        words = [place, message]
+        if finding.help is not None:
+            words.append(console.labelled(console.text("lint.help-label"), finding.help.say(console.language)))
+        case = _xml_attribute(f"{finding.id} {finding.name} ({finding.location.line}:{finding.location.column})")
+        yield f"    <testcase classname={name} name={case}>"
+        if finding.severity is Severity.INFO:
+            yield f"      <system-out>{_xml_text(chr(10).join(words))}</system-out>"
+        else:
+            kind = _xml_attribute(finding.severity.value)
+            yield f"      <failure type={kind} message={_xml_attribute(message)}>{_xml_text(chr(10).join(words))}</failure>"
+        yield "    </testcase>"
+    yield "  </testsuite>"
+
+
+def _count_failures(file: FileReport) -> int:
+    return sum(finding.severity is not Severity.INFO for finding in file.findings)
+
+
+def _xml_text(text: str) -> str:
+    return re.sub(_FORBIDDEN, "�", text).translate(_XML)
+
+
+def _xml_attribute(text: str) -> str:
+    return f'"{re.sub(_FORBIDDEN, "�", text).translate(_XML_ATTRIBUTE)}"'
+
+
+def write_github(report: LintReport, console: Console) -> None:
+    """Write one workflow command a finding, the worst first: GitHub shows ten of each level in a step."""
+    for error in report.errors:
+        write_failure(error, "ms-tune lint", console)
+    found = [(finding, file) for file in report.files for finding in file.findings]
+    for finding, file in sorted(found, key=lambda pair: pair[0].severity.rank):
+        span = finding.location
+        places = {"file": shown_path(file.path), "line": span.line, "endLine": span.end_line}
+        if span.line == span.end_line:  # columns of another line would be refused
+            places |= {"col": span.column, "endColumn": span.end_column}
+        title = f"{finding.id} {finding.name}"
+        message = finding.sentence(console.language)
+        if finding.help is not None:
+            message += "\n" + console.labelled(console.text("lint.help-label"), finding.help.say(console.language))
+        console.write_whole(format_annotation(LEVELS[finding.severity], places, title, message))
