@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import json
 import math
-from typing import TYPE_CHECKING, Any
+import re
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from ms_tune.cli.main import main
 from ms_tune.encode import json_text
+from ms_tune.planning.table_file import table_json
 from tests.memory.reports import QWEN_TINY
 from tests.memory.test_torch_report import saved
+from tests.metrics.profiles import host_bound
+from tests.planning.tables import CASE_E
 from tests.pools.test_torch_replay import NPU
 from tests.pools.torch_recordings import Program
 from tests.readers.samples import folder as sample
 from tests.readers.training_logs import megatron_line
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
+GOLDEN = Path(__file__).parents[1] / "data" / "json_keys"
 STATIC = """\
 use_legacy: False
 use_parallel: True
@@ -64,7 +67,18 @@ def files(tmp_path: Path) -> Path:
     )
     (tmp_path / "train.log").write_text(lines)
     saved(Program(NPU, seed=5).run(), tmp_path / "s.pickle")
+    (tmp_path / "table.json").write_text(json.dumps(table_json(CASE_E)))
+    host_bound().write(tmp_path / "profile")
     return tmp_path
+
+
+def keys_of(value: object, place: str = "") -> set[str]:
+    """The places of all values, such as ``findings[].id``; items of a list share theirs."""
+    if isinstance(value, dict):
+        return {one for key, item in value.items() for one in keys_of(item, f"{place}.{key}" if place else key)}
+    if isinstance(value, list) and value:
+        return {one for item in value for one in keys_of(item, f"{place}[]")}
+    return {place}
 
 
 @pytest.mark.slow
@@ -87,6 +101,10 @@ def files(tmp_path: Path) -> Path:
         "memory what-if RUN",
         "memory diff RUN RUN",
         "memory plan RUN",
+        "profile profile",
+        "fit --table table.json --effort quick",
+        "normalize-recompute --to mindformers-pynative static.yaml",
+        "init --list",
         "rule MST102",
     ],
 )
@@ -98,7 +116,13 @@ def test_a_command_prints_json(
     main([*words, *([] if "sarif" in words else ["--json"])])
     out = capsys.readouterr().out
     assert out
-    strictly(out)
+    keys = sorted(keys_of(strictly(out)))
+    # The names of the fields are what programs rely on: to change one, remove the file, run this test, and tell it in CHANGELOG.
+    golden = GOLDEN / f"{re.sub(r'[^a-z0-9]+', '_', command.lower())}.txt"
+    if not golden.exists():
+        golden.write_text("\n".join([*keys, ""]), encoding="utf-8")
+        pytest.fail(f"{golden} is new")
+    assert keys == golden.read_text(encoding="utf-8").splitlines()
 
 
 def test_what_json_has_not_becomes_null_or_is_escaped() -> None:
