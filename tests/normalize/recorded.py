@@ -84,7 +84,7 @@ def refused(error: MsTuneError) -> Case:
 def _planned(case: Case, source: SourceFile) -> Case:
     plan = normalize_source(source, case["release"])
     known = as_json(plan_json(plan, plan.layers), Language.EN)
-    text = json.dumps([known[key] for key in ("placement", "formative", "layers")], default=str)
+    text = json.dumps([known[key] for key in ("placement", "formative", "layers")], sort_keys=True, default=str)
     found: Case = {"problems": told(plan.problems), "layers": _short(text)}
     if plan.failure is None and case.get("explicit"):
         written = explicit(source, Job(source).dialect, case["release"])
