@@ -110,9 +110,9 @@ def _run_for_snapshots(name: str, arguments: Namespace, console: Console) -> Exi
     for option in _ONLY_TRACES:
         if getattr(arguments, option, None) not in (None, [], False):
             raise UsageError(msg("snapshot.only-traces", option="--" + option.replace("_", "-")))
-    from ms_tune.cli import memory_run  # noqa: PLC0415 - it needs NumPy
+    from ms_tune.cli import memory_snapshot  # noqa: PLC0415 - it needs NumPy
 
-    return memory_run.SNAPSHOT_COMMANDS[name](arguments, console)
+    return memory_snapshot.SNAPSHOT_COMMANDS[name](arguments, console)
 
 
 def _run_for_traces(name: str, arguments: Namespace, console: Console) -> ExitCode:

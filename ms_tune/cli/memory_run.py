@@ -1,4 +1,4 @@
-"""What ``ms-tune memory`` and its sub-commands do with a trace of MindSpore's memory tracker, a log of a run without memory, and a snapshot of PyTorch's or torch_npu's allocator."""
+"""What ``ms-tune memory`` and its sub-commands do with a trace of MindSpore's memory tracker, and a log of a run without memory."""
 
 from __future__ import annotations
 
@@ -11,23 +11,18 @@ from ms_tune.errors import ExitCode, UsageError
 from ms_tune.footprint.remedies import load_methods
 from ms_tune.footprint.report import analyse_memory
 from ms_tune.footprint.request import MemoryRequest
-from ms_tune.footprint.torch_report import analyse_snapshot, compare_snapshots, torch_remedies, trace_lives
 from ms_tune.memory.diff import compare_reports
-from ms_tune.memory.request import TorchWhatIfRequest, WhatIfRequest
+from ms_tune.memory.request import WhatIfRequest
 from ms_tune.readers.memory_log import read_memory_failure
-from ms_tune.report import memory_json, memory_text, torch_text
-from ms_tune.report.memory_export import write_blocks, write_perfetto, write_snapshot, write_torch_perfetto
+from ms_tune.report import memory_json, memory_text
+from ms_tune.report.memory_export import write_blocks, write_perfetto, write_snapshot
 from ms_tune.report.memory_html import report_html
-from ms_tune.report.torch_html import snapshot_html
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
     from argparse import Namespace
-    from collections.abc import Sequence
-    from pathlib import Path
 
     from ms_tune.footprint.result import MemoryReport
-    from ms_tune.footprint.torch_report import PlaceChange, TorchRemedy, TorchReport
     from ms_tune.report.console import Console
 
 
@@ -152,82 +147,4 @@ TRACE_COMMANDS = {
     "diff": _show_trace_diff,
     "export": _write_trace_export,
     "what-if": _show_trace_what_if,
-}
-
-
-def _show_snapshot(arguments: Namespace, console: Console) -> ExitCode:
-    report = _read_snapshot(arguments.path, arguments, console)
-    remedies = torch_remedies(report)
-    _write_snapshot_page(report, None, remedies, arguments, console)
-    if arguments.json:
-        console.write_json(memory_json.snapshot_json(report, remedies, arguments.top))
-    else:
-        torch_text.show_report(report, remedies, console, arguments.top)
-    return ExitCode.OK
-
-
-def _show_snapshot_what_if(arguments: Namespace, console: Console) -> ExitCode:
-    from ms_tune.memory.what_if import replay_snapshot  # noqa: PLC0415 - the pools are slow to import
-
-    request = TorchWhatIfRequest(
-        device=arguments.device,
-        expandable=arguments.expandable,
-        max_split=arguments.max_split_size_mb * 2**20 if arguments.max_split_size_mb is not None else None,
-        roundup=arguments.roundup_power2_divisions,
-        keep_cache=arguments.keep_cache,
-        empty_each_step=arguments.empty_cache_each_step,
-        collect_above=arguments.garbage_collection_threshold,
-        limit=arguments.max_memory,
-    )
-    with ProgressLine(console, LONG) as progress:
-        result = replay_snapshot(arguments.run, request, progress.show)
-    if arguments.json:
-        console.write_json(memory_json.torch_what_if_json(result))
-    else:
-        torch_text.show_what_if(result, console)
-    return ExitCode.FINDINGS if result.is_over_limit else ExitCode.OK
-
-
-def _show_snapshot_diff(arguments: Namespace, console: Console) -> ExitCode:
-    before, after = (_read_snapshot(path, arguments, console) for path in (arguments.before, arguments.after))
-    changes = compare_snapshots(before, after)
-    _write_snapshot_page(after, (before, changes), (), arguments, console)
-    if arguments.json:
-        console.write_json(memory_json.torch_comparison_json(before, after, changes))
-    else:
-        torch_text.show_comparison(before, after, changes, console, arguments.top)
-    return ExitCode.FINDINGS if changes else ExitCode.OK
-
-
-def _write_snapshot_export(arguments: Namespace, console: Console) -> ExitCode:
-    report = _read_snapshot(arguments.path, arguments, console)
-    with file_to_write(arguments.perfetto, console) as path, path.open("w", encoding="utf-8") as file:
-        write_torch_perfetto(file, trace_lives(report))
-    return ExitCode.OK
-
-
-def _write_snapshot_page(
-    report: TorchReport,
-    before: tuple[TorchReport, Sequence[PlaceChange]] | None,
-    remedies: Sequence[TorchRemedy],
-    arguments: Namespace,
-    console: Console,
-) -> None:
-    if not arguments.html:
-        return
-    other = (trace_lives(before[0]), before[1]) if before else None
-    write_text_file(arguments.html, snapshot_html(trace_lives(report), other, console.language, remedies), console)
-
-
-def _read_snapshot(path: Path, arguments: Namespace, console: Console) -> TorchReport:
-    with ProgressLine(console, LONG) as progress:
-        return analyse_snapshot(path, arguments.device, getattr(arguments, "at", None), progress.show)
-
-
-# By the name of the sub-command.
-SNAPSHOT_COMMANDS = {
-    "": _show_snapshot,
-    "diff": _show_snapshot_diff,
-    "export": _write_snapshot_export,
-    "what-if": _show_snapshot_what_if,
 }

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from ms_tune.encode import record_json
 from ms_tune.footprint.remedies import DYNAMIC, STATIC, TORCH, ContentBytes, MemoryRemedy, Method, PeakMoment
-from ms_tune.pools.torch_what_if import Cache, TorchOutcome
 from ms_tune.report.words import verdict_json
 from ms_tune.text import msg
 from ms_tune.verdict.outcome import Fit, Verdict
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
     from ms_tune.memory.what_if import TorchWhatIf, WhatIfReport
     from ms_tune.pools.settings import Inferred
     from ms_tune.pools.torch_space import TorchSettings
+    from ms_tune.pools.torch_what_if import TorchOutcome
     from ms_tune.pools.what_if import ReplayOutcome, Scenario
     from ms_tune.readers.memory_log import MemoryFailure
     from ms_tune.text import Language, Message
@@ -382,7 +382,7 @@ def _torch_outcome_json(outcome: TorchOutcome) -> dict[str, object]:
         **record_json(outcome, "reserved_end_bytes", "over_limit", "reserved_curve"),
         **_torch_settings_json(outcome.settings),
         "garbage_collection_threshold": outcome.settings.collect_above,
-        "empty_cache": outcome.cache is not Cache.KEPT,
+        "empty_cache": outcome.cache.value != "kept",
     }
 
 
