@@ -127,7 +127,7 @@ def _simulate(arguments: Namespace, console: Console) -> ExitCode:
 
 
 def _load_pages() -> None:
-    """Load what shows a result while there is time, which is when the processes run: numpy alone takes a tenth of a second."""
+    # Load what shows a result while there is time, which is when the processes run: numpy alone takes a tenth of a second.
     from ms_tune.report import dryrun_json as json  # noqa: F401, PLC0415 - imported late: start-up time
 
 
@@ -150,11 +150,7 @@ def _check_machine(arguments: Namespace, console: Console) -> ExitCode:
 
 
 def _check_page(arguments: Namespace) -> None:
-    """Tell before the long work begins what would be in the way of a page at its end.
-
-    Raises:
-        UsageError: The page would be about more than one run, is there already, or its folder cannot be written.
-    """
+    # Tell before the long work begins what would be in the way of a page at its end.
     path: Path | None = arguments.html
     if path is None:
         return

@@ -89,7 +89,7 @@ def config_request(arguments: Namespace) -> DryrunRequest:
 
 
 def _wants_fewest_layers(arguments: Namespace) -> bool:
-    """Whether ms-tune chooses the layers: unless the user does, and where a figure of the whole model is asked for."""
+    # Whether ms-tune chooses the layers: unless the user does, and where a figure of the whole model is asked for.
     whole = arguments.no_extrapolate or arguments.real or not arguments.level or arguments.compare_real
     return bool(arguments.layers == "auto" or (arguments.layers is None and not whole))
 

@@ -88,11 +88,7 @@ def _sweep_config(arguments: Namespace, console: Console) -> ExitCode:
 
 
 def _run_command(arguments: Namespace, console: Console) -> ExitCode | int:
-    """Run the command, then show what its trace tells.
-
-    Returns:
-        The command's exit code if it is not 0, else whether what it allocated fits.
-    """
+    # Run the command, then show what its trace tells; its exit code if that is not 0, else whether what it allocated fits.
     refuse_options(arguments, _ABOUT_CONFIGS, "stages.command.options")
     if not CommandRequest(arguments.command).launches:
         refuse_options(
@@ -138,11 +134,7 @@ def check_command(arguments: Namespace, console: Console) -> ScriptCheck:
 
 
 def _see_that_it_is_no_yaml(command: Sequence[str], console: Console) -> None:
-    """A shell's script has to be there before anything is started; what bash makes of line ends of Windows is told.
-
-    Raises:
-        ConfigError: It is not there.
-    """
+    # A shell's script has to be there before anything is started; what bash makes of line ends of Windows is told.
     if len(command) < 2 or command[0] != "bash" or not command[1].endswith(SCRIPTS):  # noqa: PLR2004 - bash and its script
         return
     path = Path(command[1])

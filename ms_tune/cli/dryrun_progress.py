@@ -32,12 +32,7 @@ _STEP = 5  # seconds to which it is rounded
 
 
 class DryrunProgress(Observer, AbstractContextManager["DryrunProgress"]):
-    """An observer that tells the user.
-
-    Args:
-        console: Where it is told.
-        meanwhile: Done once, when the first process runs: something that is needed later and takes a while.
-    """
+    """An observer that tells the user; ``meanwhile`` is done once, when the first process runs."""
 
     def __init__(self, console: Console, meanwhile: Callable[[], object] = lambda: None) -> None:
         self._console = console
@@ -148,11 +143,7 @@ _LAST = 4  # processes that have ended
 
 
 class Pace:
-    """Sees processes begin, get on and end.
-
-    Args:
-        tasks: All that will run.
-    """
+    """Sees processes begin, get on and end."""
 
     def __init__(self, tasks: Sequence[Task]) -> None:
         self._waiting = {task.folder: task for task in tasks}
@@ -198,15 +189,13 @@ class Pace:
         return max(places)
 
     def _left_of(self, task: Task, elapsed: float) -> float | None:
-        """Of a running process; None also where it takes longer than was expected."""
+        # Of a running process; None also where it takes longer than was expected.
         whole = self._whole(task)
         return whole - elapsed if whole is not None and whole > elapsed else None
 
     def _whole(self, task: Task) -> float | None:
-        """What a process takes: as the last ones with as many layers took, else as the last ones did, else as its phases tell.
-
-        Where only others have ended, half of the time is taken to go with the layers: what starts first has most of them.
-        """
+        # What a process takes: as the last ones with as many layers took, else as the last ones did, else as its phases tell.
+        # Where only others have ended, half of the time is taken to go with the layers: what starts first has most of them.
         took = [seconds for layers, seconds in self._took if layers == task.layers]
         if not took:
             took = [seconds * (1 + task.layers / max(layers, 1)) / 2 for layers, seconds in self._took]

@@ -141,7 +141,7 @@ def run(arguments: Namespace, console: Console) -> int:
 
 
 def _check_alone(arguments: Namespace) -> None:
-    """A config says by itself what a table would."""
+    # A config says by itself what a table would.
     for name in ("table", "limit", *_ONLY_SAPP):
         if getattr(arguments, name) is not None:
             option = f"--{name.replace('_', '-')}"

@@ -124,13 +124,7 @@ def _sapp_pipeline(arguments: Namespace) -> SappPipeline:
 
 
 def clock_of(arguments: Namespace) -> Clock:
-    """What the user measured.
-
-    Raises:
-        UsageError: ``--times`` is neither times nor a file; or the log's step time is not to be believed.
-        ConfigError: The file has no times.
-        TraceError: The log or the profile cannot be read.
-    """
+    """What the user measured."""
     step = arguments.calibrate
     clock = Clock(step)
     if isinstance(step, Path):
@@ -317,7 +311,7 @@ def _lint_errors(request: LintRequest, file: Path | str) -> list[Diagnostic]:
 
 
 def _new_error(source: SourceFile, known: set[str]) -> Message | None:
-    """What the framework would stop at, by lint's checks, that it does not stop at in the config as it is."""
+    # What the framework would stop at, by lint's checks, that it does not stop at in the config as it is.
     for one in _lint_errors(LintRequest(stdin=source.text.encode()), "-"):
         if one.id not in known:
             return msg("layouts.refused.lint", id=one.id, name=one.name)

@@ -59,9 +59,6 @@ def run_command(request: CommandRequest, observer: Observer) -> CommandResult:
     """Run a command in simulation, once for each rank, and read the traces that it leaves.
 
     Its exit code is the result's, whatever it is: a trace that was written before a failure is read all the same.
-
-    Raises:
-        MsTuneError: The command cannot be started, or this machine cannot simulate.
     """
     check_request(request)
     connect_engine(request.engine, observer)
@@ -94,11 +91,7 @@ def run_command(request: CommandRequest, observer: Observer) -> CommandResult:
 
 
 def sweep_command(requests: Sequence[CommandRequest], observer: Observer) -> CommandSweep:
-    """Run variants of a command one after the other; one that cannot be started has its error in its place.
-
-    Raises:
-        MsTuneError: No variant could be started.
-    """
+    """Run variants of a command one after the other; one that cannot be started has its error in its place."""
     check_request(requests[0])
     folder = create_run_folder(requests[0].run_folder, name_of(requests[0].command))
     variants, first = [], None
@@ -116,11 +109,7 @@ def sweep_command(requests: Sequence[CommandRequest], observer: Observer) -> Com
 
 
 def cann_for(request: CommandRequest, observer: Observer) -> Cann:
-    """This machine's CANN, or stand-ins for the MindSpore of the command's Python, built if need be.
-
-    Raises:
-        MsTuneError: There is no MindSpore, or no stand-ins for it.
-    """
+    """This machine's CANN, or stand-ins for the MindSpore of the command's Python, built if need be."""
     if request.real:
         return real_cann()
     cann = prepare_cann(find_mindspore(request.python), observer.say)

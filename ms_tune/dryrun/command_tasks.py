@@ -36,11 +36,7 @@ _HOST_BYTES = GIB  # of a process that nobody knows
 
 
 def check_request(request: CommandRequest) -> None:
-    """See that there is such a program, and that there are such ranks.
-
-    Raises:
-        UsageError: There are none.
-    """
+    """See that there is such a program, and that there are such ranks."""
     if shutil.which(request.command[0]) is None and (request.real or not request.starts_launcher):
         raise UsageError(msg("stages.command.absent", program=request.command[0]), msg("stages.command.absent.hint"))
     size = _world_size(request)
@@ -58,11 +54,7 @@ def tasks_of(request: CommandRequest) -> list[Task]:
 def run_tasks(
     request: CommandRequest, tasks: Sequence[Task], folder: Path, cann: Cann, observer: Observer
 ) -> Mapping[str, ProcessEnd]:
-    """Run a command's processes to their end, and put what they left in the working folder into the run folder.
-
-    Returns:
-        How each ended, by the task's folder.
-    """
+    """Run a command's processes to their end, and put what they left in the working folder into the run folder; how each ended, by folder."""
     ends: dict[str, ProcessEnd] = {}
 
     def end(task: Task, ended: ProcessEnd) -> None:

@@ -32,11 +32,7 @@ _RankT = TypeVar("_RankT", "RankReport", "RankMemory")
 
 
 def compare_real(simulated: Path, real: Path, terms: MemoryRequest) -> RealComparison:
-    """Both runs, rank by rank.
-
-    Raises:
-        TraceError: One of them holds no trace, or they have no rank in common.
-    """
+    """Both runs, rank by rank."""
     quick = replace(terms, with_graph=False)
     first, second = (analyse_memory(path, quick, lambda *_: None).ranks for path in (simulated, real))
     pairs = _pair_ranks(first, second)
@@ -62,10 +58,6 @@ def request_like(real: Path, request: DryrunRequest) -> DryrunRequest:
     """The request with the config and the ranks of a real run, where it names none; the layers are run as they are.
 
     A log may be of thousands of ranks: beside one, the stages are run as they are without it.
-
-    Raises:
-        UsageError: The folder keeps no config.
-        TraceError: It holds no trace.
     """
     config = request.config or real / "config.yaml"
     if request.config is None and not config.is_file():
@@ -120,11 +112,7 @@ class LogComparison:
 
 
 def is_log(path: Path) -> bool:
-    """Whether a place is a log, or a folder of logs, and no trace of a run.
-
-    Raises:
-        TraceError: The folder cannot be read.
-    """
+    """Whether a place is a log, or a folder of logs, and no trace of a run."""
     if path.is_file():
         return path.name != BLOCKS and path.suffix != ".csv"
     try:
@@ -135,11 +123,7 @@ def is_log(path: Path) -> bool:
 
 
 def compare_log(simulated: Path, log: Path, terms: MemoryRequest) -> LogComparison:
-    """Both runs, rank by rank.
-
-    Raises:
-        TraceError: There is no trace, the log says nothing about memory, or they have no rank in common.
-    """
+    """Both runs, rank by rank."""
     reports = analyse_memory(simulated, replace(terms, with_graph=False), lambda *_: None).ranks
     told = read_logged_memory(log)
     both = _pair_ranks([report for report in reports if report.rank is not None] or reports, told)

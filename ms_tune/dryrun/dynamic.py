@@ -51,13 +51,7 @@ _SURROUNDINGS = (
 
 
 def prepare_dynamic(config: JobView, name: str, request: DryrunRequest, devices: int | None) -> PreparedRun:
-    """A run of one stage of the reference transformer in the shape of the config.
-
-    Raises:
-        ConfigError: The framework would refuse the config.
-        UnsupportedError: The reference transformer does not do what the config asks for.
-        UsageError: There is no such stage.
-    """
+    """A run of one stage of the reference transformer in the shape of the config."""
     source, dialect = config.written, config.dialect
     job = _READERS[dialect](config, devices)
     installed = mindspeed_framework if dialect is Dialect.MINDSPEED_MS else pynative_framework

@@ -19,11 +19,7 @@ class Shares:
 def shared_out(tokens: int, experts: int, ranks: int, own: int) -> Shares:
     """Share a rank's tokens out over all experts; the first ones get one more than the others where it must be.
 
-    Args:
-        tokens: Of each rank, once for every expert that it is sent to.
-        experts: Of all ranks together.
-        ranks: Over how many ranks the experts are spread.
-        own: The rank's place among them.
+    The tokens are those of one rank, each once for every expert that it is sent to; ``own`` is the rank's place among all.
     """
     each, more = divmod(tokens, experts)
     counts = [each + (expert < more) for expert in range(experts)]

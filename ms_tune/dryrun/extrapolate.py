@@ -26,8 +26,7 @@ _KindT = TypeVar("_KindT", bound=Hashable)
 def solve_weights(full: Mapping[_KindT, int], runs: Sequence[Mapping[_KindT, int]]) -> tuple[Fraction, ...] | None:
     """The weights that make the full stage of the stages that were run, all as layers by kind.
 
-    Returns:
-        One weight for each run, adding up to 1; None if the runs do not tell (a kind of layer is in none of them).
+    One for each run, adding up to 1; None if the runs do not tell: a kind of layer is in none of them.
     """
     kinds = {kind for counts in (full, *runs) for kind in counts}
     # One equation for the part that every run has once, and one for every kind of layer.
@@ -58,7 +57,7 @@ def combine_figures(parts: Sequence[int], factors: Sequence[Fraction]) -> int:
 
 
 def _solve_rows(rows: list[list[Fraction]], unknowns: int) -> tuple[Fraction, ...] | None:
-    """Gauss-Jordan elimination over fractions; unknowns that stay free are 0. None without a solution."""
+    # Gauss-Jordan elimination over fractions; unknowns that stay free are 0. None without a solution.
     rows = [row[:] for row in rows]
     pivots: list[int] = []
     for column in range(unknowns):

@@ -240,12 +240,7 @@ _RAY = "ray"
 
 
 def connect_engine(engine: str, observer: Observer) -> None:
-    """Reach what an engine needs before the long work begins.
-
-    Raises:
-        MissingExtraError: Ray is not installed.
-        RunError: The cluster cannot be reached.
-    """
+    """Reach what an engine needs before the long work begins."""
     if engine == _RAY:
         observer.say(msg("stages.ray.connecting"))
         ray_engine.connect_ray()

@@ -88,11 +88,7 @@ _BY_CANN = "O2"  # `jit_level` at which CANN's graph engine compiles (MindSpore,
 
 
 def real_cann() -> Cann:
-    """This machine's own CANN.
-
-    Raises:
-        UnsupportedError: It has none.
-    """
+    """This machine's own CANN."""
     found = find_real_cann()
     if found is None:
         raise UnsupportedError(msg("stages.real.no-cann"), msg("stages.real.no-cann.hint"))

@@ -60,11 +60,7 @@ class JobPlan:
 
 
 def plan_job(request: DryrunRequest, loaded: LoadedConfig) -> JobPlan:
-    """What has to be run for a request.
-
-    Raises:
-        MsTuneError: The config or the request is at fault; of too few layers the hint says how many all stages need.
-    """
+    """What has to be run for a request."""
     prepared = _PreparedRuns(request, loaded)
     try:
         return _plan_stages(request, prepared)
@@ -82,11 +78,7 @@ class _PreparedRuns:
         self._made: dict[tuple[int, int | None], PreparedRun | MsTuneError] = {}
 
     def prepare(self, stage: int, layers: int | None, rank: int | None = None) -> PreparedRun:
-        """The run of a stage with so many layers, None for all, as one of its ranks.
-
-        Raises:
-            MsTuneError: The stage cannot be run with so many.
-        """
+        """The run of a stage with so many layers, None for all, as one of its ranks."""
         key = (stage, layers)
         if key not in self._made:
             try:

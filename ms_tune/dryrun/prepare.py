@@ -98,21 +98,13 @@ def _size_in(script: Path, config: str) -> int | None:
 
 
 def limit_before(request: DryrunRequest, run: PreparedRun) -> tuple[Limit, int]:
-    """What a stage may take, and the bytes that are set aside of it; the communicators follow from the job's split.
-
-    Raises:
-        UsageError: The device does not have as much as the config asks for.
-    """
+    """What a stage may take, and the bytes that are set aside of it; the communicators follow from the job's split."""
     limit = limit_of(device_of(request.chip, request.device_bytes), run.max_device_memory, run.limited_by)
     return limit, _reserved_bytes(request, limit, run.split if run.world_size > 1 else None)
 
 
 def limit_of_script(request: DryrunRequest, split: Split) -> tuple[Limit, int]:
-    """The same for a program whose arguments name no limit.
-
-    Raises:
-        UsageError: There is no such device.
-    """
+    """The same for a program whose arguments name no limit."""
     limit = limit_of(device_of(request.chip, request.device_bytes))
     return limit, _reserved_bytes(request, limit, split if split.communicators > 1 else None)
 
@@ -153,12 +145,7 @@ class LoadedConfig(Record):
 
 
 def load_config(request: DryrunRequest, known: Job | None = None) -> LoadedConfig:
-    """Read the config.
-
-    Raises:
-        ConfigError: It cannot be read.
-        UsageError: A setting names no place in it.
-    """
+    """Read the config."""
     path = request.config or data_folder("yaml_templates") / DEFAULT_TEMPLATE
     known = known or load_job(path)
     original = _flatten_bases(known.written)
@@ -175,13 +162,7 @@ def load_config(request: DryrunRequest, known: Job | None = None) -> LoadedConfi
 
 
 def prepare_run(request: DryrunRequest, loaded: LoadedConfig | None = None) -> PreparedRun:
-    """A run of the stage ``request.stage`` with ``request.layers`` layers.
-
-    Raises:
-        ConfigError: The config cannot be read.
-        UnsupportedError: It asks for something that dryrun cannot run.
-        UsageError: There is no such stage.
-    """
+    """A run of the stage ``request.stage`` with ``request.layers`` layers."""
     config = loaded or load_config(request)
     if config.dialect is Dialect.MINDFORMERS:
         run = mindformers.prepare_mindformers(config.settled, config.name, request)

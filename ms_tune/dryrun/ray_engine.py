@@ -126,12 +126,7 @@ class RayEngine:
 
 
 def connect_ray() -> Any:  # noqa: ANN401 - the module of an optional package
-    """Ray, connected.
-
-    Raises:
-        MissingExtraError: It is not installed.
-        RunError: The cluster cannot be reached.
-    """
+    """Ray, connected."""
     need("ms-tune dryrun --engine ray", "dryrun,ray", "ray")
     import ray  # noqa: PLC0415 - an optional package that takes a second to import
 
@@ -204,11 +199,7 @@ def _take_result(ray: Any, reference: Any, task: Task, folder: Path) -> ProcessE
 
 
 def unpack_result(brought: BroughtFiles, task: Task, folder: Path) -> ProcessEnd:
-    """Put what a worker brought into the task's folder.
-
-    Raises:
-        MsTuneError: The worker could not run the task.
-    """
+    """Put what a worker brought into the task's folder."""
     if brought.error is not None:
         raise brought.error
     write_files(task, folder)

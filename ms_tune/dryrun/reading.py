@@ -83,23 +83,13 @@ def _kept_in(file: Path, key: str) -> object:
 
 
 def read_rank(folder: Path, rank: int | None, seconds: float) -> Reading:
-    """The trace that a process left in its folder.
-
-    Raises:
-        RunError: There is none, more than one, one of another rank, or one without device memory.
-        TraceError: It cannot be read.
-    """
+    """The trace that a process left in its folder."""
     (files,) = find_trace(_find_trace(folder, rank)).ranks
     return reading_of(folder, files, seconds)
 
 
 def reading_of(folder: Path, files: RankFiles, seconds: float) -> Reading:
-    """The reading of the files of one rank.
-
-    Raises:
-        RunError: They tell of no device memory.
-        TraceError: They cannot be read.
-    """
+    """The reading of the files of one rank."""
     # Launches are not needed here, and their file is as long as the trace.
     files = replace(files, tasks=None)
     report = analyse_rank(files, MemoryRequest(with_graph=False), lambda _: None)
@@ -207,11 +197,7 @@ class JobReport:
 
 
 def job_report(result: DryrunResult | CommandResult, most: int) -> JobReport:
-    """The stages of a job, or the ranks of a command.
-
-    Raises:
-        TraceError: A trace cannot be read any more.
-    """
+    """The stages of a job, or the ranks of a command."""
     if isinstance(result, CommandResult):
         by_peak = sorted(result.ranks, key=lambda rank: (-rank.verdict.severity, -rank.reading.peak_bytes))
         ranks = [_in_full(one.reading, one.rank) for one in by_peak[:most]]

@@ -87,15 +87,7 @@ def simulate_each(
 ) -> SweepResult:
     """Simulate several jobs in one go, below one run folder: that of the first.
 
-    Args:
-        jobs: What each is to be, and its config; None for the one that the request names.
-        observer: Told what is going on.
-        on_read: Told what each process has left, with the number of its job, as soon as it has ended well.
-        on_error: Told why a job has no result, with its number, as soon as one of its processes has failed; what it raises
-            ends all the others.
-
-    Raises:
-        MsTuneError: None could be run, or this machine is at fault.
+    ``on_read`` is told what each process has left, ``on_error`` why a job has no result; what that raises ends all the others.
     """
     mindspore = find_mindspore()
     planned: list[_SimulatedJob | MsTuneError] = []

@@ -34,16 +34,7 @@ _SECRET = re.compile(r"TOKEN|SECRET|PASSWORD|KEY|CREDENTIAL", re.IGNORECASE)
 
 
 def create_run_folder(wanted: Path | None, name: str) -> Path:
-    """A new, empty folder for a run.
-
-    Args:
-        wanted: The folder that the user names; it must be empty or absent. None: a new folder under ``ms-tune-runs`` in
-            the working folder, or in ms-tune's cache folder where the working folder cannot be written.
-        name: What the run is called, such as the config's name.
-
-    Raises:
-        UsageError: The folder holds something already, or cannot be created.
-    """
+    """The folder that the user names, which must be empty or absent, or a new one; in the cache where the working folder cannot be written."""
     if wanted is not None:
         try:
             wanted.mkdir(parents=True, exist_ok=True)
@@ -103,21 +94,13 @@ def _write_errors(folder: Path) -> Iterator[None]:
 
 
 def write_manifest(folder: Path, content: Mapping[str, object]) -> None:
-    """Write ``manifest.json``.
-
-    Raises:
-        RunError: It cannot be written.
-    """
+    """Write ``manifest.json``."""
     with _write_errors(folder):
         write_json(folder / "manifest.json", content)
 
 
 def write_kept(folder: Path, kept: RunRecord) -> None:
-    """Keep what other commands need for the same verdict.
-
-    Raises:
-        RunError: It cannot be written.
-    """
+    """Keep what other commands need for the same verdict."""
     with _write_errors(folder):
         write_json(folder / FILE, to_json(kept))
 
@@ -133,11 +116,7 @@ def make_manifest(command: list[str], environment: Mapping[str, str], extra: Map
 
 
 def write_config(folder: Path, config: LoadedConfig, run: PreparedRun) -> None:
-    """The user's config as it was, what is run otherwise, and the difference as ``diff -u`` shows it.
-
-    Raises:
-        RunError: The files cannot be written.
-    """
+    """The user's config as it was, what is run otherwise, and the difference as ``diff -u`` shows it."""
     changes = [{"key": change.key, "before": change.before, "after": change.after} for change in run.changes]
     run_text = changed_text(config.source, [(change.key, change.after) for change in run.changes])
     with _write_errors(folder):

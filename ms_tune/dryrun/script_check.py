@@ -71,11 +71,7 @@ class ScriptCheck:
 
 
 def check_script(request: CommandRequest, observer: Observer) -> ScriptCheck:
-    """Run a script up to its launchers; of each job one rank imports what its program imports, and ends.
-
-    Raises:
-        MsTuneError: The command cannot be started, or this machine cannot simulate.
-    """
+    """Run a script up to its launchers; of each job one rank imports what its program imports, and ends."""
     check_request(request)
     cann = cann_for(request, observer)
     with tempfile.TemporaryDirectory(prefix="ms-tune-") as place:

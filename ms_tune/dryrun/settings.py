@@ -29,11 +29,7 @@ _RequestT = TypeVar("_RequestT", "DryrunRequest", CommandRequest)
 
 
 def parse_sweep(text: str) -> tuple[Setting, ...]:
-    """``path=a,b,c`` as one setting for each value; commas within brackets and quotes belong to a value.
-
-    Raises:
-        UsageError: As :meth:`Setting.parse`.
-    """
+    """``path=a,b,c`` as one setting for each value; commas within brackets and quotes belong to a value."""
     name, equals, raw = text.partition("=")
     if not equals:
         raise UsageError(msg("stages.set.form", text=text), msg("stages.set.form.hint"))
@@ -57,11 +53,7 @@ def _split_path(raw: str) -> list[str]:
 
 
 def list_variants(request: _RequestT, sweeps: Iterable[str]) -> list[_RequestT]:
-    """Every combination of the swept values, each with the request's own settings; of an option a value with commas stands in quotes.
-
-    Raises:
-        UsageError: A sweep is not of this form, or there are too many variants.
-    """
+    """Every combination of the swept values, each with the request's own settings; of an option a value with commas stands in quotes."""
     parse = _sweep_options if isinstance(request, CommandRequest) else parse_sweep
     swept: list[tuple[Any, ...]] = list(map(parse, sweeps))
     count = math.prod(map(len, swept))
@@ -80,12 +72,7 @@ def _sweep_options(text: str) -> tuple[tuple[str, str | None], ...]:
 
 
 def with_settings(source: SourceFile, settings: Sequence[Setting], dialect: Dialect | None) -> SourceFile:
-    """The config with the settings, one after the other.
-
-    Raises:
-        UsageError: The config has no such path.
-        ConfigError: The place cannot be edited by itself.
-    """
+    """The config with the settings, one after the other."""
     for setting in settings:
         source = _with_setting(source, setting, dialect)
     return source

@@ -98,11 +98,7 @@ class TaskEngine(Protocol):
     ) -> None:
         """Run all tasks, several at once; whatever interrupts this, no process is left behind.
 
-        Args:
-            tasks: The tasks.
-            folder: The run folder.
-            on_state: Told now and then what a running task is doing.
-            on_end: Told how each task ended, as soon as it has. What it raises ends the run.
+        ``on_state`` is told now and then what a task is doing, ``on_end`` how each ended; what that raises ends the run.
         """
 
 

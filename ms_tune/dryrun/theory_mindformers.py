@@ -41,10 +41,7 @@ def mindformers_theory(config: ConfigCopy, stage: Stage | None) -> dict[str, int
 
     Gradients are left out: those that are accumulated over micro-batches live for the whole run, but a trace counts
     others with them that are alive at the peak.
-
-    Args:
-        config: The config as it is run, without those values that do not touch the model.
-        stage: The layers of the stage in it, without that of multi-token prediction; None if nobody knows.
+    The stage is without the layer of multi-token prediction; None if nobody knows it.
     """
     facts = facts_of(_RELEASE, kind=str(config.get(f"{MODEL}.model_type")))
     if stage is None or is_legacy(config.data) or "static" not in facts.modes:

@@ -44,12 +44,7 @@ class Widths(Record):
 
 
 def layer_flops(widths: Widths, *, experts: bool) -> int:
-    """Operations of one layer for one token.
-
-    Args:
-        widths: The model.
-        experts: Whether the layer's feed-forward block is a mixture of experts.
-    """
+    """Operations of one layer for one token."""
     hidden, products = widths.hidden, 2 + widths.gated
     if not experts:
         return _attention_flops(widths) + 2 * products * hidden * widths.feed_forward

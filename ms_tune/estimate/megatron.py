@@ -101,17 +101,7 @@ def _checked_count(value: object) -> int:
 
 
 def megatron_stage(config: TrainingConfig, stage: Stage, in_flight: Sequence[int], *, fused: bool) -> StageEstimate:
-    """What a stage holds at its peak.
-
-    Args:
-        config: The sizes of the model, and how it is split and trained.
-        stage: The stage.
-        in_flight: Micro-batches that it holds when it holds most, for each of its chunks.
-        fused: Whether the feed-forward block's gate and its product are one operator.
-
-    Raises:
-        UnsupportedError: Nothing is known about the state of its optimizer.
-    """
+    """What a stage holds at its peak."""
     parallel = config.parallelism
     widths = widths_of_shape(config.shape)
     tokens = config.shape.seq_length * config.batch.micro_batch_size // parallel.context

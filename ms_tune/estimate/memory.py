@@ -47,13 +47,7 @@ class Activations(Record):
 
 
 def layer_activations(widths: Widths, share: RankShare, *, experts: bool) -> Activations:
-    """What a layer keeps if it recomputes nothing, and if it recomputes everything.
-
-    Args:
-        widths: The model.
-        share: A rank's part of a micro-batch.
-        experts: Whether the layer has experts.
-    """
+    """What a layer keeps if it recomputes nothing, and if it recomputes everything."""
     one, tokens = widths.attention, share.tokens
     between = _HALF * tokens * widths.hidden
     wide = one.heads * (one.head + 2 * one.value) + one.groups * (one.head + one.value)
@@ -71,12 +65,7 @@ def megatron_activations(widths: Widths, share: RankShare, *, experts: bool, fus
 
     Block by block as the layers of Qwen2.5-7B kept it (docs/megatron.md): two norms and two sums between layers, which sequence
     parallelism splits; queries, keys, values, their rotary casts, what attention returns; the products of the feed-forward block.
-
-    Args:
-        widths: The model.
-        share: A rank's part of a micro-batch.
-        experts: Whether the layer has experts.
-        fused: Whether a gate and its product are one operator, which keeps nothing between the two.
+    A ``fused`` gate and product are one operator, which keeps nothing between the two.
     """
     one, tokens = widths.attention, share.tokens
     between = _HALF * tokens * widths.hidden
@@ -96,14 +85,7 @@ def logits_bytes(widths: Widths, share: RankShare, *, in_place: bool = False) ->
 
 
 def layer_sent_bytes(widths: Widths, share: RankShare, *, experts: bool, again: bool) -> int:
-    """Bytes that a rank sends for one layer and one micro-batch, forward and backward.
-
-    Args:
-        widths: The model.
-        share: A rank's part of a micro-batch.
-        experts: Whether the layer has experts.
-        again: Whether its forward pass is done twice.
-    """
+    """Bytes that a rank sends for one layer and one micro-batch, forward, backward, and ``again`` where it is recomputed."""
     between = _HALF * share.tokens * widths.hidden
     passes = 3 if again else 2
     sent = passes * 2 * _ring_share(2 * between, share.tensor)  # attention and feed-forward block, each a reduction
@@ -115,12 +97,7 @@ def layer_sent_bytes(widths: Widths, share: RankShare, *, experts: bool, again: 
 
 
 def weight_sent_bytes(weights: int, ranks: int) -> int:
-    """Bytes that a rank sends once a step: gradients scattered, weights gathered.
-
-    Args:
-        weights: Bytes of a rank's weights.
-        ranks: Ranks that hold the same.
-    """
+    """Bytes that each of the ranks with the same weights sends once a step: gradients scattered, weights gathered."""
     return 2 * _ring_share(weights, ranks)
 
 
@@ -203,15 +180,7 @@ class HeldLayers(Record):
 
 
 def estimate_stage(number: int, layers: int, lasting: int, held: Iterable[HeldLayers], logits: int) -> StageEstimate:
-    """What a stage holds: for the whole run, of the micro-batches in flight, and while a layer or the loss is worked out.
-
-    Args:
-        number: The stage.
-        layers: Its layers, as users count them.
-        lasting: Bytes of weights, gradients and optimizer state.
-        held: All of its layers.
-        logits: Bytes that the loss holds on the last stage; 0 elsewhere.
-    """
+    """What a stage holds: for the whole run, of the micro-batches in flight, and while a layer or the loss is worked out."""
     kept = again = recomputed = 0
     for one in held:
         kept += one.layers * one.in_flight * (one.activations.full if one.full else one.activations.none)

@@ -56,13 +56,7 @@ class Persistent:
 
 
 def persistent_bytes(config: TrainingConfig, stage: Stage, ways: ShardCounts) -> Persistent:
-    """What one rank of a stage holds for the whole run.
-
-    Args:
-        config: The config.
-        stage: The layers of the stage.
-        ways: Over how many ranks things are split.
-    """
+    """What one rank of a stage holds for the whole run."""
     optimizer, precision = config.optimizer, config.precision
     weights = gradients = state = 0
     for weight in stage_weights(config, stage):

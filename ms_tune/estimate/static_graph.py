@@ -97,10 +97,8 @@ def static_bytes(model: StaticModel, split: StaticSplit, stage: Stage) -> Static
 
 
 def _shard_count(weight: StaticWeight, dtype: DType, split: StaticSplit) -> int:
-    """Over how many ranks a weight is shared out; 1 where it stays whole.
-
-    It is cut along its first axis, evenly or not at all. The threshold is about the whole weight, on all ranks together.
-    """
+    # Over how many ranks a weight is shared out; 1 where it stays whole. It is cut along its first axis, evenly or not at all.
+    # The threshold is about the whole weight, on all ranks together.
     same = split.ranks // weight.ways
     parts = min(same, split.most or same)
     small = weight.size * weight.ways * dtype.bytes < split.threshold

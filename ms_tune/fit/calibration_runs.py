@@ -65,11 +65,7 @@ class JobLayers:
 
 
 def count_job_layers(job: PlannedJob) -> JobLayers:
-    """The layers of a job; nothing is run.
-
-    Raises:
-        UnsupportedError: Layers of different makes alternate: a table has runs of equal layers.
-    """
+    """The layers of a job; nothing is run."""
     runs = _prepare_stages(job, job.loaded)
     cells: dict[tuple[int, int], set[LayerKind]] = {}
     for run in runs:
@@ -95,11 +91,9 @@ def _prepare_stages(job: PlannedJob, loaded: LoadedConfig) -> list[PreparedRun]:
 
 
 def _fewest_layers_of(run: PreparedRun, main: LayerKind, job: PlannedJob) -> int:
-    """The fewest layers of a stage to which one more in each chunk adds layers of what most are made of, and no others.
-
-    A small run has one of each kind that a stage has (ms_tune.dialects.stage.resize_stage): the difference of a run with one layer with
-    experts and one that has a dense layer beside it is what the dense one holds.
-    """
+    # The fewest layers of a stage to which one more in each chunk adds layers of what most are made of, and no others. A small
+    # run has one of each kind that a stage has (ms_tune.dialects.stage.resize_stage): the difference of a run with one layer
+    # with experts and one that has a dense layer beside it is what the dense one holds.
     cells: Counter[tuple[int, LayerKind]] = Counter()
     for kind, count in run.layer_counts.items():
         cells[kind.cell] += count
@@ -126,14 +120,6 @@ def probe_sizes(chunks: int, whole: int, least: int) -> tuple[int, int]:
 
     A layer that is alone in its cell is its first and its last at once, and in the dynamic graph the line through it is another
     one. In a static graph it is not (seen with MindFormers 1.9 on MindSpore 2.9), and each layer takes long to compile: one and two.
-
-    Args:
-        chunks: Chunks of a stage.
-        whole: Layers of the stage.
-        least: Of the smaller run, if the stage has so many.
-
-    Raises:
-        UnsupportedError: The stage has too few.
     """
     few = min(least, whole - chunks)
     if few < chunks:
@@ -144,16 +130,7 @@ def probe_sizes(chunks: int, whole: int, least: int) -> tuple[int, int]:
 def plan_probes(
     job: PlannedJob, model: JobLayers, kinds: Sequence[RecomputeMode]
 ) -> tuple[list[ProbeRun], list[Message]]:
-    """The probes of a job, and what to tell of kinds of recompute that its config cannot say.
-
-    Args:
-        job: The job.
-        model: Its layers.
-        kinds: The kinds of recompute that a plan may use.
-
-    Raises:
-        MsTuneError: The config cannot say that layers recompute nothing.
-    """
+    """The probes of a job, and what to tell of kinds of recompute that its config cannot say."""
     found: list[ProbeRun] = []
     notes = []
     for kind in dict.fromkeys((RecomputeMode.NONE, *kinds)):
@@ -174,12 +151,10 @@ def plan_probes(
 
 
 def _count_probe_sizes(job: PlannedJob, kind: RecomputeMode, stage: int, *, alike: bool) -> int:
-    """How many sizes of a stage are run with a kind of recompute.
-
-    In a static graph whose layers are all alike what a layer keeps of a micro-batch is the same on every stage, to the last kilobyte,
-    and a run takes long: the first stage tells it, and the last one whether another moment decides there. What comes on top in the
-    middle is told by :func:`probes_of_first_chunk`, if there is more than one chunk.
-    """
+    # How many sizes of a stage are run with a kind of recompute. In a static graph whose layers are all alike what a layer
+    # keeps of a micro-batch is the same on every stage, to the last kilobyte, and a run takes long: the first stage tells it,
+    # and the last one whether another moment decides there. What comes on top in the middle is told by
+    # :func:`probes_of_first_chunk`, if there is more than one chunk.
     full = kind is RecomputeMode.FULL
     if kind in _TWO_SIZES and stage in ((0,) if full and alike and job.chunks > 1 else _line_stages(job.stages)):
         return 2
@@ -218,26 +193,21 @@ def probes_with_some_of_first_chunk(job: PlannedJob) -> list[Probe]:
 
 
 def _cell_probe_size(job: PlannedJob) -> int:
-    """Layers of each cell in runs of which some are recomputed; 0 where there are no such runs."""
+    # Layers of each cell in runs of which some are recomputed; 0 where there are no such runs.
     least = 0 if job.compiled else min(map(min, job.placement))
     return min(_SOME, least) if least > _LEAST else 0
 
 
 def _scale_recomputed(size: int, some: int, count: int) -> int:
-    """How many of a cell's layers are recomputed, so that a small run with so many of them has as many as are wanted.
-
-    A small run has one of each kind that a stage has, and of the others their share (ms_tune.dialects.stage.resize_stage).
-    """
+    # How many of a cell's layers are recomputed, so that a small run with so many of them has as many as are wanted. A small
+    # run has one of each kind that a stage has, and of the others their share (ms_tune.dialects.stage.resize_stage).
     return 1 if some == 1 else (some * count + size // 2) // size
 
 
 def probes_of_first_chunk(job: PlannedJob, model: JobLayers, stages: Sequence[int] | None = None) -> list[Probe]:
     """Probes in which the layers of the first chunk are recomputed in full, and no others; none where there is one chunk.
 
-    Args:
-        job: The job.
-        model: Its layers.
-        stages: The stages; None for those with a line of their own.
+    Of all stages with a line of their own where none are named.
     """
     if job.chunks == 1:
         return []
@@ -250,12 +220,11 @@ def probes_of_first_chunk(job: PlannedJob, model: JobLayers, stages: Sequence[in
 
 
 def _line_stages(stages: int) -> tuple[int, ...]:
-    """The stages with a line of their own."""
     return tuple(dict.fromkeys((0, min(1, stages - 1), stages - 1)))
 
 
 def _plan_dense_probes(job: PlannedJob, model: JobLayers, kind: RecomputeMode) -> Iterator[ProbeRun]:
-    """Layers without experts, where most have them: the first stage with nothing else."""
+    # Layers without experts, where most have them: the first stage with nothing else.
     if model.main is LayerKind.DENSE or LayerKind.DENSE not in model.counts:
         return
     # Its last chunk's layers stand behind those that the other stages have of the chunks before.
@@ -276,16 +245,12 @@ def config_of_main_layers(job: PlannedJob, lists: SappLists) -> LoadedConfig:
 
     With as many as the job has, a run of few layers may have more of them than of the others, and how many depends on its size.
     Patterns of recompute are named by what layers are made of, so that the lists come last.
-
-    Raises:
-        ConfigError: A value stands where it cannot be changed alone.
-        UsageError: The framework does not get through the result.
     """
     return job._replace(loaded=_with_dense_first(job.loaded, 1)).for_small_runs(lists)
 
 
 def _with_dense_first(loaded: LoadedConfig, layers: int) -> LoadedConfig:
-    """The config with so many dense layers before those with experts; as it is where it has none, or no key says how many."""
+    # The config with so many dense layers before those with experts; as it is where it has none, or no key says how many.
     field = loaded.job.model.field("first_k_dense_replace")
     if field.path is None or field.value in (None, 0):
         return loaded

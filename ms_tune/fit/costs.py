@@ -90,13 +90,7 @@ class TimeExplanation:
 
 
 def explain_config(request: DryrunRequest, clock: Clock) -> TimeExplanation:
-    """Where the time of a config's step goes; nothing is run.
-
-    Raises:
-        ConfigError: The config cannot be read, or its framework refuses it.
-        UnsupportedError: Its layers or its schedule are not known.
-        UsageError: The measured step is shorter than its passes.
-    """
+    """Where the time of a config's step goes; nothing is run."""
     job = read_job(request)
     check_plannable(job)
     costs = relative_costs(job)
@@ -111,11 +105,7 @@ def explain_config(request: DryrunRequest, clock: Clock) -> TimeExplanation:
 
 
 def table_without_sizes(job: PlannedJob, costs: RelativeCosts) -> CostTable:
-    """A job's pipeline and what its layers cost.
-
-    Raises:
-        UnsupportedError: Its schedule is not known, or layers of different makes alternate.
-    """
+    """A job's pipeline and what its layers cost."""
     pipeline = job.first.pipeline
     if pipeline.schedule is None:
         raise UnsupportedError(msg("fitting.schedule"), msg("fitting.schedule.hint"))
@@ -135,7 +125,7 @@ def table_without_sizes(job: PlannedJob, costs: RelativeCosts) -> CostTable:
 
 
 def _count_recompute(job: PlannedJob) -> tuple[dict[RecomputeMode, int], ...]:
-    """What every cell recomputes now, counted; which of its layers do makes no difference to its time."""
+    # What every cell recomputes now, counted; which of its layers do makes no difference to its time.
     found = [dict.fromkeys(RecomputeMode, 0) for _ in range(job.stages * job.chunks)]
     for layer in job.now.layers[: job.layers]:
         found[layer.chunk * job.stages + layer.stage][_recompute_mode(layer)] += 1

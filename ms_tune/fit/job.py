@@ -60,12 +60,7 @@ class PlannedJob(Record):
         return sum(map(sum, self.placement))
 
     def with_lists(self, lists: SappLists) -> LoadedConfig:
-        """The config with other lists; its file stays as it is.
-
-        Raises:
-            ConfigError: A value stands where it cannot be changed alone.
-            UsageError: The framework does not get through the result.
-        """
+        """The config with other lists; its file stays as it is."""
         from ms_tune.normalize.sapp import merge_sapp  # noqa: PLC0415 - the other dialects are much to import
 
         merged = merge_sapp(self.loaded.job, lists)
@@ -88,12 +83,7 @@ class PlannedJob(Record):
         return few_micro_batches(pipeline.schedule, self.stages, self.chunks, pipeline.micro_batches)
 
     def for_small_runs(self, lists: SappLists) -> LoadedConfig:
-        """The config with other lists for runs: with no more micro-batches than tell what a stage holds.
-
-        Raises:
-            ConfigError: A value stands where it cannot be changed alone.
-            UsageError: The framework does not get through the result.
-        """
+        """The config with other lists for runs: with no more micro-batches than tell what a stage holds."""
         loaded = self.with_lists(lists)
         if self.few_micro_batches == self.first.pipeline.micro_batches:
             return loaded
@@ -102,16 +92,7 @@ class PlannedJob(Record):
 
 
 def read_job(request: DryrunRequest, loaded: LoadedConfig | None = None) -> PlannedJob:
-    """The job of a config.
-
-    Args:
-        request: The job.
-        loaded: The config; None for the one that the request names.
-
-    Raises:
-        ConfigError: The config cannot be read, or its framework refuses it.
-        UnsupportedError: Nothing is known about its layers one by one.
-    """
+    """The job of a config."""
     loaded = loaded or load_config(request)
     now = normalize_recompute(loaded.job)
     if now.failure is not None:
@@ -125,13 +106,8 @@ def read_job(request: DryrunRequest, loaded: LoadedConfig | None = None) -> Plan
 
 
 def _check_split(loaded: LoadedConfig, now: LayerPlan) -> None:
-    """Refuse stages that are written and do not count: ``MindFormers`` runs such a static graph whole on one device.
-
-    Lists of layers are still read with as many stages as are written, so what a run would say of them is about another job.
-
-    Raises:
-        ConfigError: It is told to use no parallelism, and there is more than one stage.
-    """
+    # Refuse stages that are written and do not count: ``MindFormers`` runs such a static graph whole on one device. Lists of
+    # layers are still read with as many stages as are written, so what a run would say of them is about another job.
     stages = len(now.placement[0]) if now.placement else 1
     if loaded.dialect is not Dialect.MINDFORMERS or stages == 1:
         return
@@ -141,25 +117,13 @@ def _check_split(loaded: LoadedConfig, now: LayerPlan) -> None:
 
 
 def check_plannable(job: PlannedJob) -> None:
-    """Refuse a job whose layers do not do what a plan says.
-
-    Raises:
-        ConfigError: It has one device, on which its framework recomputes nothing.
-    """
+    """Refuse a job whose layers do not do what a plan says."""
     if not recomputes(job.now.dialect, job.first.world_size):
         raise ConfigError(msg("fitting.one-device"), msg("fitting.one-device.hint"), path=job.loaded.source.path)
 
 
 def check_writable(job: PlannedJob, kinds: Iterable[str]) -> None:
-    """Refuse lists that a plan could not be written into, before minutes of dryruns: two plans that change every cell are tried.
-
-    Args:
-        job: The job.
-        kinds: The kinds of recompute that a plan may use.
-
-    Raises:
-        ConfigError: A list cannot be changed alone: it stands behind an alias, for example.
-    """
+    """Refuse lists that a plan could not be written into, before minutes of dryruns: two plans that change every cell are tried."""
     base, cells = job.layers // (job.stages * job.chunks), job.stages * job.chunks
     moved = [*([1, -1] * (cells // 2)), *([0] * (cells % 2))]
     now = [count - base for row in job.placement for count in row]
@@ -180,11 +144,7 @@ def check_writable(job: PlannedJob, kinds: Iterable[str]) -> None:
 
 
 def layer_offsets(cells: Sequence[Sequence[int]]) -> Rows:
-    """The offset that places layers so: what each cell has beyond the even share of all.
-
-    Args:
-        cells: Layers of each cell.
-    """
+    """The offset that places layers so: what each cell has beyond the even share of all."""
     base = sum(map(sum, cells)) // (len(cells) * len(cells[0]))
     return [[count - base for count in row] for row in cells]
 
@@ -196,12 +156,7 @@ def layer_offset_or_none(cells: Sequence[Sequence[int]]) -> Rows | None:
 
 
 def uniform_lists(cells: Sequence[Sequence[int]], kind: str) -> SappLists:
-    """The lists that have every layer do the same; the placement stays.
-
-    Args:
-        cells: Layers of each cell.
-        kind: ``none``, ``select``, ``comm``, ``both``, ``full`` or ``swap``.
-    """
+    """The lists that have every layer do the same; the placement stays."""
     everything: Rows = [list(row) for row in cells]
     nothing: Rows = [[0] * len(row) for row in cells]
     return SappLists(
@@ -214,12 +169,7 @@ def uniform_lists(cells: Sequence[Sequence[int]], kind: str) -> SappLists:
 
 
 def full_first_lists(cells: Sequence[Sequence[int]], counts: Sequence[Sequence[int]]) -> SappLists:
-    """The lists that have some layers of each cell recomputed in full, and the others do nothing; the placement stays.
-
-    Args:
-        cells: Layers of each cell.
-        counts: How many of them.
-    """
+    """The lists that have some layers of each cell recomputed in full, and the others do nothing; the placement stays."""
     full: Rows = [list(row) for row in counts]
     return SappLists(layer_offset_or_none(cells), full, full, full, swap=[[0] * len(row) for row in counts])
 

@@ -91,12 +91,7 @@ def can_accumulate(dialect: Dialect, layout: Layout) -> bool:
 
 
 def with_layout(loaded: LoadedConfig, layout: Layout, layers: int) -> LoadedConfig:
-    """The config with another layout; its layers lie evenly and recompute nothing. Its file stays as it is.
-
-    Raises:
-        ConfigError: A value stands where it cannot be changed alone.
-        UsageError: The config has no place for one, or the framework does not get through the result.
-    """
+    """The config with another layout; its layers lie evenly and recompute nothing. Its file stays as it is."""
     keys, source = layout_keys(loaded.dialect), loaded.source
     wanted: dict[KeyPath, object] = {}
     for field, path in keys.sizes.items():
@@ -121,7 +116,7 @@ def with_layout(loaded: LoadedConfig, layout: Layout, layers: int) -> LoadedConf
 
 
 def _apply_values(loaded: LoadedConfig, wanted: Mapping[KeyPath, object]) -> SourceFile:
-    """Values that are there, with those that follow them through an anchor; then those that are not there yet."""
+    # Values that are there, with those that follow them through an anchor; then those that are not there yet.
     source = loaded.source
     there = {path: value for path, value in wanted.items() if source.get(path, MISSING) is not MISSING}
     settings = [Setting(path, "null" if value is None else str(value)) for path, value in there.items()]

@@ -64,10 +64,6 @@ def split_by_moment(lines: Sequence[MemoryLine], lasting: Fraction) -> tuple[lis
 
     While gradients are reduced and weights updated, a copy of a layer's gradients or weights is there, whatever it recomputes and
     however much is in flight. A trace may count such a moment to another phase.
-
-    Args:
-        lines: The lines of one stage.
-        lasting: What a layer holds all the time.
     """
     usual = [line for line in lines if lasting <= line.persistent * _NEAR and line.persistent <= lasting * _NEAR]
     return usual, [line for line in lines if line.persistent > lasting * _NEAR]
@@ -79,9 +75,6 @@ def persistent_slope(lines: Sequence[MemoryLine]) -> Fraction:
     Between two sizes the peak of a phase may become another moment, with less of what lasts and not of layers: such a line may
     say anything, also less than nothing. Seen in a static graph of MindFormers 1.9, whose first stage with one layer is at its
     peak in the forward pass while the embedding's gradient is there.
-
-    Args:
-        lines: Of one kind of layer that recomputes nothing, at least one.
     """
     found = sorted(line.persistent for line in lines)
     agreed = [less for less, more in pairwise(found) if less >= 0 and more <= less * _NEAR]
@@ -89,13 +82,7 @@ def persistent_slope(lines: Sequence[MemoryLine]) -> Fraction:
 
 
 def find_alike_phases(figures: RunFigures, plain: RunFigures, lasting: Fraction) -> list[str]:
-    """The phases at whose peak layers hold no more of what lasts than those of another run of the stage.
-
-    Args:
-        figures: A run.
-        plain: The other one.
-        lasting: What a layer holds all the time.
-    """
+    """The phases at whose peak layers hold no more of what lasts than those of another run of the stage."""
     more = lasting * (figures.layers - plain.layers)
     there = figures.phase_persistent.keys() & plain.phase_persistent.keys()
     return [
@@ -106,13 +93,7 @@ def find_alike_phases(figures: RunFigures, plain: RunFigures, lasting: Fraction)
 
 
 def fit_lines_beside(one: RunFigures, plain: RunFigures, lines: Sequence[MemoryLine]) -> Iterator[MemoryLine]:
-    """The lines of layers that do something else, from one run and what the stage holds anyhow.
-
-    Args:
-        one: The run.
-        plain: A run with as many layers that recompute nothing.
-        lines: The lines of such layers; of a phase whose peak has become another moment there is none.
-    """
+    """The lines of layers that do something else, from one run, one with as many layers that recompute nothing, and those layers' lines."""
     for line in lines:
         phase = line.phase
         if phase in one.phase_peaks and one.phase_persistent[phase] <= plain.phase_persistent[phase] * _NEAR:
@@ -139,11 +120,7 @@ class LayerBytes:
 
 
 def fit_layer_bytes(lines: Sequence[MemoryLine]) -> LayerBytes:
-    """What the lines of one kind of layer say about any stage.
-
-    Args:
-        lines: Of different stages; with one alone all that is not lasting is taken for activations.
-    """
+    """What the lines of one kind of layer say about any stage; one alone takes all that is not lasting for activations."""
     first, last = _find_extreme_lines(lines)
     lasting = first.persistent
     if first.in_flight == last.in_flight:
@@ -156,25 +133,17 @@ def fit_layer_bytes(lines: Sequence[MemoryLine]) -> LayerBytes:
 
 
 def _find_extreme_lines(lines: Sequence[MemoryLine]) -> tuple[MemoryLine, MemoryLine]:
-    """The lines with the most and the least in flight.
-
-    How many micro-batches of a chunk are in flight at a stage's peak depends on its layers: while the sum over chunks stays, one has
-    more and another one fewer. Layers that were added to all chunks alike are in flight as often as that sum in any case; a line
-    through others is used where there are not two such lines. Seen with four layers of one chunk and one of the other, whose peak
-    was at another moment with two and one.
-    """
+    # The lines with the most and the least in flight. How many micro-batches of a chunk are in flight at a stage's peak depends
+    # on its layers: while the sum over chunks stays, one has more and another one fewer. Layers that were added to all chunks
+    # alike are in flight as often as that sum in any case; a line through others is used where there are not two such lines.
+    # Seen with four layers of one chunk and one of the other, whose peak was at another moment with two and one.
     even = [line for line in lines if line.even]
     found = even if len({line.in_flight for line in even}) > 1 else lines
     return max(found, key=lambda line: line.in_flight), min(found, key=lambda line: line.in_flight)
 
 
 def interpolate(lines: Sequence[tuple[Fraction, Fraction]], at: Fraction) -> Fraction:
-    """A value between two known ones, on the straight line through them; beyond them that of the nearer one.
-
-    Args:
-        lines: Places and values, at least one.
-        at: The place.
-    """
+    """A value between two known ones, on the straight line through them; beyond them that of the nearer one."""
     (low, small), (high, large) = min(lines), max(lines)
     if low == high:
         return max(small, large)
@@ -245,12 +214,6 @@ def fit_freed(
     """What full recomputation frees on a stage; None where no run tells.
 
     More layers free at least in proportion, and where another moment takes over they seem to free less: the most counts.
-
-    Args:
-        plain: The line of layers that recompute nothing, at the moment that decides.
-        mixed: Runs in which some layers are recomputed and others are not.
-        main: What most layers are made of.
-        others: What a recomputed layer of another make frees.
     """
     seen = {(Fraction(0), 0): Fraction(0)}
     for figures in mixed:
@@ -271,14 +234,7 @@ def fit_freed(
 def with_first_chunk(
     freed: FreedByRecompute, plain: MemoryLine, figures: RunFigures, main: LayerKind
 ) -> FreedByRecompute:
-    """The same with what a layer of the first chunk frees, by a run that recomputes there alone.
-
-    Args:
-        freed: What it frees in all chunks alike.
-        plain: The line of layers that recompute nothing.
-        figures: A run in which layers of the first chunk are recomputed, and no others.
-        main: What most layers are made of.
-    """
+    """The same with what a layer of the first chunk frees, by a run that recomputes there alone."""
     count, (_, others) = _count_recomputed_main(figures, main), weigh_recomputed(figures, main)
     if plain.phase not in figures.phase_peaks or not count:
         return freed
@@ -289,14 +245,7 @@ def with_first_chunk(
 def fit_transient(
     freed: FreedByRecompute, whole: Sequence[tuple[RunFigures, Fraction]], main: LayerKind, kept: Fraction
 ) -> RecomputeTransient:
-    """What comes on top where all layers of a stage are recomputed.
-
-    Args:
-        freed: What full recomputation frees there.
-        whole: Two runs with all layers recomputed, the smaller one first, and what as many layers that recompute nothing hold.
-        main: What most layers are made of.
-        kept: What a recomputed layer keeps of a micro-batch.
-    """
+    """What comes on top where all layers of a stage are recomputed, from two such runs and what as many layers that recompute nothing hold."""
     more = []
     for figures, plain in whole:
         count, others = weigh_recomputed(figures, main)
@@ -315,14 +264,7 @@ def fit_transient(
 def fit_transient_alone(
     freed: FreedByRecompute, plain: MemoryLine, figures: RunFigures, main: LayerKind
 ) -> RecomputeTransient:
-    """What comes on top where the first chunk's layers are all recomputed, and no others.
-
-    Args:
-        freed: What full recomputation frees there.
-        plain: The line of layers that recompute nothing.
-        figures: Such a run.
-        main: What most layers are made of.
-    """
+    """What comes on top where the first chunk's layers are all recomputed, and no others."""
     weighed, others = weigh_recomputed(figures, main)
     first = freed.in_first_chunk
     less = freed.each * weighed if first is None else first * _count_recomputed_main(figures, main)

@@ -78,19 +78,7 @@ class RunFigures:
 def measure_probes(
     request: DryrunRequest, probes: Sequence[Probe], observer: Observer
 ) -> tuple[RunFigures | MsTuneError, ...]:
-    """What each probe holds: what was kept of it, or else a run.
-
-    Args:
-        request: What the probes share: devices, engine, folder, time.
-        probes: The probes.
-        observer: Told what is going on.
-
-    Returns:
-        Figures, or why there are none, for each probe.
-
-    Raises:
-        MsTuneError: This machine cannot simulate, or a probe failed that is needed.
-    """
+    """What each probe holds, or why that is not known: what was kept of it, or else a run."""
     found: dict[int, RunFigures | MsTuneError] = {}
     left: dict[int, _PendingProbe] = {}
     here = simulated_by()
@@ -132,7 +120,7 @@ class _PendingProbe(NamedTuple):
 def _run_pending(
     left: dict[int, _PendingProbe], found: dict[int, RunFigures | MsTuneError], observer: Observer
 ) -> None:
-    """Run probes; what each finds is kept at once, so that nothing of it is lost if the user stops the rest."""
+    # Run probes; what each finds is kept at once, so that nothing of it is lost if the user stops the rest.
     numbers = list(left)
 
     def done_with(place: int, reading: Reading) -> None:
@@ -175,7 +163,7 @@ def read_figures(run: PreparedRun, reading: Reading) -> RunFigures:
 
 
 def _swapped_bytes(run: PreparedRun, reading: Reading) -> int:
-    """What went to the host for one micro-batch; 0 for jobs whose layers cannot swap."""
+    # What went to the host for one micro-batch; 0 for jobs whose layers cannot swap.
     if not isinstance(run.job, MindFormersJob):
         return 0
     return reading.report.host_moved_bytes // (run.job.batches * run.pipeline.micro_batches)

@@ -48,12 +48,7 @@ def _only_phases(figures: RunFigures, phases: Collection[str]) -> RunFigures:
 
 
 class StageMeasurements:
-    """All lines of a job's stages.
-
-    Args:
-        seen: What was found.
-        model: The job's layers.
-    """
+    """All lines of a job's stages."""
 
     def __init__(self, seen: Sequence[ProbeResult], model: JobLayers) -> None:
         self.model = model
@@ -154,10 +149,8 @@ class StageMeasurements:
         return fit_layer_bytes(lines) if lines else None
 
     def _beside_plain(self, make: LayerKind, kind: RecomputeMode, stages: Sequence[int]) -> LayerBytes | None:
-        """What a layer adds whose kind was run in one size: less than one that recomputes nothing, for each micro-batch in flight.
-
-        Where two stages tell, what is less however many are in flight is told apart.
-        """
+        # What a layer adds whose kind was run in one size: less than one that recomputes nothing, for each micro-batch in
+        # flight. Where two stages tell, what is less however many are in flight is told apart.
         plain, freed = self.layer_bytes(make, RecomputeMode.NONE), []
         for stage in stages:
             usual = self.usual_lines(make, RecomputeMode.NONE, stage)
@@ -236,7 +229,7 @@ class StageMeasurements:
         return found
 
     def _freed_by_dense(self, stage: int) -> Fraction:
-        """What a dense layer of the first chunk frees if it is recomputed in full, where most have experts."""
+        # What a dense layer of the first chunk frees if it is recomputed in full, where most have experts.
         if self.model.main is LayerKind.DENSE:
             return Fraction(0)
         phase = self.deciding_phase(self.model.main, stage)

@@ -109,18 +109,7 @@ def rank_layouts(
     limit_bytes: int,
     on_ranked: Callable[[int, int], None],
 ) -> Ranking:
-    """The layouts that the framework takes, the best first.
-
-    Args:
-        job: The job as it is now.
-        loaded: Its config, on as many devices as the layouts have.
-        layouts: What to rank.
-        limit_bytes: What a stage may hold.
-        on_ranked: Told how many of how many are done.
-
-    Raises:
-        UnsupportedError: The sizes of its model are not all known.
-    """
+    """The layouts that the framework takes, the best first."""
     ranker = _LayoutRanker(job, loaded, limit_bytes)
     found, refused, pruned = [], [], 0
     for number, layout in enumerate(layouts):
@@ -140,7 +129,7 @@ def rank_layouts(
 
 
 def _pareto_fronts(candidates: Sequence[LayoutCandidate]) -> list[list[LayoutCandidate]]:
-    """Those that no other one outdoes in both time and bytes sent; those that only these outdo; and so on, each by time."""
+    # Those that no other one outdoes in both time and bytes sent; those that only these outdo; and so on, each by time.
     order = sorted(candidates, key=lambda one: (one.estimate.time, one.estimate.sent_bytes, one.layout))
     fronts: list[list[LayoutCandidate]] = []
     for one in order:
@@ -154,13 +143,7 @@ def _pareto_fronts(candidates: Sequence[LayoutCandidate]) -> list[list[LayoutCan
 
 
 class _LayoutRanker:
-    """Estimates of one job's layouts; what several of them share is read once.
-
-    Args:
-        job: The job as it is now.
-        loaded: Its config, on as many devices as the layouts have.
-        limit_bytes: What a stage may hold.
-    """
+    """Estimates of one job's layouts; what several of them share is read once."""
 
     def __init__(self, job: PlannedJob, loaded: LoadedConfig, limit_bytes: int) -> None:
         model = job.loaded.job.model
@@ -178,11 +161,7 @@ class _LayoutRanker:
         self._graphs: dict[tuple[Schedule, int, int, int], PassGraph] = {}
 
     def estimate_layout(self, layout: Layout) -> LayoutCandidate:
-        """A layout with its estimate.
-
-        Raises:
-            MsTuneError: The framework, or what is known about it, refuses the layout.
-        """
+        """A layout with its estimate."""
         if not can_accumulate(self._job.loaded.dialect, layout):
             raise UnsupportedError(msg("layouts.refused.accumulation"))
         read = self._read_layout(layout)
@@ -200,7 +179,7 @@ class _LayoutRanker:
         return LayoutCandidate(layout, LayoutEstimate(time, least, peaks, full, bubble, sent), facts)
 
     def _read_layout(self, layout: Layout) -> _ReadLayout:
-        """What the framework's own sizes say, whatever chunks and micro-batches there are."""
+        # What the framework's own sizes say, whatever chunks and micro-batches there are.
         key = (layout.tensor, layout.pipeline, layout.context, layout.expert, layout.data)
         if key not in self._read:
             try:
@@ -231,7 +210,7 @@ class _LayoutRanker:
         )
 
     def _schedule_of(self, layout: Layout) -> Schedule:
-        """In which order the framework runs passes, with and without chunks."""
+        # In which order the framework runs passes, with and without chunks.
         several = layout.chunks > 1
         if several not in self._schedules:
             loaded = with_layout(self._loaded, layout, self._job.layers)
@@ -291,7 +270,7 @@ class _LayoutRanker:
     def _step_time(
         self, layout: Layout, schedule: Schedule, placement: list[list[int]], full: Sequence[int]
     ) -> tuple[float, float]:
-        """The step of a layout, in dense forward passes of a sample on a device; and the part in which stages wait."""
+        # The step of a layout, in dense forward passes of a sample on a device; and the part in which stages wait.
         graph, stages, first = self._pass_graph(layout, schedule), layout.pipeline, 0
         cells = stages * layout.chunks
         durations = np.zeros(2 * cells)
@@ -314,7 +293,7 @@ class _LayoutRanker:
         ) if step else 0.0
 
     def _sent_bytes(self, layout: Layout, facts: LayoutFacts, full: Sequence[int], weights: int) -> int:
-        """What a device of the busiest stage sends in a step."""
+        # What a device of the busiest stage sends in a step.
         share, widths, most = self._rank_share(layout, sequence=facts.sequence), self._widths, 0
         for stage, makes in enumerate(facts.layer_makes):
             count, of_layers = facts.layers[stage], 0.0
@@ -339,7 +318,7 @@ class _ReadLayout:
 
 
 def _few_micro_batches(layout: Layout) -> int:
-    """So many micro-batches that the pipeline is full, and the first round is as long as it would be with all of them."""
+    # So many micro-batches that the pipeline is full, and the first round is as long as it would be with all of them.
     full = _ROUNDS * layout.pipeline + layout.micro_batches % layout.pipeline
     return min(layout.micro_batches, full)
 
@@ -352,6 +331,6 @@ def _count_makes(run: PreparedRun) -> Mapping[LayerKind, int]:
 
 
 def _fewest_recomputed(facts: LayoutFacts, stage: int, limit_bytes: int) -> int:
-    """The fewest layers of a stage to recompute so that the estimate keeps within the limit; all where none does."""
+    # The fewest layers of a stage to recompute so that the estimate keeps within the limit; all where none does.
     count = facts.layers[stage]
     return next((full for full in range(count) if facts.peak_bytes(stage, count, full) <= limit_bytes), count)

@@ -131,7 +131,6 @@ def fit_config(
 
 
 def _write_plan(job: PlannedJob, chosen: VerifyRound | None) -> tuple[str, int]:
-    """The config with the plan that was chosen, and how many of its values that changes."""
     if chosen is None or chosen.report.planned is None:
         return job.loaded.source.text, 0
     merged = merge_sapp(job.loaded.job, lists_of_plan(job, chosen.report.planned.plan))
@@ -141,7 +140,8 @@ def _write_plan(job: PlannedJob, chosen: VerifyRound | None) -> tuple[str, int]:
 def _with_swap_time(
     table: CostTable, request: ConfigFitRequest, costs: RelativeCosts, source: str
 ) -> tuple[CostTable, list[Message]]:
-    """The table with the time of its copies to the host, where a bandwidth is told, and what to tell where that is far too little."""
+    # The table with the time of its copies to the host, where a bandwidth is told, and what to tell where that is far too
+    # little.
     if request.swap_bandwidth is None or not can_swap(table):
         return table, []
     shortest = None if costs.shortest is None else costs.shortest / DENSE_UNITS
@@ -156,14 +156,8 @@ def _with_swap_time(
 def _run_calibration(
     job: PlannedJob, request: ConfigFitRequest, observer: Observer
 ) -> tuple[StageMeasurements, list[RunFigures], RunFigures | None, list[Message]]:
-    """What small dryruns of the job hold; a kind of recompute that cannot be run is left out, and told.
-
-    Returns:
-        What they hold; what those with an empty end hold; what the table's check run holds, None where there is none; what to tell.
-
-    Raises:
-        MsTuneError: A run of layers that recompute nothing or everything failed, or this machine cannot simulate.
-    """
+    # What small dryruns hold, those with an empty end apart, and the table's check run if there is one; kinds that cannot run
+    # are told.
     model = count_job_layers(job)
     probes, notes = plan_probes(job, model, request.kinds)
     probes, late = _communication_last(job, model, probes)
@@ -198,7 +192,7 @@ def _run_calibration(
 def _plan_further_probes(
     job: PlannedJob, model: JobLayers, request: ConfigFitRequest, *, full: bool
 ) -> dict[str, list[Probe]]:
-    """The runs beside those of each kind of recompute, by what they are for; ``full``: layers may be recomputed in full."""
+    # The runs beside those of each kind of recompute, by what they are for; ``full``: layers may be recomputed in full.
     middle = [middle_stage(job.stages - 1)] if model.alike else None
     return {
         "some": probes_with_some_recomputed(job) if full else [],
@@ -213,11 +207,7 @@ def _plan_further_probes(
 def _pair_results(
     probes: Sequence[ProbeRun], found: Sequence[RunFigures | MsTuneError]
 ) -> tuple[list[ProbeResult], dict[RecomputeMode, MsTuneError]]:
-    """What runs of each kind of recompute hold, without kinds of which one cannot be run, and why those cannot.
-
-    Raises:
-        MsTuneError: A run of layers that recompute nothing failed.
-    """
+    # What runs of each kind of recompute hold, without kinds of which one cannot be run, and why those cannot.
     pairs = tuple(zip(probes, found, strict=True))
     failed: dict[RecomputeMode, MsTuneError] = {}
     for one, figures in pairs:
@@ -235,7 +225,7 @@ def _pair_results(
 def _communication_last(
     job: PlannedJob, model: JobLayers, probes: list[ProbeRun]
 ) -> tuple[list[ProbeRun], list[ProbeRun]]:
-    """The probes, and apart from them those of recomputed communication that others may make needless."""
+    # The probes, and apart from them those of recomputed communication that others may make needless.
     kinds = {one.recompute for one in probes}
     used = any(layer.comm_patterns for layer in job.now.layers)
     if not model.alike or used or not {RecomputeMode.SELECT, RecomputeMode.BOTH} <= kinds:
@@ -251,11 +241,9 @@ def _with_communication(
     late: list[ProbeRun],
     observer: Observer,
 ) -> list[Message]:
-    """Run the probes of recomputed communication, unless layers that recompute it beside selected operators hold as much as without.
-
-    Then communication alone frees no more than these operators do, and takes longer (:data:`ms_tune.fit.costs.EXTRA`): neither it nor
-    both is of use, and that is told.
-    """
+    # Run the probes of recomputed communication, unless layers that recompute it beside selected operators hold as much as
+    # without. Then communication alone frees no more than these operators do, and takes longer
+    # (:data:`ms_tune.fit.costs.EXTRA`): neither it nor both is of use, and that is told.
     seen = {one.recompute: figures for one, figures in zip(probes, found, strict=True)}
     select, both = seen[RecomputeMode.SELECT], seen[RecomputeMode.BOTH]
     if isinstance(select, MsTuneError) or isinstance(both, MsTuneError) or both.phase_peaks != select.phase_peaks:
@@ -268,18 +256,15 @@ def _with_communication(
 
 
 def _check_table(job: PlannedJob, table: CostTable, run: RunFigures | None) -> CheckRun | None:
-    """The table's check run; None where the framework does not run it, or no plan recomputes layers in full."""
+    # The table's check run; None where the framework does not run it, or no plan recomputes layers in full.
     if run is None or RecomputeMode.FULL not in table.kinds:
         return None
     return CheckRun(run.stage, predict_check_run(job, table, run.stage), run.peak, run.layers)
 
 
 def _without_idle(table: CostTable) -> tuple[CostTable, tuple[RecomputeMode, ...]]:
-    """The table without kinds of recompute that free nothing: a plan would pay for them all the same.
-
-    Returns:
-        The table, and these kinds. What the present plan uses stays.
-    """
+    # The table without kinds of recompute that free nothing, and these; a plan would pay for them all the same. The present
+    # plan's stay.
     used = {
         kind
         for kind, rows in (
@@ -312,11 +297,6 @@ def with_remedies(report: FitReport, job: PlannedJob, fragments: Sequence[int] =
     """A report of nothing that fits, with what the job's config could do beside: what costs no computation comes first.
 
     A table does not tell it: it knows no optimizer, no sequence parallelism, no swap.
-
-    Args:
-        report: The report.
-        job: The job.
-        fragments: What its table sets aside for each stage's fragments.
     """
     if report.shortage is None or report.nearest is None:
         return report
@@ -330,7 +310,7 @@ def with_remedies(report: FitReport, job: PlannedJob, fragments: Sequence[int] =
 
 
 def _estimate_remedies(report: FitReport, job: PlannedJob, fragments: Sequence[int]) -> Iterator[tuple[str, int]]:
-    """By name what each would free on the stage that is over the limit most, at most."""
+    # By name what each would free on the stage that is over the limit most, at most.
     assert report.shortage is not None  # noqa: S101 - the caller has looked
     assert report.nearest is not None  # noqa: S101 - as above
     stage = report.shortage.stage
@@ -367,7 +347,7 @@ def _estimate_remedies(report: FitReport, job: PlannedJob, fragments: Sequence[i
 
 
 def _can_swap(report: FitReport, job: PlannedJob) -> bool:
-    """Whether swap is something that the plans of the table do not have: the dynamic graph refuses it with several stages."""
+    # Whether swap is something that the plans of the table do not have: the dynamic graph refuses it with several stages.
     if RecomputeMode.SWAP in report.table.kinds:
         return False
     return job.loaded.dialect is Dialect.MINDFORMERS or (
@@ -376,7 +356,7 @@ def _can_swap(report: FitReport, job: PlannedJob) -> bool:
 
 
 def _freed_by_sequence(job: PlannedJob, full: float, others: float) -> int:
-    """What splitting activations between layers over the tensor-parallel ranks frees, by closed forms."""
+    # What splitting activations between layers over the tensor-parallel ranks frees, by closed forms.
     widths = widths_of(job.loaded.job.model)
     if widths is None:
         return 0

@@ -98,15 +98,7 @@ class SearchFit:
 
 
 def search_layouts(request: SearchRequest, hooks: SearchHooks) -> SearchFit:
-    """The fastest layout of a config on as many devices that fits, with its plan.
-
-    Args:
-        request: Which layouts, and how to plan.
-        hooks: Who is told how far it is, and who knows more of configs.
-
-    Raises:
-        MsTuneError: The config or this machine is at fault, or there are too many layouts.
-    """
+    """The fastest layout of a config on as many devices that fits, with its plan."""
     asked = request.fit.dryrun
     if (asked.devices or 0) > MOST_DEVICES:
         raise UsageError(msg("layouts.too-many-devices", devices=asked.devices, most=MOST_DEVICES))
@@ -139,7 +131,6 @@ def search_layouts(request: SearchRequest, hooks: SearchHooks) -> SearchFit:
 
 
 def _with_own_devices(loaded: LoadedConfig) -> LoadedConfig:
-    """The config on as many devices as its keys say, where they do."""
     return loaded._replace(devices=loaded.devices._replace(npus=None)) if names_devices(loaded.source) else loaded
 
 
@@ -164,7 +155,6 @@ def _layout_space(job: PlannedJob, now: Layout, devices: int, request: SearchReq
 def _try_layouts(
     request: SearchRequest, ranking: Ranking, job: PlannedJob, hooks: SearchHooks
 ) -> tuple[list[TriedLayout], bool]:
-    """The best layouts with their plans, and whether the user stopped."""
     found: list[TriedLayout] = []
     runs = 0
     for candidate in ranking.candidates:

@@ -27,14 +27,7 @@ _TWO = 2  # runs that make a line; lines that tell what a layer keeps
 
 
 def build_table(job: PlannedJob, measured: StageMeasurements, costs: RelativeCosts, limit_bytes: int) -> CostTable:
-    """The table of a job.
-
-    Args:
-        job: The job.
-        measured: What its stages were seen to hold.
-        costs: What the parts of the model cost beside each other.
-        limit_bytes: What a stage may hold.
-    """
+    """The table of a job."""
     model, main = measured.model, measured.model.main
     layers = {made: _layer_bytes_by_mode(measured, made) for made in model.counts if measured.line_stages(made)}
     pipeline = job.first.pipeline
@@ -92,7 +85,7 @@ def _layer_row(
 
 
 def _with_swap(layer: LayerGroup, measured: StageMeasurements, make: LayerKind) -> LayerGroup:
-    """The row with what goes to the host, and is back while a layer is at its backward pass."""
+    # The row with what goes to the host, and is back while a layer is at its backward pass.
     kept = layer.recompute.get(RecomputeMode.SWAP)
     if kept is None:
         return layer
@@ -101,15 +94,8 @@ def _with_swap(layer: LayerGroup, measured: StageMeasurements, make: LayerKind) 
 
 
 def _loss_bytes(job: PlannedJob, measured: StageMeasurements, bases: Sequence[Fraction]) -> Fraction:
-    """What the last stage holds on top when the last forward pass ends: logits and their loss.
-
-    It is what the stage holds beside its weights and beyond what those in the middle would with as little in flight.
-
-    Args:
-        job: The job.
-        measured: What its stages were seen to hold.
-        bases: What each stage holds anyhow.
-    """
+    # What the last stage holds on top when the last forward pass ends: logits and their loss. It is what the stage holds beside
+    # its weights and beyond what those in the middle would with as little in flight.
     main, last = measured.model.main, job.stages - 1
     if not last:
         highest, lines = (
@@ -133,11 +119,9 @@ def _first_chunk_transient(
     layers: Mapping[LayerKind, Mapping[RecomputeMode, LayerBytes]],
     stage: int,
 ) -> int | None:
-    """What comes on top while a layer of a stage's first chunk is computed once more; None where no run tells.
-
-    It is another amount than where all layers are recomputed: in a static graph the other chunks' backward passes come first, and
-    when those of the first chunk begin in the last round, what forward passes alone need is gone, such as a copy of the embedding.
-    """
+    # What comes on top while a layer of a stage's first chunk is computed once more; None where no run tells. It is another
+    # amount than where all layers are recomputed: in a static graph the other chunks' backward passes come first, and when
+    # those of the first chunk begin in the last round, what forward passes alone need is gone, such as a copy of the embedding.
     known = stage if stage in measured.line_stages(measured.model.main) else middle_stage(job.stages - 1)
     found = measured.first_chunk_transient(known, layers)
     return None if found is None else round(found)
@@ -149,7 +133,7 @@ def _recompute_overhead(
     layers: Mapping[LayerKind, Mapping[RecomputeMode, LayerBytes]],
     late: Fraction,
 ) -> tuple[RecomputeOverhead | None, int]:
-    """What layers recomputed in full make each stage hold on top, and what one leaves until its backward pass ends."""
+    # What layers recomputed in full make each stage hold on top, and what one leaves until its backward pass ends.
     main, last = measured.model.main, job.stages - 1
     if RecomputeMode.FULL not in layers[main]:
         return None, 0
@@ -187,7 +171,8 @@ def _recompute_overhead(
 def _overhead_by_chunk(
     job: PlannedJob, freed: FreedByRecompute, layers: Mapping[RecomputeMode, LayerBytes], stage: int
 ) -> Iterator[int]:
-    """What a layer that is recomputed in full holds beside its row, in each chunk of a stage: the first, and of the others the mean."""
+    # What a layer that is recomputed in full holds beside its row, in each chunk of a stage: the first, and of the others the
+    # mean.
     full, none = layers[RecomputeMode.FULL], layers[RecomputeMode.NONE]
     mean = first = freed.line.slope - full.total_bytes(in_flight_micro_batches(job, stage))
     if freed.in_first_chunk is not None:
@@ -199,7 +184,7 @@ def _overhead_by_chunk(
 
 
 def _deciding_phase(measured: StageMeasurements, stage: int, last: int) -> str:
-    """The phase that decides; of a stage that has one run only, that of the one beside it."""
+    # The phase that decides; of a stage that has one run only, that of the one beside it.
     known = stage if stage in measured.line_stages(measured.model.main) else middle_stage(last)
     return measured.deciding_phase(measured.model.main, known)
 
@@ -207,7 +192,7 @@ def _deciding_phase(measured: StageMeasurements, stage: int, last: int) -> str:
 def _stage_bases(
     job: PlannedJob, measured: StageMeasurements, layers: Mapping[LayerKind, Mapping[RecomputeMode, LayerBytes]]
 ) -> list[Fraction]:
-    """What each stage holds anyhow: as seen, or between what two others in the middle hold."""
+    # What each stage holds anyhow: as seen, or between what two others in the middle hold.
     every, none = range(job.stages), RecomputeMode.NONE
     runs = [stage for stage in every if measured.smallest_run(measured.model.main, none, stage) is not None]
     seen = {stage: _stage_base(job, measured, layers, none, stage) for stage in runs}
@@ -224,7 +209,7 @@ def _stage_base(
     kind: RecomputeMode,
     stage: int,
 ) -> Fraction:
-    """What a stage holds beside its layers where all of them do the same, by its smallest run."""
+    # What a stage holds beside its layers where all of them do the same, by its smallest run.
     main = measured.model.main
     few = measured.smallest_run(main, kind, stage)
     assert few is not None  # noqa: S101 - there are runs
@@ -247,7 +232,7 @@ def in_flight_micro_batches(job: PlannedJob, stage: int, chunk: int | None = Non
 
 
 def _update_costs(measured: StageMeasurements, stages: int) -> UpdateCost | None:
-    """What stages and layers hold while gradients are reduced and weights updated; None where that is nothing more."""
+    # What stages and layers hold while gradients are reduced and weights updated; None where that is nothing more.
     main, whole = measured.model.main, measured.model.whole
     lines = {}
     for stage in measured.line_stages(main):

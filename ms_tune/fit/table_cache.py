@@ -47,13 +47,7 @@ class CachedTable:
 
 
 def write_cached_table(job: PlannedJob, table: CostTable, fragments: Sequence[int]) -> None:
-    """Keep a table for :func:`read_cached_table`.
-
-    Args:
-        job: The job.
-        table: Its table, with times as arithmetic has them and without swap: what that takes is none of the job's facts.
-        fragments: What each stage is to set aside for fragments.
-    """
+    """Keep a table for :func:`read_cached_table`: its times by arithmetic and without swap, of which the job tells nothing."""
     try:
         file = _table_file(job)
     except MsTuneError:
@@ -80,25 +74,13 @@ def read_cached_table(job: PlannedJob) -> CachedTable | None:
 
 
 def _table_file(job: PlannedJob) -> Path:
-    """Where the table is kept.
-
-    Raises:
-        MsTuneError: This machine cannot simulate, or the config cannot say that layers recompute nothing.
-    """
     here = simulated_by()
     bare = job.with_lists(uniform_lists(job.placement, RecomputeMode.NONE.value))
     return cache_file(prepare_run(job.request._replace(stage=0, layers=None), bare), job.request, here, _WHAT)
 
 
 def cache_file(run: PreparedRun, request: DryrunRequest, here: str, what: str = "") -> Path:
-    """Where the figures of a run are kept: by all that they depend on.
-
-    Args:
-        run: The run.
-        request: What it shares with others.
-        here: What simulates it (:func:`ms_tune.dryrun.cann_sim.environment.simulated_by`).
-        what: What is kept, if it is not the figures of that run.
-    """
+    """Where the figures of a run, or ``what`` else is kept of it, lie: by all that they depend on."""
     facts = {
         "form": _FORM,
         "ms_tune": __version__,

@@ -42,11 +42,6 @@ def with_lingering(table: CostTable, measured: StageMeasurements, in_flight: Fra
     when a stage holds most, the first chunk's last pass was a backward one and the others' was not. It may be so for another
     reason, too: there is twice what enters the first chunk in that of MindSpeed-Core-MS. A run that recomputes that chunk alone tells
     the two apart.
-
-    Args:
-        table: The table, which has that as bytes of the first chunk's layers (``again.layer_bytes``).
-        measured: What the small runs held.
-        in_flight: Micro-batches in flight on the first stage, the mean of its chunks.
     """
     main, again, known = make_name(measured.model.main), table.again, choose_telling_stage(table.stages)
     if again is None or table.chunks == 1 or known not in measured.freed_by_stage:
@@ -83,11 +78,9 @@ def _with_full(row: LayerGroup, full: LayerCost) -> LayerGroup:
 
 
 def _correct_dense(row: LayerGroup, main: LayerGroup, in_flight: Fraction) -> LayerGroup:
-    """The row of layers that one stage alone was run with, so that all that they hold was taken for activations.
-
-    Gradients and gathered copies are to weights what they are in the layers that most are; a recomputed layer keeps what enters it, as
-    one of those does, and leaves the rest.
-    """
+    # The row of layers that one stage alone was run with, so that all that they hold was taken for activations. Gradients and
+    # gathered copies are to weights what they are in the layers that most are; a recomputed layer keeps what enters it, as one
+    # of those does, and leaves the rest.
     kept, of_main = row.recompute, main.recompute
     once = round(Fraction(row.bytes * of_main[RecomputeMode.NONE].once_bytes, main.bytes)) if main.bytes else 0
     each = round(once / in_flight)
@@ -104,7 +97,7 @@ def _correct_dense(row: LayerGroup, main: LayerGroup, in_flight: Fraction) -> La
 
 
 def _matched_to_runs(table: CostTable, measured: StageMeasurements) -> CostTable:
-    """The table with what stages hold anyhow, and on top while layers are computed once more, as the small runs have it."""
+    # The table with what stages hold anyhow, and on top while layers are computed once more, as the small runs have it.
     main, last = measured.model.main, table.stages - 1
 
     def lacking(table: CostTable, kind: RecomputeMode, runs: Callable[[int], RunFigures | None]) -> tuple[int, ...]:
@@ -133,7 +126,7 @@ def _matched_to_runs(table: CostTable, measured: StageMeasurements) -> CostTable
 
 
 def _end_bytes(table: CostTable, stage: int) -> int:
-    """What the head and the tail hold, which is no matter of the stage's own."""
+    # What the head and the tail hold, which is no matter of the stage's own.
     return (table.head.bytes if stage == 0 else 0) + (table.tail.bytes if stage == table.stages - 1 else 0)
 
 
@@ -167,7 +160,7 @@ def emptied_probes(job: PlannedJob, model: JobLayers) -> list[Probe]:
 
 
 def _with_empty_end(job: PlannedJob, stage: int) -> LoadedConfig | None:
-    """The config with an end of the pipeline emptied; None where the framework refuses that."""
+    # The config with an end of the pipeline emptied; None where the framework refuses that.
     if job.stages == 1:
         return None
     try:
@@ -177,7 +170,7 @@ def _with_empty_end(job: PlannedJob, stage: int) -> LoadedConfig | None:
 
 
 def _emptied_placement(job: PlannedJob, stage: int) -> list[list[int]]:
-    """The placement with the layers of an end of the pipeline in the cell beside it."""
+    # The placement with the layers of an end of the pipeline in the cell beside it.
     counts = [list(row) for row in job.placement]
     chunk, other = (0, 1) if stage == 0 else (job.chunks - 1, stage - 1)
     counts[chunk][other] += counts[chunk][stage]
@@ -193,12 +186,6 @@ def with_ends(table: CostTable, job: PlannedJob, measured: StageMeasurements, ru
     that what their stages hold anyhow has all of it. Only the first and the last cell of a plan may be empty
     (:mod:`ms_tune.planning.plan`), and a run of each tells what is not there then. Seen with MindSpore 2.9 and MindFormers 1.9:
     84 MiB of a chunk of Qwen3's layers, whatever they recompute.
-
-    Args:
-        table: The table.
-        job: The job.
-        measured: What other small runs held.
-        runs: What runs with an empty end held.
     """
     head, tail = (_with_empty_end(job, stage) is None for stage in (0, job.stages - 1))
     table = table._replace(head=table.head._replace(filled=head), tail=table.tail._replace(filled=tail))

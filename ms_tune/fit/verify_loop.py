@@ -36,18 +36,12 @@ _WORTH, _WORTH_COMPILED = 0.001, 0.01  # of the step, that another round has to 
 
 
 class LoopOutcome(NamedTuple):
-    """What came of all rounds.
-
-    Args:
-        rounds: All of them.
-        chosen: The one whose plan is handed over.
-        lacking: Without one, what the table says of plans with all that the dryruns showed.
-        fragment_bytes: The least that they showed each stage to need beside its peak and the reserve, which is set aside there.
-    """
+    """What came of all rounds."""
 
     rounds: tuple[VerifyRound, ...]
-    chosen: VerifyRound | None
-    lacking: FitReport | None = None
+    chosen: VerifyRound | None  # the one whose plan is handed over
+    lacking: FitReport | None = None  # without one, what the table says of plans with all that the dryruns showed
+    # The least that they showed each stage to need beside its peak and the reserve, which is set aside there.
     fragment_bytes: tuple[int, ...] = ()
 
 
@@ -110,7 +104,7 @@ class VerifyLoop:
         return LoopOutcome(tuple(self._done), None, self._plan_with(table, least), least)
 
     def _least_fragments(self) -> tuple[int, ...]:
-        """The least that each stage was seen to need beside its peak and the reserve, in any dryrun; 0 of one that was not run."""
+        # The least that each stage was seen to need beside its peak and the reserve, in any dryrun; 0 of one that was not run.
         more: dict[int, int] = {}
         for seen in (stage for one in self._done for stage in one.verified):
             size = seen.needed_bytes - self._reserve - seen.peak_bytes
@@ -118,7 +112,6 @@ class VerifyLoop:
         return tuple(more.get(stage, 0) for stage in range(self._job.stages))
 
     def _verify_round(self, one: VerifyRound) -> VerifyRound:
-        """The round with the dryruns of its stages: those that plans before had, and a run of the others."""
         planned = one.report.planned
         assert planned is not None  # noqa: S101 - the callers have looked
         wanted = find_worst_stages(self._job, planned.plan)
@@ -136,7 +129,7 @@ class VerifyLoop:
         return replace(one, verified=tuple(verified), stands_for=stands_for, kept=tuple(kept))
 
     def _find_proof(self, plan: PlanLists, stage: int) -> VerifiedStage | None:
-        """What a stage of a plan held in the dryrun of a plan before, where it is the same stage; None where it is not."""
+        # What a stage of a plan held in the dryrun of a plan before, where it is the same stage; None where it is not.
         for one in reversed(self._done):
             if one.report.planned is not None and is_same_stage(one.report.planned.plan, plan, stage):
                 for found in one.verified:
@@ -147,14 +140,7 @@ class VerifyLoop:
     def _relieve_round(
         self, one: VerifyRound, table: CostTable, fragments: tuple[int, ...], margin: int
     ) -> VerifyRound | None:
-        """The plan of a round whose stages that did not fit recompute more; None where none did fit, or that does not suffice.
-
-        Args:
-            one: The round.
-            table: The table, with what the round has taught it.
-            fragments: What each stage needs beside its peak.
-            margin: What these stages are to leave of the limit, for other fragments.
-        """
+        # The plan of a round whose stages that did not fit recompute more; None where none did fit, or that does not suffice.
         planned = one.report.planned
         lacking = [stage for stage in one.verified if not self._is_good(stage)]
         if planned is None or len(lacking) == len(one.verified):
@@ -183,16 +169,9 @@ class VerifyLoop:
     def _next_plan(
         self, table: CostTable, fragments: tuple[int, ...], *, less: bool
     ) -> tuple[FitReport, tuple[int, ...]]:
-        """A plan that dryruns have not settled yet, where there is one, and what was set aside for its fragments.
-
-        What other runs lost is no proof that a plan would. Where nothing new fits beside it, half of it is set aside, then a
-        quarter, then nothing.
-
-        Args:
-            table: The table.
-            fragments: What other runs lost, by stage.
-            less: Whether a plan is wanted that may have no room for them.
-        """
+        # A plan that dryruns have not settled yet, where there is one, and what was set aside for its fragments. What other
+        # runs lost is no proof that a plan would. Where nothing new fits beside it, half of it is set aside, then a quarter,
+        # then nothing.
         report = self._plan_with(table, fragments)
         for part in (2, 4, 0) if less and any(fragments) else ():
             if report.stopped or (report.planned is not None and not self._is_settled(report)):
@@ -204,7 +183,7 @@ class VerifyLoop:
         return report, fragments
 
     def _is_settled(self, report: FitReport) -> bool:
-        """Whether another dryrun would tell nothing: the plan's is there already, or that of a stage of it which does not fit."""
+        # Whether another dryrun would tell nothing: the plan's is there already, or that of a stage of it which does not fit.
         planned = report.planned
         if planned is None:
             return False
@@ -219,7 +198,6 @@ class VerifyLoop:
         return plan_for(whole, effort=asked.effort, seed=asked.seed, clock=asked.clock, on_progress=self._on_progress)
 
     def _is_worth_trying(self, report: FitReport, best: VerifyRound) -> bool:
-        """Whether a plan is faster by so much of the step that another dryrun is worth it."""
         one, other = report.planned, best.report.planned
         worth = _WORTH_COMPILED if self._job.compiled else _WORTH
         return one is not None and other is not None and one.time < other.time * (1 - worth)
@@ -237,7 +215,7 @@ def _is_faster(one: VerifyRound, other: VerifyRound) -> bool:
 
 
 def _representative_stages(there: Sequence[int], stages: int) -> tuple[int, ...]:
-    """For every stage the simulated one that holds at least as much: itself, or the nearest before it."""
+    # For every stage the simulated one that holds at least as much: itself, or the nearest before it.
     return tuple(max((one for one in there if one <= stage), default=there[0]) for stage in range(stages))
 
 
@@ -246,7 +224,6 @@ def _join_numbers(stages: Sequence[int]) -> str:
 
 
 def _peaks_without(report: FitReport, fragments: Sequence[int]) -> tuple[int, ...]:
-    """The peaks of a report's plan without what was set aside for fragments."""
     peaks = report.planned.peak_bytes if report.planned is not None else ()
     return tuple(peak - more for peak, more in zip(peaks, fragments, strict=True))
 
@@ -267,13 +244,8 @@ def _with_fragments(table: CostTable, fragments: Sequence[int]) -> CostTable:
 
 
 def _observed_fragments(one: VerifyRound, before: Sequence[int], reserve: int) -> tuple[int, ...]:
-    """What each stage needs beside its peak and the reserve, as a round had it.
-
-    Args:
-        one: The round.
-        before: What was set aside before, which stays for stages that were not simulated.
-        reserve: The reserve by the job's split; a run may create other communicators.
-    """
+    # What each stage needs beside its peak and the reserve, as a round had it; what was set aside before stays where none was
+    # simulated.
     seen = {stage.stage: stage.needed_bytes - reserve - stage.peak_bytes for stage in one.verified}
     return tuple(
         seen[stage] if other == stage else size
@@ -305,21 +277,13 @@ def _row_lists(rows: Rows) -> list[list[int]]:
 
 
 def find_worst_stages(job: PlannedJob, plan: PlanLists) -> tuple[int, ...]:
-    """The stages of a plan that no other one outdoes.
-
-    Raises:
-        MsTuneError: The plan cannot be written into the config.
-    """
+    """The stages of a plan that no other one outdoes."""
     loaded = job.with_lists(lists_of_plan(job, plan))
     return tuple(stage.run.stage for stage in planned(_whole_request(job, StageChoice.WORST), loaded).stages)
 
 
 def simulate_plan(job: PlannedJob, plan: PlanLists, stages: tuple[int, ...], observer: Observer) -> DryrunResult:
-    """The dryrun of some stages of a plan, with all their layers and micro-batches.
-
-    Raises:
-        MsTuneError: The plan cannot be written into the config, or a process failed.
-    """
+    """The dryrun of some stages of a plan, with all their layers and micro-batches."""
     return dryrun_job(_whole_request(job, stages), observer, job.with_lists(lists_of_plan(job, plan)))
 
 
@@ -338,12 +302,7 @@ def _plan_column(plan: PlanLists, stage: int) -> tuple[tuple[int, ...], ...]:
 
 
 def compare_predicted(result: DryrunResult, predicted: Sequence[int]) -> tuple[VerifiedStage, ...]:
-    """The simulated stages beside what was foretold.
-
-    Args:
-        result: The dryrun.
-        predicted: The peak of every stage by the table.
-    """
+    """The simulated stages beside what was foretold."""
     found = []
     for stage in result.stages:
         need = stage.verdict.need
@@ -354,13 +313,7 @@ def compare_predicted(result: DryrunResult, predicted: Sequence[int]) -> tuple[V
 
 
 def correct_table(table: CostTable, verified: Sequence[VerifiedStage], stages: Sequence[int]) -> CostTable:
-    """The table with what a dryrun showed.
-
-    Args:
-        table: The table.
-        verified: The stages that it simulated.
-        stages: For each stage the one that stands for it.
-    """
+    """The table with what a dryrun showed, of stages and of those that they stand for."""
     more = {one.stage: one.peak_bytes - one.predicted_bytes for one in verified}
     own = table.stage_bytes or (0,) * table.stages
     return table._replace(stage_bytes=tuple(own[stage] + more.get(stages[stage], 0) for stage in range(table.stages)))

@@ -81,15 +81,7 @@ def is_allowed(costs: Costs, states: IntArray) -> NDArray[np.bool_]:
 def anneal_plans(
     space: PlanSpace, starts: Sequence[IntArray], steps: int, seed: int, on_step: Callable[[int, BestState], bool]
 ) -> BestState:
-    """The best state met.
-
-    Args:
-        space: What moves are made in.
-        starts: States to start from, shared out over the chains; all are allowed.
-        steps: How many moves each chain makes.
-        seed: Where the random numbers begin.
-        on_step: Told the step and the best now and then; what it returns says whether to stop.
-    """
+    """The best state met from some that are allowed; ``on_step`` is told of it now and then, and says whether to stop."""
     states = np.stack([starts[index % len(starts)] for index in range(_CHAINS)])
     scores = space.scores(states)
     first = int(scores.argmin())
@@ -114,7 +106,7 @@ def anneal_plans(
 
 
 def _temperature(best: int, step: int, steps: int) -> int:
-    """The temperature in ticks: geometric from the hottest to the coldest, in whole numbers."""
+    # The temperature in ticks: geometric from the hottest to the coldest, in whole numbers.
     if not is_within_limit(best):
         return 0
     done = step / max(steps - 1, 1)
@@ -129,7 +121,7 @@ def _restart_worst(states: IntArray, scores: IntArray) -> None:
 
 
 def _with_moves(space: PlanSpace, states: IntArray, drawn: IntArray) -> tuple[IntArray, NDArray[np.bool_]]:
-    """Each state with one move made, half of them with two, and whether the result is allowed."""
+    # Each state with one move made, half of them with two, and whether the result is allowed.
     moved = states.copy()
     _apply_move(space, moved, drawn[:, :5], np.ones(len(states), np.bool_))
     _apply_move(space, moved, drawn[:, 5:10], drawn[:, 10] % 2 == 0)
@@ -137,7 +129,7 @@ def _with_moves(space: PlanSpace, states: IntArray, drawn: IntArray) -> tuple[In
 
 
 def _apply_move(space: PlanSpace, states: IntArray, drawn: IntArray, chosen: NDArray[np.bool_]) -> None:
-    """Take one layer of the chosen states from where one is, and put it back."""
+    # Take one layer of the chosen states from where one is, and put it back.
     plans, cells, kinds = states.shape
     stages, rows = space.costs.table.stages, np.arange(plans)
     there = (states > 0).reshape(plans, -1)

@@ -138,7 +138,7 @@ class PlanRelaxation:
 
 
 def _following_passes(costs: Costs) -> NDArray[np.intp]:
-    """The passes that wait for a pass, shape (passes, 2)."""
+    # The passes that wait for a pass, shape (passes, 2).
     graph = costs.graph
     nothing = len(graph.kind)
     found = np.full((nothing + 1, 2), nothing, np.intp)
@@ -149,7 +149,7 @@ def _following_passes(costs: Costs) -> NDArray[np.intp]:
 
 
 def _times_to_end(relaxation: PlanRelaxation, durations: Floats) -> Floats:
-    """How long it takes from the start of each pass to the end of the step, by the longest path."""
+    # How long it takes from the start of each pass to the end of the step, by the longest path.
     graph, followers = relaxation.costs.graph, relaxation.followers
     rests = np.zeros(len(graph.kind) + 1)
     for start, stop in reversed(graph.levels):
@@ -187,13 +187,13 @@ def relaxation_of(costs: Costs) -> PlanRelaxation:
 
 
 def _empty_end_bytes(table: CostTable, stage: int) -> int:
-    """What a stage may hold less because a cell at an end of the pipeline has no layers; that cell may be any plan's."""
+    # What a stage may hold less because a cell at an end of the pipeline has no layers; that cell may be any plan's.
     first = table.head.empty_bytes if stage == 0 else 0
     return first + (table.tail.empty_bytes if stage == table.stages - 1 else 0)
 
 
 def _stage_moments(costs: Costs, stage: int) -> dict[tuple[int, ...], int]:
-    """What a stage has in flight at its moments, and what the end of the last forward pass adds to it."""
+    # What a stage has in flight at its moments, and what the end of the last forward pass adds to it.
     table = costs.table
     found: dict[tuple[int, ...], int] = {}
     for vector, chunk in zip(costs.held[stage].tolist(), costs.returning[stage].tolist(), strict=True):
@@ -213,10 +213,7 @@ class LowerBound(NamedTuple):
 def lower_bound(relaxation: PlanRelaxation, known: IntArray, rounds: int) -> LowerBound:
     """Solve with cuts until nothing longer is found, for so many rounds at most.
 
-    Args:
-        relaxation: The relaxation.
-        known: A good plan as layers by cell, run and kind: paths of points on the way to it are cuts too, and far fewer are needed.
-        rounds: How often to solve.
+    Paths of points on the way to a good plan that is known are cuts, too: far fewer are needed.
     """
     cells, runs, kinds = relaxation.shape
     target_plan = known.astype(float).ravel()
@@ -254,7 +251,7 @@ def _from_duals(
     prices: Floats,
     equal_prices: Floats,
 ) -> float:
-    """What prices prove, right or not: no plan is below the sum of the limits at their prices, less what is left cheap."""
+    # What prices prove, right or not: no plan is below the sum of the limits at their prices, less what is left cheap.
     prices = np.minimum(prices, 0)
     paths = len(relaxation.cuts)
     total = -prices[len(prices) - paths :].sum()
@@ -277,9 +274,8 @@ class IntegerProof(NamedTuple):
 def next_whole(relaxation: PlanRelaxation, best: int, nodes: int) -> IntegerProof:
     """Look for a plan of fewer than ``best`` ticks, with the paths so far; its own longest paths are added.
 
-    Returns:
-        ``done`` with a bound of ``best`` if there is none. Else the plan that was found, whose real time may be longer, or
-        none if the search of so many nodes did not end.
+    ``done`` with a bound of ``best`` if there is none. Else the plan that was found, whose real time may be longer, or none if the
+    search of so many nodes did not end.
     """
     cells, runs, kinds = relaxation.shape
     rows, limits = relaxation.limit_rows()
@@ -316,7 +312,7 @@ def next_whole(relaxation: PlanRelaxation, best: int, nodes: int) -> IntegerProo
 
 
 def _exclusive_rows(relaxation: PlanRelaxation) -> tuple[tuple[sparse.csr_matrix, Floats], int]:
-    """A cell has layers that recompute selected operators only, or layers that recompute communication only, not both."""
+    # A cell has layers that recompute selected operators only, or layers that recompute communication only, not both.
     cells, runs, kinds = relaxation.shape
     names = relaxation.costs.table.kinds
     if RecomputeMode.SELECT not in names or RecomputeMode.COMM not in names:

@@ -122,13 +122,13 @@ class Costs:
         return found
 
     def _run_spans(self, states: IntArray) -> tuple[IntArray, IntArray]:
-        """The first layer behind each part of each cell, and its first layer."""
+        # The first layer behind each part of each cell, and its first layer.
         plans, cells, kinds = states.shape
         stop = np.cumsum(states.reshape(plans, cells * kinds), axis=1).reshape(states.shape)
         return stop, stop - states
 
     def _on_top(self, stop: IntArray, start: IntArray) -> IntArray:
-        """Bytes on top of all activations by plan, stage and moment, shape (plans, stages, moments)."""
+        # Bytes on top of all activations by plan, stage and moment, shape (plans, stages, moments).
         table, stages = self.table, np.arange(self.table.stages)[:, None]
         shape = (len(stop), table.chunks, table.stages)
 
@@ -152,13 +152,7 @@ class Costs:
         return found
 
     def _recompute_transient(self, stop: IntArray, start: IntArray, piled: IntArray) -> IntArray:
-        """Bytes on top of all activations while a cell's layers are computed once more, shape (plans, cells).
-
-        Args:
-            stop: The first layer behind each part of each cell.
-            start: Its first layer.
-            piled: Bytes that a layer leaves until the pass ends, by kind of recompute and run.
-        """
+        # Bytes on top of all activations while a cell's layers are computed once more, shape (plans, cells).
         most = np.zeros(stop.shape[:2], np.int64)
         more = np.zeros_like(most)  # what the layers behind have left, less what they kept
         full = self.table.kinds.index(RecomputeMode.FULL) if RecomputeMode.FULL in self.table.kinds else None
@@ -216,7 +210,7 @@ def costs_of(table: CostTable) -> Costs:
 
 
 def _exact_fraction(number: float) -> Fraction:
-    """A number as it was written, not as the nearest binary fraction."""
+    # A number as it was written, not as the nearest binary fraction.
     return Fraction(repr(number))
 
 
@@ -229,7 +223,7 @@ def _backward_time(layer: LayerGroup, kind: RecomputeMode) -> Fraction:
 
 
 def _choose_tick(table: CostTable) -> tuple[Fraction, Callable[[Fraction], int]]:
-    """The longest time of which all times of a table are multiples; else nine digits of the longest time."""
+    # The longest time of which all times of a table are multiples; else nine digits of the longest time.
     times = [_exact_fraction(end.forward) for end in (table.head, table.tail)]
     times += [
         way(layer, kind) for way in (_forward_time, _backward_time) for layer in table.layers for kind in table.kinds
@@ -254,12 +248,7 @@ class StepTimeBreakdown:
 
 
 def break_down_step(table: CostTable, cells: Sequence[Mapping[RecomputeMode, int]]) -> StepTimeBreakdown:
-    """Where the time of a plan's step goes.
-
-    Args:
-        table: The table; of its sizes nothing is read.
-        cells: How many layers of each kind of recompute every cell has.
-    """
+    """Where the time of a plan's step goes; nothing is read of the table's sizes."""
     costs = costs_of(table)
     durations = costs.pass_durations(costs.state_of(cells)[None])
     step, count = int(costs.graph.step_ticks(durations)[0]), table.micro_batches

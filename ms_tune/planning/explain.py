@@ -30,31 +30,20 @@ _SIMPLE = (RecomputeMode.SELECT, RecomputeMode.COMM, RecomputeMode.BOTH)
 
 @dataclass(frozen=True, slots=True)
 class Alternative:
-    """Another plan, under a rule of its own.
+    """Another plan, under a rule of its own."""
 
-    Args:
-        name: ``even`` (layers shared out evenly), ``full-only`` (no selective kinds) or ``one-gib-to-spare``.
-        time: Of its step, in the table's unit; None if nothing was found that fits.
-    """
-
-    name: str
-    time: float | None
+    name: str  # `even` (layers shared out evenly), `full-only` (no selective kinds) or `one-gib-to-spare`
+    time: float | None  # of its step, in the table's unit; None if nothing was found that fits
 
 
 @dataclass(frozen=True, slots=True)
 class PlanRemedy:
-    """What would help where nothing fits.
+    """What would help where nothing fits."""
 
-    Args:
-        name: ``less-memory``, ``micro-batch``, ``one-chunk``, ``stages`` or ``tensor``; of a config also ``sequence``,
-            ``optimizer``, ``swap`` or ``vmm``.
-        freed_bytes: How much lower the smallest limit is that a plan could keep.
-        fits: Whether it would be enough.
-    """
-
+    # `less-memory`, `micro-batch`, `one-chunk`, `stages` or `tensor`; of a config also `sequence`, `optimizer`, `swap`, `vmm`.
     name: str
-    freed_bytes: int
-    fits: bool
+    freed_bytes: int  # how much lower the smallest limit is that a plan could keep
+    fits: bool  # whether it would be enough
 
 
 def critical_cells(costs: Costs, state: IntArray) -> tuple[tuple[int, float], ...]:
@@ -128,7 +117,7 @@ def find_remedies(table: CostTable, least: int) -> tuple[PlanRemedy, ...]:
 
 
 def _changed_tables(table: CostTable) -> Iterator[tuple[str, CostTable]]:
-    """The table after each change; what a change does to its figures is the most that it can do."""
+    # The table after each change; what a change does to its figures is the most that it can do.
     table = table._replace(present=None)
     if table.chunks > 1 and table.order in (Schedule.INTERLEAVED, Schedule.INTERLEAVED_FULL_WARM_UP):
         yield "less-memory", table._replace(order=Schedule.INTERLEAVED_LESS_MEMORY)
@@ -154,8 +143,7 @@ def _changed_tables(table: CostTable) -> Iterator[tuple[str, CostTable]]:
 
 
 def _more_stages(table: CostTable) -> CostTable:
-    """Twice as many stages: the ends hold what they do, those between them what the least of these does."""
-
+    # Twice as many stages: the ends hold what they do, those between them what the least of these does.
     def spread(sizes: tuple[int, ...]) -> tuple[int, ...]:
         return (sizes[0], *[min(sizes[1:-1] or sizes)] * (2 * table.stages - 2), sizes[-1]) if sizes else ()
 

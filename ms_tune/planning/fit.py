@@ -138,15 +138,7 @@ def fit_table(
 ) -> FitReport:
     """The cheapest plan of a table that fits.
 
-    Args:
-        table: The table; :func:`ms_tune.planning.table.check_table` has nothing against it.
-        effort: How long to search.
-        seed: Where the random numbers begin.
-        clock: What was measured; nothing by default.
-        on_progress: Told how far the search is. An interrupt, also one raised here, ends the search with what it has.
-
-    Raises:
-        UsageError: The measured step cannot be that of the present plan.
+    An interrupt, also one that ``on_progress`` raises, ends the search with what it has.
     """
     present = None if table.present is None else cells_of(table, table.present, "")
     clock = clock or Clock()
@@ -177,10 +169,7 @@ def fit_table(
 def with_plan(report: FitReport, table: CostTable, cells: Sequence[Mapping[RecomputeMode, int]]) -> FitReport:
     """A report of another plan than the one that was found.
 
-    Args:
-        report: The report. Its bound holds: the other plan is one of those that it is about.
-        table: What the other plan is foretold by.
-        cells: How many layers of each kind of recompute every cell has.
+    Its bound holds: the other plan is one of those that it is about.
     """
     costs = costs_of(table)
     state = costs.state_of(cells)
@@ -234,7 +223,7 @@ def _evaluate_state(costs: Costs, state: IntArray, *, drawn: bool = False) -> Ev
 
 
 def _with_explanation(report: FitReport, found: PlanSearch, on_progress: Callable[[SearchProgress], None]) -> FitReport:
-    """The report with what else there is to say; an interrupt leaves the rest out."""
+    # The report with what else there is to say; an interrupt leaves the rest out.
     table, costs = report.table, found.costs
     if report.nearest is not None:
         over = [peak - table.limit_bytes for peak in report.nearest.peak_bytes]
@@ -261,6 +250,6 @@ def _with_explanation(report: FitReport, found: PlanSearch, on_progress: Callabl
 
 
 def _recomputes_nothing(report: FitReport) -> bool:
-    """Whether no layer recomputes anything, so that more memory buys nothing."""
+    # Whether no layer recomputes anything, so that more memory buys nothing.
     assert report.planned is not None  # noqa: S101 - the caller has looked
     return all(count == 0 or kind.value == "none" for cell in report.planned.cells for kind, count in cell.items())

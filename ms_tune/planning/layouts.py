@@ -96,11 +96,7 @@ class Layouts(Record):
 
 
 def list_layouts(space: LayoutSpace) -> Layouts:
-    """Every layout of as many devices and samples of a step.
-
-    Raises:
-        UsageError: There are too many to rank, or too many devices.
-    """
+    """Every layout of as many devices and samples of a step."""
     if space.devices > MOST_DEVICES:
         raise UsageError(msg("layouts.too-many-devices", devices=space.devices, most=MOST_DEVICES))
     refused: Counter[str] = Counter()

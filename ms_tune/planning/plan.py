@@ -23,12 +23,7 @@ if TYPE_CHECKING:
 
 
 def plan_of(table: CostTable, cells: Sequence[Mapping[RecomputeMode, int]]) -> PlanLists:
-    """The lists of a plan.
-
-    Args:
-        table: The table.
-        cells: How many layers of each kind of recompute every cell has; cell c is chunk c // stages of stage c % stages.
-    """
+    """The lists of a plan."""
     base = table.layer_count // table.cells
 
     def rows(kinds: tuple[RecomputeMode, ...], less: int = 0) -> Rows:
@@ -46,11 +41,7 @@ def plan_of(table: CostTable, cells: Sequence[Mapping[RecomputeMode, int]]) -> P
 
 
 def cells_of(table: CostTable, plan: PlanLists, source: str) -> list[dict[RecomputeMode, int]]:
-    """How many layers of each kind of recompute every cell of a plan has.
-
-    Raises:
-        ConfigError: The lists do not fit the table or each other, or want a kind of recompute that the table has no figures of.
-    """
+    """How many layers of each kind of recompute every cell of a plan has."""
     names = (*LISTS, SWAP_LIST) if plan.swap else LISTS
     for name in names:
         shape = [len(row) for row in getattr(plan, name)]
@@ -74,7 +65,7 @@ def cells_of(table: CostTable, plan: PlanLists, source: str) -> list[dict[Recomp
 
 
 def _cell_of_lists(layers: int, full: int, select: int, comm: int, swap: int) -> dict[RecomputeMode, int]:
-    """What the prefix rule makes of the numbers of one cell; what reaches less far than the full layers is nothing."""
+    # What the prefix rule makes of the numbers of one cell; what reaches less far than the full layers is nothing.
     select, comm = max(select - full, 0), max(comm - full, 0)
     both = min(select, comm)
     return {
@@ -88,7 +79,7 @@ def _cell_of_lists(layers: int, full: int, select: int, comm: int, swap: int) ->
 
 
 def _is_impossible(table: CostTable, cells: Sequence[Mapping[RecomputeMode, int]]) -> bool:
-    """Whether a cell has less than nothing of a kind, or one that must not be empty has no layer."""
+    # Whether a cell has less than nothing of a kind, or one that must not be empty has no layer.
     return any(count < 0 for cell in cells for count in cell.values()) or not all(
         any(cell.values()) for cell in cells[table.filled_cells]
     )

@@ -65,16 +65,7 @@ class FitRequest:
 def linked_by(table: CostTable, bandwidth: int, clock: Clock, shortest: float | None, source: str) -> CostTable:
     """The table with the time that swap takes over a link of so many bytes a second.
 
-    Args:
-        table: The table.
-        bandwidth: Bytes a second, in each direction.
-        clock: What was measured: without it a table's times are in no unit.
-        shortest: Seconds that a unit of the table's time takes at least, where that is known; for want of a measurement.
-        source: Where the table is from.
-
-    Raises:
-        ConfigError: The link is too slow.
-        UsageError: Nothing tells how long a unit of time is.
+    Without a measurement the table's times are in no unit: a unit then takes at least ``shortest`` seconds, where that is known.
     """
     if clock.times:
         return with_swap_time(table, bandwidth * _MS, source)

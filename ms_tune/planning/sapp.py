@@ -56,21 +56,13 @@ class SappPipeline(NamedTuple):
 
 
 def is_sapp(text: str, source: str) -> bool:
-    """Whether a text is a file of SAPP's layers.
-
-    Raises:
-        ConfigError: It is no JSON.
-    """
+    """Whether a text is a file of SAPP's layers."""
     data = parse_json(text, source)
     return isinstance(data, dict) and "layers_description" in data
 
 
 def read_sapp(text: str, source: str, pipeline: SappPipeline) -> CostTable:
-    """A table from SAPP's layers.
-
-    Raises:
-        ConfigError: The text is no such file, or the table contradicts itself.
-    """
+    """A table from SAPP's layers."""
     parsed = parse_json(text, source)
     data: dict[str, Any] = parsed if isinstance(parsed, dict) else {}
     rows = data.get("layers_description")
@@ -100,7 +92,7 @@ def _located(index: int | None, what: Message) -> Message:
 
 
 def _read_number(row: dict[str, Any], key: str, source: str) -> float | None:
-    """A figure of at least zero, or None for one that is not there. SAPP itself writes one key with a blank behind it."""
+    # A figure of at least zero, or None for one that is not there. SAPP itself writes one key with a blank behind it.
     value = row.get(key, row.get(f"{key} "))
     if value is None:
         return None
@@ -115,7 +107,7 @@ def _read_number(row: dict[str, Any], key: str, source: str) -> float | None:
 
 
 def _read_end(rows: list[dict[str, Any]], source: str) -> StageEnd:
-    """SAPP sums up what stands at one end; its backward pass takes twice as long."""
+    # SAPP sums up what stands at one end; its backward pass takes twice as long.
     times = [_read_number(row, "time", source) or 0.0 for row in rows]
     sizes = [_read_number(row, "memory_parameter", source) or 0.0 for row in rows]
     return StageEnd(math.fsum(times), round(math.fsum(sizes) * MIB))

@@ -60,15 +60,7 @@ def why_refused(schedule: Schedule, stages: int, chunks: int, micro_batches: int
 
 
 def stage_passes(schedule: Schedule, stage: int, stages: int, chunks: int, micro_batches: int) -> list[PipelinePass]:
-    """The passes of one training step of a stage, in order.
-
-    Args:
-        schedule: The schedule; :func:`why_refused` has nothing against it.
-        stage: The stage, from 0.
-        stages: Pipeline stages.
-        chunks: Chunks of each stage.
-        micro_batches: Micro-batches of a step; at most :data:`MOST_PASSES` over the chunks.
-    """
+    """The passes of one training step of a stage, in order."""
     rounds = [micro_batches] if schedule is Schedule.GPIPE else _chunk_rounds(schedule, stages, chunks, micro_batches)
     forward = _in_rounds(rounds, range(chunks), forward=True)
     backward = _in_rounds(rounds, range(chunks - 1, -1, -1), forward=False)
@@ -94,11 +86,9 @@ def warm_up_passes(schedule: Schedule, stage: int, stages: int, chunks: int, mic
 
 
 def _chunk_rounds(schedule: Schedule, stages: int, chunks: int, micro_batches: int) -> list[int]:
-    """How many micro-batches go through one chunk before the next chunk has its turn, round by round.
-
-    As many as there are stages. What is left over goes with the first round in MindSpore, is spread in HyperParallel, and
-    is refused by Megatron-LM.
-    """
+    # How many micro-batches go through one chunk before the next chunk has its turn, round by round. As many as there are
+    # stages. What is left over goes with the first round in MindSpore, is spread in HyperParallel, and is refused by
+    # Megatron-LM.
     if chunks == 1:
         return [micro_batches]
     count = max(1, micro_batches // stages)
@@ -117,12 +107,7 @@ def _in_rounds(rounds: Sequence[int], chunks: range, *, forward: bool) -> list[P
 
 
 def most_held(order: Iterable[PipelinePass], chunks: int) -> tuple[int, ...]:
-    """Micro-batches held by each chunk when the stage holds most, counted over its chunks; the first such moment.
-
-    Args:
-        order: The passes of one training step.
-        chunks: Chunks of the stage.
-    """
+    """Micro-batches held by each chunk when the stage holds most, counted over its chunks; the first such moment."""
     held = [0] * chunks
     most = tuple(held)
     for one in order:

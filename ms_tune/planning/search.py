@@ -167,7 +167,7 @@ def _prove_optimal(
     most: int,
     on_progress: Callable[[SearchProgress], None],
 ) -> int:
-    """Search in whole numbers for something better, until there is nothing or that was done so often; how often it was."""
+    # Search in whole numbers for something better, until there is nothing or that was done so often; how often it was.
     cells, _, kinds = relaxation.shape
     if cells * kinds > (_MOST_WHOLE if found.table.chunks == 1 else _MOST_INTERLEAVED):
         return 0
@@ -250,15 +250,7 @@ def add_recompute(
     """The fastest plan with as many layers in each cell in which some stages keep the limit.
 
     A layer never recomputes less than before, and those of other stages do what they did.
-
-    Args:
-        table: The table, with all that these stages hold.
-        cells: How many layers of each kind of recompute every cell has.
-        stages: The stages that are to hold less.
-        margin_bytes: What they are to leave of the limit.
-
-    Returns:
-        The cells; None where recomputing more does not suffice.
+    None where recomputing more does not suffice.
     """
     costs = costs_of(table)
     state: IntArray | None = costs.state_of(cells)
@@ -269,7 +261,7 @@ def add_recompute(
 
 
 def _add_to_stage(costs: Costs, state: IntArray, stage: int, limit: int) -> IntArray | None:
-    """The state with the variant of one stage that keeps the limit and makes the step least longer."""
+    # The state with the variant of one stage that keeps the limit and makes the step least longer.
     chunks, stages, kinds = costs.table.chunks, costs.table.stages, costs.table.kinds
     most = max(int(_MOST ** (1 / chunks)), 2)
     places = list(range(stage, costs.table.cells, stages))
@@ -297,7 +289,7 @@ def _with_variants(state: IntArray, places: Sequence[int], variants: Sequence[Se
 
 
 def _cell_variants(cell: Cell, kinds: Sequence[RecomputeMode]) -> Iterator[Cell]:
-    """What a cell's layers may do in place of what they do: first more of them recomputed in full, then the least changed."""
+    # What a cell's layers may do in place of what they do: first more of them recomputed in full, then the least changed.
     whole = {
         one: sum(abs(count - old) for count, old in zip(one, cell, strict=True)) for one in _deeper_cells(cell, kinds)
     }
@@ -308,7 +300,7 @@ def _cell_variants(cell: Cell, kinds: Sequence[RecomputeMode]) -> Iterator[Cell]
 
 
 def _more_full(cell: Cell, full: int) -> Iterator[Cell]:
-    """More and more layers recomputed in full, those first that recompute least."""
+    # More and more layers recomputed in full, those first that recompute least.
     counts = list(cell)
     yield tuple(counts)
     for kind in reversed(range(len(cell))):
@@ -319,7 +311,7 @@ def _more_full(cell: Cell, full: int) -> Iterator[Cell]:
 
 
 def _deeper_cells(cell: Cell, kinds: Sequence[RecomputeMode]) -> Iterator[Cell]:
-    """All cells of as many layers with no fewer recomputed in full, no more of them idle, and as many that swap."""
+    # All cells of as many layers with no fewer recomputed in full, no more of them idle, and as many that swap.
     total = sum(cell)
     free = [index for index, kind in enumerate(kinds) if kind not in (RecomputeMode.NONE, RecomputeMode.SWAP)]
     swaps = cell[kinds.index(RecomputeMode.SWAP)] if RecomputeMode.SWAP in kinds else 0

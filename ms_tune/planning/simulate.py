@@ -88,14 +88,14 @@ def graph_of(table: CostTable) -> PassGraph:
 
 
 def _source_pass(*, forward: bool, cell: int, cells: int) -> tuple[bool, int] | None:
-    """The pass, of the same micro-batch, that a pass takes its input from."""
+    # The pass, of the same micro-batch, that a pass takes its input from.
     if forward:
         return (True, cell - 1) if cell else None
     return (False, cell + 1) if cell < cells - 1 else (True, cell)
 
 
 def _pass_levels(orders: list[list[PipelinePass]], stages: int, cells: int) -> dict[tuple[int, int], int]:
-    """The level of each pass, by stage and place in the stage's order: one more than of those that it waits for."""
+    # The level of each pass, by stage and place in the stage's order: one more than of those that it waits for.
     level: dict[tuple[int, int], int] = {}
     arrived: dict[tuple[bool, int, int], int] = {}
     waiting: dict[tuple[bool, int, int], int] = {}
@@ -123,7 +123,7 @@ def _pass_levels(orders: list[list[PipelinePass]], stages: int, cells: int) -> d
 
 
 def _peak_moments(order: list[PipelinePass], chunks: int, *, lingers: bool) -> tuple[PassMoment, ...]:
-    """Right before backward passes: there a stage holds most. Of one chunk, only those that no other one outdoes."""
+    # Right before backward passes: there a stage holds most. Of one chunk, only those that no other one outdoes.
     held, back = [0] * chunks, [False] * chunks
     found: dict[tuple[int, tuple[bool, ...]], set[tuple[int, ...]]] = {}
     for one in order:

@@ -162,11 +162,7 @@ class CostTable(Record):
 
 
 def check_table(table: CostTable, source: str) -> CostTable:
-    """The table itself, which makes sense.
-
-    Raises:
-        ConfigError: It contradicts itself, or no framework runs its schedule.
-    """
+    """The table itself, which makes sense."""
     refused = why_refused(table.order, table.stages, table.chunks, table.micro_batches)
     if refused is not None:
         raise ConfigError(refused, path=source)
@@ -192,7 +188,7 @@ _BY_CELL = ("again.layer_bytes", "again.transient_bytes")
 
 
 def _check_stages(table: CostTable, source: str) -> None:
-    """A list of sizes has one for each stage, or for each cell."""
+    # A list of sizes has one for each stage, or for each cell.
     lists = {"stage_bytes": table.stage_bytes} if table.stage_bytes else {}
     if table.update is not None:
         lists |= {f"update.{key}": sizes for key, sizes in table.update._asdict().items()}
@@ -207,7 +203,7 @@ def _check_stages(table: CostTable, source: str) -> None:
 
 
 def _check_layer(layer: LayerGroup, first: LayerGroup, source: str) -> None:
-    """Recomputing more neither keeps more nor takes less time; every run has the same kinds."""
+    # Recomputing more neither keeps more nor takes less time; every run has the same kinds.
     if not layer.recompute:
         raise ConfigError(msg("planning.table.no-kinds", layer=layer.name), path=source)
     if set(layer.recompute) != set(first.recompute):

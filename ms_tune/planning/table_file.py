@@ -106,11 +106,7 @@ def _short_value(value: object) -> str:
 
 
 def parse_json(text: str, source: str) -> object:
-    """What a JSON text says.
-
-    Raises:
-        ConfigError: It is too long, no JSON, nested too deeply, or has a key twice.
-    """
+    """What a JSON text says."""
     if len(text) > MOST_TEXT:
         raise ConfigError(msg("planning.file.too-long", limit=MOST_TEXT), path=source)
 
@@ -138,13 +134,7 @@ def parse_json(text: str, source: str) -> object:
 def read_table(text: str, source: str, *, linked: bool = False) -> CostTable:
     """A table from its JSON, or from the JSON that ``ms-tune fit --json`` printed.
 
-    Args:
-        text: The JSON.
-        source: Where it is from.
-        linked: What swap takes longer need not be said: a bandwidth tells it.
-
-    Raises:
-        ConfigError: The text is no such JSON, or the table contradicts itself; the message says where.
+    Where it is ``linked`` a bandwidth tells what swap takes longer, and the text need not.
     """
     reader, data = Reader(source), parse_json(text, source)
     where = ""
@@ -245,7 +235,7 @@ def _read_overhead(reader: Reader, value: object, where: str) -> RecomputeOverhe
 
 
 def _by_cell(again: RecomputeOverhead, stages: int, chunks: int) -> RecomputeOverhead:
-    """Sizes of each stage, whichever of its chunks is computed once more, are those of each of its cells."""
+    # Sizes of each stage, whichever of its chunks is computed once more, are those of each of its cells.
     layers, transients = (
         sizes * chunks if len(sizes) == stages else sizes for sizes in (again.layer_bytes, again.transient_bytes)
     )
@@ -321,6 +311,6 @@ def table_json(table: CostTable) -> dict[str, object]:
 
 
 def _kept_json(kind: RecomputeMode, kept: LayerCost) -> dict[str, object]:
-    """A layer's row; what only swap has, only with swap."""
+    # A layer's row; what only swap has, only with swap.
     row = kept._asdict()
     return row if kind is RecomputeMode.SWAP else {key: size for key, size in row.items() if key not in _OF_SWAP_ONLY}

@@ -29,49 +29,32 @@ _PLAIN = re.compile(r"\s*(\d{1,12}(?:\.\d{1,12})?)\s*(us|ms|s|min|)\s*")
 
 @dataclass(frozen=True, slots=True)
 class LayerTimes:
-    """Measured times of one layer and one micro-batch, in milliseconds.
-
-    Attributes:
-        forward: Of its forward pass.
-        backward: Of its backward pass by what it recomputes, as far as that was measured.
-    """
+    """Measured times of one layer and one micro-batch, in milliseconds."""
 
     forward: float
+    # Of its backward pass by what it recomputes, as far as that was measured.
     backward: Mapping[RecomputeMode, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class SeenLayer:
-    """What a profile tells of one layer: its kernels in a step, in milliseconds.
+    """What a profile tells of one layer: its kernels in a step, in milliseconds."""
 
-    Attributes:
-        number: Its number in the model.
-        forward: Of forward passes, without what is recomputed.
-        backward: Of backward passes alone.
-        twice: Of what is recomputed, in both of its runs.
-    """
-
-    number: int
-    forward: float
-    backward: float
-    twice: float
+    number: int  # its number in the model
+    forward: float  # of forward passes, without what is recomputed
+    backward: float  # of backward passes alone
+    twice: float  # of what is recomputed, in both of its runs
 
 
 @dataclass(frozen=True, slots=True)
 class Clock:
-    """What was measured.
+    """What was measured."""
 
-    Attributes:
-        step_seconds: A step of the present plan; None if none was measured.
-        times: Layers, and ``head`` and ``tail``, by their names in the table; empty if none were measured.
-        seen: Layers of a profile, which :func:`ms_tune.planning.time_scale.with_layers` makes times of; None if there was none.
-        notes: What these figures cover, and do not.
-    """
-
-    step_seconds: float | None = None
+    step_seconds: float | None = None  # a step of the present plan; None if none was measured
+    # Layers, and `head` and `tail`, by their names in the table; empty if none were measured.
     times: Mapping[str, LayerTimes] = field(default_factory=dict)
-    seen: tuple[SeenLayer, ...] | None = None
-    notes: tuple[Message, ...] = ()
+    seen: tuple[SeenLayer, ...] | None = None  # layers of a profile, which `with_layers` makes times of
+    notes: tuple[Message, ...] = ()  # what these figures cover, and do not
 
     @property
     def runs(self) -> bool:
@@ -83,13 +66,7 @@ class Clock:
 
         A measured step alone is taken to scale as its passes do. With measured layers, the passes are theirs, and what the
         measured step takes beside them stays what it is.
-
-        Args:
-            time: Of its passes, in the table's unit; milliseconds where layers were measured.
-            reference: Of the passes of the step that was measured.
-
-        Returns:
-            Seconds; None if nothing was measured.
+        Times are in the table's unit, milliseconds where layers were measured. None if nothing was.
         """
         if self.times:
             passes = time / _MS
@@ -97,11 +74,7 @@ class Clock:
         return None if self.step_seconds is None else self.step_seconds * time / reference
 
     def check(self, *, has_present: bool, reference: float) -> None:
-        """Look whether the measured step can be that of the present plan.
-
-        Raises:
-            UsageError: There is no present plan, or its passes alone take longer than the step.
-        """
+        """Look whether the measured step can be that of the present plan."""
         if self.step_seconds is None:
             return
         if not has_present:
@@ -156,11 +129,7 @@ def _parse_ms(text: str) -> float:
 
 
 def read_times(text: str, source: str) -> dict[str, LayerTimes]:
-    """Times of a JSON file: by name ``forward`` and, as far as measured, the backward pass by kind of recompute, in milliseconds.
-
-    Raises:
-        ConfigError: The text is no such JSON; the message says where.
-    """
+    """Times of a JSON file: by name ``forward`` and, as far as measured, the backward pass by kind of recompute, in milliseconds."""
     reader, data = Reader(source), parse_json(text, source)
     if not isinstance(data, dict) or not 0 < len(data) <= _MOST_NAMES:
         reader.fail("", msg("planning.clock.no-object", most=_MOST_NAMES))
@@ -182,9 +151,6 @@ def with_times(table: CostTable, times: Mapping[str, LayerTimes], source: str) -
 
     Every part that takes time in the table needs a measured one: figures of another origin beside them would be no seconds.
     A kind of recompute whose backward pass was not measured takes as much longer as the table says, in forward passes.
-
-    Raises:
-        ConfigError: A name is not of the table, one of its parts has no time, or recomputing takes less time than not.
     """
     if not times:
         return table
@@ -235,9 +201,6 @@ def with_layers(clock: Clock, table: CostTable) -> Clock:
     A kind of layers takes the mean of those that the profile has. What runs twice because it is recomputed counts half for each
     run: scopes do not tell them apart. A part that the profile has not takes as much beside the kind with most layers as the
     table says.
-
-    Raises:
-        UsageError: The profile has layers that the table has not: it is of another model.
     """
     if not clock.seen:
         return clock
@@ -272,7 +235,8 @@ def with_layers(clock: Clock, table: CostTable) -> Clock:
 
 
 def _mean_times(layers: Sequence[SeenLayer], micro_batches: int) -> LayerTimes:
-    """Of one layer and one micro-batch. Layers that recompute nothing tell the forward pass best; the backward pass is that of all."""
+    # Of one layer and one micro-batch. Layers that recompute nothing tell the forward pass best; the backward pass is that of
+    # all.
     plain = [one for one in layers if not one.twice]
     whole = [one for one in layers if one.twice and not one.forward]
 
@@ -306,14 +270,6 @@ def with_swap_time(table: CostTable, bytes_per_time: float, source: str) -> Cost
     A layer that swaps sends what it keeps of a micro-batch to the host once its forward pass has made it, and fetches it for its
     backward pass, beside the computation and in both directions at once: a pass takes as long as the longer of the two. Copies
     are not lent to layers that swap nothing, so a plan's time is rather too long.
-
-    Args:
-        table: The table.
-        bytes_per_time: Bytes that go to the host, and as many that come back, in one unit of the table's time.
-        source: Where the table is from.
-
-    Raises:
-        ConfigError: Copies take so much longer than passes that swap is no remedy, or a layer that swaps takes no time.
     """
     return table._replace(layers=tuple(_with_copy_time(layer, bytes_per_time, source) for layer in table.layers))
 
@@ -335,7 +291,7 @@ def _with_copy_time(layer: LayerGroup, bytes_per_time: float, source: str) -> La
 
 
 def _extra_time(copies: float, own: float, unit: float) -> float:
-    """The longer of copies and computation, as a part of a unit beyond it, rounded up."""
+    # The longer of copies and computation, as a part of a unit beyond it, rounded up.
     longest = max(copies, own)
     return ceil(round((longest / unit - 1) * _DIGITS, 3)) / _DIGITS
 

@@ -41,11 +41,6 @@ def rank_groups(config: TrainingConfig, data_parallel: int, rank: int) -> RankGr
     Ranks are numbered tensor first, then context, data and pipeline, as Megatron-LM, MindSpeed-Core-MS (order
     ``tp-cp-ep-dp-pp`` in ``core/parallel_state.py``, r0.1.0) and MindFormers number them. Ranks that hold different experts
     are neighbours among those that see different tokens.
-
-    Args:
-        config: How the job is split.
-        data_parallel: Data-parallel size, context not included.
-        rank: The rank.
     """
     parallel, experts = config.parallelism, config.shape.experts
     tensor, context = parallel.tensor, parallel.context
@@ -93,7 +88,7 @@ def ulysses_ways(config: TrainingConfig) -> int:
 
 
 def _block_of(group: tuple[int, ...], index: int, size: int) -> tuple[int, ...]:
-    """The run of neighbours that a member belongs to when the group is cut into runs of a size."""
+    # The run of neighbours that a member belongs to when the group is cut into runs of a size.
     return group[index - index % size :][:size]
 
 
@@ -127,7 +122,7 @@ def reference_job_from_json(data: Mapping[str, Any]) -> ReferenceJob:
 
 
 def _from_plain(kind: Any, value: Any) -> Any:  # noqa: ANN401 - types, and what they are of
-    """A value of a type, from the plain data that JSON has of it."""
+    # A value of a type, from the plain data that JSON has of it.
     if hasattr(kind, "_fields"):
         types = get_type_hints(kind)
         return kind(**{name: _from_plain(types[name], part) for name, part in value.items()})
@@ -151,11 +146,9 @@ def theory_of(job: ReferenceJob, rank: int) -> dict[str, int]:
 
 
 def _legacy_state(job: ReferenceJob, ways: ShardCounts) -> int:
-    """How many bytes more MindSpeed-Core-MS r0.1.0's optimizers hold (core/optimizer/optimizer.py, distrib_optimizer.py).
-
-    Weights that are float32 already have no copy. Without the distributed optimizer, the moments that AdamW made in the
-    number format of a narrow weight stay beside the float32 ones.
-    """
+    # How many bytes more MindSpeed-Core-MS r0.1.0's optimizers hold (core/optimizer/optimizer.py, distrib_optimizer.py).
+    # Weights that are float32 already have no copy. Without the distributed optimizer, the moments that AdamW made in the
+    # number format of a narrow weight stay beside the float32 ones.
     config, more = job.config, 0
     for weight in stage_weights(config, job.stage):
         parts = ways.expert_shards if weight.experts else ways.shards

@@ -48,11 +48,7 @@ _CELL_ACTIVATIONS = ("gelu", "fast_gelu")  # the others are functions, which rec
 
 
 def read_mindspeed(job: JobView, devices: int | None) -> DynamicJob:
-    """The job of a MindSpeed-Core-MS config.
-
-    Raises:
-        ConfigError: The framework would refuse the config.
-    """
+    """The job of a MindSpeed-Core-MS config."""
     source = job.written
     config = _as_installed(read_mindspeed_ms(source.data, source.path))
     _check_experts(source, config)
@@ -71,11 +67,9 @@ def read_mindspeed(job: JobView, devices: int | None) -> DynamicJob:
 
 
 def _as_installed(config: TrainingConfig) -> TrainingConfig:
-    """The config with the number format of normalisations that the installed framework gives them.
-
-    MindSpeed-Core-MS r0.1.0 makes their weights in ``params_dtype`` (legacy/model/norm.py, get_norm). MindFormers 1.6 makes
-    those of FusedRMSNorm in ``compute_dtype`` and all others in float32 (transformer/norm.py there).
-    """
+    # The config with the number format of normalisations that the installed framework gives them. MindSpeed-Core-MS r0.1.0
+    # makes their weights in ``params_dtype`` (legacy/model/norm.py, get_norm). MindFormers 1.6 makes those of FusedRMSNorm in
+    # ``compute_dtype`` and all others in float32 (transformer/norm.py there).
     framework, precision = mindspeed_framework(), config.precision
     if framework is None or not framework.package.startswith("mindformers."):
         return config
@@ -102,7 +96,7 @@ def _layer_of(config: TrainingConfig) -> Callable[[LayerSpec], StageLayer]:
 
 
 def _layer_changes(before: Sequence[Placed], after: Sequence[Placed]) -> Iterator[SettingChange]:
-    """The lists that say the same of other layers; only one stage differs."""
+    # The lists that say the same of other layers; only one stage differs.
     yield SettingChange(f"model_config.{LAYERS}", len(before), len(after))
     chunks = 1 + max(chunk for chunk, _, _ in before)
     stages = 1 + max(stage for _, stage, _ in before)
@@ -139,11 +133,7 @@ def _not_included(source: SourceFile, config: TrainingConfig) -> Iterator[Messag
 
 
 def check_mindspeed_served(source: SourceFile, config: TrainingConfig) -> None:
-    """The reference transformer does all that the config asks for.
-
-    Raises:
-        UnsupportedError: It does not.
-    """
+    """The reference transformer does all that the config asks for."""
     parallel, shape = config.parallelism, config.shape
     sections = {name: section_of(source, name) for name in ("model_config", "parallel_config", "lora_config")}
     model, zero_level = sections["model_config"], sections["parallel_config"].get("zero_level")

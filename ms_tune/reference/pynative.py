@@ -108,18 +108,16 @@ def read_pynative_job(job: JobView, devices: int | None) -> DynamicJob:
 
 
 def _list_validated(config: TrainingConfig) -> Iterator[Message]:
-    """What the reference transformer was held to (docs/reference-model.md)."""
+    # What the reference transformer was held to (docs/reference-model.md).
     tensor = config.parallelism.tensor > 1
     if not (tensor and before_2_1()):
         yield msg("reference.standing.held" if tensor else "reference.standing.one-device")
 
 
 def _list_unproved(config: TrainingConfig, devices: int) -> Iterator[Message]:
-    """What nothing here can hold it to.
-
-    HyperParallel ~=1.0, to which MindFormers leaves shared weights, parts of sequences and pipelines, is on no index. The
-    forward pass of 2.0 goes through its tensors when there is tensor parallelism; that of 2.1 does not.
-    """
+    # What nothing here can hold it to. HyperParallel ~=1.0, to which MindFormers leaves shared weights, parts of sequences and
+    # pipelines, is on no index. The forward pass of 2.0 goes through its tensors when there is tensor parallelism; that of 2.1
+    # does not.
     parallel, release = config.parallelism, release_for(Dialect.MINDFORMERS_PYNATIVE).version
     shared = devices // parallel.model_size * parallel.context
     if parallel.tensor > 1 and before_2_1():
@@ -133,7 +131,7 @@ def _list_unproved(config: TrainingConfig, devices: int) -> Iterator[Message]:
 
 
 def _with_sizes(source: SourceFile) -> tuple[SourceFile, tuple[Message, ...]]:
-    """The config with the sizes that its model's class fills in, and a word about them."""
+    # The config with the sizes that its model's class fills in, and a word about them.
     model = model_of(source, Dialect.MINDFORMERS_PYNATIVE, default_release(Dialect.MINDFORMERS_PYNATIVE))
     taken = {
         key: model.facts.defaults[key]
@@ -148,13 +146,12 @@ def _with_sizes(source: SourceFile) -> tuple[SourceFile, tuple[Message, ...]]:
 
 
 def _as_trained(source: SourceFile, config: TrainingConfig, devices: int) -> TrainingConfig:
-    """The config with what its optimizer and its gradients come to.
-
-    Gradients have no buffers: the first part of a step is kept, and let go behind the update (HyperParallel,
-    ``platform/mindspore/fully_shard/param.py`` at 019ed966, ``apply_reduced_grad`` and ``zero_grad``). So what they take is
-    sure only where every peak has all of them, float32: from the second micro-batch on, no pipeline that keeps them whole,
-    no copies that are added up, no weights (experts) of which this rank has all and adds up what it gets. AdamW is one operator where the config says so (``pynative/optimizer/adamw.py``, 2.1).
-    """
+    # The config with what its optimizer and its gradients come to. Gradients have no buffers: the first part of a step is kept,
+    # and let go behind the update (HyperParallel, ``platform/mindspore/fully_shard/param.py`` at 019ed966,
+    # ``apply_reduced_grad`` and ``zero_grad``). So what they take is sure only where every peak has all of them, float32: from
+    # the second micro-batch on, no pipeline that keeps them whole, no copies that are added up, no weights (experts) of which
+    # this rank has all and adds up what it gets. AdamW is one operator where the config says so
+    # (``pynative/optimizer/adamw.py``, 2.1).
     written, parallel, optimizer = section_of(source, "optimizer"), config.parallelism, config.optimizer
     ways = devices // parallel.model_size
     ranks, experts = ways * parallel.context, config.shape.experts is not None
@@ -172,7 +169,7 @@ def _as_trained(source: SourceFile, config: TrainingConfig, devices: int) -> Tra
 
 
 def _fewest_devices(source: SourceFile) -> int:
-    """The devices that the config names, or the fewest that can hold the model."""
+    # The devices that the config names, or the fewest that can hold the model.
     shards, parallelism = named_shards(source), read_parallelism(source.data, source.path)
     if shards:
         return parallelism.model_size * shards
@@ -182,7 +179,7 @@ def _fewest_devices(source: SourceFile) -> int:
 
 
 def _layer_changes(before: Sequence[Placed], after: Sequence[Placed]) -> Iterator[SettingChange]:
-    """The keys that say the same of other layers, which are numbered anew."""
+    # The keys that say the same of other layers, which are numbered anew.
     yield SettingChange("model.num_hidden_layers", _ordinary(before), _ordinary(after))
     keys: dict[str, Callable[[Sequence[Placed]], object]] = {
         "model.first_k_dense_replace": _first_dense,
@@ -265,7 +262,7 @@ def _matches(pattern: str, path: str) -> bool:
 
 
 def _check_model(source: SourceFile) -> None:
-    """Before anything is read: models of other kinds lack the keys that ordinary ones must have."""
+    # Before anything is read: models of other kinds lack the keys that ordinary ones must have.
     model = section_of(source, "model")
     variant, kind = model.get("experimental_attention_variant"), model.get("model_type")
     refuse_unserved(
@@ -277,11 +274,7 @@ def _check_model(source: SourceFile) -> None:
 
 
 def _check_stages(source: SourceFile, stages: int) -> None:
-    """Refuse a pipeline of a model that MindFormers cannot cut into stages: no figure would be that of any job.
-
-    Raises:
-        ConfigError: It cannot.
-    """
+    # Refuse a pipeline of a model that MindFormers cannot cut into stages: no figure would be that of any job.
     release = release_for(Dialect.MINDFORMERS_PYNATIVE).version
     model = model_of(source, Dialect.MINDFORMERS_PYNATIVE, release)
     if stages > 1 and "dynamic" in model.facts.modes and not model.facts.stages:
@@ -292,11 +285,8 @@ def _check_stages(source: SourceFile, stages: int) -> None:
 
 
 def _check_tensor(source: SourceFile, config: TrainingConfig, *, experts: bool) -> None:
-    """Refuse tensor parallelism of a model that MindFormers cannot split: 2.0's plan is for latent attention and a shared expert.
-
-    Raises:
-        ConfigError: It cannot.
-    """
+    # Refuse tensor parallelism of a model that MindFormers cannot split: 2.0's plan is for latent attention and a shared
+    # expert.
     shape = config.shape
     if config.parallelism.tensor == 1 or not before_2_1():
         return
@@ -315,12 +305,7 @@ def _check_tensor(source: SourceFile, config: TrainingConfig, *, experts: bool) 
 
 
 def check_pynative_served(source: SourceFile, config: TrainingConfig) -> None:
-    """Refuse what the reference transformer does not do.
-
-    Raises:
-        ConfigError: The framework would refuse it.
-        UnsupportedError: The reference transformer does not do it; the text names the key.
-    """
+    """Refuse what the reference transformer does not do."""
     shape, parallel = config.shape, section_of(source, "parallelism")
     lora, schedule = source.data.get("lora_config"), parallel.get("pipeline_parallel_schedule", "1f1b")
     refuse_unserved(

@@ -64,11 +64,7 @@ class DynamicJob:
 def placed_layers(
     plan: LayerPlan, of: Callable[[LayerSpec], StageLayer], path: Path
 ) -> tuple[tuple[Placed, ...], tuple[Message, ...]]:
-    """All layers as the framework would have them, and what its author should know.
-
-    Raises:
-        ConfigError: The framework refuses the plan.
-    """
+    """All layers as the framework would have them, and what its author should know."""
     if plan.failure is not None or plan.placement is None:
         errors = [problem.message for problem in plan.problems if problem.severity is Severity.ERROR]
         raise ConfigError(errors[0] if errors else msg("reference.no-placement"), path=path)
@@ -77,14 +73,7 @@ def placed_layers(
 
 
 def refuse_unserved(unserved: Mapping[str, tuple[object, bool]]) -> None:
-    """Refuse what the reference transformer does not do: a figure for another model would be a wrong figure.
-
-    Args:
-        unserved: By key of the config: its value, and whether it is served.
-
-    Raises:
-        UnsupportedError: One of them is not.
-    """
+    """Refuse what the reference transformer does not do: a figure for another model would be a wrong figure."""
     for key, (value, served) in unserved.items():
         if not served:
             raise UnsupportedError(
@@ -105,11 +94,7 @@ def fewest_devices(config: TrainingConfig) -> int:
 
 
 def check_devices(job: DynamicJob, path: Path) -> None:
-    """The devices can be split as the config says.
-
-    Raises:
-        ConfigError: They cannot, or they are more than any job has: every rank of a group is written down.
-    """
+    """The devices can be split as the config says."""
     if job.devices > MOST_DEVICES:
         raise ConfigError(msg("reference.too-many-devices", devices=job.devices, most=MOST_DEVICES), path=path)
     parallel, experts = job.config.parallelism, job.config.shape.experts
@@ -125,11 +110,7 @@ def check_devices(job: DynamicJob, path: Path) -> None:
 
 
 def check_sizes(config: TrainingConfig, path: Path, names: Names) -> None:
-    """Every size can be split as the config says.
-
-    Raises:
-        ConfigError: One cannot; the text names both keys.
-    """
+    """Every size can be split as the config says."""
     for size, key, ways, by in _list_divisions(config, names):
         if size % ways:
             raise ConfigError(msg("reference.not-divisible", key=key, size=size, by=by, ways=ways), path=path)

@@ -45,11 +45,7 @@ class Limit(Record):
 
 
 def device_of(chip: str | None = None, card_bytes: int | None = None) -> Device:
-    """The device that the user names, or the default.
-
-    Raises:
-        UsageError: There are no facts about the chip.
-    """
+    """The device that the user names, or the default."""
     if chip is not None:
         found = chip_named(chip)
         if found is None:
@@ -78,9 +74,6 @@ def limit_of(device: Device, cap_bytes: int | None = None, cap: Cap = Cap.CONFIG
     below what is free (AscendMemAdapter::Initialize). Of one above the size that it knows of the chip it takes no notice
     (``GetDeviceMemSizeFromContext``): that is its way to say that there is none, by default 1024 GiB. A config that
     names such a size, other than that, is refused all the same: it was written for another device.
-
-    Raises:
-        UsageError: The device does not have so much.
     """
     if cap_bytes is None or (cap_bytes >= NO_CAP_BYTES and cap is not Cap.USER):
         return Limit(pool_of(device.free_bytes), device, msg("verdict.limit.pool", device=device.name))

@@ -29,12 +29,7 @@ _MS = 1000.0  # microseconds
 
 
 def measure_clock(source: Path) -> Clock:
-    """The seconds of a step by a training log or a profile, and of a profile the kernels of its layers.
-
-    Raises:
-        TraceError: The source cannot be read.
-        UsageError: It tells no step, or none that is to be believed.
-    """
+    """The seconds of a step by a training log or a profile, and of a profile the kernels of its layers."""
     if holds_profile(source):
         return _read_profile_clock(analyse_profiles(source, gaps=0))
     logs = measure_runs(source)
@@ -62,7 +57,7 @@ def _read_profile_clock(report: ProfileReport) -> Clock:
 
 
 def _mean_layers(ranks: Sequence[RankTimes]) -> tuple[tuple[SeenLayer, ...], list[Message]]:
-    """The layers of the longest list, each the mean of the ranks that have it, and what is not in them."""
+    # The layers of the longest list, each the mean of the ranks that have it, and what is not in them.
     lists: dict[tuple[str, str], dict[int, list[SeenLayer]]] = {}
     for rank in ranks:
         for layer in rank.kernels.layers if rank.kernels is not None else ():

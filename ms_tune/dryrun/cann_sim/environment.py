@@ -81,13 +81,7 @@ class Cann:
 
 
 def find_mindspore(python: str | None = None) -> MindSpore:
-    """The MindSpore of an interpreter, found without importing it.
-
-    Raises:
-        MissingExtraError: MindSpore is not installed.
-        UnsupportedError: It is not, and it has no wheel for this Python.
-        UsageError: The other interpreter is none, or has no MindSpore.
-    """
+    """The MindSpore of an interpreter, found without importing it."""
     if python is not None:
         return _of_python(python)
     spec = importlib.util.find_spec("mindspore")
@@ -134,12 +128,7 @@ def find_real_cann() -> Cann | None:
 
 
 def prepare_cann(mindspore: MindSpore, on_progress: Callable[[Message], None]) -> Cann:
-    """A CANN for this MindSpore: the machine's own, or stand-ins, built on first use (about ten seconds).
-
-    Raises:
-        UnsupportedError: There is no CANN, and stand-ins are not served on this machine or for this version.
-        StandInBuildError: The stand-ins could not be built.
-    """
+    """A CANN for this MindSpore: the machine's own, or stand-ins, built on first use (about ten seconds)."""
     real = find_real_cann()
     if real is not None:
         return real
@@ -166,11 +155,7 @@ def stand_ins_built(mindspore: MindSpore) -> Path | None:
 
 
 def simulated_by() -> str:
-    """What every figure of a simulation here depends on beside the job: frameworks, and CANN or its stand-ins.
-
-    Raises:
-        MsTuneError: As :func:`find_mindspore` says.
-    """
+    """What every figure of a simulation here depends on beside the job: frameworks, and CANN or its stand-ins."""
     mindspore = find_mindspore()
     real = find_real_cann()
     cann = str(real.home) if real is not None else _stand_in_folder(mindspore).name

@@ -24,9 +24,7 @@ _PR_SET_PDEATHSIG = 1
 def end_with_parent(parent: int | None = None) -> None:
     """Ask the kernel to end this process with its parent (prctl(2)), even if that is killed outright; end it now if that is gone.
 
-    Args:
-        parent: The number of the parent; None for the one that the environment names. The parent may have number 1: it
-            has in a container whose entry point it is.
+    The parent may have number 1: it has in a container whose entry point it is.
     """
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     expected = str(parent) if parent is not None else os.environ.get(PARENT)
@@ -44,9 +42,7 @@ def serve_forks(descriptor: int) -> str | None:
     One message a task comes in on a socket, as JSON: ``id``, ``folder``, ``log``, ``environment`` (what differs from the server's
     own) and ``job`` (its file). Two go out: ``id`` and ``pid`` when the process is there, ``id`` and ``code`` when it has ended.
     When the other end is closed, so is the server.
-
-    Returns:
-        In each forked process the file of its job; None in the server, when all is done.
+    Each forked process is given the file of its job, the server None, when all is done.
     """
     parent = socket.socket(fileno=descriptor)
     woken, wakes = socket.socketpair()

@@ -42,12 +42,7 @@ def know_who_is_in_a_group() -> None:
 
 
 def take_what_the_stage_before_hands_over(shape: Sequence[int], dtype: str) -> None:
-    """Have a later pipeline stage go on with these shapes; it waits for them in ``recv_object_list``.
-
-    Args:
-        shape: What comes from the stage before: ``(tokens of this rank, samples, hidden size)``.
-        dtype: Its number format.
-    """
+    """Have a later pipeline stage go on with ``(tokens of this rank, samples, hidden size)``; it waits for them in ``recv_object_list``."""
     handed = (tuple(shape), getattr(mindspore, dtype))
 
     def receive(object_list: list[Any], *_: object, **__: object) -> int:

@@ -34,13 +34,10 @@ class OptionWords:
 
     An option's words are all that stand behind it up to the next option: ``--load my checkpoint`` is one option with two
     words, as a shell makes it of an unquoted path with a blank.
-
-    Attributes:
-        parts: Options with their words, in their order; the first part has no option.
-        changes: What was changed so far.
     """
 
     def __init__(self, arguments: Sequence[str]) -> None:
+        # Options with their words, in their order; the first part has no option.
         self.parts: list[tuple[str, list[str]]] = [("", [])]
         self.changes: list[OptionChange] = []
         for word in arguments:
@@ -144,11 +141,7 @@ def first_rank(stage: int, world: int, parallel: ProgramSplit) -> int:
 def choose_ranks(
     world: int, parallel: ProgramSplit | None, stages: Sequence[int] | None = None, ranks: Sequence[int] = ()
 ) -> tuple[SimulatedRank, ...]:
-    """The ranks to simulate, each once.
-
-    Raises:
-        UsageError: There is no such stage or rank.
-    """
+    """The ranks to simulate, each once."""
     if ranks:
         beyond = next((rank for rank in ranks if rank >= world), None)
         if beyond is not None:
@@ -195,11 +188,7 @@ class _OptionParser(ArgumentParser):
 def parse_launcher(
     launcher: str, words: Sequence[str], environment: Mapping[str, str], devices: int | None = None
 ) -> LauncherCall:
-    """Read a launcher's command line.
-
-    Raises:
-        UsageError: The launcher would refuse this, or leaves open how many ranks there are.
-    """
+    """Read a launcher's command line."""
     parser = _make_parser(launcher, environment if launcher != MSRUN else {})
     found = parser.parse_args(list(words))
     changes: tuple[OptionChange, ...] = ()

@@ -28,15 +28,6 @@ def simulation_arguments(
     """The arguments with which a program is simulated, and what of them the script says otherwise.
 
     A program that is not Megatron's keeps its own, but for the user's settings.
-
-    Args:
-        arguments: What the script gives the program.
-        world: Ranks of the job.
-        folder: Where made-up data go.
-        settings: Options that the user sets, with their words; None takes one out.
-
-    Raises:
-        UsageError: What the model looks like follows from a file that is not there.
     """
     words, names = OptionWords(arguments), load("launchers")["megatron"]
     for option, value in settings:
@@ -133,10 +124,7 @@ def write_data(prefix: Path, length: int) -> None:
 def write_packed(prefix: Path, length: int, fields: Iterable[str]) -> None:
     """Write the data of a tuning, ``PREFIX_packed_FIELD_document.bin`` and ``.idx`` for each field.
 
-    Args:
-        prefix: What all paths begin with.
-        length: Tokens of a sample.
-        fields: What a sample consists of; of two answers to compare each is the second half of what it stands in.
+    Of two answers to compare each is the second half of what it stands in.
     """
     for field in fields:
         tokens = array("i", (1 + number % (_WORDS - 1) for number in range(length)))

@@ -73,11 +73,7 @@ class ProgramLayout:
 
 
 def layout_of(words: OptionWords) -> ProgramLayout:
-    """How the layers lie.
-
-    Raises:
-        UsageError: The arguments do not say it in a way that is followed, or the frameworks refuse them; the text tells.
-    """
+    """How the layers lie."""
     inputs = _read_inputs(words)
     try:
         settled = validated(inputs)
@@ -142,9 +138,6 @@ def kinds_of(layout: ProgramLayout, stage: int) -> Mapping[StageLayerKind, int]:
 
     Chunks are kinds of their own, since they have different numbers of micro-batches in flight; layers that are
     recomputed together are one.
-
-    Raises:
-        UsageError: The frameworks refuse what is to be recomputed.
     """
     return dict(Counter(kind for cell in layout.of_stage(stage) for kind in _of_cell(layout, cell)))
 
@@ -203,16 +196,7 @@ class StageSizes:
 
 
 def sizes_of(arguments: Sequence[str], stage: int, wanted: int | str | None) -> StageSizes:
-    """What is run of a stage.
-
-    Args:
-        arguments: The program's own.
-        stage: The stage.
-        wanted: Layers to begin with; ``auto`` for the fewest from which the whole can be derived; None for all.
-
-    Raises:
-        UsageError: So many layers are more than the stage has.
-    """
+    """What is run of a stage, from so many layers on: ``auto`` for the fewest from which the whole can be derived, None for all."""
     words = OptionWords(arguments)
     try:
         layout = layout_of(words)

@@ -19,19 +19,10 @@ if TYPE_CHECKING:
 
 
 class ConfigCopy:
-    """The values of a config, to be changed by dotted key.
-
-    Attributes:
-        data: The values.
-        path: The config's file.
-    """
+    """The values of a config, to be changed by dotted key."""
 
     def __init__(self, data: dict[str, Any], path: Path, sections: Sequence[str] = (), job: Job | None = None) -> None:
-        """Copy a config.
-
-        Raises:
-            ConfigError: One of the sections is something else.
-        """
+        """Copy a config."""
         self.data: dict[str, Any] = copy.deepcopy(data)
         self.path = path
         self._changes: dict[str, SettingChange] = {}

@@ -50,12 +50,7 @@ def inline_model_folder(config: ConfigCopy) -> tuple[Message, ...]:
     """Put the ``config.json`` of ``pretrained_model_dir`` into the config, as MindFormers merges the two.
 
     The values of the YAML win (``merge_model_config``). Weights in that folder would be loaded; nobody needs them here.
-
-    Returns:
-        A warning if there is no such folder: what it would say is then taken from the defaults of the model's class.
-
-    Raises:
-        ConfigError: The model's name or its sizes are in a folder that is not there, or cannot be read, or nowhere.
+    Where there is no such folder, a warning: what it would say is taken from the defaults of the model's class.
     """
     key = next((key for key in ("pretrained_model_dir", "model.pretrained_model_dir") if config.get(key)), None)
     if key is None:
@@ -94,12 +89,7 @@ def _check_named(config: ConfigCopy) -> None:
 
 
 def synthetic_columns(config: ConfigCopy, length: int) -> tuple[Column, ...]:
-    """The columns of the synthetic data set, which take the place of the user's.
-
-    Raises:
-        ConfigError: The list of columns is none.
-        UnsupportedError: A column is not known, or the data set makes masks of its own while it is read.
-    """
+    """The columns of the synthetic data set, which take the place of the user's."""
     if config.get("train_dataset.eod_reset"):
         raise UnsupportedError(msg("dryrun.eod-reset"), msg("dryrun.eod-reset.hint"))
     loader = _loader_settings(config)
@@ -116,16 +106,7 @@ def synthetic_columns(config: ConfigCopy, length: int) -> tuple[Column, ...]:
 
 
 def columns_named(names: Iterable[str], length: int, sequences: object) -> tuple[Column, ...]:
-    """Columns of these names, in both graphs.
-
-    Args:
-        names: Their names.
-        length: Tokens of a sample.
-        sequences: How many sequences a sample may hold, as the config says.
-
-    Raises:
-        UnsupportedError: A column is not known.
-    """
+    """Columns of these names, in both graphs; ``sequences`` is how many a sample may hold, as the config says."""
     unknown = [name for name in names if name not in _COLUMNS]
     if unknown:
         raise UnsupportedError(msg("dryrun.columns", columns=", ".join(unknown), known=", ".join(_COLUMNS)))
@@ -221,11 +202,7 @@ def put_in_place(config: ConfigCopy, made: tuple[Column, ...], samples: int) -> 
 
     From its kind and its masks MindFormers settles the columns, how they are cut over the ranks, and whether one rank
     reads for others (``_train_dataset_preprocess``).
-
-    Args:
-        config: The config.
-        made: The columns of the synthetic data set.
-        samples: At least as many as all ranks read; where a Megatron data set is cut off (``_train_dataset_postprocess``).
+    A Megatron data set is cut off behind its samples (``_train_dataset_postprocess``): at least as many as all ranks read.
     """
     named = config.get("train_dataset.data_loader", {})
     loader = named if isinstance(named, dict) else {}

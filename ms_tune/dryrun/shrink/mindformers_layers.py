@@ -63,12 +63,7 @@ class CutModel(Record):
 
 
 def layer_count_key(config: ConfigCopy) -> str:
-    """The dotted key under which the config names its layers.
-
-    Raises:
-        ConfigError: It names none, and its model's class has none of its own.
-        UnsupportedError: It leaves them to its model's class.
-    """
+    """The dotted key under which the config names its layers."""
     model = config.job.model
     path = next((field.path for field in model.written(LAYERS) if field.path), None)
     if path is not None:

@@ -41,15 +41,7 @@ _EOD_LENGTHS = ("eod_pad_length", "compressed_eod_mask_length")
 def trainer_job(
     source: SourceFile, changes: Iterable[SettingChange], layers: Sequence[StageLayer] | None
 ) -> tuple[PynativeJob, dict[str, dict[str, Any]], tuple[SettingChange, ...]]:
-    """The config as the trainer will read it.
-
-    Returns:
-        The job, its files, and all that was changed.
-
-    Raises:
-        ConfigError: A section or a value is of the wrong kind.
-        UnsupportedError: It is no config for training, or its data set has columns that nobody knows.
-    """
+    """The job with the config as the trainer will read it, its files, and all that was changed."""
     config = ConfigCopy(source.data, source.path, _SECTIONS)
     if config.get("run_mode", "train") != "train":
         raise UnsupportedError(msg("dryrun.run-mode", mode=config.get("run_mode")), msg("dryrun.run-mode.hint"))
@@ -103,13 +95,7 @@ _WHAT_IS_RECOMPUTED = {"full": "recompute.full_recompute_layer", "select": "reco
 
 
 def write_layers(config: ConfigCopy, changes: Iterable[SettingChange], layers: Sequence[StageLayer] | None) -> None:
-    """Write what is run of the model into its config.
-
-    Args:
-        config: The config; it is changed.
-        changes: What :func:`ms_tune.dryrun.dynamic.prepare_dynamic` changes: keys that the reference transformer reads.
-        layers: The layers that are run, with their numbers in the full model; None where none was left out.
-    """
+    """Write what is run of the model into its config; layers have their numbers in the full model, None where none was left out."""
     for change in changes:
         config.set(_own_key(config, change.key), change.after)
     if layers is None:

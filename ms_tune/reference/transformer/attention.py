@@ -159,13 +159,7 @@ class Rotary(nn.Cell):
 
 
 def core_attention(settings: NetworkSettings, heads: int, size: int) -> nn.Cell:
-    """The attention itself, over sequences that are spread over ranks or not.
-
-    Args:
-        settings: The config and the groups.
-        heads: Query heads of this rank.
-        size: Size of a query or key head.
-    """
+    """The attention itself, over sequences that are spread over ranks or not."""
     groups, heads = settings.groups, heads // settings.groups.ulysses.size
     inner: nn.Cell
     if groups.ring.size > 1 and settings.shape.legacy:

@@ -118,7 +118,7 @@ class _Ring(_Function):
 
 
 def _passed_on(tensors: Sequence[Tensor], cell: RingAttention) -> tuple[Tensor, ...]:
-    """This rank's tensors go to the next rank of the ring, those of the one before come here."""
+    # This rank's tensors go to the next rank of the ring, those of the one before come here.
     sent = mint.stack(tuple(x.contiguous() for x in tensors))
     received = mint.empty(sent.shape, dtype=sent.dtype)
     following = cell.ranks[(cell.ring.place + 1) % cell.ring.size]
@@ -132,7 +132,7 @@ def _passed_on(tensors: Sequence[Tensor], cell: RingAttention) -> tuple[Tensor, 
 def _merge_attention(
     one: tuple[Tensor, Tensor, Tensor], other: tuple[Tensor, Tensor, Tensor]
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Attention over two sets of keys, from the attention over each: weighted by their softmax sums, in float32."""
+    # Attention over two sets of keys, from the attention over each: weighted by their softmax sums, in float32.
     maximum = mint.maximum(one[0], other[0])
     first, second = mint.exp(one[0] - maximum) * one[1], mint.exp(other[0] - maximum) * other[1]
     total = first + second
@@ -142,6 +142,6 @@ def _merge_attention(
 
 
 def _by_row(weights: Tensor, out: Tensor) -> Tensor:
-    """``(b, n, s, 8)``, eight times the same, spread over the heads of ``(s, b, n d)``."""
+    # ``(b, n, s, 8)``, eight times the same, spread over the heads of ``(s, b, n d)``.
     width = out.shape[2] // weights.shape[1]
     return mint.repeat_interleave(mint.permute(weights[..., 0], (2, 0, 1)), width, dim=2)

@@ -104,14 +104,7 @@ class Bucket:
 
 
 class GradientBuffers:
-    """The buffers of one chunk's weights.
-
-    Args:
-        weights: The weights, in the network's order.
-        dtype: Number format of the gradients.
-        optimizer: The config's optimizer.
-        stage: This pipeline stage.
-    """
+    """The buffers of one chunk's weights."""
 
     def __init__(
         self, weights: Sequence[BucketWeight], dtype: mindspore.Type, optimizer: Optimizer, stage: int
@@ -152,8 +145,7 @@ class GradientBuffers:
             weight.weight.register_hook(self._adds(weight.weight, bucket))
 
     def _adds(self, weight: Parameter, bucket: Bucket) -> Callable[[Tensor], Tensor]:
-        """A gradient hook as that of core/distributed/distributed_data_parallel.py: accumulate, and let go at once."""
-
+        # A gradient hook as that of core/distributed/distributed_data_parallel.py: accumulate, and let go at once.
         def hook(gradient: Tensor) -> Tensor:
             self.of(weight, int(weight.size)).reshape(weight.shape).add_(gradient)
             if self._open:
@@ -211,10 +203,6 @@ class LooseGradients:
     ``GradAccumulator`` (training/grad_handler.py) keeps one sum of each gradient for good, in the gradient's number format.
     With mixed precision the optimizer has a hook on every weight, which keeps a second sum, float32, on the weight until the
     next step and hands it on as the gradient (``Float16OptimizerWithFloat16Params``, core/optimizer/optimizer.py).
-
-    Args:
-        entries: The weights, with the ranks that have copies of them.
-        config: The config.
     """
 
     def __init__(self, entries: Sequence[BucketWeight], config: TrainingConfig) -> None:
@@ -279,10 +267,6 @@ class ArrivingGradients:
     A hook makes a gradient float32 (``_register_grad_hooks`` of pynative/trainer/trainer.py, MindFormers 2.1) and ``backward``
     adds it to that of the micro-batches before, into new memory (``AddExt``, as a trace of MindSpore 2.10 shows): one weight at a
     time, not all of them when the backward pass is over.
-
-    Args:
-        entries: The weights.
-        dtype: Number format of the sums.
     """
 
     def __init__(self, entries: Sequence[BucketWeight], dtype: mindspore.Type) -> None:

@@ -48,13 +48,7 @@ def in_one_piece(x: Tensor, *, wanted: bool) -> Tensor:
 class Linear(nn.Cell):
     """``(…, inputs)`` to ``(…, outputs)``; the weight is ``(outputs, inputs)``.
 
-    Args:
-        inputs: Size of the last axis.
-        outputs: What becomes of it.
-        bias: There is one.
-        dtype: Number format of the weight.
-        copies: The weight is turned in a copy, which stays until the backward pass (:func:`in_one_piece`).
-        compute: Number format of the product; None for that of the weight.
+    With ``copies`` the weight is turned in a copy, which stays until the backward pass (:func:`in_one_piece`).
     """
 
     def __init__(  # noqa: PLR0913 - one setting each

@@ -67,11 +67,7 @@ def apply_activation(function: Activation, x: Tensor) -> Tensor:
 class FeedForward(nn.Cell):
     """The dense block: one projection up, twice as wide if it is gated, the activation, one projection down.
 
-    Args:
-        width: Width inside it.
-        settings: The config and this rank's groups.
-        split: The projections are split over the tensor-parallel ranks; otherwise each rank has them whole.
-        gathered: What comes in is the whole sequence, whatever is between the layers.
+    Where what comes in is ``gathered`` it is the whole sequence, whatever is between the layers.
     """
 
     def __init__(self, width: int, settings: NetworkSettings, *, split: bool = True, gathered: bool = False) -> None:

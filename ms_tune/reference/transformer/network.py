@@ -48,23 +48,14 @@ if TYPE_CHECKING:
 
 
 def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
-    """The mean loss from whole logits.
-
-    Args:
-        logits: ``(tokens, words)``.
-        labels: ``(tokens,)``.
-    """
+    """The mean loss from whole logits ``(tokens, words)`` and labels ``(tokens,)``."""
     return mint.mean(_Picked.apply(_LogProbabilities.apply(logits), labels.reshape(-1, 1)))
 
 
 def split_cross_entropy(logits: Tensor, labels: Tensor, group: RankGroup, *, legacy: bool) -> Tensor:
-    """The mean loss from the parts of the logits, even if there is only one.
+    """The mean loss from the parts of the logits ``(tokens, words of this rank)``, even if there is only one.
 
-    Args:
-        logits: ``(tokens, words of this rank)``.
-        labels: ``(tokens,)``.
-        group: The tensor-parallel ranks.
-        legacy: As ``legacy/model/gpt_model.py`` of MindSpeed-Core-MS does it, otherwise as MindFormers' dynamic graph.
+    ``legacy``: as ``legacy/model/gpt_model.py`` of MindSpeed-Core-MS does it, otherwise as MindFormers' dynamic graph.
     """
     if legacy:
         return mint.mean(_SplitCrossEntropy.apply(logits.astype(mindspore.float32), labels, group))
@@ -345,13 +336,7 @@ class OutputLayer(nn.Cell):
 
 
 class ChunkNetwork(nn.Cell):
-    """One chunk of a stage. Its input is tokens ``(s, b)`` if it embeds, or the chunk before's output.
-
-    Args:
-        chunk: The chunk.
-        settings: The config and this rank's groups.
-        sharder: Gathers weights that are shared out while they are needed; None where weights are whole.
-    """
+    """One chunk of a stage. Its input is tokens ``(s, b)`` if it embeds, or the chunk before's output."""
 
     def __init__(self, chunk: Chunk, settings: NetworkSettings, sharder: Sharder | None) -> None:
         super().__init__()
@@ -408,7 +393,6 @@ def _table_maker(settings: NetworkSettings) -> TableMaker:
 
 
 def _make_layer(layer: StageLayer, settings: NetworkSettings) -> nn.Cell:
-    """A layer that recomputes what it should."""
     made: nn.Cell = PredictionLayer(layer, settings) if layer.mtp else TransformerLayer(layer, settings)
     inside = made.transformer_layer if layer.mtp else made
     if layer.full:
@@ -421,17 +405,10 @@ def _make_layer(layer: StageLayer, settings: NetworkSettings) -> nn.Cell:
 
 
 def _recompute_cell(cell: nn.Cell, settings: NetworkSettings, *, stops: bool) -> None:
-    """Recompute a cell in the backward pass.
-
-    MindFormers' dynamic graph stops when the last tensor that is asked for is there again, but for whole layers
-    (``_wrap_cell_recompute`` and ``apply_recompute`` of pynative/distributed/activation_checkpoint.py, 2.1). MindSpore has
-    that with ``use_reentrant=False``: 2.9 and 2.10 do, 2.7 does not.
-
-    Args:
-        cell: The cell.
-        settings: The config.
-        stops: It stops there.
-    """
+    # Recompute a cell in the backward pass. MindFormers' dynamic graph stops when the last tensor that is asked for is there
+    # again, but for whole layers (``_wrap_cell_recompute`` and ``apply_recompute`` of
+    # pynative/distributed/activation_checkpoint.py, 2.1). MindSpore has that with ``use_reentrant=False``: 2.9 and 2.10 do, 2.7
+    # does not.
     options = {"use_reentrant": False, "early_stop": stops} if not settings.shape.legacy else {}
     known = signature(nn.Cell.recompute).parameters
     cell.recompute(**{name: value for name, value in options.items() if name in known})

@@ -64,9 +64,6 @@ class AdamW:
     """AdamW, operator by operator, one weight after the other (``pynative/optimizer/adamw.py`` of MindFormers 2.1).
 
     What an operator comes to is alive beside what the ones before it came to: several tensors of the largest weight's size.
-
-    Args:
-        weights: What is updated.
     """
 
     def __init__(self, weights: Sequence[Parameter]) -> None:
@@ -103,12 +100,6 @@ class WholeWeights:
     distributed optimizer keeps only this rank's part of those copies and of the moments, gets its part of the gradients by
     reduce-scatter and returns the new weights by all-gather (core/optimizer/distrib_optimizer.py). Routed experts have
     data-parallel ranks of their own. The dynamic graph of MindFormers on a single device has all of it whole.
-
-    Args:
-        networks: The chunks of this stage.
-        config: The config.
-        groups: This rank's groups.
-        stage: This pipeline stage.
     """
 
     def __init__(self, networks: Sequence[nn.Cell], config: TrainingConfig, groups: Groups, stage: int) -> None:
@@ -140,10 +131,8 @@ class WholeWeights:
         return ArrivingGradients(self.entries, number_format(self.config.precision.gradients))
 
     def _main_copies(self) -> list[Parameter]:
-        """The optimizer's own copy of each weight, or of this rank's part of it.
-
-        MindFormers' dynamic graph makes none of a float32 weight (``_init_main_params``, pynative/optimizer/adamw.py, 2.1).
-        """
+        # The optimizer's own copy of each weight, or of this rank's part of it. MindFormers' dynamic graph makes none of a
+        # float32 weight (``_init_main_params``, pynative/optimizer/adamw.py, 2.1).
         precision, legacy = self.config.precision, self.config.shape.legacy
         dtype = mindspore.float32 if precision.mixed else number_format(precision.parameters)
         return [
@@ -154,11 +143,8 @@ class WholeWeights:
         ]
 
     def _narrow_moments(self) -> list[Parameter]:
-        """Moments in the number format of the weights that nobody uses.
-
-        ``Float16OptimizerWithFloat16Params`` makes float32 ones instead of those that AdamW made, but AdamW, being a
-        ``Cell``, still has them among its parameters.
-        """
+        # Moments in the number format of the weights that nobody uses. ``Float16OptimizerWithFloat16Params`` makes float32 ones
+        # instead of those that AdamW made, but AdamW, being a ``Cell``, still has them among its parameters.
         if not self.config.precision.mixed or self.config.optimizer.distributed:
             return []
         made = [
@@ -215,7 +201,7 @@ class WholeWeights:
             buffers.gather()
 
     def _gradients(self) -> Iterator[Tensor]:
-        """The gradient of each weight over all ranks, as the optimizer wants it: shape, part, number format."""
+        # The gradient of each weight over all ranks, as the optimizer wants it: shape, part, number format.
         targets = self.main or self.weights
         views = {id(entry.weight): buffers for buffers in self.buffers for entry in buffers.weights}
         for entry, target in zip(self.entries, targets, strict=True):
@@ -235,7 +221,7 @@ class WholeWeights:
 
 
 def _own_part(entry: BucketWeight) -> Tensor:
-    """This rank's part of a float32 weight, in the weight's own memory."""
+    # This rank's part of a float32 weight, in the weight's own memory.
     entry.weight.zero_()  # a new parameter is on the host
     return entry.weight.view(-1)[: entry.padded // entry.parts]
 

@@ -126,13 +126,10 @@ class _GradientCopies:
 
 
 class Reducer:
-    """Gradients on their way; one for all units of a stage.
-
-    Attributes:
-        sums_copies: Ranks that have copies of the parts add up theirs: it is the last micro-batch of the step.
-    """
+    """Gradients on their way; one for all units of a stage."""
 
     def __init__(self) -> None:
+        # Ranks that have copies of the parts add up theirs: it is the last micro-batch of the step.
         self.sums_copies = True
         self._parts: list[tuple[ShardedWeight, Tensor, Any]] = []
         self._whole: list[tuple[ShardedWeight, Tensor, Any]] = []
@@ -169,7 +166,7 @@ class Reducer:
         self._take(self._whole)
 
     def _reduce_whole(self, weight: ShardedWeight) -> None:
-        """A weight that is in one piece: all ranks add up the whole gradient, or there is nobody to add to."""
+        # A weight that is in one piece: all ranks add up the whole gradient, or there is nobody to add to.
         total = cast_to(weight.source(), mindspore.float32).contiguous()
         if not (self.sums_copies and weight.copies.size > 1):
             weight.take(total)
@@ -185,7 +182,7 @@ class Reducer:
         self._filling.append(copies)
 
     def _filled(self) -> list[_GradientCopies]:
-        """The buffers that are full by now; the whole gradients in them are let go."""
+        # The buffers that are full by now; the whole gradients in them are let go.
         filled, self._filling = self._filling, []
         for copies in filled:
             _wait_for(copies.handles)
@@ -212,7 +209,7 @@ class Reducer:
 
 
 def _reduce_scatter(weight: ShardedWeight, part: Tensor | None) -> tuple[Tensor, Any]:
-    """This rank's part of the sum over all ranks, still on its way (``reduce_scatter_grad``)."""
+    # This rank's part of the sum over all ranks, still on its way (``reduce_scatter_grad``).
     flat = cast_to(weight.source(), mindspore.float32).contiguous()
     if part is None:
         part = mint.empty((flat.size // weight.group.size,), dtype=mindspore.float32)

@@ -186,14 +186,7 @@ class Sharder:
 
 
 class Units:
-    """The units of a chunk.
-
-    Args:
-        cells: Its cells in the order in which they run, and the units of each one.
-        parts: What the cells are for.
-        reducer: Takes the gradients.
-        pipeline: The chunk is part of a pipeline.
-    """
+    """The units of a chunk."""
 
     def __init__(
         self, cells: Sequence[tuple[nn.Cell, list[ShardedUnit]]], parts: Parts, reducer: Reducer, *, pipeline: bool
@@ -266,8 +259,7 @@ class Units:
         unit.let_go()
 
     def _taker(self, unit: ShardedUnit, weight: ShardedWeight) -> Callable[[Tensor], Tensor]:
-        """A hook that takes a gradient out of the backward pass, and sees to the unit behind its last one."""
-
+        # A hook that takes a gradient out of the backward pass, and sees to the unit behind its last one.
         def hook(gradient: Tensor) -> Tensor:
             weight.pending = gradient if weight.pending is None else weight.pending.add_(gradient)
             unit.missing -= 1
@@ -288,10 +280,6 @@ class ShardedWeights:
 
     ``_optimizer_update`` and ``_calculate_global_grad_norm`` (``pynative/trainer``, 2.1) and ``pynative/optimizer``: the norm of
     all gradients, AdamW on float32 parts, the new values into the parts that are narrower, and the gradients are gone.
-
-    Args:
-        sharder: Has sharded the weights.
-        config: The config.
     """
 
     def __init__(self, sharder: Sharder, config: TrainingConfig) -> None:

@@ -25,12 +25,7 @@ if TYPE_CHECKING:
 
 
 class Trainer:
-    """Runs training steps of one stage.
-
-    Args:
-        stage: The stage with its layers.
-        settings: The config and this rank's groups.
-    """
+    """Runs training steps of one stage."""
 
     def __init__(self, stage: Stage, settings: NetworkSettings) -> None:
         config = settings.config
@@ -120,11 +115,9 @@ class Trainer:
 
 
 def _count_receives(schedule: Sequence[PipelinePass], heads: Collection[int]) -> Counter[int]:
-    """How many gradients are received before each pass.
-
-    Interleaved schedules receive them ahead: right behind the backward pass before, the first one before the forward pass
-    that comes before it (``forward_backward_pipelining_with_interleaving``, core/pipeline_parallel/schedules.py).
-    """
+    # How many gradients are received before each pass. Interleaved schedules receive them ahead: right behind the backward pass
+    # before, the first one before the forward pass that comes before it (``forward_backward_pipelining_with_interleaving``,
+    # core/pipeline_parallel/schedules.py).
     backward = [position for position, one in enumerate(schedule) if not one.forward]
     ahead = [max(backward[0] - 1, 0), *(position + 1 for position in backward[:-1])]
     return Counter(

@@ -33,11 +33,7 @@ _NAMES = ("*.yaml", "*.yml", "*.sh", "*.bash")
 def text_at(revision: str, path: Path) -> str | None:
     """A file's text where git says that this branch left a commit, under its old name if it was renamed since; or in another file.
 
-    Returns:
-        The text; None where the commit has no such file.
-
-    Raises:
-        UsageError: There is no such commit, or no git.
+    None where the commit has no such file.
     """
     if Path(revision).is_file():
         return decode(_read_bounded(Path(revision)), Path(revision))
@@ -55,11 +51,7 @@ def text_at(revision: str, path: Path) -> str | None:
 
 
 def changed_since(revision: str, folder: Path) -> list[Path]:
-    """Configs and scripts of a folder that are other than where this branch left a commit; those that are gone are not among them.
-
-    Raises:
-        UsageError: There is no such commit, or no git.
-    """
+    """Configs and scripts of a folder that are other than where this branch left a commit; those that are gone are not among them."""
     commit = _find_commit(folder, revision)
     found = _run_git(folder, "diff", "--name-only", "-z", "--relative", "--diff-filter=d", commit, "--", *_NAMES)
     if found.returncode:
@@ -80,13 +72,7 @@ def compare_configs(before: InspectedConfig, after: InspectedConfig) -> MemoryDi
 
 
 def compare_scripts(was: str, now: str, estimate: Callable[[str], Estimate | None]) -> MemoryDifference | None:
-    """The same of a launch script by its text: each changed line is taken back alone.
-
-    Args:
-        was: Its text before.
-        now: Its text.
-        estimate: What the stages of the job hold that a text starts; None where that is not known.
-    """
+    """The same of a launch script by its text: each changed line is taken back alone."""
     before, after = estimate(was), estimate(now)
     if before is None or after is None:
         return None
@@ -127,7 +113,7 @@ class _LineChange(NamedTuple):
 
 
 def _changed_lines(was: Sequence[str], now: Sequence[str]) -> Iterator[_LineChange]:
-    """Lines that are others, each with the one that it was: that of its place, among more or fewer lines the one most like it."""
+    # Lines that are others, each with the one that it was: that of its place, among more or fewer lines the one most like it.
     import difflib  # noqa: PLC0415 - seldom asked for
 
     for tag, a, b, c, d in difflib.SequenceMatcher(None, was, now).get_opcodes():
@@ -144,7 +130,7 @@ def _changed_lines(was: Sequence[str], now: Sequence[str]) -> Iterator[_LineChan
 
 
 def _read_change(change: _LineChange) -> tuple[KeyPath, str | None, str | None]:
-    """The option or variable whose value alone is another one, with both; else the lines as they are, under no name."""
+    # The option or variable whose value alone is another one, with both; else the lines as they are, under no name.
     old, new = (" ".join(one).replace("\\\n", " ").split() for one in (change.old, change.new))
     places = [at for at, (before, after) in enumerate(zip(old, new, strict=False)) if before != after]
     if len(old) == len(new) and len(places) == 1:
@@ -180,7 +166,8 @@ def _compare_dryruns(before: Sequence[StageVerdict], after: Sequence[StageVerdic
 
 
 def _find_blame(before: InspectedConfig, after: InspectedConfig, stage: int) -> Blame | None:
-    """Each changed key is taken back alone: the one without which the stage holds least is to blame; else the two that do it together."""
+    # Each changed key is taken back alone: the one without which the stage holds least is to blame; else the two that do it
+    # together.
     now, was = after.loaded.source, before.loaded.source
     keys = tuple(_changed_keys(now.data, was.data, ()))[:_MOST_KEYS]
     estimate, old = after.memory.estimate, before.memory.estimate
@@ -218,10 +205,8 @@ def _find_blame(before: InspectedConfig, after: InspectedConfig, stage: int) -> 
 def _find_largest(
     keys: Sequence[KeyPath], freed: Callable[[tuple[KeyPath, ...]], int]
 ) -> tuple[tuple[KeyPath, ...], int]:
-    """The key without whose change a stage holds least, and the bytes; two keys where no one frees anything.
-
-    A number of layers and the list that places them go together: with one of them as it was the framework refuses the config.
-    """
+    # The key without whose change a stage holds least, and the bytes; two keys where no one frees anything. A number of layers
+    # and the list that places them go together: with one of them as it was the framework refuses the config.
     for size in (1, 2) if len(keys) <= _MOST_PAIRED else (1,):
         sizes = {back: freed(back) for back in combinations(keys, size)}
         best, less = max(sizes.items(), key=lambda one: one[1], default=((), 0))
@@ -231,7 +216,7 @@ def _find_largest(
 
 
 def _bytes_without(after: InspectedConfig, back: Mapping[KeyPath, object], stage: int, peak: int) -> int:
-    """What the stage holds with some keys as they were; as now where such a config is none."""
+    # What the stage holds with some keys as they were; as now where such a config is none.
     data = copy.deepcopy(after.loaded.source.data)
     for key, value in back.items():
         place: Any = data
@@ -267,10 +252,8 @@ def _read_bounded(path: Path) -> bytes:
 
 
 def _find_commit(folder: Path, revision: str) -> str:
-    """The full name of the commit where this branch left another: what others did since is no part of the change.
-
-    It is the other itself where that is not known, as in a checkout that is not deep enough. No option of git, whatever the user wrote.
-    """
+    # The full name of the commit where this branch left another: what others did since is no part of the change. It is the
+    # other itself where that is not known, as in a checkout that is not deep enough. No option of git, whatever the user wrote.
     found = _run_git(folder, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}")
     if found.returncode:
         raise _unknown_revision(revision, found)
@@ -279,7 +262,7 @@ def _find_commit(folder: Path, revision: str) -> str:
 
 
 def _find_old_name(folder: Path, commit: str, name: str) -> str | None:
-    """What a file was called at a commit, from the top of the repository; None where it is new."""
+    # What a file was called at a commit, from the top of the repository; None where it is new.
     prefix = _run_git(folder, "rev-parse", "--show-prefix").stdout.decode(errors="surrogateescape").rstrip("\n")
     renames = ("-c", "diff.relative=false", "diff", "--name-status", "-z", "--find-renames", "--diff-filter=R")
     told = _run_git(folder, *renames, commit).stdout

@@ -81,15 +81,7 @@ def inspect_config(
 ) -> InspectedConfig:
     """What a config's job is and holds.
 
-    Args:
-        request: What to look at.
-        path: The config.
-        known: Its job, if it was read already, or is not as its file is.
-        observer: Told what is simulated; None for no dryrun.
-
-    Raises:
-        ConfigError: It cannot be read, or is of no dialect that is served.
-        MsTuneError: The dryrun failed.
+    A dryrun is made where an observer is told what is simulated.
     """
     job = request.job._replace(config=path)
     loaded = load_config(job, known)
@@ -106,14 +98,7 @@ def inspect_config(
 
 
 def start_overview(path: Path, subject: Subject, report: LintReport, plan: LayerPlan | None = None) -> Overview:
-    """What the linter found, and where layers do not do what the file says.
-
-    Args:
-        path: What the user calls the file.
-        subject: What it is.
-        report: What the linter found in it, and in the script that starts it.
-        plan: What its layers do; None if that is not known.
-    """
+    """What the linter found, and where layers do not do what the file says."""
     matters = [
         Matter(one.severity, one.message, file.path, one.location.line, one.id, one.name)
         for file in report.files
@@ -169,10 +154,8 @@ def config_overview(config: InspectedConfig, path: Path, report: LintReport) -> 
 
 
 def _cheapest_change(job: PlannedJob, estimate: Estimate, *, dryrun: bool) -> Suggestion | None:
-    """The cheapest change: one that costs no time, by the estimate; else recompute, by the table that an earlier ``ms-tune fit`` measured.
-
-    Where there is no such table, by the estimate.
-    """
+    # The cheapest change: one that costs no time, by the estimate; else recompute, by the table that an earlier ``ms-tune fit``
+    # measured. Where there is no such table, by the estimate.
     arithmetic = cheapest_change(job, estimate)
     if arithmetic is not None and arithmetic.enough and arithmetic.name in _FREE:
         return arithmetic
@@ -185,7 +168,7 @@ def _cheapest_change(job: PlannedJob, estimate: Estimate, *, dryrun: bool) -> Su
 
 
 def _estimate_config(request: DryrunRequest, loaded: LoadedConfig) -> JobMemory:
-    """A config's job and what its stages hold; what stands against it is told and not raised."""
+    # A config's job and what its stages hold; what stands against it is told and not raised.
     job = None
     try:
         job = read_job(request, loaded)
@@ -218,7 +201,7 @@ def _assumptions(config: InspectedConfig) -> Assumptions | None:
 def _next_commands(
     path: Path, memory: JobMemory, stages: Sequence[StageVerdict], change: Suggestion | None
 ) -> Iterator[str]:
-    """What tells whether it fits, then what makes it fit."""
+    # What tells whether it fits, then what makes it fit.
     over = memory.estimate is not None and memory.estimate.outlook is Outlook.OVER
     if stages:
         over = any(one.verdict.outcome is not Fit.FITS for one in stages)

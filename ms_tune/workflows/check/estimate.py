@@ -48,16 +48,7 @@ if TYPE_CHECKING:
 
 
 def estimate_job(job: PlannedJob, limit: Limit, reserve_bytes: int) -> Estimate:
-    """What every stage of a job holds as its config has it.
-
-    Args:
-        job: The job.
-        limit: What a stage may take.
-        reserve_bytes: What is set aside of it.
-
-    Raises:
-        UnsupportedError: The sizes of its model are not all known.
-    """
+    """What every stage of a job holds as its config has it."""
     widths = widths_of(job.loaded.job.model)
     if widths is None:
         raise UnsupportedError(msg("layouts.no-sizes"), msg("layouts.no-sizes.hint"))
@@ -95,8 +86,7 @@ _TRIES = 12  # halvings of a number of layers; nobody has more than a few thousa
 def cheapest_change(job: PlannedJob, now: Estimate) -> Suggestion | None:
     """The first change, by its price, with which the estimate is below the limit; else the one that frees most.
 
-    Returns:
-        The change; None where none of those known frees anything.
+    None where no change that is known frees anything.
     """
     best: Suggestion | None = None
     for change in _list_changes(job, now):
@@ -108,7 +98,6 @@ def cheapest_change(job: PlannedJob, now: Estimate) -> Suggestion | None:
 
 
 def _list_changes(job: PlannedJob, now: Estimate) -> Iterator[Suggestion]:
-    """What can be tried, what costs no time first."""
     dialect, split = job.loaded.dialect, job.first.split
     shared = layout_keys(dialect).sharded
     if shared is not None and split.data * split.context > 1 and job.loaded.source.get(shared) is not True:
@@ -134,7 +123,7 @@ def _try_value(job: PlannedJob, now: Estimate, name: str, path: KeyPath, *, valu
 
 
 def _try_recompute(job: PlannedJob, now: Estimate) -> Iterator[Suggestion]:
-    """The fewest more layers of the fullest stage to recompute in full with which it is below the limit; else all."""
+    # The fewest more layers of the fullest stage to recompute in full with which it is below the limit; else all.
     rows = _count_recomputed(job)
     stage = now.fullest.stage
     if rows is None or now.fullest.recomputed >= now.fullest.layers:
@@ -160,7 +149,7 @@ def _try_recompute(job: PlannedJob, now: Estimate) -> Iterator[Suggestion]:
 
 
 def _count_recomputed(job: PlannedJob) -> list[list[int]] | None:
-    """How many layers of each cell are recomputed in full; None where others are than the first ones."""
+    # How many layers of each cell are recomputed in full; None where others are than the first ones.
     rows = [[0] * job.stages for _ in range(job.chunks)]
     seen: dict[tuple[int, int], int] = {}
     for layer in job.now.layers[: job.layers]:
@@ -174,7 +163,7 @@ def _count_recomputed(job: PlannedJob) -> list[list[int]] | None:
 
 
 def _lists_with_more(job: PlannedJob, rows: list[list[int]], stage: int, more: int) -> SappLists:
-    """The lists with so many more layers of a stage, of its first chunk before those of the next."""
+    # The lists with so many more layers of a stage, of its first chunk before those of the next.
     wanted = [list(row) for row in rows]
     for chunk, row in enumerate(wanted):
         added = min(more, job.placement[chunk][stage] - row[stage])
@@ -211,12 +200,7 @@ class TablePrediction(Record):
 
 
 def predict_by_table(job: PlannedJob, room_bytes: int) -> TablePrediction | None:
-    """What the table of an earlier run says; None where there is none that still holds, or lists cannot say what layers do now.
-
-    Args:
-        job: The job.
-        room_bytes: What a stage may hold, fragments among it.
-    """
+    """What the table of an earlier run says; None where there is none that still holds, or lists cannot say what layers do now."""
     if importlib.util.find_spec("numpy") is None:
         return None
     from ms_tune.fit.table_cache import read_cached_table  # noqa: PLC0415 - it needs NumPy, which the base install has not
@@ -262,7 +246,7 @@ class _TableSearch:
         )
 
     def _suggest_mode(self, kind: RecomputeMode) -> Iterator[tuple[Suggestion, int]]:
-        """The change of one kind, and the ticks of its step."""
+        # The change of one kind, and the ticks of its step.
         if kind in (RecomputeMode.NONE, RecomputeMode.SWAP):
             return
         state = self._now
@@ -286,7 +270,8 @@ class _TableSearch:
         yield _suggest_change("table", text, freed, enough=enough), time
 
     def _states_with_more(self, state: NDArray[Any], kind: RecomputeMode, stage: int) -> NDArray[Any]:
-        """The state with no, one, two and so on more layers of a stage that recompute so, its first chunk's before the next one's."""
+        # The state with no, one, two and so on more layers of a stage that recompute so, its first chunk's before the next
+        # one's.
         import numpy as np  # noqa: PLC0415 - likewise
 
         table = self._costs.table
@@ -305,7 +290,7 @@ class _TableSearch:
 
 
 def _stage_ranges(added: Mapping[int, int]) -> str:
-    """Stages with the layers added to each; neighbours with as many are told together."""
+    # Stages with the layers added to each; neighbours with as many are told together.
     rows = enumerate(sorted(added))
     groups = [
         [stage for _, stage in group] for _, group in groupby(rows, key=lambda one: (one[1] - one[0], added[one[1]]))

@@ -73,7 +73,7 @@ def check_job(
 def _check_script(
     path: Path, request: OverviewRequest, report: LintReport, base: str | None, observer: Observer | None
 ) -> Overview:
-    """Of a launch script, compared with the base by estimates alone: the older one is not run."""
+    # Of a launch script, compared with the base by estimates alone: the older one is not run.
     from ms_tune.job.script import ScriptJob  # noqa: PLC0415 - shells and their programs are much to import
     from ms_tune.workflows.check.script import estimate_script, script_overview  # noqa: PLC0415 - as above
 

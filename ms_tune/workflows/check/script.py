@@ -38,15 +38,7 @@ def script_overview(
 ) -> Overview:
     """What can be said of a launch script on one screen.
 
-    Args:
-        request: What to look at.
-        script: The script; it is run for a dryrun only.
-        report: What the linter found in it.
-        observer: Told what is simulated; None for no dryrun.
-
-    Raises:
-        ConfigError: It cannot be read, or starts no training that is served.
-        MsTuneError: The dryrun failed.
+    A dryrun, which runs the script, is made where an observer is told what is simulated.
     """
     path = script.path
     config = _inspect_config(request, script, observer)
@@ -86,7 +78,7 @@ def estimate_script(request: OverviewRequest, script: ScriptJob) -> Estimate | N
 
 
 def _inspect_config(request: OverviewRequest, script: ScriptJob, observer: Observer | None) -> InspectedConfig | None:
-    """The config of the first job that the script starts with one that is there, on as many devices as it says."""
+    # The config of the first job that the script starts with one that is there, on as many devices as it says.
     job = script.config_job()
     if job is None or job.path is None:
         return None
@@ -99,12 +91,12 @@ def _inspect_config(request: OverviewRequest, script: ScriptJob, observer: Obser
 
 
 def _first_program(script: ScriptJob) -> ProgramArguments | None:
-    """The first program of whose processes the number is known."""
+    # The first program of whose processes the number is known.
     return next((one for one in script.commands if one.launch.processes is not None), None)
 
 
 def _assumptions(script: ScriptJob) -> Assumptions | None:
-    """What the arguments of the first program split its job into; None where that depends on what is not known."""
+    # What the arguments of the first program split its job into; None where that depends on what is not known.
     command = _first_program(script)
     processes = command.launch.processes if command is not None else None
     if command is None or processes is None:
@@ -126,7 +118,6 @@ def _assumptions(script: ScriptJob) -> Assumptions | None:
 def _estimate_program(
     request: OverviewRequest, script: ScriptJob, plan: LayerPlan | None, assumed: Assumptions | None
 ) -> Estimate | Message:
-    """What the stages of the first program hold, or why that is not told."""
     command = _first_program(script)
     if command is None or assumed is None or plan is None or plan.placement is None or plan.failure is not None:
         return msg("check.script.no-estimate")

@@ -257,7 +257,7 @@ def _section_for(draft: MigrationDraft, path: KeyPath) -> tuple[str, ...]:
 
 
 def _ask_unknown(draft: MigrationDraft, path: KeyPath, value: object) -> None:
-    """A key without a row hangs on the network, if that is another framework's."""
+    # A key without a row hangs on the network, if that is another framework's.
     static = draft.dialect is Dialect.MINDFORMERS
     if static and not value and not isinstance(value, (bool, int, float)) and is_section(path, draft.target):
         draft.default(path, why("empty"))

@@ -58,13 +58,13 @@ def decide_mindformers(draft: MigrationDraft) -> None:
 
 
 def _read_count(draft: MigrationDraft, dotted: str, default: int = 1) -> int | None:
-    """A number above zero; None where there is something else."""
+    # A number above zero; None where there is something else.
     value = draft.get(dotted, default)
     return value if type(value) is int and 0 < value < _LARGEST else None
 
 
 def _read_degrees(draft: MigrationDraft) -> dict[str, int] | None:
-    """Over how many ranks the job is split in each direction; None where that is not told by numbers."""
+    # Over how many ranks the job is split in each direction; None where that is not told by numbers.
     if draft.get("use_parallel", default=False) is not True:
         return dict.fromkeys(_DEGREES, 1)
     found = {name: _read_count(draft, f"parallel_config.{name}") for name in _DEGREES}
@@ -87,7 +87,7 @@ def global_batch(draft: MigrationDraft) -> tuple[int, int] | None:
 
 
 def _check_pipeline(draft: MigrationDraft) -> None:
-    """A network that the dynamic graph cannot cut into stages stands in the way of a pipeline."""
+    # A network that the dynamic graph cannot cut into stages stands in the way of a pipeline.
     stages = _read_count(draft, "parallel_config.pipeline_stage")
     model = draft.target_model
     if stages != 1 and draft.get("use_parallel", default=False) and "dynamic" in model.modes and not model.stages:
@@ -119,7 +119,7 @@ def _decide_batch(draft: MigrationDraft) -> None:
 
 
 def _decide_steps(draft: MigrationDraft) -> None:
-    """The steps of a job: as many as its data make, which a generated data set tells by its size."""
+    # The steps of a job: as many as its data make, which a generated data set tells by its size.
     found, epochs = global_batch(draft), _read_count(draft, "runner_config.epochs")
     stop = draft.get("runner_config.stop_step", 0)
     sizes: Any = draft.get("train_dataset.data_loader.sizes")
@@ -143,10 +143,9 @@ def _decide_steps(draft: MigrationDraft) -> None:
 
 
 def _decide_sharding(draft: MigrationDraft) -> None:
-    """Which data-parallel ranks share weights and optimizer state: those of the parallel optimizer, or none.
-
-    ``_compute_data_parallel_size`` of ``pynative/trainer/trainer.py``: below zero all, else so many, and the rest holds copies.
-    """
+    # Which data-parallel ranks share weights and optimizer state: those of the parallel optimizer, or none.
+    # ``_compute_data_parallel_size`` of ``pynative/trainer/trainer.py``: below zero all, else so many, and the rest holds
+    # copies.
     path = ("parallel", "enable_parallel_optimizer")
     size = ("parallel", "parallel_optimizer_config", "optimizer_weight_shard_size")
     other = ("parallel", "optimizer_weight_shard_size")
@@ -181,7 +180,7 @@ def _decide_sequence(draft: MigrationDraft) -> None:
 
 
 def _decide_clipping(draft: MigrationDraft) -> None:
-    """Whether gradients are clipped: off if nothing is said in the static graph, on in the dynamic one."""
+    # Whether gradients are clipped: off if nothing is said in the static graph, on in the dynamic one.
     path, norm = ("runner_wrapper", "use_clip_grad"), ("runner_wrapper", "max_grad_norm")
     target = ("training", "max_norm")
     most: Any = draft.get("runner_wrapper.max_grad_norm", 1.0)
@@ -201,10 +200,8 @@ def _decide_clipping(draft: MigrationDraft) -> None:
 
 
 def _decide_mask(draft: MigrationDraft) -> None:
-    """Whether attention ends with each document: no, if nothing is said; the dynamic graph's trainer stops without the key.
-
-    ``dataset/dataloader/blended_megatron_dataloader.py``, ``hf_dataloader.py`` (1.9); ``pynative/trainer/utils.py`` (2.0).
-    """
+    # Whether attention ends with each document: no, if nothing is said; the dynamic graph's trainer stops without the key.
+    # ``dataset/dataloader/blended_megatron_dataloader.py``, ``hf_dataloader.py`` (1.9); ``pynative/trainer/utils.py`` (2.0).
     kind = draft.get("train_dataset.data_loader.type")
     place = ("config", _MASK) if kind == _GENERATED else (_MASK,)
     if kind in (_GENERATED, "HFDataLoader") and not draft.has(("train_dataset", "data_loader", *place)):
@@ -212,10 +209,8 @@ def _decide_mask(draft: MigrationDraft) -> None:
 
 
 def _decide_columns(draft: MigrationDraft) -> None:
-    """The columns of a generated data set, which the static graph knows by its switches.
-
-    ``train_dataset.input_columns``, or else what ``_get_columns_with_strategy`` finds (``trainer/base_trainer.py``, 1.9).
-    """
+    # The columns of a generated data set, which the static graph knows by its switches. ``train_dataset.input_columns``, or
+    # else what ``_get_columns_with_strategy`` finds (``trainer/base_trainer.py``, 1.9).
     if draft.get("train_dataset.input_columns") or draft.get("train_dataset.data_loader.column_names"):
         return
     if draft.get("train_dataset.data_loader.type") != _GENERATED:
@@ -229,7 +224,7 @@ def _decide_columns(draft: MigrationDraft) -> None:
 
 
 def _ask_other_data(draft: MigrationDraft) -> None:
-    """``train_dataset_task.dataset_config`` that is not the data set that goes over."""
+    # ``train_dataset_task.dataset_config`` that is not the data set that goes over.
     path, said = ("train_dataset_task", "dataset_config"), draft.get("train_dataset", {})
     if draft.source.get(path) != said:
         for one in draft.open_below(*path):
@@ -238,7 +233,7 @@ def _ask_other_data(draft: MigrationDraft) -> None:
 
 
 def _decide_monitoring(draft: MigrationDraft) -> None:
-    """What is watched, which is read only where watching is on."""
+    # What is watched, which is read only where watching is on.
     if draft.get("monitor_config.monitor_on", default=False) is not True:
         for path in draft.open_below("monitor_config"):
             if path[-1] != "monitor_on":
@@ -246,17 +241,15 @@ def _decide_monitoring(draft: MigrationDraft) -> None:
 
 
 def _ask_folder(draft: MigrationDraft) -> None:
-    """The model's folder, whose weights are loaded where it has any and nothing else is named.
-
-    ``_try_use_pretrained_model_dir_as_ckpt`` of ``trainer/trainer.py`` (1.9).
-    """
+    # The model's folder, whose weights are loaded where it has any and nothing else is named.
+    # ``_try_use_pretrained_model_dir_as_ckpt`` of ``trainer/trainer.py`` (1.9).
     for path in (("pretrained_model_dir",), ("model", "pretrained_model_dir")):
         if draft.source.get(path) and not draft.get("load_checkpoint"):
             draft.ask(path, why("folder-weights"), ("checkpoint", "load_path"))
 
 
 def _decide_callbacks(draft: MigrationDraft) -> None:
-    """Callbacks by their types; saving is a section of its own there, and is on if nothing is said."""
+    # Callbacks by their types; saving is a section of its own there, and is on if nothing is said.
     found = draft.get("callbacks", [])
     callbacks = found if isinstance(found, list) and all(isinstance(one, dict) for one in found) else []
     kinds = [one.get("type") for one in callbacks]

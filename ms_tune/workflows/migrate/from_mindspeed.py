@@ -99,7 +99,7 @@ def _ask_all(draft: MigrationDraft, keys: Iterable[KeyPath], question: Message) 
 
 
 def _apply_layers(draft: MigrationDraft, keys: Iterable[KeyPath], converted: Converted | None) -> None:
-    """Keys of the layers: what they do is in the settings that the plan has made, unless they could not be made."""
+    # Keys of the layers: what they do is in the settings that the plan has made, unless they could not be made.
     errors = write_settings(draft, converted) if converted is not None else []
     if errors or converted is None or not converted.values:
         _ask_all(draft, keys, errors[0] if errors else why("layers"))
@@ -123,10 +123,8 @@ def _join_betas(draft: MigrationDraft) -> None:
 
 
 def _decide_heads(draft: MigrationDraft) -> None:
-    """Heads of keys and values: as many groups as are told with ``--group-query-attention``, else those of the queries.
-
-    ``core_transformer_config_from_args`` of ``megatron/training/arguments.py`` (core_v0.12.1).
-    """
+    # Heads of keys and values: as many groups as are told with ``--group-query-attention``, else those of the queries.
+    # ``core_transformer_config_from_args`` of ``megatron/training/arguments.py`` (core_v0.12.1).
     switch, groups, heads = ("--group-query-attention",), ("--num-query-groups",), ("--num-attention-heads",)
     target = ("model", "num_key_value_heads")
     grouped = draft.source.get(switch) is True
@@ -144,7 +142,7 @@ def _decide_heads(draft: MigrationDraft) -> None:
 
 
 def _decide_others(draft: MigrationDraft) -> None:
-    """All other keys by the table; what has no row hangs on the network."""
+    # All other keys by the table; what has no row hangs on the network.
     dialect = draft.dialect
     split_by, path = _TENSOR[dialect]
     tensor = draft.source.get(split_by)
@@ -159,7 +157,7 @@ def _decide_others(draft: MigrationDraft) -> None:
 
 
 def _saves_weights(draft: MigrationDraft) -> bool:
-    """Whether weights are saved: ``save_interval`` says how often, and a script says where, too."""
+    # Whether weights are saved: ``save_interval`` says how often, and a script says where, too.
     if draft.script is None:
         return draft.get("training_config.save_interval") is not None
     return all(draft.has((name,)) for name in ("--save", "--save-interval"))

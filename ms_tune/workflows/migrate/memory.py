@@ -67,17 +67,7 @@ class BothSides:
 
 
 def simulate_both(found: Migration, request: DryrunRequest, observer: Observer) -> BothSides:
-    """Simulate the old file and the new one, the same stages of both.
-
-    Args:
-        found: The migration.
-        request: How to simulate; its config is not looked at.
-        observer: Told what is going on.
-
-    Raises:
-        UsageError: There is no new file.
-        MsTuneError: As ``dryrun`` says of either file.
-    """
+    """Simulate the old file and the new one, the same stages of both."""
     if found.refused:
         raise UsageError(msg("migrate.memory.refused"))
     with tempfile.TemporaryDirectory(prefix="ms-tune-migrate-") as folder:
@@ -96,7 +86,7 @@ def simulate_both(found: Migration, request: DryrunRequest, observer: Observer) 
 def _split_remarks(
     old: DryrunResult, new: DryrunResult, *, same: bool
 ) -> tuple[tuple[Message, ...], tuple[Message, ...]]:
-    """What both sides' figures leave out, each once, and what they rest on; the reference says of itself that it is one."""
+    # What both sides' figures leave out, each once, and what they rest on; the reference says of itself that it is one.
     models = [remark for one in new.runs[:1] for remark in (one.model, *one.standing)]
     remarks = (*old.not_included, *old.warnings, *models, *new.not_included, *new.warnings)
     resting = [message for run in (*old.runs, *new.runs) for message in run.unproved]

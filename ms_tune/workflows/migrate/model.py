@@ -125,7 +125,7 @@ def _decide_setting(draft: MigrationDraft, path: KeyPath) -> None:
 
 
 def _decide_unknown_setting(draft: MigrationDraft, path: KeyPath, key: str) -> None:
-    """A key that the dynamic graph's class does not know: the static graph's does, another model's does, or nobody does."""
+    # A key that the dynamic graph's class does not know: the static graph's does, another model's does, or nobody does.
     if draft.model.facts.knows(key):
         draft.drop(path, why("not-known", key=key))
     elif known().get(key):
@@ -135,7 +135,7 @@ def _decide_unknown_setting(draft: MigrationDraft, path: KeyPath, key: str) -> N
 
 
 def _add_folder_sizes(draft: MigrationDraft) -> None:
-    """What the model's ``config.json`` says, which the dynamic graph does not read."""
+    # What the model's ``config.json`` says, which the dynamic graph does not read.
     facts = draft.target_model
     fields = {facts.field_names.get(to[1], to[1]) for to in draft.values if to[0] == "model" and len(to) > 1}
     for key, value in (draft.source.beside or {}).items():
@@ -189,11 +189,7 @@ _PLACES = tuple(path for path in _LAYER_KEYS if path[0] == "model")
 
 
 def write_settings(draft: MigrationDraft, converted: Converted) -> list[Message]:
-    """The settings of the layers go into the new file, and what cannot be said there into a comment.
-
-    Returns:
-        What cannot be said there.
-    """
+    """The settings of the layers go into the new file, and what cannot be said there, which is given, into a comment."""
     for dotted, value in converted.values.items():
         if value is not None:
             draft.values[tuple(dotted.split("."))] = value
@@ -227,7 +223,7 @@ def apply_layers(draft: MigrationDraft) -> None:
 
 
 def _swap_keys(draft: MigrationDraft) -> Iterator[KeyPath]:
-    """The keys of swap: of a section of their own for legacy models, in the model's settings for the others."""
+    # The keys of swap: of a section of their own for legacy models, in the model's settings for the others.
     yield from draft.open_below("swap_config")
     for path in draft.open_below(*_SECTION):
         if len(path) > len(_SECTION) and draft.model.facts.field_names.get(str(path[2]), str(path[2])) in CORE_SWAP:
@@ -235,7 +231,6 @@ def _swap_keys(draft: MigrationDraft) -> Iterator[KeyPath]:
 
 
 def _list_caveats(converted: Converted) -> dict[str | int, Message]:
-    """What is not quite the same there, by the key that it is about."""
     found: dict[str | int, Message] = {
         "select_comm_recompute": why("comm"),
         "select_comm_recompute_exclude": why("comm-kept"),
@@ -255,7 +250,7 @@ def _list_caveats(converted: Converted) -> dict[str | int, Message]:
 def _decide_layer_key(
     draft: MigrationDraft, path: KeyPath, to: tuple[str, ...], errors: list[Message], caveat: Message | None
 ) -> None:
-    """A key of the layers, whose value the plan has made; where it could not be said there, or not quite, it is asked."""
+    # A key of the layers, whose value the plan has made; where it could not be said there, or not quite, it is asked.
     off = is_off(draft.source.get(path))
     question = errors[0] if errors and path not in _PLACES else caveat
     if to in draft.values and (off or question is None):

@@ -63,7 +63,7 @@ def _verdict(name: str, detail: str, /, *, holds: bool | None, **params: object)
 
 
 def _prove_loading(text: str, release: str) -> MigrationVerdict:
-    """Whether ``TrainConfig`` (``pynative/config/config.py``) of an installed release takes the file, in a process of its own."""
+    # Whether ``TrainConfig`` (``pynative/config/config.py``) of an installed release takes the file, in a process of its own.
     if not f"{installed_version('mindformers') or ''}.".startswith(f"{release}."):
         return _verdict("loads", "loads-not", holds=None, release=release)
     with tempfile.TemporaryDirectory(prefix="ms-tune-migrate-") as folder:
@@ -99,7 +99,7 @@ def _plan_source(draft: MigrationDraft) -> LayerPlan:
 
 
 def _prove_layers(draft: MigrationDraft, source: SourceFile) -> MigrationVerdict:
-    """Placement and recompute layer by layer; operators and swap were proved as they were translated."""
+    # Placement and recompute layer by layer; operators and swap were proved as they were translated.
     try:
         old = _plan_source(draft)
         new = Job(source, dialect=Dialect.MINDFORMERS_PYNATIVE, version=draft.target).plan
@@ -127,7 +127,7 @@ def _prove_layers(draft: MigrationDraft, source: SourceFile) -> MigrationVerdict
 
 
 def _act(layer: LayerSpec) -> tuple[object, ...]:
-    """Where a layer is, and what is done to all of it or to parts of it."""
+    # Where a layer is, and what is done to all of it or to parts of it.
     full = layer.recompute is RecomputeMode.FULL
     return layer.stage, layer.chunk, full, bool(layer.select_patterns) and not full, bool(layer.swap)
 
@@ -154,7 +154,7 @@ def _prove_fields(draft: MigrationDraft) -> MigrationVerdict:
 
 
 def _prove_weights(draft: MigrationDraft, source: SourceFile) -> MigrationVerdict:
-    """Parameters of every stage, undivided: what theory tells of one rank that shares with no other."""
+    # Parameters of every stage, undivided: what theory tells of one rank that shares with no other.
     try:
         old = _stage_theories(_alone(draft.source, _STATIC_ALONE), Dialect.MINDFORMERS)
         new = _stage_theories(_alone(source, _DYNAMIC_ALONE), Dialect.MINDFORMERS_PYNATIVE)

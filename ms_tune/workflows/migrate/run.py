@@ -141,11 +141,7 @@ def _migrate(draft: MigrationDraft, *, check: bool, language: Language | None) -
 
 
 def parse_target(to: str) -> str | None:
-    """The release of the dynamic graph in ``mindformers-pynative[@RELEASE]``; a colon does as well. None if it names none.
-
-    Raises:
-        UsageError: It names another dialect.
-    """
+    """The release of the dynamic graph in ``mindformers-pynative[@RELEASE]``; a colon does as well. None if it names none."""
     name, _, release = to.replace(":", "@", 1).partition("@")
     if name != Dialect.MINDFORMERS_PYNATIVE.value:
         raise UsageError(msg("migrate.target", target=name))

@@ -84,7 +84,7 @@ class _TextWriter:
         yield from self._write_left()
 
     def _write_key(self, path: tuple[str, ...], value: Any, depth: int) -> Iterator[str]:  # noqa: ANN401 - any value
-        """A key, with what stands below it; a section in which nothing stands but remarks is one itself."""
+        # A key, with what stands below it; a section in which nothing stands but remarks is one itself.
         pad, source = "  " * depth, self._draft.source
         origin = self._draft.origins.get(path) or (_SECTIONS.get(path[0]) if len(path) == 1 else None)
         above, behind = find_comments(source, origin) if origin else ([], "")
@@ -123,7 +123,7 @@ class _TextWriter:
             yield self._remark(question, depth)
 
     def _write_left(self) -> Iterator[str]:
-        """What has no counterpart, at the end, with its comments: nothing vanishes."""
+        # What has no counterpart, at the end, with its comments: nothing vanishes.
         left = [one for one in self._entries if one.fate is Fate.NONE]
         if left:
             yield ""

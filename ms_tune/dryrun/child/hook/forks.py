@@ -67,8 +67,7 @@ def _is_another_programs() -> bool:
 def notice_forks(library: ctypes.PyDLL, tell: Callable[[], None]) -> Any:  # noqa: ANN401 - a function of C
     """Have each process that a C library forks call this when it is in Python, which knows nothing of it.
 
-    Returns:
-        What has to be kept as long as processes are forked.
+    What it gives has to be kept as long as processes are forked.
     """
 
     def back(_nothing: object) -> int:

@@ -106,8 +106,7 @@ def _find_conditions(executor: Any, process: HookedProcess) -> None:  # noqa: AN
 
 
 def _limit_time(owner: Any, name: str, process: HookedProcess, *, before: bool, after: bool) -> None:  # noqa: ANN401 - a class
-    """Begin or end the time limit before and after a method: ``after`` it began, or else ended."""
-
+    # Begin or end the time limit before and after a method: ``after`` it began, or else ended.
     def limited(method: Any, *arguments: Any, **named: Any) -> Any:  # noqa: ANN401 - as the method takes them
         if before:
             _Limit.begin(process)

@@ -57,12 +57,7 @@ _NEEDED: dict[str, Callable[[str], str]] = {
 
 
 class HookedProcess:
-    """This process, as it is told to ms-tune.
-
-    Attributes:
-        folder: Where its trace goes.
-        facts: What it tells, in the form of :data:`RECORD`.
-    """
+    """This process, as it is told to ms-tune."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -117,10 +112,7 @@ def become_launcher() -> None:
 def launcher_of(words: Sequence[str], modules: Mapping[str, str], programs: Sequence[str]) -> tuple[str, int] | None:
     """The launcher that a Python process is, and how many words stand before the launcher's own.
 
-    Args:
-        words: Arguments of the interpreter, without its name.
-        modules: Launchers by the module that ``-m`` names.
-        programs: Launchers by the file's name.
+    Words are the interpreter's arguments without its name; modules are by the name behind ``-m``, programs by that of their file.
     """
     at = 0
     while at < len(words):

@@ -44,13 +44,10 @@ class ProcessRecord(Protocol):
 
 
 class ImportWatch:
-    """Sees imports coming; finds nothing itself.
-
-    Attributes:
-        left: What takes the place of executing a module, by the module's name; it is given the function that does, and the module.
-    """
+    """Sees imports coming; finds nothing itself."""
 
     def __init__(self, loads: Mapping[str, Callable[[Callable[[ModuleType], None], ModuleType], None]]) -> None:
+        # What takes the place of executing a module, by its name; it is given the function that does, and the module.
         self.left = dict(loads)
 
     def find_spec(self, name: str, _path: Sequence[str] | None = None, _target: ModuleType | None = None) -> Any:  # noqa: ANN401 - a ModuleSpec or None
@@ -82,13 +79,7 @@ def framework_loads(
 
 
 def tell(process: ProcessRecord | None, text: str, **params: object) -> None:
-    """Note, once, that something is run otherwise than on a device.
-
-    Args:
-        process: This process; None where it tells nothing.
-        text: The id of a text, behind ``support.``.
-        params: Its parameters.
-    """
+    """Note, once, that something is run otherwise than on a device: a text by its id behind ``support.``."""
     if process is None:
         return
     told = process.facts.setdefault(_SUPPORT, [])
