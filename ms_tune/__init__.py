@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from ms_tune.fit.result import ConfigFit as ConfigFit
     from ms_tune.fit.result import ConfigFitRequest as ConfigFitRequest
     from ms_tune.fit.run import fit_config as fit_config
+    from ms_tune.footprint.report import MemoryRequest as MemoryRequest
     from ms_tune.footprint.report import analyse_memory as analyse_memory
-    from ms_tune.footprint.request import MemoryRequest as MemoryRequest
     from ms_tune.footprint.result import MemoryReport as MemoryReport
     from ms_tune.job import Job as Job
     from ms_tune.job import load_job as load_job
@@ -47,8 +47,8 @@ if TYPE_CHECKING:
     from ms_tune.lint.result import LintRequest as LintRequest
     from ms_tune.lint.runner import lint_files as lint_files
     from ms_tune.lint.settings import Selection as Selection
-    from ms_tune.memory.request import PlanRequest as PlanRequest
-    from ms_tune.memory.request import WhatIfRequest as WhatIfRequest
+    from ms_tune.memory.plan import PlanRequest as PlanRequest
+    from ms_tune.memory.what_if import WhatIfRequest as WhatIfRequest
     from ms_tune.metrics.result import MetricsRequest as MetricsRequest
     from ms_tune.metrics.run import measure_runs as measure_runs
     from ms_tune.normalize.run import normalize_recompute as normalize_recompute
@@ -79,18 +79,18 @@ _MODULES = {
     "LintReport": "lint.result",
     "LintRequest": "lint.result",
     "MemoryReport": "footprint.result",
-    "MemoryRequest": "footprint.request",
+    "MemoryRequest": "footprint.report",
     "MetricsRequest": "metrics.result",
     "MsTuneError": "errors",
     "OverviewRequest": "workflows.check.config",
-    "PlanRequest": "memory.request",
+    "PlanRequest": "memory.plan",
     "RecomputeMode": "enums",
     "Selection": "lint.settings",
     "Setting": "dryrun.request",
     "Severity": "diagnostics",
     "SweepResult": "dryrun.result",
     "Verdict": "verdict.outcome",
-    "WhatIfRequest": "memory.request",
+    "WhatIfRequest": "memory.what_if",
     "analyse_memory": "footprint.report",
     "analyse_profiles": "profile.run",
     "check_job": "workflows.check.run",

@@ -24,7 +24,7 @@ from ms_tune.dryrun.run import dryrun_job, simulate_each
 from ms_tune.dryrun.script_check import check_script
 from ms_tune.dryrun.settings import list_variants
 from ms_tune.errors import ConfigError, ExitCode, nearby
-from ms_tune.footprint.request import MemoryRequest
+from ms_tune.footprint.report import MemoryRequest
 from ms_tune.report import dryrun_json, dryrun_modes
 from ms_tune.source import SCRIPTS
 from ms_tune.text import msg

@@ -30,7 +30,7 @@ from ms_tune.planning.search import Effort
 from ms_tune.planning.table_file import table_json
 from ms_tune.planning.time_scale import Clock, parse_times, read_times
 from ms_tune.report import fit_config as report
-from ms_tune.report import fit_html, fit_json, fit_text
+from ms_tune.report import fit_json, fit_text
 from ms_tune.source.atomic_write import write_back
 from ms_tune.text import msg
 
@@ -64,7 +64,7 @@ def run_table(arguments: Namespace, console: Console) -> int:
         table, clock = request.table_of(text, str(file))
         report = fit_table(table, effort=request.effort, seed=request.seed, clock=clock, on_progress=progress.tell)
     if arguments.html:
-        page = fit_html.plan_page(partial(fit_text.fit_page, report), [file], console.language)
+        page = fit_text.plan_page(partial(fit_text.fit_page, report), [file], console.language)
         write_text_file(arguments.html, page, console)
     write_tables(report.table, arguments, console)
     if arguments.json:
@@ -185,7 +185,7 @@ def _plan_config(arguments: Namespace, console: Console) -> int:
         told = _Searching(progress)
         found = fit_config(_fit_request(arguments), progress, told.tell)
     if arguments.html:
-        page = fit_html.plan_page(partial(report.shown_of, found), [found.source.path], console.language)
+        page = fit_text.plan_page(partial(report.shown_of, found), [found.source.path], console.language)
         write_text_file(arguments.html, page, console)
     write_tables(found.last.report.table, arguments, console)
     if arguments.json:
@@ -291,7 +291,7 @@ def _search_layouts(arguments: Namespace, console: Console) -> int:
         write_tables(best.last.report.table, arguments, console)
     if arguments.html and best is not None:
         show = partial(report.shown_of, best, more=report.search_notes(found))
-        write_text_file(arguments.html, fit_html.plan_page(show, [best.source.path], console.language), console)
+        write_text_file(arguments.html, fit_text.plan_page(show, [best.source.path], console.language), console)
     if arguments.json:
         console.write_json(fit_json.search_json(found))
     elif arguments.diff and best is not None:

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 
 from ms_tune.cli.output import ProgressLine, new_file, write_text_file
 from ms_tune.errors import ExitCode, UsageError
-from ms_tune.memory.plan import analyse_memlog, plan_blocks
-from ms_tune.memory.request import PlanRequest
-from ms_tune.report import packing_picture, packing_text
+from ms_tune.memory.plan import PlanRequest, analyse_memlog, plan_blocks
+from ms_tune.report import packing
 from ms_tune.text import msg
 from ms_tune.units import gib
 
@@ -30,9 +29,9 @@ def _run_plan(arguments: Namespace, console: Console) -> ExitCode:
         report = plan_blocks(arguments.run, request, progress.show_progress)
     _write_files(report, arguments, console)
     if arguments.json:
-        console.write_json(packing_text.plan_json(report))
+        console.write_json(packing.plan_json(report))
     else:
-        packing_text.show_plan_report(report, console)
+        packing.show_plan_report(report, console)
     return _exit_code_of(report)
 
 
@@ -63,13 +62,13 @@ def _write_files(report: PlanReport, arguments: Namespace, console: Console) -> 
 
 def _texts_to_write(report: PlanReport, arguments: Namespace, console: Console) -> Iterator[tuple[Path, str]]:
     if arguments.plan:
-        yield arguments.plan, packing_text.plan_file(report)
+        yield arguments.plan, packing.plan_file(report)
     if arguments.csv:
-        yield arguments.csv, packing_text.csv_file(report)
+        yield arguments.csv, packing.csv_file(report)
     if arguments.svg:
-        yield arguments.svg, packing_picture.plan_svg(report, console.language)
+        yield arguments.svg, packing.plan_svg(report, console.language)
     if arguments.html:
-        yield arguments.html, packing_picture.plan_html(report, console.language)
+        yield arguments.html, packing.plan_html(report, console.language)
 
 
 def _run_import(arguments: Namespace, console: Console) -> ExitCode:
@@ -96,18 +95,16 @@ def _run_import(arguments: Namespace, console: Console) -> ExitCode:
             )
         _write_files(found.plan, arguments, console)
         if found.stalloc is not None:
-            for name, text in packing_text.stalloc_files(found.stalloc, _device_number(file)).items():
+            for name, text in packing.stalloc_files(found.stalloc, _device_number(file)).items():
                 path = arguments.stalloc / name
                 path.parent.mkdir(parents=True, exist_ok=True)
                 write_text_file(path, text, console)
         if arguments.json:
-            results.append(
-                {"file": file, **packing_text.memlog_json(found.log, found.report, found.plan, found.stalloc)}
-            )
+            results.append({"file": file, **packing.memlog_json(found.log, found.report, found.plan, found.stalloc)})
         else:
             if len(files) > 1:
                 console.write(str(file))
-            packing_text.show_memlog(found.log, found.report, found.plan, found.stalloc, console)
+            packing.show_memlog(found.log, found.report, found.plan, found.stalloc, console)
         code = max([code, _exit_code_of(found.plan), *([_exit_code_of(found.stalloc.plan)] if found.stalloc else [])])
     if arguments.json:
         console.write_json({"devices": results} if arguments.file.is_dir() else results[0])

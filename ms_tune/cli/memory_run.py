@@ -9,10 +9,9 @@ from ms_tune.cli.output import LONG, ProgressLine, file_to_write, write_text_fil
 from ms_tune.diagnostics import Severity
 from ms_tune.errors import ExitCode, UsageError
 from ms_tune.footprint.remedies import load_methods
-from ms_tune.footprint.report import analyse_memory
-from ms_tune.footprint.request import MemoryRequest
+from ms_tune.footprint.report import MemoryRequest, analyse_memory
 from ms_tune.memory.diff import compare_reports
-from ms_tune.memory.request import WhatIfRequest
+from ms_tune.memory.what_if import WhatIfRequest
 from ms_tune.readers.memory_log import read_memory_failure
 from ms_tune.report import memory_json, memory_text
 from ms_tune.report.memory_export import write_blocks, write_perfetto, write_snapshot

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from ms_tune.cli.output import LONG, ProgressLine, file_to_write, write_text_file
 from ms_tune.errors import ExitCode
 from ms_tune.footprint.torch_report import analyse_snapshot, compare_snapshots, torch_remedies, trace_lives
-from ms_tune.memory.request import TorchWhatIfRequest
+from ms_tune.memory.what_if import TorchWhatIfRequest
 from ms_tune.report import memory_json, torch_text
 from ms_tune.report.memory_export import write_torch_perfetto
 from ms_tune.report.torch_html import snapshot_html

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ms_tune.dryrun.request import DryrunRequest
-    from ms_tune.footprint.request import MemoryRequest
+    from ms_tune.footprint.report import MemoryRequest
     from ms_tune.footprint.result import RankReport
     from ms_tune.readers.memory_log import RankMemory
     from ms_tune.text import Message

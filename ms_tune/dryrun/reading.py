@@ -15,8 +15,7 @@ from ms_tune.dryrun.launcher import LOG, too_long
 from ms_tune.dryrun.result import PhasePeak, Reading
 from ms_tune.errors import RunError
 from ms_tune.footprint.findings import compare_findings
-from ms_tune.footprint.report import analyse_rank, number_stages
-from ms_tune.footprint.request import MemoryRequest
+from ms_tune.footprint.report import MemoryRequest, analyse_rank, number_stages
 from ms_tune.footprint.result import MemoryReport, RankReport
 from ms_tune.footprint.steps import find_phase_peaks
 from ms_tune.readers.folder import BLOCKS, find_trace

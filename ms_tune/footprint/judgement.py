@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ms_tune.errors import UsageError
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ms_tune.footprint.curve import Curve
-    from ms_tune.footprint.request import JudgedRequest
     from ms_tune.readers.folder import RankFiles
     from ms_tune.readers.table import Table
     from ms_tune.readers.tensors import SizeOverflow
@@ -177,3 +176,23 @@ def judge_trace(
             doubts.append(msg("verdict.none.whole", layers=record.run_layers, full=record.stage_layers))
         need = record.stage_need or need
     return judge(need, terms.limit, terms.outside, doubts)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JudgedRequest:
+    """What a run is judged by.
+
+    Attributes:
+        chip: The device's name.
+        device_bytes: The device's memory as sold.
+        reserve_bytes: What to set aside beside what is known; None for what was set aside in the run.
+    """
+
+    chip: str | None = None
+    device_bytes: int | None = None
+    reserve_bytes: int | None = None
+
+    @property
+    def names_device(self) -> bool:
+        """Whether the user names a device."""
+        return self.chip is not None or self.device_bytes is not None

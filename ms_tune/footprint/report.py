@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -12,15 +12,14 @@ from ms_tune.footprint.breakdown import break_down_memory, compare_with_theory, 
 from ms_tune.footprint.category import Contents
 from ms_tune.footprint.curve import compute_curve, map_addresses
 from ms_tune.footprint.findings import compare_findings, list_findings
-from ms_tune.footprint.judgement import collect_terms, judge_trace
+from ms_tune.footprint.judgement import JudgedRequest, collect_terms, judge_trace
 from ms_tune.footprint.lifetimes import analyse_lifetimes
 from ms_tune.footprint.remedies import RemedyFacts, find_peak_moments, find_remedies, held_at_peak
-from ms_tune.footprint.request import MemoryRequest
 from ms_tune.footprint.result import MemoryReport, RankReport, describe_tensor, find_tensor
 from ms_tune.footprint.steps import find_spans, find_steps, join_tasks
 from ms_tune.footprint.what_ifs import recompute_all_layers
 from ms_tune.readers.folder import RankFiles, find_trace
-from ms_tune.readers.reading import ByteCounter
+from ms_tune.readers.lines import ByteCounter
 from ms_tune.readers.runtime_log import read_communication_order, read_runtime_log
 from ms_tune.readers.tensors import find_size_overflow, read_tensor_list, read_tracker_graph
 from ms_tune.readers.tracker_tables import read_block_table, read_tasks
@@ -152,3 +151,18 @@ def _read_optional(read: Callable[[Path], Held], path: Path | None, unread: list
 def _bytes_to_read(files: RankFiles, request: MemoryRequest) -> int:
     wanted: Sequence[Path | None] = (files.blocks, files.tasks, files.graph if request.with_graph else None)
     return sum(path.stat().st_size for path in wanted if path is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryRequest(JudgedRequest):
+    """How closely to look at which ranks, judged by what :class:`JudgedRequest` says.
+
+    Attributes:
+        ranks: The ranks to look at; empty for all.
+        limit_bytes: What the pool may take, whatever the device.
+        with_graph: Whether to read ``tracker_graph.ir``, which takes longest.
+    """
+
+    ranks: frozenset[int] = frozenset()
+    limit_bytes: int | None = None
+    with_graph: bool = True

@@ -26,9 +26,8 @@ from ms_tune.footprint.torch_blocks import (
     sum_requested,
     sum_used,
 )
-from ms_tune.pools.torch_replay import TorchReplay, replay_recording
+from ms_tune.pools.torch_replay import Cache, Recording, TorchReplay, change_segments, replay_recording, replay_setting
 from ms_tune.pools.torch_space import TorchSettings
-from ms_tune.pools.torch_what_if import Cache, Recording, change_segments, replay_setting
 from ms_tune.readers.memory_block import NEVER_FREED
 from ms_tune.readers.plain_pickle import no_collection
 from ms_tune.readers.torch_snapshot import Action, DeviceTrace, TorchSnapshot, read_torch_snapshot

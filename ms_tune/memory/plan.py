@@ -15,15 +15,14 @@ from ms_tune.packing.placement import PackingFault, PackingPlan, PackingProblem,
 from ms_tune.packing.plan import PackingProgress, plan_addresses
 from ms_tune.pools import memlog
 from ms_tune.pools.pool import ALIGNMENT
+from ms_tune.readers.lines import iterate_short_lines
 from ms_tune.readers.memlog import MemLog, read_memlog
-from ms_tune.readers.reading import iterate_short_lines
 from ms_tune.text import Message, msg
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from ms_tune.memory.request import PlanRequest
 
 _ALIASES = {"begin": "lower", "start": "lower", "buffer": "id", "buffer_id": "id"}
 _NUMBERS = ("lower", "upper", "size", "alignment")
@@ -266,3 +265,18 @@ def problem_of_trace(
     footprint = max((row.actual or 0 for row in work.recorded), default=0)
     problem = PackingProblem(start, np.maximum(end, start + 1), size, np.full(len(size), ALIGNMENT), names, capacity)
     return problem, footprint or None, trace.files.rank
+
+
+@dataclass(frozen=True, slots=True)
+class PlanRequest:
+    """How to plan the addresses of blocks.
+
+    Attributes:
+        rank: The rank of a run; None for the first.
+        capacity: Bytes that the blocks should fit in.
+        seconds: How long to search; None for what suits the number of blocks.
+    """
+
+    rank: int | None = None
+    capacity: int | None = None
+    seconds: float | None = None

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ms_tune.diagnostics import Category, Diagnostic, Severity
 from ms_tune.errors import TraceError, UsageError
 from ms_tune.footprint.category import CONTENTS, Contents
 from ms_tune.footprint.curve import compute_curve
-from ms_tune.footprint.judgement import VerdictTerms, collect_terms, judge_trace
+from ms_tune.footprint.judgement import JudgedRequest, VerdictTerms, collect_terms, judge_trace
 from ms_tune.footprint.layers import find_layer, find_operator, is_named, parse_layer_scope
 from ms_tune.footprint.phases import Phase
 from ms_tune.footprint.torch_report import TorchReport, analyse_snapshot
 from ms_tune.pools.settings import infer_settings
-from ms_tune.pools.torch_what_if import Cache, TorchOutcome, change_segments, replay_setting
+from ms_tune.pools.torch_replay import Cache, TorchOutcome, change_segments, replay_setting
 from ms_tune.pools.what_if import (
     Scenario,
     TraceChange,
@@ -43,7 +43,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from ms_tune.memory.request import TorchWhatIfRequest, WhatIfRequest
     from ms_tune.pools.torch_space import TorchSettings
 
 _SHARDS = (2, 4, 8)
@@ -320,3 +319,44 @@ def _settings_to_try(
     if steps:
         found.append((recorded, Cache.EMPTIED_EACH_STEP))
     return found
+
+
+@dataclass(frozen=True, slots=True)
+class WhatIfRequest(JudgedRequest):
+    """What to replay of a run's allocations beside other settings of the pool, judged by what :class:`JudgedRequest` says.
+
+    Attributes:
+        rank: The rank; None for the first.
+        max_memory: Bytes that the pool may take of the device; None for what it may take where the run is judged.
+        remove: Blocks to leave out: a content, or the name of a parameter.
+        shard: Blocks to share out.
+        parts: Over how many ranks; None for two.
+        recompute_layers: How many layers to recompute in full.
+    """
+
+    rank: int | None = None
+    max_memory: int | None = None
+    remove: str | None = None
+    shard: str | None = None
+    parts: int | None = None
+    recompute_layers: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TorchWhatIfRequest:
+    """What to replay."""
+
+    device: int | None = None  # the device's number; None for the one with the most events
+    expandable: bool | None = None  # `expandable_segments`; None as recorded
+    max_split: int | None = None  # `max_split_size_mb` in bytes; None as recorded
+    roundup: int | None = None  # `roundup_power2_divisions`; None as recorded
+    keep_cache: bool = False  # whether the script's calls of `empty_cache` are left out
+    empty_each_step: bool = False  # whether it is called after each training step
+    collect_above: float | None = None  # `garbage_collection_threshold`, a share of `limit`; None: not set
+    limit: int | None = None  # bytes of the device that the allocator may take; None: no limit
+
+    @property
+    def names_settings(self) -> bool:
+        """Whether a setting is asked for."""
+        named = (self.expandable, self.max_split, self.roundup, self.collect_above)
+        return self.keep_cache or self.empty_each_step or any(each is not None for each in named)

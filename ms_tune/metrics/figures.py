@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from ms_tune.diagnostics import START, Diagnostic, Severity, whole_line
 from ms_tune.metrics.result import Convention, Figure, MetricsRequest, Outlier, StepTimes
-from ms_tune.readers.step_lines import Form
+from ms_tune.readers.logged_steps import Form
 from ms_tune.records import Record
 from ms_tune.text import Message, msg
 

@@ -12,8 +12,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ms_tune.diagnostics import Diagnostic
-    from ms_tune.readers.logged_steps import LoggedMemory
-    from ms_tune.readers.step_lines import Form
+    from ms_tune.readers.logged_steps import Form, LoggedMemory
     from ms_tune.text import Message
 
 

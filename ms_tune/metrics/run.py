@@ -35,9 +35,8 @@ from ms_tune.metrics.result import (
     RunMetrics,
     StepCurve,
 )
-from ms_tune.readers.log_lines import find_logs
+from ms_tune.readers.lines import ByteCounter, find_logs
 from ms_tune.readers.logged_steps import LoggedTraining, RankSteps, TrainingLog
-from ms_tune.readers.reading import ByteCounter
 from ms_tune.readers.training_log import read_training_log
 from ms_tune.records import Record
 from ms_tune.text import Message, msg

@@ -12,7 +12,7 @@ from ms_tune.enums import RecomputeMode
 from ms_tune.errors import MsTuneError, TraceError, UnsupportedError
 from ms_tune.facts.query import VERSIONS
 from ms_tune.normalize.run import normalize_recompute
-from ms_tune.readers.log_lines import find_logs
+from ms_tune.readers.lines import find_logs
 from ms_tune.readers.recompute_log import PLACEMENT, LoggedRecompute, read_lines, read_recompute_log
 from ms_tune.text import msg
 

@@ -9,9 +9,9 @@ from ms_tune.diagnostics import Diagnostic, Severity
 from ms_tune.profile.gaps import Idle, idle_times, in_point_to_point, longest_gaps
 from ms_tune.profile.result import CollectiveTime, Gap, ProfileReport, QueueState, RankTimes, rank_name
 from ms_tune.profile.verdict import idle_window, judge_profile
+from ms_tune.readers.lines import ByteCounter
 from ms_tune.readers.profile_export import CLUSTER, EVENTS, RankProfile, find_profiles, read_rank
 from ms_tune.readers.profile_tables import ProfileCollective, StepRow, read_steps
-from ms_tune.readers.reading import ByteCounter
 from ms_tune.text import msg
 
 if TYPE_CHECKING:

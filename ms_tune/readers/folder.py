@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ms_tune.errors import NoTraceError, TraceError
-from ms_tune.readers.reading import reading
+from ms_tune.readers.lines import reading
 from ms_tune.records import Record
 from ms_tune.text import msg
 

@@ -1,27 +1,267 @@
-"""The steps of training runs as their logs tell them: plain columns, for a million of them; and out of baselines of tests.
+"""What the lines of a training log say about steps, in the five forms that the frameworks print.
 
-MindSpeed-LLM and MindSpeed-MM keep expected figures for their tests in JSON files: ``tests/pipeline/.../baseline/*.json`` has
-``time info``, ``lm loss``, ``throughput``, ``memo info``; MindSpeed-MM's ``baseline_results`` have ``time``, ``loss``, ``memo info``.
-Times are milliseconds, memory MiB.
+* MindFormers' static graph, ``MFLossMonitor`` (mindformers/core/callback/callback.py, 1.6 to 2.1): ``{ Epoch:[..], step:[..],
+  loss: .., per_step_time: Nms, .., train_throughput_per_npu: xT``, and ``.. samples/s/p ..`` in the line behind.
+* Its dynamic graph (mindformers/pynative/callback/loss_callback.py, 1.9 to 2.1): ``{ step:[..], .., throughput: xT }``.
+* MindSpeed-Core-MS r0.1.0 (mindformers/experimental/.../training.py): ``Epoch: e, Step: s, Loss: .., Time: x ms``.
+* Megatron (megatron/training/training.py, core 0.6 to 0.12; MindSpeed's tflops_calculate): ``iteration n/ N | key: value | ..``,
+  as MindSpeed-Core-MS since r0.2, MindSpeed-LLM and MindSpeed-MM print it.
+
+Where a value has an average behind it (``123.4/125.0``, ``496.3 (avg 496.1)``, as Primus' Megatron prints them), the value counts.
+What is read becomes plain columns, for a million steps; so do the baselines of MindSpeed-LLM's and -MM's tests.
 """
 
 from __future__ import annotations
 
 import math
+import re
 from array import array
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING
+from enum import Enum
+from functools import lru_cache
+from operator import itemgetter
+from typing import TYPE_CHECKING, NamedTuple
 
 from ms_tune.errors import TraceError
-from ms_tune.readers.reading import read_json
-from ms_tune.readers.step_lines import NOT_LOGGED, Form, StepLine
+from ms_tune.readers.lines import RANK_PREFIX, read_json
 from ms_tune.records import Record
 from ms_tune.text import msg
 from ms_tune.units import MIB
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
+
+MOST_SECONDS = 1e7
+MOST_STEPS = 10**12
+MOST_COUNTED = {"batch": 10**9, "tokens": 10**17}
+
+_N = r"[-+]?(?:\d{1,30}(?:\.\d{0,30})?|\.\d{1,30})(?:[eE][-+]?\d{1,4})?"
+_BRACE = re.compile(r"\{\s{0,4}(?=Epoch:|step:)")
+_EPOCH = re.compile(r"Epoch:\s{0,4}\[\s{0,20}(\d{1,12})\s{0,20}/\s{0,20}\d{1,12}\]")
+_STEP = re.compile(r"step:\s{0,4}\[\s{0,20}(\d{1,15})\s{0,20}/\s{0,20}(\d{1,15})\]")
+_TIME = re.compile(rf"per_step_time:\s{{0,20}}({_N})\s{{0,4}}ms")
+_LOSS = re.compile(rf"(?<![\w-])loss:\s{{0,4}}\[?\s{{0,20}}({_N}|nan|-?inf)(?=[,/\] }}])", re.IGNORECASE)
+_NORM = re.compile(rf"(?:global|grad)_norm:\s{{0,4}}\[?\s{{0,20}}({_N})(?=[,\] }}])")
+_TFLOPS = re.compile(rf"(?:train_throughput_per_npu|(?<![\w-])throughput):\s{{0,20}}({_N})T")
+_BATCH = re.compile(r"global_batch_size:\s{0,20}(\d{1,15})")
+_OLD = re.compile(
+    rf"Epoch: (\d{{1,12}}), Step: (\d{{1,15}}), Loss: (\S{{1,60}}), .{{0,400}}\bTime: ({_N}) ms", re.IGNORECASE
+)
+_ITERATION = re.compile(r"iteration\s{1,20}(\d{1,15})\s{0,20}/\s{0,20}(\d{1,15})\s{0,4}\|")
+_WITH_AVERAGE = re.compile(rf"({_N})(?=/| \()")
+_SAMPLES = re.compile(rf"({_N}) samples/s/p")
+_PATTERNS = {
+    "number": _STEP,
+    "time": _TIME,
+    "epoch": _EPOCH,
+    "loss": _LOSS,
+    "norm": _NORM,
+    "tflops": _TFLOPS,
+    "batch": _BATCH,
+}
+# Numbers of which digits alone decide what they are.
+_WHOLE = re.compile(r"[0-9]{1,19}")
+_PLAIN = re.compile(r"[0-9]{1,30}(?:\.[0-9]{0,30})?(?:[eE][-+]?[0-9]{1,4})?")
+_SIGNED = re.compile("-?" + _PLAIN.pattern)
+_NEEDED = {"number", "time"}
+_COUNTS = {"number", "total", "epoch", "batch", "tokens", "rank"}
+# Key in a line of Megatron's form to what it is; the first that is there counts.
+_KEYS = {
+    "elapsed time per iteration (ms)": "time",
+    "throughput per GPU (TFLOP/s/GPU)": "tflops",
+    "compute per GPU (TFLOP/s/GPU)": "tflops",
+    "theoretical throughput per NPU (TFLOP/s/NPU)": "tflops",
+    "TFLOPs": "tflops",  # Megatron-DeepSpeed
+    "actual throughput per NPU (TFLOP/s/NPU)": "counted",
+    "actual throughput per NPU with recompute (TFLOP/s/NPU)": "hardware",
+    "global batch size": "batch",
+    "gloabl batch size": "batch",  # as old releases spell it
+    "consumed tokens": "tokens",
+    "lm loss": "loss",
+    "loss": "loss",
+    "total loss": "loss",
+    "grad norm": "norm",
+    "max_memory_allocated(GB)": "allocated",
+    "max_memory_reserved(GB)": "reserved",
+}
+NOT_LOGGED = math.nan
+FLOATS = ("norm", "tflops", "counted", "hardware", "allocated", "reserved")
+
+
+class Form(str, Enum):
+    """Who prints such lines."""
+
+    STATIC = "mindformers"
+    DYNAMIC = "mindformers-pynative"
+    MINDSPEED = "mindspeed-ms"
+    MEGATRON = "megatron"
+    BASELINE = "baseline"  # a JSON file of lists
+
+
+class StepLine(NamedTuple):
+    """A step as a line tells it; what it does not tell is NaN, or 0 for counts."""
+
+    form: Form  # who printed it
+    number: int  # the step's counter
+    total: int  # steps of an epoch (static graph) or of the job; 0 where the line does not say
+    epoch: int  # from 1 (from 0 in MindSpeed's form); 0 where the line does not say
+    seconds: float  # how long it took, or the average of the steps since the last line
+    loss: float = NOT_LOGGED  # as printed
+    norm: float = NOT_LOGGED  # norm of the gradients
+    tflops: float = NOT_LOGGED  # 10^12 floating-point operations a second and card, by the framework's formula
+    counted: float = NOT_LOGGED  # the same by counting what ran, without and (`hardware`) with what was recomputed
+    hardware: float = NOT_LOGGED  # see above
+    batch: int = 0  # samples of a step, of all cards
+    tokens: int = 0  # tokens consumed so far
+    allocated: float = NOT_LOGGED  # most bytes allocated so far, in units of 10^9 or 2^30 (frameworks differ)
+    reserved: float = NOT_LOGGED  # the same of what the pool has taken
+
+
+def parse_steps(line: str, *, whole: bool = True) -> Iterator[StepLine | None]:
+    """The steps that a line tells about; several where lines ran into each other, None for one that is damaged.
+
+    Of a line that is not `whole`, as the last of a log that is being written, the last figure may be cut off.
+    """
+    for form, spans in _locate_steps(line, whole=whole):
+        yield make_step(form, {name: line[start:end] for name, (start, end) in spans.items()})
+
+
+def parse_rate(line: str) -> float:
+    """What MindFormers' second line says: samples a second and card; NaN if it says nothing."""
+    found = _SAMPLES.search(line)
+    return _parse_positive(found[1]) if found else NOT_LOGGED
+
+
+class StepLineKind(NamedTuple):
+    """Lines that tell the same."""
+
+    form: Form | None  # who prints them; None for MindFormers' second line
+    names: tuple[str, ...]  # what they tell: names of `step_of`, and `rank`; or `rate` alone
+
+
+def learn_line_layout(line: bytes) -> tuple[StepLineKind, Callable[[bytes], tuple[bytes, ...]]] | None:
+    """What a line tells, and what takes the printed values out of it and out of lines that differ in digits alone.
+
+    None if it does not tell of one step or one rate, or of something that is no plain number.
+    """
+    try:
+        text = line.decode()
+    except UnicodeDecodeError:
+        return None
+    prefix, rate = RANK_PREFIX.match(text), _SAMPLES.search(text)
+    begin = prefix.end() if prefix else 0
+    steps = list(_locate_steps(text[begin:]))
+    if "\x1b" in text or len(steps) + (rate is not None) != 1:
+        return None
+    form, spans = steps[0] if steps else (None, {"rate": (0, 0)})
+    places = {name: (begin + start, begin + end) for name, (start, end) in spans.items()}
+    if rate is not None:
+        places = {"rate": rate.span(1)}
+    elif prefix is not None:
+        places["rank"] = next(span for span in map(prefix.span, range(1, RANK_PREFIX.groups + 1)) if span[0] >= 0)
+    known = {}
+    for name, (start, end) in places.items():
+        value = text[start:end]
+        if (_WHOLE if name in _COUNTS else _SIGNED if name == "loss" else _PLAIN).fullmatch(value):
+            known[name] = slice(len(text[:start].encode()), len(text[:end].encode()))
+        elif any(mark.isdigit() for mark in value) or not math.isnan(_parse_printed(value)) or name in _NEEDED:
+            return None
+    if not known.keys() >= _NEEDED and "rate" not in known:
+        return None
+    names = tuple(sorted(known))
+    # Two at least, as there is no tuple otherwise.
+    return StepLineKind(form, names), itemgetter(
+        *(known[name] for name in names), *([slice(0)] if len(names) == 1 else [])
+    )
+
+
+def _locate_steps(line: str, *, whole: bool = True) -> Iterator[tuple[Form, Mapping[str, tuple[int, int]]]]:
+    """Where a line says what of each of its steps: names of :func:`step_of`, with the beginnings and ends of their values."""
+    if "per_step_time" in line:
+        for start, end in _split_at_heads(line, _BRACE):
+            yield _locate_mindformers(line, start, end)
+    elif "elapsed time per iteration" in line:
+        for start, end in _split_at_heads(line, _ITERATION):
+            yield Form.MEGATRON, _locate_megatron(line, start, end, whole=whole and end == len(line))
+    elif found := _OLD.search(line):
+        loss = found[3]
+        start = found.start(3) + len(loss) - len(loss.lstrip("[],()"))
+        spans = {name: found.span(group) for name, group in (("epoch", 1), ("number", 2), ("time", 4))}
+        yield Form.MINDSPEED, {**spans, "loss": (start, start + len(loss.strip("[],()")))}
+
+
+def _split_at_heads(line: str, head: re.Pattern[str]) -> Iterator[tuple[int, int]]:
+    # A line without a head is one part, so that it counts as damaged.
+    starts = [match.start() for match in head.finditer(line)]
+    return zip(starts or [0], [*starts[1:], len(line)], strict=True)
+
+
+def _locate_mindformers(line: str, start: int, end: int) -> tuple[Form, Mapping[str, tuple[int, int]]]:
+    spans: dict[str, tuple[int, int]] = {}
+    for name, pattern in _PATTERNS.items():
+        if found := pattern.search(line, start, end):
+            spans[name] = found.span(1)
+            if name == "number":
+                spans["total"] = found.span(2)
+    return Form.STATIC if "epoch" in spans else Form.DYNAMIC, spans
+
+
+def _locate_megatron(line: str, start: int, end: int, *, whole: bool) -> Mapping[str, tuple[int, int]]:
+    head = _ITERATION.match(line, start, end)
+    if head is None:
+        return {}
+    spans = {"number": head.span(1), "total": head.span(2)}
+    at = head.end()
+    parts = line[at:end].split("|")
+    # What stands behind the last bar may be cut off where the line does not end.
+    for part in parts if whole else parts[:-1]:
+        key, _, value = part.partition(":")
+        name = _name_of_key(key)
+        if name is not None and name not in spans:
+            begin = at + len(part) - len(value.lstrip())
+            spans[name] = (begin, begin + len(value.strip()))
+        at += len(part) + 1
+    return spans
+
+
+@lru_cache(maxsize=256)  # the lines of a log have the same few, with the same blanks
+def _name_of_key(key: str) -> str | None:
+    return _KEYS.get(key.strip())
+
+
+def make_step(form: Form, told: Mapping[str, str]) -> StepLine | None:
+    """A step from what a line says, as printed (``time`` in ms); None where too little is left, or what cannot be."""
+    if not told.keys() >= _NEEDED or (form is not Form.MINDSPEED and "total" not in told):
+        return None
+    number, total, epoch = (int(told.get(name, 0)) for name in ("number", "total", "epoch"))
+    seconds = _parse_positive(told["time"]) / 1000
+    if not 0 < seconds < MOST_SECONDS or max(number, total, epoch * max(total, 1)) > MOST_STEPS:
+        return None
+    rest = {name: _parse_positive(told[name]) for name in FLOATS if name in told}
+    loss = _parse_printed(told.get("loss", ""))
+    batch, tokens = (_parse_count(told.get(name, ""), most) for name, most in MOST_COUNTED.items())
+    return StepLine(form, number, total, epoch, seconds, loss, batch=batch, tokens=tokens, **rest)
+
+
+def _parse_printed(text: str) -> float:
+    if not text:
+        return NOT_LOGGED
+    try:
+        return float(text)
+    except ValueError:
+        found = _WITH_AVERAGE.match(text)
+        return float(found[1]) if found else NOT_LOGGED
+
+
+def _parse_positive(text: str) -> float:
+    number = _parse_printed(text)
+    return number if 0 <= number < math.inf else NOT_LOGGED
+
+
+def _parse_count(text: str, most: int) -> int:
+    number = int(text) if text.isdecimal() and len(text) < 20 else 0  # noqa: PLR2004 - digits
+    return number if number <= most else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +370,11 @@ _MOST_MS, _MOST_MIB = 1e10, 1e9
 
 
 def read_baseline(path: Path) -> LoggedTraining:
-    """Read such a file. Raises TraceError: it is no such file, or one of its times is none."""
+    """Read a baseline. Raises TraceError: it is no such file, or one of its times is none.
+
+    MindSpeed-LLM's ``tests/pipeline/.../baseline/*.json`` have ``time info``, ``lm loss``, ``throughput``, ``memo info``;
+    MindSpeed-MM's ``baseline_results`` have ``time``, ``loss``, ``memo info``. Times are milliseconds, memory MiB.
+    """
     content = read_json(path, _MAX_BYTES, msg("trace.steps.baseline.long", limit=_MAX_BYTES // MIB), "trace.steps.json")
     data = content if isinstance(content, dict) else {}
     name = "time info" if "time info" in data else "time"

@@ -18,7 +18,7 @@ import re
 from typing import TYPE_CHECKING, NamedTuple
 
 from ms_tune.errors import TraceError
-from ms_tune.readers.reading import iterate_short_lines
+from ms_tune.readers.lines import iterate_short_lines
 from ms_tune.text import Message, msg
 
 if TYPE_CHECKING:

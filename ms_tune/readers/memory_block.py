@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from ms_tune.errors import TraceError
-from ms_tune.readers.reading import LONGEST_LINE
+from ms_tune.readers.lines import LONGEST_LINE
 from ms_tune.records import Record
 from ms_tune.text import Message, msg
 

@@ -19,9 +19,16 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from ms_tune.errors import TraceError
-from ms_tune.readers.log_lines import find_lines, find_logs, iterate_log_lines, parse_rank, read_line_blocks, split_rank
+from ms_tune.readers.lines import (
+    find_lines,
+    find_logs,
+    iterate_log_lines,
+    parse_rank,
+    read_line_blocks,
+    reading,
+    split_rank,
+)
 from ms_tune.readers.logged_steps import LoggedMemory, read_baseline
-from ms_tune.readers.reading import reading
 from ms_tune.readers.runtime_log import StatisticsLines, failed_request, read_runtime_log
 from ms_tune.records import Record
 from ms_tune.text import msg

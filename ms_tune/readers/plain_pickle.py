@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, NoReturn, cast
 
 from ms_tune.errors import TraceError
-from ms_tune.readers.reading import reading
+from ms_tune.readers.lines import reading
 from ms_tune.text import msg
 from ms_tune.units import GIB, MIB
 

@@ -7,6 +7,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from ms_tune.errors import TraceError, nearby
+from ms_tune.readers.lines import reading
 from ms_tune.readers.plain_pickle import no_collection
 from ms_tune.readers.profile_tables import (
     Kernels,
@@ -16,7 +17,6 @@ from ms_tune.readers.profile_tables import (
     read_kernels,
     read_steps,
 )
-from ms_tune.readers.reading import reading
 from ms_tune.readers.trace_events import KeptEvents, ProfileEvents
 from ms_tune.records import Record
 from ms_tune.text import msg

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from ms_tune.errors import TraceError
-from ms_tune.readers.reading import read_json, reading
+from ms_tune.readers.lines import read_json, reading
 from ms_tune.readers.scopes import ScopePass, find_pass, split_layer
 from ms_tune.records import Record
 from ms_tune.text import msg

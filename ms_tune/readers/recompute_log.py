@@ -13,8 +13,7 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
-from ms_tune.readers.log_lines import find_lines, parse_rank, read_line_blocks
-from ms_tune.readers.reading import reading
+from ms_tune.readers.lines import find_lines, parse_rank, read_line_blocks, reading
 from ms_tune.records import Record
 
 if TYPE_CHECKING:

@@ -18,10 +18,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ms_tune.errors import TraceError
+from ms_tune.readers.lines import iterate_lines, iterate_log_lines, reading
 from ms_tune.readers.log_errors import ErrorLines
-from ms_tune.readers.log_lines import iterate_log_lines
 from ms_tune.readers.memory_block import DroppedRow, RefusedRow
-from ms_tune.readers.reading import iterate_lines, reading
 from ms_tune.records import Record
 from ms_tune.text import msg
 

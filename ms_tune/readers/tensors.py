@@ -28,8 +28,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ms_tune.errors import TraceError
+from ms_tune.readers.lines import FilePart, Progress, iterate_parts, no_progress, read_json, reading
 from ms_tune.readers.memory_block import DroppedRow, RefusedRow
-from ms_tune.readers.reading import FilePart, Progress, iterate_parts, no_progress, read_json, reading
 from ms_tune.records import Record
 from ms_tune.text import Message, msg
 

@@ -24,8 +24,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ms_tune.errors import TraceError
+from ms_tune.readers.lines import FilePart, Progress, iterate_lines, iterate_parts, no_progress, reading
 from ms_tune.readers.memory_block import NEVER_FREED, ColumnLayout, DroppedRow, RefusedRow, RowReader, read_layout
-from ms_tune.readers.reading import FilePart, Progress, iterate_lines, iterate_parts, no_progress, reading
 from ms_tune.readers.table import NONE, NUMBERS, Coded, Codes, Table, TableBuilder
 from ms_tune.records import Record
 from ms_tune.text import msg

@@ -16,25 +16,29 @@ from shlex import quote
 from typing import TYPE_CHECKING, NamedTuple
 
 from ms_tune.errors import NoStepsError, TraceError
-from ms_tune.readers.log_lines import decode_line, find_likely_lines, parse_rank, read_line_blocks, split_rank
-from ms_tune.readers.logged_steps import LoggedMemory, LoggedTraining, RankSteps, Remark, TrainingLog, read_baseline
-from ms_tune.readers.memory_log import parse_reports
-from ms_tune.readers.plain_pickle import no_collection
-from ms_tune.readers.reading import reading
-from ms_tune.readers.step_lines import (
+from ms_tune.readers.lines import decode_line, find_likely_lines, parse_rank, read_line_blocks, reading, split_rank
+from ms_tune.readers.logged_steps import (
     FLOATS,
     MOST_COUNTED,
     MOST_SECONDS,
     MOST_STEPS,
     NOT_LOGGED,
     Form,
+    LoggedMemory,
+    LoggedTraining,
+    RankSteps,
+    Remark,
     StepLine,
     StepLineKind,
+    TrainingLog,
     learn_line_layout,
     make_step,
     parse_rate,
     parse_steps,
+    read_baseline,
 )
+from ms_tune.readers.memory_log import parse_reports
+from ms_tune.readers.plain_pickle import no_collection
 from ms_tune.text import msg
 
 if TYPE_CHECKING:

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from ms_tune.memory.diff import Comparison
     from ms_tune.memory.what_if import TorchWhatIf, WhatIfReport
     from ms_tune.pools.settings import Inferred
+    from ms_tune.pools.torch_replay import TorchOutcome
     from ms_tune.pools.torch_space import TorchSettings
-    from ms_tune.pools.torch_what_if import TorchOutcome
     from ms_tune.pools.what_if import ReplayOutcome, Scenario
     from ms_tune.readers.memory_log import MemoryFailure
     from ms_tune.text import Language, Message

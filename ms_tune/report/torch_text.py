@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ms_tune.pools.torch_what_if import Cache, TorchOutcome
+from ms_tune.pools.torch_replay import Cache, TorchOutcome
 from ms_tune.report.console import Console, pad
 from ms_tune.report.words import shorten_place, show_table, signed_text, size_text, write_section
 from ms_tune.text import Message, msg

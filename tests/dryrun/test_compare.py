@@ -10,7 +10,7 @@ import pytest
 from ms_tune.cli.main import main
 from ms_tune.dryrun.compare import compare_real
 from ms_tune.errors import TraceError
-from ms_tune.footprint.request import MemoryRequest
+from ms_tune.footprint.report import MemoryRequest
 from tests.dryrun import fakes
 from tests.dryrun.fakes import GIB, good_child, trace
 from tests.dryrun.test_stages import child, config

@@ -11,7 +11,7 @@ import pytest
 from ms_tune.cli.main import main
 from ms_tune.dryrun.compare import compare_log
 from ms_tune.errors import TraceError
-from ms_tune.footprint.request import MemoryRequest
+from ms_tune.footprint.report import MemoryRequest
 from ms_tune.readers.memory_log import MemoryWords, read_logged_memory
 from ms_tune.units import MIB
 from tests.dryrun.fakes import GIB

@@ -30,7 +30,7 @@ from ms_tune.planning.fit import fit_table
 from ms_tune.planning.search import Effort
 from ms_tune.planning.table import PlanLists
 from ms_tune.report import fit_config as config
-from ms_tune.report import fit_html, fit_json, fit_text
+from ms_tune.report import fit_json, fit_text
 from ms_tune.report.console import Console
 from ms_tune.source.yaml import parse_source
 from ms_tune.text import Language, msg
@@ -234,7 +234,7 @@ class TestPlans:
         assert "fitting.note.off" in [note.id for note in config.plan_notes(found)]
         # The page says what the terminal says: the peaks of the dryruns, and those without their fragments.
         console = Console(Language.EN)
-        page = fit_html.plan_page(partial(config.shown_of, found), [found.source.path], Language.EN)
+        page = fit_text.plan_page(partial(config.shown_of, found), [found.source.path], Language.EN)
         for one, predicted in zip(found.chosen.verified, found.chosen.peak_bytes, strict=True):
             row = f'<td class="n">{one.stage}</td><td class="n">{predicted / GIB:.2f}</td><td>{one.peak_bytes / GIB:.2f}</td>'
             assert row in page

@@ -17,8 +17,7 @@ import numpy as np
 from ms_tune import analyse_profiles, measure_runs
 from ms_tune.encode import as_json
 from ms_tune.errors import MsTuneError
-from ms_tune.footprint.report import analyse_memory
-from ms_tune.footprint.request import MemoryRequest
+from ms_tune.footprint.report import MemoryRequest, analyse_memory
 from ms_tune.metrics.result import MetricsRequest
 from ms_tune.readers.runtime_log import read_communication_order, read_runtime_log
 from ms_tune.readers.tensors import read_tensor_list, read_tracker_graph

@@ -16,8 +16,7 @@ import pytest
 
 from ms_tune.errors import MsTuneError
 from ms_tune.footprint.torch_report import analyse_snapshot
-from ms_tune.memory.request import TorchWhatIfRequest
-from ms_tune.memory.what_if import replay_snapshot
+from ms_tune.memory.what_if import TorchWhatIfRequest, replay_snapshot
 from ms_tune.readers.memory_log import read_memory_failure
 from ms_tune.units import MIB
 from tests.memory.test_oom import CUDA, ENOUGH, STATISTICS, TRACEBACK

@@ -5,8 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING
 
-from ms_tune.footprint.report import analyse_memory
-from ms_tune.footprint.request import MemoryRequest
+from ms_tune.footprint.report import MemoryRequest, analyse_memory
 from tests.readers.samples import folder
 
 if TYPE_CHECKING:

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ms_tune.footprint.judgement import list_communicators
-from ms_tune.footprint.report import analyse_memory
-from ms_tune.footprint.request import MemoryRequest
+from ms_tune.footprint.report import MemoryRequest, analyse_memory
 from ms_tune.readers.runtime_log import WORLD, CollectiveLaunch, CommunicationOrder, ProcessGroups, RuntimeLog
 from ms_tune.units import GIB, MIB
 from ms_tune.verdict.limit import Cap

@@ -8,8 +8,7 @@ import pytest
 from ms_tune.enums import MemoryCategory
 from ms_tune.footprint.category import CONTENTS
 from ms_tune.footprint.findings import load_checks
-from ms_tune.footprint.report import analyse_memory
-from ms_tune.footprint.request import MemoryRequest
+from ms_tune.footprint.report import MemoryRequest, analyse_memory
 from ms_tune.footprint.steps import StepEvidence
 from ms_tune.readers.memory_block import NEVER_FREED
 from ms_tune.readers.table import NONE

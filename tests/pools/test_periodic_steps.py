@@ -12,9 +12,8 @@ import pytest
 from ms_tune.footprint.torch_report import analyse_snapshot
 from ms_tune.pools import torch_replay
 from ms_tune.pools.torch_pool import TorchPool
-from ms_tune.pools.torch_replay import Repeats, find_repeats
+from ms_tune.pools.torch_replay import Cache, Repeats, change_segments, find_repeats, replay_setting
 from ms_tune.pools.torch_space import TorchSettings
-from ms_tune.pools.torch_what_if import Cache, change_segments, replay_setting
 from ms_tune.readers.torch_snapshot import read_torch_snapshot
 from ms_tune.units import MIB
 from tests.pools.test_torch_replay import NPU, NPU_EXPANDABLE
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ms_tune.footprint.torch_report import TorchReport
-    from ms_tune.pools.torch_what_if import TorchOutcome
+    from ms_tune.pools.torch_replay import TorchOutcome
 
 STEPS = 12
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from ms_tune.memory.what_if import TorchWhatIfRequest, replay_snapshot
 from ms_tune.pools.initial_state import Ranges
 from ms_tune.pools.torch_replay import _try_settings, replay_recording
 from ms_tune.pools.torch_space import NPU_BASE_ALIGNMENT, NPU_PADDING, TorchSettings
@@ -89,9 +90,6 @@ def test_whatever_is_changed_is_found(tmp_path: Path) -> None:
 
 
 def test_one_setting_foretells_what_the_other_takes(tmp_path: Path) -> None:
-    from ms_tune.memory.request import TorchWhatIfRequest  # noqa: PLC0415 - beside its use
-    from ms_tune.memory.what_if import replay_snapshot  # noqa: PLC0415 - beside its use
-
     programs = {}
     for name, settings in (("classic", NPU), ("expandable", NPU_EXPANDABLE)):
         programs[name] = Program(settings, seed=11).run(emptied=True)

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ms_tune.errors import TraceError
+from ms_tune.readers.lines import iterate_lines, reading
 from ms_tune.readers.memory_block import Block, ColumnLayout, DroppedRow, RowReader, read_layout
-from ms_tune.readers.reading import iterate_lines, reading
 from ms_tune.readers.table import Table, TableBuilder
 from ms_tune.text import msg
 

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ms_tune.errors import TraceError
-from ms_tune.readers import log_lines, trace_events, training_log
-from ms_tune.readers.log_lines import find_lines, split_rank
+from ms_tune.readers import lines, trace_events, training_log
+from ms_tune.readers.lines import find_lines, split_rank
+from ms_tune.readers.logged_steps import learn_line_layout, parse_steps
 from ms_tune.readers.profile_export import read_events
-from ms_tune.readers.step_lines import learn_line_layout, parse_steps
 from ms_tune.readers.training_log import read_training_log
 from tests.metrics.profiles import host_bound
 from tests.readers.training_logs import dynamic_line, megatron_line, static_line
@@ -72,8 +72,8 @@ def test_a_log_is_read_alike_in_any_portion(tmp_path: Path, monkeypatch: pytest.
             with monkeypatch.context() as patch:
                 patch.setattr(training_log, "_MOST_LAYOUTS", layouts)
                 patch.setattr(training_log, "_MOST_WAITING", waiting)
-                patch.setattr(log_lines, "_BLOCK", block)
-                patch.setattr(log_lines, "_MANY", many)
+                patch.setattr(lines, "_BLOCK", block)
+                patch.setattr(lines, "_MANY", many)
                 if not layouts:
                     patch.setattr(training_log, "learn_line_layout", lambda _line: None)
                 try:
@@ -116,9 +116,9 @@ def test_words_are_found_by_numpy_too(monkeypatch: pytest.MonkeyPatch) -> None:
     ]
     for here in (True, False):
         for many in (1, 10**6):  # all lines, or those around the words
-            monkeypatch.setattr(log_lines, "_numpy_is_here", lambda here=here: here)
-            monkeypatch.setattr(log_lines, "_BLOCK", 1024)
-            monkeypatch.setattr(log_lines, "_MANY", many)
+            monkeypatch.setattr(lines, "_numpy_is_here", lambda here=here: here)
+            monkeypatch.setattr(lines, "_BLOCK", 1024)
+            monkeypatch.setattr(lines, "_MANY", many)
             assert list(find_lines(body + b"\n", 7, words)) == expected
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from ms_tune.errors import TraceError
-from ms_tune.readers import reading, tracker_tables
+from ms_tune.readers import lines, tracker_tables
 from ms_tune.readers.memory_block import NEVER_FREED
 from ms_tune.readers.table import NUMBERS, TEXTS, Table
 from ms_tune.readers.tracker_tables import read_block_table
@@ -58,13 +58,13 @@ def test_without_polars(run: str, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("size", [300, 1000, 5000])
 def test_parts_end_at_any_place(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reading, "PART", size)
+    monkeypatch.setattr(lines, "PART", size)
     path = folder("nn_cnn_pynative") / "memory_block.csv"
     assert_same(read_block_table(path), table_of(read_memory_block(path)))
 
 
 def test_progress_adds_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reading, "PART", 1000)
+    monkeypatch.setattr(lines, "PART", 1000)
     path = folder("asc2") / "memory_block.csv"
     told: list[int] = []
     read_block_table(path, told.append)
@@ -128,9 +128,9 @@ def test_what_is_no_trace(tmp_path: Path) -> None:
 
 
 def test_a_line_that_is_too_long_is_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reading, "PART", 2048)
-    monkeypatch.setattr(reading, "LONGEST_LINE", 4096)
-    monkeypatch.setattr(reading, "_LOOK_AHEAD", 1)  # its end is out of sight
+    monkeypatch.setattr(lines, "PART", 2048)
+    monkeypatch.setattr(lines, "LONGEST_LINE", 4096)
+    monkeypatch.setattr(lines, "_LOOK_AHEAD", 1)  # its end is out of sight
     told: list[int] = []
     path = write(tmp_path, f"{HEADER_20}\n{ROW_20}\n{'x' * 20_000}\n{ROW_20}\n{ROW_20}")
     table = read_block_table(path, told.append)

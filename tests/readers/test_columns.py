@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ms_tune.readers import tensors, tracker_tables
+from ms_tune.readers.lines import FilePart
 from ms_tune.readers.memory_block import RowReader
-from ms_tune.readers.reading import FilePart
 from ms_tune.readers.tensors import read_tracker_graph
 from ms_tune.readers.tracker_tables import read_block_table, read_tasks, split_lines
 from tests.pools.recorded import PACKED

@@ -8,8 +8,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ms_tune.errors import TraceError
+from ms_tune.readers.lines import reading
 from ms_tune.readers.memory_block import DROPPED_KEPT, STATIC, Frame
-from ms_tune.readers.reading import reading
 from ms_tune.text import Language, render
 from tests.readers.rows import BlockTrace, read_memory_block
 from tests.readers.samples import LARGE_RUNS, SMALL, SMALL_RUNS, folder, trace_of
@@ -242,7 +242,7 @@ def test_who_may_not_read_a_file_is_told_what_to_do() -> None:
 
 
 def test_a_line_without_end_is_refused_in_bounded_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ms_tune.readers.reading.LONGEST_LINE", 4096)
+    monkeypatch.setattr("ms_tune.readers.lines.LONGEST_LINE", 4096)
     trace = read(tmp_path, f"{HEADER_20}\n{'x' * 10_000}\n{ROW_20}\n{'y' * 4096}")
     assert [block.line for block in trace.blocks] == [3]
     assert reasons(trace) == [(2, "long"), (4, "long")]

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ms_tune.errors import TraceError
-from ms_tune.readers import log_lines, recompute_log
-from ms_tune.readers.log_lines import find_logs
+from ms_tune.readers import lines, recompute_log
+from ms_tune.readers.lines import find_logs
 from ms_tune.readers.recompute_log import read_lines, read_recompute_log, read_value
 
 if TYPE_CHECKING:
@@ -160,7 +160,7 @@ def test_what_is_set_at_a_layer(number: int, tmp_path: Path) -> None:
 
 
 def test_too_many_logs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(log_lines, "_MAX_LOGS", 2)
+    monkeypatch.setattr(lines, "_MAX_LOGS", 2)
     for rank in range(2):
         (tmp_path / f"worker_{rank}.log").touch()
     assert len(find_logs(tmp_path)) == 2

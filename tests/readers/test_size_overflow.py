@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ms_tune.errors import TraceError
-from ms_tune.readers import reading
+from ms_tune.readers import lines
 from ms_tune.readers.tensors import SizeOverflow, find_size_overflow
 from tests.readers.samples import folder
 
@@ -47,7 +47,7 @@ def test_only_what_an_operator_makes_counts(tmp_path: Path, text: str, expected:
 
 
 def test_it_is_found_in_any_part_of_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reading, "PART", 64)
+    monkeypatch.setattr(lines, "PART", 64)
     file = tmp_path / "tracker_graph.ir"
     file.write_text(SMALL * 20 + operator("Zeros", "BFloat16:[2147483648, 2147483648, 2]"), encoding="utf-8")
     found = find_size_overflow(file)

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from ms_tune.readers.log_lines import split_rank
-from ms_tune.readers.step_lines import Form, StepLine, parse_steps
+from ms_tune.readers.lines import split_rank
+from ms_tune.readers.logged_steps import Form, StepLine, parse_steps
 
 MEGATRON = " iteration {step}/ {total} | elapsed time per iteration (ms): {time} |{more}"
 STATIC = "{{ Epoch:[ {epoch}/ 9], step:[ {step}/ {total}], loss: 1.5, per_step_time: {time}ms, x: 1"

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ms_tune.errors import TraceError
-from ms_tune.readers import reading, tensors
+from ms_tune.readers import lines, tensors
 from ms_tune.readers.tensors import TrackerGraph, read_tracker_graph
 from ms_tune.text import Language, render
 from tests.readers.rows import read_memory_block
@@ -136,7 +136,7 @@ STRETCHES = st.lists(
 @given(pieces=STRETCHES, part=st.sampled_from([1, 100, 1 << 20]))
 def test_many_at_once_is_the_same_as_line_by_line(pieces: list[str], part: int) -> None:
     with tempfile.TemporaryDirectory() as place, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(reading, "PART", part)
+        patch.setattr(lines, "PART", part)
         at_once = read(Path(place), "".join(pieces))
         patch.setattr(tensors._GraphReader, "_take_plain", lambda _reader, _data: False)
         singly = read(Path(place), "".join(pieces))

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ms_tune.errors import TraceError
-from ms_tune.readers.log_lines import split_rank
-from ms_tune.readers.step_lines import Form, _parse_positive, parse_rate, parse_steps
+from ms_tune.readers.lines import split_rank
+from ms_tune.readers.logged_steps import Form, _parse_positive, parse_rate, parse_steps
 from ms_tune.readers.training_log import read_training_log
 from tests.readers.training_logs import PUBLIC, dynamic_line, megatron_line, megatron_log, static_line
 
