@@ -56,8 +56,8 @@ class CheckContext:
         """What a name in a checklist's expression stands for; :data:`UNKNOWN` if nobody can say.
 
         ``network.x`` is a field of the network as the framework's class fills it in, ``degree.x`` in how many ways something is
-        split, ``argument.x`` what the program that a script starts has in the end for an argument, ``framework.release`` the release
-        as a number, ``framework.legacy`` whether a legacy network is built, ``framework.model`` its ``model_type``, ``plan.passes`` whether the framework gets through to the layers, ``registered.x`` the names of a kind that the release
+        split, ``argument.x`` what the program that a script starts has in the end for an argument, ``launch.processes`` and
+        ``launch.environment.x`` how it is started, ``framework.release`` the release as a number, ``framework.legacy`` whether a legacy network is built, ``framework.model`` its ``model_type``, ``plan.passes`` whether the framework gets through to the layers, ``registered.x`` the names of a kind that the release
         takes, ``mindspore.x`` the values that it does. ``written.x`` is whether a key or an argument is there at all, ``raw.x`` its value
         even if it is null; everything else is a key path, and a null counts as missing.
         """
@@ -66,8 +66,8 @@ class CheckContext:
             return self.model.value(rest)
         if room == "degree":
             return self.job.part("read").parallel_degree(self.job, rest)
-        if room == "argument":
-            return self.source.argument(rest)[0] if isinstance(self.source, CodeSource) else UNKNOWN
+        if room in ("argument", "launch"):
+            return self.source.look_up(name)[0] if isinstance(self.source, CodeSource) else UNKNOWN
         if room == "framework":
             return {"release": float(self.version), "legacy": is_legacy(self.source.data), "model": self.model.kind}[
                 rest
@@ -90,7 +90,7 @@ class CheckContext:
         if room == "network":
             return next((field.path for field in self.model.written(rest) if field.path), None)
         if room == "argument":
-            return self.source.argument(rest)[1] if isinstance(self.source, CodeSource) else None
+            return self.source.look_up(name)[1] if isinstance(self.source, CodeSource) else None
         return None if self.get(name) is None else tuple(name.split("."))
 
     @property
@@ -192,8 +192,8 @@ class CodeSource(SourceFile):
     def quoted(self) -> list[tuple[int, int]]:
         """Where values stand in which a ``#`` starts no comment."""
 
-    def argument(self, name: str) -> tuple[object, KeyPath | None]:  # noqa: ARG002 - only programs have some
-        """What an argument is in the end, and where it is written: nobody can say, and nowhere."""
+    def look_up(self, name: str) -> tuple[object, KeyPath | None]:  # noqa: ARG002 - only programs have some
+        """What a program is started with (``argument.x``, ``launch.x``), and where it is written: nobody can say, and nowhere."""
         return UNKNOWN, None
 
 

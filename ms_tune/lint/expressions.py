@@ -69,7 +69,7 @@ def _violation(
     if at:
         of_network = at[0].startswith("network.")
         first = next((name for name in (at if of_network else places) if name in places), None)
-        unwritten = context.section if of_network else tuple(at[0].split("."))
+        unwritten = context.section if of_network else () if at[0].startswith("argument.") else tuple(at[0].split("."))
         path = places[first] if first else unwritten
     named = test.get("place", {})
     place = tuple(named.get(message, named.get("default", path)))

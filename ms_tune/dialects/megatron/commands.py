@@ -6,19 +6,20 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ms_tune.diagnostics import Fix, Severity, TextEdit
-from ms_tune.dialects import PlanIssue
-from ms_tune.dialects.check_context import CodeSource, Violation, per_job
-from ms_tune.dialects.megatron.arguments import ProgramArguments, command_of, refused, without_unset
+from ms_tune.dialects.check_context import CodeSource, Violation
+from ms_tune.dialects.megatron.arguments import ProgramArguments, command_of, without_unset
 from ms_tune.dialects.megatron.detect import has_another_parser
 from ms_tune.dialects.megatron.edit_arguments import ArgumentChange, with_change
 from ms_tune.dialects.megatron.inputs import ARGUMENTS
-from ms_tune.dialects.megatron.read import SERVED, NotEvaluableError, inputs_of
+from ms_tune.dialects.megatron.read import NotEvaluableError, inputs_of
 from ms_tune.dialects.megatron.recompute import normalize_megatron
 from ms_tune.dialects.megatron.write import remedy_changes
 from ms_tune.errors import ConfigError
 from ms_tune.facts.megatron import names_by_dest
+from ms_tune.facts.models import UNKNOWN
 from ms_tune.source.edit import EditRefusedError
 from ms_tune.source.shell.read import as_written
+from ms_tune.source.shell.values import text_of
 from ms_tune.source.yaml_nodes import Document, Node, NodeEntry
 from ms_tune.text import Message, Text, lookup, msg
 
@@ -28,9 +29,7 @@ if TYPE_CHECKING:
     from typing import NoReturn
 
     from ms_tune.diagnostics import Diagnostic, KeyPath, Location
-    from ms_tune.dialects import JobView, LayerPlan
     from ms_tune.dialects.check_context import CheckContext, FixRule
-    from ms_tune.dialects.megatron.inputs import MegatronInputs
     from ms_tune.source.shell.read import Launches
     from ms_tune.source.shell.values import Argument
     from ms_tune.source.yaml import SourceFile
@@ -85,8 +84,14 @@ class LaunchSource(CodeSource):
         given = self.command.given
         return frozenset((*(one.name for one in given), *(row.dest for one in given for row in one.definitions)))
 
-    def argument(self, name: str) -> tuple[object, KeyPath | None]:
-        """What an argument, by its destination, is in the end, and where it is written; one that the release does not know is not given."""
+    def look_up(self, name: str) -> tuple[object, KeyPath | None]:
+        """What stands for a name, and where it is written: an argument by its destination (one that the release does not know is not given), ``launch.processes``, ``launch.environment.X``."""
+        room, _, name = name.partition(".")
+        if room == "launch":
+            launch = self.command.launch
+            pieces = launch.environment.get(name.removeprefix("environment."))
+            found = launch.processes if name == "processes" else text_of(pieces) if pieces else None
+            return UNKNOWN if found is None else found, None
         given = self.command.last(name)
         value = self.command.value(name) if given or name in names_by_dest(self.command.release) else None
         return value, (given.name,) if given else None
@@ -282,41 +287,6 @@ def read_command(context: CheckContext) -> tuple[LaunchSource, ProgramArguments]
     if not isinstance(context.source, LaunchSource):
         raise TypeError(context.source)
     return context.source, context.source.command
-
-
-def read_plan(context: CheckContext) -> tuple[MegatronInputs, LayerPlan] | None:
-    """The arguments about layers and the plan; None where it is not known, or the parser refuses the arguments already."""
-    return _plan_of(context.job)
-
-
-@per_job
-def _plan_of(job: JobView) -> tuple[MegatronInputs, LayerPlan] | None:
-    command = job.written.command  # type: ignore[attr-defined]  # the source of a command
-    if command.release not in SERVED or any(True for _ in refused(command, job.checkout)):
-        return None
-    for arguments_only in (False, True):
-        try:
-            inputs = inputs_of(command, arguments_only=arguments_only)
-        except NotEvaluableError:
-            return None
-        except ConfigError:
-            continue
-        plan = normalize_megatron(inputs)
-        if not arguments_only or any(problem.id == PlanIssue.ARGUMENTS_REJECTED for problem in plan.problems):
-            return inputs, plan
-        return inputs, _keep_problems_of_arguments(command, plan)
-    return None
-
-
-# What is without effect whatever layers are made of.
-_BY_ARGUMENTS = ("number-alone", "method-alone", "modules-ignored")
-
-
-def _keep_problems_of_arguments(command: ProgramArguments, plan: LayerPlan) -> LayerPlan:
-    """What a plan tells where it is not known what its layers are made of."""
-    told = _BY_ARGUMENTS if command.surely_not("moe_fb_overlap") else ()
-    problems = tuple(problem for problem in plan.problems if problem.id in told)
-    return plan._replace(layers=(), problems=problems, failure=None)
 
 
 def spell_argument(dest: str) -> str:

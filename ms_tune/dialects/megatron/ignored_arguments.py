@@ -8,8 +8,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ms_tune.dialects.check_context import Violation
-from ms_tune.dialects.megatron.commands import read_command, read_plan, violation_at
+from ms_tune.dialects.megatron.commands import read_command, violation_at
 from ms_tune.dialects.megatron.inputs import ARGUMENTS
+from ms_tune.dialects.megatron.read import known_layers
 from ms_tune.dialects.megatron.write import canonical
 from ms_tune.facts.models import UNKNOWN
 from ms_tune.facts.query import order
@@ -43,7 +44,7 @@ def find_traps_by_id(context: CheckContext) -> Iterator[Violation]:
 
     The option ``ids`` names which, and ``default`` which of them has the message of that name.
     """
-    found = read_plan(context)
+    found = known_layers(context.job)
     if found is None:
         return
     _, command = read_command(context)
@@ -63,7 +64,7 @@ def _place_trap(command: ProgramArguments, problem: Diagnostic, message: str) ->
 
 def find_numbers_beyond(context: CheckContext) -> Iterator[Violation]:
     """Numbers of layers that reach further than there are layers."""
-    found = read_plan(context)
+    found = known_layers(context.job)
     if found is None or not found[1].layers:
         return
     _, command = read_command(context)

@@ -63,10 +63,6 @@ NOT_SERVED = (
     *("use_legacy_models", "hybrid_override_pattern", "encoder_num_layers", "layerwise_disaggregated_training"),
     IN_YAML,
 )
-# What places layers otherwise than in equal shares.
-_PLACING = ("layer_list", "noop", "first", "last", "unaligned", "embedding", "loss", "schedule", "ahead")
-_OTHERS_PLACING = ("encoder_num_layers", "unaligned_pipeline", "standalone_embedding_stage")
-UNEVEN = (*(DESTINATIONS[field] for field in _PLACING), *_OTHERS_PLACING)
 MOST_LAYERS = 10_000  # a slip of the keyboard must not fill the memory
 
 

@@ -7,7 +7,8 @@ from dataclasses import fields
 from typing import TYPE_CHECKING
 
 from ms_tune.diagnostics import Diagnostic, Severity
-from ms_tune.dialects import MEGATRON, Failure, LayerPlan
+from ms_tune.dialects import MEGATRON, Failure, LayerPlan, PlanIssue
+from ms_tune.dialects.check_context import per_job
 from ms_tune.dialects.job_parts import DType, Experts, LatentAttention, ModelShape
 from ms_tune.dialects.megatron.arguments import ParserFault, refused
 from ms_tune.dialects.megatron.inputs import DESTINATIONS, IN_YAML, MOST_LAYERS, NOT_SERVED, MegatronInputs
@@ -21,7 +22,7 @@ from ms_tune.text import msg
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ms_tune.dialects import CheckoutView
+    from ms_tune.dialects import CheckoutView, JobView
     from ms_tune.dialects.megatron.arguments import ProgramArguments, RefusedArgument
 
 _OTHERS = (
@@ -74,6 +75,41 @@ def plan_of(command: ProgramArguments, checkout: CheckoutView | None = None) -> 
         return plan
     first = plan.problems[0]._replace(help=remedy(inputs, normalize_megatron))
     return plan._replace(problems=(first, *plan.problems[1:]))
+
+
+@per_job
+def known_layers(job: JobView) -> tuple[MegatronInputs, LayerPlan] | None:
+    """The arguments about layers of a script's program, and its plan; None where it is not known, or the parser refuses the arguments already."""
+    command = job.written.command  # type: ignore[attr-defined]  # the source of a command
+    if command.release not in SERVED or any(True for _ in refused(command, job.checkout)):
+        return None
+    for arguments_only in (False, True):
+        try:
+            inputs = inputs_of(command, arguments_only=arguments_only)
+        except NotEvaluableError:
+            return None
+        except ConfigError:
+            continue
+        plan = normalize_megatron(inputs)
+        if arguments_only and all(problem.id != PlanIssue.ARGUMENTS_REJECTED for problem in plan.problems):
+            # What is without effect whatever layers are made of.
+            told = ("number-alone", "method-alone", "modules-ignored") if command.surely_not("moe_fb_overlap") else ()
+            problems = tuple(problem for problem in plan.problems if problem.id in told)
+            plan = plan._replace(layers=(), problems=problems, failure=None)
+        return inputs, plan
+    return None
+
+
+def plan_layers(job: JobView) -> LayerPlan:
+    """What each layer of a script's program does.
+
+    Raises:
+        ConfigError: It is not known.
+    """
+    found = known_layers(job)
+    if found is None:
+        raise ConfigError(msg("edits.unclear"))
+    return found[1]
 
 
 def is_in_yaml(command: ProgramArguments) -> bool:

@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING
 from ms_tune.dialects.check_context import Violation
 from ms_tune.dialects.megatron.arguments import ParserFault, refused
 from ms_tune.dialects.megatron.commands import FULL_SCRIPT, read_command, spell_argument, violation_at
-from ms_tune.dialects.megatron.inputs import IN_YAML
-from ms_tune.dialects.megatron.read import is_in_yaml
+from ms_tune.dialects.megatron.inputs import ARGUMENTS, IN_YAML
+from ms_tune.dialects.megatron.read import is_in_yaml, known_layers
+from ms_tune.dialects.megatron.recompute import normalize_megatron
+from ms_tune.dialects.megatron.write import remedy_changes
 from ms_tune.errors import closest
 from ms_tune.facts.megatron import names, pairs, releases_of
 from ms_tune.facts.models import UNKNOWN
@@ -27,7 +29,6 @@ if TYPE_CHECKING:
 
 _SIMILAR = 0.8  # of two names: a letter or a word's ending differs
 _DATA = (("mock_data",), ("data_path",), ("train_data_path", "valid_data_path", "test_data_path"))
-_DECAYS = ("start_weight_decay", "end_weight_decay")
 _SHARES = 3  # of training, validation and test
 
 
@@ -217,17 +218,27 @@ def find_several_sources(context: CheckContext) -> Iterator[Violation]:
         yield Violation((found[0].name,), "default", {"other": other.name}, related_spans=related)
 
 
-def find_decay_conflicts(context: CheckContext) -> Iterator[Violation]:
-    """A weight decay that changes has a start and an end; one that is constant has none."""
+def find_out_of_range(context: CheckContext) -> Iterator[Violation]:
+    """Numbers below the least with which a program trains (``least``), and shares that are not from 0 to below 1 (``shares``)."""
     _, command = read_command(context)
-    style = command.value("weight_decay_incr_style")
-    if style == "constant":
-        for dest in _DECAYS:
-            if command.last(dest):
-                yield violation_at(command, (dest,), {}, "constant")
-    elif style in ("linear", "cosine"):
-        for dest in _DECAYS:
-            if command.surely_not(dest):
-                yield violation_at(
-                    command, ("weight_decay_incr_style",), {"other": spell_argument(dest), "style": style}
-                )
+    least, shares = context.options["least"], context.names("shares")
+    for dest, low in (least if isinstance(least, dict) else {}).items():
+        number = command.value(dest)
+        if isinstance(number, int | float) and number < low and command.last(dest):
+            yield violation_at(command, (dest,), {"number": number, "least": low})
+    for dest in sorted(shares):
+        share = command.value(dest)
+        if isinstance(share, float) and not 0 <= share < 1 and command.last(dest):
+            yield violation_at(command, (dest,), {"number": share}, "share")
+
+
+def find_refused_layers(context: CheckContext) -> Iterator[Violation]:
+    """The frameworks refuse the arguments about layers, for a reason that none of some other checks (option ``beside``) tells."""
+    found = known_layers(context.job)
+    if found is None or found[1].failure is None or context.refused(*context.names("beside")):
+        return
+    inputs, failure = found[0], found[1].failure
+    error = f"{failure.exception}: {failure.text}" if failure.text else failure.exception
+    changes = remedy_changes(inputs, normalize_megatron) or {}
+    _, command = read_command(context)
+    yield violation_at(command, [*(ARGUMENTS[field] for field in changes), "--num-layers"], {"error": error})
