@@ -57,7 +57,7 @@ class CheckContext:
 
         ``network.x`` is a field of the network as the framework's class fills it in, ``degree.x`` in how many ways something is
         split, ``argument.x`` what the program that a script starts has in the end for an argument, ``launch.processes`` and
-        ``launch.environment.x`` how it is started, ``framework.release`` the release as a number, ``framework.legacy`` whether a legacy network is built, ``framework.model`` its ``model_type``, ``plan.passes`` whether the framework gets through to the layers, ``registered.x`` the names of a kind that the release
+        ``launch.environment.x`` how it is started, ``file.option.x`` what a file has that it is given (``file.option`` is its name), ``framework.release`` the release as a number, ``framework.legacy`` whether a legacy network is built, ``framework.model`` its ``model_type``, ``plan.passes`` whether the framework gets through to the layers, ``registered.x`` the names of a kind that the release
         takes, ``mindspore.x`` the values that it does. ``written.x`` is whether a key or an argument is there at all, ``raw.x`` its value
         even if it is null; everything else is a key path, and a null counts as missing.
         """
@@ -66,7 +66,7 @@ class CheckContext:
             return self.model.value(rest)
         if room == "degree":
             return self.job.part("read").parallel_degree(self.job, rest)
-        if room in ("argument", "launch"):
+        if room in ("argument", "launch", "file"):
             return self.source.look_up(name)[0] if isinstance(self.source, CodeSource) else UNKNOWN
         if room == "framework":
             return {"release": float(self.version), "legacy": is_legacy(self.source.data), "model": self.model.kind}[
@@ -193,7 +193,7 @@ class CodeSource(SourceFile):
         """Where values stand in which a ``#`` starts no comment."""
 
     def look_up(self, name: str) -> tuple[object, KeyPath | None]:  # noqa: ARG002 - only programs have some
-        """What a program is started with (``argument.x``, ``launch.x``), and where it is written: nobody can say, and nowhere."""
+        """What a program is started with (``argument.x``, ``launch.x``, ``file.x``), and where it is written: nobody can say, and nowhere."""
         return UNKNOWN, None
 
 

@@ -194,6 +194,12 @@ def is_number(value: object) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
+def _number(value: object) -> object:
+    """A number, also one that YAML reads as a text, such as ``1e-5``."""
+    is_text = isinstance(value, str) and is_numeral(value)
+    return float(value) if is_text or is_number(value) else UNKNOWN  # type: ignore[arg-type]  # one of the two
+
+
 def _largest(value: object) -> object:
     """The largest number in a list of numbers, or of lists of them."""
     rows = value if isinstance(value, list) else []
@@ -240,6 +246,7 @@ FUNCTIONS: dict[str, tuple[Callable[..., object], int, int]] = {
     "lower": (lambda value: value.lower() if isinstance(value, str) else UNKNOWN, 1, 1),
     "matches": (lambda value, form: isinstance(value, str) and re.match(form, value) is not None, 2, 2),
     "not": (operator.not_, 0, 0),
+    "number": (_number, 1, 1),
     "numeral": (lambda value: isinstance(value, str) and is_numeral(value), 1, 1),
     "on": (is_true, 1, 1),
     "schema": (_meets_schema, 0, 0),

@@ -72,7 +72,7 @@ class ProgramArguments:
         names = names_by_dest(self.release).get(dest, ())
         found = self.last(dest)
         if found is not None:
-            return _value(found)
+            return value_of(found)
         if self.open:
             return UNKNOWN
         defaults = [one.default for name in names for one in definitions(name, self.release) if one.dest == dest]
@@ -158,7 +158,8 @@ def _is_variable(unknown: Unknown) -> bool:
     return own and unknown.name not in FROM_OUTSIDE
 
 
-def _value(one: GivenArgument) -> object:
+def value_of(one: GivenArgument) -> object:
+    """What an argument is given; :data:`UNKNOWN` if it is not known, or what several features define differently."""
     kinds = {(definition.action, definition.type, definition.nargs) for definition in one.definitions}
     if len(kinds) != 1:
         return UNKNOWN

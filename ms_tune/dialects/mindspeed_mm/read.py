@@ -6,23 +6,26 @@ there if it is in the script's folder or in one of those above. Nothing is run.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cached_property, wraps
 from math import prod
 from typing import TYPE_CHECKING
 
 from ms_tune.dialects.check_context import Violation
-from ms_tune.dialects.megatron.arguments import command_in
-from ms_tune.dialects.megatron.commands import LaunchSource, arguments_of
+from ms_tune.dialects.megatron.arguments import command_in, value_of
+from ms_tune.dialects.megatron.commands import LaunchSource, arguments_of, spell_argument
 from ms_tune.errors import ConfigError
 from ms_tune.facts.mindspeed_mm import SECTIONS, ever, settings
+from ms_tune.facts.models import UNKNOWN
 from ms_tune.source.shell.read import MAX_BYTES, assignments, find_above, is_to_be_filled_in
 from ms_tune.source.yaml import load_source
+from ms_tune.units import whole_number
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
-    from ms_tune.diagnostics import Location
+    from ms_tune.diagnostics import KeyPath, Location
     from ms_tune.dialects.check_context import CheckContext
     from ms_tune.dialects.megatron.arguments import GivenArgument
     from ms_tune.facts.mindspeed_mm import MultimodalSetting
@@ -78,6 +81,25 @@ class MultimodalSource(LaunchSource):
         processes, sizes = self.command.launch.processes, self.sizes
         return processes // prod(sizes) if processes and sizes and processes % prod(sizes) == 0 else None
 
+    def look_up(self, name: str) -> tuple[object, KeyPath | None]:
+        """What stands for a name, of a launch script's also ``launch.variable.X`` and ``file.OPTION.x``."""
+        room, _, rest = name.partition(".")
+        option, _, path = rest.partition(".")
+        if room == "file":
+            found = self.file(option if option == "config" else spell_argument(option))
+            if found is None:
+                return UNKNOWN, None
+            return (found.get(tuple(path.split("."))) if path else found.path.name), None
+        if option == "variable":
+            text = self.variables.get(path)
+            number = None if text is None else whole_number(text)
+            return (UNKNOWN if text is None else text if number is None else number), None
+        given = self.given(spell_argument(rest))
+        if room == "launch" or given is None:
+            return super().look_up(name)
+        first = given.values[: given.takes]  # what comes behind it does not count
+        return value_of(replace(given, values=first)), (given.name,)
+
     def files(self) -> Iterator[tuple[str, Argument, Path | None]]:
         """The files that the program is given, each with its option, and where it is (None for one that is nowhere).
 
@@ -94,11 +116,18 @@ class MultimodalSource(LaunchSource):
 
     def file(self, name: str) -> SourceFile | None:
         """The content of a file that an option names; None if there is none that can be read."""
-        path = next((path for option, _, path in self.files() if option == name), None)
-        try:
-            return load_source(path) if path is not None and path.stat().st_size <= MAX_BYTES else None
-        except (ConfigError, OSError):
-            return None
+        if name not in self._read:
+            path = next((path for option, _, path in self.files() if option == name), None)
+            try:
+                is_read = path is not None and path.stat().st_size <= MAX_BYTES
+                self._read[name] = load_source(path) if path is not None and is_read else None
+            except (ConfigError, OSError):
+                self._read[name] = None
+        return self._read[name]
+
+    @cached_property
+    def _read(self) -> dict[str, SourceFile | None]:
+        return {}
 
 
 def multimodal_commands(found: Launches, text: str) -> tuple[MultimodalSource, ...]:
