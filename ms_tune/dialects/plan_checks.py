@@ -46,7 +46,6 @@ def accepted(context: CheckContext) -> Iterator[Violation]:
 
 
 def _place(context: CheckContext, problem: Diagnostic, usual: KeyPath) -> KeyPath:
-    """Where the problem is: at its own pattern, or its own key, if it names one that is written."""
     params = problem.message.params
     key, name = str(params.get("key", "")), str(params.get("pattern", params.get("name", "")))
     within = _PATTERNS.get(key, usual)

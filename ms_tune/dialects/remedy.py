@@ -72,7 +72,6 @@ def find_remedy(job: JobView) -> tuple[ValueChange, ...]:
 
 
 def _proposals(propose: Propose, job: JobView) -> list[Values]:
-    """The proposals, up to where a value is too strange even for them: then there is no remedy, and that is no error."""
     found = []
     try:
         for one in propose(job):
@@ -97,7 +96,6 @@ def _dotted(path: KeyPath) -> str:
 
 
 def _passes(plan: LayerPlan, worse: set[str]) -> bool:
-    """Whether the framework gets through, and no layer is lost that was not before."""
     return plan.failure is None and plan.formative is not None and worse.isdisjoint(one.id for one in plan.problems)
 
 
@@ -131,7 +129,6 @@ def _put(data: Any, path: KeyPath, value: object) -> Any:  # noqa: ANN401 - as a
 
 
 def _least(source: SourceFile, trial: JobView, touched: set[KeyPath], worse: set[str]) -> tuple[JobView, set[KeyPath]]:
-    """The changed config without the changes that it does not need, and the places that are left."""
     for path in sorted(touched, key=lambda one: (-len(one), str(one))):
         if _is_new_name(source, trial.source, path, touched):
             continue
@@ -175,7 +172,6 @@ def _own(source: SourceFile, path: KeyPath) -> KeyPath:
 
 
 def _settings(source: SourceFile, path: KeyPath, old: object, new: object) -> Iterator[ValueChange]:
-    """Where a list keeps its length, only the items that differ."""
     alone = _own(source, (*path, 0)) == (*path, 0)
     if alone and isinstance(old, list) and isinstance(new, list) and len(old) == len(new) > 0:
         for index, (one, other) in enumerate(zip(old, new, strict=True)):

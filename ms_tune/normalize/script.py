@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ms_tune.diagnostics import Diagnostic, Severity
 from ms_tune.dialects.megatron.arguments import command_of, without_unset
 from ms_tune.dialects.megatron.edit_arguments import ArgumentChange, with_change
-from ms_tune.dialects.megatron.inputs import DESTINATIONS
+from ms_tune.dialects.megatron.placement import DESTINATIONS
 from ms_tune.dialects.megatron.read import NotEvaluableError, inputs_of, plan_of
 from ms_tune.dialects.megatron.write import canonical, same_layers
 from ms_tune.errors import ConfigError, UsageError

@@ -10,8 +10,7 @@ from random import Random
 import pytest
 
 from ms_tune.dialects import FrameworkStop
-from ms_tune.dialects.megatron.inputs import MOST_LAYERS, MegatronInputs
-from ms_tune.dialects.megatron.placement import _number, parse_table
+from ms_tune.dialects.megatron.placement import MOST_LAYERS, MegatronInputs, _number, parse_table
 from ms_tune.dialects.megatron.read import inputs_of
 from ms_tune.dialects.megatron.recompute import normalize_megatron
 from ms_tune.dialects.megatron.refusals import check_split, validated

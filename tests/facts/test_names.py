@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from ms_tune.dialects.megatron.inputs import MegatronInputs
+from ms_tune.dialects.megatron.placement import MegatronInputs
 from ms_tune.dialects.megatron.recompute import normalize_megatron
 from ms_tune.dialects.megatron.write import DENSE_PARTS, EXPERT_PARTS
 from ms_tune.dialects.mindspeed_ms.placement import MindSpeedInputs

@@ -254,7 +254,6 @@ _ASKED = ("pretrain_gpt.py", "posttrain_gpt.py")
 
 
 def _is_without(command: ProgramArguments, framework: str) -> bool:
-    """Whether a program runs with another framework for sure."""
     given = command.last("ai_framework")
     if given is None:
         return not command.open

@@ -10,7 +10,7 @@ from ms_tune.dialects.check_context import CodeSource, Violation
 from ms_tune.dialects.megatron.arguments import ProgramArguments, command_of, without_unset
 from ms_tune.dialects.megatron.detect import has_another_parser
 from ms_tune.dialects.megatron.edit_arguments import ArgumentChange, with_change
-from ms_tune.dialects.megatron.inputs import ARGUMENTS
+from ms_tune.dialects.megatron.placement import ARGUMENTS
 from ms_tune.dialects.megatron.read import NotEvaluableError, inputs_of
 from ms_tune.dialects.megatron.recompute import normalize_megatron
 from ms_tune.dialects.megatron.write import remedy_changes
@@ -142,7 +142,6 @@ class LaunchSource(CodeSource):
 
 
 def _difference(old: str, new: str) -> TextEdit:
-    """One edit that turns a text into another, as short as can be."""
     least = min(len(old), len(new))
     start = next((at for at in range(least) if old[at] != new[at]), least)
     behind = next((at for at in range(least - start) if old[-1 - at] != new[-1 - at]), least - start)

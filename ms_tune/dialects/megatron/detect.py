@@ -51,7 +51,6 @@ def release_taking(found: Launches, among: Sequence[str] | None = None) -> str:
 
 
 def _refused(found: Launches, release: str) -> int:
-    """How many arguments a release refuses, in all commands of a script."""
     commands = [command_of(launch, release) for launch in found.launches]
     given = [command for command in commands if command is not None]
     framework = any(launch.launcher.name == "msrun" for launch in found.launches) or any(

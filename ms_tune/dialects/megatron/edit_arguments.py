@@ -85,7 +85,6 @@ def _place(given: GivenArgument, change: ArgumentChange) -> ScriptPlace:
 
 
 def _untouchable(script: Launches, given: GivenArgument, change: ArgumentChange) -> str:
-    """Why the words cannot be edited; nothing if they can."""
     words = [given.word]
     if change.values and not change.new and len(change.values) == len(given.values):
         words = list(given.values)
@@ -98,7 +97,6 @@ def _untouchable(script: Launches, given: GivenArgument, change: ArgumentChange)
 
 
 def _forms(text: str, given: GivenArgument, change: ArgumentChange) -> Iterator[Sequence[TextEdit]]:
-    """The edits that may make the change, those first that look best."""
     if change.new:
         yield from _added(text, given, change.words)
     elif change.values is None:
@@ -113,14 +111,12 @@ def _forms(text: str, given: GivenArgument, change: ArgumentChange) -> Iterator[
 
 
 def _put(value: Argument, new: str) -> Iterator[TextEdit]:
-    """A new text in the place of a value's first piece; the others go away."""
     pieces = [piece for piece in value.pieces if piece.text]
     for number, piece in enumerate(pieces):
         yield TextEdit(piece.place.start, piece.place.end, "" if number else new)
 
 
 def _regions(text: str, given: GivenArgument) -> Iterator[tuple[int, int]]:
-    """From where to where an argument with its values may be written."""
     start, end = given.word.place.start, given.word.place.end
     if start and text[start - 1] in _QUOTES and text[end : end + 1] == text[start - 1]:
         start, end = start - 1, end + 1
@@ -201,7 +197,6 @@ def _expected(before: _Given, change: ArgumentChange) -> _Given:
 
 
 def _frame(launch: Launch) -> tuple[object, ...]:
-    """All of a launch but its arguments."""
     options = {name: _text(value) for name, value in launch.options.items()}
     environment = {name: "".join(piece.text for piece in value) for name, value in launch.environment.items()}
     return launch.launcher.name, options, _text(launch.program), environment, launch.conditional

@@ -1,90 +1,127 @@
-"""What the frameworks take without a word although its author hardly meant it; the sources are those of the rules."""
+"""Arguments that are taken without a word and do nothing, or another thing than they say.
+
+What arguments make of layers is worked out as the frameworks do (:mod:`ms_tune.dialects.megatron.recompute`), for the releases whose rules are known.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ms_tune.diagnostics import Diagnostic, Severity
-from ms_tune.dialects.megatron.placement import has_experts
-from ms_tune.enums import LayerKind, RecomputeMode
-from ms_tune.text import msg
+from ms_tune.dialects.check_context import Violation
+from ms_tune.dialects.megatron.commands import read_command, violation_at
+from ms_tune.dialects.megatron.placement import ARGUMENTS
+from ms_tune.dialects.megatron.read import known_layers
+from ms_tune.dialects.megatron.write import canonical
+from ms_tune.facts.models import UNKNOWN
+from ms_tune.facts.query import order
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
-    from ms_tune.dialects import LayerSpec
-    from ms_tune.dialects.megatron.inputs import MegatronInputs, Settled
-    from ms_tune.dialects.megatron.placement import StageChunk
+    from ms_tune.diagnostics import Diagnostic
+    from ms_tune.dialects.check_context import CheckContext
+    from ms_tune.dialects.megatron.arguments import GivenArgument, ProgramArguments
+    from ms_tune.source.shell.values import Argument
+
+# Where a trap is shown: the first of these arguments that is written.
+_TRAPS = {
+    "full-nothing": ("--recompute-num-layers", "--recompute-granularity"),
+    "swap-instead": ("--recompute-granularity",),
+    "method-alone": ("--recompute-method",),
+    "modules-ignored": ("--recompute-modules",),
+    "by-rank-ignored": ("--enable-recompute-layers-per-pp-rank",),
+    "frequency-ignored": ("--moe-layer-freq",),
+    "looked-up": ("--noop-layers", "--first-k-dense-replace"),
+    "numbered": ("--recompute-norm", "--recompute-activation-function"),
+    "noop-missed": ("--noop-layers",),
+    "layers-built": ("--pipeline-num-transformer-layers", "--num-layer-list", "--num-layers"),
+}
+_NUMBERS = ("number", "activation_layers", "norm_layers")
 
 
-def find_traps(
-    inputs: MegatronInputs,
-    settled: Settled,
-    cells: Sequence[StageChunk],
-    layers: Sequence[LayerSpec],
-    renumbered: Sequence[StageChunk],
-) -> Iterator[Diagnostic]:
-    """Every trap of a program that the frameworks take.
+def find_traps_by_id(context: CheckContext) -> Iterator[Violation]:
+    """Something that the frameworks take although its author hardly meant it.
 
-    Args:
-        inputs: The arguments.
-        settled: What has been made of them.
-        cells: Where the layers lie.
-        layers: What they do.
-        renumbered: The cells whose layers would recompute other parts by their place than by their ``layer_number``.
+    The option ``ids`` names which, and ``default`` which of them has the message of that name.
     """
-    built = sum(cell.count for cell in cells)
-    if built != inputs.layers:
-        yield _problem("layers-built", Severity.ERROR, built=built, layers=inputs.layers)
-    moved = [cell for cell in cells if cell.looked_up != cell.place and _other_kinds(inputs, settled, cell)]
-    if moved:
-        yield _problem("looked-up", Severity.WARNING, cells=_named(moved))
-    if renumbered:
-        yield _problem("numbered", Severity.WARNING, cells=_named(renumbered))
-    idle = sum(layer.kind is LayerKind.NOOP for layer in layers)
-    if settled.noop and idle < len(settled.noop):
-        yield _problem("noop-missed", Severity.WARNING, found=idle, asked=len(settled.noop))
-    if inputs.experts and not inputs.dense and (inputs.frequency or 1) > 1:
-        yield _problem("frequency-ignored", Severity.WARNING, frequency=inputs.frequency)
-    yield from _of_recompute(inputs, settled, layers)
+    found = known_layers(context.job)
+    if found is None:
+        return
+    _, command = read_command(context)
+    for problem in found[1].problems:
+        if problem.id in context.names("ids"):
+            message = "default" if problem.id == context.options["default"] else problem.id
+            yield from _place_trap(command, problem, message)
 
 
-def _other_kinds(inputs: MegatronInputs, settled: Settled, cell: StageChunk) -> bool:
-    """Whether a layer of a cell would do nothing, or have experts, by its place and not by the number that it is looked up by."""
-    return any(
-        (number in settled.noop, has_experts(inputs, number)) != (place in settled.noop, has_experts(inputs, place))
-        for number, place in ((cell.looked_up + index, cell.place + index) for index in range(cell.count))
-    )
+def _place_trap(command: ProgramArguments, problem: Diagnostic, message: str) -> Iterator[Violation]:
+    params = {name: str(value) for name, value in problem.message.params.items() if name != "name"}
+    names = _TRAPS.get(problem.id) or (f"--{problem.message.params['name']}-num-layers",)
+    if command.open and not any(one.name in names for one in command.given):
+        return
+    yield violation_at(command, names, params, message)
 
 
-def _of_recompute(inputs: MegatronInputs, settled: Settled, layers: Sequence[LayerSpec]) -> Iterator[Diagnostic]:
-    full = any(layer.recompute is RecomputeMode.FULL for layer in layers)
-    if settled.granularity == "full" and inputs.swap:
-        yield _problem("swap-instead", Severity.WARNING)
-    elif settled.granularity == "full" and not full:
-        yield _problem("full-nothing", Severity.WARNING)
-    if settled.granularity is None and inputs.method and not inputs.swap:
-        yield _problem("method-alone", Severity.WARNING)
-    if inputs.modules and settled.granularity != "selective":
-        yield _problem("modules-ignored", Severity.WARNING)
-    for on, number, name in (
-        (inputs.activation, inputs.activation_layers, "recompute-activation-function"),
-        (inputs.norm, inputs.norm_layers, "recompute-norm"),
-    ):
-        if number is not None and not on:
-            yield _problem("number-alone", Severity.WARNING, name=name)
-    if inputs.in_bubble or settled.in_advance:
-        yield _problem("at-run-time", Severity.WARNING)
-    if inputs.other("moe_zero_memory") not in (None, "disable"):
-        yield _problem("zero-memory", Severity.INFO, level=inputs.other("moe_zero_memory"))
-    if settled.method == "block" and settled.number and inputs.by_rank and settled.chunks is None:
-        yield _problem("by-rank-ignored", Severity.INFO)
+def find_numbers_beyond(context: CheckContext) -> Iterator[Violation]:
+    """Numbers of layers that reach further than there are layers."""
+    found = known_layers(context.job)
+    if found is None or not found[1].layers:
+        return
+    _, command = read_command(context)
+    inputs = found[0]
+    changes = canonical(inputs)
+    for field in _NUMBERS:
+        reached = changes.get(field)
+        if reached:
+            yield violation_at(command, (ARGUMENTS[field],), {"number": getattr(inputs, field), "reached": reached})
 
 
-def _named(cells: Sequence[StageChunk]) -> str:
-    shown = [f"stage {cell.stage}, chunk {cell.chunk}" for cell in cells[:3]]
-    return "; ".join(shown) + ("; …" if len(cells) > len(shown) else "")
+_NO = ("false", "0", "no", "off", "none")
 
 
-def _problem(trap: str, severity: Severity, /, **params: object) -> Diagnostic:
-    return Diagnostic(trap, severity, msg(f"megatron_layers.trap.{trap}", **params))
+def find_repeated_arguments(context: CheckContext) -> Iterator[Violation]:
+    """Arguments that stand twice with different values: the last one wins."""
+    source, command = read_command(context)
+    before: dict[str, GivenArgument] = {}
+    for one in command.given:
+        first = before.get(one.name)
+        before[one.name] = one
+        if first is None or not one.values or not one.definitions:
+            continue
+        old, new = ([value.text for value in given.values] for given in (first, one))
+        if old != new and None not in (*old, *new):
+            params = {"old": " ".join(map(str, old)), "new": " ".join(map(str, new))}
+            span = source.span_of(first.values[0] if first.values else first.word)
+            related = ((source.span_of(one.values[0]), "again"),)
+            yield Violation((one.name,), "default", params, span=span, related_spans=related)
+
+
+def find_words_for_no(context: CheckContext) -> Iterator[Violation]:
+    """Words such as ``False`` for a type that takes every word for true."""
+    source, command = read_command(context)
+    for one, value in _known_values(command):
+        if {definition.type for definition in one.definitions} == {"bool"} and (value.text or "").lower() in _NO:
+            yield Violation((one.name,), "default", {"text": value.text or ""}, span=source.span_of(value))
+
+
+def _known_values(command: ProgramArguments) -> Iterator[tuple[GivenArgument, Argument]]:
+    """Every value that is read, of arguments that the release knows."""
+    for one in command.given:
+        if not one.definitions or one.takes == 0:
+            continue
+        for value in one.values[: one.takes]:
+            if value.text is not None:
+                yield one, value
+
+
+def find_options_set_anew(context: CheckContext) -> Iterator[Violation]:
+    """Options that are set to one value in any case: each with the first release that does so, the first that does not, the value."""
+    _, command = read_command(context)
+    settings = context.options["settings"]
+    for dest, since, until, kept, message in settings if isinstance(settings, list) else []:
+        given = command.last(dest)
+        does_so = order(since) <= order(command.release) < order(until)
+        if given is None or not does_so or command.value(dest) is UNKNOWN:
+            continue
+        if str(command.value(dest)) != kept and (message != "lengths" or command.surely_not("no_pad_to_seq_lengths")):
+            yield violation_at(command, (dest,), {"kept": kept}, message)

@@ -11,7 +11,7 @@ from ms_tune.dialects import MEGATRON, Failure, LayerPlan, PlanIssue
 from ms_tune.dialects.check_context import per_job
 from ms_tune.dialects.job_parts import DType, Experts, LatentAttention, ModelShape
 from ms_tune.dialects.megatron.arguments import ParserFault, refused
-from ms_tune.dialects.megatron.inputs import DESTINATIONS, IN_YAML, MOST_LAYERS, NOT_SERVED, MegatronInputs
+from ms_tune.dialects.megatron.placement import DESTINATIONS, IN_YAML, MOST_LAYERS, NOT_SERVED, MegatronInputs
 from ms_tune.dialects.megatron.recompute import normalize_megatron
 from ms_tune.dialects.megatron.write import remedy
 from ms_tune.errors import ConfigError, UnsupportedError
@@ -198,12 +198,10 @@ def inputs_of(command: ProgramArguments, *, arguments_only: bool = False) -> Meg
 
 
 def _fields_of(*types: str) -> Iterator[str]:
-    """The fields of these types that an argument stands for, in their order."""
     return (one.name for one in fields(MegatronInputs) if one.type in types and one.name in DESTINATIONS)
 
 
 def _micro_batches(command: ProgramArguments, values: dict[str, object]) -> int | None:
-    """Micro-batches of a step; None if the number of processes is not known."""
     processes, total, micro = (
         command.launch.processes,
         command.integer("global_batch_size"),
@@ -390,7 +388,6 @@ def _padded(read: ArgumentReader) -> int | None:
 
 
 def _dests(name: str) -> tuple[str, ...]:
-    """Where a value may stand, that which counts first."""
     older = _OLDER.get(name)
     return (name,) if older is None else (f"deprecated_{older}", older, name)
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ms_tune.dialects.megatron.inputs import Settled, fail, require
-from ms_tune.dialects.megatron.placement import parse_noop, parse_table
+from ms_tune.dialects.megatron.placement import Settled, fail, parse_noop, parse_table, require
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ms_tune.dialects.megatron.inputs import MegatronInputs
+    from ms_tune.dialects.megatron.placement import MegatronInputs
 
 
 def recomputed_modules(

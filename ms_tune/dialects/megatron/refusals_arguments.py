@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from ms_tune.dialects.check_context import Violation
 from ms_tune.dialects.megatron.arguments import ParserFault, refused
 from ms_tune.dialects.megatron.commands import FULL_SCRIPT, read_command, spell_argument, violation_at
-from ms_tune.dialects.megatron.inputs import ARGUMENTS, IN_YAML
+from ms_tune.dialects.megatron.placement import ARGUMENTS, IN_YAML
 from ms_tune.dialects.megatron.read import is_in_yaml, known_layers
 from ms_tune.dialects.megatron.recompute import normalize_megatron
 from ms_tune.dialects.megatron.write import remedy_changes
@@ -154,7 +154,6 @@ def find_excluded_pairs(context: CheckContext) -> Iterator[Violation]:
 
 
 def _is_set(command: ProgramArguments, dest: str) -> bool:
-    """Whether an argument is written for sure, with a value that counts as one."""
     return command.last(dest) is not None and command.value(dest) not in (UNKNOWN, None, False, 0, "")
 
 
@@ -178,7 +177,6 @@ def find_missing_companions(context: CheckContext) -> Iterator[Violation]:
 
 
 def _pairs(context: CheckContext) -> list[tuple[str, str]]:
-    """What the option ``pairs`` holds: terms as :func:`_holds` reads them."""
     pairs = context.options["pairs"]
     return [(one, other) for one, other in pairs] if isinstance(pairs, list) else []
 
@@ -194,7 +192,6 @@ def _holds(command: ProgramArguments, term: str) -> bool:
 
 
 def _fails(command: ProgramArguments, term: str) -> bool:
-    """Whether a term of one option does not hold, for sure."""
     dest, equals, value = term.partition("=")
     return command.value(dest) not in (UNKNOWN, value) if equals else command.surely_not(dest)
 

@@ -95,7 +95,6 @@ def find_unknown_values(context: CheckContext) -> Iterator[Violation]:
 
 
 def _option_of(word: Argument, command: ProgramArguments) -> str:
-    """The option whose whole value a word is; nothing if there is none."""
     if len(word.pieces) != 1:
         return ""
     launcher = (f"--{name}" for name, value in command.launch.options.items() if value is word)
@@ -131,7 +130,6 @@ def _misspelt(source: LaunchSource, command: ProgramArguments) -> Iterator[tuple
 
 
 def _blank_comments(text: str) -> str:
-    """The text with blanks in place of lines that are comments."""
     return _COMMENT.sub(lambda match: " " * len(match[0]), text)
 
 
@@ -311,7 +309,6 @@ def find_bad_launcher_counts(context: CheckContext) -> Iterator[Violation]:
 
 
 def _read_whole(text: str, *, ranges: bool) -> int | None:
-    """A whole number, or the first of ``1:4``."""
     match = re.fullmatch(r"\s*(-?\d{1,9})(:\d{1,9})?\s*", text, re.ASCII)
     return int(match[1]) if match and (ranges or not match[2]) else None
 

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from ms_tune.diagnostics import Severity
 from ms_tune.dialects import MEGATRON
 from ms_tune.dialects.draft import LISTS, name_ranges
-from ms_tune.dialects.megatron.inputs import ARGUMENTS, MegatronInputs
-from ms_tune.dialects.megatron.placement import parse_noop, parse_table
+from ms_tune.dialects.megatron.placement import ARGUMENTS, MegatronInputs, parse_noop, parse_table
 from ms_tune.dialects.megatron.recompute import ACTIVATION, EXPERTS_ACTIVATION, NORMS, normalize_megatron
 from ms_tune.dialects.operators import SWAP
 from ms_tune.enums import LayerKind, RecomputeMode
@@ -154,7 +153,6 @@ def _in_full(placed: MegatronInputs, cells: Cells) -> Iterator[Mapping[str, obje
 
 
 def _modules(found: MegatronInputs, wanted: Sequence[Act]) -> Iterator[Mapping[str, object]]:
-    """What selective recomputation repeats; it does not go with full recomputation."""
     if found.granularity is not None:
         return
     named = {name for _, _, names in wanted for name in names}
@@ -171,7 +169,6 @@ def _best(inputs: MegatronInputs, ways: Iterable[Mapping[str, object]], wanted: 
 
 
 def _differing(inputs: MegatronInputs, wanted: Sequence[Act]) -> tuple[int, int]:
-    """How many layers differ: in anything, and in how many things."""
     plan = normalize_megatron(inputs)
     layers = [layer for layer in plan.layers if layer.kind not in (LayerKind.NOOP, LayerKind.PREDICTION)]
     if plan.failure is not None or len(layers) != len(wanted):
@@ -334,7 +331,6 @@ def same_layers(one: LayerPlan, other: LayerPlan) -> bool:
 def _tried(
     inputs: MegatronInputs, field: str, value: object, plan: LayerPlan, found: dict[str, object]
 ) -> MegatronInputs:
-    """The arguments with a change, if every layer stays what it is; without it otherwise."""
     changed: MegatronInputs = replace(inputs, **{field: value})  # type: ignore[arg-type]  # a field by its name
     if changed == inputs or not same_layers(plan, normalize_megatron(changed)):
         return inputs

@@ -65,7 +65,6 @@ def _coverage_traps(inputs: PynativeInputs, ranges: Ranges) -> Iterator[Diagnost
 
 
 def _off_traps(inputs: PynativeInputs) -> Iterator[Diagnostic]:
-    """Settings beside a switch that is off, and the switch that a single device turns off."""
     if inputs.mode == "None":
         given = {
             "full_recompute_layer": inputs.full_layers,
@@ -203,7 +202,6 @@ def find_idle_exclusions(context: CheckContext) -> Iterator[Violation]:
 
 
 def _read_layers(context: CheckContext, section: KeyPath) -> Iterator[tuple[KeyPath, set[int]]]:
-    """The patterns of a section, each with its layers; the framework has gone through them without a complaint."""
     value = context.source.get(section)
     for pattern, specs in value.items() if isinstance(value, dict) else ():
         if isinstance(specs, list):

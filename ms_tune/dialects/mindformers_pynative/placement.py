@@ -119,7 +119,6 @@ def _even(layers: int, stages: int, chunks: int) -> Ranges:
 
 
 def _stage(stage: int, text: object, chunks: int) -> Sequence[tuple[int, int]]:
-    """The ranges of one stage."""
     if not isinstance(text, str):
         stop("AttributeError", f"'{type(text).__name__}' object has no attribute 'split'")
     parts = text.split(",")
@@ -134,7 +133,6 @@ def _stage(stage: int, text: object, chunks: int) -> Sequence[tuple[int, int]]:
 
 
 def _range(text: str) -> tuple[int, int]:
-    """``first-last``, or one layer."""
     ends = text.strip().split("-")
     if len(ends) > _ENDS:
         stop("ValueError", f"Invalid layer range format: {text}. Expected format is 'start-end' or 'single_layer'.")

@@ -117,12 +117,6 @@ def unplaced(job: JobView) -> LayerPlan:
 
 
 def _inputs(job: JobView) -> PynativeInputs:
-    """What the framework reads of a config.
-
-    Raises:
-        ConfigError: The config does not say how many layers there are, or what it says is beyond all bounds.
-        FrameworkStop: The framework does not load it.
-    """
     source, model = job.source, job.model
     counts = layer_counts(job)
     values = _load(source.data)
@@ -134,7 +128,6 @@ def _inputs(job: JobView) -> PynativeInputs:
 
 
 def _modules(source: SourceFile, model: ModelConfig, layers: int, mtp_layers: int) -> Modules | None:
-    """The modules inside each layer, if the config's model is one whose layers are known and something names modules."""
     named = [source.get(("recompute", key)) for key in ("select_module", "exclude_op")]
     named += [source.get(("recompute_comm", "select_module")), source.get(("swap", "op_swap"))]
     return _known_modules(model, layers, mtp_layers) if any(named) else None
@@ -199,7 +192,6 @@ def _count(source: SourceFile, model: ModelConfig, name: str, least: int) -> int
 
 
 def _load(data: Mapping[Any, Any]) -> dict[str, Any]:
-    """The settings as the framework has them once it has loaded the config."""
     values = {field: _key(name, key).default for name, (_, keys) in _SECTIONS.items() for key, field in keys.items()}
     for name, section in data.items():
         if name in _SECTIONS and isinstance(section, dict):

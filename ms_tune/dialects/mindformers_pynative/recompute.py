@@ -94,7 +94,6 @@ def _counts(ranges: Ranges | None) -> tuple[tuple[int, ...], ...] | None:
 
 
 def _go(inputs: PynativeInputs, outcome: PynativeOutcome) -> None:
-    """Every step of the framework; the first one that raises ends it."""
     if inputs.stages == 0:
         # The number of devices is divided by the product of all sizes first of all.
         stop("ZeroDivisionError", "integer division or modulo by zero")
@@ -213,7 +212,6 @@ def _places(inputs: PynativeInputs, ranges: Ranges) -> dict[int, tuple[int, int]
 
 
 def _formative(inputs: PynativeInputs, outcome: PynativeOutcome) -> dict[str, object]:
-    """The settings that say the same, with every list in its shortest form."""
     texts = [[f"{first}-{last}" if last > first else str(first) for first, last in row] for row in outcome.ranges or ()]
     exclude: object = _by_module(outcome.exclude)
     if inputs.version == "2.0":
@@ -247,7 +245,6 @@ def log_lines(inputs: PynativeInputs, outcome: PynativeOutcome) -> list[str]:
 
 
 def _parts(inputs: PynativeInputs, outcome: PynativeOutcome) -> Iterator[Sequence[int]]:
-    """The layers of each part, those of prediction behind the last one."""
     for row in outcome.ranges or ():
         for cell in row:
             first, last = cell

@@ -198,7 +198,6 @@ def find_bad_structure(context: CheckContext) -> Iterator[Violation]:
 
 
 def _check_mapping(path: KeyPath, value: object) -> Iterator[Violation]:
-    """What is wrong with a mapping of patterns to lists of layers."""
     if not isinstance(value, dict):
         yield Violation(path, "not-mapping")
         return
@@ -314,7 +313,6 @@ def _swap_lists(context: CheckContext) -> Iterator[tuple[KeyPath, list[object]]]
 
 
 def _count_layers(context: CheckContext) -> int | None:
-    """Layers with those of multi-token prediction, which are the last ids."""
     count = context.model.layers
     same = all(one.value == count for one in context.model.written(LAYERS))
     return count + context.model.mtp_layers if count is not None and same else None

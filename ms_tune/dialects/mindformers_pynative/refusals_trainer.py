@@ -45,7 +45,6 @@ def find_uneven_stages(context: CheckContext) -> Iterator[Violation]:
 
 
 def _stage_texts(path: KeyPath, texts: list[object], stages: int, chunks: int) -> Iterator[Violation]:
-    """One text for each stage, with one range for each chunk."""
     if len(texts) != stages:
         yield Violation(path, "stages", {"given": len(texts), "stages": stages})
         return
@@ -84,7 +83,6 @@ def find_unsplit_model(context: CheckContext) -> Iterator[Violation]:
 
 
 def _has_experts(model: ModelConfig) -> bool:
-    """Whether some layer surely has experts."""
     dense, layers = model.number("first_k_dense_replace") or 0, model.layers
     return bool(model.number("num_moe_experts")) and layers is not None and dense < layers
 

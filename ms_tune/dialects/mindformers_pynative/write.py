@@ -61,7 +61,6 @@ def _is_names(plan: LayerPlan) -> bool:
 
 
 def _excluded_names(plan: LayerPlan, draft: SettingsDraft, version: str) -> None:
-    """Names for the whole model go to names only."""
     if version == "2.0" and _is_names(plan):
         names = dict.fromkeys(name for layer in plan.layers for name in layer.select_excludes)
         draft.values["recompute.exclude_op"] = list(names)
@@ -75,7 +74,6 @@ def _texts(cells: Cells) -> list[str]:
 
 
 def _write_modules(draft: SettingsDraft, attribute: str) -> dict[str, list[str]]:
-    """Layers by module. The dynamic graph takes no blank pattern."""
     found = {}
     for name, layers in draft.choices.layers(attribute).items():
         if name.strip():
@@ -109,7 +107,6 @@ def _wanted(source: SourceFile, plan: LayerPlan) -> Iterator[tuple[KeyPath, obje
 
 
 def _lists(source: SourceFile, version: str) -> Iterator[KeyPath]:
-    """Every list of layers that is read."""
     mode = source.get(("recompute", "mode"), "None")
     if mode != "None":
         if source.get(("recompute", "full_recompute_layer")):
@@ -179,7 +176,6 @@ def _section(source: SourceFile, name: str) -> dict[str, Any]:
 
 
 def _meant(value: object) -> int:
-    """The whole number that may be meant by something else."""
     if isinstance(value, float):
         return int(value) if value >= 0 and value.is_integer() else 1
     number = whole_number(value.strip()) if isinstance(value, str) else None
@@ -187,7 +183,6 @@ def _meant(value: object) -> int:
 
 
 def _load(source: SourceFile) -> Iterator[Values]:  # noqa: C901 - one setting after the other
-    """Keys that are unknown, sections that are none, and types that are others."""
     for name in (*_SECTIONS, "parallelism"):
         if name in source.data and not isinstance(source.data[name], dict):
             yield {(name,): MISSING}
@@ -229,7 +224,6 @@ def _load(source: SourceFile) -> Iterator[Values]:  # noqa: C901 - one setting a
 
 
 def _placement(source: SourceFile, counts: tuple[int, int] | None) -> Iterator[Values]:
-    """Stages that there can be, and for each a range of layers for each of its chunks."""
     section = _section(source, "parallelism")
     stages, chunks = section.get("pipeline_parallel", 1), section.get(_CHUNKS, 1)
     if stages < 1:
@@ -334,7 +328,6 @@ def _propose_modules(path: KeyPath, value: object, total: int) -> Iterator[Value
 
 
 def _specs(path: KeyPath, value: object, total: int) -> Values:
-    """The layers that are meant and that there are, in order."""
     items = value if isinstance(value, (list, tuple)) else [] if value is None else [value]
     layers: set[int] = set()
     for item in items:

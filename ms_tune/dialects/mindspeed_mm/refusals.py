@@ -8,6 +8,7 @@ from __future__ import annotations
 from math import prod
 from typing import TYPE_CHECKING
 
+from ms_tune.diagnostics import dotted
 from ms_tune.dialects.check_context import Violation
 from ms_tune.dialects.mindspeed_mm.detect import is_tools
 from ms_tune.dialects.mindspeed_mm.read import (
@@ -122,7 +123,7 @@ def find_missing_tool_settings(source: MultimodalSource) -> Iterator[Violation]:
     if found is None or found.path.as_posix().endswith(OWN_TOOLS):
         return  # the release's own, whatever release that is
     for path in _missing_in(found):
-        yield violation_at(source, "--mm-tool", {"file": found.path.name, "name": ".".join(path)})
+        yield violation_at(source, "--mm-tool", {"file": found.path.name, "name": dotted(path)})
 
 
 def find_missing_keys(context: CheckContext) -> Iterator[Violation]:
@@ -130,7 +131,7 @@ def find_missing_keys(context: CheckContext) -> Iterator[Violation]:
     own = context.source.path.absolute().as_posix().endswith(OWN_TOOLS)
     for path in _missing_in(context.source) if is_tools(context.source.data) else ():
         if not own or path[-1] != "analyse_flag":  # the release's own file may be of one before 26.0
-            yield Violation(path, params={"section": ".".join(path[:-1]), "name": path[-1]}, at_key=True)
+            yield Violation(path, params={"section": dotted(path[:-1]), "name": path[-1]}, at_key=True)
 
 
 def _missing_in(tools: SourceFile) -> Iterator[KeyPath]:

@@ -61,7 +61,6 @@ def _model_traps(inputs: MindSpeedInputs) -> Iterator[Diagnostic]:
 
 
 def _effect_traps(inputs: MindSpeedInputs, plans: Mapping[tuple[int, int], CellPlan]) -> Iterator[Diagnostic]:
-    """What is switched on and does nothing."""
     function = inputs.flash_attention and inputs.activation not in _ACTIVATION_CELLS
     if function and any(cell.select for cell in plans.values()):
         yield _warning("select-no-effect", activation=inputs.activation)
@@ -112,7 +111,6 @@ def _keys(context: CheckContext, section: KeyPath) -> list[str]:
 
 
 def _text(context: CheckContext, path: KeyPath) -> str | None:
-    """The message that says what became of a key."""
     name = str(path[-1])
     sections = by_section(context.dialect)
     homes = (text for home, text in _table(context, "homes").items() if name in sections.get((home,), ()))

@@ -275,7 +275,6 @@ class LayerPlacer:
         return counts[place], int(firsts[place])
 
     def _place_all(self) -> tuple[list[Number], list[Number]]:
-        """Layers of all cells, chunk by chunk, and the first layer of each."""
         inputs = self._inputs
         if inputs.num_layer_list:
             array = self._custom(inputs.num_layer_list)

@@ -117,7 +117,6 @@ def recomputes_groups(source: SourceFile) -> bool:
 
 
 def _load(sections: Mapping[str, Mapping[str, Any]]) -> MindSpeedInputs:
-    """The settings as the framework has them once it has loaded the config."""
     parallel = _load_parallel(sections["parallel_config"])
     experts = _value(sections["moe_config"], "moe_config", "num_experts")
     return MindSpeedInputs(
@@ -211,7 +210,6 @@ def _load_model(model: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _value(section: Mapping[str, Any], *path: str) -> Any:  # noqa: ANN401 - settings are of all types
-    """A setting, or what the framework takes where it is not written."""
     return section.get(path[-1], _key(*path).default)
 
 
@@ -257,7 +255,6 @@ def _one_of(name: str, value: object) -> str | None:
 
 
 def _key_traps(data: Mapping[Any, Any], sections: Mapping[str, Mapping[str, Any]]) -> Iterator[Diagnostic]:
-    """Settings that look as if they did something, in places where nothing reads them."""
     parallel, model = sections["parallel_config"], sections["model_config"]
     if "recompute_config" in data:
         yield _trap("top-level-ignored", key="recompute_config", place="parallel_config.recompute_config")

@@ -96,7 +96,6 @@ def _remark(
 
 
 def _formative(inputs: MindSpeedInputs, plans: Mapping[tuple[int, int], CellPlan]) -> dict[str, object]:
-    """The lists that say the same, in the shapes that the framework wants."""
     stages = range(1 if inputs.standalone and inputs.stages > 1 else 0, inputs.stages)
 
     def table(name: str) -> list[object]:

@@ -152,7 +152,6 @@ def _has_shape(value: object, stages: int, chunks: int) -> bool:
 
 
 def _cells(context: CheckContext) -> dict[tuple[int, int], int] | None:
-    """Layers of each (chunk, stage)."""
     stages, chunks = _stages_and_chunks(context)
     layers = context.model.layers
     if layers is None or context.get("parallel_config.standalone_embedding_stage") or layers < stages * (chunks or 1):
@@ -209,7 +208,6 @@ def find_unregistered_names(context: CheckContext) -> Iterator[Violation]:
 
 
 def _is_registered(context: CheckContext, kind: str | None, name: str) -> bool:
-    """Whether the repository around the config registers a class of a kind by a name."""
     return kind is not None and context.job.checkout is not None and name in context.job.checkout.classes.get(kind, {})
 
 
@@ -230,6 +228,5 @@ def find_unregistered_optimizer(context: CheckContext) -> Iterator[Violation]:
 
 
 def _is_whole(context: CheckContext) -> bool:
-    """Whether a config is more than an excerpt: the sections that every training needs."""
     sections = ("training_config", "dataset_config", "optimizer_config")
     return all(context.mapping(name) for name in sections) and context.model.layers is not None

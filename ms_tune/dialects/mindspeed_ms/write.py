@@ -99,7 +99,6 @@ def _wanted(source: SourceFile) -> Iterator[tuple[KeyPath, object]]:
 
 
 def _whole(value: object) -> object:
-    """A list with plain numbers in it."""
     if isinstance(value, (list, tuple)):
         return [_whole(item) for item in value]
     return int(value) if isinstance(value, bool) else value
@@ -144,7 +143,6 @@ def _is_count(value: object) -> bool:
 
 
 def _load(source: SourceFile) -> Iterator[Values]:  # noqa: C901 - one setting after the other
-    """Types that are others, choices that are none, and keys that are unknown."""
     parallel, model = _sections(source)
     for key in ("tensor_model_parallel_size", _STAGES):
         if not _is_count(parallel.get(key, 1)):
@@ -192,12 +190,10 @@ def _lists(source: SourceFile, parallel: dict[str, Any]) -> Iterator[Values]:
 
 
 def _number(value: object) -> int:
-    """A whole number that may be meant."""
     return whole_number(str(value).strip()) or 1
 
 
 def _layout(source: SourceFile) -> tuple[int, int, int]:
-    """Layers, chunks, and stages that have layers."""
     parallel, model = _sections(source)
     stages, chunks = parallel.get(_STAGES, 1), parallel.get(_CHUNKS)
     rows = chunks if isinstance(chunks, int) and _is_count(chunks) else 1
@@ -231,7 +227,6 @@ def _placement(source: SourceFile) -> Iterator[Values]:
 
 
 def _fitted(value: Any, chunks: int, columns: int) -> list[list[int]]:  # noqa: ANN401 - as the config has it
-    """The numbers of a list in the shape that is wanted."""
     try:
         items = leaves(literal_list(value) if isinstance(value, str) else value)
     except FrameworkStop:
@@ -244,7 +239,6 @@ def _fitted(value: Any, chunks: int, columns: int) -> list[list[int]]:  # noqa: 
 
 
 def _values(source: SourceFile) -> Iterator[Values]:  # noqa: C901, PLR0912 - one way to write them after the other
-    """Lists of the right shape, each count between 0 and what is left of the cell; or none at all."""
     parallel, model = _sections(source)
     if not _is_count(model.get("num_layers")) or not _is_count(parallel.get(_STAGES, 1)):
         return

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ms_tune.dialects import FrameworkStop
-from ms_tune.dialects.megatron.inputs import MOST_LAYERS, MegatronInputs
-from ms_tune.dialects.megatron.placement import has_experts, place
+from ms_tune.dialects.megatron.placement import MOST_LAYERS, MegatronInputs, has_experts, place
 from ms_tune.dialects.megatron.recompute import check_ends, in_full
 from ms_tune.dialects.megatron.refusals import validated
 from ms_tune.dialects.stage import StageLayerKind
@@ -28,8 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from fractions import Fraction
 
-    from ms_tune.dialects.megatron.inputs import Settled
-    from ms_tune.dialects.megatron.placement import StageChunk
+    from ms_tune.dialects.megatron.placement import Settled, StageChunk
     from ms_tune.text import Message
 
 # The release that refuses least; what another one refuses besides, its run tells.

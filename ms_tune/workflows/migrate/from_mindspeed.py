@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ms_tune.dialects.megatron.inputs import ARGUMENTS
+from ms_tune.dialects.megatron.placement import ARGUMENTS
 from ms_tune.enums import Dialect
 from ms_tune.errors import ConfigError
 from ms_tune.facts.models import UNKNOWN
