@@ -98,6 +98,15 @@ class Section:
         return value
 
 
+_MOST = 10**9  # of any size that is multiplied
+
+
+def read_size(section: Mapping[object, object], name: str) -> int | None:
+    """A whole number above zero; None if it is none, or beyond all bounds."""
+    value = section.get(name)
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 < value < _MOST else None
+
+
 def section_of(source: SourceFile, name: str) -> dict[Any, Any]:
     """A section of a config, empty where it has none."""
     value = source.data.get(name)

@@ -6,7 +6,7 @@ import re
 from functools import cached_property
 from pathlib import Path
 
-from ms_tune.dialects.job_split import named_shards
+from ms_tune.dialects.mindformers_pynative.read import named_shards
 from ms_tune.dryrun.request import DEFAULT_TEMPLATE, DryrunRequest, PreparedRun, untraced_needs
 from ms_tune.dryrun.settings import with_settings
 from ms_tune.dryrun.shrink import mindformers

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ms_tune.dialects import on_devices, recomputes
-from ms_tune.dialects.job_split import MICRO_BATCHES, is_parallel
+from ms_tune.dialects.mindformers.read import MICRO_BATCHES, is_parallel
 from ms_tune.dryrun.prepare import LoadedConfig, load_config, prepare_run
 from ms_tune.dryrun.request import Setting
 from ms_tune.dryrun.settings import with_settings

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from ms_tune.dialects.job_split import names_devices
+from ms_tune.dialects.mindformers.read import names_devices
 from ms_tune.dryrun.prepare import limit_before, load_config
 from ms_tune.errors import MsTuneError, UnsupportedError, UsageError
 from ms_tune.estimate.flops import widths_of

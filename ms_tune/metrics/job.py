@@ -14,7 +14,7 @@ from __future__ import annotations
 from copy import deepcopy
 from typing import TYPE_CHECKING, Any
 
-from ms_tune.dialects.job_split import JobSplit, split_of
+from ms_tune.dialects.job_parts import JobSplit
 from ms_tune.dialects.megatron.read import ArgumentReader, NotEvaluableError, inputs_of, shape_of
 from ms_tune.dialects.megatron.recompute import normalize_megatron
 from ms_tune.enums import Dialect, LayerKind, RecomputeMode
@@ -131,7 +131,8 @@ def _read_config(job: Job, cards: int | None) -> JobFacts:
     ahead = min(max(model.mtp_layers, 0), count)
     layers += (LayerWork(bool(widths.experts), prediction=True),) * ahead
     schedule = _INTERLEAVED.get(job.dialect, Schedule.INTERLEAVED_FULL_WARM_UP)
-    return _make_facts(widths, layers, split_of(job.source, job.dialect, cards), plan.placement, schedule)
+    split: JobSplit = job.part("read").split_job(job.source, cards)
+    return _make_facts(widths, layers, split, plan.placement, schedule)
 
 
 def _make_facts(

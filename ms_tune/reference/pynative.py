@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ms_tune.dialects import on_devices, write_specs
 from ms_tune.dialects.draft import is_full
 from ms_tune.dialects.job_parts import SettingChange
-from ms_tune.dialects.job_split import named_shards
+from ms_tune.dialects.mindformers_pynative.read import named_shards
 from ms_tune.dialects.mindformers_pynative.training_config import (
     before_2_1,
     expert_layers,

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from ms_tune.diagnostics import Diagnostic, Severity
 from ms_tune.dialects import PlanIssue, second_name
+from ms_tune.dialects.job_parts import JobSplit
 from ms_tune.dialects.mindformers.placement import KEYS, NO_SWAP, RecomputeInputs, RecomputeValues, SwapValues
 from ms_tune.dialects.mindformers.recompute import normalize
+from ms_tune.dialects.sections import read_size, section_of
 from ms_tune.enums import Dialect, RecomputeMode
 from ms_tune.errors import MsTuneError
 from ms_tune.facts.keys import key_at, mindspore_values
@@ -400,3 +402,34 @@ class _ConfigReader(Record):
         if "swap" not in values and None in [section.get(name, MISSING) for name in names_of("swap")]:
             values["swap"] = None  # null is no default here: the class refuses it
         return SwapValues(**values) if values else NO_SWAP
+
+
+MICRO_BATCHES = ("parallel_config", "micro_batch_num")  # of a step
+
+
+def is_parallel(source: SourceFile) -> bool:
+    """Whether a config is run on several devices at all."""
+    return bool(source.get(("use_parallel",), default=False))
+
+
+def names_devices(source: SourceFile) -> bool:
+    """Whether a config says itself how many devices it is for."""
+    return source.get(("parallel_config", "data_parallel")) is not None
+
+
+def split_job(source: SourceFile, processes: int | None) -> JobSplit:
+    """How many cards and samples there are: ``batch_size x data_parallel x micro_batch_num`` (with stages) ``x accumulation``.
+
+    On other cards than the config is for, its batch would be another one, too.
+    """
+    parallel, runner = section_of(source, "parallel_config"), section_of(source, "runner_config")
+    names = ("data_parallel", "model_parallel", "pipeline_stage", "context_parallel")
+    data, model, stages, context = (read_size(parallel, name) or 1 for name in names)
+    micro = (read_size(parallel, "micro_batch_num") or 1) if stages > 1 else 1
+    size, steps = read_size(runner, "batch_size"), read_size(runner, "gradient_accumulation_steps") or 1
+    interleaved = read_size(source.data, "micro_batch_interleave_num") or 1
+    batch = size * data * micro * steps * interleaved if size and parallel else None
+    cards = data * model * stages * context if parallel else None
+    if processes is not None and processes != cards:
+        return JobSplit(processes, None, micro)
+    return JobSplit(cards, batch, micro)

@@ -8,6 +8,7 @@ does not have, then its types are checked. Settings that say nothing about layer
 from __future__ import annotations
 
 from dataclasses import replace
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 from ms_tune.diagnostics import Diagnostic, Severity
@@ -21,8 +22,10 @@ from ms_tune.dialects import (
     second_name,
     stop,
 )
+from ms_tune.dialects.job_parts import JobSplit
 from ms_tune.dialects.mindformers_pynative.placement import PynativeInputs
 from ms_tune.dialects.mindformers_pynative.recompute import FRAMEWORK, normalize_pynative
+from ms_tune.dialects.sections import read_size, section_of
 from ms_tune.enums import Dialect
 from ms_tune.facts.keys import by_section
 from ms_tune.facts.models import LAYERS, MTP_LAYERS, UNKNOWN, ValueOrigin
@@ -251,3 +254,27 @@ def _check_stage_texts(value: object, name: str) -> None:
 
 def _are_numbers(value: object) -> bool:
     return isinstance(value, list) and all(isinstance(item, int) and not isinstance(item, bool) for item in value)
+
+
+def named_shards(source: SourceFile) -> int | None:
+    """The data-parallel ranks that a config names."""
+    shards = section_of(source, "parallelism").get("data_parallel_shard")
+    return shards if type(shards) is int and shards > 0 else None
+
+
+def split_job(source: SourceFile, processes: int | None) -> JobSplit:
+    """How many cards and samples there are: data-parallel ranks are written, or all that are left (``parallel_dims.py``).
+
+    The samples of a growing batch (``rampup_batch_size``) are not known.
+    """
+    parallel, training = section_of(source, "parallelism"), section_of(source, "training")
+    names = ("tensor_parallel", "context_parallel", "pipeline_parallel")
+    ways = prod(read_size(parallel, name) or 1 for name in names)
+    shards, copies = read_size(parallel, "data_parallel_shard"), read_size(parallel, "data_parallel_replicate") or 1
+    cards = processes or (ways * shards * copies if shards else None)
+    batch = None if training.get("rampup_batch_size") else read_size(training, "global_batch_size") or 1
+    micro = None
+    if cards is not None and batch is not None and cards % ways == 0:
+        micro, rest = divmod(batch, cards // ways * (read_size(training, "local_batch_size") or 1))
+        micro = None if rest else micro or None
+    return JobSplit(cards, batch, micro)

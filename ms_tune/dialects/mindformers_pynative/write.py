@@ -9,6 +9,7 @@ from ms_tune.diagnostics import Severity
 from ms_tune.dialects import MINDFORMERS_PYNATIVE, parse_specs, write_specs
 from ms_tune.dialects.draft import LISTS, is_full, write_dynamic_swap
 from ms_tune.dialects.mindformers_pynative.read import plan_layers
+from ms_tune.dialects.sections import section_of
 from ms_tune.dialects.values import compile_segment
 from ms_tune.errors import MsTuneError
 from ms_tune.facts.models import LAYERS
@@ -170,11 +171,6 @@ def _counts(job: JobView) -> tuple[int, int] | None:
     return (placed, len(plan.layers) - placed) if placed else None
 
 
-def _section(source: SourceFile, name: str) -> dict[str, Any]:
-    value = source.data.get(name)
-    return value if isinstance(value, dict) else {}
-
-
 def _meant(value: object) -> int:
     if isinstance(value, float):
         return int(value) if value >= 0 and value.is_integer() else 1
@@ -187,14 +183,14 @@ def _load(source: SourceFile) -> Iterator[Values]:  # noqa: C901 - one setting a
         if name in source.data and not isinstance(source.data[name], dict):
             yield {(name,): MISSING}
     for name in _SECTIONS:
-        section = _section(source, name)
+        section = section_of(source, name)
         unknown = [key for key in section if key not in _KEYS[name]]
         if unknown:
             yield {(name, key): MISSING for key in unknown}
-        switch = _SWITCHES.get(name)
+        switch = _SWITCHES.get(name, "")
         if switch in section and not isinstance(section[switch], bool):
             yield {(name, switch): str(section[switch]).strip().lower() in {"1", "true", "on"}}
-    recompute = _section(source, "recompute")
+    recompute = section_of(source, "recompute")
     mode = recompute.get("mode", "None")
     if mode not in ("None", "full", "select"):
         full, select = bool(recompute.get("full_recompute_layer")), bool(recompute.get("select_module"))
@@ -204,12 +200,12 @@ def _load(source: SourceFile) -> Iterator[Values]:  # noqa: C901 - one setting a
         yield {("recompute", "mode"): "None"}
     numbers = [("parallelism", "pipeline_parallel"), ("parallelism", _CHUNKS), ("swap", "default_prefetch")]
     for name, key in numbers:
-        value = _section(source, name).get(key, 1)
+        value = section_of(source, name).get(key, 1)
         if value is None:
             yield {(name, key): MISSING}
         elif isinstance(value, bool) or not isinstance(value, int):
             yield {(name, key): _meant(value)}
-    parallelism = _section(source, "parallelism")
+    parallelism = section_of(source, "parallelism")
     if not isinstance(parallelism.get("pipeline_parallel_schedule", ""), str):
         yield {("parallelism", "pipeline_parallel_schedule"): MISSING}
         yield {("parallelism", "pipeline_parallel_schedule"): "1f1b"}
@@ -224,7 +220,7 @@ def _load(source: SourceFile) -> Iterator[Values]:  # noqa: C901 - one setting a
 
 
 def _placement(source: SourceFile, counts: tuple[int, int] | None) -> Iterator[Values]:
-    section = _section(source, "parallelism")
+    section = section_of(source, "parallelism")
     stages, chunks = section.get("pipeline_parallel", 1), section.get(_CHUNKS, 1)
     if stages < 1:
         yield {("parallelism", "pipeline_parallel"): 1}
@@ -239,7 +235,7 @@ def _placement(source: SourceFile, counts: tuple[int, int] | None) -> Iterator[V
         yield {("parallelism", _STAGES): "auto"}
     if layers < cells:
         yield {("parallelism", _CHUNKS): 1, ("parallelism", _STAGES): MISSING}
-        yield {("model", LAYERS if LAYERS in _section(source, "model") else "num_hidden_layers"): cells}
+        yield {("model", LAYERS if LAYERS in section_of(source, "model") else "num_hidden_layers"): cells}
         return
     # What is over goes to the middle: the first and the last cell hold embedding and head.
     sizes = [layers // cells] * cells
@@ -251,7 +247,7 @@ def _placement(source: SourceFile, counts: tuple[int, int] | None) -> Iterator[V
 
 
 def _values(source: SourceFile, version: str, total: int) -> Iterator[Values]:
-    recompute, comm, swap = (_section(source, name) for name in _SECTIONS)
+    recompute, comm, swap = (section_of(source, name) for name in _SECTIONS)
     mode = recompute.get("mode", "None")
     if recompute.get("full_recompute_layer") is not None:
         yield _specs(("recompute", "full_recompute_layer"), recompute["full_recompute_layer"], total)
@@ -279,7 +275,7 @@ def _values(source: SourceFile, version: str, total: int) -> Iterator[Values]:
 def _swap(source: SourceFile, swap: dict[str, Any], total: int) -> Iterator[Values]:
     prefetch = swap.get("default_prefetch", 1)
     off: Values = {("swap", "enable"): False}
-    if total == 1 or _section(source, "parallelism").get("pipeline_parallel", 1) > 1:
+    if total == 1 or section_of(source, "parallelism").get("pipeline_parallel", 1) > 1:
         yield off
         return
     if not 1 <= prefetch < total:

@@ -10,12 +10,15 @@ import ast
 import re
 from functools import partial
 from itertools import accumulate
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 from ms_tune.diagnostics import Diagnostic, Severity
 from ms_tune.dialects import MINDSPEED_MS, FrameworkStop, LayerPlan, failure_of, failure_problem, stop
+from ms_tune.dialects.job_parts import JobSplit
 from ms_tune.dialects.mindspeed_ms.placement import MindSpeedInputs
 from ms_tune.dialects.mindspeed_ms.recompute import FRAMEWORK, KINDS, VERSION, normalize_mindspeed_ms
+from ms_tune.dialects.sections import read_size, section_of
 from ms_tune.enums import Dialect
 from ms_tune.errors import ConfigError
 from ms_tune.facts.keys import Key, key_at
@@ -276,3 +279,17 @@ def _key_traps(data: Mapping[Any, Any], sections: Mapping[str, Mapping[str, Any]
 
 def _trap(trap: str, /, **params: object) -> Diagnostic:
     return Diagnostic(trap, Severity.WARNING, msg(f"plans.{trap}", **params))
+
+
+def split_job(source: SourceFile, processes: int | None) -> JobSplit:
+    """How many samples a step has: each data-parallel rank takes ``batch_size x micro_batch_num``.
+
+    The number of these ranks follows from the cards (``initialize_model_parallel``).
+    """
+    parallel, dataset = section_of(source, "parallel_config"), section_of(source, "dataset_config")
+    names = ("tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size")
+    ways = prod(read_size(parallel, name) or 1 for name in names)
+    micro, size = (read_size(dataset, name) or 1 for name in ("micro_batch_num", "batch_size"))
+    whole = processes is not None and processes % ways == 0
+    batch = processes // ways * size * micro if processes is not None and whole else None
+    return JobSplit(processes, batch, micro)
