@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeVar
-
 from ms_tune.errors import ConfigError
 from ms_tune.facts.keys import key_at
 from ms_tune.facts.models import names_of
 from ms_tune.facts.query import REQUIRED
 from ms_tune.text import msg
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
+    from typing import Any, TypeVar
 
     from ms_tune.enums import Dialect
     from ms_tune.source.yaml import SourceFile
 
-_Value = TypeVar("_Value", int, str, bool)
+    _Value = TypeVar("_Value", int, str, bool)
 
 
 class Section:

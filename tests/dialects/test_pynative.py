@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -405,7 +404,7 @@ def test_what_is_set_at_each_layer_is_said_of_known_modules_only() -> None:
         op_swap=[{"op_name": "self_attention", "layers": ["0"]}],
     )
     modules = dict.fromkeys(range(2), ("mlp", "self_attention"))
-    lines = normalize_pynative(replace(inputs, modules=modules)).log
+    lines = normalize_pynative(inputs._replace(modules=modules)).log
     said = [line for line in lines if line.startswith("Set ")]
     assert said == ["Set select recompute at layer 1: mlp", "Set select swap at layer 0: self_attention"]
     assert not any(line.startswith("Set ") for line in normalize_pynative(inputs).log)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import os
 from collections import Counter
-from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any
@@ -68,7 +67,7 @@ def plan_of(config: dict[str, Any], layers: int, mtp: int, version: str, modules
     inputs = PynativeInputs(layers=layers, mtp_layers=mtp, version=version[:3], **values)
     everywhere = dict.fromkeys(range(layers + mtp), modules)
     plain = dynamic_plan(source, version)
-    plan = normalize_pynative(replace(inputs, modules=everywhere))
+    plan = normalize_pynative(inputs._replace(modules=everywhere))
     assert plain.placement == plan.placement
     assert [layer.recompute for layer in plain.layers if layer.recompute.value == "full"] == [
         layer.recompute for layer in plan.layers if layer.recompute.value == "full"

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ms_tune.dialects import stop
 from ms_tune.enums import Dialect
 from ms_tune.facts.query import default_release
+from ms_tune.records import Record
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -16,8 +16,7 @@ if TYPE_CHECKING:
 Modules: TypeAlias = "Mapping[int, Sequence[str]]"
 
 
-@dataclass(frozen=True, slots=True)
-class PynativeInputs:
+class PynativeInputs(Record):
     """What decides about the layers, with its types as the framework has checked them while it loaded the config."""
 
     layers: int  # layers without those of multi-token prediction
@@ -50,21 +49,21 @@ class PynativeInputs:
         return self.layers + self.mtp_layers
 
 
-@dataclass(slots=True)
 class PynativeOutcome:
     """What the framework has worked out so far."""
 
-    step: str = "parallel"
-    ranges: Ranges | None = None
-    places: Mapping[int, tuple[int, int]] = field(default_factory=dict)
-    full: frozenset[int] = frozenset()
-    select: Mapping[int, list[str]] = field(default_factory=dict)
-    comm: Mapping[int, list[str]] = field(default_factory=dict)
-    exclude: Mapping[int, list[str]] = field(default_factory=dict)
-    overridden: dict[int, list[str]] = field(default_factory=dict)
-    swapped: frozenset[int] = frozenset()
-    op_swap: Mapping[int, list[str]] = field(default_factory=dict)
-    reaches: list[tuple[str, str, Mapping[int, bool]]] = field(default_factory=list)
+    def __init__(self) -> None:
+        self.step = "parallel"
+        self.ranges: Ranges | None = None
+        self.places: Mapping[int, tuple[int, int]] = {}
+        self.full: frozenset[int] = frozenset()
+        self.select: Mapping[int, list[str]] = {}
+        self.comm: Mapping[int, list[str]] = {}
+        self.exclude: Mapping[int, list[str]] = {}
+        self.overridden: dict[int, list[str]] = {}
+        self.swapped: frozenset[int] = frozenset()
+        self.op_swap: Mapping[int, list[str]] = {}
+        self.reaches: list[tuple[str, str, Mapping[int, bool]]] = []
 
 
 _KEY = "pipeline_parallel_layers_per_stage"

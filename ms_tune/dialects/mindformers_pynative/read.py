@@ -7,7 +7,6 @@ does not have, then its types are checked. Settings that say nothing about layer
 
 from __future__ import annotations
 
-from dataclasses import replace
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -116,7 +115,7 @@ def unplaced(job: JobView) -> LayerPlan:
         inputs = _inputs(job)
     except FrameworkStop:
         return plan_layers(job)
-    return normalize_pynative(replace(inputs, stages=1, chunks=1))
+    return normalize_pynative(inputs._replace(stages=1, chunks=1))
 
 
 def _inputs(job: JobView) -> PynativeInputs:

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import copy
 import re
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ms_tune.dialects import (
@@ -55,8 +54,7 @@ def normalize_pynative(inputs: PynativeInputs) -> LayerPlan:
     Never raises for what a config may say: what the framework refuses is the plan's ``failure``.
     """
     # The framework writes into the lists of the config.
-    working = replace(
-        inputs,
+    working = inputs._replace(
         **{
             key: copy.deepcopy(getattr(inputs, key))
             for key in ("full_layers", "select_module", "exclude_op", "comm_module", "layer_swap", "op_swap")
