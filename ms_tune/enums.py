@@ -29,6 +29,11 @@ class RecomputeMode(str, Enum):
     FULL = "full"
     SWAP = "swap"  # activations go to the host, in a plan
 
+    @classmethod
+    def strongest(cls, *, full: object = False, select: object = False, comm: object = False) -> RecomputeMode:
+        """The strongest kind of those that are on, as the frameworks have it: none with another one."""
+        return cls.FULL if full else cls.SELECT if select else cls.COMM if comm else cls.NONE
+
 
 class LayerKind(str, Enum):
     """What a layer is, where the dialect's arguments tell."""

@@ -301,6 +301,11 @@ def failure_problem(step: str, framework: str, stop: FrameworkStop, remark: Mess
     return Diagnostic(f"{step}-rejected", Severity.ERROR, message)
 
 
+def tell_trap(name: str, severity: Severity = Severity.WARNING, /, **params: object) -> Diagnostic:
+    """The problem that tells of something which the framework accepts without a word; its words are the text ``plans.NAME``."""
+    return Diagnostic(name, severity, msg(f"plans.{name}", **params))
+
+
 def second_name(own: str, field: Field) -> Diagnostic:
     """A second name for a number of layers that the class has in any case: the framework stops when it converts the model's config.
 

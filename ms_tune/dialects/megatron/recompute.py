@@ -78,7 +78,7 @@ def _layers(inputs: MegatronInputs, settled: Settled, cell: StageChunk) -> list[
                 layer=cell.place + index,
                 stage=cell.stage,
                 chunk=cell.chunk,
-                recompute=RecomputeMode.FULL if full else RecomputeMode.SELECT if parts else RecomputeMode.NONE,
+                recompute=RecomputeMode.strongest(full=full, select=parts),
                 select_patterns=() if full else parts,
                 overridden=parts if full else (),
                 kind=kind,
@@ -109,7 +109,7 @@ def _ahead(
             layer=last.place + last.count + index,
             stage=last.stage,
             chunk=last.chunk,
-            recompute=RecomputeMode.SELECT if parts else RecomputeMode.NONE,
+            recompute=RecomputeMode.strongest(select=parts),
             select_patterns=parts,
             kind=LayerKind.PREDICTION,
         )

@@ -53,32 +53,17 @@ def find_unknown_arguments(context: CheckContext) -> Iterator[Violation]:
             yield Violation(path, "default", {"release": command.release}, span=span)
 
 
-def find_miscounted_values(context: CheckContext) -> Iterator[Violation]:
-    """Arguments without the value that they need, and values behind switches."""
+def find_parser_faults(context: CheckContext) -> Iterator[Violation]:
+    """Values that the parser does not take: too few or too many, no number, none of the choices (option ``faults``)."""
     source, _ = read_command(context)
-    for one in _refused_for(context, ParserFault.MISSING, ParserFault.EXTRA):
-        span = source.span_of(one.word)
-        if one.fault is ParserFault.MISSING:
-            yield Violation((one.name,), span=span)
-        else:
-            path = (one.name,) if one.name else ()
-            yield Violation(path, "extra" if path else "stray", {"word": one.word.text or ""}, span=span)
-
-
-def find_non_numbers(context: CheckContext) -> Iterator[Violation]:
-    """Values that are no number where one is needed."""
-    source, _ = read_command(context)
-    for one in _refused_for(context, ParserFault.NUMBER):
-        message = "whole" if one.allowed == ("int",) else "default"
-        yield Violation((one.name,), message, {"text": one.word.text or ""}, span=source.span_of(one.word))
-
-
-def find_unlisted_choices(context: CheckContext) -> Iterator[Violation]:
-    """Values that are none of the choices."""
-    source, _ = read_command(context)
-    for one in _refused_for(context, ParserFault.CHOICE):
+    for one in _refused_for(context, *map(ParserFault, sorted(context.names("faults")))):
+        message = one.fault.value
+        if one.fault is ParserFault.NUMBER and one.allowed == ("int",):
+            message = "whole"
+        elif one.fault is ParserFault.EXTRA and not one.name:
+            message = "stray"
         params = {"text": one.word.text or "", "choices": ", ".join(one.allowed)}
-        yield Violation((one.name,), "default", params, span=source.span_of(one.word))
+        yield Violation((one.name,) if one.name else (), message, params, span=source.span_of(one.word))
 
 
 def _refused_for(context: CheckContext, *faults: ParserFault) -> Iterator[RefusedArgument]:

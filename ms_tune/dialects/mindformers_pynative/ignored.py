@@ -12,11 +12,10 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from ms_tune.diagnostics import Diagnostic, Severity
-from ms_tune.dialects import parse_specs, unmatched_cells, write_specs
+from ms_tune.dialects import parse_specs, tell_trap, unmatched_cells, write_specs
 from ms_tune.dialects.check_context import CheckContext, Violation
 from ms_tune.dialects.plan_checks import accepted, passes
 from ms_tune.dialects.values import is_risky
-from ms_tune.text import msg
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,7 +32,7 @@ def find_traps(inputs: PynativeInputs, outcome: PynativeOutcome) -> Iterator[Dia
     if outcome.ranges is not None:
         yield from _coverage_traps(inputs, outcome.ranges)
     elif inputs.stages > 1 and inputs.chunks < 1:
-        yield _problem("no-chunks", Severity.ERROR, chunks=inputs.chunks)
+        yield tell_trap("no-chunks", Severity.ERROR, chunks=inputs.chunks)
     yield from _off_traps(inputs)
     yield from _swap_traps(inputs)
     yield from _pattern_traps(inputs, outcome)
@@ -42,9 +41,9 @@ def find_traps(inputs: PynativeInputs, outcome: PynativeOutcome) -> Iterator[Dia
 
 def _pipeline_traps(inputs: PynativeInputs) -> Iterator[Diagnostic]:
     if inputs.stages == 1 and inputs.chunks != 1:
-        yield _problem("interleave-ignored", Severity.WARNING, chunks=inputs.chunks)
+        yield tell_trap("interleave-ignored", chunks=inputs.chunks)
     if inputs.stages == 1 and inputs.layers_per_stage not in (None, "auto"):
-        yield _problem("layers-per-stage-ignored", Severity.WARNING)
+        yield tell_trap("layers-per-stage-ignored")
 
 
 def _coverage_traps(inputs: PynativeInputs, ranges: Ranges) -> Iterator[Diagnostic]:
@@ -52,16 +51,16 @@ def _coverage_traps(inputs: PynativeInputs, ranges: Ranges) -> Iterator[Diagnost
     cells = [cell for row in ranges for cell in row]
     beyond = [f"{first}-{last}" for first, last in cells if last >= inputs.layers]
     if beyond:
-        yield _problem("layers-beyond", Severity.ERROR, ranges=", ".join(beyond), layers=inputs.layers)
+        yield tell_trap("layers-beyond", Severity.ERROR, ranges=", ".join(beyond), layers=inputs.layers)
     seen = Counter(layer for first, last in cells for layer in range(first, min(last, inputs.layers - 1) + 1))
     missing = write_specs(layer for layer in range(inputs.layers) if layer not in seen)
     if missing:
-        yield _problem("layers-missing", Severity.ERROR, layers=", ".join(missing))
+        yield tell_trap("layers-missing", Severity.ERROR, layers=", ".join(missing))
     twice = write_specs(layer for layer, times in seen.items() if times > 1)
     if twice:
-        yield _problem("layers-twice", Severity.ERROR, layers=", ".join(twice))
+        yield tell_trap("layers-twice", Severity.ERROR, layers=", ".join(twice))
     if not (missing or twice or beyond) and cells != sorted(cells):
-        yield _problem("layers-out-of-order", Severity.ERROR)
+        yield tell_trap("layers-out-of-order", Severity.ERROR)
 
 
 def _off_traps(inputs: PynativeInputs) -> Iterator[Diagnostic]:
@@ -72,32 +71,32 @@ def _off_traps(inputs: PynativeInputs) -> Iterator[Diagnostic]:
             "exclude_op": inputs.exclude_op,
         }
         for key in filter(given.get, given):
-            yield _problem("mode-none", Severity.WARNING, key=key)
+            yield tell_trap("mode-none", key=key)
     elif inputs.mode == "full" and inputs.select_module:
-        yield _problem("select-in-full", Severity.WARNING)
+        yield tell_trap("select-in-full")
     if not inputs.comm and inputs.comm_module:
-        yield _problem("switched-off", Severity.WARNING, switch="recompute_comm.enable", key="select_module")
+        yield tell_trap("switched-off", switch="recompute_comm.enable", key="select_module")
     if inputs.stages == 1 and (inputs.mode != "None" or inputs.comm or inputs.swap):
-        yield _problem("one-card", Severity.INFO)
+        yield tell_trap("one-card", Severity.INFO)
 
 
 def _swap_traps(inputs: PynativeInputs) -> Iterator[Diagnostic]:
     if not inputs.swap:
         for key in ("layer_swap", "op_swap"):
             if getattr(inputs, key):
-                yield _problem("switched-off", Severity.WARNING, switch="swap.enable", key=key)
+                yield tell_trap("switched-off", switch="swap.enable", key=key)
         return
     if not inputs.layer_swap and not inputs.op_swap:
-        yield _problem("swap-of-nothing", Severity.WARNING)
+        yield tell_trap("swap-of-nothing")
     entries = [*_entries(inputs.layer_swap), *_entries(inputs.op_swap)]
     if isinstance(inputs.layer_swap, list) and len(inputs.layer_swap) > 1:
-        yield _problem("first-entry-only", Severity.ERROR, given=len(inputs.layer_swap))
+        yield tell_trap("first-entry-only", Severity.ERROR, given=len(inputs.layer_swap))
     if any("backward_prefetch" in entry for entry in entries):
-        yield _problem("prefetch-ignored", Severity.WARNING, prefetch=inputs.prefetch)
+        yield tell_trap("prefetch-ignored", prefetch=inputs.prefetch)
     names = Counter(str(entry.get("op_name")) for entry in _entries(inputs.op_swap))
     for name, times in names.items():
         if times > 1 and inputs.version != "2.0":
-            yield _problem("last-entry-only", Severity.ERROR, name=name)
+            yield tell_trap("last-entry-only", Severity.ERROR, name=name)
 
 
 def _entries(value: object) -> list[dict[object, object]]:
@@ -109,7 +108,7 @@ def _pattern_traps(inputs: PynativeInputs, outcome: PynativeOutcome) -> Iterator
         if not any(layers.values()):
             # The framework gives each match a second; one that could take that long is not started here.
             name = "pattern-slow" if is_risky(pattern) else "no-match"
-            yield _problem(name, Severity.WARNING, key=key, pattern=pattern)
+            yield tell_trap(name, key=key, pattern=pattern)
             continue
         # Of a layer recomputed in full nothing more is asked.
         asked = {layer: hit for layer, hit in layers.items() if key == "exclude_op" or layer not in outcome.full}
@@ -124,7 +123,7 @@ def _pattern_traps(inputs: PynativeInputs, outcome: PynativeOutcome) -> Iterator
     for key, value in chosen:
         for pattern in value if isinstance(value, dict) else ():
             if isinstance(pattern, str) and pattern.startswith(_OUTSIDE):
-                yield _problem("path-from-outside", Severity.ERROR, key=key, pattern=pattern)
+                yield tell_trap("path-from-outside", Severity.ERROR, key=key, pattern=pattern)
 
 
 def _effect_traps(inputs: PynativeInputs, outcome: PynativeOutcome) -> Iterator[Diagnostic]:
@@ -132,16 +131,12 @@ def _effect_traps(inputs: PynativeInputs, outcome: PynativeOutcome) -> Iterator[
     if inputs.mtp_layers and len(covered) == inputs.layers and len(outcome.full) < inputs.total:
         first, last = inputs.layers, inputs.total - 1
         text = str(first) if first == last else f"{first}-{last}"
-        yield _problem("prediction-layers-left", Severity.INFO, layers=text)
+        yield tell_trap("prediction-layers-left", Severity.INFO, layers=text)
     both = sorted(outcome.swapped & outcome.full)
     if both:
-        yield _problem("swap-and-recompute", Severity.WARNING, layers=", ".join(write_specs(both)))
+        yield tell_trap("swap-and-recompute", layers=", ".join(write_specs(both)))
     if inputs.mode == "select" and inputs.full_layers:
-        yield _problem("ranges-unchecked", Severity.INFO)
-
-
-def _problem(trap: str, severity: Severity, /, **params: object) -> Diagnostic:
-    return Diagnostic(trap, severity, msg(f"plans.{trap}", **params))
+        yield tell_trap("ranges-unchecked", Severity.INFO)
 
 
 _MODULES: KeyPath = ("recompute", "select_module")

@@ -168,21 +168,11 @@ def _expand(
 def _layers(inputs: PynativeInputs, outcome: PynativeOutcome) -> Iterable[LayerSpec]:
     for layer, (chunk, stage) in sorted(outcome.places.items()):
         select, comm = outcome.select.get(layer, ()), outcome.comm.get(layer, ())
-        full = layer in outcome.full
-        effect = (
-            RecomputeMode.FULL
-            if full
-            else RecomputeMode.SELECT
-            if select
-            else RecomputeMode.COMM
-            if comm
-            else RecomputeMode.NONE
-        )
         yield LayerSpec(
             layer=layer,
             stage=stage,
             chunk=chunk,
-            recompute=effect,
+            recompute=RecomputeMode.strongest(full=layer in outcome.full, select=select, comm=comm),
             select_patterns=tuple(select),
             comm_patterns=tuple(comm),
             select_excludes=tuple(outcome.exclude.get(layer, ())),

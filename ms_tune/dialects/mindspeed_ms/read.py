@@ -14,7 +14,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 from ms_tune.diagnostics import Diagnostic, Severity
-from ms_tune.dialects import MINDSPEED_MS, FrameworkStop, LayerPlan, failure_of, failure_problem, stop
+from ms_tune.dialects import MINDSPEED_MS, FrameworkStop, LayerPlan, failure_of, failure_problem, stop, tell_trap
 from ms_tune.dialects.job_parts import JobSplit
 from ms_tune.dialects.mindspeed_ms.placement import MindSpeedInputs
 from ms_tune.dialects.mindspeed_ms.recompute import FRAMEWORK, KINDS, VERSION, normalize_mindspeed_ms
@@ -260,25 +260,23 @@ def _one_of(name: str, value: object) -> str | None:
 def _key_traps(data: Mapping[Any, Any], sections: Mapping[str, Mapping[str, Any]]) -> Iterator[Diagnostic]:
     parallel, model = sections["parallel_config"], sections["model_config"]
     if "recompute_config" in data:
-        yield _trap("top-level-ignored", key="recompute_config", place="parallel_config.recompute_config")
+        yield tell_trap("top-level-ignored", key="recompute_config", place="parallel_config.recompute_config")
     if "recompute_config" in model:
-        yield _trap("top-level-ignored", key="model_config.recompute_config", place="parallel_config.recompute_config")
+        yield tell_trap(
+            "top-level-ignored", key="model_config.recompute_config", place="parallel_config.recompute_config"
+        )
     for place, section in (("", data), ("parallel_config.", parallel), ("model_config.", model)):
         for key, meant in _GUIDE_KEYS.items():
             if key in section:
-                yield _trap("guide-key", key=f"{place}{key}", meant=f"parallel_config.recompute_config.{meant}")
+                yield tell_trap("guide-key", key=f"{place}{key}", meant=f"parallel_config.recompute_config.{meant}")
     listed = parallel.get("recompute_config")
     for kind in KINDS:
         if isinstance(listed, dict) and listed.get(kind) is not None and parallel.get(kind) is not None:
-            yield _trap("string-wins", key=kind)
+            yield tell_trap("string-wins", key=kind)
     if "num_layers_per_virtual_pipeline_stage" in parallel:
-        yield _trap("per-virtual-stage-ignored")
+        yield tell_trap("per-virtual-stage-ignored")
     if parallel.get("virtual_pipeline_model_parallel_size") == 1:
-        yield Diagnostic("one-chunk", Severity.INFO, msg("plans.one-chunk"))
-
-
-def _trap(trap: str, /, **params: object) -> Diagnostic:
-    return Diagnostic(trap, Severity.WARNING, msg(f"plans.{trap}", **params))
+        yield tell_trap("one-chunk", Severity.INFO)
 
 
 def split_job(source: SourceFile, processes: int | None) -> JobSplit:

@@ -118,21 +118,12 @@ def _layers(inputs: MindSpeedInputs, plans: Mapping[tuple[int, int], CellPlan]) 
         for rank in range(cell.count):
             behind = rank - cell.full
             select, comm = 0 <= behind < cell.select, 0 <= behind < cell.comm
-            effect = (
-                RecomputeMode.FULL
-                if behind < 0
-                else RecomputeMode.SELECT
-                if select
-                else RecomputeMode.COMM
-                if comm
-                else RecomputeMode.NONE
-            )
             layers.append(
                 LayerSpec(
                     layer=cell.first + rank,
                     stage=stage,
                     chunk=chunk,
-                    recompute=effect,
+                    recompute=RecomputeMode.strongest(full=behind < 0, select=select, comm=comm),
                     select_patterns=(inputs.select_operator,) if select else (),
                     comm_patterns=(COMM_OPERATOR,) if comm else (),
                     overridden=everywhere if behind < 0 else (),
