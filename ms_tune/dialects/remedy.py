@@ -15,6 +15,7 @@ from ms_tune.errors import MsTuneError
 from ms_tune.source.edit import ValueChange, is_merged, same_data, spell
 from ms_tune.source.yaml import MISSING
 from ms_tune.text import msg
+from ms_tune.units import whole_number
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -79,6 +80,17 @@ def _proposals(propose: Propose, job: JobView) -> list[Values]:
     except (MsTuneError, FrameworkStop, TypeError, ValueError, AttributeError, LookupError, OverflowError):
         pass
     return found
+
+
+def guess_number(value: object) -> int:
+    """The whole number above zero that may be meant by something else."""
+    text = str(int(value) if isinstance(value, float) and value.is_integer() else value).strip()
+    return whole_number(text) or 1
+
+
+def guess_flag(value: object) -> bool:
+    """Whether something that is no switch may mean on."""
+    return str(value).strip().lower() in {"1", "true", "on"}
 
 
 def describe(changes: Iterable[ValueChange]) -> Message:

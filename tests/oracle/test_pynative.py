@@ -161,7 +161,7 @@ def test_the_configs_in_the_wheel(oracle: pynative.Oracle, version: str) -> None
         counts = plan.placement
         assert counts is not None
         placed = sum(map(sum, counts))
-        sections = {key: value for key, value in source.data.items() if key in dialect._SECTIONS}
+        sections = {key: value for key, value in source.data.items() if key in dialect.SECTIONS}
         assert_same(oracle, sections, placed, layers - placed, version, oracle.modules())
     assert found
 

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from ms_tune.source.shell.values import Argument
     from ms_tune.source.yaml import SourceFile
 
+_REWRITES = ("leave-out", "leave-out-earlier", "reached", "remedy")
 FULL_SCRIPT = 20  # arguments: a training script has a hundred; of an excerpt of one nothing is missed
 _MOST_ARGUMENTS = 400  # a training script has a hundred
 _LONGEST = 200_000  # characters
@@ -102,11 +103,11 @@ class LaunchSource(CodeSource):
 
     def fix(self, rule: FixRule, violation: Violation) -> Fix:
         """An argument left out, given another value, or what it takes for the frameworks to go through."""
-        if rule.rewrite not in _REWRITES or self.supposed:
+        if rule.rewrite is None or rule.rewrite not in _REWRITES or self.supposed:
             return self._refuse(rule)
         if len(self.command.given) > _MOST_ARGUMENTS or len(self.text) > _LONGEST:
             raise EditRefusedError(msg("edits.unclear"))  # the script is read anew for each
-        changes = _REWRITES[rule.rewrite](self, violation)
+        changes = _apply_remedy(self) if rule.rewrite == "remedy" else _change_written(self, violation, rule.rewrite)
         if changes not in self.fixed:
             self.fixed[changes] = self._with(changes, safe=rule.safe)
         fix = self.fixed[changes]
@@ -148,27 +149,14 @@ def _difference(old: str, new: str) -> TextEdit:
     return TextEdit(start, len(old) - behind, new[start : len(new) - behind])
 
 
-def _last_index(source: LaunchSource, name: object) -> int:
-    return max(at for at, one in enumerate(source.command.given) if one.name == name)
-
-
-def _leave_out(source: LaunchSource, violation: Violation) -> tuple[ArgumentChange, ...]:
+def _change_written(source: LaunchSource, violation: Violation, rewrite: str) -> tuple[ArgumentChange, ...]:
     name = str(violation.path[0])
-    return (ArgumentChange(_last_index(source, name), name, None),)
+    places = [at for at, one in enumerate(source.command.given) if one.name == name]
+    values = (str(violation.params["reached"]),) if rewrite == "reached" else None
+    return (ArgumentChange(places[0 if rewrite == "leave-out-earlier" else -1], name, values),)
 
 
-def _leave_earlier_out(source: LaunchSource, violation: Violation) -> tuple[ArgumentChange, ...]:
-    name = str(violation.path[0])
-    first = next(at for at, one in enumerate(source.command.given) if one.name == name)
-    return (ArgumentChange(first, name, None),)
-
-
-def _lower_to_reached(source: LaunchSource, violation: Violation) -> tuple[ArgumentChange, ...]:
-    name = str(violation.path[0])
-    return (ArgumentChange(_last_index(source, name), name, (str(violation.params["reached"]),)),)
-
-
-def _apply_remedy(source: LaunchSource, _: Violation) -> tuple[ArgumentChange, ...]:
+def _apply_remedy(source: LaunchSource) -> tuple[ArgumentChange, ...]:
     """What of the arguments about layers has to change, one after the other, each as the text stands then."""
     try:
         inputs = inputs_of(source.command)
@@ -192,14 +180,6 @@ def _apply_remedy(source: LaunchSource, _: Violation) -> tuple[ArgumentChange, .
             found.append(ArgumentChange(at, name, (str(value),), new=True))
             given.insert(at, name)
     return tuple(found)
-
-
-_REWRITES: dict[str, Callable[[LaunchSource, Violation], tuple[ArgumentChange, ...]]] = {
-    "leave-out": _leave_out,
-    "leave-out-earlier": _leave_earlier_out,
-    "reached": _lower_to_reached,
-    "remedy": _apply_remedy,
-}
 
 
 def commands_in(found: Launches, text: str, release: str) -> tuple[LaunchSource, ...]:

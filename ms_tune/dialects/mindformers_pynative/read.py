@@ -46,7 +46,7 @@ _STAGE_TYPE = "typing.Union[typing.List[typing.List[int]], typing.List[str], str
 _TYPES = {"int": int, "str": str, "bool": bool}
 # The sections, and of their keys those about layers with the field of the inputs that each goes to, in the order in which
 # their types are checked.
-_SECTIONS: dict[str, tuple[str, dict[str, str]]] = {
+SECTIONS: dict[str, tuple[str, dict[str, str]]] = {
     "parallelism": (
         "ParallelismConfig",
         {
@@ -194,12 +194,12 @@ def _count(source: SourceFile, model: ModelConfig, name: str, least: int) -> int
 
 
 def _load(data: Mapping[Any, Any]) -> dict[str, Any]:
-    values = {field: _key(name, key).default for name, (_, keys) in _SECTIONS.items() for key, field in keys.items()}
+    values = {field: _key(name, key).default for name, (_, keys) in SECTIONS.items() for key, field in keys.items()}
     for name, section in data.items():
-        if name in _SECTIONS and isinstance(section, dict):
+        if name in SECTIONS and isinstance(section, dict):
             values |= _load_section(name, section)
     # What is no section at all is found only when the whole config is checked, section by section.
-    for name, (kind, _) in _SECTIONS.items():
+    for name, (kind, _) in SECTIONS.items():
         section = data.get(name, {})
         if section is None:
             stop("TypeError", f"Field 'TrainConfig.{name}' cannot be None")
@@ -209,7 +209,7 @@ def _load(data: Mapping[Any, Any]) -> dict[str, Any]:
 
 
 def _load_section(name: str, section: Mapping[Any, Any]) -> dict[str, Any]:
-    kind, keys = _SECTIONS[name]
+    kind, keys = SECTIONS[name]
     if name == "recompute" and section.get("mode", "None") not in _MODES:
         stop("ValueError", f"RecomputeConfig.mode must be 'None', 'full', or 'select', got {section['mode']}")
     unknown = [key for key in section if key not in keys]

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 from ms_tune.diagnostics import Severity
 from ms_tune.dialects import MINDFORMERS_PYNATIVE, parse_specs, write_specs
 from ms_tune.dialects.draft import LISTS, is_full, write_dynamic_swap
-from ms_tune.dialects.mindformers_pynative.read import plan_layers
+from ms_tune.dialects.mindformers_pynative.read import SECTIONS, plan_layers
+from ms_tune.dialects.remedy import guess_flag, guess_number
 from ms_tune.dialects.sections import section_of
 from ms_tune.dialects.values import compile_segment
 from ms_tune.errors import MsTuneError
 from ms_tune.facts.models import LAYERS
 from ms_tune.source.yaml import MISSING
-from ms_tune.units import whole_number
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -137,11 +137,6 @@ _SPEC = re.compile(r"\s*(\d{1,4000})\s*(?:[-:~]\s*(\d{1,4000})\s*)?")
 _STAGES = "pipeline_parallel_layers_per_stage"
 _CHUNKS = "pipeline_parallel_interleave_num"
 _SWITCHES = {"recompute_comm": "enable", "swap": "enable"}
-_KEYS = {
-    "recompute": ("mode", "full_recompute_layer", "select_module", "exclude_op"),
-    "recompute_comm": ("enable", "select_module"),
-    "swap": ("enable", "default_prefetch", "layer_swap", "op_swap"),
-}
 
 
 def propose(job: JobView) -> Iterator[Values]:
@@ -171,25 +166,18 @@ def _counts(job: JobView) -> tuple[int, int] | None:
     return (placed, len(plan.layers) - placed) if placed else None
 
 
-def _meant(value: object) -> int:
-    if isinstance(value, float):
-        return int(value) if value >= 0 and value.is_integer() else 1
-    number = whole_number(value.strip()) if isinstance(value, str) else None
-    return 1 if number is None else number
-
-
 def _load(source: SourceFile) -> Iterator[Values]:  # noqa: C901 - one setting after the other
     for name in (*_SECTIONS, "parallelism"):
         if name in source.data and not isinstance(source.data[name], dict):
             yield {(name,): MISSING}
     for name in _SECTIONS:
         section = section_of(source, name)
-        unknown = [key for key in section if key not in _KEYS[name]]
+        unknown = [key for key in section if key not in SECTIONS[name][1]]
         if unknown:
             yield {(name, key): MISSING for key in unknown}
         switch = _SWITCHES.get(name, "")
         if switch in section and not isinstance(section[switch], bool):
-            yield {(name, switch): str(section[switch]).strip().lower() in {"1", "true", "on"}}
+            yield {(name, switch): guess_flag(section[switch])}
     recompute = section_of(source, "recompute")
     mode = recompute.get("mode", "None")
     if mode not in ("None", "full", "select"):
@@ -204,7 +192,7 @@ def _load(source: SourceFile) -> Iterator[Values]:  # noqa: C901 - one setting a
         if value is None:
             yield {(name, key): MISSING}
         elif isinstance(value, bool) or not isinstance(value, int):
-            yield {(name, key): _meant(value)}
+            yield {(name, key): guess_number(value)}
     parallelism = section_of(source, "parallelism")
     if not isinstance(parallelism.get("pipeline_parallel_schedule", ""), str):
         yield {("parallelism", "pipeline_parallel_schedule"): MISSING}

@@ -17,10 +17,9 @@ from ms_tune.dialects.values import leaves
 from ms_tune.facts.keys import by_section
 
 if TYPE_CHECKING:
-    from ms_tune.diagnostics import Diagnostic
     from collections.abc import Iterator, Mapping
 
-    from ms_tune.diagnostics import KeyPath
+    from ms_tune.diagnostics import Diagnostic, KeyPath
     from ms_tune.dialects.check_context import CheckContext
     from ms_tune.dialects.mindspeed_ms.placement import CellPlan, MindSpeedInputs
 
@@ -73,21 +72,6 @@ def _effect_traps(inputs: MindSpeedInputs, plans: Mapping[tuple[int, int], CellP
 
 _FORM = ("model_parallel", "language_model")
 _SHOWN = 24  # keys that are told one by one
-
-
-def find_replaced_types(context: CheckContext) -> Iterator[Violation]:
-    """Data types that the library sets itself when it has read the config (``_check_arguments``, ``core/config.py``)."""
-    model = context.get("model_config")
-    if not isinstance(model, dict):
-        return
-    switch = next((name for name in ("bf16", "fp16") if context.get(f"training_config.{name}") is True), None)
-    winner = {"bf16": "bfloat16", "fp16": "float16"}.get(switch or "")
-    for key in ("params_dtype", "compute_dtype"):
-        if winner and context.get(f"model_config.{key}", winner) != winner:
-            yield Violation(("model_config", key), params={"winner": winner, "switch": switch})
-    computed = winner or context.get("model_config.compute_dtype", "float32")
-    if context.get("parallel_config.recv_dtype", computed) != computed:
-        yield Violation(("parallel_config", "recv_dtype"), "received", {"winner": computed})
 
 
 def find_form_of_arguments(context: CheckContext) -> Iterator[Violation]:

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 from ms_tune.dialects.check_context import Violation
 from ms_tune.dialects.mindspeed_ms.ignored import trains_in_half
-from ms_tune.dialects.mindspeed_ms.placement import divide
 from ms_tune.dialects.plan_checks import passes
 from ms_tune.facts.models import LAYERS
 
@@ -52,14 +51,6 @@ def find_bad_layer_list(context: CheckContext) -> Iterator[Violation]:
         yield Violation(path, "shape", {"expected": expected})
 
 
-def find_too_few_layers(context: CheckContext) -> Iterator[Violation]:
-    """Fewer layers than stages (times chunks)."""
-    stages, chunks = _stages_and_chunks(context)
-    layers = context.model.layers
-    if layers is not None and 0 < layers < stages * (chunks or 1):
-        yield Violation(("model_config", LAYERS), params={"needed": stages * (chunks or 1)})
-
-
 def find_misshapen_recompute(context: CheckContext) -> Iterator[Violation]:
     """A list of another shape than the stages (and chunks) have; an empty one means no layers."""
     stages, chunks = _stages_and_chunks(context)
@@ -74,25 +65,18 @@ def find_misshapen_recompute(context: CheckContext) -> Iterator[Violation]:
             yield Violation(("parallel_config", "recompute_config", key), params={"expected": expected})
 
 
-def find_negative_recompute(context: CheckContext) -> Iterator[Violation]:
-    """A negative number of layers."""
-    for key in _LISTS:
-        value = context.get(f"parallel_config.recompute_config.{key}")
-        for index, item in enumerate(value if isinstance(value, list) else ()):
-            below = [item] if not isinstance(item, list) else item
-            if any(isinstance(one, int) and one < 0 for one in below):
-                yield Violation(("parallel_config", "recompute_config", key, index))
-
-
 def find_excess_recompute(context: CheckContext) -> Iterator[Violation]:
     """More layers to recompute than a cell holds: full plus selective, or full plus communication."""
-    counts = _cells(context)
-    full = _cell_values(context, "recompute")
+    plan, full = context.plan, _cell_values(context, "recompute")
+    if plan is None or plan.placement is None or context.get("parallel_config.standalone_embedding_stage"):
+        return
+    cells = [(chunk, stage) for chunk, row in enumerate(plan.placement) for stage in range(len(row))]
     for key in _LISTS[1:]:
         other = _cell_values(context, key)
-        if counts is None or full is None or other is None:
+        if full is None or other is None:
             continue
-        for (chunk, stage), layers in counts.items():
+        for chunk, stage in cells:
+            layers = plan.placement[chunk][stage]
             both = full.get((chunk, stage), 0), other.get((chunk, stage), 0)
             # The check of the first list also stands for full recompute alone.
             if sum(both) > layers and (both[1] or key == _LISTS[2]):
@@ -151,24 +135,6 @@ def _has_shape(value: object, stages: int, chunks: int) -> bool:
     return len(value) == chunks and all(isinstance(row, list) and len(row) == stages for row in value)
 
 
-def _cells(context: CheckContext) -> dict[tuple[int, int], int] | None:
-    stages, chunks = _stages_and_chunks(context)
-    layers = context.model.layers
-    if layers is None or context.get("parallel_config.standalone_embedding_stage") or layers < stages * (chunks or 1):
-        return None
-    rows = _rows(context) if stages > 1 else None
-    if rows is not None:
-        ok = (
-            _has_shape(rows if chunks else rows[0], stages, chunks)
-            and sum(item for row in rows for item in row if isinstance(item, int)) == layers
-        )
-        if not ok:
-            return None
-        return {(c, s): item for c, row in enumerate(rows) for s, item in enumerate(row) if isinstance(item, int)}
-    parts = divide(layers, chunks) if chunks else [layers]
-    return {(c, s): count for c, part in enumerate(parts) for s, count in enumerate(divide(part, stages))}
-
-
 def _cell_values(context: CheckContext, key: str) -> dict[tuple[int, int], int] | None:
     stages, chunks = _stages_and_chunks(context)
     value = context.get(f"parallel_config.recompute_config.{key}")
@@ -178,15 +144,6 @@ def _cell_values(context: CheckContext, key: str) -> dict[tuple[int, int], int] 
         return None
     rows = value if chunks else [value]
     return {(c, s): item for c, row in enumerate(rows) for s, item in enumerate(row) if isinstance(item, int)}
-
-
-def find_partial_loss_scale(context: CheckContext) -> Iterator[Violation]:
-    """A part of dynamic loss scaling without the parts that its validator asks for; the value alone is let through."""
-    names = ("loss_scale_value", "loss_scale_factor", "loss_scale_window")
-    given = [name for name in names if context.get(f"training_config.{name}") is not None]
-    if given and tuple(given) not in (names[:1], names[:2], names):
-        absent = ", ".join(name for name in names if name not in given)
-        yield Violation(("training_config", given[0]), params={"absent": absent}, at_key=True)
 
 
 def find_missing_loss_scale(context: CheckContext) -> Iterator[Violation]:

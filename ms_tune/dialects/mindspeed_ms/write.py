@@ -10,12 +10,12 @@ from ms_tune.dialects.draft import count_layers, flatten_chunk, is_full
 from ms_tune.dialects.mindspeed_ms.placement import divide
 from ms_tune.dialects.mindspeed_ms.read import literal_list, plan_layers
 from ms_tune.dialects.mindspeed_ms.recompute import KINDS
+from ms_tune.dialects.remedy import guess_flag, guess_number
 from ms_tune.dialects.values import leaves
 from ms_tune.enums import Dialect
 from ms_tune.facts.keys import key_at
 from ms_tune.source.edit import same_data
 from ms_tune.source.yaml import MISSING
-from ms_tune.units import whole_number
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -146,13 +146,13 @@ def _load(source: SourceFile) -> Iterator[Values]:  # noqa: C901 - one setting a
     parallel, model = _sections(source)
     for key in ("tensor_model_parallel_size", _STAGES):
         if not _is_count(parallel.get(key, 1)):
-            yield {(_PARALLEL, key): _number(parallel[key])}
+            yield {(_PARALLEL, key): guess_number(parallel[key])}
     if _CHUNKS in parallel and not _is_count(parallel[_CHUNKS]):
         yield {(_PARALLEL, _CHUNKS): MISSING}
     for section, key in _FLAGS:
         value = (parallel if section == _PARALLEL else model).get(key, False)
         if not isinstance(value, bool):
-            yield {(section, key): str(value).strip().lower() in {"1", "true", "on"}}
+            yield {(section, key): guess_flag(value)}
     for key in _CHOICES:
         if model.get(key) not in (None, *key_at(Dialect.MINDSPEED_MS, _MODEL, key).choices):
             yield {(_MODEL, key): MISSING}
@@ -163,9 +163,9 @@ def _load(source: SourceFile) -> Iterator[Values]:  # noqa: C901 - one setting a
             yield {(_MODEL, key): MISSING}
     number = model.get("recompute_num_layers")
     if number is not None:
-        yield {(_MODEL, "recompute_num_layers"): min(_number(number), _number(model.get("num_layers")))}
+        yield {(_MODEL, "recompute_num_layers"): min(guess_number(number), guess_number(model.get("num_layers")))}
     if not _is_count(model.get("num_layers")):
-        yield {(_MODEL, "num_layers"): _number(model.get("num_layers"))}
+        yield {(_MODEL, "num_layers"): guess_number(model.get("num_layers"))}
     yield from _lists(source, parallel)
 
 
@@ -187,10 +187,6 @@ def _lists(source: SourceFile, parallel: dict[str, Any]) -> Iterator[Values]:
     for kind in KINDS:
         if kind in parallel:
             yield {(_PARALLEL, kind): MISSING}
-
-
-def _number(value: object) -> int:
-    return whole_number(str(value).strip()) or 1
 
 
 def _layout(source: SourceFile) -> tuple[int, int, int]:
