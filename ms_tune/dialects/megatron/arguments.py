@@ -236,7 +236,8 @@ def _refused_by_release(command: ProgramArguments) -> Iterator[RefusedArgument]:
             fault = ParserFault.FRAMEWORK if missing[one.name] else ParserFault.UNREGISTERED
             yield RefusedArgument(fault, one.name, one.word, (missing[one.name],) if missing[one.name] else ())
             continue
-        yield from _unknown(one, command.release)
+        if not one.definitions and one.name not in names(command.release) and _OPTION.match(one.name):
+            yield RefusedArgument(ParserFault.UNKNOWN, one.name, one.word)
         yield from _counted(one)
         if not one.definitions or one.takes == 0:
             continue
@@ -258,11 +259,6 @@ def _is_without(command: ProgramArguments, framework: str) -> bool:
     if given is None:
         return not command.open
     return bool(given.values) and given.values[0].text not in (None, framework)
-
-
-def _unknown(one: GivenArgument, release: str) -> Iterator[RefusedArgument]:
-    if not one.definitions and one.name not in names(release) and _OPTION.match(one.name):
-        yield RefusedArgument(ParserFault.UNKNOWN, one.name, one.word)
 
 
 def _counted(one: GivenArgument) -> Iterator[RefusedArgument]:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from ms_tune.dialects.megatron.arguments import GivenArgument
     from ms_tune.source.shell.read import Launch, Launches
-    from ms_tune.source.shell.values import Argument, ScriptPlace
+    from ms_tune.source.shell.values import Argument
 
 _GAP = re.compile(r"(?:[ \t\r\n]|\\\r?\n)+")
 _INSIDE = r"\\.|\$\{[^}]*\}|\$\(\([^()]*\)\)|\$\([^()]*\)|\$\w+|\$."
@@ -75,13 +75,9 @@ def with_change(script: Launches, release: str, number: int, change: ArgumentCha
             continue
         if _proved(script, again, release, number, change, expected):
             return again
-    place = _place(given, change)
+    is_value = change.values and not change.new and given.values
+    place = given.values[0].place if is_value else given.word.place
     raise EditRefusedError(msg(f"edits.script.{reason or 'shared'}", file=place.file.path.name, line=place.span.line))
-
-
-def _place(given: GivenArgument, change: ArgumentChange) -> ScriptPlace:
-    """Where what would have to be edited stands."""
-    return given.values[0].place if change.values and not change.new and given.values else given.word.place
 
 
 def _untouchable(script: Launches, given: GivenArgument, change: ArgumentChange) -> str:

@@ -234,7 +234,9 @@ class ArgumentReader:
         given = self._command.last(dest)
         if given is None:
             if self._command.open:
-                raise NotEvaluableError(self.written(dest), _open_word(self._command))
+                words = (word for word in self._command.launch.arguments if word.open and word.unknown)
+                hidden = next((word.unknown.name for word in words if word.unknown), "")
+                raise NotEvaluableError(self.written(dest), hidden)
             return _first_default(self._command.release, dest)
         unknown = next((value.unknown for value in given.values if value.unknown), None)
         if unknown is not None:
@@ -288,11 +290,6 @@ def _first_default(release: str, dest: str) -> object:
         one.default for name in names_by_dest(release)[dest] for one in definitions(name, release) if one.dest == dest
     ]
     return next((one for one in reversed(found) if one is not None), None)
-
-
-def _open_word(command: ProgramArguments) -> str:
-    words = (word for word in command.launch.arguments if word.open and word.unknown)
-    return next((word.unknown.name for word in words if word.unknown), "")
 
 
 _NEEDED = ("hidden_size", "num_attention_heads", "seq_length", "padded_vocab_size")

@@ -169,15 +169,11 @@ def in_full(inputs: MegatronInputs, settled: Settled, cell: StageChunk) -> list[
 def _by_block(inputs: MegatronInputs, settled: Settled, cell: StageChunk, index: int, number: int) -> bool:
     chunks = settled.chunks if inputs.by_rank and settled.chunks is not None else 1
     chunk = cell.chunk if inputs.by_rank and settled.chunks is not None else 0
-    if settled.spare_last and index == cell.count - 1 and _is_last(inputs, settled, cell):
-        return False
+    if settled.spare_last and index == cell.count - 1:
+        last_chunk = settled.chunks is None or cell.chunk == settled.chunks - 1
+        if cell.stage == inputs.stages - 1 and last_chunk:  # `mpu.is_pipeline_last_stage()`
+            return False
     return index * chunks + chunk < number
-
-
-def _is_last(inputs: MegatronInputs, settled: Settled, cell: StageChunk) -> bool:
-    """``mpu.is_pipeline_last_stage()``."""
-    last_chunk = settled.chunks is None or cell.chunk == settled.chunks - 1
-    return cell.stage == inputs.stages - 1 and last_chunk
 
 
 def check_ends(inputs: MegatronInputs, settled: Settled, cell: StageChunk) -> None:
@@ -230,12 +226,17 @@ def operators(
         if settled.chunks is None and (inputs.norm or inputs.activation):
             fail("bubble-one-chunk")
         return tuple(found)  # the schedule decides about the others, micro-batch by micro-batch
-    if inputs.norm and _norm(inputs, settled, cell, number):
+    should = partial(_should, inputs, settled, cell, number)
+    later = inputs.release != "2.2"
+    # Once when the block is built, by the arguments, and once in every step, by the config: either will do.
+    if inputs.norm and (should(inputs.norm_layers, gated=True) or should(inputs.norm_layers, gated=later)):
         found += [norm for norm in NORMS if norm not in found]
-    if inputs.activation:
-        name = EXPERTS_ACTIVATION if experts else ACTIVATION
-        if _activation(inputs, settled, cell, number, experts=experts) and name not in found:
-            found.append(name)
+    # Grouped experts ask MindSpeed's first function, also where their communication is overlapped (--moe-alltoall-overlap-comm,
+    # --moe-allgather-overlap-comm: ``grouped_mlp_with_comp_and_comm_overlap_*.py``).
+    gated = (experts and inputs.grouped) or later
+    name = EXPERTS_ACTIVATION if experts else ACTIVATION
+    if inputs.activation and should(inputs.activation_layers, gated=gated) and name not in found:
+        found.append(name)
     return tuple(found)
 
 
@@ -253,19 +254,6 @@ def _selected(settled: Settled, inputs: MegatronInputs, *, experts: bool) -> lis
         else:
             found += _OF_MODULE.get(module, ())
     return list(dict.fromkeys(found))
-
-
-def _norm(inputs: MegatronInputs, settled: Settled, cell: StageChunk, number: int) -> bool:
-    """Once when the block is built, by the arguments, and once in every step, by the config: either will do."""
-    built = _should(inputs, settled, cell, number, inputs.norm_layers, gated=True)
-    return built or _should(inputs, settled, cell, number, inputs.norm_layers, gated=inputs.release != "2.2")
-
-
-def _activation(inputs: MegatronInputs, settled: Settled, cell: StageChunk, number: int, *, experts: bool) -> bool:
-    # Grouped experts ask MindSpeed's first function, also where their communication is overlapped (--moe-alltoall-overlap-comm,
-    # --moe-allgather-overlap-comm: ``grouped_mlp_with_comp_and_comm_overlap_*.py``).
-    gated = (experts and inputs.grouped) or inputs.release != "2.2"
-    return _should(inputs, settled, cell, number, inputs.activation_layers, gated=gated)
 
 
 def _should(  # noqa: PLR0913 - as many as the rule has

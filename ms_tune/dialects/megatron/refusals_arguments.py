@@ -96,15 +96,6 @@ def find_missing_arguments(context: CheckContext) -> Iterator[Violation]:
             yield Violation((), "default", {"name": spell_argument(row[0])}, span=source.span_of(place))
 
 
-def find_removed_arguments(context: CheckContext) -> Iterator[Violation]:
-    """Arguments that the parser takes and ``validate_args`` stops over (option ``gone``: each with what is there instead)."""
-    _, command = read_command(context)
-    gone = context.options["gone"]
-    for dest, instead in gone.items() if isinstance(gone, dict) else ():
-        if command.last(dest):
-            yield violation_at(command, (dest,), {"instead": instead})
-
-
 def find_bad_split(context: CheckContext) -> Iterator[Violation]:
     """Up to three shares, of which one is more than nothing; letters and other signs are passed over."""
     _, command = read_command(context)

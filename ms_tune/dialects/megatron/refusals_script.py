@@ -269,15 +269,10 @@ def find_uneven_workers(context: CheckContext) -> Iterator[Violation]:
     options = command.launch.options
     if command.launch.launcher.name != "msrun" or not (_LOCAL in options and _ALL in options):
         return
-    local, every = (_read_count(options[name]) for name in (_LOCAL, _ALL))
+    local, every = (_read_number(options[name]) for name in (_LOCAL, _ALL))
     word = options[_LOCAL]
     if word is not None and local and every and every % local:
         yield Violation((), "default", {"local": local, "every": every}, span=source.span_of(word))
-
-
-def _read_count(word: Argument | None) -> int | None:
-    text = word.text if word is not None else None
-    return int(text) if text and text.isascii() and text.isdigit() and len(text) < 7 else None  # noqa: PLR2004
 
 
 def _blanks(match: re.Match[str]) -> str:
@@ -322,9 +317,6 @@ def find_missing_connections(context: CheckContext) -> Iterator[Violation]:
         return
     if tensor and tensor > 1 and command.surely("sequence_parallel") and all(map(command.surely_not, others)):
         own = re.search(rf"^[ \t]*{_CONNECTIONS}=", source.script.text, re.MULTILINE)
-        message = "own" if own and not _is_exported(source.script.text) else "default"
+        exported = re.search(rf"\bexport\b[^\n]*\b{_CONNECTIONS}\b|\bset[ \t]+-\w*a", source.script.text)
+        message = "own" if own and not exported else "default"
         yield Violation(("--sequence-parallel",), message, at_key=True)
-
-
-def _is_exported(text: str) -> bool:
-    return re.search(rf"\bexport\b[^\n]*\b{_CONNECTIONS}\b|\bset[ \t]+-\w*a", text) is not None

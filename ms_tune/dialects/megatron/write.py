@@ -229,7 +229,11 @@ def remedy(inputs: MegatronInputs, plan: Callable[[MegatronInputs], LayerPlan]) 
         plan: Their rules.
     """
     changes = remedy_changes(inputs, plan)
-    return msg("megatron_layers.write", changes="; ".join(_words(changes))) if changes else None
+    if not changes:
+        return None
+    named = ((ARGUMENTS[field], value) for field, value in changes.items())
+    words = (f"- {name}" if value in (None, False) else f"{name} {value}" for name, value in named)
+    return msg("megatron_layers.write", changes="; ".join(words))
 
 
 def remedy_changes(inputs: MegatronInputs, plan: Callable[[MegatronInputs], LayerPlan]) -> Mapping[str, object] | None:
@@ -238,12 +242,6 @@ def remedy_changes(inputs: MegatronInputs, plan: Callable[[MegatronInputs], Laye
         if plan(replace(inputs, **changes)).failure is None:  # type: ignore[arg-type]  # fields by name
             return changes
     return None
-
-
-def _words(changes: Mapping[str, object]) -> Iterator[str]:
-    for field, value in changes.items():
-        name = ARGUMENTS[field]
-        yield f"- {name}" if value in (None, False) else f"{name} {value}"
 
 
 def _candidates(inputs: MegatronInputs) -> Iterator[Mapping[str, object]]:

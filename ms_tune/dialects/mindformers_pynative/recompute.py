@@ -70,25 +70,20 @@ def normalize_pynative(inputs: PynativeInputs) -> LayerPlan:
     if stopped is not None:
         problems = (failure_problem(outcome.step, FRAMEWORK, stopped), *problems)
     complete = stopped is None and outcome.ranges is not None
+    counts = tuple(tuple(last - first + 1 for first, last in row) for row in outcome.ranges or ())
     layers = tuple(_layers(working, outcome)) if complete else ()
     modules = {path for paths in (inputs.modules or {}).values() for path in paths}
     problems = (*problems, *as_written(layers, modules.__contains__))
     return LayerPlan(
         dialect=MINDFORMERS_PYNATIVE,
         framework_version=inputs.version,
-        placement=_counts(outcome.ranges),
+        placement=None if outcome.ranges is None else counts,
         formative=_formative(working, outcome) if complete else None,
         layers=layers,
         problems=problems,
         log=tuple(log_lines(working, outcome)) if complete else (),
         failure=failure_of(stopped) if stopped else None,
     )
-
-
-def _counts(ranges: Ranges | None) -> tuple[tuple[int, ...], ...] | None:
-    if ranges is None:
-        return None
-    return tuple(tuple(last - first + 1 for first, last in row) for row in ranges)
 
 
 def _go(inputs: PynativeInputs, outcome: PynativeOutcome) -> None:

@@ -180,10 +180,7 @@ def find_unregistered_optimizer(context: CheckContext) -> Iterator[Violation]:
     if isinstance(value, str) and value not in known:
         related = ((("parallel_config", "zero_level"), "sharded"),) if zero else ()
         yield Violation(("optimizer_config", "optimizer_type"), params=params, related=related)
-    elif value is None and context.mapping("optimizer_config") and _is_whole(context):
-        yield Violation(("optimizer_config", "optimizer_type"), "missing", params, at_key=True)
-
-
-def _is_whole(context: CheckContext) -> bool:
+    # No excerpt: it has the sections that every training needs.
     sections = ("training_config", "dataset_config", "optimizer_config")
-    return all(context.mapping(name) for name in sections) and context.model.layers is not None
+    if value is None and all(map(context.mapping, sections)) and context.model.layers is not None:
+        yield Violation(("optimizer_config", "optimizer_type"), "missing", params, at_key=True)
