@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from ms_tune.dialects.check_context import Violation
 from ms_tune.dialects.mindspeed_ms.ignored import trains_in_half
+from ms_tune.dialects.mindspeed_ms.placement import divide
 from ms_tune.dialects.plan_checks import passes
 from ms_tune.facts.models import LAYERS
 
@@ -67,16 +68,13 @@ def find_misshapen_recompute(context: CheckContext) -> Iterator[Violation]:
 
 def find_excess_recompute(context: CheckContext) -> Iterator[Violation]:
     """More layers to recompute than a cell holds: full plus selective, or full plus communication."""
-    plan, full = context.plan, _cell_values(context, "recompute")
-    if plan is None or plan.placement is None or context.get("parallel_config.standalone_embedding_stage"):
-        return
-    cells = [(chunk, stage) for chunk, row in enumerate(plan.placement) for stage in range(len(row))]
+    counts = _cells(context)
+    full = _cell_values(context, "recompute")
     for key in _LISTS[1:]:
         other = _cell_values(context, key)
-        if full is None or other is None:
+        if counts is None or full is None or other is None:
             continue
-        for chunk, stage in cells:
-            layers = plan.placement[chunk][stage]
+        for (chunk, stage), layers in counts.items():
             both = full.get((chunk, stage), 0), other.get((chunk, stage), 0)
             # The check of the first list also stands for full recompute alone.
             if sum(both) > layers and (both[1] or key == _LISTS[2]):
@@ -133,6 +131,24 @@ def _has_shape(value: object, stages: int, chunks: int) -> bool:
     if not chunks:
         return len(value) == stages and not any(isinstance(item, list) for item in value)
     return len(value) == chunks and all(isinstance(row, list) and len(row) == stages for row in value)
+
+
+def _cells(context: CheckContext) -> dict[tuple[int, int], int] | None:
+    stages, chunks = _stages_and_chunks(context)
+    layers = context.model.layers
+    if layers is None or context.get("parallel_config.standalone_embedding_stage") or layers < stages * (chunks or 1):
+        return None
+    rows = _rows(context) if stages > 1 else None
+    if rows is not None:
+        ok = (
+            _has_shape(rows if chunks else rows[0], stages, chunks)
+            and sum(item for row in rows for item in row if isinstance(item, int)) == layers
+        )
+        if not ok:
+            return None
+        return {(c, s): item for c, row in enumerate(rows) for s, item in enumerate(row) if isinstance(item, int)}
+    parts = divide(layers, chunks) if chunks else [layers]
+    return {(c, s): count for c, part in enumerate(parts) for s, count in enumerate(divide(part, stages))}
 
 
 def _cell_values(context: CheckContext, key: str) -> dict[tuple[int, int], int] | None:
