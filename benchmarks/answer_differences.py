@@ -39,6 +39,7 @@ _LABELLED = (
     "the rank that torchrun or srun puts before each line is no part of the line, in a report of missing memory either"
 )
 _WRITTEN = "the finding stands at the first of the sizes that is written, not at the program"
+_NO_NUMBER = "a size that is no number is told by itself (MST475), and no longer taken for 1 in a product"
 _LESS_FIXED = "Python code is fixed where MindSpore's settings or mint are meant; the finding says what to write"
 EXPECTED: dict[str, str] = {
     r'check (exit code: 3 -> 1|trouble: "IndexError: tuple index out of range" -> \(nothing\))': _CHUNKS_WITHOUT_STAGES,
@@ -68,6 +69,8 @@ EXPECTED: dict[str, str] = {
     r'check files\[\]\.next: \[\] -> \["ms-tune lint \S+/run_audio_perf_experiment\.sh"\]': _WAITED,
     r"(lint(@[\d.]+)? findings|check files\[\]\.matters)\[MST(157|487)\]\.(line|column|end_line|end_column|key_path): .*": _WRITTEN,
     r'(lint(@[\d.]+)? findings|check files\[\]\.matters)\[MST157\]\.message: " 1 is no multiple .*': _WRITTEN,
+    r"(lint(@[\d.]+)? findings|check files\[\]\.matters)\[MST491\]\.(line|column|end_line|end_column): .*": _WRITTEN,
+    r'(lint(@[\d.]+)? findings|check files\[\]\.matters)\[MST476\] is gone: .*"message": "fully_shard_parallel_size .*': _NO_NUMBER,
     r"lint(@[\d.]+)? findings\[MST9(10|11|12|19|22)\]\.fix: .* -> null": _LESS_FIXED,
     r'memory where: null -> ".+:\d+"': _LABELLED,
     r"lint(@[\d.]+)? summary\.fixable(_unsafe)?: \d+ -> \d+": _COUNTED,
