@@ -13,12 +13,13 @@ from ms_tune.facts.launchers import is_wrapper, launcher_named
 from ms_tune.facts.query import load
 from ms_tune.source import SCRIPTS
 from ms_tune.source.shell.conditions import holds_test
-from ms_tune.source.shell.expand import Expander
+from ms_tune.source.shell.expand import Expander, expand_braces
 from ms_tune.source.shell.parse import parse
 from ms_tune.source.shell.settings import (
     READING,
     Locals,
     declare_variables,
+    output_of,
     read_variables,
     restore_variable,
     set_options,
@@ -159,7 +160,7 @@ class CommandFollower(ABC):
         ahead = [word for word in written[:count] if isinstance(word, Assign)]
         words: list[Argument | Assign] = []
         for word in written[count:]:
-            words += self.expander.arguments([word], state, file) if isinstance(word, Word) else [word]
+            words += self.expander.arguments([word], state, file) if isinstance(word, Word) else _assigns(word)
         outer, exported = {one.name: state.variables.get(one.name) for one in ahead}, state.exported
         for one in ahead:
             store_value(one, value_assigned(one, self.expander, state, file), self.expander, state, file)
@@ -210,7 +211,7 @@ class CommandFollower(ABC):
         self.started.append(Started(tuple(words), environment, self.conditions + self.exits > 0, place))
         name = words[0].text or "" if words else ""
         reads = name == "cat" and len(words) == 1 and not self.streams.piped
-        self.print(self.streams.given if reads else None, place)
+        self.print(self.streams.given if reads else output_of(words), place)
         base = _base(words[0]) if words else ""
         if base in _FACTS["changing_files"]:
             self._written |= {word.text for word in words[1:] if word.text}
@@ -475,6 +476,12 @@ def _starts_program(text: str) -> bool:
 def _base(word: Argument) -> str:
     """The name of a program without its folder."""
     return (word.text or "").rpartition("/")[2]
+
+
+def _assigns(one: Assign) -> list[Argument | Assign]:
+    """Behind ``export`` an assignment is a word, too: ``A={1,2}`` is two of them."""
+    words = expand_braces(one.value) if isinstance(one.value, Word) else [one.value]
+    return [replace(one, value=word) for word in words]
 
 
 def _substitutes(one: Assign) -> bool:

@@ -88,7 +88,7 @@ def change_text(operator: str, text: str, pattern: Pattern, new: str) -> str | N
         return text[: len(text) - ends[which]] if ends else text
     if operator not in ("/", "//") or not pattern or len(text) > _MAX_REPLACED:
         return None
-    found, at = "", 0
+    found, at = new if not text and 0 in _ends(pattern, text) else "", 0
     while at < len(text):
         ends = [end for end in _ends(pattern, text[at:]) if end]
         if not ends:

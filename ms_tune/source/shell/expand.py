@@ -11,6 +11,7 @@ import keyword
 import operator
 import re
 from dataclasses import replace
+from itertools import pairwise
 from typing import TYPE_CHECKING, TypeAlias
 
 from ms_tune.source.shell.conditions import change_text, read_pattern
@@ -31,6 +32,7 @@ from ms_tune.source.shell.values import (
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
+    from typing import TypeGuard
 
     from ms_tune.source.shell.syntax import Part, Substitution
     from ms_tune.source.shell.values import File, ShellState
@@ -49,6 +51,10 @@ _ASSIGNMENT = re.compile(r"\s*([A-Za-z_]\w*)\s*=(?!=)(.*)", re.DOTALL)
 _ASSIGNED = re.compile(
     r"([A-Za-z_]\w*)\s*(?:\[[^\]]*\]\s*)?(?:=(?!=)|[-+*/%&|^]=|<<=|>>=|\+\+|--)|(?:\+\+|--)\s*([A-Za-z_]\w*)"
 )
+_BRACE = re.compile(r"[{},]")
+_RANGE = re.compile(r"(?P<first>[-+]?\d+|[A-Za-z])\.\.(?P<last>[-+]?\d+|[A-Za-z])(?:\.\.(?P<step>[-+]?\d+))?", re.ASCII)
+_MAX_BRACES = 100
+_MAX_WORDS = 1_000  # that one word becomes
 _FILE_PATTERN = re.compile(r"[*?]|\[.*\]", re.DOTALL)
 _HOME = re.compile(r"(?:^|(?<=[=:]))~[\w.+-]*")
 _ALTERNATIVES = frozenset((":-", "-", ":=", "=", ":+", "+", ":?", "?"))
@@ -104,15 +110,16 @@ class Expander:
 
     def _arguments(self, word: Word, state: ShellState, file: File) -> list[Argument]:
         place = ScriptPlace(file, word.start, word.end)
-        plain = (part.text if isinstance(part, QuotedText) and not part.quoted else "x" for part in word.parts)
-        if re.search(r"\{.*(?:,|\.\.).*\}", "".join(plain), re.DOTALL):
-            return [Argument((unknown_piece(Reason.EXPANSION, file.text[word.start : word.end], place),), open=True)]
-        parts = word.parts
+        several = (one.parts for one in expand_braces(word))
+        return [one for parts in several for one in self._fields(parts, state, place)]
+
+    def _fields(self, parts: Sequence[Part], state: ShellState, place: ScriptPlace) -> Iterator[Argument]:
+        """One word split at the blanks of what is put in."""
         if len(parts) == 2 and parts[0].start == parts[0].end and isinstance(parts[1], Parameter):  # noqa: PLR2004
             parts = parts[parts[1].spread == "@" and parts[1].quoted :]  # "$@" of nothing is no word at all
         fields: list[list[Piece]] = []
         ended = True
-        for item in self._items(parts, state, file):
+        for item in self._items(parts, state, place.file):
             for piece in _split_at_blanks(item) if item else (None,):
                 if piece is None:
                     ended = True
@@ -121,7 +128,7 @@ class Expander:
                     ended = False
                 else:
                     fields[-1].append(piece)
-        return [_make_argument(tuple(one), place) for one in fields]
+        return (_make_argument(tuple(one), place) for one in fields)
 
     def _items(self, parts: Sequence[Part], state: ShellState, file: File) -> Items:
         found: Items = []
@@ -360,6 +367,104 @@ def _make_argument(pieces: Pieces, place: ScriptPlace) -> Argument:
         unknown = Unknown(Reason.PATTERN, "".join(piece.text for piece in pieces), place)
         return Argument((Piece("", pieces[0].place, pieces[0].via, unknown=unknown),), open=True)
     return Argument(pieces, any(piece.unknown and not piece.quoted for piece in pieces))
+
+
+# braces ("Brace Expansion"): one word becomes several before anything else is put in
+
+
+def expand_braces(word: Word) -> list[Word]:
+    """The words that ``{a,b}`` and ``{1..8}`` make of one; one that is not read where they are too many."""
+    plain = "".join(part.text if _is_plain(part) else "\0" for part in word.parts)
+    if "{" not in plain or "}" not in plain:
+        return [word]
+    unread = [replace(word, parts=(Parameter("", word.start, word.end, quoted=False, operator="unread"),))]
+    if plain.count("{") > _MAX_BRACES or len(plain) > MAX_SIZE:
+        return unread
+    try:
+        return [replace(word, parts=tuple(_join_letters(one))) for one in _alternatives(plain, _letters(word))]
+    except ValueError:
+        return unread
+
+
+def _letters(word: Word) -> list[Part]:
+    found: list[Part] = []
+    for part in word.parts:
+        text, start = (part.text, part.start) if _is_plain(part) else ("", 0)
+        found += [QuotedText(letter, at, at + 1) for at, letter in enumerate(text, start)] if text else [part]
+    return found
+
+
+def _is_plain(part: Part) -> TypeGuard[QuotedText]:
+    return isinstance(part, QuotedText) and not part.quoted
+
+
+def _alternatives(plain: str, letters: list[Part]) -> list[list[Part]]:
+    """The words that begin alike and end alike, and between have what the first pair of braces stands for."""
+    for opened in (at for at, letter in enumerate(plain) if letter == "{"):
+        closed, commas = _closing_brace(plain, opened)
+        if closed is None:
+            continue
+        if commas:
+            bounds = pairwise((opened, *commas, closed))
+            slices = [slice(start + 1, stop) for start, stop in bounds]
+            choices = [one for inner in slices for one in _alternatives(plain[inner], letters[inner])]
+        elif (texts := _count(plain[opened + 1 : closed])) is not None:
+            start, end = letters[opened].start, letters[closed].end
+            choices = [[QuotedText(text, start, end)] for text in texts]
+        else:
+            continue
+        rest = slice(closed + 1, None)
+        ends = _alternatives(plain[rest], letters[rest])
+        if len(choices) * len(ends) * len(plain) > MAX_SIZE:
+            raise ValueError(plain)
+        return [[*letters[:opened], *choice, *end] for choice in choices for end in ends]
+    return [letters]
+
+
+def _closing_brace(plain: str, opened: int) -> tuple[int | None, list[int]]:
+    """Where the brace that opens at an offset is closed, and the commas that stand in no other braces."""
+    depth, commas = 0, list[int]()
+    for match in _BRACE.finditer(plain, opened):
+        depth += {"{": 1, "}": -1, ",": 0}[match[0]]
+        commas += [match.start()] if match[0] == "," and depth == 1 else []
+        if not depth:
+            return match.start(), commas
+    return None, []
+
+
+def _count(text: str) -> list[str] | None:
+    """What ``1..8`` stands for, also ``a..e``, ``8..1``, ``01..10`` and ``0..8..2``; None if the text is no such thing."""
+    match = _RANGE.fullmatch(text)
+    if match is None or match["first"].isalpha() != match["last"].isalpha():
+        return None
+    first, last, step = match["first"], match["last"], abs(int(match["step"] or 1)) or 1
+    if first.isalpha():
+        if first.islower() != last.islower():
+            raise ValueError(text)  # other signs stand between
+        return [chr(one) for one in _from_to(ord(first), ord(last), step)]
+    padded = any(re.match(r"-?0\d", one) for one in (first, last))
+    width = max(len(first), len(last)) if padded else 0
+    return [f"{one:0{width}}" for one in _from_to(int(first), int(last), step)]
+
+
+def _from_to(first: int, last: int, step: int) -> range:
+    if abs(last - first) // step > _MAX_WORDS:
+        raise ValueError(step)
+    return range(first, last + 1, step) if first <= last else range(first, last - 1, -step)
+
+
+def _join_letters(letters: list[Part]) -> Iterator[Part]:
+    """The letters of a text that stand beside each other as one part again."""
+    before: Part | None = None
+    for part in letters:
+        if before is not None and _is_plain(before) and _is_plain(part) and before.end == part.start and part.text:
+            before = replace(before, text=before.text + part.text, end=part.end)
+            continue
+        if before is not None:
+            yield before
+        before = part
+    if before is not None:
+        yield before
 
 
 # arithmetic ("Shell Arithmetic" of bash's manual), where Python has the same precedences

@@ -20,7 +20,7 @@ from ms_tune.source.shell.values import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from ms_tune.source.shell.expand import Expander
     from ms_tune.source.shell.values import File, Pieces, ShellState, Value
@@ -123,8 +123,8 @@ def declare_variables(  # noqa: PLR0913, PLR0917 - what a command stands in
     command, flags = texts[0], {flag for text in texts[1:] if text.startswith("-") for flag in text[1:]}
     local = local if command not in ("export", "readonly") and "g" not in flags else None
     # All values are put in before the first of them is set.
-    values = {one.start: value_assigned(one, expander, state, file) for one in words if isinstance(one, Assign)}
-    for word in words[1:]:
+    values = [value_assigned(one, expander, state, file) if isinstance(one, Assign) else () for one in words]
+    for word, value in zip(words[1:], values[1:], strict=True):
         place = ScriptPlace(file, word.start, word.end) if isinstance(word, Assign) else word.place
         text = word.name if isinstance(word, Assign) else None if word.open else word.text
         if text is None or ("n" in flags and command != "export"):  # of a name that stands for another
@@ -138,7 +138,7 @@ def declare_variables(  # noqa: PLR0913, PLR0917 - what a command stands in
             local.add(name, state, conditions)
         state.odd |= {name} if _ODD & flags else set()
         if isinstance(word, Assign):
-            store_value(word, values[word.start], expander, state, file)
+            store_value(word, value, expander, state, file)
         elif match and not match[2] and name not in state.odd:
             state.variables[name] = word.part(match.start(3), match.end(3)).pieces
         elif match or (_ODD & flags and name in state.variables and local is None):
@@ -217,3 +217,50 @@ def read_variables(words: Sequence[Argument], state: ShellState, place: ScriptPl
     known = line and mark and len(mark) == 1 and not mark.isspace() and "\n" not in line and not line.endswith(mark)
     if command == "read" and name and line and known:
         state.variables[name] = Array(tuple(enumerate((Piece(one, place),) for one in line.split(mark))))
+
+
+# programs whose output follows from their arguments
+
+_SEQUENCE = re.compile(r"[-+]?\d{1,9}", re.ASCII)
+_MAX_LINES = 1_000
+
+
+def output_of(words: Sequence[Argument]) -> Pieces | None:
+    """What ``seq``, ``basename`` and ``dirname`` print (coreutils); None for another program, or what only a run could tell."""
+    known = [word.text for word in words if word.text is not None and not word.open]
+    if len(known) < len(words) or len(words) < 2 or known[0] not in _PRINTING:  # noqa: PLR2004 - the program and a word
+        return None
+    printed = _PRINTING[known[0]](*known[1:4]) if len(words) <= 4 else None  # noqa: PLR2004
+    return None if printed is None else (Piece(printed, words[1].place),)
+
+
+def _print_sequence(*texts: str) -> str | None:
+    if not all(map(_SEQUENCE.fullmatch, texts)):
+        return None
+    numbers = list(map(int, texts))
+    first, last = numbers[0] if numbers[1:] else 1, numbers[-1]
+    step = numbers[1] if numbers[2:] else 1
+    if not step or (last - first) // step >= _MAX_LINES:
+        return None
+    return "".join(f"{one}\n" for one in range(first, last + (1 if step > 0 else -1), step))
+
+
+def _print_base_name(path: str, suffix: str = "", *others: str) -> str | None:
+    name = path.rstrip("/").rpartition("/")[2]
+    if not name or path.startswith("-") or others:
+        return None
+    return f"{name if name == suffix else name.removesuffix(suffix)}\n"
+
+
+def _print_folder(path: str, *others: str) -> str | None:
+    folder, slash, name = path.rstrip("/").rpartition("/")
+    if not name or path.startswith("-") or others:
+        return None
+    return f"{folder.rstrip('/') or slash or '.'}\n"
+
+
+_PRINTING: dict[str, Callable[..., str | None]] = {
+    "seq": _print_sequence,
+    "basename": _print_base_name,
+    "dirname": _print_folder,
+}

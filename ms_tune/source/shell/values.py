@@ -31,7 +31,7 @@ class Reason(str, Enum):
     LOOP = "loop"  # set in a loop, or by what a loop runs over
     CONDITION = "condition"  # set differently, depending on what is not known
     FILE = "file"  # a file that could not be read may set it
-    EXPANSION = "expansion"  # a form that is not read: ${name^^}, {1..8}
+    EXPANSION = "expansion"  # a form that is not read: ${name^^}, {a..Z}
     PATTERN = "pattern"  # names of files that fit: *.json
     ARITHMETIC = "arithmetic"  # calculated from what is not known, or not calculable
     INPUT = "input"  # read from a file or a terminal

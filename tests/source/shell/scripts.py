@@ -167,6 +167,8 @@ class Scripts:
                 "${X[-1]}",
                 "${X[N-1]}",
                 "$(cat <<< $B)",
+                *('x{$A,"b c"}', "{01..3}{,x}", "{A,{b,$N}}", '"$(seq 1 "$N")"', "$(seq 3 -1 1)", "$(dirname x/$A)"),
+                *('"$(basename "$A")"', "$(basename /y/$N.sh .sh)", '"$(dirname "$B")"'),
             ),
             '"$(if [ "$A" = 4 ]; then echo yes; else echo no; fi)"',
         )

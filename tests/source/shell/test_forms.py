@@ -47,6 +47,13 @@ coproc cat < /dev/null; msrun 1 a; wait
 case abc in a*) msrun 1 first;; abc) msrun 2 second;; esac
 a=path/to/file.tar.gz; msrun 1 ${a##*/} ${a%.*} ${a%%.*} ${a#*/} ${#a} ${a/to/from} ${a//t/T} ${a:5:2} ${a:5} ${a: -2}
 a=(x.y z.y w); msrun 1 "${a[@]:1}" x; msrun 2 "${!a[@]}"; msrun 3 "${a[@]%.y}"; msrun 4 "${a[*]:1}" "${!a[*]}"
+msrun 1 {a,b}{1..3} x{,y} {3..1} {a..c} '{a,b}' "{a,b}" {single} {1..10..4} {01..3} {-01..2} {1..a} {a,{c,d}e}f {a\,b,c} {,} {{a,b} {a,b}} {} {,a} {1..3,x} {"a b",c}
+A='p q'; msrun 1 x{$A,b} "$A"{1..2} {$A..3} ${A}{a,b} {"$A",${A%q}}; B=({1..4} x{1,2}); msrun 2 "${B[@]}" ${#B[@]}; C={1,2}; msrun 3 $C; D=; export C={1,2} D+={x,y}; msrun 4 $C $D; E=; msrun 5 ${E//*/y} ${E/?/y}
+msrun 1 {-2..2} {+1..+3} {c..a..2} {1..4..-2} {1..3..0} {{1,2},{3,4}} {0001..2} a{b,c {1..2}{3..4}{a,b} {1...3} pre-{fix,}-post {x,y}.json
+for i in {1..3}; do msrun $i --i $i; done; for i in {a,b} $(seq 2 3); do msrun 9 $i; done; for i in `seq 5 -2 1`; do msrun 10 $i; done
+msrun 1 $(seq 3) "$(seq 2 4)" $(seq 1 2 5) $(seq 5 1) $(seq 5 -2 1) $(seq 01 3) $(seq -2 1) $(seq +1 2) x$(seq 2)y
+P=/data/qwen/model.tar.gz; msrun 1 $(basename $P) "$(basename $P .gz)" $(dirname $P) `basename a/b/` $(basename a.py .py) $(basename .py .py) $(dirname a) $(dirname a//b) $(dirname /a) $(basename "$(dirname "$P")")
+N=3; msrun 1 $(seq 1 $N) $(seq $((N - 1))); D=$(dirname a/b/c.sh)/data; msrun 2 $D; seq() { echo own; }; msrun 3 $(seq 2)
 """
 # Something in these depends on what the script does not say, or on what is not followed.
 UNKNOWN = r"""
@@ -70,8 +77,8 @@ for a in *.none; do msrun 1 "$a"; done
 [ "$HOSTNAME" = a ] || msrun 1 other
 while read -r a; do msrun 1 "$a"; done < /dev/null
 for a in $UNSET_OUTSIDE; do b=$a; shift; set -- "$a"; done; msrun 1 "$b" "$@"
-a=1; for i in $(seq 2); do a=$((a + 1)); let c=a; ((d = a)); : ${e:=x}; declare f=$a; read g; done; msrun 1 $a $c $d $e $f $g
-for i in $(seq 2); do IFS=:; done; a=b:c; msrun 1 $a
+a=1; for i in $(seq 2 | cat); do a=$((a + 1)); let c=a; ((d = a)); : ${e:=x}; declare f=$a; read g; done; msrun 1 $a $c $d $e $f $g
+for i in $(seq 2 | cat); do IFS=:; done; a=b:c; msrun 1 $a
 declare -i n=2+3; declare -u u=abc; msrun 1 $n $u
 shift $UNSET_OUTSIDE; msrun 1 "$@"
 unset list[0]; msrun 1 "${list[@]}"; list=(a b); unset "list[1]"; msrun 2 "${list[@]}"
@@ -94,13 +101,13 @@ a=2; msrun 1 $((0 && a++)) $((1 || a++)) $a $((1 && (a = 9))) $a
 for ((i = 0; i < 3; i++)); do msrun 1 fixed; done
 a=MiXed; msrun 1 ${a,,} ${a^^} ${a^} ${a,}
 a=b; b=c; msrun 1 ${!a} ${a:=kept} ${none:=given} $none
-msrun 1 {a,b}{1..3} x{,y} {3..1} {a..c} '{a,b}' "{a,b}" {single} {1..10..4}
+msrun 1 $(seq 1 .5 2) $(seq -w 8 10) $(basename "$UNSET_OUTSIDE/x") $(dirname -z a); msrun 2 {1..100000}; msrun 3 {B..a}
 msrun 1 "$(printf %s fixed | cat)" || true
 for a in 1 2 3; do if [ $a = 2 ]; then continue; fi; msrun 1 ok; [ $a = 3 ] && break; done
 i=0; while [ $i -lt 2 ]; do msrun 1 in; i=$((i + 1)); done
 until true; do msrun 1 never; done; msrun 2 behind
-f() { a=2; }; for i in $(seq 2); do f; g() { :; }; done; msrun 1 "$a"; g
-for i in $(seq 2); do eval "a=$i"; done; msrun 1 "$a"
+f() { a=2; }; for i in $(seq 2 | cat); do f; g() { :; }; done; msrun 1 "$a"; g
+for i in $(seq 2 | cat); do eval "a=$i"; done; msrun 1 "$a"
 """
 
 
