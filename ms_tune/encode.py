@@ -15,6 +15,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+SCHEMA_VERSION = "schema_version"  # in each file that ms-tune writes to read it again
 _SURROGATE = "[\ud800-\udfff]"  # half a character: names of files that are no UTF-8 have such
 
 
@@ -49,6 +50,11 @@ def _finite(value: object) -> object:
     if isinstance(value, dict):
         return {key: _finite(each) for key, each in value.items()}
     return [_finite(each) for each in value] if isinstance(value, (list, tuple)) else value
+
+
+def schema_version_of(content: Mapping[str, object]) -> object:
+    """Which form of a file of ms-tune's own a content has; up to 0.2.0 the key was ``version``."""
+    return content.get(SCHEMA_VERSION, content.get("version"))
 
 
 def as_json(value: object, language: Language) -> Any:  # noqa: ANN401 - JSON

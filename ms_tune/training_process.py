@@ -105,7 +105,7 @@ def write_tensor_list(tensors: Mapping[str, Iterable[Tensor]]) -> None:
         ]
         for category, members in tensors.items()
     }
-    Path("tensors.json").write_text(json.dumps({"version": 1, **listed}), encoding="utf-8")
+    Path("tensors.json").write_text(json.dumps({"schema_version": 1, **listed}), encoding="utf-8")
 
 
 def tensors_in(thing: object) -> Iterator[Tensor]:

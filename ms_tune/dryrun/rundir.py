@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ms_tune.dryrun.settings import changed_text
-from ms_tune.encode import json_text
+from ms_tune.encode import SCHEMA_VERSION, json_text
 from ms_tune.errors import RunError, UsageError, reason_of
 from ms_tune.native import cache_root
 from ms_tune.text import msg
@@ -112,7 +112,7 @@ def make_manifest(command: list[str], environment: Mapping[str, str], extra: Map
         for name, value in sorted(environment.items())
         if _RECORDED.fullmatch(name) and not _SECRET.search(name)
     }
-    return {"version": 1, "ms_tune": __version__, "command": command, "environment": recorded, **extra}
+    return {SCHEMA_VERSION: 1, "ms_tune": __version__, "command": command, "environment": recorded, **extra}
 
 
 def write_config(folder: Path, config: LoadedConfig, run: PreparedRun) -> None:
@@ -125,7 +125,7 @@ def write_config(folder: Path, config: LoadedConfig, run: PreparedRun) -> None:
         (folder / "config.diff").write_text(
             unified_diff(config.original.text, run_text, "config.yaml"), encoding="utf-8"
         )
-        write_json(folder / "changes.json", {"version": 1, "changes": changes})
+        write_json(folder / "changes.json", {SCHEMA_VERSION: 1, "changes": changes})
 
 
 def unified_diff(before: str, after: str, name: str) -> str:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ms_tune.encode import json_text
+from ms_tune.encode import SCHEMA_VERSION, json_text, schema_version_of
 from ms_tune.errors import ConfigError, reason_of
 from ms_tune.source.atomic_write import write_atomically
 from ms_tune.text import msg
@@ -55,8 +55,8 @@ def load_baseline(file: Path) -> Baseline:
     """
     try:
         data = json.loads(file.read_text(encoding="utf-8"))
-        if data["version"] != VERSION:
-            raise ConfigError(msg("lint.baseline.version", version=data["version"]), path=file)
+        if (version := schema_version_of(data)) != VERSION:
+            raise ConfigError(msg("lint.baseline.version", version=version), path=file)
         files = {
             str(name): Counter({str(one["fingerprint"]): int(one["count"]) for one in entries})
             for name, entries in data["files"].items()
@@ -82,7 +82,7 @@ def write_baseline(file: Path, found: Iterable[tuple[Path, str, Sequence[Diagnos
         ]
         if entries:
             files[relative_name(path, folder)] = entries
-    content = json_text({"version": VERSION, "files": dict(sorted(files.items()))}, indent=1)
+    content = json_text({SCHEMA_VERSION: VERSION, "files": dict(sorted(files.items()))}, indent=1)
     write_atomically(file, f"{content}\n".encode())
     return sum(count for entries in files.values() for entry in entries if isinstance(count := entry["count"], int))
 

@@ -6,6 +6,7 @@ import json
 import math
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from ms_tune.encode import SCHEMA_VERSION
 from ms_tune.enums import RecomputeMode
 from ms_tune.errors import ConfigError, closest
 from ms_tune.planning.plan import cells_of
@@ -36,7 +37,8 @@ MOST_KINDS = 100  # runs of layers
 _MOST_TIME, _MOST_EXTRA = 1e15, 100.0
 _LEAST_EXTRA = -0.99  # a measured backward pass may take less than two forward passes
 _REQUIRED = ("stages", "micro_batches", "limit_bytes", "order", "layers")
-_OPTIONAL = ("chunks", "head", "tail", "constant_bytes", "stage_bytes", "update", "again", "plan")
+_OPTIONAL = ("chunks", "head", "tail", "constant_bytes", "stage_bytes", "update", "again", "plan", SCHEMA_VERSION)
+_VERSION = 1
 # A result of ``ms-tune fit --json`` has its table under this name, and can be read again as it is.
 WITHIN = "table"
 
@@ -141,6 +143,8 @@ def read_table(text: str, source: str, *, linked: bool = False) -> CostTable:
     if isinstance(data, dict) and isinstance(data.get(WITHIN), dict):
         data, where = data[WITHIN], WITHIN + "."
     top = reader.mapping(data, where.rstrip("."), _REQUIRED, _OPTIONAL)
+    if (version := top.get(SCHEMA_VERSION, _VERSION)) != _VERSION:  # the tables of 0.2.0 have none
+        reader.fail(where + SCHEMA_VERSION, msg("planning.file.version", version=_short_value(version)))
     stages = reader.whole(top["stages"], where + "stages", 1, MOST_STAGES)
     rows = reader.list(top["layers"], where + "layers", MOST_KINDS)
     table = CostTable(
@@ -285,6 +289,7 @@ def _read_plan(reader: Reader, value: object, where: str) -> PlanLists:
 def table_json(table: CostTable) -> dict[str, object]:
     """The table as JSON has it; :func:`read_table` reads it back."""
     return {
+        SCHEMA_VERSION: _VERSION,
         "stages": table.stages,
         "chunks": table.chunks,
         "micro_batches": table.micro_batches,

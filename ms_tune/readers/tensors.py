@@ -12,7 +12,7 @@
 ``tensors.json`` has the addresses of weights, optimizer state and gradients after the last training step. The child process of
 ``dryrun`` writes it, because the tracker does not name tensors in the dynamic graph::
 
-    {"version": 1, "weights": [{"name": "head.weight", "address": 140737353973975, "bytes": 8192}],
+    {"schema_version": 1, "weights": [{"name": "head.weight", "address": 140737353973975, "bytes": 8192}],
      "optimizer_state": [], "gradients": []}
 
 Addresses are those of ``device_addr`` in ``memory_block.csv``; ``Tensor.data_ptr()`` may also point into a block.
@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ms_tune.encode import schema_version_of
 from ms_tune.errors import TraceError
 from ms_tune.readers.lines import FilePart, Progress, iterate_parts, no_progress, read_json, reading
 from ms_tune.readers.memory_block import DroppedRow, RefusedRow
@@ -328,8 +329,9 @@ def read_tensor_list(path: Path) -> TensorList | None:
     content = read_json(path, _MAX_FILE, too_long, "trace.tensors.json")
     if not isinstance(content, dict):
         raise TraceError(_malformed_error("$"), path=path)
-    if content.get("version") is not VERSION:
-        found = str(content.get("version"))[:20]
+    version = schema_version_of(content)
+    if version is not VERSION:
+        found = str(version)[:20]
         raise TraceError(msg("trace.tensors.version", found=found, expected=VERSION), path=path)
     groups = (_parse_tensors(content, group, path) for group in ("weights", "optimizer_state", "gradients"))
     return TensorList(*groups)

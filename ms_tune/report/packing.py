@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ms_tune.encode import json_text, record_json
+from ms_tune.encode import SCHEMA_VERSION, json_text, record_json
 from ms_tune.report.console import Console, text_width
 from ms_tune.report.page import table_html, verdict_html, write_page
 from ms_tune.units import GIB, MIB, gib, mib
@@ -108,7 +108,7 @@ def plan_file(report: PlanReport) -> str:
         {"id": problem.block_name(number), **dict(zip(keys, row, strict=True))}
         for number, row in enumerate(zip(*(column.tolist() for column in columns), strict=True))
     ]
-    head = json_text({"format": _FORMAT, "source": report.source, **plan_json(report)}, indent=1)
+    head = json_text({SCHEMA_VERSION: _FORMAT, "source": report.source, **plan_json(report)}, indent=1)
     lines = ",\n".join(f"  {json_text(block)}" for block in blocks)
     return f'{head.removesuffix(chr(10) + "}")},\n "plan": [\n{lines}\n ]\n}}\n'
 

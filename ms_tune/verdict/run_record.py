@@ -6,6 +6,7 @@ import contextlib
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from ms_tune.encode import SCHEMA_VERSION, schema_version_of
 from ms_tune.text import Message, msg
 from ms_tune.verdict.limit import Cap
 from ms_tune.verdict.outcome import Need, UntracedNeeds
@@ -60,7 +61,7 @@ class RunRecord:
 def to_json(kept: RunRecord) -> dict[str, object]:
     """What is written to the file."""
     return {
-        "version": _VERSION,
+        SCHEMA_VERSION: _VERSION,
         "chip": kept.chip,
         "device_memory": kept.card_bytes,
         **_outside_json(kept.outside),
@@ -112,8 +113,11 @@ def _outside_json(outside: UntracedNeeds) -> dict[str, object]:
 
 def from_json(content: object) -> RunRecord:
     """What a file says; whatever is not of the right type is as if it were absent."""
-    if not isinstance(content, dict) or content.get("version") != _VERSION:
+    version = schema_version_of(content) if isinstance(content, dict) else None
+    if not isinstance(content, dict) or version is None:
         return RunRecord()
+    if version != _VERSION:
+        return RunRecord(doubts={OWN: msg("verdict.none.version", file=FILE, version=version)})
     ranks = content.get("ranks")
     found = {
         name: _read_rank(rank)

@@ -194,6 +194,14 @@ def test_baselines_that_are_none(capsys: pytest.CaptureFixture[str], project: Pa
         assert "baseline" in err
 
 
+def test_a_baseline_of_0_2_0_is_read(capsys: pytest.CaptureFixture[str], project: Path) -> None:
+    run(capsys, "--write-baseline", "--baseline", "old.json", "train.yaml")
+    written = json.loads((project / "old.json").read_text())
+    assert written.pop("schema_version") == 1
+    (project / "old.json").write_text(json.dumps({"version": 1, **written}))
+    assert "in the baseline: " in run(capsys, "--baseline", "old.json", "train.yaml")[1]
+
+
 def test_statistics(capsys: pytest.CaptureFixture[str], project: Path) -> None:
     (project / "two.yaml").write_text("trainer: {}\na: {b: 1e1, c: 1e2}\n")
     lines = run(capsys, "--statistics", "train.yaml", "two.yaml")[1].splitlines()

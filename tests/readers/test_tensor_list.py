@@ -12,7 +12,7 @@ from ms_tune.errors import TraceError
 from ms_tune.readers.tensors import ListedTensor, read_tensor_list
 
 GOOD = {
-    "version": 1,
+    "schema_version": 1,
     "weights": [{"name": "head.weight", "address": 4096, "bytes": 8192}],
     "optimizer_state": [{"name": "exp_avg.head.weight", "address": 16384, "bytes": 8192}],
     "gradients": [],
@@ -44,6 +44,7 @@ def test_absent_is_none(tmp_path: Path) -> None:
         ("[]", "shape", "$"),
         ("{}", "version", "None"),
         ('{"version": 2}', "version", "2"),
+        ('{"schema_version": 2, "version": 1}', "version", "2"),
         ('{"version": true}', "version", "True"),
         ('{"version": 1, "weights": {}}', "shape", "$.weights"),
         (json.dumps(GOOD | {"gradients": [[]]}), "shape", "$.gradients[0]"),
@@ -81,7 +82,7 @@ _JSON = st.recursive(
 
 
 @settings(max_examples=100, deadline=None)
-@given(st.fixed_dictionaries({"version": st.just(1)}, optional=dict.fromkeys(GOOD.keys() - {"version"}, _JSON)))
+@given(st.fixed_dictionaries({"version": st.just(1)}, optional=dict.fromkeys(GOOD.keys() - {"schema_version"}, _JSON)))
 def test_any_json_is_read_or_refused(content: dict[str, object]) -> None:
     with tempfile.TemporaryDirectory() as place:
         path = Path(place, "tensors.json")
