@@ -43,7 +43,6 @@ def _exit_code_of(report: PlanReport) -> ExitCode:
 
 class _PlanProgress(ProgressLine):
     def show_progress(self, progress: PackingProgress) -> None:
-        """Show it."""
         height = "-" if progress.height is None else gib(progress.height)
         self.show(
             msg("placement.progress", height=height, bound=gib(progress.lower_bound)),
@@ -117,11 +116,6 @@ def _device_number(file: Path) -> int:
 
 
 def _memlog_files(arguments: Namespace) -> list[Path]:
-    """The file, or those of all devices in a folder, in order of the devices' numbers.
-
-    Raises:
-        UsageError: The folder has none, or several devices are to be written into one file.
-    """
     if not arguments.file.is_dir():
         return [arguments.file]
     found = [path for path in arguments.file.rglob("mem_log_dev*.txt") if path.is_file()]

@@ -122,11 +122,9 @@ def _pool_footprint(table: Table, row: NDArray[np.int64], allocated: NDArray[np.
 
 
 def _find_mismatches(table: Table, row: NDArray[np.int64], swept: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The rows of one pool, in the order of their allocation, that disagree with the sum of live blocks.
-
-    MindSpore allocates a batch of AllocContinuous at once, so that each of its rows shows the total after the whole batch
-    (``ascend_memory_pool.cc``): rows that tell the same total, each of which adds its size, up to one that agrees.
-    """
+    # The rows of one pool, in the order of their allocation, that disagree with the sum of live blocks.
+    # MindSpore allocates a batch of AllocContinuous at once, so that each of its rows shows the total after the whole batch
+    # (`ascend_memory_pool.cc`): rows that tell the same total, each of which adds its size, up to one that agrees.
     told = table.used_after[row]
     size = table.size[row]
     goes_on = (told[1:] == told[:-1]) & (swept[1:] == swept[:-1] + size[1:])

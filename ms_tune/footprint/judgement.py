@@ -108,9 +108,6 @@ def collect_terms(
     """What a trace is judged by: the command line first, then what its run kept, then its log.
 
     ``most`` is what the user says that the pool may take, whatever the device.
-
-    Raises:
-        UsageError: There are no facts about the chip that the user names.
     """
     run, names = find_run_record(files.blocks)
     record, doubt = run.rank_of(names), run.doubt_about(names)

@@ -107,10 +107,8 @@ def parse_layer_scope(path: str) -> str:
 
 
 def _telling_frame(stack: Sequence[Frame]) -> Frame | None:
-    """The innermost frame of the user's code; of a model library's, if the user's code only starts the forward pass.
-
-    Where there is neither, it is MindSpore's innermost.
-    """
+    # The innermost frame of the user's code; of a model library's, if the user's code only starts the forward pass.
+    # Where there is neither, it is MindSpore's innermost.
     called = next((i for i, frame in enumerate(stack) if frame.function in CALLS), 0)
     for frames in (stack[called:], stack):
         for whose in (FrameOrigin.USER, FrameOrigin.LIBRARY):
@@ -190,10 +188,8 @@ def _cut_layers(table: Table, rows: NDArray[np.int64]) -> list[ScopedLayer]:
 def _label_by_scopes(
     table: Table, rows: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_], NDArray[np.bool_]]:
-    """By block: a number for its layer, or -1; whether its scope is shared by all layers; whether it has none.
-
-    MindSpore reads the code of a class once, and gives what stands directly in it the scope of the first layer, numbered on.
-    """
+    # By block: a number for its layer, or -1; whether its scope is shared by all layers; whether it has none.
+    # MindSpore reads the code of a class once, and gives what stands directly in it the scope of the first layer, numbered on.
     nodes = np.unique(table.node.codes[rows]).tolist()
     names = {node: table.node.values[node] for node in nodes}
     found = {node: parse_layer_scope(path) for node, path in names.items()}

@@ -143,7 +143,7 @@ class Phases:
         return around
 
     def _settle_between_sides(self, table: Table) -> NDArray[np.int8]:
-        """The step's own operators stand among those of the other phases, so that they count as sides only for their like."""
+        # The step's own operators stand among those of the other phases, so that they count as sides only for their like.
         order = np.argsort(table.start, kind="stable")
         own = self.own_codes[order]
         for telling in (own > 0, (own > 0) & (own != phase_code(Phase.STEP))):

@@ -275,7 +275,6 @@ class _Resized:
         self._sign = np.where(order < len(freed), -1, 1)
 
     def peak_with(self, size: NDArray[np.int64]) -> int:
-        """The peak with these sizes of the rows."""
         used = np.cumsum(self._sign * size[self._row])
         return max(int(used.max()), 0) if len(used) else 0
 

@@ -178,12 +178,7 @@ def read_settings(snapshot: TorchSnapshot) -> TorchSettings:
 
 
 def choose_device(snapshot: TorchSnapshot, number: int | None) -> DeviceTrace:
-    """The device that is asked for, or the one with the most events.
-
-    Raises:
-        UsageError: There is no such device.
-        TraceError: There is none at all.
-    """
+    """The device that is asked for, or the one with the most events."""
     if not snapshot.devices:
         raise TraceError(msg("snapshot.empty"), msg("snapshot.hint"), path=snapshot.path)
     if number is None:
@@ -199,18 +194,7 @@ def choose_device(snapshot: TorchSnapshot, number: int | None) -> DeviceTrace:
 def analyse_snapshot(
     path: Path, device: int | None, at: int | None, on_progress: Callable[[Message, float], None]
 ) -> TorchReport:
-    """Read a snapshot, replay one device, take its peak apart.
-
-    Args:
-        path: The file.
-        device: The device's number; None for the one with the most events.
-        at: The event after which memory is taken apart; None for the peak.
-        on_progress: Told what is being done, and how much of it.
-
-    Raises:
-        TraceError: The file cannot be read.
-        UsageError: There is no such device or event.
-    """
+    """Read a snapshot, replay one device, take its peak apart."""
     on_progress(msg("snapshot.progress.read"), 0.0)
     with no_collection():
         snapshot = read_torch_snapshot(path)

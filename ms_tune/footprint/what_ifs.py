@@ -149,7 +149,7 @@ class _TensorRead:
         self._last = table.last_user[self._rows]
 
     def read_by(self, layer: ScopedLayer) -> NDArray[np.int64]:
-        """What this layer begins with, and nobody needs after it."""
+        # What this layer begins with, and nobody needs after it.
         first, last = np.searchsorted(self._last, [layer.begin, layer.end + 1])
         rows = self._rows[first:last]
         return np.asarray(rows[self._table.start[rows] < layer.begin], np.int64)
@@ -161,7 +161,7 @@ def _find_backward_begin(ticks: NDArray[np.int64], after: int) -> int | None:
 
 
 def _sum_passing_peak(table: Table, made: NDArray[np.int64], passing: NDArray[np.int64]) -> int:
-    """What a layer's forward pass has in use at most beyond the blocks that it leaves, up to the last of them."""
+    # What a layer's forward pass has in use at most beyond the blocks that it leaves, up to the last of them.
     start = np.concatenate([table.start[made], table.start[passing]])
     size = np.concatenate([table.size[made], table.size[passing]])
     tick = np.concatenate([table.end[passing], start])
@@ -172,7 +172,7 @@ def _sum_passing_peak(table: Table, made: NDArray[np.int64], passing: NDArray[np
 
 
 def _split_repetitions(table: Table, rows: NDArray[np.int64], maker: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
-    """The runs of equal makers and sizes, side by side, that cover most rows: one a layer."""
+    # The runs of equal makers and sizes, side by side, that cover most rows: one a layer.
     if len(rows) < 2 * _LEAST_BLOCKS:
         return
     pairs = np.stack([maker, table.size[rows]])
@@ -212,7 +212,7 @@ def _likely_periods(key: NDArray[np.int64]) -> list[int]:
 
 
 def _repeated_stretches(key: NDArray[np.int64], period: int) -> Iterator[list[int]]:
-    """Stretches of whole periods, two at least: the place where each begins, and the one behind the last."""
+    # Stretches of whole periods, two at least: the place where each begins, and the one behind the last.
     equal = np.concatenate([[False], key[period:] == key[:-period], [False]])
     changes = np.flatnonzero(equal[1:] != equal[:-1])
     for begin, end in changes.reshape(-1, 2).tolist():

@@ -127,7 +127,6 @@ class _Block(Record):
 
     @property
     def partner_key(self) -> str:
-        """What its like on the other side shares: the end of a parameter's name, or the operator."""
         return ".".join(self.operator.split(".")[-2:])
 
 

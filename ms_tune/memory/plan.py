@@ -60,9 +60,6 @@ def read_placement_csv(path: Path) -> list[PlacementRow]:
     Columns are found by their names, as in minimalloc's ``src/converter.cc``: ``begin`` and ``start`` mean ``lower``, ``end``
     means ``upper`` but is inclusive, ``buffer`` and ``buffer_id`` mean ``id``. ``alignment`` is optional; ``hint`` and
     ``offset`` are ignored. ``gaps`` is refused, because then a block would not live all the time between its ticks.
-
-    Raises:
-        TraceError: The file cannot be read, or a row is broken; with its line.
     """
     return list(_placement_rows(path))
 
@@ -179,17 +176,7 @@ class StallocPlan:
 
 
 def plan_blocks(path: Path, request: PlanRequest, on_progress: Callable[[PackingProgress], None]) -> PlanReport:
-    """A plan for the largest pool of one rank of a run, or for a placement problem.
-
-    Args:
-        path: A trace, or a CSV file of blocks.
-        request: How to plan.
-        on_progress: Told how far the planner is.
-
-    Raises:
-        TraceError: There is no trace, or the file cannot be read.
-        UsageError: There is no such rank.
-    """
+    """A plan for the largest pool of one rank of a run, or for a placement problem."""
     if path.is_file() and is_placement_csv(path):
         problem, recorded, rank = problem_of_csv(path, request.capacity), None, None
     else:
@@ -201,18 +188,7 @@ def plan_blocks(path: Path, request: PlanRequest, on_progress: Callable[[Packing
 def analyse_memlog(
     path: Path, request: PlanRequest, on_progress: Callable[[PackingProgress], None], *, npu: bool, stalloc: bool
 ) -> MemLogAnalysis:
-    """STAlloc's report about a trace of its own, and a plan.
-
-    Args:
-        path: The trace.
-        request: How to plan.
-        on_progress: Told how far the planner is.
-        npu: Whether to ask for the padding of torch_npu.
-        stalloc: Whether a plan for STAlloc's allocator is wanted, too.
-
-    Raises:
-        TraceError: The file cannot be read, or no such plan can be made of it.
-    """
+    """STAlloc's report about a trace of its own, and a plan."""
     log = read_memlog(path)
     served = planned_for_stalloc(log, path, request) if stalloc else None
     report = memlog.analyse_log(log, npu=npu)
@@ -220,11 +196,7 @@ def analyse_memlog(
 
 
 def planned_for_stalloc(log: MemLog, path: Path, request: PlanRequest) -> StallocPlan:
-    """A plan of the blocks of a trace that come again in each iteration, and of those before them.
-
-    Raises:
-        TraceError: The trace has no iterations 0 and 1, or marks of layers whose blocks no plan can have.
-    """
+    """A plan of the blocks of a trace that come again in each iteration, and of those before them."""
     if log.layers:
         raise TraceError(msg("memlog.stalloc.layers", layer=log.layers[0]), path=path)
     blocks = memlog.select_static_blocks(log)

@@ -105,17 +105,7 @@ class WhatIfReport(Record):
 
 
 def replay_run(path: Path, request: WhatIfRequest, on_progress: Callable[[Message, float], None]) -> WhatIfReport:
-    """All replays of one rank of a run.
-
-    Args:
-        path: A ``memory_block.csv``, its folder, or a folder above it.
-        request: What to replay.
-        on_progress: Told what is being done, and how much of it.
-
-    Raises:
-        TraceError: There is no trace, or it cannot be read.
-        UsageError: There is no such rank, or nothing of what is to be left out.
-    """
+    """All replays of one rank of a run."""
     trace = read_rank(path, request.rank)
     start = time.perf_counter()
     pool, work, rows = largest_pool(trace.table)
@@ -164,12 +154,7 @@ def _judge_replay(used: int, actual: int, reserved: int, terms: VerdictTerms, *,
 
 
 def read_rank(path: Path, rank: int | None) -> RankTrace:
-    """Read one rank of a run, the first where none is named: a ``memory_block.csv``, its folder, or a folder above it.
-
-    Raises:
-        TraceError: There is no trace, or it cannot be read.
-        UsageError: There is no such rank.
-    """
+    """Read one rank of a run, the first where none is named: a ``memory_block.csv``, its folder, or a folder above it."""
     ranks = find_trace(path).ranks
     chosen = next((files for files in ranks if rank is None or files.rank == rank), None)
     numbers = tuple(files.rank for files in ranks if files.rank is not None)
@@ -184,11 +169,7 @@ def read_rank(path: Path, rank: int | None) -> RankTrace:
 
 
 def largest_pool(table: Table) -> tuple[str, Workload, list[int]]:
-    """The device's memory pool that was asked for most: its name, its workload, and the trace's row of every request.
-
-    Raises:
-        UsageError: The trace holds no blocks, as on the CPU.
-    """
+    """The device's memory pool that was asked for most: its name, its workload, and the trace's row of every request."""
     pools = split_by_pool(table)
     if not pools:
         raise UsageError(msg("allocator.empty"))
@@ -262,17 +243,7 @@ class TorchWhatIf(Record):
 def replay_snapshot(
     path: Path, request: TorchWhatIfRequest, on_progress: Callable[[Message, float], None]
 ) -> TorchWhatIf:
-    """Replay a snapshot under other settings.
-
-    Args:
-        path: The file.
-        request: Which ones; where it names none, those that people try.
-        on_progress: Told what is being done, and how much of it.
-
-    Raises:
-        TraceError: The file cannot be read, or its recording cannot be replayed exactly.
-        UsageError: There is no such device, no limit for a share of it, or nothing tells where steps end.
-    """
+    """Replay a snapshot under other settings."""
     if request.collect_above is not None and request.limit is None:
         raise UsageError(msg("snapshot.no-limit"), msg("snapshot.no-limit.hint"))
     report = analyse_snapshot(path, request.device, None, on_progress)

@@ -71,11 +71,11 @@ class _UnitPool:
         self._bottom = TOP
 
     def allocate(self, request: Request) -> int:
-        """Best fit; a persistent request that finds no hole goes on to the common part."""
+        # Best fit; a persistent request that finds no hole goes on to the common part.
         return self._allocate_block(request.size, request.stream, persistent=request.persistent)
 
     def allocate_batch(self, requests: Sequence[Request]) -> list[int]:
-        """One block for all, cut afterwards (``ascend_memory_pool.cc``, ``AllocContinuousTensorMem``)."""
+        # One block for all, cut afterwards (`ascend_memory_pool.cc`, `AllocContinuousTensorMem`).
         first, total = requests[0], sum(request.size for request in requests)
         address = self._allocate_block(total, first.stream, persistent=first.persistent)
         size, *rest = self._live[address]
@@ -289,7 +289,7 @@ class _BestFitPart:
         self.keys: dict[int, list[tuple[int, int, int]]] = {}  # by stream: size, age and address, in order
 
     def actual_bytes(self) -> int:
-        """``CalActualPeak``: all units, of the newest only what was touched."""
+        # `CalActualPeak`: all units, of the newest only what was touched.
         return self.total - self.units[-1].size + self.units[-1].high - self.units[-1].low if self.units else 0
 
 

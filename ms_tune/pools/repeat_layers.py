@@ -43,10 +43,8 @@ def match_events(small: Sequence[Hashable], large: Sequence[Hashable], most: int
 
 
 def _place_in_order(small: Sequence[Hashable], large: Sequence[Hashable], most: int) -> list[int | None] | None:
-    """Places that rise, None for as few events as possible; None where there are more than ``most`` of them.
-
-    ``reached[n]`` is the earliest place at which all events so far but ``n`` can be found.
-    """
+    # Places that rise, None for as few events as possible; None where there are more than `most` of them.
+    # `reached[n]` is the earliest place at which all events so far but `n` can be found.
     end = len(large)
     places = _places_by_key(large)
     nowhere = np.full(1, end, dtype=np.int64)
@@ -232,10 +230,8 @@ class _RepeatedRequests:
         return stretch if stretch is not None and place in stretch else None
 
     def find_families(self, layers: int) -> None:
-        """Find the blocks that the layers make alike and that are not freed where they are made.
-
-        The copies of a stretch free them in the order in which the run does: the oldest first, or the newest.
-        """
+        # Find the blocks that the layers make alike and that are not freed where they are made.
+        # The copies of a stretch free them in the order in which the run does: the oldest first, or the newest.
         for stretch in self._stretches:
             for place in range(stretch.first, stretch.end):
                 event = self._events[place]
@@ -264,7 +260,6 @@ class _RepeatedRequests:
         self._queues.update(dict.fromkeys(family, queue))
 
     def make_requests(self) -> Workload | None:
-        """The requests; None where something is freed twice or before it is there."""
         requests: list[Request] = []
         lives: dict[tuple[int, int], int] = {}
         for tick, (block, copy, frees) in enumerate(self._repeat_events()):

@@ -104,20 +104,19 @@ class _SettingSearch:
         self.explained = False
 
     def likely_settings(self) -> Iterator[MindSporeSettings]:
-        """``set_memory`` never called, or called without sizes."""
+        # `set_memory` never called, or called without sizes.
         never = MindSporeSettings(small_pool=self._work.small_pool, total=self._total or SIMULATED_DEVICE)
         yield never
         yield replace(never, init=DEFAULT_SIZE, increase=DEFAULT_SIZE)
 
     def usual_settings(self) -> Iterator[MindSporeSettings]:
-        """Settings to try where a mismatch tells nothing about the size of a unit."""
         never, default = self.likely_settings()
         yield never
         for init in _USUAL:
             yield from (replace(default, init=init * GIB, increase=size * GIB) for size in _USUAL)
 
     def find_best_guess(self, placing: Placing, starts: Iterable[MindSporeSettings]) -> tuple[int, _Guess, Placing]:
-        """The guess that explains most rows, and how many; sets :attr:`explained`."""
+        # The guess that explains most rows, and how many; sets `explained`.
         best = (-1, _Guess(MindSporeSettings()), placing)
         known: set[_Guess] = set()
         queue: list[tuple[int, int, int, list[_Guess]]] = [(0, 0, 0, [_Guess(settings) for settings in starts])]
@@ -165,7 +164,6 @@ class _SettingSearch:
             yield 1, [replace(guess, settings=settings, changes=guess.changes + 1) for settings in resized]
 
     def replay_in_full(self, guess: _Guess, placing: Placing) -> Inferred:
-        """The full replay of a guess."""
         work, pool = self._fresh_run(guess)
         result = replay_workload(work, pool)
         mismatches = compare_with_trace(work, result, placing)
@@ -220,7 +218,7 @@ def _resize_units(
 
 
 def _unit_sizes(size: int, wanted: int) -> Iterator[int]:
-    """Sizes of which a multiple, just large enough for a request, makes up a unit."""
+    # Sizes of which a multiple, just large enough for a request, makes up a unit.
     yield size
     for parts in range(2, 17):
         whole = size // parts
@@ -229,11 +227,11 @@ def _unit_sizes(size: int, wanted: int) -> Iterator[int]:
 
 
 def _size_as_written(size: int) -> int | None:
-    """What somebody wrote as ``3.5GB`` who got units of a size; None if two decimals do not do."""
+    # What somebody wrote as `3.5GB` who got units of a size; None if two decimals do not do.
     written = int(round(size / GIB, 2) * GIB)
     return written if written and align_up(written) == size else None
 
 
 def _cut_to_tenths(size: int) -> int:
-    """A size cut down to tenths of a GiB, of which as many units are the same."""
+    # A size cut down to tenths of a GiB, of which as many units are the same.
     return int(size * 10 // GIB / 10 * GIB) or size

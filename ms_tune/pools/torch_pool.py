@@ -131,7 +131,7 @@ class TorchPool:
     # --- free blocks ---
 
     def _find_free(self, pool: BlockPool, size: int) -> int | None:
-        """Where the smallest free block is that is large enough, at the lowest address (``get_free_block``)."""
+        # Where the smallest free block is that is large enough, at the lowest address (`get_free_block`).
         self._space.calls += not pool.small
         holes = pool.holes
         place = bisect_left(holes, (size,))
@@ -167,11 +167,9 @@ class TorchPool:
         return self._space.new_segment(pool, base, wanted, expandable=False)
 
     def _collect_garbage(self) -> None:
-        """Give back what was free for long once more than the threshold is held (``garbage_collect_cached_blocks``).
-
-        The age of a free block is how often one was looked for since. In each pass those of the mean age and above
-        go, all of them, until enough has gone. Only with ``set_per_process_memory_fraction``, whose bytes are ``total``.
-        """
+        # Give back what was free for long once more than the threshold is held (`garbage_collect_cached_blocks`).
+        # The age of a free block is how often one was looked for since. In each pass those of the mean age and above
+        # go, all of them, until enough has gone. Only with `set_per_process_memory_fraction`, whose bytes are `total`.
         share, total = self._settings.collect_above, self._settings.total
         if share is None or total is None or self.state.reserved <= int(share * total):
             return
@@ -187,7 +185,7 @@ class TorchPool:
                 self._space.give_back(block)
 
     def _give_oversize(self, size: int, pool: BlockPool) -> bool:
-        """Give back just enough of what is too large to be split (``release_available_cached_blocks``)."""
+        # Give back just enough of what is too large to be split (`release_available_cached_blocks`).
         limit = self._settings.max_split
         if limit is None or self._settings.expandable:
             return False
@@ -224,7 +222,7 @@ class TorchPool:
     # --- expandable segments ---
 
     def _map_for(self, pool: BlockPool, size: int) -> PoolBlock:
-        """Map memory for a request (``try_allocate_expandable_block``); a free block before it counts."""
+        # Map memory for a request (`try_allocate_expandable_block`); a free block before it counts.
         block = self._expandable_place(pool, size)
         if self._settings.total is not None:
             missing = size - (block.size if block.mapped else 0)
@@ -239,7 +237,7 @@ class TorchPool:
         return block
 
     def _expandable_place(self, pool: BlockPool, size: int) -> PoolBlock:
-        """The lowest unmapped block that, with the free block before it, has room (``find_expandable_block``)."""
+        # The lowest unmapped block that, with the free block before it, has room (`find_expandable_block`).
         for address in pool.unmapped:
             block = self._space.blocks[address]
             if block.before is not None and not block.before.live:
@@ -254,7 +252,7 @@ class TorchPool:
         return self._space.new_segment(pool, self._next_base(EXPANDABLE_SPACE), EXPANDABLE_SPACE, expandable=True)
 
     def _map_pages(self, block: PoolBlock, size: int, wanted: int) -> PoolBlock:
-        """Map whole pages from a block's start on (``map_block``); the free block that this makes."""
+        # Map whole pages from a block's start on (`map_block`); the free block that this makes.
         segment, pool = block.segment, block.segment.pool
         pages = -(-(block.address + size - segment.base) // pool.page_bytes) * pool.page_bytes
         size = min(segment.base + pages - block.address, block.size)
@@ -269,7 +267,7 @@ class TorchPool:
         return block
 
     def _unmap_pages(self, block: PoolBlock) -> None:
-        """Unmap the whole pages of a free block (``unmap_block``)."""
+        # Unmap the whole pages of a free block (`unmap_block`).
         segment, page = block.segment, block.segment.pool.page_bytes
         low = segment.base + -(-(block.address - segment.base) // page) * page
         high = segment.base + (block.address + block.size - segment.base) // page * page
@@ -295,6 +293,6 @@ class TorchPool:
 
 
 def _could_be(block: PoolBlock) -> int:
-    """A free block's size with the unmapped memory behind it."""
+    # A free block's size with the unmapped memory behind it.
     after = block.after
     return block.size + (after.size if after is not None and not after.mapped else 0)

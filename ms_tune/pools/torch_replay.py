@@ -292,11 +292,9 @@ class _Replay(RecordingRun):
 
     @property
     def growths(self) -> list[PoolGrowth]:
-        """When and why memory was taken, in order."""
         return sorted([*self.pool.state.growths, *self._told_again], key=lambda growth: growth.request or 0)
 
     def carry_out(self, end: int) -> bool:
-        """Carry out the events up to a place and compare; whether to go on."""
         last = int(np.searchsorted(self._places, end))
         while self._done < last:
             self._on_progress(self._done / len(self._places))
@@ -308,11 +306,9 @@ class _Replay(RecordingRun):
         return True
 
     def state_key(self) -> object:
-        """As of any run; None once there is a difference."""
         return None if self.found.first is not None or self._taken else super().state_key()
 
     def tell_again(self, begin: int, end: int, times: int) -> None:
-        """Take over what some events told for those that are like them."""
         super().tell_again(begin, end, times)
         changing = int(np.searchsorted(self._places, end)) - int(np.searchsorted(self._places, begin))
         allocations = int((self._events.action[begin:end] == _ALLOC).sum())
@@ -460,7 +456,6 @@ class _SettingRun(RecordingRun):
         self.curve = [(-1, self.pool.state.reserved)]
 
     def carry_out(self, end: int) -> bool:
-        """Carry out the events up to a place; there is no reason not to go on."""
         last = int(np.searchsorted(self._places, end))
         pool, state, where, curve = self.pool, self.pool.state, self._where, self.curve
         for place, action, address, size, stream in self._events.iterate_rows(self._places[self._done : last]):
@@ -480,11 +475,9 @@ class _SettingRun(RecordingRun):
         return True
 
     def state_key(self) -> object:
-        """As of any run; None where more than that decides."""
         return None if self._emptied or self.pool.counts_ages else super().state_key()
 
     def tell_again(self, begin: int, end: int, times: int) -> None:
-        """Take over what some events told for those that are like them."""
         super().tell_again(begin, end, times)
         told = [(place, held) for place, held in self.curve if begin <= place < end]
         for turn in range(1, times + 1) if told else ():

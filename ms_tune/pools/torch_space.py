@@ -78,7 +78,7 @@ class TorchSettings:
 
 
 def _next_division(size: int, divisions: int) -> int:
-    """``roundup_power2_next_division``: the space between two powers of two in equal parts."""
+    # `roundup_power2_next_division`: the space between two powers of two in equal parts.
     floor = 1 << (size.bit_length() - 1)
     if size == floor:
         return size
@@ -180,11 +180,7 @@ class SegmentSpace:
     # --- what a replay from the middle of a run needs ---
 
     def set_initial_state(self, segments: Iterable[HeldSegment], live: Mapping[int, int]) -> None:
-        """Put the allocator into the state of a running process: its segments, and sizes of the live blocks by address.
-
-        Raises:
-            SeedError: A live block does not lie in mapped memory.
-        """
+        """Put the allocator into the state of a running process: its segments, and sizes of the live blocks by address."""
         for held in segments:
             self._hold_segment(held)
         # Ascending, so that what is left of a hole always lies behind the block that was cut out of it.

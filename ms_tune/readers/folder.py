@@ -52,12 +52,7 @@ class TraceFolder(Record):
 
 
 def find_trace(path: Path) -> TraceFolder:
-    """The files of every rank at a place: a ``memory_block.csv``, its folder, or a folder above it.
-
-    Raises:
-        NoTraceError: The folder has none.
-        TraceError: There is no such place, or it cannot be read.
-    """
+    """The files of every rank at a place: a ``memory_block.csv``, its folder, or a folder above it."""
     if path.is_file():
         return TraceFolder((_rank_files(path),), stale=False)
     with reading(path):

@@ -45,11 +45,7 @@ def reading(path: Path) -> Iterator[None]:
 
 
 def read_json(path: Path, most: int, too_long: Message, text: str) -> object:
-    """What a JSON file of at most so many bytes holds; ``text`` is the id of what is said where it is none.
-
-    Raises:
-        TraceError: The file cannot be read, is longer, or is no JSON.
-    """
+    """What a JSON file of at most so many bytes holds; ``text`` is the id of what is said where it is none."""
     with reading(path):
         if path.stat().st_size > most:
             raise TraceError(too_long, path=path)
@@ -63,11 +59,7 @@ def read_json(path: Path, most: int, too_long: Message, text: str) -> object:
 
 
 def iterate_short_lines(path: Path) -> Iterator[tuple[int, str]]:
-    """The lines that are not blank of a text file with short lines, without their ends, and their numbers from 1.
-
-    Raises:
-        TraceError: The file cannot be read, has a longer line, or is no UTF-8.
-    """
+    """The lines that are not blank of a text file with short lines, without their ends, and their numbers from 1."""
     with reading(path), path.open("rb") as file:
         for number in count(1):
             raw = file.readline(_LONGEST_SHORT)
@@ -159,7 +151,7 @@ def iterate_parts(file: BinaryIO, first: int, on_bytes: Progress) -> Iterator[Fi
 
 
 def _whole_lines(file: BinaryIO) -> int:
-    """How many bytes to read so that they end with a line, as far as a short look ahead tells; it saves a copy of them."""
+    # How many bytes to read so that they end with a line, as far as a short look ahead tells; it saves a copy of them.
     begin = file.tell()
     file.seek(begin + PART)
     ahead = file.read(_LOOK_AHEAD)
@@ -193,11 +185,7 @@ _MAX_LINE = 1024**2  # bytes; what is beyond is a line of its own
 
 
 def find_logs(path: Path) -> list[Path]:
-    """The logs of a folder, of the first kind that is there: of msrun, of MindFormers, of ``ms-tune dryrun``, any.
-
-    Raises:
-        TraceError: There is none, or far too many.
-    """
+    """The logs of a folder, of the first kind that is there: of msrun, of MindFormers, of ``ms-tune dryrun``, any."""
     if not path.is_dir():
         return [path]
     for pattern in ("worker_*.log", "rank_*/info.log", "rank_*/log.txt", "*.log"):
@@ -288,7 +276,7 @@ def _split_all_lines(body: bytes, number: int) -> Iterable[tuple[int, bytes, boo
 
 
 def _find_words(body: bytes, needles: tuple[bytes, ...], most: int) -> list[int] | None:
-    """Where the words are, in order, one of a line at least; None if there are more of one than that."""
+    # Where the words are, in order, one of a line at least; None if there are more of one than that.
     found: list[int] = []
     for needle in needles:
         more, at = 0, body.find(needle)
@@ -303,10 +291,8 @@ def _find_words(body: bytes, needles: tuple[bytes, ...], most: int) -> list[int]
 
 
 def _find_words_fast(body: bytes, needles: tuple[bytes, ...], most: int) -> list[int] | None:
-    """The same with numpy, several times as fast: one look at each four bytes that begin at a multiple of four.
-
-    Wherever it is, a word of seven bytes or more covers such four bytes. Their product's upper half says whether they can be of a word.
-    """
+    # The same with numpy, several times as fast: one look at each four bytes that begin at a multiple of four.
+    # Wherever it is, a word of seven bytes or more covers such four bytes. Their product's upper half says whether they can be of a word.
     import numpy as np  # noqa: PLC0415 - takes longer than a short log, and a base install has none
 
     factor, shift = np.uint32(_FACTOR), np.uint32(16)
@@ -328,7 +314,7 @@ def _find_words_fast(body: bytes, needles: tuple[bytes, ...], most: int) -> list
 
 @cache
 def _index_words(words: tuple[bytes, ...]) -> dict[int, list[tuple[bytes, int]]]:
-    """Four bytes, as a number, to the words that they may be part of, with their offsets: one for each place modulo four."""
+    # Four bytes, as a number, to the words that they may be part of, with their offsets: one for each place modulo four.
     known: dict[int, list[tuple[bytes, int]]] = {}
     for word in words:
         for first in range(_FOUR):
@@ -339,7 +325,7 @@ def _index_words(words: tuple[bytes, ...]) -> dict[int, list[tuple[bytes, int]]]
 
 
 def _count_marks(four: bytes) -> int:
-    """How unlike other text it is, by its marks: ``time`` is in many words, ``tep_`` is not."""
+    # How unlike other text it is, by its marks: `time` is in many words, `tep_` is not.
     return sum(0 if mark.isalpha() else 1 if mark.isspace() else 2 for mark in four.decode("latin-1"))
 
 

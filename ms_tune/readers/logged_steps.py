@@ -177,7 +177,7 @@ def learn_line_layout(line: bytes) -> tuple[StepLineKind, Callable[[bytes], tupl
 
 
 def _locate_steps(line: str, *, whole: bool = True) -> Iterator[tuple[Form, Mapping[str, tuple[int, int]]]]:
-    """Where a line says what of each of its steps: names of :func:`step_of`, with the beginnings and ends of their values."""
+    # Where a line says what of each of its steps: names of what `make_step` takes, with the beginnings and ends of their values.
     if "per_step_time" in line:
         for start, end in _split_at_heads(line, _BRACE):
             yield _locate_mindformers(line, start, end)

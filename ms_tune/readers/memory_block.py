@@ -204,11 +204,7 @@ class RowReader:
 
 
 def read_layout(text: str | None, path: Path, number: int) -> ColumnLayout:
-    """The columns that the first line of a file names.
-
-    Raises:
-        TraceError: It is not the first line of a ``memory_block.csv``.
-    """
+    """The columns that the first line of a file names."""
     cells = (text or "").removeprefix("\ufeff").split(",")
     trailing_comma = cells[-1] == ""
     while cells and not cells[-1]:
@@ -324,7 +320,7 @@ def _parse_number(cell: str, column: str) -> int:
 
 
 def _shorten_cell(cell: str) -> str:
-    """A cell as it may be shown: no control characters, not endless."""
+    # A cell as it may be shown: no control characters, not endless.
     shown = "".join(character if character.isprintable() else "\ufffd" for character in cell[:40])
     return shown + "…" if len(cell) > len(shown) else shown
 

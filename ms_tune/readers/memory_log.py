@@ -80,11 +80,7 @@ def parse_reports(text: str) -> Iterator[LoggedMemory]:
 
 
 def read_logged_memory(path: Path) -> tuple[RankMemory, ...]:
-    """The memory of all ranks that a log, or a folder of logs, tells about: the last word of each.
-
-    Raises:
-        TraceError: A file cannot be read, or none says anything about memory.
-    """
+    """The memory of all ranks that a log, or a folder of logs, tells about: the last word of each."""
     found: dict[int | None, RankMemory] = {}
     for file in find_logs(path):
         for one in _read_file(file):
@@ -122,7 +118,6 @@ class _MemoryLogReader:
         self._open: dict[int | None, StatisticsLines] = {}
 
     def take(self, number: int, line: str) -> None:
-        """Read a line."""
         rank, text = split_rank(line)
         if " memory (MB) |" in text:
             for told in parse_reports(text):
@@ -160,7 +155,6 @@ class _MemoryLogReader:
             blocks.append(one)
 
     def list_memory(self) -> list[RankMemory]:
-        """One for each rank."""
         whole = dict(self._reports)
         for rank, blocks in self._statistics.items():
             if blocks:

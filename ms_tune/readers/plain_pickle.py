@@ -32,11 +32,7 @@ _SUFFIXES = (".pickle", ".pkl", ".pickle.gz", ".pkl.gz")
 
 
 def is_snapshot(path: Path) -> bool:
-    """Whether a path names a file that is, or pretends to be, a snapshot of PyTorch's allocator.
-
-    Raises:
-        TraceError: It is packed with gzip, and no snapshot.
-    """
+    """Whether a path names a file that is, or pretends to be, a snapshot of PyTorch's allocator."""
     if not path.is_file():
         return False
     if path.name.lower().endswith(_SUFFIXES):
@@ -58,9 +54,6 @@ def read_plain(path: Path, read: Callable[[object, int], Result]) -> Result:
     """What a function makes of a pickle of plain containers, packed with gzip or not, and of how many bytes it had.
 
     The function runs within the bounds of memory, too.
-
-    Raises:
-        TraceError: The file cannot be read, is too large, or holds anything but plain containers.
     """
     try:
         with reading(path), path.open("rb") as file:
@@ -91,11 +84,9 @@ class _Unpacked:
         self.count = 0
 
     def read(self, size: int) -> bytes:
-        """So many bytes."""
         return self._count_bytes(self._file.read(min(size, MOST_BYTES - self.count + 1)))
 
     def readline(self) -> bytes:
-        """One line."""
         return self._count_bytes(self._file.readline(MOST_BYTES - self.count + 1))
 
     def _count_bytes(self, data: bytes) -> bytes:
@@ -131,11 +122,9 @@ def _load_plain(file: BinaryIO, path: Path) -> object:
 
 @contextmanager
 def _silence_interpreter() -> Iterator[None]:
-    """Keep from the user what the interpreter prints of itself meanwhile.
-
-    Where an array of bytes finds no memory, CPython (3.11, ``PyByteArray_FromStringAndSize``) frees one whose count of exports was
-    never set, and may print a SystemError about it beside the MemoryError that it raises.
-    """
+    # Keep from the user what the interpreter prints of itself meanwhile.
+    # Where an array of bytes finds no memory, CPython (3.11, `PyByteArray_FromStringAndSize`) frees one whose count of exports was
+    # never set, and may print a SystemError about it beside the MemoryError that it raises.
     before = sys.excepthook
     sys.excepthook = lambda kind, error, trace: None if kind is SystemError else before(kind, error, trace)
     try:

@@ -53,9 +53,6 @@ def read_events(path: Path, on_bytes: Callable[[int], None] = lambda _count: Non
     torch_npu (``_ascend_pt``) writes one list in one line, MindSpore (``_ascend_ms``) the same, older ones an object with
     ``traceEvents``. It is read in blocks of whole events. Kept are the intervals of "Overlap Analysis", collectives, the
     flows from a launch on the host to its start on the device, and host events that are long enough to cover a gap.
-
-    Raises:
-        TraceError: The file cannot be read, or is no such trace.
     """
     kept = KeptEvents()
     with reading(path), path.open(encoding="utf-8", errors="replace") as file:
@@ -116,7 +113,7 @@ def _take_events(text: str, kept: KeptEvents) -> str:
 
 
 def _taken_together(events: str, between: str, kept: KeptEvents) -> bool:
-    """Take events at once; False if what looks like an end of one is inside a text, and nothing is taken."""
+    # Take events at once; False if what looks like an end of one is inside a text, and nothing is taken.
     if kept.take_together(events, between):
         return True
     try:

@@ -119,11 +119,7 @@ class ProfileCollective(Record):
 
 
 def read_steps(path: Path) -> list[StepRow]:
-    """The steps of ``step_trace_time.csv``, or of a cluster's ``cluster_step_trace_time.csv``.
-
-    Raises:
-        TraceError: The file cannot be read, or is no such table.
-    """
+    """The steps of ``step_trace_time.csv``, or of a cluster's ``cluster_step_trace_time.csv``."""
     rows = []
     for line, row in _read_rows(path, ("Computing", "Free", "Stage")):
         names = ("Computing", "Communication(Not Overlapped)", "Communication", "Free", "Stage", "Bubble")

@@ -141,7 +141,6 @@ class _RecomputeLogReader:
         self._marked = False  # the run begins with this block
 
     def take(self, number: int, line: str, *, whole: bool = True) -> None:
-        """Read a line, which may be several that ran into each other."""
         starts = [match.start() for match in _PREFIX.finditer(line)]
         ends = [*starts[1:], len(line)] if starts else [len(line)]
         if not starts or starts[0]:
@@ -150,7 +149,6 @@ class _RecomputeLogReader:
             self._read_message(number, line[start:end], glued=end < len(line) or not whole)
 
     def list_runs(self) -> tuple[LoggedRecompute, ...]:
-        """All of them; the last ones if they are many."""
         self._close_block()
         return tuple(self._runs[-_MAX_RUNS:])
 

@@ -98,9 +98,6 @@ def read_communication_order(path: Path) -> CommunicationOrder:
 
     ``std::quoted`` writes them: every cell in quotation marks, with ``\"`` and ``\\`` inside, and no trailing comma
     (``execute_order_tracker.cc``). A defect of MindSpore's puts a control character into ``stream_id`` of the dynamic graph.
-
-    Raises:
-        TraceError: The file cannot be read, or is another one.
     """
     found, refused = [], RefusedRow()
     for number, cells in _read_rows(path, _COMMUNICATION, refused):

@@ -189,11 +189,7 @@ class TableBuilder:
     def build_table(
         self, *, dropped: tuple[DroppedRow, ...], dropped_count: int, columns: tuple[str, ...], truncated: bool
     ) -> Table:
-        """The table of all parts.
-
-        Raises:
-            TraceError: The sizes add up to more than a computer word holds: no device has that much memory.
-        """
+        """The table of all parts."""
         numbers = {name: _concatenate(parts, np.int64) for name, parts in self._numbers.items()}
         order = np.argsort(numbers["line"], kind="stable")
         if float(numbers["size"].sum(dtype=np.float64)) > _MOST_BYTES:

@@ -120,7 +120,7 @@ class _GraphReader:
         self._head: tuple[int, re.Match[str]] | None = None
 
     def read(self, file: BinaryIO, on_bytes: Progress) -> None:
-        """Take the file in stretches that begin with an operator's first line."""
+        # Take the file in stretches that begin with an operator's first line.
         rest, first = b"", 1
         for part in iterate_parts(file, 1, on_bytes):
             if part.data is None or not part.complete:
@@ -142,7 +142,6 @@ class _GraphReader:
             self._take_lines(FilePart(first, data, data.count(b"\n"), complete=True).lines())
 
     def _take_plain(self, data: bytes) -> bool:
-        """Take operators of three lines each, all at once; False if anything is out of the ordinary."""
         lines = data.split(b"\n")
         heads, types = lines[:-1:_LINES], lines[1::_LINES]
         if len(lines) != _LINES * len(heads) + 1 or data.count(b"\n    #") != len(heads):
@@ -186,7 +185,7 @@ class _GraphReader:
             self.tensors[tick] = tensor
 
     def _take_lines(self, lines: Iterable[tuple[int, str | None, bool]]) -> None:
-        """Two lines belong together if the first is a head and the second, indented, holds types; a stack may follow."""
+        # Two lines belong together if the first is a head and the second, indented, holds types; a stack may follow.
         for number, text, _ in lines:
             if text is None:
                 self._refuse_line(number)
@@ -262,9 +261,6 @@ def find_size_overflow(path: Path) -> SizeOverflow | None:
     Bytes of a tensor are its elements times the bytes of one, and 2^64 of them are 0 again: ``mint.zeros((2**31, 2**31))``
     takes 512 bytes in simulation (MindSpore 2.9, dynamic graph; a static graph refuses such a shape). The tracker writes the
     true shape beside the block that MindSpore makes too small.
-
-    Raises:
-        TraceError: The file cannot be read.
     """
     small: set[bytes] = set()  # the same few shapes stand in a file again and again
     with reading(path), path.open("rb") as file:

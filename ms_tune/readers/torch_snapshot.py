@@ -213,11 +213,7 @@ class TorchSnapshot(Record):
 
 
 def read_torch_snapshot(path: Path) -> TorchSnapshot:
-    """Read a snapshot.
-
-    Raises:
-        TraceError: The file cannot be read, is too large, holds anything but plain containers, or is no snapshot.
-    """
+    """Read a snapshot."""
     return read_plain(path, lambda content, size: _SnapshotReader(path, size).read_content(content))
 
 
@@ -245,7 +241,6 @@ class _SnapshotReader:
         self._unknown: Counter[str] = Counter()  # of one device
 
     def read_content(self, content: object) -> TorchSnapshot:
-        """The snapshot. Raises TraceError: it is none."""
         try:
             return self._read_whole(content)
         except _BadValueError as error:
@@ -456,7 +451,7 @@ def _without_block(event: Mapping[object, object], *, out_of_memory: bool) -> di
 
 
 def _parse_roundup(settings: Mapping[object, object]) -> tuple[int, ...]:
-    """By rising sizes, as ``{"1": 0, "2": 0, ..., "32768": 0}`` in MiB tells; empty where all are off."""
+    # By rising sizes, as `{"1": 0, "2": 0, ..., "32768": 0}` in MiB tells; empty where all are off.
     told = settings.get("roundup_power2_divisions")
     values: Sequence[object] = list(told.values())[:16] if isinstance(told, dict) else []
     if not all(type(value) is int and 0 <= value <= 1 << 20 for value in values):

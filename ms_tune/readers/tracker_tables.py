@@ -203,7 +203,7 @@ def _split_columns(part: FilePart, layout: ColumnLayout) -> Columns | None:
 def _keep_plain(
     part: FilePart, columns: Columns, good: NDArray[np.bool_], read_line: Callable[[int, str], object]
 ) -> tuple[Columns, NDArray[np.int64]]:
-    """The good lines as columns, and their numbers; the others are read one by one."""
+    # The good lines as columns, and their numbers; the others are read one by one.
     line = np.arange(part.first, part.first + columns.height, dtype=np.int64)
     if good.all() or part.data is None:
         return columns, line

@@ -153,11 +153,7 @@ def _parse_whole_numbers(column: Sequence[bytes]) -> list[int]:
 
 @no_collection()
 def read_training_log(path: Path, on_bytes: Callable[[int], None] = lambda _count: None) -> TrainingLog:
-    """Read a log, however long, or a JSON file of lists (the baselines of MindSpeed-LLM's and -MM's tests), which is one run.
-
-    Raises:
-        TraceError: The file cannot be read, or no line of it tells about a step.
-    """
+    """Read a log, however long, or a JSON file of lists (the baselines of MindSpeed-LLM's and -MM's tests), which is one run."""
     reader, ended, head = _TrainingLogReader(), True, b""
     with reading(path), path.open("rb") as file:
         for body, first in read_line_blocks(file):
@@ -222,7 +218,6 @@ class _TrainingLogReader:
         self._batch = LineBatch(_NONE)
 
     def read(self, lines: Iterable[tuple[int, bytes, bool]]) -> None:
-        """Read lines: those that tell of steps many at a time, others by themselves."""
         known, batch = self._known, self._batch
         kind, told, numbers = batch.kind, batch.told, batch.lines
         for number, line, whole in lines:
@@ -270,7 +265,6 @@ class _TrainingLogReader:
         self._batch.lines.append(number)
 
     def place_batch(self) -> None:
-        """Put the steps that wait where they belong."""
         batch, self._batch = self._batch, LineBatch(_NONE)
         if not len(batch):
             return
@@ -310,7 +304,7 @@ class _TrainingLogReader:
         self._latest = places[rows.ranks[-1]]
 
     def _present_steps(self, rank: int | None, rows: Rows, at: int) -> RankSteps | None:
-        """The steps that a rank's step goes on with, if it does; and no other step of the batch has another total."""
+        # The steps that a rank's step goes on with, if it does; and no other step of the batch has another total.
         writer = self._writers.get(rank)
         if writer is None or writer.run < 0 or rows.total.count(self.runs[writer.run].total) < len(rows.total):
             return None
@@ -444,7 +438,7 @@ def _number_in_job(writer: _StepWriter, step: StepLine) -> int:
 
 
 def _tells_the_same(steps: RankSteps, step: StepLine, number: int) -> bool:
-    """Whether a step that is there already says what this line says: as far as gradients go, or else the loss."""
+    # Whether a step that is there already says what this line says: as far as gradients go, or else the loss.
     place = next((at for at in range(len(steps) - 1, max(len(steps) - 3, -1), -1) if steps.number[at] == number), None)
     if place is None:
         return False

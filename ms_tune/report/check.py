@@ -48,7 +48,6 @@ def _change_sentence(difference: MemoryDifference, console: Console) -> str:
 
 
 def _memory_sentence(overview: Overview) -> Message | None:
-    """The sentence about a job's memory: the judge's where there was a dryrun, else the estimate."""
     worst = overview.worst
     if worst is not None:
         count = len({one.stage for one in overview.stages})
@@ -158,7 +157,7 @@ def _memory_colour(overview: Overview) -> str:
 
 
 def _wrap_lines(text: str, most: int = 3, indent: str = "") -> list[str]:
-    """The text in lines of the screen's width; what is more than so many is cut off with a mark."""
+    # The text in lines of the screen's width; what is more than so many is cut off with a mark.
     lines = wrap(text, _WIDTH - text_width(indent) - 2, prose=True)
     if len(lines) > most:
         lines = [*lines[: most - 1], f"{lines[most - 1]} …"]

@@ -73,14 +73,7 @@ def pad(text: str, width: int, *, right: bool = False) -> str:
 def table_lines(
     heads: Sequence[str], rows: Sequence[Sequence[str]], *, right: Container[int], width: int
 ) -> Iterator[str]:
-    """The lines of a table.
-
-    Args:
-        heads: The columns' names.
-        rows: Their texts, of one line or several. Columns without any text are left out.
-        right: The columns that are set to the right: numbers, of which only the name is ever wrapped.
-        width: Columns of the terminal; the other columns are wrapped to fit.
-    """
+    """The lines of a table that fits the width. Numbers, in columns ``right``, are never wrapped; columns without texts are left out."""
     kept = [column for column in range(len(heads)) if column in right or any(row[column] for row in rows)]
     numbers = [column in right for column in kept]
     cells = [[row[column].split("\n") for column in kept] for row in rows]
@@ -108,17 +101,17 @@ def table_lines(
 
 
 def _at_folders(line: str) -> list[str]:
-    """Of a path its folders and its file: ``/opt/site/``, ``train.py:18``."""
+    # Of a path its folders and its file: `/opt/site/`, `train.py:18`.
     return [part for word in line.split(" ") for part in re.findall(r"(?:[^/]*/)+(?=[^/]*$)|[^/]+$", word)]
 
 
 def _at_letters(line: str) -> list[str]:
-    """The same, and of East Asian sentences, which have no blanks, what must not be broken."""
+    # The same, and of East Asian sentences, which have no blanks, what must not be broken.
     return [word for part in _at_folders(line) for _, word in _split_words(part, prose=True)]
 
 
 def _at_marks(line: str) -> list[str]:
-    """Of identifiers their parts, such as ``aclnnMuls_``, ``MulAiCore_``, ``Mul``; all else as letters."""
+    # Of identifiers their parts, such as `aclnnMuls_`, `MulAiCore_`, `Mul`; all else as letters.
     return [
         piece
         for part in _at_letters(line)
@@ -127,7 +120,6 @@ def _at_marks(line: str) -> list[str]:
 
 
 def _least_parts(lines: Sequence[str], broken: Callable[[str], list[str]], *, number: bool) -> Sequence[str]:
-    """What has to stand in one line of a column."""
     return lines if number else [" " * _NARROWEST, *(part for line in lines for part in broken(line))]
 
 
@@ -150,7 +142,7 @@ def _join_pieces(pieces: Sequence[str], width: int) -> list[str]:
 
 
 def _narrow_columns(widths: list[int], least: Sequence[int], width: int) -> None:
-    """Take from the widest of the columns that may be narrower until the table fits."""
+    # Take from the widest of the columns that may be narrower until the table fits.
     while sum(widths) + len(_GAP) * (len(widths) - 1) > width:
         wide = [column for column, low in enumerate(least) if widths[column] > low]
         if not wide:
@@ -159,13 +151,7 @@ def _narrow_columns(widths: list[int], least: Sequence[int], width: int) -> None
 
 
 def wrap(text: str, width: int, *, prose: bool = False) -> list[str]:
-    """The text in lines of at most so many columns, broken at blanks; a word that is longer has a line of its own.
-
-    Args:
-        text: The text.
-        width: Columns.
-        prose: Sentences, which are broken between East Asian letters, too: these have no blanks. Names would be cut.
-    """
+    """The text in lines of at most so many columns, broken at blanks, of prose between East Asian letters, too; longer words stay whole."""
     if text_width(text) <= width:
         return [text]
     lines = [""]
@@ -182,10 +168,6 @@ def fold(line: str, width: int) -> list[str]:
     """A line of prose in lines of at most so many columns; what follows a label or a mark goes on below itself.
 
     Commands, which people copy, and words without a blank in them (paths) are left whole.
-
-    Args:
-        line: The text of one line, with its indentation.
-        width: Columns.
     """
     if text_width(re.sub(_ESCAPE, "", line)) <= width or re.match(_WHOLE, line):
         return [line]
@@ -198,7 +180,7 @@ def fold(line: str, width: int) -> list[str]:
 
 
 def _split_words(text: str, *, prose: bool) -> Iterator[tuple[str, str]]:
-    """What must not be broken, each with the blank before it; a closing mark stays with the letter before it."""
+    # What must not be broken, each with the blank before it; a closing mark stays with the letter before it.
     for number, part in enumerate(text.split(" ")):
         blank = " " if number else ""
         start = 0
@@ -211,7 +193,6 @@ def _split_words(text: str, *, prose: bool) -> Iterator[tuple[str, str]]:
 
 
 def _row_lines(cells: Sequence[Sequence[str]], widths: Sequence[int], numbers: Sequence[bool]) -> list[str]:
-    """One row, which takes several lines where a cell is wrapped."""
     return [
         _GAP.join(
             pad(cell[line] if line < len(cell) else "", limit, right=right)
@@ -291,7 +272,7 @@ class Console:
             self._tell(f"  {self.labelled(hint, self.say(error.hint))}")
 
     def _tell(self, text: str) -> None:
-        """Notes for a reader, folded on a terminal; programs get a line a note."""
+        # Notes for a reader, folded on a terminal; programs get a line a note.
         width = width_of(sys.stderr)
         self.note("\n".join(part for line in text.split("\n") for part in fold(line, width)) if width else text)
 

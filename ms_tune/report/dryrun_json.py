@@ -122,7 +122,6 @@ def _largest_holders(reading: Reading) -> list[dict[str, object]]:
 
 
 def _shared_name(reading: Reading, rows: tuple[int, ...]) -> str | None:
-    """The parameter's name with ``*`` for the layer's number, if all of the rows share it."""
     names = {reading.name_of(row) for row in rows}
     return names.pop() if len(names) == 1 else None
 

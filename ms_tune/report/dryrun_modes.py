@@ -104,7 +104,6 @@ def job_line(job: LaunchedJob, console: Console) -> str:
 
 
 def _show_doubtful(result: CommandResult, console: Console) -> None:
-    """What in the program follows from values, which simulation has not."""
     for text, places in (
         ("stages.command.reads", result.reads),
         ("stages.command.bounds", result.bounds),
@@ -294,7 +293,7 @@ def _show_rows(variants: Sequence[_VariantRow], folder: Path, console: Console) 
 
 
 def _shared_settings(variants: Sequence[_VariantRow]) -> tuple[str, ...]:
-    """The settings that all variants have, which tell none of them apart; of a single variant none."""
+    # The settings that all variants have, which tell none of them apart; of a single variant none.
     first, *others = variants
     return tuple(setting for setting in first.settings if others and all(setting in one.settings for one in others))
 

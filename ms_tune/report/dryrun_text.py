@@ -77,7 +77,7 @@ def _show_run(result: DryrunResult, console: Console) -> None:
 
 
 def _show_traced(stage: StageResult, console: Console) -> None:
-    """The trace of the worst stage; where it is of fewer layers than the stage has, that is said first."""
+    # The trace of the worst stage; where it is of fewer layers than the stage has, that is said first.
     small = stage.extrapolation is not None or stage.full_layers not in (None, stage.run.layers)
     params = {"stage": stage.run.stage, "rank": stage.run.rank, "layers": stage.run.layers}
     text_id = "dryrun.show.traced-small" if small else "dryrun.show.traced"
@@ -149,11 +149,9 @@ def _show_worth(result: DryrunResult, console: Console) -> None:
 
 
 def _next_command(result: DryrunResult) -> str:
-    """What to type next.
-
-    The packaged model ran: the user's own config. It does not fit: the cheapest plan that does. It fits with fewer
-    layers: run it whole. It fits: look at the memory.
-    """
+    # What to type next.
+    # The packaged model ran: the user's own config. It does not fit: the cheapest plan that does. It fits with fewer
+    # layers: run it whole. It fits: look at the memory.
     run = result.runs[0]
     if run.packaged:
         return "ms-tune dryrun config.yaml"
@@ -239,7 +237,7 @@ def in_gib(amount: int) -> str:
 
 
 def _layer_counts(stage: StageResult) -> str:
-    """The layers that the row is about; of those that the config gives the stage, where they are fewer."""
+    # The layers that the row is about; of those that the config gives the stage, where they are fewer.
     if stage.full_layers is None or stage.full_layers == stage.layers:
         return str(stage.layers)
     return f"{stage.layers}/{stage.full_layers}"

@@ -23,13 +23,7 @@ if TYPE_CHECKING:
 
 
 def shown_of(found: ConfigFit, console: Console, more: Sequence[Message] = ()) -> FitPage:
-    """The verdict, the stages before and after, the change, the reasons and the rest.
-
-    Args:
-        found: The plan of the config.
-        console: Whose language is spoken.
-        more: Notes in front of its own.
-    """
+    """The verdict, the stages before and after, the change, the reasons and the rest."""
     report = found.last.report
     plan = report.planned or report.nearest
     heads, rows = _stage_table(found, plan, console) if plan is not None else ([], [])
@@ -191,7 +185,6 @@ def plan_notes(found: ConfigFit) -> list[Message]:
 
 
 def _relief_lines(number: int, one: VerifyRound) -> Iterator[Message]:
-    """What became of the stages that did not fit in the plan before."""
     kept = ", ".join(map(str, one.kept)) or "-"
     run = ", ".join(str(stage.stage) for stage in one.verified if stage.stage not in one.kept) or "-"
     for relief in one.relieved:

@@ -272,13 +272,7 @@ _BACKWARD = ("#d98544", "#e4a36f", "#efc09b", "#b5682d")
 
 
 def plan_page(show: Callable[[Console], FitPage], sources: Iterable[object], language: Language) -> str:
-    """The page; it runs no scripts and loads nothing.
-
-    Args:
-        show: What is on it, in the language of a console.
-        sources: The files that it is about.
-        language: The language that it begins in.
-    """
+    """The page; it runs no scripts and loads nothing."""
     return write_page("fit.page.title", sources, lambda console: _page_parts(show(console), console), language)
 
 

@@ -27,20 +27,13 @@ def write_failure(error: MsTuneError, title: str, console: Console) -> None:
 
 
 def format_annotation(level: str, places: Mapping[str, object], title: str, message: str) -> str:
-    """One annotation.
-
-    Args:
-        level: ``error``, ``warning`` or ``notice``.
-        places: Where: ``file``, ``line`` and the like.
-        title: Its heading.
-        message: What it says; lines are kept.
-    """
+    """One annotation."""
     properties = ",".join(f"{name}={_escape_property(str(value))}" for name, value in places.items())
     return f"::{level} {properties},title={_escape_property(title)}::{_escape_data(message)}"
 
 
 def _escape_data(text: str) -> str:
-    """Escaped as ``@actions/core`` does it (toolkit, ``command.ts``)."""
+    # Escaped as `@actions/core` does it (toolkit, `command.ts`).
     return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
 
 

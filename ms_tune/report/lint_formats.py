@@ -90,13 +90,7 @@ _PROBLEM_SEVERITIES = {Severity.ERROR: "error", Severity.WARNING: "warning", Sev
 
 
 def lint_sarif(report: LintReport, language: Language, rules: Mapping[str, RuleEntry]) -> dict[str, object]:
-    """The report as a SARIF log with one run.
-
-    Args:
-        report: What was found.
-        language: The language of the messages.
-        rules: What there is to know about each check, by its id.
-    """
+    """The report as a SARIF log with one run."""
     found = sorted({finding.id: finding for file in report.files for finding in file.findings}.items())
     order = {id_: index for index, (id_, _) in enumerate(found)}
     results = [
@@ -193,7 +187,7 @@ def _sarif_location(artifact: Mapping[str, object], span: Location) -> dict[str,
 
 
 def _artifact_location(path: Path) -> dict[str, object]:
-    """The file relative to the folder where ms-tune runs, as services want it; else absolute."""
+    # The file relative to the folder where ms-tune runs, as services want it; else absolute.
     relative = os.path.relpath(path)
     if relative.startswith(".."):
         return {"uri": Path(os.path.abspath(path)).as_uri()}  # noqa: PTH100 - without `..`, links as they are

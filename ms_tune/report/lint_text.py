@@ -111,7 +111,6 @@ def _finding_text(finding: Diagnostic, file: FileReport, settings: ProjectSettin
 
 
 def _list_remarks(finding: Diagnostic, page: str | None, console: Console) -> list[tuple[str, str]]:
-    """What to do about a finding, and where to read more: each a label's text id and the words."""
     remarks = []
     if finding.consequence is not None:
         remarks.append(("consequence.label", console.text(f"consequence.{finding.consequence}")))
@@ -128,7 +127,6 @@ def _list_remarks(finding: Diagnostic, page: str | None, console: Console) -> li
 
 
 def _frame_lines(file: FileReport, labels: list[_Label], margin: int, console: Console) -> list[str]:
-    """The lines that the labels are about, each with its marks below it."""
     lines = []
     last = 0
     for number in sorted({label.span.line for label in labels}):
@@ -148,7 +146,6 @@ def _frame_lines(file: FileReport, labels: list[_Label], margin: int, console: C
 
 
 def _mark_lines(label: _Label, text: str, start: int, console: Console) -> str:
-    """The marks under a span (under its first line, if it has several) and what there is to say."""
     first = label.span.column - 1 - start
     end = label.span.end_column - 1 - start if label.span.end_line == label.span.line else len(text.rstrip())
     width = max(_count_columns(text[first : max(end, first)]), 1)
@@ -158,7 +155,6 @@ def _mark_lines(label: _Label, text: str, start: int, console: Console) -> str:
 
 
 def _find_window(text: str, place: int) -> tuple[int, str]:
-    """Where the shown part of a line starts, and that part."""
     if len(text) <= _WIDTH:
         return 0, text
     start = max(place - _BEFORE, 0)
@@ -166,12 +162,12 @@ def _find_window(text: str, place: int) -> tuple[int, str]:
 
 
 def _make_printable(text: str) -> str:
-    """Characters that take the room that :func:`_columns` counts and move no cursor."""
+    # Characters that take the room that :func:`_columns` counts and move no cursor.
     return "".join(character if character.isprintable() else " " for character in text)
 
 
 def _count_columns(text: str) -> int:
-    """Columns on a terminal: Chinese characters take two, combining marks none."""
+    # Columns on a terminal: Chinese characters take two, combining marks none.
     return sum(
         0 if unicodedata.combining(character) else 2 if unicodedata.east_asian_width(character) in "WF" else 1
         for character in text
@@ -204,6 +200,6 @@ def _diff_lines(old: str, new: str, name: str) -> Iterator[str]:
 
 
 def _patch_lines(text: str) -> list[str]:
-    """Lines as ``patch`` sees them: a carriage return belongs to its line."""
+    # Lines as `patch` sees them: a carriage return belongs to its line.
     parts = text.split("\n")
     return [f"{part}\n" for part in parts[:-1]] + ([parts[-1]] if parts[-1] else [])

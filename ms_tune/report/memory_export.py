@@ -215,7 +215,7 @@ class _Frames:
         self._known: dict[tuple[int, int, int], list[Record]] = {}
 
     def frames_of(self, row: int) -> list[Record]:
-        """The frames of a row, innermost first; the first one is the operator."""
+        # The frames of a row, innermost first; the first one is the operator.
         table = self._rank.table
         content = int(self._rank.contents.codes[row])
         key = (int(table.node.codes[row]), int(table.stack.codes[row]), content)
@@ -321,5 +321,5 @@ def write_blocks(file: TextIO, rank: RankReport, parts: PeakBreakdown, *, header
 
 
 def _defuse_formula(cell: object) -> object:
-    """A text that a spreadsheet would take for a formula gets a leading apostrophe."""
+    # A text that a spreadsheet would take for a formula gets a leading apostrophe.
     return f"'{cell}" if isinstance(cell, str) and cell.startswith(("=", "+", "-", "@", "\t", "\r")) else cell

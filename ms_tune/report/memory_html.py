@@ -84,7 +84,7 @@ def _read_asset(folder: str, name: str) -> str:
 
 
 def _json_island(value: object) -> str:
-    """JSON that cannot end the script element that it stands in."""
+    # JSON that cannot end the script element that it stands in.
     text = json_text(value)
     for character, escape in (("<", "\\u003c"), (">", "\\u003e"), ("&", "\\u0026"), ("\u2028", "\\u2028")):
         text = text.replace(character, escape)
@@ -205,7 +205,7 @@ def _recode_used(codes: NDArray[np.int32], values: tuple[object, ...]) -> tuple[
 
 
 def _path_tree(paths: list[str]) -> tuple[list[list[object]], list[int]]:
-    """Parts of paths as [parent, name], where parents come first and the first ones have -1; and each path's last."""
+    # Parts of paths as [parent, name], where parents come first and the first ones have -1; and each path's last.
     known: dict[tuple[int, str], int] = {}
     leaves = []
     for path in paths:
@@ -336,12 +336,7 @@ def _pair_data(pair: RankComparison) -> dict[str, object]:
 
 
 def job_html(report: JobReport, language: Language) -> str:
-    """The page.
-
-    Args:
-        report: The job.
-        language: The language that the page starts in.
-    """
+    """The page."""
     memory = report.memory
     if not report.stages:
         return report_html(memory, None, language)

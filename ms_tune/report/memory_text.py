@@ -120,7 +120,7 @@ def _show_remedies(rank: RankReport, console: Console, top: int) -> None:
 
 
 def _content_text(held: ContentBytes, console: Console) -> str:
-    """Who allocated it is told only where something tells."""
+    # Who allocated it is told only where something tells.
     content, amount = console.text(f"memory.content.{held.category.value}"), size_text(held.bytes)
     if held.phase is None:
         return f"{content} {amount}"

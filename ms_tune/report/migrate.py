@@ -28,13 +28,7 @@ _LONGEST = 60
 
 
 def write_migration(found: Migration, console: Console, *, everything: bool) -> None:
-    """The fates, then the lines that no key says, then the proof.
-
-    Args:
-        found: The migration.
-        console: Where to.
-        everything: Whether to tell those keys, too, that need no line there or keep their name and value.
-    """
+    """The fates, then the lines that no key says, then the proof."""
     counts = {fate.value: found.count(fate) for fate in Fate}
     console.write(
         console.text(
@@ -65,7 +59,6 @@ def _worth_telling(one: KeyFate) -> bool:
 
 
 def _show_entries(rows: Sequence[KeyFate], console: Console) -> None:
-    """Keys, and below those that share one their reason."""
     for one, following in zip_longest(rows, rows[1:]):
         line = f"  {one.line or '-':>4}  {one.name}: {_shorten_value(one.value)}"
         if one.fate is Fate.TRANSLATED:
@@ -166,13 +159,13 @@ def _show_row(name: str, old: int, new: int, console: Console, mark: str = "") -
 
 
 def _signed_mib(size: int) -> str:
-    """MiB with a sign; nothing is +0.0, never -0.0."""
+    # MiB with a sign; nothing is +0.0, never -0.0.
     text = f"{size / MIB:+,.1f}"
     return "+0.0" if text == "-0.0" else text
 
 
 def _show_reasons(found: DifferenceReason, console: Console) -> None:
-    """What one side holds and the other does not, by kind; each kind's lines add up to its sum, the sums to the difference."""
+    # What one side holds and the other does not, by kind; each kind's lines add up to its sum, the sums to the difference.
     old, new = found.peaks
     console.write(
         "  "
@@ -220,7 +213,6 @@ def _show_line(side: str, count: int, size: int, text: str, console: Console) ->
 
 
 def _shorten_place(where: str) -> str:
-    """The last two cells of a scope; a line's file without its folders."""
     parts = where.split("/")
     return "/".join(parts[-2:]) if ":" not in parts[-1] else parts[-1]
 
@@ -291,7 +283,7 @@ def _explanation_json(found: DifferenceReason) -> dict[str, object]:
 
 
 def _plain_value(value: object) -> object:
-    """A value of YAML as JSON has it: dates, bytes, sets and numbers without an end are words."""
+    # A value of YAML as JSON has it: dates, bytes, sets and numbers without an end are words.
     if isinstance(value, dict):
         return {str(key): _plain_value(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):

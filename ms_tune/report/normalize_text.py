@@ -53,13 +53,7 @@ def write_difference(path: Path, old: str, new: str, console: Console) -> None:
 
 
 def write_plan(plan: LayerPlan, layers: Sequence[LayerSpec], console: Console) -> None:
-    """The whole report: placement, the framework's own lists, heat map, layers, problems.
-
-    Args:
-        plan: The plan.
-        layers: Those of its layers that were asked for.
-        console: Where to write.
-    """
+    """The whole report: placement, the framework's own lists, heat map, layers, problems."""
     placement = plan.placement
     framework = console.text(f"normalize.framework.{plan.dialect}")
     rules = console.text(
@@ -107,7 +101,7 @@ def _write_placement(plan: LayerPlan, console: Console, width: int) -> None:
 
 
 def _write_formative(plan: LayerPlan, console: Console) -> None:
-    """The lines to look for in the framework's log, to the letter; or the lists, where it logs none."""
+    # The lines to look for in the framework's log, to the letter; or the lists, where it logs none.
     # A model with prediction layers logs them twice.
     lines = list(dict.fromkeys([line for line in plan.log if line.startswith("Formative ")]))
     title = console.text("normalize.title.formative" if lines else "normalize.title.lists")
@@ -119,7 +113,7 @@ def _write_formative(plan: LayerPlan, console: Console) -> None:
 
 
 def _name_pattern(legend: dict[str, str], pattern: str) -> str:
-    """A short name for a pattern, so that a table of them fits a terminal; a new pattern gets a new name."""
+    # A short name for a pattern, so that a table of them fits a terminal; a new pattern gets a new name.
     count = len(legend)
     more = str(count // len(_NAMES)) if count >= len(_NAMES) else ""
     return legend.setdefault(pattern, _NAMES[count % len(_NAMES)] + more)
@@ -191,10 +185,8 @@ def _write_problems(problems: Sequence[Diagnostic], console: Console) -> None:
 
 
 def _heat_map(layers: Sequence[LayerSpec], console: Console, width: int) -> list[str]:
-    """Stages across, chunks down, how much of each cell is recomputed: a block of stages as wide as the terminal, then the next block.
-
-    Layers recomputed in full are counted; if there are none, those with selected operators or communication are.
-    """
+    # Stages across, chunks down, how much of each cell is recomputed: a block of stages as wide as the terminal, then the next block.
+    # Layers recomputed in full are counted; if there are none, those with selected operators or communication are.
     effects = [layer.recompute for layer in layers]
     counted, title = {RecomputeMode.FULL}, "normalize.title.map.full"
     if RecomputeMode.FULL not in effects:

@@ -351,7 +351,7 @@ def _draw_grid(scale: _Scale) -> Iterator[str]:
 
 
 def _round_step(step: float) -> float:
-    """1, 2 or 5 times a power of ten, of the unit in which it will be shown."""
+    # 1, 2 or 5 times a power of ten, of the unit in which it will be shown.
     unit = 1024.0 ** max(0, min(3, int(np.log2(max(step, 1)) // 10)))
     power = 10.0 ** np.floor(np.log10(max(step / unit, 1e-9)))
     return float(next(factor for factor in (1, 2, 5, 10) if factor * power * unit >= step) * power * unit)

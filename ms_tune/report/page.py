@@ -32,14 +32,7 @@ th{white-space:nowrap;color:#444b55}td.n,th.n{text-align:right;font-variant-nume
 def write_page(
     title_id: str, sources: Iterable[object], parts: Callable[[Console], Iterable[str]], language: Language
 ) -> str:
-    """A page without scripts in both languages, beginning in one.
-
-    Args:
-        title_id: The text that is its title.
-        sources: The files that it is about.
-        parts: What stands below its title, in the language of a console.
-        language: The language that it begins in.
-    """
+    """A page without scripts in both languages, beginning in one."""
     about = html.escape(", ".join(map(str, sources)))
     choices = "".join(
         f'<label><input type="radio" name="language" id="{name}"{" checked" if name == language else ""}> {words}</label>'

@@ -158,7 +158,7 @@ def _fence_example(example: str, language: str = "yaml") -> list[str]:
 
 
 def _escape_tags(text: Text) -> Text:
-    """With parameters such as ``<number>`` readable: Markdown would take them for tags."""
+    # With parameters such as `<number>` readable: Markdown would take them for tags.
     return Text(*(words.replace("<", "\\<") for words in text))
 
 

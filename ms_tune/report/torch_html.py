@@ -107,7 +107,7 @@ def _page_texts(lives: TorchLives, keys: Sequence[str], other: TorchReport | Non
 
 
 def _short_line(line: str, lives: TorchLives) -> str:
-    """A line by its file's name alone where no other line is called alike."""
+    # A line by its file's name alone where no other line is called alike.
     last = line.rpartition("/")[2]
     return last if sum(name.rpartition("/")[2] == last for name in lives.contents) == 1 else shorten_place(line)
 
@@ -173,7 +173,7 @@ def _remedy_data(remedy: TorchRemedy) -> dict[str, object]:
 
 
 def _verdict_data(report: TorchReport) -> dict[str, object]:
-    """Whether the figures are proved takes the place of whether they fit."""
+    # Whether the figures are proved takes the place of whether they fit.
     exact = report.refused_because is None
     word = "no-history" if not len(report.device.events) else "exact" if exact else "not-exact"
     lines = [both_languages(line) for line in proof_lines(report)]

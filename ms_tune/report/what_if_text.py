@@ -122,7 +122,7 @@ def _show_best(report: WhatIfReport, console: Console) -> None:
 
 
 def _show_lines(lines: Lines, console: Console) -> None:
-    """The exact lines; never wrapped, for they are there to be copied."""
+    # The exact lines; never wrapped, for they are there to be copied.
     for place, line in (("script", lines.script), ("config", lines.config), ("environment", lines.environment)):
         if line:
             console.write(f"  {console.text(f'allocator.place.{place}')}")
