@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 SCHEMA_VERSION = "schema_version"  # in each file that ms-tune writes to read it again
+_PLAIN = frozenset({str, int, float, bool, type(None)})
 _SURROGATE = "[\ud800-\udfff]"  # half a character: names of files that are no UTF-8 have such
 
 
@@ -57,14 +58,14 @@ def schema_version_of(content: Mapping[str, object]) -> object:
     return content.get(SCHEMA_VERSION, content.get("version"))
 
 
-def as_json(value: object, language: Language) -> Any:  # noqa: ANN401 - JSON
-    """A value in JSON's forms: a record by the names of its fields, an enum by its value, a path as its text, words in a language."""
+def as_json(value: object, language: Language | None) -> Any:  # noqa: ANN401 - JSON
+    """A value in JSON's forms: a record by the names of its fields, an enum by its value, a path as its text, words in a language or in all."""
+    if type(value) in _PLAIN:
+        return value
     if isinstance(value, Enum):
         return value.value
-    if isinstance(value, Message):
-        return value.say(language)
-    if isinstance(value, Text):
-        return value.en if language is Language.EN else value.zh
+    if isinstance(value, (Message, Text)):
+        return value.say(language) if language else {each.value: value.say(each) for each in Language}
     names = getattr(value, "__dataclass_fields__", None) or getattr(value, "_fields", None)
     if names and not isinstance(value, type):
         value = record_json(value, *names)

@@ -58,6 +58,10 @@ class Text(Record):
     en: str
     zh: str
 
+    def say(self, language: Language) -> str:
+        """The text in a language."""
+        return self.en if language is Language.EN else self.zh
+
 
 class Message(Record):
     """A text with its parameters. A parameter may itself be a message.

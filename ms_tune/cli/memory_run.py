@@ -46,7 +46,7 @@ def _show_failure(arguments: Namespace, console: Console) -> ExitCode:
     failure = read_memory_failure(arguments.path)
     first = tuple(method for method in load_methods() if method.early)
     if arguments.json:
-        console.write_json(memory_json.failure_json(failure, first, arguments.path, console.language))
+        console.write_json(memory_json.failure_json(failure, first, arguments.path))
     else:
         memory_text.show_failure(failure, first, console)
     return ExitCode.FINDINGS
@@ -66,7 +66,7 @@ def _show_report(report: MemoryReport, arguments: Namespace, console: Console) -
         if parts is not None:
             split = memory_json.breakdown_json(parts, arguments.top)
             extra = {"at": {"tick": parts.tick, "categories": parts.contents, **split}}
-        console.write_json(memory_json.report_json(report, console.language, arguments.top) | extra)
+        console.write_json(memory_json.report_json(report, arguments.top) | extra)
     elif parts is not None:
         memory_text.show_breakdown(parts, console, arguments.top)
     else:

@@ -85,13 +85,53 @@ def compute_curve(table: Table) -> Curve:
     return Curve(tick, used, footprint, rows, np.sort(np.concatenate(mismatches)))
 
 
-def compute_peak(curve: Curve, table: Table, end: NDArray[np.int64], size: NDArray[np.int64]) -> int:
-    """The peak that the rows of a curve would have with other releases and sizes; without what ends before it starts."""
-    rows = curve.rows[table.start[curve.rows] < end[curve.rows]]
-    freed = rows[end[rows] != NEVER_FREED]
-    return find_highest_moment(
-        np.concatenate([end[freed], table.start[rows]]), np.concatenate([-size[freed], size[rows]])
-    )[0]
+class ChangedLives:
+    """When each block of a trace would live and how large it would be, to begin with as in the trace, and the peak that this leaves."""
+
+    def __init__(self, table: Table, curve: Curve) -> None:
+        self._table, self._curve = table, curve
+        self.start, self.end, self.size = table.start.copy(), table.end.copy(), table.size.copy()
+        # Ticks and bytes beside the blocks' own.
+        self._freed: list[tuple[NDArray[np.int64], NDArray[np.int64]]] = []
+        self._allocated: list[tuple[NDArray[np.int64], NDArray[np.int64]]] = []
+
+    def end_sooner(self, rows: NDArray[np.int64], tick: NDArray[np.int64] | int) -> None:
+        """Give blocks back at a tick, if they are there until then."""
+        self.end[rows] = np.minimum(tick, self.end[rows])
+
+    def end_later(self, rows: NDArray[np.int64], tick: int) -> None:
+        """Keep blocks until a tick at least."""
+        self.end[rows] = np.maximum(tick, self.end[rows])
+
+    def start_later(self, rows: NDArray[np.int64], tick: int) -> None:
+        """Allocate blocks at a tick, not before it; those that are gone by then as ever."""
+        late = self._table.end[rows] > tick
+        self.start[rows] = np.where(late, np.maximum(self.start[rows], tick), self.start[rows])
+
+    def bring_back(self, rows: NDArray[np.int64], tick: NDArray[np.int64] | int) -> None:
+        """Have blocks once more, from a tick until the trace frees them."""
+        again, size = np.maximum(tick, self.end[rows]), self.size[rows]
+        self._freed.append((np.maximum(self._table.end[rows], again), size))
+        self._allocated.append((again, size))
+
+    def need_for_a_moment(self, tick: int, size: int) -> None:
+        """Have so many bytes in use at a tick, beside the blocks."""
+        self._allocated += [(np.array([tick]), np.array([size])), (np.array([tick]), np.array([-size]))]
+
+    def bytes_at(self, tick: int) -> int:
+        """What blocks hold at a tick."""
+        rows = self._curve.rows
+        return int(self.size[rows[(self.start[rows] <= tick) & (tick < self.end[rows])]].sum())
+
+    def peak_moment(self) -> tuple[int, int]:
+        """The peak that is left, wherever it is then, and its tick; without what ends before it starts."""
+        rows = self._curve.rows[self.start[self._curve.rows] < self.end[self._curve.rows]]
+        freed = rows[self.end[rows] != NEVER_FREED]
+        frees = [(self.end[freed], self.size[freed]), *self._freed]
+        allocations = [(self.start[rows], self.size[rows]), *self._allocated]
+        tick = np.concatenate([tick for tick, _ in (*frees, *allocations)])
+        change = np.concatenate([*(-bytes_ for _, bytes_ in frees), *(bytes_ for _, bytes_ in allocations)])
+        return find_highest_moment(tick, change)
 
 
 def find_highest_moment(tick: NDArray[np.int64], change: NDArray[np.int64]) -> tuple[int, int]:

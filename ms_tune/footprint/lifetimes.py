@@ -9,7 +9,7 @@ import numpy as np
 
 from ms_tune.enums import MemoryCategory
 from ms_tune.footprint.category import CONTENTS, Contents, category_code
-from ms_tune.footprint.curve import Curve, compute_peak
+from ms_tune.footprint.curve import ChangedLives, Curve
 from ms_tune.footprint.layers import find_location, find_operator
 from ms_tune.readers.memory_block import NEVER_FREED, Frame
 from ms_tune.readers.table import NONE, Table
@@ -69,17 +69,21 @@ def analyse_lifetimes(table: Table, contents: Contents, curve: Curve, steps: Ste
     never = counted & (table.end == NEVER_FREED)
     by_content = np.zeros(len(CONTENTS), np.int64)
     np.add.at(by_content, contents.codes[never], table.size[never])
+    prompt, plain = ChangedLives(table, curve), ChangedLives(table, curve)
+    freed = np.flatnonzero((table.end != NEVER_FREED) & (table.last_user != NONE))
+    prompt.end_sooner(freed, np.maximum(table.last_user, table.start)[freed] + 1)
     spikes = _find_spikes(table, contents, curve, counted)
+    plain.size[spikes] = 0
     return Lifetimes(
         late_free_bytes_ticks=wasted,
         late_frees=late,
-        peak_if_freed_after_last_use=_peak_if_prompt(table, curve),
+        peak_if_freed_after_last_use=prompt.peak_moment()[0],
         never_freed_bytes=int(table.size[never].sum()),
         never_freed={content: int(size) for content, size in zip(CONTENTS, by_content, strict=True) if size},
         growth=_find_growth(table, contents, counted, steps),
         step_bytes=tuple(curve.bytes_at(end) for end in steps.ends),
         spike_bytes=int(table.size[spikes].sum()),
-        peak_without_spikes=compute_peak(curve, table, table.end, np.where(spikes, 0, table.size)),
+        peak_without_spikes=plain.peak_moment()[0],
     )
 
 
@@ -123,13 +127,6 @@ def _group_rows(
     key = (table.node.codes[rows].astype(np.int64) * len(table.stack.values) + table.stack.codes[rows]) * len(CONTENTS)
     _, first, group = np.unique(key + contents.codes[rows], return_index=True, return_inverse=True)
     return rows[first], group.reshape(-1)
-
-
-def _peak_if_prompt(table: Table, curve: Curve) -> int:
-    freed = (table.end != NEVER_FREED) & (table.last_user != NONE)
-    prompt = np.maximum(table.last_user, table.start) + 1
-    end = np.where(freed, np.minimum(table.end, prompt), table.end)
-    return compute_peak(curve, table, end, table.size)
 
 
 def _find_spikes(table: Table, contents: Contents, curve: Curve, counted: NDArray[np.bool_]) -> NDArray[np.bool_]:

@@ -17,15 +17,11 @@ import yaml
 from ms_tune.enums import MemoryCategory
 from ms_tune.facts.query import data_folder
 from ms_tune.footprint.category import CONTENTS, Contents, category_code
+from ms_tune.footprint.curve import ChangedLives, Curve
 from ms_tune.footprint.layers import find_location, find_operator, find_weight_casts
 from ms_tune.footprint.phases import EAGER, ORDER, Phase, phase_code
 from ms_tune.footprint.steps import find_phase_peaks
-from ms_tune.footprint.what_ifs import (
-    RecomputeSaving,
-    peak_if_cells_recomputed,
-    peak_if_fewer_in_flight,
-    peak_if_swapped,
-)
+from ms_tune.footprint.what_ifs import WHAT_IFS, RecomputeSaving
 from ms_tune.readers.memory_block import NEVER_FREED
 from ms_tune.readers.table import NONE, Table
 from ms_tune.records import Record
@@ -37,7 +33,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ms_tune.footprint.breakdown import Theory
-    from ms_tune.footprint.curve import Curve
     from ms_tune.footprint.lifetimes import Lifetimes
 
 STATIC = ("mindformers",)  # dialects of the static graph
@@ -69,43 +64,34 @@ class Method(Record):
     rough: Text | None
     early: bool  # whether it is worth a look before there is a trace
 
-    def how_text(self, dialects: Sequence[str], language: Language) -> str:
+    def how_in(self, dialects: Sequence[str]) -> Text:
         """How it is written in some dialects; empty where none of them has a way to do it."""
-        texts: dict[str, list[str]] = {}
-        for dialect, text in self.texts_by_dialect(language).items():
-            if dialect in dialects:
-                texts.setdefault(text, []).append(dialect)
-        if len(texts) == 1:
-            return next(iter(texts))
-        return "; ".join(f"{text} ({', '.join(names)})" for text, names in texts.items())
+        return Text(*(_join_dialects(self.how_by_dialect, dialects, place) for place in range(len(Language))))
 
-    def texts_by_dialect(self, language: Language) -> dict[str, str]:
-        """How it is written in each dialect."""
-        return {dialect: text[0 if language is Language.EN else 1] for dialect, text in self.how_by_dialect.items()}
+
+def _join_dialects(texts: Mapping[str, Text], dialects: Sequence[str], place: int) -> str:
+    names: dict[str, list[str]] = {}
+    for dialect, text in texts.items():
+        if dialect in dialects:
+            names.setdefault(text[place], []).append(dialect)
+    return (
+        next(iter(names))
+        if len(names) == 1
+        else "; ".join(f"{text} ({', '.join(some)})" for text, some in names.items())
+    )
 
 
 class MemoryRemedy(Record):
     """A method that lowers this peak."""
 
-    method: Method  # the method
+    name: str
+    title: Text
     bytes_freed: int  # by how much
     peak_after_bytes: int  # the peak that is left, wherever it is then
-    dynamic: bool  # whether the graph is dynamic
-    rough: bool  # whether the second run may come to a somewhat other figure
-
-    def how_text(self, language: Language) -> str:
-        """How it is written, for each dialect of this kind of graph."""
-        return self.method.how_text(DYNAMIC if self.dynamic else STATIC, language)
-
-    def title_text(self, language: Language) -> str:
-        """What it is."""
-        return self.method.title[0 if language is Language.EN else 1]
-
-    def price_text(self, language: Language) -> str:
-        """What it costs, and how far its figure is to be relied on."""
-        place = 0 if language is Language.EN else 1
-        price = self.method.price[place]
-        return f"{price}{_AND[place]}{self.method.rough[place]}" if self.rough and self.method.rough else price
+    price: Text  # what it costs, and how far its figure is to be relied on: the second run may come to a somewhat other one
+    how: Text  # how it is written, for each dialect of this kind of graph
+    how_by_dialect: Mapping[str, Text]
+    next: str  # the command to run then
 
 
 class ContentBytes(Record):
@@ -179,18 +165,18 @@ class RemedyFacts:
 
 def find_remedies(known: RemedyFacts) -> tuple[MemoryRemedy, ...]:
     """The methods that lower the peak, those that free most first."""
-    table, curve = known.table, known.curve
-    if not curve.peak_bytes:
-        return ()
-    replayed = _Resized(table, curve)
-    dynamic = _is_dynamic(known)
+    peak, dynamic = known.curve.peak_bytes, _is_dynamic(known)
     found = []
-    for method in load_methods():
-        after = _peak_after(method, known, replayed)
-        freed = curve.peak_bytes - after
-        if freed * _LEAST >= curve.peak_bytes and method.how_text(DYNAMIC if dynamic else STATIC, Language.EN):
-            rough = not dynamic and (method.method != "recompute" or known.recompute.reordered)
-            found.append(MemoryRemedy(method, freed, after, dynamic, rough))
+    for method in load_methods() if peak else ():
+        after = _peak_after(method, known)
+        freed, how = peak - after, method.how_in(DYNAMIC if dynamic else STATIC)
+        if freed * _LEAST < peak or not how.en:
+            continue
+        price = method.price
+        if method.rough and not dynamic and (method.method != "recompute" or known.recompute.reordered):
+            price = Text(*(f"{cost}{also}{rough}" for cost, also, rough in zip(price, _AND, method.rough, strict=True)))
+        what = (method.name, method.title, freed, after, price, how, method.how_by_dialect, method.command)
+        found.append(MemoryRemedy(*what))
     return tuple(sorted(found, key=lambda remedy: -remedy.bytes_freed))
 
 
@@ -199,31 +185,29 @@ def _is_dynamic(known: RemedyFacts) -> bool:
     return 2 * int((passes & known.table.task.rows_in([EAGER])).sum()) > int(passes.sum())
 
 
-def _peak_after(method: Method, known: RemedyFacts, replayed: _Resized) -> int:
+def _peak_after(method: Method, known: RemedyFacts) -> int:
     table, peak = known.table, known.curve.peak_bytes
-    after, size = peak, table.size
     there = [any(re.search(pattern, name) for name in table.node.values) for pattern in (method.beside, method.unless)]
-    if (method.beside and not there[0]) or (method.unless and there[1]):
+    unknown = (method.beside and not there[0]) or (method.unless and there[1])
+    if unknown or (method.method == "swap" and not known.recompute.one_graph):
         return peak
     if method.method == "recompute":
-        after = known.recompute.peak
-    elif method.method == "swap":
-        if known.recompute.one_graph:
-            after = peak_if_swapped(table, known.contents, known.curve, method.within)
-    elif method.method == "selective":
-        after = peak_if_cells_recomputed(table, known.contents, known.curve, method.within)
-    elif method.method == "in-flight":
-        after = peak_if_fewer_in_flight(table, known.contents, known.curve)
-    elif method.method == "prompt":
-        after = known.lifetimes.peak_if_freed_after_last_use
-    elif method.method == "second-gradients":
-        ratio = _sets_of_gradients(known.theory)
-        if ratio >= _TWICE:
-            gradients = _select_blocks({"contents": [MemoryCategory.GRADIENTS.value]}, known)
-            after = replayed.peak_with(np.where(gradients, (size / ratio).astype(np.int64), size))
+        return min(peak, known.recompute.peak)
+    if method.method == "prompt":
+        return min(peak, known.lifetimes.peak_if_freed_after_last_use)
+    if method.method in WHAT_IFS:
+        lives = WHAT_IFS[method.method](table, known.contents, known.curve, method.within)
     else:
-        after = _with_less(method, known, replayed)
-    return min(peak, after)
+        lives = (_drop_second_gradients if method.method else _take_parts)(method, known)
+    return min(peak, lives.peak_moment()[0])
+
+
+def _drop_second_gradients(_method: Method, known: RemedyFacts) -> ChangedLives:
+    lives, ratio = ChangedLives(known.table, known.curve), _sets_of_gradients(known.theory)
+    if ratio >= _TWICE:
+        gradients = _select_blocks({"contents": [MemoryCategory.GRADIENTS.value]}, known)
+        lives.size[gradients] = (lives.size[gradients] / ratio).astype(np.int64)
+    return lives
 
 
 def _sets_of_gradients(theory: Theory) -> float:
@@ -234,14 +218,13 @@ def _sets_of_gradients(theory: Theory) -> float:
     return 0.0
 
 
-def _with_less(method: Method, known: RemedyFacts, replayed: _Resized) -> int:
-    table, left = known.table, known.table.size.copy()
-    open_ = known.curve.counted_rows(table)
+def _take_parts(method: Method, known: RemedyFacts) -> ChangedLives:
+    lives, left = ChangedLives(known.table, known.curve), known.curve.counted_rows(known.table)
     for selection, keeps in method.takes:
-        taken = _select_blocks(selection, known) & open_
-        open_ &= ~taken
-        left[taken] = -(-left[taken] * keeps[0] // keeps[1])
-    return replayed.peak_with(left)
+        taken = _select_blocks(selection, known) & left
+        left &= ~taken
+        lives.size[taken] = -(-lives.size[taken] * keeps[0] // keeps[1])
+    return lives
 
 
 def _select_blocks(selection: Mapping[str, object], known: RemedyFacts) -> NDArray[np.bool_]:
@@ -262,21 +245,6 @@ def _rows_selected(key: str, wanted: object, table: Table, contents: Contents) -
     if key == "operators":
         return table.node.rows_matching(lambda name: pattern.search(name) is not None)
     return table.stack.rows_matching(lambda stack: any(pattern.search(frame.file) for frame in stack))
-
-
-class _Resized:
-    """The peak of the same allocations and releases with other sizes."""
-
-    def __init__(self, table: Table, curve: Curve) -> None:
-        rows = curve.rows
-        freed = rows[table.end[rows] != NEVER_FREED]
-        order = np.argsort(np.concatenate([table.end[freed], table.start[rows]]), kind="stable")
-        self._row = np.concatenate([freed, rows])[order]
-        self._sign = np.where(order < len(freed), -1, 1)
-
-    def peak_with(self, size: NDArray[np.int64]) -> int:
-        used = np.cumsum(self._sign * size[self._row])
-        return max(int(used.max()), 0) if len(used) else 0
 
 
 def held_at_peak(known: RemedyFacts, rows: NDArray[np.int64]) -> tuple[ContentBytes, ...]:

@@ -36,7 +36,7 @@ from ms_tune.text import Message, msg
 from ms_tune.units import MIB
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -328,56 +328,47 @@ def compare_snapshots(before: TorchReport, after: TorchReport) -> tuple[PlaceCha
 class TorchRemedy(Record):
     """A way to need less."""
 
-    name: str  # how scripts know it
-    lowers_reserved: bool  # whether it is about what is held of the device; else about live blocks
-    bytes_freed: int  # by how much the peak is lower
+    name: str
+    of: str  # which peak it lowers: `reserved`, what is held of the device, or `used`, that of live blocks
+    bytes_freed: int  # by how much
     peak_after_bytes: int  # the peak that is left, wherever it is then
-    # What it is, what it costs.
     title: Message
-    price: Message
+    price: Message  # what it costs
     how: str  # how it is written
 
 
 def torch_remedies(report: TorchReport) -> tuple[TorchRemedy, ...]:
     """What lowers a peak, what frees most first; nothing where the replay is not exact."""
-    peak, held = report.peak_bytes, report.reserved_peak_bytes
-    if peak is None or held is None:
+    peaks = {"used": report.peak_bytes, "reserved": report.reserved_peak_bytes}
+    if None in peaks.values():
         return ()
-    found = [*_remedy_leaks(report, peak), *_remedy_segments(report, held)]
-    found = [remedy for remedy in found if remedy.bytes_freed * _LEAST >= (held if remedy.lowers_reserved else peak)]
+    found = [*_remedy_leaks(report), *_remedy_segments(report)]
+    found = [remedy for remedy in found if remedy.bytes_freed * _LEAST >= (peaks[remedy.of] or 0)]
     return tuple(sorted(found, key=lambda remedy: (-remedy.bytes_freed, remedy.title.params.get("where", ""))))
 
 
-def _remedy_leaks(report: TorchReport, peak: int) -> list[TorchRemedy]:
+def _remedy_leaks(report: TorchReport) -> Iterator[TorchRemedy]:
     # All blocks of a line but the newest are gone once the next one is made.
-    used, found = report.replay.used, []
+    used, peak = report.replay.used, report.peak_bytes or 0
     for each in report.survivors:
-        if not each.leak:
-            continue
-        gone = np.zeros(len(used), np.int64)
-        gone[list(each.events[1:])] = report.replay.sizes[list(each.events[:-1])]
-        after = int((used - np.cumsum(gone)).max())
-        texts = (msg("snapshot.remedy.leak", where=each.where), msg("snapshot.remedy.leak.price"))
-        found.append(_make_remedy("release-leak", (peak, after), texts, f"del, detach(): {each.where}", held=False))
-    return found
+        if each.leak:
+            gone = np.zeros(len(used), np.int64)
+            gone[list(each.events[1:])] = report.replay.sizes[list(each.events[:-1])]
+            after = int((used - np.cumsum(gone)).max())
+            title, price = msg("snapshot.remedy.leak", where=each.where), msg("snapshot.remedy.leak.price")
+            how = f"del, detach(): {each.where}"
+            yield TorchRemedy("release-leak", "used", peak - after, after, title, price, how)
 
 
-def _remedy_segments(report: TorchReport, held: int) -> list[TorchRemedy]:
-    recorded = report.replay.settings
+def _remedy_segments(report: TorchReport) -> Iterator[TorchRemedy]:
+    recorded, held = report.replay.settings, report.reserved_peak_bytes or 0
     if recorded.expandable or not any(cause.fragments for cause in report.causes):
-        return []
-    after = replay_setting(
-        report.recording, change_segments(recorded, expandable=True), Cache.AS_RECORDED, recorded=False
-    ).reserved_peak_bytes
+        return
+    settings = change_segments(recorded, expandable=True)
+    after = replay_setting(report.recording, settings, Cache.AS_RECORDED, recorded=False).reserved_peak_bytes
+    title, price = msg("snapshot.remedy.expandable"), msg("snapshot.remedy.expandable.price")
     how = f"PYTORCH_{'NPU' if recorded.padding else 'CUDA'}_ALLOC_CONF=expandable_segments:True"
-    texts = (msg("snapshot.remedy.expandable"), msg("snapshot.remedy.expandable.price"))
-    return [_make_remedy("expandable-segments", (held, after), texts, how, held=True)]
-
-
-def _make_remedy(
-    name: str, peaks: tuple[int, int], texts: tuple[Message, Message], how: str, *, held: bool
-) -> TorchRemedy:
-    return TorchRemedy(name, held, peaks[0] - peaks[1], peaks[1], *texts, how)
+    yield TorchRemedy("expandable-segments", "reserved", held - after, after, title, price, how)
 
 
 MOST_LINES = 7  # of the script that are told apart; the others are one

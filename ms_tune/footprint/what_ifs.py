@@ -1,6 +1,6 @@
 """The peak that a change of the training would leave, as MindSpore carries it out: recompute, swap, fewer micro-batches in flight.
 
-One form serves them all: the blocks of the trace live otherwise (:class:`ChangedLives`), and are summed up anew.
+One form serves them all: the blocks of the trace live otherwise (:class:`~ms_tune.footprint.curve.ChangedLives`), and are summed up anew.
 
 A layer is told by the scopes of a static graph, and by what is repeated, the same stacks, in a dynamic one.
 """
@@ -16,7 +16,7 @@ import numpy as np
 
 from ms_tune.enums import MemoryCategory
 from ms_tune.footprint.category import Contents, category_code, parse_operator
-from ms_tune.footprint.curve import Curve, find_highest_moment
+from ms_tune.footprint.curve import ChangedLives, Curve, find_highest_moment
 from ms_tune.footprint.layers import KINDS, ScopedLayer, are_one_graph, find_scoped_layers
 from ms_tune.footprint.phases import EAGER, Phase, phase_code
 from ms_tune.readers.memory_block import NEVER_FREED
@@ -24,7 +24,7 @@ from ms_tune.readers.table import NONE, Table
 from ms_tune.records import Record
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     from numpy.typing import NDArray
 
@@ -35,57 +35,6 @@ _PERIODS = 8  # lengths of a layer that are tried
 _NEARLY = 0.5
 _GONE = 2  # operators after the first one that reads what is swapped: it is copied out beside them
 _LEAST_IN_FLIGHT = 3  # a pipeline does not start with a single micro-batch (MindSpore 2.9)
-
-
-class ChangedLives:
-    """When each block of a trace would live, to begin with as in the trace, and the peak that this would leave."""
-
-    def __init__(self, table: Table, curve: Curve) -> None:
-        self._table, self._curve = table, curve
-        self.start, self.end = table.start.copy(), table.end.copy()
-        nothing = np.zeros(0, np.int64)
-        self._freed, self._allocated = (
-            [(nothing, nothing)],
-            [(nothing, nothing)],
-        )  # ticks and bytes beside the blocks' own
-
-    def end_sooner(self, rows: NDArray[np.int64], tick: NDArray[np.int64] | int) -> None:
-        """Give blocks back at a tick, if they are there until then."""
-        self.end[rows] = np.minimum(tick, self.end[rows])
-
-    def end_later(self, rows: NDArray[np.int64], tick: int) -> None:
-        """Keep blocks until a tick at least."""
-        self.end[rows] = np.maximum(tick, self.end[rows])
-
-    def start_later(self, rows: NDArray[np.int64], tick: int) -> None:
-        """Allocate blocks at a tick, not before it; those that are gone by then as ever."""
-        late = self._table.end[rows] > tick
-        self.start[rows] = np.where(late, np.maximum(self.start[rows], tick), self.start[rows])
-
-    def bring_back(self, rows: NDArray[np.int64], tick: NDArray[np.int64] | int) -> None:
-        """Have blocks once more, from a tick until the trace frees them."""
-        again, size = np.maximum(tick, self.end[rows]), self._table.size[rows]
-        self._freed.append((np.maximum(self._table.end[rows], again), size))
-        self._allocated.append((again, size))
-
-    def need_for_a_moment(self, tick: int, size: int) -> None:
-        """Have so many bytes in use at a tick, beside the blocks."""
-        self._allocated += [(np.array([tick]), np.array([size])), (np.array([tick]), np.array([-size]))]
-
-    def bytes_at(self, tick: int) -> int:
-        """What blocks hold at a tick."""
-        rows = self._curve.rows
-        return int(self._table.size[rows[(self.start[rows] <= tick) & (tick < self.end[rows])]].sum())
-
-    def peak_moment(self) -> tuple[int, int]:
-        """The peak that is left, wherever it is then, and its tick; without what ends before it starts."""
-        rows = self._curve.rows[self.start[self._curve.rows] < self.end[self._curve.rows]]
-        freed, size = rows[self.end[rows] != NEVER_FREED], self._table.size
-        frees = [(self.end[freed], size[freed]), *self._freed]
-        allocations = [(self.start[rows], size[rows]), *self._allocated]
-        tick = np.concatenate([tick for tick, _ in (*frees, *allocations)])
-        change = np.concatenate([*(-bytes_ for _, bytes_ in frees), *(bytes_ for _, bytes_ in allocations)])
-        return find_highest_moment(tick, change)
 
 
 class RecomputeSaving(Record):
@@ -221,8 +170,8 @@ def _repeated_stretches(key: NDArray[np.int64], period: int) -> Iterator[list[in
             yield [begin + at * period for at in range(count + 1)]
 
 
-def peak_if_cells_recomputed(table: Table, contents: Contents, curve: Curve, cells: str) -> int:
-    """The peak, wherever it is then, if the cells of a pattern of scopes are recomputed in a static graph. O(blocks log blocks).
+def recompute_cells(table: Table, contents: Contents, curve: Curve, cells: str) -> ChangedLives:
+    """The cells of a pattern of scopes are recomputed in a static graph.
 
     As simulated runs of MindFormers 1.9's Qwen3 on MindSpore 2.9 show it, operators of a marked cell are computed once more
     for their gradients: of the cell only what another cell reads is kept, and what the cell reads is kept for as long. The
@@ -245,11 +194,11 @@ def peak_if_cells_recomputed(table: Table, contents: Contents, curve: Curve, cel
         others = np.setdiff1d(layer.rows, cell)
         read = others[np.isin(table.first_user[others], ticks) | np.isin(used[others], ticks)]
         lives.end_later(read, begin + 1)
-    return lives.peak_moment()[0]
+    return lives
 
 
-def peak_if_swapped(table: Table, contents: Contents, curve: Curve, cells: str) -> int:
-    """The peak, wherever it is then, if all layers of a static graph are swapped. O(blocks log blocks).
+def swap_layers(table: Table, contents: Contents, curve: Curve, cells: str) -> ChangedLives:
+    """All layers of a static graph are swapped.
 
     MindSpore 2.9 (``frontend/parallel/pass/offload_activation.cc``, and runs beside it) moves the output of an operator that
     a cell to be swapped holds as its own primitive, if the backward pass reads that output itself: it is gone once the
@@ -265,7 +214,7 @@ def peak_if_swapped(table: Table, contents: Contents, curve: Curve, cells: str) 
     lives.end_sooner(moved, operators.take(left, mode="clip"))
     back = np.searchsorted(operators, last, side="right") - 2
     lives.bring_back(moved, operators.take(back, mode="clip"))
-    return lives.peak_moment()[0]
+    return lives
 
 
 def _swapped_blocks(table: Table, contents: Contents, cells: str) -> NDArray[np.bool_]:
@@ -306,13 +255,14 @@ def _operator_ticks(table: Table) -> NDArray[np.int64]:
     return np.asarray(table.start[rows][np.append(True, nodes[1:] != nodes[:-1])], np.int64)
 
 
-def peak_if_fewer_in_flight(table: Table, contents: Contents, curve: Curve) -> int:
-    """The peak, wherever it is then, with one micro-batch less in flight in a static graph with a pipeline. O(blocks log blocks).
+def keep_fewer_in_flight(table: Table, contents: Contents, curve: Curve, _cells: str) -> ChangedLives:
+    """One micro-batch less is in flight in a static graph with a pipeline.
 
     A micro-batch is in flight from its forward pass to its backward pass on a stage. Each operator of the forward pass comes
     once for every micro-batch: that of the newest one is carried out only when the backward pass of the oldest one is over.
-    Where there are not three in flight, as far as the trace tells, it is today's peak.
+    Where there are not three in flight, as far as the trace tells, nothing changes.
     """
+    lives = ChangedLives(table, curve)
     forward = curve.counted_rows(table) & table.kind.rows_in(KINDS) & (table.end != NEVER_FREED)
     forward &= ~table.task.rows_in([EAGER]) & (contents.phases.sure_codes == phase_code(Phase.FORWARD))
     kept = contents.codes == category_code(MemoryCategory.ACTIVATIONS)
@@ -328,12 +278,11 @@ def peak_if_fewer_in_flight(table: Table, contents: Contents, curve: Curve) -> i
     each = [(run, together // flying) for run, together in runs if together % flying == 0]
     batches = Counter(len(run) // times for run, times in each).most_common(1)[0][0] if each else 0
     if flying < _LEAST_IN_FLIGHT or batches <= flying:
-        return curve.peak_bytes
+        return lives
     told = [run.reshape(batches, -1) for run, times in each if len(run) == batches * times]
     over = np.max([table.end[run].max(axis=1) for run in told], axis=0)  # of each micro-batch's backward pass
     begun = np.min([table.end[run].min(axis=1) for run in told], axis=0) - 1
     told += [run.reshape(batches, -1) for run in _split_by_operator(table, forward & ~kept) if len(run) % batches == 0]
-    lives = ChangedLives(table, curve)
     for run in told:
         # Each has the moment of the one after it; the last of a step runs before the backward pass of the oldest but one.
         following = np.append(run[1:], run[-1:], axis=0)
@@ -345,7 +294,7 @@ def peak_if_fewer_in_flight(table: Table, contents: Contents, curve: Curve) -> i
             begun[1 : len(begun) - flying + 2, None],
         )
         lives.start[newest] = np.where(oldest > table.start[newest], turn, table.start[newest])
-    return lives.peak_moment()[0]
+    return lives
 
 
 def _split_by_operator(table: Table, taken: NDArray[np.bool_]) -> list[NDArray[np.int64]]:
@@ -358,3 +307,11 @@ def _split_by_operator(table: Table, taken: NDArray[np.bool_]) -> list[NDArray[n
     ordered = rows[order]
     changes = (np.diff(maker[order]) != 0) | (np.diff(table.size[ordered]) != 0)
     return np.split(ordered, np.flatnonzero(changes) + 1) if len(ordered) else []
+
+
+# By the name that the file of methods has for each.
+WHAT_IFS: Mapping[str, Callable[[Table, Contents, Curve, str], ChangedLives]] = {
+    "selective": recompute_cells,
+    "swap": swap_layers,
+    "in-flight": keep_fewer_in_flight,
+}

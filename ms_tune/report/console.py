@@ -14,7 +14,7 @@ from pathlib import Path
 
 from ms_tune.diagnostics import Severity
 from ms_tune.encode import as_json, json_text
-from ms_tune.text import Language, Message, msg, render
+from ms_tune.text import Language, Message, Text, msg, render
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -212,9 +212,9 @@ class Console:
         """The sentence with this id in the user's language."""
         return render(Message(text_id, params), self.language)
 
-    def say(self, message: Message) -> str:
-        """The sentence for a message in the user's language."""
-        return render(message, self.language)
+    def say(self, message: Message | Text) -> str:
+        """A message, or a text, in the user's language."""
+        return message.say(self.language)
 
     def labelled(self, label: str, text: str) -> str:
         """What a label is about, behind its colon; an empty text for a heading."""

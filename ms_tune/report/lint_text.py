@@ -162,7 +162,7 @@ def _find_window(text: str, place: int) -> tuple[int, str]:
 
 
 def _make_printable(text: str) -> str:
-    # Characters that take the room that :func:`_columns` counts and move no cursor.
+    # Characters that take the room that `_count_columns` counts and move no cursor.
     return "".join(character if character.isprintable() else " " for character in text)
 
 

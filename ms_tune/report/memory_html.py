@@ -18,15 +18,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ms_tune.encode import json_text
+from ms_tune.encode import as_json, json_text, record_json
 from ms_tune.footprint.breakdown import Theory
 from ms_tune.readers.memory_block import NEVER_FREED, Frame
 from ms_tune.readers.table import NONE, Coded
-from ms_tune.report.memory_curve import bands_of
-from ms_tune.report.memory_json import phase_name
+from ms_tune.report.memory_curve import Bands, bands_of
+from ms_tune.report.memory_json import pair_json, rank_json
 from ms_tune.report.page import LANGUAGES, in_both_languages, table_html, write_document
-from ms_tune.report.words import by_name, size_text
-from ms_tune.text import Language, Message, lookup, msg, render, texts_of
+from ms_tune.report.words import size_text
+from ms_tune.text import Language, Text, lookup, msg, texts_of
 from ms_tune.verdict.outcome import Fit, Verdict
 from ms_tune.version import __version__
 
@@ -35,11 +35,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from ms_tune.diagnostics import Diagnostic
     from ms_tune.dryrun.reading import JobReport
     from ms_tune.dryrun.result import StageResult
-    from ms_tune.footprint.breakdown import BlockGroup
-    from ms_tune.footprint.remedies import MemoryRemedy
     from ms_tune.footprint.result import MemoryReport, RankReport
     from ms_tune.memory.diff import Comparison, RankComparison
     from ms_tune.report.console import Console
@@ -52,7 +49,8 @@ MOST_BLOCKS = 150_000
 _LEVEL = 6
 _KINDS = {Fit.FITS: "good", Fit.TIGHT: "tight", Fit.DOES_NOT_FIT: "bad", None: "tight"}
 _MOST_WITH_BLOCKS = 4  # ranks; the blocks of 32 ranks would be more than a browser should open
-_TOP = 100
+TOP = 100  # groups, and a fifth of the changes
+CARD = ("id", "severity", "rank", "bytes", "title", "message", "help", "stack")  # of a finding
 
 
 def memory_page(title: str, data: Mapping[str, object], language: Language, further: str = "") -> str:
@@ -62,7 +60,7 @@ def memory_page(title: str, data: Mapping[str, object], language: Language, furt
     """
     common = {"version": __version__, "source": title, "language": language.value, "languages": LANGUAGES}
     body = _read_asset("templates", "memory.html").replace("<!-- further -->", further)
-    island = _json_island({"texts": page_texts(), **common, **data})
+    island = _json_island(as_json({"texts": page_texts(), **common, **data}, None))
     return write_document(
         f"{title} – ms-tune memory",
         language,
@@ -91,17 +89,11 @@ def _json_island(value: object) -> str:
     return text.replace("\u2029", "\\u2029")
 
 
-def page_texts() -> dict[str, dict[str, str]]:
+def page_texts() -> dict[str, Text]:
     """All texts that the page may need, by the names that its scripts use."""
     names = [name.partition(".")[2] for name in texts_of("memory_html")]
     texts = {name: lookup(f"memory_html.{name}") for name in names}
-    texts |= {name.partition(".")[2]: lookup(name) for name in texts_of("memory") if name.startswith(_SHARED)}
-    return {name: text._asdict() for name, text in texts.items()}
-
-
-def both_languages(message: Message) -> dict[str, str]:
-    """A message in both languages."""
-    return {language.value: render(message, language) for language in Language}
+    return texts | {name.partition(".")[2]: lookup(name) for name in texts_of("memory") if name.startswith(_SHARED)}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -223,116 +215,48 @@ def report_html(report: MemoryReport, comparison: Comparison | None, language: L
 
 def _page_data(report: MemoryReport, comparison: Comparison | None) -> dict[str, object]:
     by_peak = sorted(report.ranks, key=lambda rank: -rank.curve.peak_bytes)[:_MOST_WITH_BLOCKS]
-    ranks = [
-        _rank_data(rank, stage, with_blocks=rank in by_peak)
-        for rank, stage in zip(report.ranks, report.stages, strict=True)
-    ]
     return {
-        "contents": [content.value for content in report.worst.peak.contents],
-        "ranks": ranks,
+        "contents": list(report.worst.peak.contents),
+        "ranks": [
+            {**_rank_data(rank, with_blocks=rank in by_peak), "stage": stage}
+            for rank, stage in zip(report.ranks, report.stages, strict=True)
+        ],
         "worst": report.ranks.index(report.worst),
-        "findings": [_finding_data(finding) for finding in report.all_findings],
+        "findings": [record_json(finding, *CARD) for finding in report.all_findings],
         "comparison": [_pair_data(pair) for pair in comparison.ranks] if comparison else None,
     }
 
 
-def _rank_data(rank: RankReport, stage: int | None, *, with_blocks: bool) -> dict[str, object]:
-    bands = bands_of(rank, POINTS)
+def _rank_data(rank: RankReport, *, with_blocks: bool) -> dict[str, object]:
     packed, count = pack_rank_blocks(rank) if with_blocks and len(rank.curve.rows) else (None, 0)
-    lives = rank.lifetimes
     return {
-        "rank": rank.rank,
-        "stage": stage,
-        "rows": len(rank.table),
-        "dropped": rank.table.dropped_count,
-        "peak": rank.curve.peak_bytes,
-        "peakTick": rank.curve.peak_tick,
-        "footprint": rank.curve.footprint_bytes,
-        "limit": rank.limit_bytes,
+        **rank_json(rank),
+        "limit_bytes": rank.limit_bytes,
         "verdict": _verdict_data(rank.verdict),
-        "steps": list(rank.steps.ends),
-        "spans": [[phase_name(span.phase), span.start, span.end] for span in rank.spans],
-        "bands": {"tick": bands.tick, "used": bands.used, "footprint": bands.footprint},
-        "contents": by_name(rank.peak.contents),
-        "layers": [_group_data(group) for group in rank.peak.layers[:_TOP]],
-        "parameters": [_group_data(group) for group in rank.peak.parameters[:_TOP]],
-        "activations": [[layer.layer, layer.bytes, layer.count] for layer in rank.activations],
-        "held": [[phase_name(held.phase), held.category.value, held.bytes] for held in rank.held_at_peak],
-        "remedies": [_remedy_data(remedy) for remedy in rank.remedies],
-        "promptPeak": lives.peak_if_freed_after_last_use,
-        "neverFreed": lives.never_freed_bytes,
-        "stepBytes": list(lives.step_bytes),
-        "holes": [rank.map.free_bytes, rank.map.largest_hole],
+        "spans": rank.spans,
+        "bands": bands_of(rank, POINTS),
+        "by_layer": rank.peak.layers[:TOP],
+        "by_parameter": rank.peak.parameters[:TOP],
         "overlaps": rank.map.overlaps,
-        "theory": {
-            "weights": rank.theory.weights_bytes,
-            "count": rank.theory.parameters,
-            "states": [
-                [each.content.value, each.bytes, each.expected_bytes, each.shards] for each in rank.theory.states
-            ],
-        },
-        "late": [
-            [waste.category.value, waste.operator, waste.where, waste.count, waste.bytes, waste.bytes_ticks]
-            for waste in lives.late_frees
-        ],
         "blocks": packed,
-        "blockCount": count,
+        "block_count": count,
         "counted": len(rank.curve.rows),
     }
 
 
-def _remedy_data(remedy: MemoryRemedy) -> dict[str, object]:
-    return {
-        "freed": remedy.bytes_freed,
-        "after": remedy.peak_after_bytes,
-        "title": {language.value: remedy.title_text(language) for language in Language},
-        "price": {language.value: remedy.price_text(language) for language in Language},
-        "how": {language.value: remedy.how_text(language) for language in Language},
-    }
-
-
 def _verdict_data(verdict: Verdict) -> dict[str, object]:
-    lines = [verdict.sentence, *verdict.grounds]
-    name = verdict.outcome.value if verdict.outcome else "none"
-    return {
-        "kind": _KINDS[verdict.outcome],
-        "word": both_languages(msg(f"verdict.word.{name}")),
-        "lines": [both_languages(line) for line in lines],
-    }
-
-
-def _group_data(group: BlockGroup) -> list[object]:
-    return [group.key, group.bytes, group.count, by_name(group.categories)]
-
-
-def _finding_data(finding: Diagnostic) -> dict[str, object]:
-    return {
-        "id": finding.id,
-        "severity": finding.severity.value,
-        "rank": finding.rank,
-        "bytes": finding.bytes,
-        "title": both_languages(finding.title) if finding.title else None,
-        "message": both_languages(finding.message),
-        "help": both_languages(finding.help) if finding.help else None,
-        "stack": [f"{file}:{line} {function}" for file, line, function in finding.stack],
-    }
+    word = msg(f"verdict.word.{verdict.outcome.value if verdict.outcome else 'none'}")
+    return {"kind": _KINDS[verdict.outcome], "word": word, "lines": [verdict.sentence, *verdict.grounds]}
 
 
 def _pair_data(pair: RankComparison) -> dict[str, object]:
-    before = bands_of(pair.before, POINTS // 4)
-    total = [sum(values) for values in zip(*before.used.values(), strict=True)]
-    return {
-        "rank": pair.after.rank,
-        "was": by_name(pair.before.peak.contents),
-        "now": by_name(pair.after.peak.contents),
-        "before": pair.before.curve.peak_bytes,
-        "after": pair.after.curve.peak_bytes,
-        "curve": {"tick": before.tick, "used": total},
-        "changes": [
-            [change.operator, change.where, change.category.value, change.before_bytes, change.after_bytes]
-            for change in pair.changes[: 5 * _TOP]
-        ],
-    }
+    sides = {"was": pair.before.peak.contents, "now": pair.after.peak.contents}
+    return {**pair_json(pair, 5 * TOP), **sides, "curve": sum_bands(bands_of(pair.before, POINTS // 4))}
+
+
+def sum_bands(bands: Bands) -> dict[str, list[int]]:
+    """A curve of all contents together."""
+    return {"tick": bands.tick, "used": [sum(values) for values in zip(*bands.used.values(), strict=True)]}
 
 
 def job_html(report: JobReport, language: Language) -> str:

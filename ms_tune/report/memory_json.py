@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ms_tune.encode import record_json
-from ms_tune.footprint.remedies import DYNAMIC, STATIC, TORCH, ContentBytes, MemoryRemedy, Method, PeakMoment
+from ms_tune.footprint.remedies import DYNAMIC, STATIC, TORCH, ContentBytes, Method, PeakMoment
 from ms_tune.report.words import verdict_json
 from ms_tune.text import msg
 from ms_tune.verdict.outcome import Fit, Verdict
@@ -14,20 +14,19 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from ms_tune.diagnostics import Diagnostic
     from ms_tune.footprint.breakdown import PeakBreakdown
     from ms_tune.footprint.phases import Phase
     from ms_tune.footprint.result import MemoryReport, RankReport
     from ms_tune.footprint.torch_blocks import StepGrowth
     from ms_tune.footprint.torch_report import CodeLocation, PlaceChange, Survivors, TorchRemedy, TorchReport
-    from ms_tune.memory.diff import Comparison
+    from ms_tune.memory.diff import Comparison, RankComparison
     from ms_tune.memory.what_if import TorchWhatIf, WhatIfReport
     from ms_tune.pools.settings import Inferred
     from ms_tune.pools.torch_replay import TorchOutcome
     from ms_tune.pools.torch_space import TorchSettings
     from ms_tune.pools.what_if import ReplayOutcome, Scenario
     from ms_tune.readers.memory_log import MemoryFailure
-    from ms_tune.text import Language, Message
+    from ms_tune.text import Message, Text
 
 VERSION = 1
 _CURVE = ("peak_bytes", "peak_tick", "footprint_bytes")
@@ -43,6 +42,7 @@ _LIFETIMES = (
     *("late_free_bytes_ticks", "peak_if_freed_after_last_use", "never_freed_bytes", "never_freed", "late_frees"),
     *("spike_bytes", "peak_without_spikes", "step_bytes"),
 )
+_FINDING = ("id", "name", "severity", "rank", "bytes", "message", "help")
 _POOL = ("used_bytes", "actual_bytes", "reserved_bytes")
 _TORCH_PEAKS = (
     *("peak_bytes", "peak_event", "requested_peak_bytes", "requested_peak_event"),
@@ -51,15 +51,18 @@ _TORCH_PEAKS = (
 _CAUSE = ("event", "taken_bytes", "wanted_bytes", "free_bytes", "largest_free_bytes", "fragments")
 
 
-def report_json(report: MemoryReport, language: Language, top: int) -> dict[str, object]:
+def report_json(report: MemoryReport, top: int) -> dict[str, object]:
     """The object that ``ms-tune memory --json`` prints: the rank that needs most, then every rank in short."""
     worst = report.worst
     return {
         "version": VERSION,
         "source": report.source,
-        **_rank_json(worst, top, language),
+        **rank_json(worst),
+        **breakdown_json(worst.peak, top),
         **verdict_json(worst.verdict),
-        "findings": [_finding_json(finding) | {"stack": _stack_json(finding.stack)} for finding in report.all_findings],
+        "findings": [
+            record_json(finding, *_FINDING) | {"stack": _stack_json(finding.stack)} for finding in report.all_findings
+        ],
         "ranks": [
             {"rank": rank.rank, "stage": stage, "trace": rank.files.blocks}
             | record_json(rank.curve, *_CURVE)
@@ -75,7 +78,8 @@ def _stack_json(stack: Sequence[tuple[str, int, str]]) -> list[str]:
     return [f"{file}:{line}:{function}" for file, line, function in stack]
 
 
-def _rank_json(rank: RankReport, top: int, language: Language) -> dict[str, object]:
+def rank_json(rank: RankReport) -> dict[str, object]:
+    """All about one rank but what holds its peak, which :func:`breakdown_json` tells."""
     joined, theory, lives = rank.join, rank.theory, rank.lifetimes
     return {
         "rank": rank.rank,
@@ -107,22 +111,10 @@ def _rank_json(rank: RankReport, top: int, language: Language) -> dict[str, obje
         "peak_if_recomputed": rank.recompute.peak,
         "phase_at_peak": phase_name(rank.phase_at_peak()),
         "peak_by_phase": {phase_name(phase): size for phase, size in rank.peak_by_phase().items()},
-        "remedies": [_remedy_json(remedy, language) for remedy in rank.remedies],
+        "remedies": rank.remedies,
         "held_at_peak": [_phase_json(held) for held in rank.held_at_peak],
         "highest": [_phase_json(moment) for moment in rank.moments],
-        **breakdown_json(rank.peak, top),
         "activations_by_layer": rank.activations,
-    }
-
-
-def _remedy_json(remedy: MemoryRemedy, language: Language) -> dict[str, object]:
-    return {
-        **record_json(remedy.method, "name", "title"),
-        **record_json(remedy, "bytes_freed", "peak_after_bytes"),
-        "price": remedy.price_text(language),
-        "how": remedy.how_text(language),
-        "how_by_dialect": remedy.method.how_by_dialect,
-        "next": remedy.method.command,
     }
 
 
@@ -165,32 +157,28 @@ def breakdown_json(parts: PeakBreakdown, top: int) -> dict[str, object]:
     }
 
 
-def _finding_json(finding: Diagnostic) -> dict[str, object]:
-    return record_json(finding, "id", "name", "severity", "rank", "bytes", "message", "help")
-
-
 def comparison_json(comparison: Comparison) -> dict[str, object]:
     """The object that ``ms-tune memory diff --json`` prints."""
     return {
         "version": VERSION,
-        "ranks": [
-            {
-                "rank": pair.after.rank,
-                "before_bytes": pair.before.curve.peak_bytes,
-                "after_bytes": pair.after.curve.peak_bytes,
-                "change_bytes": pair.change_bytes,
-                "categories": pair.contents,
-                "changes": [record_json(change, *_CHANGE) for change in pair.changes],
-            }
-            for pair in comparison.ranks
-        ],
+        "ranks": [pair_json(pair, len(pair.changes)) for pair in comparison.ranks],
         **record_json(comparison, "only_before", "only_after"),
     }
 
 
-def failure_json(
-    failure: MemoryFailure, first: Sequence[Method], source: Path, language: Language
-) -> dict[str, object]:
+def pair_json(pair: RankComparison, most: int) -> dict[str, object]:
+    """One rank of both runs, and so many of its changes."""
+    return {
+        "rank": pair.after.rank,
+        "before_bytes": pair.before.curve.peak_bytes,
+        "after_bytes": pair.after.curve.peak_bytes,
+        "change_bytes": pair.change_bytes,
+        "categories": pair.contents,
+        "changes": [record_json(change, *_CHANGE) for change in pair.changes[:most]],
+    }
+
+
+def failure_json(failure: MemoryFailure, first: Sequence[Method], source: Path) -> dict[str, object]:
     """The object that ``ms-tune memory LOG --json`` prints: what a log tells of memory that ran out."""
     return {
         "version": VERSION,
@@ -201,17 +189,17 @@ def failure_json(
         "where": failure.where or None,
         "remedies": [
             {**record_json(method, "name", "title", "price"), "bytes_freed": None, "peak_after_bytes": None, "how": how}
-            for method, how in methods_after(failure, first, language)
+            for method, how in methods_after(failure, first)
         ],
         "how_to_trace": trace_text(failure),
     }
 
 
-def methods_after(failure: MemoryFailure, first: Sequence[Method], language: Language) -> list[tuple[Method, str]]:
+def methods_after(failure: MemoryFailure, first: Sequence[Method]) -> list[tuple[Method, Text]]:
     """The methods that the framework of a failure has a way to do, and how."""
     dialects = TORCH if failure.is_of_torch else (*STATIC, *DYNAMIC)
-    found = [(method, method.how_text(dialects, language)) for method in first]
-    return [(method, how) for method, how in found if how]
+    found = [(method, method.how_in(dialects)) for method in first]
+    return [(method, how) for method, how in found if how.en]
 
 
 def trace_text(failure: MemoryFailure) -> Message:
@@ -245,7 +233,7 @@ def what_if_json(report: WhatIfReport) -> dict[str, object]:
             }
             for scenario, verdict in zip(report.scenarios, report.scenario_verdicts, strict=True)
         ],
-        "findings": [_finding_json(report.finding)] if report.finding else [],
+        "findings": [record_json(report.finding, *_FINDING)] if report.finding else [],
         "seconds": round(report.seconds, 3),
     }
 
@@ -324,13 +312,7 @@ def snapshot_json(report: TorchReport, remedies: Sequence[TorchRemedy], top: int
             _line_json(each, "bytes", "count", "leak") | {"events": each.events[:top]}
             for each in report.survivors[:top]
         ],
-        "remedies": [
-            {
-                **record_json(remedy, "name", "title", "bytes_freed", "peak_after_bytes", "price", "how"),
-                "of": "reserved" if remedy.lowers_reserved else "used",
-            }
-            for remedy in remedies
-        ],
+        "remedies": remedies,
         "step_growth": [_line_json(each, "bytes_per_step", "bytes") for each in report.step_growth],
         "growths": len(report.causes),
         "growths_by_fragments": len(fragments),

@@ -18,7 +18,6 @@ from ms_tune.report.words import (
     verdict_word,
     write_section,
 )
-from ms_tune.text import Language
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -98,8 +97,7 @@ def _write_line(console: Console, name: str, amount: str, note: str) -> None:
 def _show_remedies(rank: RankReport, console: Console, top: int) -> None:
     parts = [_content_text(held, console) for held in rank.held_at_peak[:_HELD]]
     console.write("")
-    comma = ", " if console.language is Language.EN else "，"
-    console.write(console.text("remedies.held", parts=comma.join(parts)))
+    console.write(console.text("remedies.held", parts=console.listed(parts)))
     if not rank.remedies:
         console.write(console.text("remedies.none"))
         return
@@ -108,15 +106,15 @@ def _show_remedies(rank: RankReport, console: Console, top: int) -> None:
         [
             size_text(remedy.bytes_freed),
             size_text(remedy.peak_after_bytes),
-            remedy.title_text(console.language),
-            remedy.price_text(console.language),
+            console.say(remedy.title),
+            console.say(remedy.price),
         ]
         for remedy in rank.remedies[:top]
     ]
     show_table(console, ["frees", "leaves", "remedy", "price"], rows)
     for remedy in rank.remedies[:_HELD]:
-        console.write(f"  {remedy.method.name}: {remedy.how_text(console.language)}")
-    console.write(console.text("remedies.next", command=rank.remedies[0].method.command))
+        console.write(f"  {remedy.name}: {console.say(remedy.how)}")
+    console.write(console.text("remedies.next", command=rank.remedies[0].next))
 
 
 def _content_text(held: ContentBytes, console: Console) -> str:
@@ -338,7 +336,6 @@ def show_failure(failure: MemoryFailure, first: Sequence[Method], console: Conso
     write_section(console, console.text("oom.remedies"))
     if failure.cause == "fragments":
         console.write(f"  {console.text('oom.fragments.torch' if failure.is_of_torch else 'oom.fragments')}")
-    place = 0 if console.language is Language.EN else 1
-    for method, how in methods_after(failure, first, console.language):
-        console.write(f"  {method.title[place]}: {how}")
+    for method, how in methods_after(failure, first):
+        console.write(f"  {console.say(method.title)}: {console.say(how)}")
     console.write(console.say(trace_text(failure)))

@@ -19,26 +19,27 @@ from ms_tune.footprint.torch_report import (
 from ms_tune.readers.table import NONE, Coded
 from ms_tune.report.memory_curve import Lives, split_in_bands
 from ms_tune.report.memory_html import (
+    CARD,
     POINTS,
+    TOP,
     PageBlocks,
-    both_languages,
     memory_page,
     most_telling,
     pack_blocks,
     page_texts,
+    sum_bands,
 )
 from ms_tune.report.torch_text import list_figures, measure_text, moment_text, proof_lines
 from ms_tune.report.words import shorten_place, size_text
-from ms_tune.text import Language, Message, lookup, msg
+from ms_tune.text import Message, Text, lookup, msg
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from ms_tune.readers.memory_block import Frame
+    from ms_tune.text import Language
 
-    Both = dict[str, str]
 
-_TOP = 100
 _CARDS = 10
 _LINES = (
     (72, 114, 184),
@@ -82,27 +83,22 @@ def _lines_data(lives: TorchLives) -> int:
     return sum(name not in _REST for name in lives.contents)
 
 
-def _page_texts(lives: TorchLives, keys: Sequence[str], other: TorchReport | None) -> dict[str, Both]:
+def _page_texts(lives: TorchLives, keys: Sequence[str], other: TorchReport | None) -> dict[str, Text | Message]:
     report = lives.report
     names = ["footprint", "when", "ticks", "layers", "blocks", "search", "never", "outside", "addresses-hint"]
     names += ["remedies", "remedies-hint"] if report.at_peak else ["remedies", "remedies-hint", "go-peak"]
-    found = {name: _line_text(f"snapshot.page.{name}") for name in names}
-    found |= {
-        "column.layer": _line_text("snapshot.page.column.line"),
-        "when.start": both_languages(moment_text(report, -1)),
-    }
+    found: dict[str, Text | Message] = {name: lookup(f"snapshot.page.{name}") for name in names}
+    found |= {"column.layer": lookup("snapshot.page.column.line"), "when.start": moment_text(report, -1)}
     if not report.at_peak:
         now = moment_text(report, report.event)
-        found["make-up"] = both_languages(msg("snapshot.page.make-up", when=now))
-        found["held"] = both_languages(msg("snapshot.page.held", when=now, parts="{parts}"))
+        found["make-up"] = msg("snapshot.page.make-up", when=now)
+        found["held"] = msg("snapshot.page.held", when=now, parts="{parts}")
     if other is not None:
         amounts = {name: f"{{{name}}}" for name in ("before", "after", "change")}
         sides = {"was": measure_text(other), "now": measure_text(report)}
-        found["compare-peaks"] = both_languages(msg("snapshot.page.compare-peaks", **sides, **amounts))
+        found["compare-peaks"] = msg("snapshot.page.compare-peaks", **sides, **amounts)
     for key, name in zip(keys, lives.contents, strict=True):
-        found[f"content.{key}"] = (
-            dict.fromkeys(("en", "zh"), _short_line(name, lives)) if key != name else _line_text(_REST_TEXTS[name])
-        )
+        found[f"content.{key}"] = Text(*[_short_line(name, lives)] * 2) if key != name else lookup(_REST_TEXTS[name])
     return found
 
 
@@ -112,63 +108,34 @@ def _short_line(line: str, lives: TorchLives) -> str:
     return last if sum(name.rpartition("/")[2] == last for name in lives.contents) == 1 else shorten_place(line)
 
 
-def _line_text(name: str) -> Both:
-    text = lookup(name)
-    return {"en": text.en, "zh": text.zh}
-
-
 def _device_data(
     report: TorchReport, lives: TorchLives, keys: Sequence[str], remedies: Sequence[TorchRemedy]
 ) -> dict[str, object]:
-    curve = lives.curve
-    drawn = split_in_bands(curve, Lives(lives.start, lives.end, lives.size, lives.content), keys, POINTS)
+    blocks = Lives(lives.start, lives.end, lives.size, lives.content)
     rows = most_telling(lives.start, lives.end, lives.size, report.event)
     live = lives.live_after(report.event)
     totals = {key: int(lives.size[live & (lives.content == code)].sum()) for code, key in enumerate(keys)}
     return {
         "rank": None,
-        "stage": None,
-        "rows": len(lives.start),
-        "dropped": 0,
-        "peak": sum(totals.values()),
-        "peakTick": report.event,
-        "footprint": report.reserved_peak_bytes or 0,
-        "limit": None,
+        "peak_bytes": sum(totals.values()),
+        "peak_tick": report.event,
+        "footprint_bytes": report.reserved_peak_bytes or 0,
+        "limit_bytes": None,
         "verdict": _verdict_data(report),
-        "facts": _facts_data(report, len(lives.start)),
-        "steps": list(report.step_ends),
-        "spans": [],
-        "bands": {"tick": drawn.tick, "used": drawn.used, "footprint": drawn.footprint},
-        "contents": totals,
-        "layers": [_group_data(place, lives, keys) for place in report.contents[:_TOP]],
-        "parameters": [],
-        "activations": [],
-        "held": [  # without a history there is no peak that could be lowered
-            ["unknown", key, amount]
+        "facts": list(_facts_data(report, len(lives.start))),
+        "step_ends": report.step_ends,
+        "bands": split_in_bands(lives.curve, blocks, keys, POINTS),
+        "categories_at_peak": totals,
+        "by_layer": [_group_data(place, lives, keys) for place in report.contents[:TOP]],
+        "held_at_peak": [  # without a history there is no peak that could be lowered
+            {"phase": "unknown", "category": key, "bytes": amount}
             for key, amount in sorted(totals.items(), key=lambda item: -item[1])
             if amount and len(report.device.events)
         ],
-        "remedies": [_remedy_data(remedy) for remedy in remedies],
-        "promptPeak": 0,
-        "neverFreed": 0,
-        "stepBytes": [],
-        "holes": [0, 0],
-        "overlaps": 0,
-        "theory": {"weights": 0, "count": 0, "states": []},
-        "late": [],
+        "remedies": remedies,
         "blocks": pack_blocks(_blocks_data(report, lives, rows)) if len(rows) else None,
-        "blockCount": len(rows),
+        "block_count": len(rows),
         "counted": len(lives.start),
-    }
-
-
-def _remedy_data(remedy: TorchRemedy) -> dict[str, object]:
-    return {
-        "freed": remedy.bytes_freed,
-        "after": remedy.peak_after_bytes,
-        "title": both_languages(remedy.title),
-        "price": both_languages(remedy.price),
-        "how": {language.value: remedy.how for language in Language},
     }
 
 
@@ -176,25 +143,23 @@ def _verdict_data(report: TorchReport) -> dict[str, object]:
     # Whether the figures are proved takes the place of whether they fit.
     exact = report.refused_because is None
     word = "no-history" if not len(report.device.events) else "exact" if exact else "not-exact"
-    lines = [both_languages(line) for line in proof_lines(report)]
-    return {"kind": "good" if exact else "tight", "word": _line_text(f"snapshot.page.{word}"), "lines": lines}
+    kind = "good" if exact else "tight"
+    return {"kind": kind, "word": lookup(f"snapshot.page.{word}"), "lines": proof_lines(report)}
 
 
-def _facts_data(report: TorchReport, blocks: int) -> list[dict[str, object]]:
-    def fact(value: str, label: str, note: Message | None = None) -> dict[str, object]:
-        return {"value": value, "label": _line_text(label), "note": both_languages(note) if note else None}
-
-    found = [fact(size_text(amount), f"snapshot.show.{name}", when) for name, amount, when in list_figures(report)]
-    if report.step_ends:
-        found.append(fact(f"{len(report.step_ends):,}", "snapshot.page.steps"))
-    found.append(fact(f"{blocks:,}", "snapshot.page.blocks"))
-    found.append(fact(f"{len(report.device.events):,}", "snapshot.page.events"))
-    return found
+def _facts_data(report: TorchReport, blocks: int) -> Iterator[dict[str, object]]:
+    for name, amount, when in list_figures(report):
+        yield {"value": size_text(amount), "label": lookup(f"snapshot.show.{name}"), "note": when}
+    counts = {"steps": len(report.step_ends) or None, "blocks": blocks, "events": len(report.device.events)}
+    for name, count in counts.items():
+        if count is not None:
+            yield {"value": f"{count:,}", "label": lookup(f"snapshot.page.{name}"), "note": None}
 
 
-def _group_data(place: CodeLocation, lives: TorchLives, keys: Sequence[str]) -> list[object]:
+def _group_data(place: CodeLocation, lives: TorchLives, keys: Sequence[str]) -> dict[str, object]:
     where = f"{place.where} [{place.category}]" if place.category and place.where else place.where
-    return [where, place.bytes, place.count, {_line_key(place.where, place.before_recording, lives, keys): place.bytes}]
+    key = _line_key(place.where, place.before_recording, lives, keys)
+    return {"key": where, "bytes": place.bytes, "count": place.count, "categories": {key: place.bytes}}
 
 
 def _line_key(where: str, before: bool, lives: TorchLives, keys: Sequence[str]) -> str:  # noqa: FBT001 - as Place has it
@@ -235,16 +200,8 @@ def _finding_cards(report: TorchReport) -> Iterator[dict[str, object]]:
 def _make_card(
     severity: str, name: str, message: Message, amount: int, stack: tuple[Frame, ...] = ()
 ) -> dict[str, object]:
-    return {
-        "id": "",
-        "severity": severity,
-        "rank": None,
-        "bytes": amount,
-        "title": _line_text(f"snapshot.card.{name}"),
-        "message": both_languages(message),
-        "help": _line_text(f"snapshot.card.{name}.help"),
-        "stack": [f"{frame.file}:{frame.line} {frame.function}" for frame in stack],
-    }
+    texts = (lookup(f"snapshot.card.{name}"), message, lookup(f"snapshot.card.{name}.help"))
+    return dict(zip(CARD, ("", severity, None, amount, *texts, list(map(tuple, stack))), strict=True))
 
 
 def _blocks_data(
@@ -277,16 +234,15 @@ def _innermost_function(stack: tuple[Frame, ...]) -> str:
 def _comparison_data(
     lives: TorchLives, keys: Sequence[str], other: TorchLives, changes: Sequence[PlaceChange]
 ) -> dict[str, object]:
-    curve = split_in_bands(
-        other.curve, Lives(other.start, other.end, other.size, other.content), other.contents, POINTS // 4
-    )
-    total = [sum(values) for values in zip(*curve.used.values(), strict=True)]
+    blocks = Lives(other.start, other.end, other.size, other.content)
+
+    def key_of(place: CodeLocation | PlaceChange) -> str:
+        return _line_key(place.where, place.before_recording, lives, keys)
 
     def held(report: TorchReport) -> Mapping[str, int]:
         found = dict.fromkeys(keys, 0)
         for place in report.contents:
-            key = _line_key(place.where, place.before_recording, lives, keys)
-            found[key] += place.bytes
+            found[key_of(place)] += place.bytes
         return found
 
     was, now = held(other.report), held(lives.report)
@@ -294,17 +250,8 @@ def _comparison_data(
         "rank": None,
         "was": was,
         "now": now,
-        "before": sum(was.values()),
-        "after": sum(now.values()),
-        "curve": {"tick": curve.tick, "used": total},
-        "changes": [
-            [
-                "",
-                change.where,
-                _line_key(change.where, change.before_recording, lives, keys),
-                change.before_bytes,
-                change.after_bytes,
-            ]
-            for change in changes[: 5 * _TOP]
-        ],
+        "before_bytes": sum(was.values()),
+        "after_bytes": sum(now.values()),
+        "curve": sum_bands(split_in_bands(other.curve, blocks, other.contents, POINTS // 4)),
+        "changes": [{"operator": "", "category": key_of(one), **one._asdict()} for one in changes[: 5 * TOP]],
     }

@@ -30,7 +30,7 @@ def show_report(report: TorchReport, remedies: Sequence[TorchRemedy], console: C
     _show_figures(report, console)
     for remedy in remedies[:top]:
         sizes = {"freed": size_text(remedy.bytes_freed), "after": size_text(remedy.peak_after_bytes)}
-        name = f"snapshot.show.remedy.{'held' if remedy.lowers_reserved else 'used'}"
+        name = f"snapshot.show.remedy.{'held' if remedy.of == 'reserved' else 'used'}"
         console.write(console.text(name, title=console.say(remedy.title), how=remedy.how, **sizes))
     _show_contents(report, console, top)
     _show_growth(report, console, top)

@@ -253,7 +253,7 @@ class TestText:
         assert len(cells) == 18  # weights, gradients and optimizer state
         # What the page would guess from the weights that it sees is not shown beside it.
         (data,) = re.findall(r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL)
-        assert json.loads(data)["ranks"][0]["theory"]["states"] == []
+        assert json.loads(data)["ranks"][0]["theory"] == {"weights_bytes": 0, "parameters": 0}
 
     def test_where_the_framework_builds_the_model_theory_is_not_known(
         self, capsys: pytest.CaptureFixture[str], child: Callable[[str], None]

@@ -94,7 +94,7 @@ def _report(folder: Path) -> None:
         )
     for language in Language:
         console = Console(language)
-        json.dumps(as_json(memory_json.report_json(report, language, 10), language))
+        json.dumps(as_json(memory_json.report_json(report, 10), language))
         with redirect_stdout(io.StringIO()):
             memory_text.show_report(report, console, 10)
 

@@ -11,7 +11,7 @@ import pytest
 from ms_tune.enums import MemoryCategory
 from ms_tune.footprint.breakdown import Expected, Theory
 from ms_tune.footprint.category import Contents
-from ms_tune.footprint.curve import compute_curve, compute_peak
+from ms_tune.footprint.curve import ChangedLives, compute_curve
 from ms_tune.footprint.layers import find_scoped_layers
 from ms_tune.footprint.lifetimes import analyse_lifetimes
 from ms_tune.footprint.phases import Phase
@@ -82,16 +82,15 @@ def test_remedies_of_real_runs(run: str) -> None:
     assert freed == sorted(freed, reverse=True)
     for remedy in rank.remedies:
         assert 0 < remedy.bytes_freed == peak - remedy.peak_after_bytes
-        assert remedy.title_text(Language.ZH) != remedy.title_text(Language.EN)
-        assert remedy.how_text(Language.EN)
-        assert remedy.how_text(Language.ZH)
-    names = {remedy.method.name: remedy for remedy in rank.remedies}
+        assert remedy.title.zh != remedy.title.en
+        assert all(remedy.how)
+    names = {remedy.name: remedy for remedy in rank.remedies}
     static = "weight-sharding" in names
     shared = [MemoryCategory.OPTIMIZER_STATE, *([MemoryCategory.WEIGHTS] if static else [])]
     state = np.isin(rank.contents.codes, [list(MemoryCategory).index(content) for content in shared])
-    size = rank.table.size.copy()
-    size[state] = -(-size[state] // 2)
-    plain = compute_peak(rank.curve, rank.table, rank.table.end, size)
+    lives = ChangedLives(rank.table, rank.curve)
+    lives.size[state] = -(-lives.size[state] // 2)
+    plain, _ = lives.peak_moment()
     name = "weight-sharding" if static else "optimizer-sharding"
     shown = names[name].peak_after_bytes if name in names else peak
     assert abs(shown - plain) * 1000 <= peak
@@ -118,7 +117,7 @@ def test_the_file_of_methods_is_sound() -> None:
         ]
         assert all(re.search(r"[\u4e00-\u9fff]", pair.zh) for pair in prose)
         assert set(method.how_by_dialect) <= {*STATIC, *DYNAMIC, *TORCH}
-        assert any(method.how_text(one, Language.ZH) for one in (TORCH, DYNAMIC, STATIC))
+        assert any(method.how_in(one).zh for one in (TORCH, DYNAMIC, STATIC))
 
 
 def eager(start: int, end: int, name: str, size: int, line: int) -> Block:
@@ -174,7 +173,7 @@ def test_a_loss_in_pieces_keeps_the_logits_and_two_copies_of_their_gradient(fold
     logits = eager(5, 60, "MatMulExt", wide // 2, 50)
     known = known_of([logits, *forward, *backward, gradient])
     assert known.curve.peak_bytes == wide // 2 + 4 * wide + wide // 2
-    told = {remedy.method.name: remedy.peak_after_bytes for remedy in find_remedies(known)}
+    told = {remedy.name: remedy.peak_after_bytes for remedy in find_remedies(known)}
     # The logits, 2 W where three tensors of W were, and the gradient, which is whole.
     assert told.get("chunked-loss") == (wide // 2 + 2 * wide + wide // 2 if folder == "loss" else None)
 
@@ -198,7 +197,7 @@ def _recomputed(layer: int) -> list[Block]:
 
 def test_what_is_recomputed_already_is_no_remedy() -> None:
     def named(blocks: list[Block]) -> set[str]:
-        return {remedy.method.name for remedy in find_remedies(known_of(blocks))}
+        return {remedy.name for remedy in find_remedies(known_of(blocks))}
 
     path = "Default/net-Net/layers-CellList/{}-Block/{}-op{}"
     kept = [
@@ -248,11 +247,11 @@ def test_what_recompute_of_an_activation_function_leaves() -> None:
         known_of([row for layer in range(4) for row in _activated(layer, recomputed=recomputed)])
         for recomputed in (False, True)
     )
-    found = {remedy.method.name: remedy for remedy in find_remedies(before)}
+    found = {remedy.name: remedy for remedy in find_remedies(before)}
     # Of three layers the first product stays in place of its parts and their activation; the last layer has all of it in use.
     assert before.curve.peak_bytes == 4 * 2600 + 1
     assert found["selective-recompute"].peak_after_bytes == after.curve.peak_bytes == 3 * 1600 + 3500
-    assert "selective-recompute" not in {remedy.method.name for remedy in find_remedies(after)}
+    assert "selective-recompute" not in {remedy.name for remedy in find_remedies(after)}
 
 
 def test_gradients_of_four_bytes_for_weights_of_two_are_one_set() -> None:
@@ -265,7 +264,7 @@ def test_gradients_of_four_bytes_for_weights_of_two_are_one_set() -> None:
         contents = Contents(known.table, None)
         contents.codes[0] = list(MemoryCategory).index(MemoryCategory.GRADIENTS)
         known = RemedyFacts(known.table, contents, known.curve, known.recompute, known.lifetimes, theory)
-        return [remedy.method.name for remedy in find_remedies(known) if remedy.method.name == "one-set-of-gradients"]
+        return [remedy.name for remedy in find_remedies(known) if remedy.name == "one-set-of-gradients"]
 
     assert sets(200, 200, typed=True) == []
     assert sets(400, 200, typed=True) == ["one-set-of-gradients"]
@@ -288,7 +287,7 @@ def test_micro_batches_whose_layers_are_all_recomputed_are_no_layers() -> None:
             for micro in range(3)
             for place in range(2, 12)
         ]
-        return {remedy.method.name for remedy in find_remedies(known_of(blocks))}
+        return {remedy.name for remedy in find_remedies(known_of(blocks))}
 
     assert "recompute" in micro_batches(together=True)
     assert "recompute" not in micro_batches(together=False)
@@ -302,7 +301,7 @@ def test_sharding_of_all_is_named_where_weights_are_gathered_and_no_experts_are_
     gathered = [eager(30, 35, "ResizeStorage", 1, 7)] if operator == "GroupedMatmulV4" else []
     weight = block(1, None, 5000, kind="Weight", node_name="w", task_name="PyNative")
     known = known_of([*layers, *gathered, eager(31, 36, operator, 1, 8), weight])
-    names = {remedy.method.name for remedy in find_remedies(known)}
+    names = {remedy.name for remedy in find_remedies(known)}
     assert ("full-sharding" in names) == named
     assert ("sequence-split" in names) == (operator == "Cast")
 
@@ -322,10 +321,10 @@ def test_it_is_said_where_a_figure_is_rough_and_nowhere_else() -> None:
         for place in range(4)
     ]
     for rows, rough in ((layers, True), ([*layers, update], False), (blocks, False)):
-        found = {remedy.method.name: remedy for remedy in find_remedies(known_of(rows))}
+        found = {remedy.name: remedy for remedy in find_remedies(known_of(rows))}
         assert "swap" not in found  # no MindFormers, or no lazy_inline: what MindSpore would move is not known
         for words, language in (("3 %", Language.EN), ("3%", Language.ZH)):
-            assert (words in found["recompute"].price_text(language)) == rough
+            assert (words in found["recompute"].price.say(language)) == rough
 
 
 @pytest.mark.parametrize(
@@ -380,7 +379,7 @@ def test_what_swap_moves_out(cells: str, operator: str, outputs: int, *, moved: 
         )
     ]
     known = known_of([*forward, *backward])
-    found = {remedy.method.name: remedy.peak_after_bytes for remedy in find_remedies(known)}
+    found = {remedy.name: remedy.peak_after_bytes for remedy in find_remedies(known)}
     assert ("swap" in found) == moved
     if moved:  # one layer's are there at a time
         assert outputs * 1000 < found["swap"] < known.curve.peak_bytes - outputs * 1000 + 50
@@ -408,7 +407,7 @@ def _passes(most: int, batches: int = 6) -> list[Block]:
 def test_one_micro_batch_less_in_flight_leaves_what_a_run_with_less_has() -> None:
     def told(most: int) -> tuple[int, int | None]:
         known = known_of(_passes(most))
-        after = {remedy.method.name: remedy.peak_after_bytes for remedy in find_remedies(known)}
+        after = {remedy.name: remedy.peak_after_bytes for remedy in find_remedies(known)}
         return known.curve.peak_bytes, after.get("fewer-in-flight")
 
     peaks = {most: told(most) for most in (1, 2, 3, 4)}

@@ -64,7 +64,7 @@ def test_the_page_may_run_its_own_scripts_and_nothing_else() -> None:
 def test_the_page_of_the_large_trace_is_small() -> None:
     page = report_html(report_of(QWEN_8B), None, Language.EN)
     assert len(page.encode()) < 5 * 1024**2
-    assert data_of(page)["ranks"][0]["blockCount"] == 97143
+    assert data_of(page)["ranks"][0]["block_count"] == 97143
 
 
 def test_texts_are_there_in_both_languages() -> None:

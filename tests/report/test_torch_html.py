@@ -53,9 +53,9 @@ def test_the_page_has_the_blocks_and_the_figures(report: TorchReport) -> None:
     data = data_of(page)
     (device,) = data["ranks"]
     lives = trace_lives(report)
-    assert device["peak"] == report.peak_bytes == sum(device["contents"].values())
-    assert device["peakTick"] == report.peak_event
-    assert set(device["contents"]) == set(data["contents"]) <= set(data["colours"])
+    assert device["peak_bytes"] == report.peak_bytes == sum(device["categories_at_peak"].values())
+    assert device["peak_tick"] == report.peak_event
+    assert set(device["categories_at_peak"]) == set(data["contents"]) <= set(data["colours"])
     columns = unpacked(device["blocks"])
     start = np.cumsum(columns["start"])
     assert start.tolist() == lives.start.tolist()
@@ -66,7 +66,7 @@ def test_the_page_has_the_blocks_and_the_figures(report: TorchReport) -> None:
     assert sum(values[at] for values in device["bands"]["used"].values()) == report.peak_bytes
     assert device["verdict"]["word"] == {"en": "replayed exactly", "zh": "精确重放"}
     leak = next(card for card in data["findings"] if card["title"]["en"] == "Looks like a leak")
-    assert leak["stack"] == ["/workspace/train.py:12 keep"]
+    assert leak["stack"] == [["/workspace/train.py", 12, "keep"]]
     assert all(data["texts"][f"content.{name}"]["zh"] for name in data["contents"])
     assert data["texts"]["when"] == {"en": "after event {tick}", "zh": "事件 {tick} 之后"}
     assert data["texts"]["make-up"]["en"] == "What holds the peak"
@@ -97,9 +97,9 @@ def test_a_page_names_the_moment_that_it_is_about(tmp_path: Path) -> None:
     (device,), texts = data["ranks"], data["texts"]
     assert texts["make-up"] == {"en": "What holds the memory at the time of the snapshot", "zh": "生成快照时的内存构成"}
     assert texts["when.start"]["en"] == "at the time of the snapshot"
-    assert (device["held"], device["remedies"], len(device["bands"]["tick"])) == ([], [], 1)
+    assert (device["held_at_peak"], device["remedies"], len(device["bands"]["tick"])) == ([], [], 1)
     assert device["verdict"]["word"]["en"] == "no history"
-    assert device["peak"] == sum(device["contents"].values()) > 0
+    assert device["peak_bytes"] == sum(device["categories_at_peak"].values()) > 0
 
 
 def test_two_snapshots_on_a_page(report: TorchReport, tmp_path: Path) -> None:
@@ -111,8 +111,10 @@ def test_two_snapshots_on_a_page(report: TorchReport, tmp_path: Path) -> None:
     assert (
         page["texts"]["compare-peaks"]["en"] == f"Before: {peaks[0]} {{before}}; now: {peaks[1]} {{after}}; {{change}}"
     )
-    assert (pair["before"], pair["after"]) == (report.peak_bytes, after.peak_bytes)
-    assert sum(after - before for *_, before, after in pair["changes"]) == pair["after"] - pair["before"]
+    assert (pair["before_bytes"], pair["after_bytes"]) == (report.peak_bytes, after.peak_bytes)
+    assert (
+        sum(one["after_bytes"] - one["before_bytes"] for one in pair["changes"]) == pair["after_bytes"] - pair["before_bytes"]
+    )
     assert max(pair["curve"]["used"]) == report.peak_bytes
 
 

@@ -11,6 +11,9 @@ const State = {
   language: Page.language, place: Page.worst, tick: 0, search: "", flame: "layer", zoomed: null, blocks: null, only: null,
   found: null, // by block whether the search finds it; null where nothing is searched
 };
+// What a snapshot does not tell.
+const NOTHING = { spans: [], by_parameter: [], activations_by_layer: [], late_frees: [], theory: { weights_bytes: 0, parameters: 0 } };
+for (const each of Page.ranks) Object.assign(each, { ...NOTHING, ...each });
 const unpacked = new Map(); // by place of the rank
 
 const $ = (id) => document.getElementById(id);

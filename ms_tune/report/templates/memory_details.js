@@ -14,7 +14,7 @@ function drawLive() {
   title.textContent = say("live", { when: when(State.tick), count: whole(live.length), size: bytes(total) });
   const chosen = State.only ? live.filter((block) => Page.contents[blocks.content[block]] === State.only) : live;
   const found = State.found ? chosen.filter((block) => State.found[block]) : chosen;
-  const exact = curve(), at = usedAt(exact, State.tick), rest = at >= 0 && rank().blockCount < rank().counted ? exact.used[at] - total : 0;
+  const exact = curve(), at = usedAt(exact, State.tick), rest = at >= 0 && rank().block_count < rank().counted ? exact.used[at] - total : 0;
   const notes = [State.found || State.only ? say("matches", { count: whole(found.length), size: bytes(sizeOf(blocks, found)) }) : "",
     rest > 0 ? say("unlisted", { size: bytes(rest) }) : ""];
   $("matches").textContent = notes.filter(Boolean).join(" · ");

@@ -52,7 +52,7 @@ function drawAll() {
 
 async function choose(place) {
   State.place = place;
-  State.tick = rank().peakTick;
+  State.tick = rank().peak_tick;
   State.zoomed = null;
   State.only = null;
   State.blocks = unpacked.get(place) ?? null;
@@ -74,9 +74,9 @@ async function choose(place) {
 
 $("language").addEventListener("click", () => { State.language = otherLanguage(); drawAll(); mark(); });
 $("go-peak").addEventListener("click", () => {
-  const { peakTick, bands } = rank(), ticks = bands.tick, width = (ticks[ticks.length - 1] - ticks[0]) / 20;
-  look(peakTick - width, peakTick + width);
-  freeze(peakTick);
+  const { peak_tick: moment, bands } = rank(), ticks = bands.tick, width = (ticks[ticks.length - 1] - ticks[0]) / 20;
+  look(moment - width, moment + width);
+  freeze(moment);
 });
 $("timeline").addEventListener("wheel", () => { $("tip").hidden = true; }, { passive: true });
 $("go-all").addEventListener("click", () => look(-Infinity, Infinity));

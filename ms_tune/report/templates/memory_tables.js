@@ -1,7 +1,7 @@
 // Facts, findings, ranks, and the tables of the peak.
 
 function drawFacts() {
-  const { peak, peakTick, footprint, verdict, rows, steps, dropped, promptPeak, holes } = rank();
+  const { peak_bytes: peak, footprint_bytes: footprint, verdict, rows_dropped: dropped, holes_at_peak: holes } = rank();
   const fact = (value, label, note = "", kind = "") =>
     make("div", { className: `fact ${kind}` }, make("b", {}, value), make("span", {}, label),
       note ? make("small", {}, ` · ${note}`) : null);
@@ -9,19 +9,19 @@ function drawFacts() {
   $("facts").replaceChildren(...[
     make("div", { className: `fact verdict ${verdict.kind}` }, make("b", {}, verdict.word[State.language]),
       ...verdict.lines.map((line, at) => make(at ? "small" : "span", {}, line[State.language]))),
-    ...(own ?? [fact(bytes(peak), say("peak"), when(peakTick)),
+    ...(own ?? [fact(bytes(peak), say("peak"), when(rank().peak_tick)),
       fact(bytes(footprint), say("footprint"), say("fragments", { size: bytes(Math.max(0, footprint - peak)) })),
-      fact(bytes(holes[1]), say("largest-hole"), say("holes", { size: bytes(holes[0]) })),
-      fact(bytes(promptPeak), say("prompt")),
-      fact(whole(rows), say("blocks")),
-      fact(whole(steps.length), say("steps"))]),
+      fact(bytes(holes.largest_bytes), say("largest-hole"), say("holes", { size: bytes(holes.free_bytes) })),
+      fact(bytes(rank().peak_if_freed_after_last_use), say("prompt")),
+      fact(whole(rank().rows - rank().host_rows), say("blocks")),
+      fact(whole(rank().steps), say("steps"))]),
     dropped ? fact(whole(dropped), say("dropped"), "", "bad") : null,
   ].filter(Boolean));
 }
 
 // What holds the peak, as one bar.
 function drawMakeUp() {
-  const { contents, peak } = rank();
+  const { categories_at_peak: contents, peak_bytes: peak } = rank();
   const parts = Object.entries(contents).filter(([, size]) => size > 0).map(([name, size]) => {
     const share = size / Math.max(1, peak), label = `${say(`content.${name}`)} ${(100 * share).toFixed(share < 0.1 ? 1 : 0)} %`;
     return make("i", { title: `${label} · ${bytes(size)}`, style: { background: colour(name, 25), width: `${100 * share}%` } }, share > 0.09 ? label : "");
@@ -50,15 +50,15 @@ const broken = (path) => path.split(/(?<=[/_=])/).flatMap((part, at) => (at ? [m
 const placeCell = (path) => make("td", { className: "w", title: path }, ...broken(near(path)));
 
 function drawRemedies() {
-  const { remedies, held, peak } = rank(), section = $("remedies");
+  const { remedies, held_at_peak: held, peak_bytes: peak } = rank(), section = $("remedies");
   section.hidden = !held.length;
   const [comma, opened, closed] = State.language === "zh" ? ["，", "（", "）"] : [", ", " (", ")"];
-  const parts = held.slice(0, 4).map(([phase, content, size]) =>
+  const parts = held.slice(0, 4).map(({ phase, category: content, bytes: size }) =>
     `${say(`content.${content}`)}${phase === "unknown" ? "" : `${opened}${say(`phase.${phase}`)}${closed}`} ${bytes(size)}`);
-  const lines = remedies.map((remedy) => make("tr", {}, cell(bytes(remedy.freed), "n"), cell(bytes(remedy.after), "n"),
+  const lines = remedies.map((remedy) => make("tr", {}, cell(bytes(remedy.bytes_freed), "n"), cell(bytes(remedy.peak_after_bytes), "n"),
     make("td", { className: "w" }, ...broken(remedy.title[State.language])), cell(remedy.price[State.language], "w"),
-    make("td", { className: "w" }, ...broken(remedy.how[State.language])),
-    make("td", {}, stripe({ temporaries: remedy.freed }, peak))));
+    make("td", { className: "w" }, ...broken(remedy.how[State.language] ?? remedy.how)),
+    make("td", {}, stripe({ temporaries: remedy.bytes_freed }, peak))));
   const heads = [["frees", "n"], ["leaves", "n"], ["remedy", ""], ["price", ""], ["how", ""]].map(([key, kind]) => [say(`column.${key}`), kind]);
   section.replaceChildren(make("h2", {}, say("remedies")), make("p", {}, say("held", { parts: parts.join(comma) })),
     lines.length ? table([...heads, ["", ""]], lines) : make("p", { className: "hint" }, say("no-remedies")),
@@ -72,15 +72,15 @@ function drawFindings() {
       make("span", { className: "tag" }, [say(`severity.${finding.severity}`), finding.id, finding.bytes ? bytes(finding.bytes) : ""].filter(Boolean).join(" · "))),
     make("p", {}, finding.message[State.language]),
     make("p", { className: "advice" }, `${say("do")}: ${finding.help[State.language]}`),
-    finding.stack.length ? make("details", {}, make("summary", {}, say("stack")), make("pre", {}, finding.stack.join("\n"))) : null));
+    finding.stack.length ? make("details", {}, make("summary", {}, say("stack")), make("pre", {}, finding.stack.map(([file, line, name]) => `${file}:${line} ${name}`).join("\n"))) : null));
   $("findings").replaceChildren(make("h2", {}, say("findings")),
     cards.length ? make("div", { className: "cards" }, ...cards) : make("p", { className: "fine" }, `✓ ${say("no-findings")}`));
 }
 
 function drawTheory() {
-  const { weights, count, states } = rank().theory, section = $("theory");
-  section.hidden = !states.length;
-  const lines = states.map(([name, measured, expected, shards]) => make("tr", {}, contentCell(name), cell(bytes(measured), "n"),
+  const { weights_bytes: weights, parameters: count, ...states } = rank().theory, section = $("theory");
+  section.hidden = !Object.keys(states).length;
+  const lines = Object.entries(states).map(([name, { bytes: measured, expected_bytes: expected, shards }]) => make("tr", {}, contentCell(name), cell(bytes(measured), "n"),
     cell(bytes(expected), "n"), cell(expected ? (measured / expected).toFixed(2) : "–", "n"), cell(shards ? say("shards", { count: shards }) : "")));
   const heads = [["content", ""], ["size", "n"], ["theory", "n"], ["ratio", "n"], ["remark", ""]].map(([key, kind]) => [say(`column.${key}`), kind]);
   section.replaceChildren(make("h2", {}, say("theory")),
@@ -88,10 +88,10 @@ function drawTheory() {
 }
 
 function drawLate() {
-  const { late } = rank(), section = $("late");
+  const { late_frees: late } = rank(), section = $("late");
   section.hidden = !late.length;
-  const most = Math.max(1, ...late.map((each) => each[5]));
-  const lines = late.map(([name, operator, where, count, size, waste]) => make("tr", {}, contentCell(name), cell(operator, "w"), placeCell(where),
+  const most = Math.max(1, ...late.map((each) => each.bytes_ticks));
+  const lines = late.map(({ category: name, operator, where, count, bytes: size, bytes_ticks: waste }) => make("tr", {}, contentCell(name), cell(operator, "w"), placeCell(where),
     cell(whole(count), "n"), cell(bytes(size), "n"), make("td", {}, stripe({ [name]: waste }, most))));
   const heads = [["content", ""], ["operator", ""], ["where", ""], ["count", "n"], ["size", "n"]].map(([key, kind]) => [say(`column.${key}`), kind]);
   section.replaceChildren(make("h2", {}, say("late")), make("p", { className: "hint" }, say("late-hint")), table([...heads, [say("waste"), ""]], lines));
@@ -103,9 +103,9 @@ const nameOf = (each) => (each.rank === null ? Page.source.split("/").pop() : sa
 function drawRanks() {
   const section = $("ranks");
   section.hidden = Page.ranks.length < 2;
-  const most = Math.max(1, ...Page.ranks.map((each) => each.peak));
+  const most = Math.max(1, ...Page.ranks.map((each) => each.peak_bytes));
   const lines = Page.ranks.map((each, place) => make("tr", { className: place === State.place ? "go on" : "go", onclick: () => choose(place) },
-    cell(nameOf(each)), cell(bytes(each.peak), "n"), cell(bytes(each.footprint), "n"), make("td", { className: "w" }, stripe(each.contents, most))));
+    cell(nameOf(each)), cell(bytes(each.peak_bytes), "n"), cell(bytes(each.footprint_bytes), "n"), make("td", { className: "w" }, stripe(each.categories_at_peak, most))));
   const heads = [[say("column.rank"), ""], [say("column.peak"), "n"], [say("column.footprint"), "n"], [say("column.content"), ""]];
   section.replaceChildren(make("h2", {}, say("ranks")), make("p", { className: "hint" }, say("ranks-hint")), table(heads, lines));
   $("ranks-nav").replaceChildren(...(Page.ranks.length < 2 ? [] : Page.ranks.map((each, place) => make("button", {
@@ -114,8 +114,8 @@ function drawRanks() {
 
 function drawGroups() {
   for (const [id, column] of [["layers", "layer"], ["parameters", "parameter"]]) {
-    const groups = rank()[id], most = Math.max(1, ...groups.map((group) => group[1]));
-    const lines = groups.map(([key, size, count, contents]) => make("tr", {},
+    const groups = rank()[`by_${column}`], most = Math.max(1, ...groups.map((group) => group.bytes));
+    const lines = groups.map(({ key, bytes: size, count, categories: contents }) => make("tr", {},
       cell(bytes(size), "n"), cell(whole(count), "n"), make("td", { className: "w" }, ...broken(key || say(Page.colours ? `content.${Object.keys(contents)[0]}` : "outside"))), make("td", {}, stripe(contents, most))));
     const heads = [[say("column.size"), "n"], [say("column.count"), "n"], [say(`column.${column}`), ""], [say("column.content"), ""]];
     $(id).hidden = !groups.length;
@@ -124,10 +124,10 @@ function drawGroups() {
 }
 
 function drawActivations() {
-  const { activations } = rank(), section = $("activations");
-  section.hidden = !activations.some(([layer]) => layer);
-  const most = Math.max(1, ...activations.map(([, size]) => size));
-  const lines = activations.map(([layer, size, count]) => make("tr", {},
+  const { activations_by_layer: activations } = rank(), section = $("activations");
+  section.hidden = !activations.some(({ layer }) => layer);
+  const most = Math.max(1, ...activations.map((each) => each.bytes));
+  const lines = activations.map(({ layer, bytes: size, count }) => make("tr", {},
     cell(layer || say("outside"), "w"), cell(bytes(size), "n"), cell(whole(count), "n"), make("td", {}, stripe({ activations: size }, most))));
   const heads = [[say("column.layer"), ""], [say("column.size"), "n"], [say("column.count"), "n"], ["", ""]];
   section.replaceChildren(make("h2", {}, say("activations")),
@@ -140,14 +140,14 @@ function drawComparison() {
   if (!Page.comparison) return;
   const parts = Page.comparison.flatMap((pair) => {
     const name = pair.rank === null ? Page.source.split("/").pop() : say("rank", { rank: pair.rank });
-    const lines = pair.changes.map(([operator, where, content, before, after]) => make("tr", {},
+    const lines = pair.changes.map(({ operator, where, category: content, before_bytes: before, after_bytes: after }) => make("tr", {},
       cell(signed(after - before), after > before ? "n grow" : "n shrink"), cell(bytes(before), "n"), cell(bytes(after), "n"),
       contentCell(content), cell(operator, "w"), placeCell(where)));
     const heads = [["change", "n"], ["before", "n"], ["after", "n"], ["content", ""], ["operator", ""], ["where", ""]]
       .map(([key, kind]) => [say(`column.${key}`), kind]);
-    const change = { rank: name, before: bytes(pair.before), after: bytes(pair.after), change: signed(pair.after - pair.before) };
-    const most = Math.max(1, pair.before, pair.after);
-    const sides = [["before", pair.was, pair.before], ["now", pair.now, pair.after]].map(([key, contents, size]) =>
+    const change = { rank: name, before: bytes(pair.before_bytes), after: bytes(pair.after_bytes), change: signed(pair.after_bytes - pair.before_bytes) };
+    const most = Math.max(1, pair.before_bytes, pair.after_bytes);
+    const sides = [["before", pair.was, pair.before_bytes], ["now", pair.now, pair.after_bytes]].map(([key, contents, size]) =>
       make("tr", {}, cell(say(key)), cell(bytes(size), "n"), make("td", { className: "w" }, stripe(contents, most))));
     return [make("p", {}, say("compare-peaks", change)), table([], sides), make("p", {}), table(heads, lines)];
   });

@@ -20,7 +20,7 @@ function usedAt(bands, tick) {
 }
 
 function timelineData() {
-  const { bands, limit, footprint } = rank();
+  const { bands, limit_bytes: limit, footprint_bytes: footprint } = rank();
   const names = Page.contents.filter((name) => bands.used[name]);
   const sums = new Float64Array(bands.tick.length);
   const stacked = names.map((name) => Array.from(bands.used[name], (used, at) => (sums[at] += used)));
@@ -91,12 +91,12 @@ function drawLegend(names) {
   const keys = names.map((name) => make("button", {
     type: "button", title: say("only"), "aria-pressed": String(State.only === name),
     onclick: () => { State.only = State.only === name ? null : name; Timeline.key = ""; drawLegend(names); Timeline.plot.redraw(false); drawLive(); drawAddresses(); },
-  }, make("i", { className: "key", style: { background: colour(name) } }), `${say(`content.${name}`)} ${bytes(rank().contents[name])}`));
+  }, make("i", { className: "key", style: { background: colour(name) } }), `${say(`content.${name}`)} ${bytes(rank().categories_at_peak[name])}`));
   $("legend").replaceChildren(...keys);
   const dash = (style, text) => make("span", {}, make("i", { className: "dash", style }), text);
-  const phases = [...new Set(rank().spans.map(([phase]) => phase))].filter((phase) => phase !== "unknown").map((phase) =>
+  const phases = [...new Set(rank().spans.map(({ phase }) => phase))].filter(Boolean).map((phase) =>
     make("span", {}, make("i", { className: "key", style: { background: PHASES[phase] ?? "#888" } }), say(`phase.${phase}`)));
-  const { limit, footprint } = rank();
+  const { limit_bytes: limit, footprint_bytes: footprint } = rank();
   $("lines").replaceChildren(...[footprint ? dash({ borderColor: "currentColor" }, say("footprint")) : null,
     limit !== null && limit < 2 * footprint ? dash({ borderColor: "#d33" }, say("limit")) : null,
     Page.comparison ? dash({ borderColor: "#c2f", borderStyle: "solid" }, say("before")) : null,
@@ -255,7 +255,7 @@ function paintMarks(plot) {
   context.beginPath();
   context.rect(left, top, width, height);
   context.clip();
-  for (const [phase, from, to] of rank().spans) {
+  for (const { phase, start: from, end: to } of rank().spans) {
     if (to < low || from > high) continue;
     context.fillStyle = PHASES[phase] ?? "#888";
     context.fillRect(at(from), top, Math.max(1, at(to) - at(from)), 5 * devicePixelRatio);
@@ -269,7 +269,7 @@ function paintMarks(plot) {
     context.lineTo(at(tick), top + height);
     context.stroke();
   };
-  rank().steps.filter(within).forEach((tick) => vertical(tick, "#888a", [3, 4], 1));
+  rank().step_ends.filter(within).forEach((tick) => vertical(tick, "#888a", [3, 4], 1));
   if (within(State.tick)) vertical(State.tick, "#d0f", [], 1.5);
   context.restore();
 }
