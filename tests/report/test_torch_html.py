@@ -113,7 +113,8 @@ def test_two_snapshots_on_a_page(report: TorchReport, tmp_path: Path) -> None:
     )
     assert (pair["before_bytes"], pair["after_bytes"]) == (report.peak_bytes, after.peak_bytes)
     assert (
-        sum(one["after_bytes"] - one["before_bytes"] for one in pair["changes"]) == pair["after_bytes"] - pair["before_bytes"]
+        sum(one["after_bytes"] - one["before_bytes"] for one in pair["changes"])
+        == pair["after_bytes"] - pair["before_bytes"]
     )
     assert max(pair["curve"]["used"]) == report.peak_bytes
 
