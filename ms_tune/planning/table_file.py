@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import math
-from typing import TYPE_CHECKING, Any, NoReturn
+from collections.abc import Callable, Mapping
+from enum import Enum
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from ms_tune.encode import SCHEMA_VERSION
 from ms_tune.enums import RecomputeMode
@@ -36,11 +38,14 @@ MOST_TEXT = 4_000_000  # characters of a file
 MOST_KINDS = 100  # runs of layers
 _MOST_TIME, _MOST_EXTRA = 1e15, 100.0
 _LEAST_EXTRA = -0.99  # a measured backward pass may take less than two forward passes
-_REQUIRED = ("stages", "micro_batches", "limit_bytes", "order", "layers")
-_OPTIONAL = ("chunks", "head", "tail", "constant_bytes", "stage_bytes", "update", "again", "plan", SCHEMA_VERSION)
 _VERSION = 1
+_FIELDS = {"count": "layer_count", "plan": "present"}  # of records whose names are others in a file
 # A result of ``ms-tune fit --json`` has its table under this name, and can be read again as it is.
 WITHIN = "table"
+
+
+Form = Callable[["Reader", Any, str], Any]  # reads a value at a place
+_RecordT = TypeVar("_RecordT")
 
 
 class Reader:
@@ -101,6 +106,17 @@ class Reader:
             self.fail(where, msg("planning.file.no-name", most=most))
         return value
 
+    def record(
+        self, kind: type[_RecordT], value: object, where: str, forms: Mapping[str, Form], **defaults: object
+    ) -> _RecordT:
+        """A record with a form for each of its fields; those that have no default must be there."""
+        known: Any = kind
+        needed = [name for name in forms if _FIELDS.get(name, name) not in {*known._field_defaults, *defaults}]
+        row = self.mapping(value, where, needed, forms)
+        at = f"{where}." if where else ""
+        fields = {_FIELDS.get(name, name): forms[name](self, row[name], at + name) for name in forms if name in row}
+        return kind(**{**defaults, **fields})
+
 
 def _short_value(value: object) -> str:
     text = json.dumps(value, ensure_ascii=False) if not isinstance(value, (dict, list)) else type(value).__name__
@@ -141,101 +157,36 @@ def read_table(text: str, source: str, *, linked: bool = False) -> CostTable:
     reader, data = Reader(source), parse_json(text, source)
     where = ""
     if isinstance(data, dict) and isinstance(data.get(WITHIN), dict):
-        data, where = data[WITHIN], WITHIN + "."
-    top = reader.mapping(data, where.rstrip("."), _REQUIRED, _OPTIONAL)
-    if (version := top.get(SCHEMA_VERSION, _VERSION)) != _VERSION:  # the tables of 0.2.0 have none
-        reader.fail(where + SCHEMA_VERSION, msg("planning.file.version", version=_short_value(version)))
-    stages = reader.whole(top["stages"], where + "stages", 1, MOST_STAGES)
-    rows = reader.list(top["layers"], where + "layers", MOST_KINDS)
-    table = CostTable(
-        stages=stages,
-        chunks=reader.whole(top.get("chunks", 1), where + "chunks", 1, MOST_CHUNKS),
-        micro_batches=reader.whole(top["micro_batches"], where + "micro_batches", 1, MOST_PASSES),
-        limit_bytes=reader.whole(top["limit_bytes"], where + "limit_bytes", 1, MOST_BYTES),
-        order=_read_order(reader, top["order"], where + "order"),
-        layers=tuple(
-            _read_layer(reader, row, f"{where}layers[{index}]", linked=linked) for index, row in enumerate(rows)
-        ),
-        head=_read_end(reader, top.get("head", {}), where + "head"),
-        tail=_read_end(reader, top.get("tail", {}), where + "tail"),
-        constant_bytes=reader.whole(top.get("constant_bytes", 0), where + "constant_bytes", 0, MOST_BYTES),
-        stage_bytes=_stage_bytes(reader, top.get("stage_bytes"), where + "stage_bytes"),
-        present=_read_plan(reader, top["plan"], where + "plan") if "plan" in top else None,
-        update=_read_update(reader, top["update"], where + "update") if "update" in top else None,
-        again=_read_overhead(reader, top["again"], where + "again") if "again" in top else None,
-    )
+        data, where = data[WITHIN], WITHIN
+    if isinstance(data, dict) and (version := data.pop(SCHEMA_VERSION, _VERSION)) != _VERSION:  # tables of 0.2.0 have none
+        reader.fail(f"{where}.{SCHEMA_VERSION}".lstrip("."), msg("planning.file.version", version=_short_value(version)))
+    layers = _list_of(lambda reader, value, where: _read_layer(reader, value, where, linked=linked), MOST_KINDS)
+    table = reader.record(CostTable, data, where, {**_TABLE, "layers": layers}, chunks=1)
     if table.again is not None:
-        table = table._replace(again=_by_cell(table.again, stages, table.chunks))
+        table = table._replace(again=_by_cell(table.again, table.stages, table.chunks))
     check_table(table, source)
     if table.present is not None:
         cells_of(table, table.present, source)
     return table
 
 
-def _read_order(reader: Reader, value: object, where: str) -> Schedule:
-    try:
-        return Schedule(value)
-    except ValueError:
-        known = ", ".join(schedule.value for schedule in Schedule)
-        reader.fail(where, msg("planning.file.order", value=_short_value(value), known=known))
-
-
 def _read_layer(reader: Reader, value: object, where: str, *, linked: bool) -> LayerGroup:
-    row = reader.mapping(value, where, ("count", "forward", "bytes", "recompute"), ("name",))
-    names = [kind.value for kind in RecomputeMode]
-    kinds = reader.mapping(row["recompute"], f"{where}.recompute", (), names)
-    return LayerGroup(
-        name=reader.name(row.get("name", where), f"{where}.name"),
-        layer_count=reader.whole(row["count"], f"{where}.count", 1, MOST_LAYERS),
-        forward=reader.number(row["forward"], f"{where}.forward", _MOST_TIME),
-        bytes=reader.whole(row["bytes"], f"{where}.bytes", 0, MOST_BYTES),
-        recompute={
-            RecomputeMode(name): _read_layer_cost(
-                reader, kinds[name], f"{where}.recompute.{name}", swap=name == RecomputeMode.SWAP.value, linked=linked
-            )
-            for name in names
-            if name in kinds
-        },
-    )
+    def recompute(reader: Reader, value: object, where: str) -> dict[RecomputeMode, LayerCost]:
+        names = [kind.value for kind in RecomputeMode]
+        kinds = reader.mapping(value, where, (), names)
+        costs = ((name, kinds[name], f"{where}.{name}") for name in names if name in kinds)
+        return {RecomputeMode(name): _read_cost(reader, name, cost, at, linked=linked) for name, cost, at in costs}
+
+    return reader.record(LayerGroup, value, where, {**_LAYER, "recompute": recompute}, name=where)
 
 
-_OF_SWAP, _OF_SWAP_ONLY = ("forward_extra", "backward_extra"), ("forward_extra", "swapped_bytes")
-
-
-def _read_layer_cost(reader: Reader, value: object, where: str, *, swap: bool, linked: bool) -> LayerCost:
-    optional = ("backward_extra", "transient_bytes", "once_bytes", "again_bytes", *(_OF_SWAP[:1] if swap else ()))
-    required = ("activation_bytes", *(("swapped_bytes",) if swap else ()))
-    row = reader.mapping(value, where, required, optional)
-    if swap and not linked and not any(key in row for key in _OF_SWAP):
+def _read_cost(reader: Reader, name: str, value: object, where: str, *, linked: bool) -> LayerCost:
+    if name != RecomputeMode.SWAP.value:
+        return reader.record(LayerCost, value, where, _COST)
+    swapped = reader.mapping(value, where, _SWAP_REQUIRED, _SWAP_COST)
+    if not linked and not any(key in swapped for key in _OF_SWAP):
         reader.fail(where, msg("planning.link.unknown"), msg("planning.link.unknown.hint"))
-    return LayerCost(
-        activation_bytes=reader.whole(row["activation_bytes"], f"{where}.activation_bytes", 0, MOST_BYTES),
-        backward_extra=reader.number(
-            row.get("backward_extra", 0), f"{where}.backward_extra", _MOST_EXTRA, _LEAST_EXTRA
-        ),
-        transient_bytes=reader.whole(row.get("transient_bytes", 0), f"{where}.transient_bytes", 0, MOST_BYTES),
-        once_bytes=reader.whole(row.get("once_bytes", 0), f"{where}.once_bytes", -MOST_BYTES, MOST_BYTES),
-        again_bytes=reader.whole(row.get("again_bytes", 0), f"{where}.again_bytes", 0, MOST_BYTES),
-        swapped_bytes=reader.whole(row.get("swapped_bytes", 0), f"{where}.swapped_bytes", 0, MOST_BYTES),
-        forward_extra=reader.number(row.get("forward_extra", 0), f"{where}.forward_extra", _MOST_EXTRA),
-    )
-
-
-def _read_update(reader: Reader, value: object, where: str) -> UpdateCost:
-    row = reader.mapping(value, where, ("layer_bytes", "stage_bytes"), ())
-    return UpdateCost(
-        _read_sizes(reader, row["layer_bytes"], f"{where}.layer_bytes", 0),
-        _read_sizes(reader, row["stage_bytes"], f"{where}.stage_bytes", -MOST_BYTES),
-    )
-
-
-def _read_overhead(reader: Reader, value: object, where: str) -> RecomputeOverhead:
-    least = {"first_bytes": 0, "layer_bytes": -MOST_BYTES, "transient_bytes": 0}
-    row = reader.mapping(value, where, tuple(least), ("lingers",))
-    first, layers, transients = (_read_sizes(reader, row[name], f"{where}.{name}", low) for name, low in least.items())
-    return RecomputeOverhead(
-        first, layers, transients, lingers=reader.switch(row.get("lingers", False), f"{where}.lingers")
-    )
+    return reader.record(LayerCost, value, where, _SWAP_COST)
 
 
 def _by_cell(again: RecomputeOverhead, stages: int, chunks: int) -> RecomputeOverhead:
@@ -246,76 +197,99 @@ def _by_cell(again: RecomputeOverhead, stages: int, chunks: int) -> RecomputeOve
     return again._replace(layer_bytes=layers, transient_bytes=transients)
 
 
-def _read_sizes(reader: Reader, value: object, where: str, least: int) -> tuple[int, ...]:
-    items = reader.list(value, where, MOST_STAGES)
-    return tuple(reader.whole(item, f"{where}[{index}]", least, MOST_BYTES) for index, item in enumerate(items))
-
-
-def _read_end(reader: Reader, value: object, where: str) -> StageEnd:
-    row = reader.mapping(value, where, (), ("forward", "bytes", "transient_bytes", "empty_bytes", "filled"))
-    return StageEnd(
-        forward=reader.number(row.get("forward", 0), f"{where}.forward", _MOST_TIME),
-        bytes=reader.whole(row.get("bytes", 0), f"{where}.bytes", 0, MOST_BYTES),
-        transient_bytes=reader.whole(row.get("transient_bytes", 0), f"{where}.transient_bytes", 0, MOST_BYTES),
-        empty_bytes=reader.whole(row.get("empty_bytes", 0), f"{where}.empty_bytes", 0, MOST_BYTES),
-        filled=reader.switch(row.get("filled", False), f"{where}.filled"),
-    )
-
-
-def _stage_bytes(reader: Reader, value: object, where: str) -> tuple[int, ...]:
-    return () if value is None else _read_sizes(reader, value, where, 0)
-
-
 def _read_plan(reader: Reader, value: object, where: str) -> PlanLists:
     lists = reader.mapping(value, where, LISTS[:1], (*LISTS[1:], SWAP_LIST))
-    nothing = [
-        [0] * len(row) if isinstance(row, list) else [] for row in reader.list(lists["offset"], where, MOST_CHUNKS)
-    ]
-
-    def rows(name: str) -> tuple[tuple[int, ...], ...]:
-        found = reader.list(lists.get(name, nothing), f"{where}.{name}", MOST_CHUNKS)
-        return tuple(
-            tuple(
-                reader.whole(item, f"{where}.{name}[{chunk}][{stage}]", -MOST_LAYERS, MOST_LAYERS)
-                for stage, item in enumerate(reader.list(row, f"{where}.{name}[{chunk}]", MOST_STAGES))
-            )
-            for chunk, row in enumerate(found)
-        )
-
-    plan = PlanLists(*map(rows, LISTS))
-    return plan._replace(swap=rows(SWAP_LIST)) if SWAP_LIST in lists else plan
+    offset = _ROWS(reader, lists[LISTS[0]], f"{where}.{LISTS[0]}")
+    nothing = {name: [[0] * len(row) for row in offset] for name in LISTS[1:]}
+    return reader.record(PlanLists, {**nothing, **lists}, where, dict.fromkeys((*LISTS, SWAP_LIST), _ROWS))
 
 
-def table_json(table: CostTable) -> dict[str, object]:
+def _read_order(reader: Reader, value: object, where: str) -> Schedule:
+    try:
+        return Schedule(value)
+    except ValueError:
+        known = ", ".join(schedule.value for schedule in Schedule)
+        reader.fail(where, msg("planning.file.order", value=_short_value(value), known=known))
+
+
+def _whole(low: int, high: int) -> Form:
+    return lambda reader, value, where: reader.whole(value, where, low, high)
+
+
+def _number(high: float, low: float = 0.0) -> Form:
+    return lambda reader, value, where: reader.number(value, where, high, low)
+
+
+def _list_of(form: Form, most: int) -> Form:
+    def read(reader: Reader, value: object, where: str) -> tuple[Any, ...]:
+        return tuple(form(reader, one, f"{where}[{at}]") for at, one in enumerate(reader.list(value, where, most)))
+
+    return read
+
+
+def _record_of(kind: type[Any], forms: Mapping[str, Form]) -> Form:
+    return lambda reader, value, where: reader.record(kind, value, where, forms)
+
+
+_TIME, _SIZE, _CHANGE = _number(_MOST_TIME), _whole(0, MOST_BYTES), _whole(-MOST_BYTES, MOST_BYTES)
+_SIZES, _CHANGES = _list_of(_SIZE, MOST_STAGES), _list_of(_CHANGE, MOST_STAGES)
+_ROWS = _list_of(_list_of(_whole(-MOST_LAYERS, MOST_LAYERS), MOST_STAGES), MOST_CHUNKS)
+_END = _record_of(
+    StageEnd,
+    {
+        "forward": _TIME,
+        **dict.fromkeys(("bytes", "transient_bytes", "empty_bytes"), _SIZE),
+        "filled": Reader.switch,
+    },
+)
+_COST = {
+    "activation_bytes": _SIZE,
+    "backward_extra": _number(_MOST_EXTRA, _LEAST_EXTRA),
+    "transient_bytes": _SIZE,
+    "once_bytes": _CHANGE,
+    "again_bytes": _SIZE,
+}
+_SWAP_COST = {**_COST, "swapped_bytes": _SIZE, "forward_extra": _number(_MOST_EXTRA)}
+_SWAP_REQUIRED = ("activation_bytes", "swapped_bytes")
+_OF_SWAP, _OF_SWAP_ONLY = ("forward_extra", "backward_extra"), ("forward_extra", "swapped_bytes")
+_LAYER = {"name": Reader.name, "count": _whole(1, MOST_LAYERS), "forward": _TIME, "bytes": _SIZE}
+_TABLE = {
+    "stages": _whole(1, MOST_STAGES),
+    "chunks": _whole(1, MOST_CHUNKS),
+    "micro_batches": _whole(1, MOST_PASSES),
+    "limit_bytes": _whole(1, MOST_BYTES),
+    "order": _read_order,
+    "head": _END,
+    "tail": _END,
+    "constant_bytes": _SIZE,
+    "stage_bytes": _SIZES,
+    "plan": _read_plan,
+    "update": _record_of(UpdateCost, {"layer_bytes": _SIZES, "stage_bytes": _CHANGES}),
+    "again": _record_of(
+        RecomputeOverhead,
+        {"first_bytes": _SIZES, "layer_bytes": _CHANGES, "transient_bytes": _SIZES, "lingers": Reader.switch},
+    ),
+}
+
+
+def table_json(table: CostTable) -> dict[str, Any]:
     """The table as JSON has it; :func:`read_table` reads it back."""
-    return {
-        SCHEMA_VERSION: _VERSION,
-        "stages": table.stages,
-        "chunks": table.chunks,
-        "micro_batches": table.micro_batches,
-        "limit_bytes": table.limit_bytes,
-        "order": table.order.value,
-        "head": table.head._asdict(),
-        "tail": table.tail._asdict(),
-        "constant_bytes": table.constant_bytes,
-        **({"stage_bytes": list(table.stage_bytes)} if table.stage_bytes else {}),
-        "layers": [
-            {
-                "name": layer.name,
-                "count": layer.layer_count,
-                "forward": layer.forward,
-                "bytes": layer.bytes,
-                "recompute": {kind.value: _kept_json(kind, kept) for kind, kept in layer.recompute.items()},
-            }
-            for layer in table.layers
-        ],
-        **({"update": table.update._asdict()} if table.update is not None else {}),
-        **({"again": table.again._asdict()} if table.again is not None else {}),
-        **({"plan": table.present.to_json()} if table.present is not None else {}),
-    }
+    found = {SCHEMA_VERSION: _VERSION, **_plain_json(table)}
+    for layer, row in zip(table.layers, found["layers"], strict=True):
+        for kind in layer.recompute:
+            for name in _OF_SWAP_ONLY if kind is not RecomputeMode.SWAP else ():
+                del row["recompute"][kind.value][name]
+    return found
 
 
-def _kept_json(kind: RecomputeMode, kept: LayerCost) -> dict[str, object]:
-    # A layer's row; what only swap has, only with swap.
-    row = kept._asdict()
-    return row if kind is RecomputeMode.SWAP else {key: size for key, size in row.items() if key not in _OF_SWAP_ONLY}
+def _plain_json(value: Any) -> Any:  # noqa: ANN401 - a record, and whatever it is made of
+    """A record by its names in a file, without what it has not."""
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, Mapping):
+        return {_plain_json(key): _plain_json(each) for key, each in value.items()}
+    if hasattr(value, "_asdict"):
+        names = {field: name for name, field in _FIELDS.items()}
+        fields = ((names.get(name, name), each) for name, each in value._asdict().items())
+        return {name: _plain_json(each) for name, each in fields if each not in (None, ())}
+    return list(map(_plain_json, value)) if isinstance(value, tuple) else value
