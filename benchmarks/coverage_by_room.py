@@ -41,7 +41,7 @@ IN_CHILDREN = (
         "ms_tune/dryrun/parent.py",
         "ms_tune/dryrun/launchers/stand_in.py",
     ),
-    *("ms_tune/reference/transformer/*", "ms_tune/reference/child.py"),
+    *("ms_tune/reference/transformer/*", "ms_tune/reference/transformer/training.py"),
 )
 
 

@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from ms_tune.metrics.run import measure_runs as measure_runs
     from ms_tune.normalize.run import normalize_recompute as normalize_recompute
     from ms_tune.planning.fit import FitReport as FitReport
-    from ms_tune.planning.request import FitRequest as FitRequest
+    from ms_tune.planning.fit import FitRequest as FitRequest
     from ms_tune.profile.run import analyse_profiles as analyse_profiles
     from ms_tune.verdict.outcome import Fit as Fit
     from ms_tune.verdict.outcome import Verdict as Verdict
@@ -72,7 +72,7 @@ _MODULES = {
     "DryrunResult": "dryrun.result",
     "Fit": "verdict.outcome",
     "FitReport": "planning.fit",
-    "FitRequest": "planning.request",
+    "FitRequest": "planning.fit",
     "Job": "job",
     "LayerPlan": "dialects",
     "LayerSpec": "dialects",

@@ -54,7 +54,7 @@ _BESIDE = {
     ("fit", "normalize"),
 }
 _FRAMEWORKS = {"mindspore", "mindformers", "msadapter", "torch", "hyper_parallel"}
-_CHILD = ("dryrun.child", "reference.transformer", "reference.child", "training_process")
+_CHILD = ("dryrun.child", "reference.transformer", "training_process")
 _OUTSIDE_WORLD = {
     *("os", "io", "sys", "subprocess", "shutil", "tempfile", "pathlib", "socket", "signal", "ctypes", "fcntl"),
     *("threading", "multiprocessing", "asyncio", "logging", "urllib", "http", "glob", "mmap", "tty", "curses"),

@@ -21,9 +21,8 @@ from ms_tune.fit.run import fit_config
 from ms_tune.fit.search import SearchHooks, SearchRequest, search_layouts
 from ms_tune.lint.result import LintRequest
 from ms_tune.lint.runner import lint_files
-from ms_tune.planning.fit import fit_table
+from ms_tune.planning.fit import FitRequest, fit_table
 from ms_tune.planning.layouts import DIMENSIONS
-from ms_tune.planning.request import FitRequest
 from ms_tune.planning.sapp import SappPipeline, is_sapp
 from ms_tune.planning.schedule import Schedule
 from ms_tune.planning.search import Effort

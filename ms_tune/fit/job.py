@@ -11,9 +11,8 @@ from ms_tune.enums import Dialect, RecomputeMode
 from ms_tune.errors import ConfigError, MsTuneError, UnsupportedError
 from ms_tune.normalize.run import normalize_recompute
 from ms_tune.normalize.sapp_lists import SappLists
-from ms_tune.planning.plan import cells_of
 from ms_tune.planning.schedule import few_micro_batches
-from ms_tune.planning.table import PlanLists
+from ms_tune.planning.table import PlanLists, cells_of
 from ms_tune.records import Record
 from ms_tune.source.yaml import parse_source
 from ms_tune.text import msg

@@ -27,13 +27,12 @@ from ms_tune.fit.layouts import is_sequence_parallel, layout_keys, read_layout
 from ms_tune.fit.measure import measure_probes
 from ms_tune.fit.measured import ProbeResult, StageMeasurements
 from ms_tune.fit.result import CheckRun, ConfigFit
-from ms_tune.fit.table import build_table, in_flight_micro_batches
+from ms_tune.fit.table import build_table, choose_telling_stage, emptied_probes, in_flight_micro_batches, with_ends
 from ms_tune.fit.table_cache import write_cached_table
-from ms_tune.fit.table_corrections import choose_telling_stage, emptied_probes, with_ends
 from ms_tune.fit.verify_loop import VerifyLoop, check_probe, lists_of_plan, predict_check_run
 from ms_tune.normalize.sapp import merge_sapp
 from ms_tune.planning.explain import PlanRemedy
-from ms_tune.planning.request import linked_by
+from ms_tune.planning.fit import linked_by
 from ms_tune.planning.search import without_kinds
 from ms_tune.planning.table import LayerCost, check_table
 from ms_tune.planning.time_scale import can_swap, with_layers, with_times

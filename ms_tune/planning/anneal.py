@@ -67,7 +67,7 @@ def is_within_limit(score: int) -> bool:
 
 
 def is_allowed(costs: Costs, states: IntArray) -> NDArray[np.bool_]:
-    """Whether MindFormers can express states and takes them, shape (plans,): see :mod:`ms_tune.planning.plan`."""
+    """Whether MindFormers can express states and takes them, shape (plans,): see :mod:`ms_tune.planning.table`."""
     found: NDArray[np.bool_] = (states.sum(axis=2)[:, costs.table.filled_cells] > 0).all(axis=1)
     kinds = costs.table.kinds
     if RecomputeMode.SELECT in kinds and RecomputeMode.COMM in kinds:

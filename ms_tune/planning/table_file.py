@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 from ms_tune.encode import SCHEMA_VERSION
 from ms_tune.enums import RecomputeMode
 from ms_tune.errors import ConfigError, closest
-from ms_tune.planning.plan import cells_of
 from ms_tune.planning.schedule import MOST_PASSES, Schedule
 from ms_tune.planning.table import (
     LISTS,
@@ -27,6 +26,7 @@ from ms_tune.planning.table import (
     RecomputeOverhead,
     StageEnd,
     UpdateCost,
+    cells_of,
     check_table,
 )
 from ms_tune.text import Message, msg

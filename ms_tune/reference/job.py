@@ -108,7 +108,7 @@ class ReferenceJob(Record):
     data_parallel: int  # Data-parallel ranks of the simulated job, context-parallel ones not counted
     steps: int  # training steps
     kind: str = "reference"
-    module: str = "ms_tune.reference.child"
+    module: str = "ms_tune.reference.transformer.training"
 
 
 def reference_job_from_json(data: Mapping[str, Any]) -> ReferenceJob:

@@ -12,8 +12,7 @@ import pytest
 
 from ms_tune.cli.main import main
 from ms_tune.errors import ExitCode
-from ms_tune.planning.fit import fit_table
-from ms_tune.planning.request import FitRequest
+from ms_tune.planning.fit import FitRequest, fit_table
 from ms_tune.planning.search import Effort
 from ms_tune.planning.table_file import read_table, table_json
 from tests.planning.tables import CASE_E, mb

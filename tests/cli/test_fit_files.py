@@ -12,8 +12,8 @@ from ms_tune.cli.main import main
 from ms_tune.enums import RecomputeMode
 from ms_tune.errors import ExitCode
 from ms_tune.planning import explain, search
-from ms_tune.planning.plan import plan_of
 from ms_tune.planning.search import Effort
+from ms_tune.planning.table import plan_of
 from ms_tune.planning.table_file import read_table, table_json
 from tests.metrics.profiles import Step
 from tests.planning.tables import CASE_E

@@ -53,7 +53,7 @@ REFERENCE = st.builds(
     st.integers(1, 1024),
     st.integers(1, 10),
     st.just("reference"),
-    st.just("ms_tune.reference.child"),
+    st.just("ms_tune.reference.transformer.training"),
 )
 MINDFORMERS = st.builds(
     MindFormersJob,

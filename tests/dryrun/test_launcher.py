@@ -220,7 +220,7 @@ from pathlib import Path
 from tests.dryrun.launching import run_child
 folder = Path(sys.argv[1])
 environment = {**os.environ, "PYTHONPATH": f"{folder / 'fake'}:{os.getcwd()}"}
-command = [sys.executable, "-m", "ms_tune.dryrun.child", "ms_tune.reference.child", "job.json"]
+command = [sys.executable, "-m", "ms_tune.dryrun.child", "ms_tune.reference.transformer.training", "job.json"]
 run_child(command, environment, folder, 600, lambda _: None)
 """
 

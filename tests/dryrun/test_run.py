@@ -162,7 +162,7 @@ class TestKeptFiles:
             sys.executable,
             "-m",
             "ms_tune.dryrun.child",
-            "ms_tune.reference.child",
+            "ms_tune.reference.transformer.training",
             "job.json",
         ]
         assert manifest["environment"]["RANK_SIZE"] == "8"
@@ -175,7 +175,7 @@ class TestKeptFiles:
         line = next(line for line in log.splitlines() if line.startswith("CHILD "))
         arguments, folder, environment = json.loads(line.removeprefix("CHILD "))
         manifest = json.loads((result.folder / "manifest.json").read_text("utf-8"))
-        assert arguments == ["-m", "ms_tune.dryrun.child", "ms_tune.reference.child", "job.json"]
+        assert arguments == ["-m", "ms_tune.dryrun.child", "ms_tune.reference.transformer.training", "job.json"]
         assert folder == str(result.folder / "rank_0")
         assert {name: environment[name] for name in manifest["environment"]} == manifest["environment"]
         assert "MS_ROLE" not in environment

@@ -29,12 +29,10 @@ from ms_tune.fit.calibration_runs import (
 from ms_tune.fit.costs import RelativeCosts, relative_costs, table_without_sizes
 from ms_tune.fit.job import full_first_lists, read_job, read_present_plan, uniform_lists
 from ms_tune.fit.measured import ProbeResult, StageMeasurements
-from ms_tune.fit.table import build_table
-from ms_tune.fit.table_corrections import emptied_probes, with_ends
+from ms_tune.fit.table import build_table, emptied_probes, with_ends
 from ms_tune.fit.verify_loop import check_probe, lists_of_plan
 from ms_tune.planning.costs import costs_of as in_arrays
-from ms_tune.planning.plan import plan_of
-from ms_tune.planning.table import IN_CELL, CostTable, check_table
+from ms_tune.planning.table import IN_CELL, CostTable, check_table, plan_of
 from tests.dryrun import configs
 from tests.fit.world import MIB, World
 from tests.kinds import labels

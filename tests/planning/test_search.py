@@ -14,10 +14,9 @@ from ms_tune.planning.anneal import is_allowed
 from ms_tune.planning.bound import _from_duals, relaxation_of
 from ms_tune.planning.costs import costs_of
 from ms_tune.planning.fit import FitReport, fit_table
-from ms_tune.planning.plan import cells_of
 from ms_tune.planning.schedule import Schedule
 from ms_tune.planning.search import Effort
-from ms_tune.planning.table import LayerCost
+from ms_tune.planning.table import LayerCost, cells_of
 from ms_tune.units import MIB
 from tests.planning import naive
 from tests.planning.tables import CASE_A, CASE_E, mb, random_table

@@ -11,9 +11,8 @@ import pytest
 
 from ms_tune.enums import RecomputeMode
 from ms_tune.errors import ConfigError, UsageError
-from ms_tune.planning.plan import plan_of
-from ms_tune.planning.request import FitRequest
-from ms_tune.planning.table import CostTable, LayerCost, PlanLists
+from ms_tune.planning.fit import FitRequest
+from ms_tune.planning.table import CostTable, LayerCost, PlanLists, plan_of
 from ms_tune.planning.table_file import read_table, table_json
 from ms_tune.planning.time_scale import Clock, LayerTimes, with_swap_time
 from tests.planning import naive

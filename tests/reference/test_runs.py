@@ -109,7 +109,7 @@ def simulate(folder: Path, name: str, stage: int = 0, layers: int | None = None)
     run = prepared(name, stage, layers)
     (folder / "job.json").write_text(json.dumps(plain_data(run.job)), encoding="utf-8")
     done = subprocess.run(
-        [sys.executable, "-m", "ms_tune.dryrun.child", "ms_tune.reference.child", "job.json"],
+        [sys.executable, "-m", "ms_tune.dryrun.child", "ms_tune.reference.transformer.training", "job.json"],
         cwd=folder,
         env=environment_of(run.rank, run.world_size),
         stdout=subprocess.PIPE,

@@ -23,7 +23,7 @@ from ms_tune.estimate.memory import (
 from ms_tune.fit.job import layer_offset_or_none, read_job, read_present_plan
 from ms_tune.fit.layouts import is_sequence_parallel, layout_keys, read_layout
 from ms_tune.normalize.sapp_lists import SappLists
-from ms_tune.planning.plan import cells_of
+from ms_tune.planning.table import cells_of
 from ms_tune.records import Record
 from ms_tune.text import msg
 from ms_tune.units import gib
