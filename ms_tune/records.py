@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from operator import itemgetter
 
-__all__ = ["Record"]
+__all__ = ["Record", "from_plain", "plain_data"]
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
     from typing import NamedTuple as Record
 else:
 
@@ -65,3 +66,26 @@ else:
 
         def __getnewargs__(self) -> tuple[object, ...]:
             return tuple(self)
+
+
+def plain_data(value: Any) -> Any:  # noqa: ANN401 - a record, and whatever it is made of
+    """A record as JSON has it: as a mapping."""
+    if hasattr(value, "_asdict"):
+        return {name: plain_data(part) for name, part in value._asdict().items()}
+    return [plain_data(part) for part in value] if isinstance(value, tuple) else value
+
+
+def from_plain(kind: Any, value: Any) -> Any:  # noqa: ANN401 - types, and what they are of
+    """A value of a type, such as a record, from its plain data."""
+    from enum import Enum  # noqa: PLC0415 - a lint reads no records
+    from types import UnionType  # noqa: PLC0415 - as above
+    from typing import get_args, get_origin, get_type_hints  # noqa: PLC0415 - as above
+
+    if hasattr(kind, "_fields"):
+        types = get_type_hints(kind)
+        return kind(**{name: from_plain(types[name], part) for name, part in value.items()})
+    if get_origin(kind) is UnionType:
+        return None if value is None else from_plain(get_args(kind)[0], value)
+    if get_origin(kind) is tuple:
+        return tuple(from_plain(get_args(kind)[0], part) for part in value)
+    return kind(value) if issubclass(kind, Enum) else value

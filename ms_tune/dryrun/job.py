@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 from ms_tune.records import Record
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
 
 JOB_FILE = "job.json"  # in the process's working folder
 PARENT = "MS_TUNE_PARENT"  # the variable that tells a child process which one started it
 # The data loader that a PynativeJob's config names; the child process puts synthetic samples in its place.
 PYNATIVE_LOADER = "BlendedMegatronDatasetDataLoader"
-
-
-_JobT = TypeVar("_JobT")
 
 
 class ChildJob(Protocol):
@@ -27,13 +20,6 @@ class ChildJob(Protocol):
         """The module whose ``run`` does it, given the plain data."""
 
     def _asdict(self) -> dict[str, Any]: ...
-
-
-def plain_data(value: Any) -> Any:  # noqa: ANN401 - a job, and whatever it is made of
-    """A job as the job file has it: records as mappings."""
-    if hasattr(value, "_asdict"):
-        return {name: plain_data(part) for name, part in value._asdict().items()}
-    return [plain_data(part) for part in value] if isinstance(value, tuple) else value
 
 
 class Column(Record):
@@ -79,11 +65,3 @@ class PynativeJob(Record):
     handed_dtype: str = ""  # its number format
     kind: str = "pynative"
     module: str = "ms_tune.dryrun.child.pynative"
-
-
-def job_from_json(kind: Callable[..., _JobT], data: Mapping[str, Any]) -> _JobT:
-    """A job of this kind, from its plain data."""
-    values = {name: tuple(value) if isinstance(value, list) else value for name, value in data.items()}
-    if "columns" in values:
-        values["columns"] = tuple(Column(one["name"], tuple(one["shape"]), one["dtype"]) for one in values["columns"])
-    return kind(**values)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from ms_tune.dryrun import machine
 from ms_tune.dryrun.cann_sim.environment import Backend, Cann, find_mindspore, prepare_cann
 from ms_tune.dryrun.environment import overridden_variables
-from ms_tune.dryrun.job import JOB_FILE, plain_data
+from ms_tune.dryrun.job import JOB_FILE
 from ms_tune.dryrun.local_engine import LocalEngine, connect_engine, engine_for
 from ms_tune.dryrun.machine import check_graph_engine, check_level, real_cann
 from ms_tune.dryrun.plan import JobPlan, StagePlan, plan_job
@@ -31,6 +31,7 @@ from ms_tune.dryrun.task import Observer, Task, child_of
 from ms_tune.enums import Dialect
 from ms_tune.errors import MsTuneError
 from ms_tune.extras import need
+from ms_tune.records import plain_data
 from ms_tune.text import msg
 from ms_tune.verdict.limit import device_of, limit_of
 from ms_tune.verdict.run_record import OWN, RunRecord

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ms_tune.dryrun.cann_sim.environment import simulated_by
-from ms_tune.dryrun.job import plain_data
 from ms_tune.dryrun.prepare import prepare_run
 from ms_tune.dryrun.rundir import write_json
 from ms_tune.enums import RecomputeMode
@@ -22,6 +21,7 @@ from ms_tune.fit.job import uniform_lists
 from ms_tune.native import cache_root
 from ms_tune.planning.table import MOST_BYTES
 from ms_tune.planning.table_file import MOST_TEXT, read_table, table_json
+from ms_tune.records import plain_data
 from ms_tune.version import __version__
 
 if TYPE_CHECKING:

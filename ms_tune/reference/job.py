@@ -2,17 +2,10 @@
 
 from __future__ import annotations
 
-from enum import Enum
-from types import UnionType
-from typing import TYPE_CHECKING, Any, get_args, get_origin, get_type_hints
-
 from ms_tune.dialects.job_parts import DType, Sharding, TrainingConfig
-from ms_tune.dialects.stage import Stage
+from ms_tune.dialects.stage import Stage  # noqa: TC001 - a job's types are asked for when it is read
 from ms_tune.estimate.persistent import ShardCounts, persistent_bytes, stage_weights
 from ms_tune.records import Record
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 
 class RankGroups(Record):
@@ -109,28 +102,6 @@ class ReferenceJob(Record):
     steps: int  # training steps
     kind: str = "reference"
     module: str = "ms_tune.reference.transformer.training"
-
-
-def reference_job_from_json(data: Mapping[str, Any]) -> ReferenceJob:
-    """The job, from its plain data."""
-    return ReferenceJob(
-        config=_from_plain(TrainingConfig, data["config"]),
-        stage=_from_plain(Stage, data["stage"]),
-        data_parallel=data["data_parallel"],
-        steps=data["steps"],
-    )
-
-
-def _from_plain(kind: Any, value: Any) -> Any:  # noqa: ANN401 - types, and what they are of
-    # A value of a type, from the plain data that JSON has of it.
-    if hasattr(kind, "_fields"):
-        types = get_type_hints(kind)
-        return kind(**{name: _from_plain(types[name], part) for name, part in value.items()})
-    if get_origin(kind) is UnionType:
-        return None if value is None else _from_plain(get_args(kind)[0], value)
-    if get_origin(kind) is tuple:
-        return tuple(_from_plain(get_args(kind)[0], part) for part in value)
-    return kind(value) if issubclass(kind, Enum) else value
 
 
 def theory_of(job: ReferenceJob, rank: int) -> dict[str, int]:

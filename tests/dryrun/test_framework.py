@@ -9,11 +9,12 @@ import pytest
 import yaml
 
 from ms_tune.dialects.job_parts import SettingChange
-from ms_tune.dryrun.job import MindSpeedJob, job_from_json, plain_data
+from ms_tune.dryrun.job import MindSpeedJob
 from ms_tune.dryrun.reading import see_log
 from ms_tune.dryrun.request import STEPS, DryrunRequest, PreparedRun
 from ms_tune.errors import UnsupportedError
 from ms_tune.facts.training import mindspeed_framework
+from ms_tune.records import from_plain, plain_data
 from ms_tune.reference.job import ReferenceJob
 from tests.dryrun.configs import MINDSPEED, edited, prepare_mindspeed
 
@@ -104,7 +105,7 @@ def test_the_reference_transformer_can_be_asked_for() -> None:
 
 def test_the_job_goes_through_its_file_and_back() -> None:
     job = MindSpeedJob("mindspeed_ms", "config.yaml", 2)
-    assert job_from_json(MindSpeedJob, plain_data(job)) == job
+    assert from_plain(MindSpeedJob, plain_data(job)) == job
 
 
 @pytest.mark.parametrize(

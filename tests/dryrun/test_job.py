@@ -19,8 +19,9 @@ from ms_tune.dialects.job_parts import (
     TrainingConfig,
 )
 from ms_tune.dialects.stage import Chunk, Stage, StageLayer
-from ms_tune.dryrun.job import Column, MindFormersJob, job_from_json, plain_data
-from ms_tune.reference.job import ReferenceJob, reference_job_from_json
+from ms_tune.dryrun.job import Column, MindFormersJob
+from ms_tune.records import from_plain, plain_data
+from ms_tune.reference.job import ReferenceJob
 from tests.dryrun.configs import TRAINING
 
 REFERENCE = st.builds(
@@ -67,14 +68,14 @@ MINDFORMERS = st.builds(
 def test_a_reference_job_comes_back_as_it_went(job: ReferenceJob) -> None:
     written = json.loads(json.dumps(plain_data(job)))
     assert written["kind"] == "reference"
-    assert reference_job_from_json(written) == job
+    assert from_plain(ReferenceJob, written) == job
 
 
 @given(MINDFORMERS)
 def test_a_mindformers_job_comes_back_as_it_went(job: MindFormersJob) -> None:
     written = json.loads(json.dumps(plain_data(job)))
     assert written["kind"] == "mindformers"
-    assert job_from_json(MindFormersJob, written) == job
+    assert from_plain(MindFormersJob, written) == job
 
 
 def test_number_formats_are_written_as_their_names() -> None:
@@ -89,4 +90,4 @@ def test_a_job_with_a_missing_field_is_an_error_and_not_a_guess() -> None:
     written = plain_data(MindFormersJob("config.yaml", (Column("input_ids", (128,), "int32"),), 2, 1, 8))
     del written["batch_size"]
     with pytest.raises(TypeError, match="batch_size"):
-        job_from_json(MindFormersJob, written)
+        from_plain(MindFormersJob, written)

@@ -12,12 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ms_tune.dryrun import dynamic as reference
-from ms_tune.dryrun.job import Column, PynativeJob, job_from_json, plain_data
+from ms_tune.dryrun.job import Column, PynativeJob
 from ms_tune.dryrun.reading import see_log
 from ms_tune.dryrun.request import STEPS, DryrunRequest, PreparedRun
 from ms_tune.enums import Dialect, RecomputeMode
 from ms_tune.errors import ConfigError, MsTuneError, UnsupportedError
 from ms_tune.facts.training import Framework, pynative_framework
+from ms_tune.records import from_plain, plain_data
 from ms_tune.reference.job import ReferenceJob
 from ms_tune.text import Language, Message, render
 from tests import dynamic_jobs
@@ -332,7 +333,7 @@ def test_projections_of_attention_are_float32_where_the_config_does_not_say() ->
 
 def test_the_job_goes_through_its_file_and_back() -> None:
     job = PynativeJob("config.yaml", (Column("input_ids", (8,), "int32"),), length=8, samples=4, steps=2)
-    assert job_from_json(PynativeJob, json.loads(json.dumps(plain_data(job)))) == job
+    assert from_plain(PynativeJob, json.loads(json.dumps(plain_data(job)))) == job
 
 
 def test_where_the_trainer_failed_the_way_out_is_told(tmp_path: Path) -> None:

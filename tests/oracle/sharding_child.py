@@ -16,7 +16,8 @@ from typing import Any
 import mindspore
 from mindspore.communication import init
 
-from ms_tune.reference.job import rank_groups, reference_job_from_json
+from ms_tune.records import from_plain
+from ms_tune.reference.job import ReferenceJob, rank_groups
 from ms_tune.reference.transformer import sharding
 from ms_tune.reference.transformer.parallel import make_groups
 from ms_tune.reference.transformer.settings import NetworkSettings
@@ -60,7 +61,7 @@ class Notes:
 
 def run(job_path: Path, out: Path) -> None:
     """Two steps, of which the second one is noted."""
-    job = reference_job_from_json(json.loads(job_path.read_text("utf-8")))
+    job = from_plain(ReferenceJob, json.loads(job_path.read_text("utf-8")))
     mindspore.set_device("Ascend", 0)
     make_initialisation_cheap()
     init()

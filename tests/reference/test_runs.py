@@ -17,10 +17,10 @@ import pytest
 
 from ms_tune.dryrun.cann_sim.environment import find_mindspore, prepare_cann
 from ms_tune.dryrun.environment import simulation_environment
-from ms_tune.dryrun.job import plain_data
 from ms_tune.dryrun.request import DryrunRequest
 from ms_tune.enums import Dialect
 from ms_tune.job.detect import recognise
+from ms_tune.records import plain_data
 from ms_tune.reference.job import ReferenceJob
 from ms_tune.reference.pynative import module_paths
 from tests import dynamic_jobs
@@ -161,7 +161,8 @@ import json, os, sys
 import mindspore
 from mindspore.communication import init
 from ms_tune.training_process import make_initialisation_cheap
-from ms_tune.reference.job import rank_groups, reference_job_from_json
+from ms_tune.reference.job import ReferenceJob, rank_groups
+from ms_tune.records import from_plain
 from ms_tune.reference.transformer.network import TransformerLayer
 from ms_tune.reference.transformer.parallel import make_groups
 from ms_tune.reference.transformer.settings import NetworkSettings
@@ -170,7 +171,7 @@ make_initialisation_cheap()
 init()
 found = []
 for text in json.load(open("jobs.json")):
-    job = reference_job_from_json(text)
+    job = from_plain(ReferenceJob, text)
     settings = NetworkSettings(job.config, make_groups(rank_groups(job.config, job.data_parallel, 0)))
     layer = TransformerLayer(job.stage.chunks[-1].layers[-1], settings)
     found.append([name for name, _ in layer.cells_and_names() if name])

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ms_tune.dryrun.job import plain_data
 from ms_tune.dryrun.request import DryrunRequest
 from ms_tune.enums import Dialect
 from ms_tune.planning.schedule import Schedule, stage_passes
+from ms_tune.records import plain_data
 from ms_tune.reference.job import ReferenceJob
 from tests import dynamic_jobs
 from tests.dryrun.configs import source_of

@@ -18,7 +18,8 @@ from mindspore import Callback, Tensor, ops
 from mindspore.dataset import GeneratorDataset
 
 from ms_tune.dryrun.experts import shared_out
-from ms_tune.dryrun.job import MindFormersJob, job_from_json
+from ms_tune.dryrun.job import MindFormersJob
+from ms_tune.records import from_plain
 from ms_tune.training_process import make_initialisation_cheap, report
 
 if TYPE_CHECKING:
@@ -90,7 +91,7 @@ class _StaticStepReport(Callback):
 
 def run(job_data: Mapping[str, object]) -> None:
     """Build the model from the rewritten config and train it."""
-    job = job_from_json(MindFormersJob, job_data)
+    job = from_plain(MindFormersJob, job_data)
     # MindFormers leaves a file `parallel_speed_up_*.json` in the temporary folder (core/context/build_context.py).
     tempfile.tempdir = str(Path.cwd())
     report("build")

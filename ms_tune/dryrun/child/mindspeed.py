@@ -17,7 +17,8 @@ from mindspore.communication import init
 from mindspore.mint import distributed
 
 from ms_tune.dryrun.child.hook import finite_checks
-from ms_tune.dryrun.job import MindSpeedJob, job_from_json
+from ms_tune.dryrun.job import MindSpeedJob
+from ms_tune.records import from_plain
 from ms_tune.training_process import begin_dynamic_graph, lies_in, report, write_tensor_list
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ class _Library:
 
 def run(job_data: Mapping[str, object]) -> None:
     """Build this rank's part of the model from the rewritten config, train it, and list what stays in memory."""
-    job = job_from_json(MindSpeedJob, job_data)
+    job = from_plain(MindSpeedJob, job_data)
     report("build")
     begin_dynamic_graph()
     # Every step's gradients are finite; otherwise the optimizer would be left out.

@@ -25,7 +25,8 @@ from ms_tune.dryrun.child.pynative_compat import (
     spread_tokens_evenly,
     take_what_the_stage_before_hands_over,
 )
-from ms_tune.dryrun.job import PYNATIVE_LOADER, PynativeJob, job_from_json
+from ms_tune.dryrun.job import PYNATIVE_LOADER, PynativeJob
+from ms_tune.records import from_plain
 from ms_tune.training_process import (
     begin_dynamic_graph,
     lies_in,
@@ -56,7 +57,7 @@ class _DynamicStepReport(TrainerCallback):
 
 def run(job_data: Mapping[str, object]) -> None:
     """Build this rank's part of the model from the rewritten config, train it, and list what stays in memory."""
-    job = job_from_json(PynativeJob, job_data)
+    job = from_plain(PynativeJob, job_data)
     report("build")
     begin_dynamic_graph()
     _leave_the_host_alone()

@@ -14,7 +14,8 @@ from mindspore.ops.composite import GradOperation
 
 from ms_tune.dialects.job_parts import Sharding
 from ms_tune.planning.schedule import Schedule, stage_passes
-from ms_tune.reference.job import rank_groups, reference_job_from_json
+from ms_tune.records import from_plain
+from ms_tune.reference.job import ReferenceJob, rank_groups
 from ms_tune.reference.transformer.network import ChunkNetwork
 from ms_tune.reference.transformer.optimizer import WholeWeights
 from ms_tune.reference.transformer.parallel import make_groups
@@ -148,7 +149,7 @@ class _Recorded(nn.Cell):
 
 def run(job_data: Mapping[str, object]) -> None:
     """Build the stage, train, and list what stays in memory."""
-    job = reference_job_from_json(job_data)
+    job = from_plain(ReferenceJob, job_data)
     report("build")
     begin_dynamic_graph()
     make_clones_cheap()
