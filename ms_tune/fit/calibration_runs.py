@@ -36,15 +36,6 @@ _SOME = 5  # layers of a cell of which some are recomputed, if it has so many
 
 
 @dataclass(frozen=True, slots=True)
-class ProbeRun:
-    """A probe and what it is for."""
-
-    make: LayerKind  # the layers that it is about
-    recompute: RecomputeMode  # what they recompute
-    probe: Probe
-
-
-@dataclass(frozen=True, slots=True)
 class JobLayers:
     """The layers of a job, by what they are made of."""
 
@@ -127,11 +118,9 @@ def probe_sizes(chunks: int, whole: int, least: int) -> tuple[int, int]:
     return few, few + chunks
 
 
-def plan_probes(
-    job: PlannedJob, model: JobLayers, kinds: Sequence[RecomputeMode]
-) -> tuple[list[ProbeRun], list[Message]]:
+def plan_probes(job: PlannedJob, model: JobLayers, kinds: Sequence[RecomputeMode]) -> tuple[list[Probe], list[Message]]:
     """The probes of a job, and what to tell of kinds of recompute that its config cannot say."""
-    found: list[ProbeRun] = []
+    found: list[Probe] = []
     notes = []
     for kind in dict.fromkeys((RecomputeMode.NONE, *kinds)):
         try:
@@ -145,7 +134,7 @@ def plan_probes(
             both = probe_sizes(job.chunks, model.whole[stage], model.least[stage])
             wanted = both[: _count_probe_sizes(job, kind, stage, alike=model.alike)]
             needed = kind is RecomputeMode.NONE
-            found += [ProbeRun(model.main, kind, Probe(kind.value, loaded, stage, layers, needed)) for layers in wanted]
+            found += [Probe(kind.value, loaded, stage, layers, needed, model.main, kind) for layers in wanted]
         found += _plan_dense_probes(job, model, kind)
     return found, notes
 
@@ -223,7 +212,7 @@ def _line_stages(stages: int) -> tuple[int, ...]:
     return tuple(dict.fromkeys((0, min(1, stages - 1), stages - 1)))
 
 
-def _plan_dense_probes(job: PlannedJob, model: JobLayers, kind: RecomputeMode) -> Iterator[ProbeRun]:
+def _plan_dense_probes(job: PlannedJob, model: JobLayers, kind: RecomputeMode) -> Iterator[Probe]:
     # Layers without experts, where most have them: the first stage with nothing else.
     if model.main is LayerKind.DENSE or LayerKind.DENSE not in model.counts:
         return
@@ -237,7 +226,7 @@ def _plan_dense_probes(job: PlannedJob, model: JobLayers, kind: RecomputeMode) -
         return  # the kind is of what experts do
     both = probe_sizes(job.chunks, model.whole[0], (1 if job.compiled else _LEAST) * job.chunks)
     for layers in both if kind in _TWO_SIZES else both[:1]:
-        yield ProbeRun(LayerKind.DENSE, kind, Probe(f"dense {kind.value}", made, 0, layers, kind is RecomputeMode.NONE))
+        yield Probe(f"dense {kind.value}", made, 0, layers, kind is RecomputeMode.NONE, LayerKind.DENSE, kind)
 
 
 def config_of_main_layers(job: PlannedJob, lists: SappLists) -> LoadedConfig:

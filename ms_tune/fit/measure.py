@@ -13,7 +13,7 @@ from ms_tune.dryrun.cann_sim.environment import simulated_by
 from ms_tune.dryrun.job import MindFormersJob
 from ms_tune.dryrun.prepare import prepare_run
 from ms_tune.dryrun.run import simulate_each
-from ms_tune.enums import MemoryCategory
+from ms_tune.enums import LayerKind, MemoryCategory, RecomputeMode
 from ms_tune.errors import MsTuneError, TooFewLayersError, UncutLayersError, UnsupportedError
 from ms_tune.fit.table_cache import cache_file, write_cache
 from ms_tune.text import msg
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from ms_tune.dryrun.request import DryrunRequest, PreparedRun
     from ms_tune.dryrun.result import Reading
     from ms_tune.dryrun.task import Observer
-    from ms_tune.enums import LayerKind
 
 _PERSISTENT = (MemoryCategory.WEIGHTS, MemoryCategory.OPTIMIZER_STATE, MemoryCategory.GRADIENTS)
 
@@ -41,6 +40,9 @@ class Probe:
     stage: int
     layers: int
     needed: bool = False  # there is no table without it: where it fails, no other one is run
+    # What its layers are made of and recompute, if it is about one kind of them.
+    make: LayerKind = LayerKind.UNKNOWN
+    recompute: RecomputeMode = RecomputeMode.NONE
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -27,20 +27,12 @@ from ms_tune.fit.linear_fit import (
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    from ms_tune.fit.calibration_runs import JobLayers, ProbeRun
+    from ms_tune.fit.calibration_runs import JobLayers
     from ms_tune.fit.linear_fit import FreedByRecompute, MemoryLine
-    from ms_tune.fit.measure import RunFigures
+    from ms_tune.fit.measure import Probe, RunFigures
 
 _BACKWARD = "backward"
 _TWO = 2  # runs that make a line; lines that tell what a layer keeps
-
-
-@dataclass(frozen=True, slots=True)
-class ProbeResult:
-    """A probe with what it found."""
-
-    asked: ProbeRun
-    figures: RunFigures
 
 
 def _only_phases(figures: RunFigures, phases: Collection[str]) -> RunFigures:
@@ -50,12 +42,11 @@ def _only_phases(figures: RunFigures, phases: Collection[str]) -> RunFigures:
 class StageMeasurements:
     """All lines of a job's stages."""
 
-    def __init__(self, seen: Sequence[ProbeResult], model: JobLayers) -> None:
+    def __init__(self, seen: Sequence[tuple[Probe, RunFigures]], model: JobLayers) -> None:
         self.model = model
         self._runs: dict[tuple[LayerKind, RecomputeMode, int], list[RunFigures]] = {}
-        for one in seen:
-            key = (one.asked.make, one.asked.recompute, one.asked.probe.stage)
-            self._runs.setdefault(key, []).append(one.figures)
+        for probe, figures in seen:
+            self._runs.setdefault((probe.make, probe.recompute, probe.stage), []).append(figures)
         for runs in self._runs.values():
             runs.sort(key=lambda figures: figures.layers)
         self._some: dict[int, list[RunFigures]] = {}

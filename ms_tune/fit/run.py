@@ -25,7 +25,7 @@ from ms_tune.fit.costs import DENSE_UNITS, relative_costs, table_without_sizes
 from ms_tune.fit.job import check_plannable, check_writable, read_job, read_present_plan
 from ms_tune.fit.layouts import is_sequence_parallel, layout_keys, read_layout
 from ms_tune.fit.measure import measure_probes
-from ms_tune.fit.measured import ProbeResult, StageMeasurements
+from ms_tune.fit.measured import StageMeasurements
 from ms_tune.fit.result import CheckRun, ConfigFit
 from ms_tune.fit.table import build_table, choose_telling_stage, emptied_probes, in_flight_micro_batches, with_ends
 from ms_tune.fit.table_cache import write_cached_table
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from ms_tune.dryrun.prepare import LoadedConfig
-    from ms_tune.fit.calibration_runs import JobLayers, ProbeRun
+    from ms_tune.fit.calibration_runs import JobLayers
     from ms_tune.fit.costs import RelativeCosts
     from ms_tune.fit.job import PlannedJob
     from ms_tune.fit.measure import Probe, RunFigures
@@ -164,7 +164,7 @@ def _run_calibration(
     observer.say(msg("fitting.table", count=len(probes) + sum(map(len, beside.values())) - len(beside["check"])))
     for run in beside["check"]:
         observer.say(msg("fitting.check", stage=run.stage, layers=run.layers))
-    groups = [[one.probe for one in probes], *beside.values()]
+    groups = [probes, *beside.values()]
     every = iter(measure_probes(job.request, [probe for group in groups for probe in group], observer))
     found = [next(every) for _ in probes]
     runs = {name: [next(every) for _ in group] for name, group in beside.items()}
@@ -204,8 +204,8 @@ def _plan_further_probes(
 
 
 def _pair_results(
-    probes: Sequence[ProbeRun], found: Sequence[RunFigures | MsTuneError]
-) -> tuple[list[ProbeResult], dict[RecomputeMode, MsTuneError]]:
+    probes: Sequence[Probe], found: Sequence[RunFigures | MsTuneError]
+) -> tuple[list[tuple[Probe, RunFigures]], dict[RecomputeMode, MsTuneError]]:
     # What runs of each kind of recompute hold, without kinds of which one cannot be run, and why those cannot.
     pairs = tuple(zip(probes, found, strict=True))
     failed: dict[RecomputeMode, MsTuneError] = {}
@@ -215,15 +215,11 @@ def _pair_results(
                 raise figures
             failed.setdefault(one.recompute, figures)
     return [
-        ProbeResult(one, figures)
-        for one, figures in pairs
-        if not isinstance(figures, MsTuneError) and one.recompute not in failed
+        (one, figures) for one, figures in pairs if not isinstance(figures, MsTuneError) and one.recompute not in failed
     ], failed
 
 
-def _communication_last(
-    job: PlannedJob, model: JobLayers, probes: list[ProbeRun]
-) -> tuple[list[ProbeRun], list[ProbeRun]]:
+def _communication_last(job: PlannedJob, model: JobLayers, probes: list[Probe]) -> tuple[list[Probe], list[Probe]]:
     # The probes, and apart from them those of recomputed communication that others may make needless.
     kinds = {one.recompute for one in probes}
     used = any(layer.comm_patterns for layer in job.now.layers)
@@ -235,9 +231,9 @@ def _communication_last(
 
 def _with_communication(
     job: PlannedJob,
-    probes: list[ProbeRun],
+    probes: list[Probe],
     found: list[RunFigures | MsTuneError],
-    late: list[ProbeRun],
+    late: list[Probe],
     observer: Observer,
 ) -> list[Message]:
     # Run the probes of recomputed communication, unless layers that recompute it beside selected operators hold as much as
@@ -247,7 +243,7 @@ def _with_communication(
     select, both = seen[RecomputeMode.SELECT], seen[RecomputeMode.BOTH]
     if isinstance(select, MsTuneError) or isinstance(both, MsTuneError) or both.phase_peaks != select.phase_peaks:
         probes += late
-        found += measure_probes(job.request, [one.probe for one in late], observer)
+        found += measure_probes(job.request, late, observer)
         return []
     kept = [one.recompute is not RecomputeMode.BOTH for one in probes]
     probes[:], found[:] = compress(probes, kept), compress(found, kept)

@@ -17,11 +17,11 @@ from ms_tune.dialects.stage import kinds_from_json
 from ms_tune.dryrun.request import DryrunRequest
 from ms_tune.enums import LayerKind, RecomputeMode
 from ms_tune.facts.query import data_folder
-from ms_tune.fit.calibration_runs import ProbeRun, count_job_layers, plan_probes
+from ms_tune.fit.calibration_runs import count_job_layers, plan_probes
 from ms_tune.fit.costs import RelativeCosts
 from ms_tune.fit.job import PlannedJob, read_job
 from ms_tune.fit.measure import Probe, RunFigures
-from ms_tune.fit.measured import ProbeResult, StageMeasurements
+from ms_tune.fit.measured import StageMeasurements
 from ms_tune.fit.table import build_table
 from ms_tune.fit.verify_loop import predict_check_run
 from ms_tune.planning.costs import costs_of
@@ -85,8 +85,9 @@ def measured(job: PlannedJob, runs: dict[str, Any]) -> StageMeasurements:
     for run in runs["probes"]:
         found, kind = figures(run), RecomputeMode(run["kind"])
         seen.append(
-            ProbeResult(
-                ProbeRun(LayerKind(run["make"]), kind, Probe(kind.value, job.loaded, found.stage, found.layers)), found
+            (
+                Probe(kind.value, job.loaded, found.stage, found.layers, make=LayerKind(run["make"]), recompute=kind),
+                found,
             )
         )
     made = StageMeasurements(seen, count_job_layers(job))
@@ -118,7 +119,7 @@ def test_these_runs_are_the_ones_that_are_asked_for(runs: dict[str, Any], reques
     """Else what was recorded would tell of another ms-tune."""
     job = request.getfixturevalue("large" if runs is LARGE else "small")
     probes, _ = plan_probes(job, count_job_layers(job), KINDS)
-    wanted = [(one.make, one.recompute.value, one.probe.stage, one.probe.layers) for one in probes]
+    wanted = [(one.make, one.recompute.value, one.stage, one.layers) for one in probes]
     assert wanted == [(run["make"], run["kind"], run["stage"], figures(run).layers) for run in runs["probes"]]
 
 

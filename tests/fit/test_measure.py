@@ -120,7 +120,7 @@ def test_where_one_fails_that_is_needed_no_other_is_run(machine: Machine, tmp_pa
     measure_probes(job.request, probes_of(job), Observer())
     assert machine.runs == 2 + 3  # what was found before is kept
     probes, _ = plan_probes(job, count_job_layers(job), tuple(RecomputeMode))
-    assert {one.recompute for one in probes if one.probe.needed} == {RecomputeMode.NONE}
+    assert {one.recompute for one in probes if one.needed} == {RecomputeMode.NONE}
 
 
 def test_a_config_that_is_not_run_small_is_refused_in_its_own_words(

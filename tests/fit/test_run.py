@@ -107,7 +107,7 @@ def fitted(
             elif kind is stage.fails:
                 found.append(RunError(msg("dryrun.run.failed", code=1, reason="made up")))
             else:
-                found.append(stage.world.figures(job, SimpleNamespace(probe=probe, recompute=kind)))  # type: ignore[arg-type]
+                found.append(stage.world.figures(job, probe))
         return tuple(found)
 
     def simulated(_job: PlannedJob, plan: PlanLists, stages: tuple[int, ...], _observer: Observer) -> DryrunResult:

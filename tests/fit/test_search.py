@@ -170,12 +170,7 @@ def world(monkeypatch: pytest.MonkeyPatch) -> list[Layout]:
         noted.append(read_layout(job.loaded, job.first))
         if job.stages == 4:
             return (RunError(msg("dryrun.run.failed", code=1, reason="made up")),) * len(probes)
-        return tuple(
-            made.figures(job, SimpleNamespace(probe=probe, recompute=kinds[probe.name]))  # type: ignore[arg-type]
-            if probe.name in kinds
-            else made.some(job, probe)
-            for probe in probes
-        )
+        return tuple(made.figures(job, probe) if probe.name in kinds else made.some(job, probe) for probe in probes)
 
     def simulated(job: PlannedJob, plan: PlanLists, stages: tuple[int, ...], _observer: Observer) -> DryrunResult:
         limit = limit_of(device_of(None, job.request.device_bytes))

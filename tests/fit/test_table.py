@@ -28,7 +28,7 @@ from ms_tune.fit.calibration_runs import (
 )
 from ms_tune.fit.costs import RelativeCosts, relative_costs, table_without_sizes
 from ms_tune.fit.job import full_first_lists, read_job, read_present_plan, uniform_lists
-from ms_tune.fit.measured import ProbeResult, StageMeasurements
+from ms_tune.fit.measured import StageMeasurements
 from ms_tune.fit.table import build_table, emptied_probes, with_ends
 from ms_tune.fit.verify_loop import check_probe, lists_of_plan
 from ms_tune.planning.costs import costs_of as in_arrays
@@ -74,7 +74,7 @@ def measured_in(world: World, job: PlannedJob, kinds: tuple[RecomputeMode, ...] 
     model = count_job_layers(job)
     probes, notes = plan_probes(job, model, kinds)
     assert notes == []
-    measured = StageMeasurements([ProbeResult(one, world.figures(job, one)) for one in probes], model)
+    measured = StageMeasurements([(one, world.figures(job, one)) for one in probes], model)
     measured.add_partly_recomputed([world.some(job, probe) for probe in probes_with_some_recomputed(job)])
     measured.add_partly_of_first_chunk([world.some(job, probe) for probe in probes_with_some_of_first_chunk(job)])
     return measured
@@ -189,9 +189,9 @@ class TestTable:
         seen = []
         for one in plan_probes(job, model, KINDS)[0]:
             figures = world.figures(job, one)
-            if (one.probe.stage, one.probe.layers) == (0, 2):
+            if (one.stage, one.layers) == (0, 2):
                 figures = replace(figures, phase_persistent={**figures.phase_persistent, "forward": 4500 * MIB})
-            seen.append(ProbeResult(one, figures))
+            seen.append((one, figures))
         measured = StageMeasurements(seen, model)
         (layer,) = build_table(job, measured, RelativeCosts(), 60 << 30).layers
         assert layer.bytes == world.lasting * MIB
@@ -250,7 +250,7 @@ class TestProbes:
         job = job_of(tmp_path)
         probes, _ = plan_probes(job, count_job_layers(job), KINDS)
         assert len(probes) == 7 + 6 + 2 * 2  # the last but one is asked what it holds anyhow, no more
-        assert {one.probe.layers for one in probes} == {2, 3}
+        assert {one.layers for one in probes} == {2, 3}
 
     @pytest.mark.parametrize(
         ("stages", "chunks", "each"), [(4, 1, 8), (2, 1, 5), (2, 1, 13), (2, 2, 3), (2, 2, 6), (3, 1, 4)]
@@ -286,9 +286,9 @@ class TestProbes:
         probes, _ = plan_probes(job, model, (RecomputeMode.NONE, RecomputeMode.FULL))
         runs: dict[tuple[LayerKind, RecomputeMode, int], list[Mapping[StageLayerKind, int]]] = {}
         for one in probes:
-            cut = job.request._replace(stage=one.probe.stage, layers=one.probe.layers)
-            kinds = prepare_run(cut, one.probe.loaded).layer_counts
-            runs.setdefault((one.make, one.recompute, one.probe.stage), []).append(kinds)
+            cut = job.request._replace(stage=one.stage, layers=one.layers)
+            kinds = prepare_run(cut, one.loaded).layer_counts
+            runs.setdefault((one.make, one.recompute, one.stage), []).append(kinds)
         compared = 0
         for (make, _, _), found in runs.items():
             for few, more in pairwise(found):
@@ -306,11 +306,11 @@ class TestProbes:
         made: dict[tuple[LayerKind, int, int], set[tuple[tuple[tuple[int, LayerKind], int], ...]]] = {}
         probes, _ = plan_probes(job, count_job_layers(job), kinds)
         for one in probes:
-            cut = job.request._replace(stage=one.probe.stage, layers=one.probe.layers)
+            cut = job.request._replace(stage=one.stage, layers=one.layers)
             cells = Counter[tuple[int, LayerKind]]()
-            for kind, count in prepare_run(cut, one.probe.loaded).kinds.items():
+            for kind, count in prepare_run(cut, one.loaded).kinds.items():
                 cells[kind.cell] += count
-            made.setdefault((one.make, one.probe.stage, one.probe.layers), set()).add(tuple(sorted(cells.items())))
+            made.setdefault((one.make, one.stage, one.layers), set()).add(tuple(sorted(cells.items())))
         assert [key for key, several in made.items() if len(several) > 1] == []
 
     @pytest.mark.slow
@@ -339,7 +339,7 @@ class TestStaticGraph:
         assert (job.stages, job.chunks, job.first.pipeline.micro_batches) == (4, 2, 16)
         model = count_job_layers(job)
         probes, _ = plan_probes(job, model, KINDS)
-        runs = [one.probe for one in probes] + probes_of_first_chunk(job, model)
+        runs = probes + probes_of_first_chunk(job, model)
         assert probes_with_some_recomputed(job) == []
         assert {probe.layers for probe in runs} == {2, 4}
         assert {probe.loaded.source.get(("parallel_config", "micro_batch_num")) for probe in runs} == {12}
@@ -350,7 +350,7 @@ class TestStaticGraph:
     def test_few_runs_where_layers_are_alike(self, job: PlannedJob) -> None:
         model, kinds = count_job_layers(job), (RecomputeMode.NONE, RecomputeMode.FULL)
         probes, _ = plan_probes(job, model, kinds)
-        counts = {kind: Counter(one.probe.stage for one in probes if one.recompute is kind) for kind in kinds}
+        counts = {kind: Counter(one.stage for one in probes if one.recompute is kind) for kind in kinds}
         assert counts == {RecomputeMode.NONE: {0: 2, 1: 2, 2: 1, 3: 2}, RecomputeMode.FULL: {0: 2, 3: 1}}
 
     def test_a_kind_that_recomputes_some_is_run_on_one_stage_and_tells_of_all(self, job: PlannedJob) -> None:
@@ -360,10 +360,10 @@ class TestStaticGraph:
         )
         kinds = (RecomputeMode.NONE, RecomputeMode.COMM, RecomputeMode.BOTH, RecomputeMode.FULL)
         probes, _ = plan_probes(job, model, kinds)
-        stages = {kind: {one.probe.stage for one in probes if one.recompute is kind} for kind in kinds}
+        stages = {kind: {one.stage for one in probes if one.recompute is kind} for kind in kinds}
         assert stages[RecomputeMode.COMM] == stages[RecomputeMode.BOTH] == {0}
         assert stages[RecomputeMode.FULL] == {0, 3}  # what comes on top between is told by the run of the first chunk
-        measured = StageMeasurements([ProbeResult(one, world.figures(job, one)) for one in probes], model)
+        measured = StageMeasurements([(one, world.figures(job, one)) for one in probes], model)
         for kind in (RecomputeMode.COMM, RecomputeMode.BOTH):
             found = measured.layer_bytes(model.main, kind)
             assert found is not None

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from fractions import Fraction
 
-    from ms_tune.fit.calibration_runs import ProbeRun
     from ms_tune.fit.job import PlannedJob
     from ms_tune.fit.measure import Probe
     from ms_tune.planning.table import PlanLists
@@ -72,10 +71,10 @@ class World:
     twice: int = 0
     shared: int = 0
 
-    def figures(self, job: PlannedJob, asked: ProbeRun) -> RunFigures:
+    def figures(self, job: PlannedJob, probe: Probe) -> RunFigures:
         """What a probe finds."""
-        counts = _spread(asked.probe.layers, job.chunks)
-        return self._found(job, asked.probe, [{asked.recompute: count} for count in counts])
+        counts = _spread(probe.layers, job.chunks)
+        return self._found(job, probe, [{probe.recompute: count} for count in counts])
 
     def some(self, job: PlannedJob, probe: Probe) -> RunFigures:
         """What a probe finds in which some layers of each cell are recomputed in full, or all of the first chunk."""
