@@ -19,7 +19,7 @@ from ms_tune.cli.dryrun_progress import DryrunProgress
 from ms_tune.cli.output import refuse_options
 from ms_tune.dryrun.command import run_command, sweep_command
 from ms_tune.dryrun.compare import compare_log, compare_real, is_log, request_like
-from ms_tune.dryrun.request import CommandRequest, StageChoice
+from ms_tune.dryrun.request import CommandRequest, OptionSetting, StageChoice
 from ms_tune.dryrun.run import dryrun_job, simulate_each
 from ms_tune.dryrun.script_check import check_script
 from ms_tune.dryrun.settings import list_variants
@@ -119,8 +119,8 @@ def _sweep_command(arguments: Namespace, console: Console) -> ExitCode:
     refuse_options(arguments, {"html": None, "real": False}, "stages.command.options")
     with DryrunProgress(console) as progress:
         result = sweep_command(list_variants(_command_request(arguments), arguments.sweep), progress)
-    if present_report(dryrun_json.command_variants_json(result), result.folder, arguments, console):
-        dryrun_modes.show_command_variants(result, console)
+    if present_report(dryrun_json.variants_json(result), result.folder, arguments, console):
+        dryrun_modes.show_variants(result, console)
     if any(variant.result is None or variant.result.code for variant in result.variants):
         return ExitCode.USAGE
     return exit_code([variant.result.verdict for variant in result.variants if variant.result], arguments)
@@ -151,7 +151,7 @@ def _command_request(arguments: Namespace) -> CommandRequest:
         command=arguments.command,
         stages=None if chosen is StageChoice.ALL else chosen,
         fewest_layers=arguments.layers == "auto",
-        settings=tuple(map(CommandRequest.parse_setting, arguments.set)),
+        settings=tuple(map(OptionSetting.parse, arguments.set)),
         python=python_of(arguments.python),
         **shared_fields(arguments),
     )

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from ms_tune.dryrun.cann_sim.environment import find_mindspore, prepare_cann
-from ms_tune.dryrun.command_result import CommandResult, CommandSweep, CommandVariant, RankResult
+from ms_tune.dryrun.command_result import CommandResult, RankResult
 from ms_tune.dryrun.command_tasks import (
     CommandPart,
     check_request,
@@ -26,7 +26,8 @@ from ms_tune.dryrun.local_engine import connect_engine
 from ms_tune.dryrun.machine import check_level, real_cann
 from ms_tune.dryrun.processes import killed_forks, outside_in, processes_of, unhooked_in
 from ms_tune.dryrun.reading import check_end, disk_is_full, reading_of, see_log
-from ms_tune.dryrun.request import untraced_needs, words_of
+from ms_tune.dryrun.request import untraced_needs
+from ms_tune.dryrun.result import SweepResult, VariantResult
 from ms_tune.dryrun.rundir import create_run_folder, make_manifest, write_kept, write_manifest
 from ms_tune.dryrun.stack import defect_in
 from ms_tune.dryrun.task import child_of
@@ -90,22 +91,25 @@ def run_command(request: CommandRequest, observer: Observer) -> CommandResult:
     )
 
 
-def sweep_command(requests: Sequence[CommandRequest], observer: Observer) -> CommandSweep:
+def sweep_command(requests: Sequence[CommandRequest], observer: Observer) -> SweepResult[CommandResult]:
     """Run variants of a command one after the other; one that cannot be started has its error in its place."""
     check_request(requests[0])
     folder = create_run_folder(requests[0].run_folder, name_of(requests[0].command))
-    variants, first = [], None
+    variants: list[VariantResult[CommandResult]] = []
+    first = None
     for number, request in enumerate(requests, start=1):
-        observer.say(msg("launch.variant", number=number, count=len(requests), settings=words_of(request.settings)))
+        observer.say(
+            msg("launch.variant", number=number, count=len(requests), settings=", ".join(map(str, request.settings)))
+        )
         try:
             result = run_command(request._replace(run_folder=folder / f"variant_{number}"), observer)
-            variants.append(CommandVariant(request.settings, result, None))
+            variants.append(VariantResult(request.settings, result, None))
         except MsTuneError as error:
             first = first or error
-            variants.append(CommandVariant(request.settings, None, error))
+            variants.append(VariantResult(request.settings, None, error))
     if first is not None and all(variant.result is None for variant in variants):
         raise first
-    return CommandSweep(folder, tuple(variants))
+    return SweepResult(folder, tuple(variants))
 
 
 def cann_for(request: CommandRequest, observer: Observer) -> Cann:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ms_tune.dryrun.request import words_of
 from ms_tune.dryrun.result import beside_theory, unlike_theory
 from ms_tune.text import msg
 from ms_tune.units import mib
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
     from ms_tune.dryrun.processes import ProcessPlace, ProgramProcess
     from ms_tune.dryrun.result import BesideTheory, Extrapolation, Reading
     from ms_tune.enums import MemoryCategory
-    from ms_tune.errors import MsTuneError
     from ms_tune.text import Message
 
 
@@ -142,34 +140,8 @@ class CommandResult:
         return worst.verdict._replace(outcome=None, no_verdict_because=self.problems[0][0])
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class CommandVariant:
-    """A command with some options of its programs otherwise."""
-
-    settings: tuple[tuple[str, str | None], ...]  # the options, with their words
-    result: CommandResult | None  # what it found; None if it could not be started
-    error: MsTuneError | None  # why
-
-    @property
-    def words(self) -> tuple[str, ...]:
-        """The options as ``--set`` takes them."""
-        return tuple(words_of([one]) for one in self.settings)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class CommandSweep:
-    """Variants of a command, each simulated."""
-
-    folder: Path  # where all of them are kept
-    variants: tuple[CommandVariant, ...]  # in the order that the user named them
-
-
-_CATCHING = {
-    "RuntimeError",
-    "Exception",
-    "BaseException",
-    "MemoryError",
-}  # MindSpore raises the first of them where memory is out
+# MindSpore raises the first of them where memory is out.
+_CATCHING = {"RuntimeError", "Exception", "BaseException", "MemoryError"}
 _FRAMEWORK = "-packages/mindspore/"  # whose own handlers are behind the program's lines
 
 

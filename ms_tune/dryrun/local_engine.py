@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from ms_tune.dryrun.cann_sim.environment import Cann
     from ms_tune.dryrun.launcher import ChildProcess, ProcessEnd, ProcessWatch
-    from ms_tune.dryrun.task import Observer, Task, TaskEngine, TaskState
+    from ms_tune.dryrun.task import Observer, Task, TaskState
 
 _TELL_SECONDS = 0.1
 
@@ -47,7 +47,11 @@ class LocalEngine:
         on_state: Callable[[Task, TaskState], None],
         on_end: Callable[[Task, ProcessEnd], None],
     ) -> None:
-        """Run all tasks; see :class:`~ms_tune.dryrun.task.TaskEngine`."""
+        """Run all tasks, several at once; whatever interrupts this, no process is left behind.
+
+        Each has a folder of its own below the run folder, and all it leaves there is there afterwards. ``on_state`` is told now
+        and then what a task is doing, ``on_end`` how each ended; what that raises ends the run.
+        """
         # What needs most starts first: the last one to end should be a small one.
         waiting = deque(sorted(tasks, key=lambda task: -task.host_bytes))
         running: dict[str, tuple[Task, RunningProcess]] = {}
@@ -246,7 +250,7 @@ def connect_engine(engine: str, observer: Observer) -> None:
         ray_engine.connect_ray()
 
 
-def engine_for(engine: str, tasks: Sequence[Task], cann: Cann, jobs: int | None) -> TaskEngine:
+def engine_for(engine: str, tasks: Sequence[Task], cann: Cann, jobs: int | None) -> LocalEngine | ray_engine.RayEngine:
     """The engine of this name, one of ``ENGINES``; ``jobs`` processes at once, or as many as there is room for."""
     if engine == _RAY:
         return ray_engine.RayEngine(jobs)

@@ -103,7 +103,7 @@ class RayEngine:
         on_state: Callable[[Task, TaskState], None],
         on_end: Callable[[Task, ProcessEnd], None],
     ) -> None:
-        """Run all tasks; see :class:`~ms_tune.dryrun.task.TaskEngine`."""
+        """Run all tasks; see :meth:`ms_tune.dryrun.local_engine.LocalEngine.run`."""
         ray = connect_ray()
         remote = ray.remote(max_retries=_RETRIES, retry_exceptions=False)(run_here)
         waiting, begin = list(tasks), time.monotonic()

@@ -26,7 +26,7 @@ from ms_tune.verdict.outcome import UntracedNeeds
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
     from pathlib import Path
     from typing import Any
 
@@ -77,14 +77,35 @@ class Setting(Record):
             raise UsageError(msg("stages.set.value", text=text), msg("stages.set.form.hint")) from None
         return cls(path, raw or "null")
 
+    @property
+    def name(self) -> str:
+        """The place, as it is spoken of."""
+        return ".".join(map(str, self.path))
+
     def __str__(self) -> str:
-        return f"{'.'.join(map(str, self.path))}={self.raw}"
+        return f"{self.name}={self.raw}"
 
 
-def words_of(settings: Iterable[tuple[str, str | None]]) -> str:
-    """Options as ``--set`` takes them."""
-    told = {None: "null", "": "true"}
-    return ", ".join(f"{option.removeprefix('--')}={told.get(value, value)}" for option, value in settings)
+class OptionSetting(Record):
+    """An option of a command's programs to be run otherwise."""
+
+    name: str  # the option
+    raw: str | None  # its words; None takes it out
+
+    @classmethod
+    def parse(cls, text: str) -> OptionSetting:
+        """``num-layers=4`` as a setting; ``true`` is an option without words, ``null`` and ``false`` take it out."""
+        name, equals, value = text.partition("=")
+        if not equals or not _OPTION.fullmatch(name):
+            raise UsageError(msg("launch.set", text=text), msg("launch.set.hint"))
+        option = f"--{name.removeprefix('--')}"
+        if value in ("null", "false"):
+            return cls(option, None)
+        return cls(option, "" if value == "true" else value)
+
+    def __str__(self) -> str:
+        told = {None: "null", "": "true"}
+        return f"{self.name.removeprefix('--')}={told.get(self.raw, self.raw)}"
 
 
 class DryrunRequest(Record):
@@ -143,7 +164,7 @@ class CommandRequest(Record):
         stages: Of jobs that the command launches only these pipeline stages, or those that no other outdoes; None for all.
         layers: Of a Megatron program, layers of every stage to begin with, the whole of which is derived; None for all.
         fewest_layers: In place of ``layers``, the smallest number from which each stage can be derived.
-        settings: Options for the programs that it launches, with their words; None takes one out.
+        settings: Options for the programs that it launches.
         python: The interpreter that ``python`` in the command means, with its own MindSpore; None for the command's.
         look: Nothing is simulated: one rank of each job only looks what its program would find, and imports it.
         devices: NPUs in the job; None for what the command's launcher or ``RANK_SIZE`` says.
@@ -155,7 +176,7 @@ class CommandRequest(Record):
     stages: StageChoice | tuple[int, ...] | None = None
     layers: int | None = None
     fewest_layers: bool = False
-    settings: tuple[tuple[str, str | None], ...] = ()
+    settings: tuple[OptionSetting, ...] = ()
     python: str | None = None
     look: bool = False
     devices: int | None = None
@@ -168,21 +189,6 @@ class CommandRequest(Record):
     jobs: int | None = None
     engine: str = "local"
     real: bool = False
-
-    @staticmethod
-    def parse_setting(text: str) -> tuple[str, str | None]:
-        """``num-layers=4`` as an option and its words; ``true`` is an option without words, ``null`` and ``false`` take it out.
-
-        Raises:
-            UsageError: It is not of this form.
-        """
-        name, equals, value = text.partition("=")
-        if not equals or not _OPTION.fullmatch(name):
-            raise UsageError(msg("launch.set", text=text), msg("launch.set.hint"))
-        option = f"--{name.removeprefix('--')}"
-        if value in ("null", "false"):
-            return option, None
-        return option, "" if value == "true" else value
 
     @property
     def starts_launcher(self) -> bool:

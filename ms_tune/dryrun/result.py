@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from ms_tune.text import msg
 from ms_tune.units import MIB
@@ -14,13 +14,15 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ms_tune.dryrun.cann_sim.environment import Backend
-    from ms_tune.dryrun.request import PreparedRun, Setting
+    from ms_tune.dryrun.request import OptionSetting, PreparedRun, Setting
     from ms_tune.enums import MemoryCategory
     from ms_tune.errors import MsTuneError
     from ms_tune.footprint.phases import Phase
     from ms_tune.footprint.result import RankReport
     from ms_tune.text import Message
     from ms_tune.verdict.outcome import Need
+
+_ResultT = TypeVar("_ResultT")
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,20 +160,20 @@ class DryrunResult:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class VariantResult:
-    """One variant of a job."""
+class VariantResult(Generic[_ResultT]):
+    """One variant of a job, or of a command."""
 
-    settings: tuple[Setting, ...]  # what it has otherwise than the config
-    result: DryrunResult | None  # what it found; None if it failed
+    settings: tuple[Setting, ...] | tuple[OptionSetting, ...]  # what it has otherwise than the config, or the script
+    result: _ResultT | None  # what it found; None if it failed
     error: MsTuneError | None  # why
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class SweepResult:
-    """Variants of a job, each simulated."""
+class SweepResult(Generic[_ResultT]):
+    """Variants of a job, or of a command, each simulated."""
 
     folder: Path  # where all of them are kept
-    variants: tuple[VariantResult, ...]  # in the order that the user named them
+    variants: tuple[VariantResult[_ResultT], ...]  # in the order that the user named them
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -13,7 +13,7 @@ from ms_tune.dryrun import machine
 from ms_tune.dryrun.cann_sim.environment import Backend, Cann, find_mindspore, prepare_cann
 from ms_tune.dryrun.environment import overridden_variables
 from ms_tune.dryrun.job import JOB_FILE
-from ms_tune.dryrun.local_engine import LocalEngine, connect_engine, engine_for
+from ms_tune.dryrun.local_engine import connect_engine, engine_for
 from ms_tune.dryrun.machine import check_graph_engine, check_level, real_cann
 from ms_tune.dryrun.plan import JobPlan, StagePlan, plan_job
 from ms_tune.dryrun.prepare import LoadedConfig, load_config, prepare_run
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from ms_tune.dryrun.cann_sim.environment import MindSpore
     from ms_tune.dryrun.launcher import ProcessEnd
     from ms_tune.dryrun.request import DryrunRequest, PreparedRun
-    from ms_tune.dryrun.task import TaskEngine, TaskState
+    from ms_tune.dryrun.task import TaskState
     from ms_tune.text import Message
     from ms_tune.verdict.run_record import RankRecord
 
@@ -85,7 +85,7 @@ def simulate_each(
     observer: Observer,
     on_read: Callable[[int, Reading], None] = lambda _number, _reading: None,
     on_error: Callable[[int, MsTuneError], None] = lambda _number, _error: None,
-) -> SweepResult:
+) -> SweepResult[DryrunResult]:
     """Simulate several jobs in one go, below one run folder: that of the first.
 
     ``on_read`` is told what each process has left, ``on_error`` why a job has no result; what that raises ends all the others.
@@ -113,7 +113,9 @@ def simulate_each(
     return SweepResult(folder, tuple(found))
 
 
-def _variant_result(request: DryrunRequest, job: _SimulatedJob | MsTuneError, here: _Machine) -> VariantResult:
+def _variant_result(
+    request: DryrunRequest, job: _SimulatedJob | MsTuneError, here: _Machine
+) -> VariantResult[DryrunResult]:
     if isinstance(job, MsTuneError):
         return VariantResult(request.settings, None, job)
     try:
@@ -241,9 +243,8 @@ def _run_processes(
             job.on_error(error)
 
     request = jobs[0].request
-    engine: TaskEngine = LocalEngine(here.cann, len(tasks))  # on devices the ranks wait for each other
-    if not request.real:
-        engine = engine_for(request.engine, tasks, here.cann, request.jobs)
+    at_once = len(tasks) if request.real else request.jobs  # on devices the ranks wait for each other
+    engine = engine_for(request.engine, tasks, here.cann, at_once)
     with tell_folder_if_interrupted(folder, observer):
         engine.run(tasks, folder, tell, read)
 

@@ -6,7 +6,7 @@ import itertools
 import math
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ms_tune.dryrun.request import CommandRequest, Setting
+from ms_tune.dryrun.request import CommandRequest, OptionSetting, Setting
 from ms_tune.enums import ChangeKind
 from ms_tune.errors import ConfigError, UsageError, closest
 from ms_tune.facts.keys import by_section
@@ -34,6 +34,11 @@ def parse_sweep(text: str) -> tuple[Setting, ...]:
     if not equals:
         raise UsageError(msg("stages.set.form", text=text), msg("stages.set.form.hint"))
     return tuple(Setting.parse(f"{name}={value}") for value in _split_path(raw))
+
+
+def _sweep_options(text: str) -> tuple[OptionSetting, ...]:
+    name, _, raw = text.partition("=")
+    return tuple(OptionSetting.parse(f"{name}={value.strip(_QUOTES)}") for value in _split_path(raw))
 
 
 def _split_path(raw: str) -> list[str]:
@@ -64,11 +69,6 @@ def list_variants(request: _RequestT, sweeps: Iterable[str]) -> list[_RequestT]:
         return request._replace(settings=(*request.settings, *chosen))
 
     return list(map(replace_settings, itertools.product(*swept)))
-
-
-def _sweep_options(text: str) -> tuple[tuple[str, str | None], ...]:
-    name, _, raw = text.partition("=")
-    return tuple(CommandRequest.parse_setting(f"{name}={value.strip(_QUOTES)}") for value in _split_path(raw))
 
 
 def with_settings(source: SourceFile, settings: Sequence[Setting], dialect: Dialect | None) -> SourceFile:

@@ -8,7 +8,7 @@ import re
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from ms_tune.dryrun.environment import (
     ALLOCATOR,
@@ -22,7 +22,7 @@ from ms_tune.dryrun.environment import (
 from ms_tune.dryrun.launcher import LOG, TRACES, ChildProcess
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from ms_tune.dryrun.cann_sim.environment import Cann
     from ms_tune.dryrun.launcher import ProcessEnd
@@ -84,22 +84,6 @@ class Observer:
 
     def end(self, task: Task, ended: ProcessEnd) -> None:
         """A process has ended."""
-
-
-class TaskEngine(Protocol):
-    """Runs tasks. Each has a folder of its own below the run folder, and all it leaves there is there afterwards."""
-
-    def run(
-        self,
-        tasks: Sequence[Task],
-        folder: Path,
-        on_state: Callable[[Task, TaskState], None],
-        on_end: Callable[[Task, ProcessEnd], None],
-    ) -> None:
-        """Run all tasks, several at once; whatever interrupts this, no process is left behind.
-
-        ``on_state`` is told now and then what a task is doing, ``on_end`` how each ended; what that raises ends the run.
-        """
 
 
 def write_files(task: Task, folder: Path) -> None:

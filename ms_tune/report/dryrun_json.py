@@ -5,25 +5,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ms_tune.dryrun.launcher import LOG
+from ms_tune.dryrun.result import DryrunResult
 from ms_tune.encode import record_json
 from ms_tune.report.dryrun_check import split_json
 from ms_tune.report.words import verdict_json
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-    from typing import Any
-
-    from ms_tune.dryrun.command_result import CommandResult, CommandSweep, CommandVariant, RankResult
+    from ms_tune.dryrun.command_result import CommandResult, RankResult
     from ms_tune.dryrun.compare import LogComparison, LoggedPair
     from ms_tune.dryrun.launchers.job import LaunchedJob
     from ms_tune.dryrun.result import (
         ComparedRank,
-        DryrunResult,
         Reading,
         RealComparison,
         StageResult,
         SweepResult,
-        VariantResult,
     )
 
 VERSION = 1
@@ -48,7 +44,7 @@ def dryrun_json(result: DryrunResult) -> dict[str, object]:
         "config": run.config_name,
         "assumptions": {"devices": run.world_size, "devices_source": run.devices_source, **run.split._asdict()},
         **record_json(run, "dialect", "model", "standing", "world_size", "rank", "stage"),
-        "settings": {".".join(map(str, setting.path)): setting.raw for setting in result.settings},
+        "settings": {one.name: one.raw for one in result.settings},
         "pipeline_stages": run.stages,
         **(_stage_figures_json(worst) if worst else dict.fromkeys((*_FIGURES, *_LAYER_FIGURES))),
         **verdict_json(result.verdict),
@@ -167,33 +163,22 @@ def _job_json(job: LaunchedJob) -> dict[str, object]:
     }
 
 
-def variants_json(result: SweepResult) -> dict[str, object]:
-    """The object of ``dryrun`` for every variant of a config."""
-    settings = [
-        {".".join(map(str, setting.path)): setting.raw for setting in variant.settings} for variant in result.variants
-    ]
-    return _sweep_json(result, settings, dryrun_json)
+def variants_json(result: SweepResult[DryrunResult] | SweepResult[CommandResult]) -> dict[str, object]:
+    """The object of ``dryrun`` for every variant of a config, or of a command."""
 
+    def result_json(found: DryrunResult | CommandResult) -> dict[str, object]:
+        return dryrun_json(found) if isinstance(found, DryrunResult) else command_json(found)
 
-def command_variants_json(result: CommandSweep) -> dict[str, object]:
-    """The object of a command for each of its variants."""
-    return _sweep_json(result, [dict(variant.settings) for variant in result.variants], command_json)
-
-
-def _sweep_json(
-    result: SweepResult | CommandSweep, settings: Sequence[Mapping[str, object]], result_json: Callable[[Any], object]
-) -> dict[str, object]:
-    variants: tuple[VariantResult | CommandVariant, ...] = result.variants
     return {
         "version": VERSION,
         "run": result.folder,
         "variants": [
             {
-                "settings": one,
+                "settings": {one.name: one.raw for one in variant.settings},
                 "error": variant.error and variant.error.message,
                 "result": result_json(variant.result) if variant.result else None,
             }
-            for variant, one in zip(variants, settings, strict=True)
+            for variant in result.variants
         ],
     }
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from ms_tune.dryrun.cann_sim.environment import Backend
+from ms_tune.dryrun.result import DryrunResult
 from ms_tune.report import memory_text
 from ms_tune.report.dryrun_check import job_params
 from ms_tune.report.dryrun_text import in_gib, near_path, show_table, theory_lines
@@ -15,9 +16,8 @@ from ms_tune.text import Message, msg
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from pathlib import Path
 
-    from ms_tune.dryrun.command_result import CommandResult, CommandSweep, CommandVariant, RankResult
+    from ms_tune.dryrun.command_result import CommandResult, RankResult
     from ms_tune.dryrun.compare import LogComparison
     from ms_tune.dryrun.launchers.arguments import OptionChange
     from ms_tune.dryrun.launchers.job import LaunchedJob
@@ -235,29 +235,14 @@ class _VariantRow:
     error: Message | None = None  # why there is no result
 
 
-def show_variants(result: SweepResult, console: Console) -> None:
-    """A row for each variant; what failed is told below."""
-    _show_rows([_of_config(variant) for variant in result.variants], result.folder, console)
-
-
-def show_command_variants(result: CommandSweep, console: Console) -> None:
-    """The same for variants of a command."""
-    _show_rows([_of_command(variant) for variant in result.variants], result.folder, console)
-
-
-def _of_config(variant: VariantResult) -> _VariantRow:
-    settings = tuple(map(str, variant.settings))
-    if variant.result is None:
+def _variant_row(variant: VariantResult[DryrunResult] | VariantResult[CommandResult]) -> _VariantRow:
+    settings, result = tuple(map(str, variant.settings)), variant.result
+    if result is None:
         return _VariantRow(settings, error=variant.error.message if variant.error else None)
-    worst = variant.result.worst
-    return _row_of(settings, worst, worst.run.stage, worst.layers, worst.verdict)
-
-
-def _of_command(variant: CommandVariant) -> _VariantRow:
-    settings = variant.words
-    if variant.result is None:
-        return _VariantRow(settings, error=variant.error.message if variant.error else None)
-    worst, verdict = variant.result.worst, variant.result.verdict
+    if isinstance(result, DryrunResult):
+        stage = result.worst
+        return _row_of(settings, stage, stage.run.stage, stage.layers, stage.verdict)
+    worst, verdict = result.worst, result.verdict
     if worst is None:
         return _VariantRow(settings, verdict=verdict, error=verdict.no_verdict_because)
     count = worst.extrapolation.layers if worst.extrapolation is not None else worst.layers
@@ -273,7 +258,9 @@ def _row_of(
     )
 
 
-def _show_rows(variants: Sequence[_VariantRow], folder: Path, console: Console) -> None:
+def show_variants(result: SweepResult[DryrunResult] | SweepResult[CommandResult], console: Console) -> None:
+    """A row for each variant; what failed is told below."""
+    variants = list(map(_variant_row, result.variants))
     first = next((variant.peak for variant in variants if variant.peak is not None), 0)
     columns = ["variant", "settings", "stage", "layers", *_SHOWN_CONTENTS, "peak", "change", "verdict"]
     console.write(console.text("stages.variants.title", count=len(variants)))
@@ -289,7 +276,7 @@ def _show_rows(variants: Sequence[_VariantRow], folder: Path, console: Console) 
             reason = console.say(variant.error)
             console.write(console.text("stages.variants.failed", number=number, reason=reason))
     console.write("")
-    console.write(console.text("dryrun.show.kept", folder=near_path(folder)))
+    console.write(console.text("dryrun.show.kept", folder=near_path(result.folder)))
 
 
 def _shared_settings(variants: Sequence[_VariantRow]) -> tuple[str, ...]:

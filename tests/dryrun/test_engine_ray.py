@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ms_tune.dryrun.launcher import ProcessEnd
-    from ms_tune.dryrun.task import TaskEngine
 
 needs_ray = pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is not installed")
 
@@ -220,7 +219,7 @@ class TestRay:
         tasks = [task(number, REPORT) for number in range(4)]
         ends: dict[str, dict[int, ProcessEnd]] = {"ray": {}, "local": {}}
         local = LocalEngine(prepare_cann(find_mindspore(), lambda _: None), 2)
-        engines: dict[str, TaskEngine] = {"ray": RayEngine(None), "local": local}
+        engines: dict[str, LocalEngine | RayEngine] = {"ray": RayEngine(None), "local": local}
         for name, engine in engines.items():
             (tmp_path / name).mkdir()
             engine.run(

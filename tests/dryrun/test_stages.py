@@ -267,7 +267,7 @@ class TestFailures:
 
 class TestSweep:
     @staticmethod
-    def swept(*values: str, **more: Any) -> SweepResult:  # noqa: ANN401 - the fields of DryrunRequest
+    def swept(*values: str, **more: Any) -> SweepResult[DryrunResult]:  # noqa: ANN401 - the fields of DryrunRequest
         settings = [(Setting.parse(value),) for value in values]
         jobs = [(request(settings=one, extrapolate=False, stages=(0,), **more), None) for one in settings]
         return simulate_each(jobs, Observer())
