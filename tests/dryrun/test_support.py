@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ms_tune.dryrun.child.hook import adapters, bounds, finite_checks, megatron, startup, support
+from ms_tune.dryrun.child.hook import bounds, finite_checks, frameworks, startup, support
 from ms_tune.dryrun.child.hook.process import HookedProcess
 from ms_tune.estimate.megatron import MegatronModel
 from ms_tune.text import Message
@@ -43,7 +43,7 @@ def test_the_count_of_devices(
     if variable is not None:
         monkeypatch.setenv("MS_TUNE_DEVICES", variable)
     ascend = SimpleNamespace(device_count=lambda: answers)
-    adapters.count_devices(ascend, process)
+    frameworks.count_devices(ascend, process)
     assert ascend.device_count() == count
     assert told(process) == ["support.device-count"]
 
@@ -54,7 +54,7 @@ def test_a_release_that_lacks_what_is_changed_is_left_and_told(
 ) -> None:
     (tmp_path / "made_up_framework.py").write_text(text, encoding="utf-8")
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(support, "_BY_MODULE", {"made_up_framework": ("adapters", "count_devices")})
+    monkeypatch.setattr(support, "_BY_MODULE", {"made_up_framework": "count_devices"})
     monkeypatch.setattr(
         sys, "meta_path", [support.ImportWatch(support.framework_loads(lambda: process)), *sys.meta_path]
     )
@@ -95,7 +95,7 @@ def test_the_role_is_seen_by_one_module_alone(process: HookedProcess, monkeypatc
     monkeypatch.delenv("MS_ROLE", raising=False)
     module: Any = ModuleType("distributed_c10d")
     exec("import os\ndef role(): return os.getenv('MS_ROLE')\ndef path(): return os.getenv('PATH')\n", module.__dict__)  # noqa: S102 - our own
-    adapters.give_role(module, process)
+    frameworks.give_role(module, process)
     assert (module.role(), module.path(), module.os.path is os.path) == ("MS_WORKER", os.environ["PATH"], True)
     assert os.getenv("MS_ROLE") is None
     assert module.os.getenv("NO_SUCH_VARIABLE", "x") == "x"
@@ -105,7 +105,7 @@ def test_the_role_is_seen_by_one_module_alone(process: HookedProcess, monkeypatc
 def test_a_role_that_is_there_stays(process: HookedProcess, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MS_ROLE", "MS_SCHED")
     module: Any = SimpleNamespace(os=os)
-    adapters.give_role(module, process)
+    frameworks.give_role(module, process)
     assert module.os is os
     assert told(process) == []
 
@@ -129,9 +129,9 @@ class _OldGenerator:
 def test_a_generator_is_made_as_mindspore_makes_its_own(
     process: HookedProcess, monkeypatch: pytest.MonkeyPatch, base: type, *, changed: bool
 ) -> None:
-    monkeypatch.setattr(adapters, "_SOURCE", "self.GeneratorOp(self._seed")
+    monkeypatch.setattr(frameworks, "_SOURCE", "self.GeneratorOp(self._seed")
     own = type("Generator", (base,), {"__init__": lambda self, _="cpu": setattr(self, "made", None)})
-    adapters.make_generators(SimpleNamespace(Generator=own), process)
+    frameworks.make_generators(SimpleNamespace(Generator=own), process)
     assert own("cpu").made == ((0, 0) if changed else None)
     assert told(process) == (["support.generator"] if changed else [])
 
@@ -142,7 +142,7 @@ def test_megatron_trains_though_its_flags_are_zero(process: HookedProcess) -> No
         get_args=lambda: arguments,
         build_train_valid_test_data_loaders=lambda provider: (provider, getattr(arguments, "do_train", False) or 0),
     )
-    megatron.train_always(module, process)
+    frameworks.train_always(module, process)
     assert module.build_train_valid_test_data_loaders("x") == ("x", True)
     assert module.build_train_valid_test_data_loaders("y") == ("y", True)
     assert told(process) == ["support.do-train"]
@@ -160,7 +160,7 @@ def test_every_rank_builds_its_index(process: HookedProcess, rank: int) -> None:
             return distributed.get_rank(), distributed.get_rank("a group")
 
     module = SimpleNamespace(BlendedMegatronDatasetBuilder=Builder, torch=SimpleNamespace(distributed=distributed))
-    megatron.build_index(module, process)
+    frameworks.build_index(module, process)
     assert Builder().build() == (0, 1)
     with pytest.raises(OSError):  # noqa: PT011 - it has no text
         Builder().build(fails=True)
@@ -172,7 +172,7 @@ def test_every_rank_builds_the_index_of_a_tuning(process: HookedProcess) -> None
     distributed = SimpleNamespace(is_initialized=lambda: True, get_rank=lambda: 4)
     module = SimpleNamespace(torch=SimpleNamespace(distributed=distributed), check_equal=lambda a, b: 1 / (a == b))
     module.build_train_valid_test_datasets = lambda prefix: (prefix, distributed.get_rank(), module.check_equal(0, 8))
-    megatron.build_packed_index(module, process)
+    frameworks.build_packed_index(module, process)
     assert module.build_train_valid_test_datasets("data") == ("data", 0, None)
     assert told(process) == ["support.builds-index"]
 
@@ -234,7 +234,7 @@ def test_tokens_are_spread_over_the_experts_evenly(
             seen.append((routing_map.shape, finite_checks.value_of(counts)))
             return counts
 
-    megatron.spread_tokens(SimpleNamespace(MoETokenDispatcher=Base), process)
+    frameworks.spread_tokens(SimpleNamespace(MoETokenDispatcher=Base), process)
     for _ in range(2):
         made = Dispatcher("config")
         assert made.preprocess(_Tensor(tokens, 8)).shape == (8,)
@@ -255,7 +255,7 @@ def test_what_is_gathered_of_what_is_known_is_known(process: HookedProcess) -> N
     module = SimpleNamespace(
         gather_from_sequence_parallel_region=lambda tensor, group: _Tensor(*tensor.shape, len(group))
     )
-    megatron.know_gathered(module, process)
+    frameworks.know_gathered(module, process)
     counts = finite_checks.with_value(_Tensor(8), 256)
     gathered = module.gather_from_sequence_parallel_region(counts, group="tp")
     assert (gathered.shape, finite_checks.value_of(gathered)) == ((8, 2), 256)
@@ -264,7 +264,7 @@ def test_what_is_gathered_of_what_is_known_is_known(process: HookedProcess) -> N
 
 def test_a_permutation_gives_as_many_tokens_as_it_is_told(process: HookedProcess) -> None:
     module = SimpleNamespace(permute=lambda *_, **named: (bounds.element_limit(), named.get("num_out_tokens")))
-    megatron.permute_evenly(module, process)
+    frameworks.permute_evenly(module, process)
     assert module.permute(1, num_out_tokens=2048) == (2048, 2048)
     assert module.permute(1) == (None, None)
     assert bounds.element_limit() is None
@@ -276,7 +276,7 @@ def test_operators_that_write_in_place_are_left_out(process: HookedProcess) -> N
             return f"built {name}"
 
     module = SimpleNamespace(AtbOpBuilder=AtbOpBuilder)
-    adapters.leave_out_in_place(module, process)
+    frameworks.leave_out_in_place(module, process)
     builder: Any = AtbOpBuilder()
     assert builder.load("groupmatmul_add").npu_groupmatmul_add_fp32(1, 2, 3, 4) is None
     assert builder.load("groupmatmul_add").npu_groupmatmul_add_fp32(x=1) is None
@@ -290,7 +290,7 @@ def test_the_sizes_of_a_batch_are_those_of_its_data(
     process: HookedProcess, rank: int, *, sized: bool, name: str
 ) -> None:
     module = SimpleNamespace(get_tensor_model_parallel_rank=lambda: rank, **{name: lambda *_: ({}, {}, 0)})
-    megatron.know_sizes(module, process)
+    frameworks.know_sizes(module, process)
     build = getattr(module, name)
     for _ in range(2):
         found = build(["a", "b"], {"a": _Tensor(2, 8), "b": _Tensor(3)})
@@ -312,7 +312,7 @@ def test_what_another_stage_sends_has_the_greatest_length(
         context_parallel_size=2, tensor_model_parallel_size=2, sequence_parallel=parallel, hidden_size=64
     )
     module = SimpleNamespace(_communicate_shapes=lambda *_: ([0, 0, 0], [0, 0, 0]))
-    megatron.know_shapes(module, process)
+    frameworks.know_shapes(module, process)
     assert module._communicate_shapes(None, None, 1, 0, config) == ([length, 3, 64], [0, 0, 0])
     assert module._communicate_shapes(None, None, 0, 1, config) == ([0, 0, 0], [length, 3, 64])
     assert told(process) == ["support.lengths"]
@@ -332,7 +332,7 @@ def test_what_a_rank_tells_of_its_model(process: HookedProcess) -> None:
     module = SimpleNamespace(
         setup_model_and_optimizer=lambda: (chunks, "optimizer"), get_args=lambda: arguments, mpu=groups
     )
-    megatron.note_model(module, process)
+    frameworks.note_model(module, process)
     assert module.setup_model_and_optimizer() == (chunks, "optimizer")
     facts = process.facts["model"]
     assert (facts["weights"], facts["trained"], facts["experts"]) == (44, 15, 5)
@@ -356,7 +356,7 @@ def test_the_weights_of_a_model_that_is_only_asked_count(process: HookedProcess)
     module = SimpleNamespace(get_args=lambda: arguments, mpu=groups)
     module.get_model = lambda: [SimpleNamespace(parameters=lambda: [parameter])]
     module.setup_model_and_optimizer = lambda: (module.get_model(), "optimizer")
-    megatron.note_model(module, process)
+    frameworks.note_model(module, process)
     module.setup_model_and_optimizer()
     trained_alone = {"weights": 20, "gradients": 40, "optimizer_state": 120}
     assert MegatronModel.from_record(process.facts["model"]).theory() == trained_alone
@@ -366,15 +366,15 @@ def test_the_weights_of_a_model_that_is_only_asked_count(process: HookedProcess)
 
 def test_another_release_tells_nothing_of_its_model(process: HookedProcess) -> None:
     module = SimpleNamespace(setup_model_and_optimizer=lambda: ([], None), get_args=lambda: None, mpu=None)
-    megatron.note_model(module, process)
+    frameworks.note_model(module, process)
     assert module.setup_model_and_optimizer() == ([], None)
     assert "model" not in process.facts
-    megatron.note_model(SimpleNamespace(), process)
+    frameworks.note_model(SimpleNamespace(), process)
 
 
 def test_the_grouped_product_gets_the_ends_of_what_is_known(process: HookedProcess) -> None:
     module: Any = SimpleNamespace(torch=SimpleNamespace(cumsum=lambda tensor, dim: (tensor, dim), float32="float32"))
-    megatron.sum_on_host(module, process)
+    frameworks.sum_on_host(module, process)
     counts = _Tensor(4)
     assert module.torch.cumsum(counts, dim=0) == (counts, 0)
     assert module.torch.float32 == "float32"

@@ -14,22 +14,22 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from types import ModuleType
 
-# The module after whose import something is to be done, and by what.
+# The module after whose import something is to be done, and by which function of `frameworks`.
 _BY_MODULE = {
-    "mindspore.device_context.ascend": ("adapters", "count_devices"),
-    "msadapter": ("adapters", "make_generators"),
-    "msadapter.distributed.distributed_c10d": ("adapters", "give_role"),
-    "torch_npu.atb": ("adapters", "leave_out_in_place"),
-    "megatron.core.datasets.blended_megatron_dataset_builder": ("megatron", "build_index"),
-    "megatron.core.tensor_parallel.mappings": ("megatron", "know_gathered"),
-    "megatron.core.transformer.moe.moe_utils": ("megatron", "permute_evenly"),
-    "megatron.core.transformer.moe.token_dispatcher": ("megatron", "spread_tokens"),
-    "mindspeed.mindspore.core.transformer.moe.grouped_gemm_util": ("megatron", "sum_on_host"),
-    "mindspeed_llm.tasks.preprocess.decoder_packed_mtf_dataset": ("megatron", "build_packed_index"),
-    "megatron.core.tensor_parallel.data": ("megatron", "know_sizes"),
-    "mindspeed_llm.mindspore.core.tensor_parallel.data": ("megatron", "know_sizes"),
-    "megatron.core.pipeline_parallel.p2p_communication": ("megatron", "know_shapes"),
-    "megatron.training.training": ("megatron", "train_always"),
+    "mindspore.device_context.ascend": "count_devices",
+    "msadapter": "make_generators",
+    "msadapter.distributed.distributed_c10d": "give_role",
+    "torch_npu.atb": "leave_out_in_place",
+    "megatron.core.datasets.blended_megatron_dataset_builder": "build_index",
+    "megatron.core.tensor_parallel.mappings": "know_gathered",
+    "megatron.core.transformer.moe.moe_utils": "permute_evenly",
+    "megatron.core.transformer.moe.token_dispatcher": "spread_tokens",
+    "mindspeed.mindspore.core.transformer.moe.grouped_gemm_util": "sum_on_host",
+    "mindspeed_llm.tasks.preprocess.decoder_packed_mtf_dataset": "build_packed_index",
+    "megatron.core.tensor_parallel.data": "know_sizes",
+    "mindspeed_llm.mindspore.core.tensor_parallel.data": "know_sizes",
+    "megatron.core.pipeline_parallel.p2p_communication": "know_shapes",
+    "megatron.training.training": "train_always",
 }
 _SUPPORT = "support"  # in the process's record
 
@@ -67,11 +67,10 @@ def framework_loads(
 ) -> dict[str, Callable[[Callable[[ModuleType], None], ModuleType], None]]:
     """For :class:`ImportWatch` the modules of frameworks that are changed once they have been imported."""
 
-    def load(change: tuple[str, str], execute: Callable[[ModuleType], None], module: ModuleType) -> None:
+    def load(change: str, execute: Callable[[ModuleType], None], module: ModuleType) -> None:
         execute(module)
-        part, function = change
         try:
-            getattr(importlib.import_module(f"{__package__}.{part}"), function)(module, process())
+            getattr(importlib.import_module(f"{__package__}.frameworks"), change)(module, process())
         except Exception as error:  # noqa: BLE001 - a release that lacks what is changed is left as it is, and told
             tell(process(), "not-applied", module=module.__name__, reason=f"{type(error).__name__}: {error}")
 
