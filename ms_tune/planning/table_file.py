@@ -158,8 +158,10 @@ def read_table(text: str, source: str, *, linked: bool = False) -> CostTable:
     where = ""
     if isinstance(data, dict) and isinstance(data.get(WITHIN), dict):
         data, where = data[WITHIN], WITHIN
-    if isinstance(data, dict) and (version := data.pop(SCHEMA_VERSION, _VERSION)) != _VERSION:  # tables of 0.2.0 have none
-        reader.fail(f"{where}.{SCHEMA_VERSION}".lstrip("."), msg("planning.file.version", version=_short_value(version)))
+    version = data.pop(SCHEMA_VERSION, _VERSION) if isinstance(data, dict) else _VERSION  # tables of 0.2.0 have none
+    if version != _VERSION:
+        at = f"{where}.{SCHEMA_VERSION}".lstrip(".")
+        reader.fail(at, msg("planning.file.version", version=_short_value(version)))
     layers = _list_of(lambda reader, value, where: _read_layer(reader, value, where, linked=linked), MOST_KINDS)
     table = reader.record(CostTable, data, where, {**_TABLE, "layers": layers}, chunks=1)
     if table.again is not None:
