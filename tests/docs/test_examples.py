@@ -24,7 +24,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 PAGES = sorted(
-    [*ROOT.glob("docs/*.md"), *ROOT.glob("README*.md"), ROOT / "CONTRIBUTING.md", ROOT / "examples/README.md"]
+    [
+        *ROOT.glob("docs/*.md"),
+        *ROOT.glob("README*.md"),
+        ROOT / "CONTRIBUTING.md",
+        ROOT / "checklists/README.md",
+        ROOT / "ms_tune/facts/README.md",
+        ROOT / "examples/README.md",
+    ]
 )
 ENGLISH = [page for page in PAGES if not page.name.endswith(".zh.md")]  # the Chinese ones have the same examples
 HELP = {

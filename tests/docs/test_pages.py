@@ -20,7 +20,14 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted(
-    [*ROOT.glob("docs/*.md"), *ROOT.glob("README*.md"), ROOT / "CONTRIBUTING.md", ROOT / "examples/README.md"]
+    [
+        *ROOT.glob("docs/*.md"),
+        *ROOT.glob("README*.md"),
+        ROOT / "CONTRIBUTING.md",
+        ROOT / "checklists/README.md",
+        ROOT / "ms_tune/facts/README.md",
+        ROOT / "examples/README.md",
+    ]
 )
 CHINESE = sorted(page for page in PAGES if page.name.endswith(".zh.md") and page.parent == ROOT / "docs")
 _FENCE = re.compile(r"^ *```(?P<kind>\w*)[^\n]*\n(?P<body>.*?)^ *```", re.MULTILINE | re.DOTALL)
@@ -137,3 +144,16 @@ def outline(page: Path) -> dict[str, list[str]]:
             if not re.search(r"^(?:index|README|glossary)(?:\.zh)?\.md$", link)
         ],
     }
+
+
+@pytest.mark.parametrize("page", ["CONTRIBUTING.md", "checklists/README.md", "ms_tune/facts/README.md"])
+def test_files_that_contributors_are_sent_to_are_there(page: str) -> None:
+    named = re.findall(r"`((?:[\w.-]+/)+[\w.-]+\.(?:py|json|yaml|md)|(?:[\w-]+/)+)`", (ROOT / page).read_text("utf-8"))
+    assert named
+    folders = [folder.name for folder in (ROOT / "ms_tune/dialects").iterdir() if (folder / "read.py").is_file()]
+    for name in named:
+        if "NAME" not in name and "COMMAND" not in name:
+            spelled = [re.sub(r"\bD\b", folder, name) for folder in folders]
+            beside = [f"{place}{one}" for one in spelled for place in ("", "ms_tune/", "ms_tune/facts/")]
+            beside += [one.replace("_", "-") for one in beside if one.startswith("checklists/")]
+            assert any((ROOT / one).exists() for one in beside), name
