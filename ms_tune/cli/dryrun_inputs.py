@@ -24,8 +24,7 @@ if TYPE_CHECKING:
     from ms_tune.report.console import Console
 
 
-def parse_numbers(option: str, text: str) -> tuple[int, ...]:
-    """``0,3`` as numbers."""
+def _parse_numbers(option: str, text: str) -> tuple[int, ...]:
     found = [whole_number(part) for part in text.split(",")]
     if None in found:
         raise UsageError(msg("cli.usage.value", argument=option, detail=msg("dryrun.numbers", text=text)))
@@ -35,7 +34,7 @@ def parse_numbers(option: str, text: str) -> tuple[int, ...]:
 def shared_fields(arguments: Namespace) -> dict[str, Any]:
     """The fields that requests for configs and for commands have in common, by their names."""
     return {
-        "ranks": parse_numbers("--ranks", arguments.ranks) if arguments.ranks else (),
+        "ranks": _parse_numbers("--ranks", arguments.ranks) if arguments.ranks else (),
         "layers": arguments.layers if isinstance(arguments.layers, int) else None,
         "devices": arguments.devices,
         "device_bytes": arguments.device_memory,
@@ -55,7 +54,7 @@ def parse_stages(arguments: Namespace) -> StageChoice | tuple[int, ...]:
     if arguments.stage:
         return tuple(arguments.stage)
     text = arguments.stages or StageChoice.ALL.value
-    return StageChoice(text) if text in {choice.value for choice in StageChoice} else parse_numbers("--stages", text)
+    return StageChoice(text) if text in {choice.value for choice in StageChoice} else _parse_numbers("--stages", text)
 
 
 def present_report(report: Mapping[str, object], folder: Path, arguments: Namespace, console: Console) -> bool:

@@ -65,7 +65,7 @@ def run_table(arguments: Namespace, console: Console) -> int:
     if arguments.html:
         page = fit_text.plan_page(partial(fit_text.fit_page, report), [file], console.language)
         write_text_file(arguments.html, page, console)
-    write_tables(report.table, arguments, console)
+    _write_tables(report.table, arguments, console)
     if arguments.json:
         console.write_json(fit_json.table_fit_json(report))
     else:
@@ -97,7 +97,7 @@ def _table_request(arguments: Namespace, *, sapp: bool) -> FitRequest:
             raise UsageError(msg("fit.only-sapp", options=options), msg("fit.only-sapp.hint"))
     limit = arguments.limit if pipeline is None else None
     return FitRequest(
-        Effort(arguments.effort), arguments.seed, limit, pipeline, clock_of(arguments), arguments.swap_bandwidth
+        Effort(arguments.effort), arguments.seed, limit, pipeline, _clock_of(arguments), arguments.swap_bandwidth
     )
 
 
@@ -122,8 +122,7 @@ def _sapp_pipeline(arguments: Namespace) -> SappPipeline:
     )
 
 
-def clock_of(arguments: Namespace) -> Clock:
-    """What the user measured."""
+def _clock_of(arguments: Namespace) -> Clock:
     step = arguments.calibrate
     clock = Clock(step)
     if isinstance(step, Path):
@@ -152,8 +151,7 @@ def _read_text(path: Path) -> str:
         raise ConfigError(msg("planning.file.unreadable", why=why), path=path) from None
 
 
-def write_tables(table: CostTable, arguments: Namespace, console: Console) -> None:
-    """Write the table, where that is asked for."""
+def _write_tables(table: CostTable, arguments: Namespace, console: Console) -> None:
     if arguments.export_table:
         write_text_file(arguments.export_table, json_text(table_json(table), indent=1) + "\n", console)
 
@@ -186,7 +184,7 @@ def _plan_config(arguments: Namespace, console: Console) -> int:
     if arguments.html:
         page = fit_text.plan_page(partial(report.shown_of, found), [found.source.path], console.language)
         write_text_file(arguments.html, page, console)
-    write_tables(found.last.report.table, arguments, console)
+    _write_tables(found.last.report.table, arguments, console)
     if arguments.json:
         console.write_json(fit_json.config_fit_json(found))
     elif arguments.diff:
@@ -207,7 +205,7 @@ def _explain_config(arguments: Namespace, console: Console) -> int:
         if getattr(arguments, name):
             option = f"--{name.replace('_', '-')}"
             raise UsageError(msg("cli.usage.not-allowed", argument=option, other="--explain"))
-    found = explain_config(_dryrun_request(arguments), clock_of(arguments))
+    found = explain_config(_dryrun_request(arguments), _clock_of(arguments))
     if arguments.json:
         console.write_json(fit_json.explanation_json(found))
     else:
@@ -252,7 +250,7 @@ def _fit_request(arguments: Namespace) -> ConfigFitRequest:
         seed=arguments.seed,
         verify=not arguments.no_verify,
         allow_tight=arguments.allow_tight,
-        clock=clock_of(arguments),
+        clock=_clock_of(arguments),
         swap_bandwidth=arguments.swap_bandwidth,
     )
 
@@ -287,7 +285,7 @@ def _search_layouts(arguments: Namespace, console: Console) -> int:
         found = search_layouts(request, hooks)
     best = found.best
     if best is not None:
-        write_tables(best.last.report.table, arguments, console)
+        _write_tables(best.last.report.table, arguments, console)
     if arguments.html and best is not None:
         show = partial(report.shown_of, best, more=report.search_notes(found))
         write_text_file(arguments.html, fit_text.plan_page(show, [best.source.path], console.language), console)

@@ -62,12 +62,12 @@ def run_tasks(
         ends[task.folder] = ended
 
     observer.begin(tasks)
-    before = output_names(Path.cwd())
+    before = _output_names(Path.cwd())
     try:
         with tell_folder_if_interrupted(folder, observer):
             engine_for(request.engine, tasks, cann, request.jobs).run(tasks, folder, observer.state, end)
     finally:
-        collect_outputs(Path.cwd(), before, folder)
+        _collect_outputs(Path.cwd(), before, folder)
     return ends
 
 
@@ -123,20 +123,17 @@ _OURS = ("offload", "execute_order", "om", "kernel_meta", "graph_ir_validate_fai
 _NAME = re.compile(rf"rank_\d{{1,9}}|{'|'.join(_OURS)}")
 
 
-def output_names(folder: Path) -> frozenset[str]:
-    """What a folder holds that could be MindSpore's."""
+def _output_names(folder: Path) -> frozenset[str]:
     with contextlib.suppress(OSError):
         return frozenset(name for name in os.listdir(folder) if _NAME.fullmatch(name))  # noqa: PTH208 - names are enough
     return frozenset()
 
 
-def collect_outputs(working_folder: Path, before: frozenset[str], run_folder: Path) -> None:
-    """Move what came while the command ran, as far as it is MindSpore's, beside the trace of its rank.
-
-    MindSpore 2.7 to 2.10 write it to the working folder and cannot be told another place: ``offload``, ``execute_order`` and, once
-    communication is initialised, ``rank_N`` with more of the same.
-    """
-    for name in sorted(output_names(working_folder) - before):
+def _collect_outputs(working_folder: Path, before: frozenset[str], run_folder: Path) -> None:
+    # Move what came while the command ran, as far as it is MindSpore's, beside the trace of its rank. MindSpore 2.7 to 2.10
+    # write it to the working folder and cannot be told another place: ``offload``, ``execute_order`` and, once communication is
+    # initialised, ``rank_N`` with more of the same.
+    for name in sorted(_output_names(working_folder) - before):
         path = working_folder / name
         with contextlib.suppress(OSError):
             if path.is_symlink() or not path.is_dir():

@@ -52,7 +52,7 @@ def simulation_environment(  # noqa: PLR0913 - what tells one simulated process 
     own = {
         **_SIMULATION,
         "MS_SIMULATION_LEVEL": str(level),
-        ALLOCATOR: tracker_settings(trace),
+        ALLOCATOR: _tracker_settings(trace),
         "RANK_ID": str(rank),
         "RANK_SIZE": str(world_size),
         "PYTHONUNBUFFERED": "1",
@@ -67,11 +67,11 @@ def real_environment(base: Mapping[str, str], trace: Path | None) -> dict[str, s
     simulated one.
     """
     kept = {name: value for name, value in base.items() if name != "MS_SIMULATION_LEVEL"}
-    return {**kept, **_TRACKED, ALLOCATOR: tracker_settings(trace), "PYTHONUNBUFFERED": "1"}
+    return {**kept, **_TRACKED, ALLOCATOR: _tracker_settings(trace), "PYTHONUNBUFFERED": "1"}
 
 
-def tracker_settings(trace: Path | None) -> str:
-    """``MS_ALLOC_CONF`` with the memory tracker on and told where to write, where MindSpore can be told."""
+def _tracker_settings(trace: Path | None) -> str:
+    # ``MS_ALLOC_CONF`` with the memory tracker on and told where to write, where MindSpore can be told.
     settings = _TRACKED[ALLOCATOR]
     if trace is None or _SEPARATORS.search(str(trace)):
         return settings

@@ -68,7 +68,7 @@ def derive_stage(
         layers=layers,
         from_layers=tuple(count for count, _ in runs),
         peak_bytes=peak,
-        need=need_of(peak, readings, factors, fewest),
+        need=_need_of(peak, readings, factors, fewest),
         contents={
             content: combine_figures([part.contents[content] for part in parts], factors) for content in CONTENTS
         },
@@ -137,16 +137,14 @@ def _layer_activations(first: PeakBreakdown, last: PeakBreakdown) -> int:
 
 def layer_activations(run: PreparedRun, reading: Reading, whole: Extrapolation | None) -> int | None:
     """What one layer that is not recomputed holds: 0 where every layer is recomputed, None where nothing tells."""
-    found = largest_layer(reading.report) or (whole.layer_activations if whole else 0)
+    found = _largest_layer(reading.report) or (whole.layer_activations if whole else 0)
     recomputed = bool(run.kinds) and _count_not_recomputed(run.kinds) == 0
     return found or (0 if recomputed else None)
 
 
-def largest_layer(report: RankReport) -> int:
-    """The activations, at the peak, of the layer that keeps most of them and is not recomputed; 0 if there is none.
-
-    Known for graphs only, whose operators have the path of their layer.
-    """
+def _largest_layer(report: RankReport) -> int:
+    # The activations, at the peak, of the layer that keeps most of them and is not recomputed; 0 if there is none. Known for
+    # graphs only, whose operators have the path of their layer.
     sizes: dict[str, int] = {}
     kinds: dict[str, set[tuple[str, str]]] = {}
     for row in report.peak.rows.tolist():
@@ -165,12 +163,10 @@ _NUMBER = re.compile(r"\d+")
 _PAIR = 2
 
 
-def need_of(peak: int, readings: Sequence[Reading], factors: Sequence[Fraction], layers: int) -> Need:
-    """What a derived stage needs: its requests, made of those of its runs, are replayed in the run's own pool.
-
-    The replay is believed only where it proves itself: under the settings that it uses it reproduces every row of the run, and
-    the peak that it comes to is the derived one. Otherwise there is a range (:meth:`ms_tune.verdict.outcome.Need.derived`).
-    """
+def _need_of(peak: int, readings: Sequence[Reading], factors: Sequence[Fraction], layers: int) -> Need:
+    # What a derived stage needs: its requests, made of those of its runs, are replayed in the run's own pool. The replay is
+    # believed only where it proves itself: under the settings that it uses it reproduces every row of the run, and the peak
+    # that it comes to is the derived one. Otherwise there is a range (:meth:`ms_tune.verdict.outcome.Need.derived`).
     footprints = _replay_footprints(peak, readings, factors, layers)
     if not footprints:
         return Need.of_derived_stage(peak, [(reading.peak_bytes, reading.footprint_bytes) for reading in readings])

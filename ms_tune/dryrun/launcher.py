@@ -94,7 +94,7 @@ class RunningProcess:
                 return None
             self.timed_out = True
         seconds = self.elapsed
-        stop_programs([self])
+        _stop_programs([self])
         return ProcessEnd(self.process.wait(), seconds, self.timed_out)
 
 
@@ -117,8 +117,8 @@ def start_program(child: ChildProcess) -> RunningProcess:
     return RunningProcess(process, child.timeout, traces=child.environment.get(TRACES))
 
 
-def stop_programs(running: Sequence[RunningProcess]) -> None:
-    """End programs and all that is left of their process groups: politely, and after some seconds not."""
+def _stop_programs(running: Sequence[RunningProcess]) -> None:
+    # End programs and all that is left of their process groups: politely, and after some seconds not.
     for sign in (signal.SIGTERM, signal.SIGKILL):
         left = [one for one in running if _signal_group(one, sign)]
         if not left:
@@ -197,7 +197,7 @@ class ProcessWatch:
 
     def stop_all(self) -> None:
         """End whatever still runs."""
-        stop_programs(self._running)
+        _stop_programs(self._running)
 
 
 @contextlib.contextmanager

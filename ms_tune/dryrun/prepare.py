@@ -54,8 +54,8 @@ class Devices(Record):
     source: Message  # what says so
 
 
-def devices_of(source: SourceFile, dialect: Dialect, asked: int | None, path: Path) -> Devices:
-    """The devices of a config's job; for the packaged model and one that is named the same rule."""
+def _devices_of(source: SourceFile, dialect: Dialect, asked: int | None, path: Path) -> Devices:
+    # The devices of a config's job; for the packaged model and one that is named the same rule.
     if asked is not None:
         return Devices(asked, msg("stages.devices.option"))
     if dialect is Dialect.MINDFORMERS or named_shards(source):
@@ -158,7 +158,7 @@ def load_config(request: DryrunRequest, known: Job | None = None) -> LoadedConfi
     source = with_settings(original, request.settings, dialect)
     as_it_is = source is known.written and known.dialect is dialect and known.stands_alone
     job = known if as_it_is else Job(source, dialect=dialect)
-    return LoadedConfig(original, job, name, devices_of(source, dialect, request.devices, path))
+    return LoadedConfig(original, job, name, _devices_of(source, dialect, request.devices, path))
 
 
 def prepare_run(request: DryrunRequest, loaded: LoadedConfig | None = None) -> PreparedRun:

@@ -189,11 +189,9 @@ def fully_recomputed(figures: RunFigures) -> list[tuple[StageLayerKind, int]]:
     return [(kind, count) for kind, count in figures.kinds.items() if kind.recompute is RecomputeMode.FULL]
 
 
-def weigh_recomputed(figures: RunFigures, main: LayerKind) -> tuple[Fraction, int]:
-    """Layers that are recomputed in full: of what most are made of, and others.
-
-    The former count as often as their chunk's micro-batches are in flight beside the mean of all chunks.
-    """
+def _weigh_recomputed(figures: RunFigures, main: LayerKind) -> tuple[Fraction, int]:
+    # Layers that are recomputed in full: of what most are made of, and others. The former count as often as their chunk's
+    # micro-batches are in flight beside the mean of all chunks.
     held, weighed, others = figures.in_flight or (1,), Fraction(0), 0
     for kind, count in fully_recomputed(figures):
         chunk, make = kind.cell
@@ -218,7 +216,7 @@ def fit_freed(
     seen = {(Fraction(0), 0): Fraction(0)}
     for figures in mixed:
         if plain.phase in figures.phase_peaks:
-            seen[weigh_recomputed(figures, main)] = plain.bytes_with(figures.layers) - figures.phase_peaks[plain.phase]
+            seen[_weigh_recomputed(figures, main)] = plain.bytes_with(figures.layers) - figures.phase_peaks[plain.phase]
     points = [(count, freed - others * rest) for (count, rest), freed in sorted(seen.items())]
     steps = [
         (freed - before) / (count - fewer) for (fewer, before), (count, freed) in pairwise(points) if count > fewer
@@ -235,7 +233,7 @@ def with_first_chunk(
     freed: FreedByRecompute, plain: MemoryLine, figures: RunFigures, main: LayerKind
 ) -> FreedByRecompute:
     """The same with what a layer of the first chunk frees, by a run that recomputes there alone."""
-    count, (_, others) = _count_recomputed_main(figures, main), weigh_recomputed(figures, main)
+    count, (_, others) = _count_recomputed_main(figures, main), _weigh_recomputed(figures, main)
     if plain.phase not in figures.phase_peaks or not count:
         return freed
     alone = plain.bytes_with(figures.layers) - figures.phase_peaks[plain.phase] + freed.first - freed.by_dense * others
@@ -248,7 +246,7 @@ def fit_transient(
     """What comes on top where all layers of a stage are recomputed, from two such runs and what as many layers that recompute nothing hold."""
     more = []
     for figures, plain in whole:
-        count, others = weigh_recomputed(figures, main)
+        count, others = _weigh_recomputed(figures, main)
         least = plain - freed.each * count - freed.by_dense * others + freed.first
         more.append((count, others, figures.peak - least))
     (few, others, one), (many, _, two) = more
@@ -265,7 +263,7 @@ def fit_transient_alone(
     freed: FreedByRecompute, plain: MemoryLine, figures: RunFigures, main: LayerKind
 ) -> RecomputeTransient:
     """What comes on top where the first chunk's layers are all recomputed, and no others."""
-    weighed, others = weigh_recomputed(figures, main)
+    weighed, others = _weigh_recomputed(figures, main)
     first = freed.in_first_chunk
     less = freed.each * weighed if first is None else first * _count_recomputed_main(figures, main)
     least = plain.bytes_with(figures.layers) - less - freed.by_dense * others + freed.first

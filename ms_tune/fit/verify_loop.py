@@ -90,7 +90,7 @@ class VerifyLoop:
             if good and (best is None or _is_faster(one, best)):
                 best = one
             fresh = [stage for stage in one.verified if stage.stage not in one.kept]
-            table = correct_table(table, fresh, one.stands_for)
+            table = _correct_table(table, fresh, one.stands_for)
             seen = _observed_fragments(one, fragments, self._reserve)
             margin = round((number + 1) * NEAR * table.limit_bytes)
             relief = None if best is not None else self._relieve_round(one, table, seen, margin)
@@ -120,7 +120,7 @@ class VerifyLoop:
         if kept and left:
             self._observer.say(msg("fitting.kept", stages=_join_numbers(tuple(kept)), left=_join_numbers(left)))
         fresh = (
-            compare_predicted(simulate_plan(self._job, planned.plan, left, self._observer), one.peak_bytes)
+            _compare_predicted(simulate_plan(self._job, planned.plan, left, self._observer), one.peak_bytes)
             if left
             else ()
         )
@@ -301,8 +301,7 @@ def _plan_column(plan: PlanLists, stage: int) -> tuple[tuple[int, ...], ...]:
     return tuple(tuple(row[stage] for row in every) for every in rows)
 
 
-def compare_predicted(result: DryrunResult, predicted: Sequence[int]) -> tuple[VerifiedStage, ...]:
-    """The simulated stages beside what was foretold."""
+def _compare_predicted(result: DryrunResult, predicted: Sequence[int]) -> tuple[VerifiedStage, ...]:
     found = []
     for stage in result.stages:
         need = stage.verdict.need
@@ -312,8 +311,8 @@ def compare_predicted(result: DryrunResult, predicted: Sequence[int]) -> tuple[V
     return tuple(found)
 
 
-def correct_table(table: CostTable, verified: Sequence[VerifiedStage], stages: Sequence[int]) -> CostTable:
-    """The table with what a dryrun showed, of stages and of those that they stand for."""
+def _correct_table(table: CostTable, verified: Sequence[VerifiedStage], stages: Sequence[int]) -> CostTable:
+    # The table with what a dryrun showed, of stages and of those that they stand for.
     more = {one.stage: one.peak_bytes - one.predicted_bytes for one in verified}
     own = table.stage_bytes or (0,) * table.stages
     return table._replace(stage_bytes=tuple(own[stage] + more.get(stages[stage], 0) for stage in range(table.stages)))

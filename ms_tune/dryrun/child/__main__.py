@@ -21,29 +21,23 @@ _MESSAGE = 1 << 20
 _PR_SET_PDEATHSIG = 1
 
 
-def end_with_parent(parent: int | None = None) -> None:
-    """Ask the kernel to end this process with its parent (prctl(2)), even if that is killed outright; end it now if that is gone.
-
-    The parent may have number 1: it has in a container whose entry point it is.
-    """
+def _end_with_parent(parent: int | None = None) -> None:
+    # Ask the kernel to end this process with its parent (prctl(2)), even if that is killed outright; end it now if that is
+    # gone. The parent may have number 1: it has in a container whose entry point it is.
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     expected = str(parent) if parent is not None else os.environ.get(PARENT)
     if expected is not None and expected != str(os.getppid()):
         sys.exit(1)  # it was killed before the line above: there is nobody to tell us any more
 
 
-def serve_forks(descriptor: int) -> str | None:
-    """Fork until nobody asks any more: what the processes of a job need is imported once, and each of them forked.
-
-    Importing MindSpore and MindFormers takes as long as a small run itself. Neither reads the rank or where the tracker writes
-    before the job begins, and no thread of theirs holds anything then: processes forked here leave the same blocks as those
-    that import for themselves (tests/dryrun/test_fork_server.py).
-
-    One message a task comes in on a socket, as JSON: ``id``, ``folder``, ``log``, ``environment`` (what differs from the server's
-    own) and ``job`` (its file). Two go out: ``id`` and ``pid`` when the process is there, ``id`` and ``code`` when it has ended.
-    When the other end is closed, so is the server.
-    Each forked process is given the file of its job, the server None, when all is done.
-    """
+def _serve_forks(descriptor: int) -> str | None:
+    # Fork until nobody asks any more: what the processes of a job need is imported once, and each of them forked. Importing
+    # MindSpore and MindFormers takes as long as a small run itself. Neither reads the rank or where the tracker writes before
+    # the job begins, and no thread of theirs holds anything then: processes forked here leave the same blocks as those that
+    # import for themselves (tests/dryrun/test_fork_server.py). One message a task comes in on a socket, as JSON: ``id``,
+    # ``folder``, ``log``, ``environment`` (what differs from the server's own) and ``job`` (its file). Two go out: ``id`` and
+    # ``pid`` when the process is there, ``id`` and ``code`` when it has ended. When the other end is closed, so is the server.
+    # Each forked process is given the file of its job, the server None, when all is done.
     parent = socket.socket(fileno=descriptor)
     woken, wakes = socket.socketpair()
     for end in (woken, wakes):
@@ -87,7 +81,7 @@ def _fork_task() -> int:
         warnings.simplefilter("ignore", DeprecationWarning)
         pid = os.fork()
     if not pid:
-        end_with_parent(server)
+        _end_with_parent(server)
     return pid
 
 
@@ -118,7 +112,7 @@ _FORK = "--fork="
 
 def main(module: str, job_file: str) -> None:
     """Run the job that the file describes, with the module that such jobs name."""
-    end_with_parent()
+    _end_with_parent()
     runtime.let_watch()
     # What is imported stays. No collection of garbage looks at it while more is imported, nor does one later on, which would also
     # give each forked process a copy of the pages that it counts references in.
@@ -128,7 +122,7 @@ def main(module: str, job_file: str) -> None:
     gc.enable()
     mine: str | None = job_file
     if job_file.startswith(_FORK):
-        mine = serve_forks(int(job_file.removeprefix(_FORK)))
+        mine = _serve_forks(int(job_file.removeprefix(_FORK)))
     if mine is not None:
         run(json.loads(Path(mine).read_text(encoding="utf-8")))
 

@@ -29,7 +29,7 @@ def main(answer: str, modules: str, words: Sequence[str]) -> None:
     program, *arguments = words[1:] if module else words or [""]
     if words:
         sys.path.insert(0, "" if module else str(Path(program).resolve().parent))
-    found = {name: list(folders_of(name)) for name in modules.split(",")}
+    found = {name: list(_folders_of(name)) for name in modules.split(",")}
     facts = {"python": sys.executable, "version": sys.version.partition(" ")[0], "folders": found}
     Path(answer).write_text(json.dumps(facts), encoding="utf-8")
     if not words:
@@ -41,8 +41,8 @@ def main(answer: str, modules: str, words: Sequence[str]) -> None:
         runpy.run_path(program, run_name=_NAME)
 
 
-def folders_of(module: str) -> Iterable[str]:
-    """Where a top-level package lies; more than one folder for a package without a file of its own."""
+def _folders_of(module: str) -> Iterable[str]:
+    # Where a top-level package lies; more than one folder for a package without a file of its own.
     try:
         spec = importlib.util.find_spec(module)
     except (ImportError, ValueError):

@@ -33,14 +33,12 @@ _EVEN = "preprocess_with_dryrun"
 _DISPATCHER = "alltoall"
 
 
-def serve_any_number_of_experts() -> None:
-    """Let MindFormers simulate a mixture of experts whose number does not divide the tokens of a sequence.
-
-    In simulation nobody knows where a router sends its tokens, so MindFormers (1.8 to 2.1) gives every expert as many as the
-    next, and refuses a config where that does not come out (``__post_init__`` in parallel_core/transformer_config.py): 160 or
-    192 experts and sequences of 4096 tokens, say, which train on devices all the same. Here the first experts get one token
-    more than the others. Configs that MindFormers simulates itself are left to it.
-    """
+def _serve_any_number_of_experts() -> None:
+    # Let MindFormers simulate a mixture of experts whose number does not divide the tokens of a sequence. In simulation nobody
+    # knows where a router sends its tokens, so MindFormers (1.8 to 2.1) gives every expert as many as the next, and refuses a
+    # config where that does not come out (``__post_init__`` in parallel_core/transformer_config.py): 160 or 192 experts and
+    # sequences of 4096 tokens, say, which train on devices all the same. Here the first experts get one token more than the
+    # others. Configs that MindFormers simulates itself are left to it.
     if not hasattr(MoEAlltoAllTokenDispatcher, _EVEN):  # MindFormers 1.6 reads the router's answer
         return
     TransformerConfig.__post_init__ = _without_the_check(TransformerConfig.__post_init__)
@@ -98,7 +96,7 @@ def run(job_data: Mapping[str, object]) -> None:
     # Some models build their network for inference unless they are told, and fail later on (qwen2/modeling_qwen2.py).
     os.environ["RUN_MODE"] = "train"
     make_initialisation_cheap()
-    serve_any_number_of_experts()
+    _serve_any_number_of_experts()
     config = MindFormerConfig(job.config_file)
     build_context(config)
     mindspore.runtime.dispatch_threads_num(job.threads)

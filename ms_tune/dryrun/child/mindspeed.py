@@ -67,11 +67,11 @@ def run(job_data: Mapping[str, object]) -> None:
     begin_dynamic_graph()
     # Every step's gradients are finite; otherwise the optimizer would be left out.
     finite_checks.install(mindspore, None)
-    initialise_at_once()
-    start_without_gradients()
+    _initialise_at_once()
+    _start_without_gradients()
     init()
     library: Any = _Library(job.package)
-    receive_by_the_public_function(library.p2p)
+    _receive_by_the_public_function(library.p2p)
     config = library.config.init_configs_from_yaml(job.config_file)
     _split_layers(library, config.parallel_config)
     model, optimizer, step = _build_model(library, config)
@@ -160,12 +160,9 @@ def _optimizer_tensors(thing: object, seen: set[int]) -> Iterator[Tensor]:
 _MOST_ON_THE_HOST = 1 << 28  # elements
 
 
-def initialise_at_once() -> None:
-    """Give tensors their memory when they are made.
-
-    ``RMSNorm`` multiplies, and the gradient buffers slice, tensors that MindSpore 2.7 and later leave without data until
-    ``init_data`` is called, and then refuse ("is uninitialized").
-    """
+def _initialise_at_once() -> None:
+    # Give tensors their memory when they are made. ``RMSNorm`` multiplies, and the gradient buffers slice, tensors that
+    # MindSpore 2.7 and later leave without data until ``init_data`` is called, and then refuse ("is uninitialized").
     make = Tensor.__init__
 
     def made(self: Tensor, *arguments: object, **named: Any) -> None:  # noqa: ANN401 - as Tensor takes them
@@ -184,23 +181,16 @@ def _count_elements(shape: int | Sequence[int]) -> int:
     return shape if isinstance(shape, int) else math.prod(shape)
 
 
-def start_without_gradients() -> None:
-    """Give every parameter the gradient None until it has one.
-
-    The optimizer for mixed precision without DDP asks for ``parameter.grad`` before it sets it; Parameter has no such
-    attribute in MindSpore 2.7 and 2.9.
-    """
+def _start_without_gradients() -> None:
+    # Give every parameter the gradient None until it has one. The optimizer for mixed precision without DDP asks for
+    # ``parameter.grad`` before it sets it; Parameter has no such attribute in MindSpore 2.7 and 2.9.
     if not hasattr(Parameter, "grad"):
         Parameter.grad = None
 
 
-def receive_by_the_public_function(communication: Any) -> None:  # noqa: ANN401 - a module of the framework, no types
-    """Receive from other stages through ``mint.distributed``.
-
-    The inner operator that the pipeline's ``IRecv`` calls ends the simulated process with a segmentation fault (MindSpore
-    2.7 and 2.9); the public function makes the same tensor and works.
-    """
-
+def _receive_by_the_public_function(communication: Any) -> None:  # noqa: ANN401 - a module of the framework, no types
+    # Receive from other stages through ``mint.distributed``. The inner operator that the pipeline's ``IRecv`` calls ends the
+    # simulated process with a segmentation fault (MindSpore 2.7 and 2.9); the public function makes the same tensor and works.
     def receive(tag: int, source: int, shape: Sequence[int], group: str, dtype: Type) -> tuple[Tensor, Any]:
         buffer = mint.empty(tuple(shape), dtype=dtype)
         return buffer, distributed.irecv(buffer, distributed.get_global_rank(group, source), group=group, tag=tag)

@@ -179,7 +179,7 @@ def _why_refused(launch: LauncherCall, rank: int, folder: Path, plan: Mapping[st
     # Why the parts of the stack that a rank would find cannot run together, as far as their metadata tell.
     answer = folder / LOOKED
     command = [_choose_python(plan), _LOOKS, str(answer), ",".join(module_names())]
-    environment = rank_environment(os.environ, launch, rank, folder, plan)
+    environment = _rank_environment(os.environ, launch, rank, folder, plan)
     try:
         subprocess.run(command, env=environment, stdin=subprocess.DEVNULL, timeout=_ANSWER, check=False)
         folders = json.loads(answer.read_bytes())["folders"]
@@ -263,7 +263,7 @@ def _start_rank(job: Path, run: _RankRun, plan: Mapping[str, Any], slot: int) ->
             command = ["/bin/sh", "-c", "exit 127"]
         run.process = subprocess.Popen(
             command,
-            env=rank_environment(os.environ, launch, rank, folder, plan),
+            env=_rank_environment(os.environ, launch, rank, folder, plan),
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,
@@ -271,10 +271,10 @@ def _start_rank(job: Path, run: _RankRun, plan: Mapping[str, Any], slot: int) ->
     run.slot, run.start = slot, time.monotonic()
 
 
-def rank_environment(
+def _rank_environment(
     base: Mapping[str, str], launch: LauncherCall, rank: int, folder: Path, plan: Mapping[str, Any]
 ) -> dict[str, str]:
-    """The environment of one simulated rank: the script's own, what simulation needs, and what the launcher tells."""
+    # The environment of one simulated rank: the script's own, what simulation needs, and what the launcher tells.
     cann = Cann(Backend(plan["backend"]), Path(plan["home"]))
     kept = {name: value for name, value in base.items() if name not in _OURS}
     found = simulation_environment(kept, cann, rank, launch.world, level=plan["level"], trace=folder)

@@ -53,11 +53,9 @@ class Activation(nn.Cell):
         return _FUNCTIONS[self.name](x)
 
 
-def apply_activation(function: Activation, x: Tensor) -> Tensor:
-    """What the function makes of ``x``; of a gated one that is not fused only one half goes through it.
-
-    So the product of both is outside of what recompute of ``activation_func`` does again (``pynative/transformers/mlp.py``, 2.1).
-    """
+def _apply_activation(function: Activation, x: Tensor) -> Tensor:
+    # What the function makes of ``x``; of a gated one that is not fused only one half goes through it. So the product of both
+    # is outside of what recompute of ``activation_func`` does again (``pynative/transformers/mlp.py``, 2.1).
     if function.name != "swiglu":
         return function(x)
     gate, value = mint.chunk(x, 2, dim=-1)
@@ -86,7 +84,7 @@ class FeedForward(nn.Cell):
 
     def construct(self, x: Tensor) -> Tensor:
         """Apply the block: ``(s, b, h)`` to the same."""
-        return self.linear_fc2(apply_activation(self.activation_func, self.linear_fc1(x)))
+        return self.linear_fc2(_apply_activation(self.activation_func, self.linear_fc1(x)))
 
 
 class SharedExperts(FeedForward):
@@ -144,7 +142,7 @@ class GroupedExperts(nn.Cell):
         """Apply the experts to tokens in their order: ``(rows, h)`` to the same."""
         ends = Tensor(np.linspace(0, x.shape[0], self.local + 1).astype(np.int64)[1:])
         return self.product(
-            apply_activation(self.activation_func, self.product(x, self.weight1, ends)), self.weight2, ends
+            _apply_activation(self.activation_func, self.product(x, self.weight1, ends)), self.weight2, ends
         )
 
     def product(self, x: Tensor, weight: Tensor, ends: Tensor) -> Tensor:

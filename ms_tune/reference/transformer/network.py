@@ -52,11 +52,9 @@ def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
     return mint.mean(_Picked.apply(_LogProbabilities.apply(logits), labels.reshape(-1, 1)))
 
 
-def split_cross_entropy(logits: Tensor, labels: Tensor, group: RankGroup, *, legacy: bool) -> Tensor:
-    """The mean loss from the parts of the logits ``(tokens, words of this rank)``, even if there is only one.
-
-    ``legacy``: as ``legacy/model/gpt_model.py`` of MindSpeed-Core-MS does it, otherwise as MindFormers' dynamic graph.
-    """
+def _split_cross_entropy(logits: Tensor, labels: Tensor, group: RankGroup, *, legacy: bool) -> Tensor:
+    # The mean loss from the parts of the logits ``(tokens, words of this rank)``, even if there is only one. ``legacy``: as
+    # ``legacy/model/gpt_model.py`` of MindSpeed-Core-MS does it, otherwise as MindFormers' dynamic graph.
     if legacy:
         return mint.mean(_SplitCrossEntropy.apply(logits.astype(mindspore.float32), labels, group))
     return mint.mean(_SplitByOperators.apply(logits, labels, group))
@@ -322,7 +320,7 @@ class OutputLayer(nn.Cell):
         """The mean cross-entropy, in float32."""
         rows, labels = logits.reshape(-1, logits.shape[-1]), labels.reshape(-1)
         if self.split_loss:
-            return split_cross_entropy(rows, labels, self.group, legacy=self.keeps)
+            return _split_cross_entropy(rows, labels, self.group, legacy=self.keeps)
         return cross_entropy(rows, labels)
 
     def by_embedding(self, x: Tensor, weight: Tensor) -> Tensor:

@@ -79,8 +79,8 @@ def scatter_sum(x: Tensor, group: RankGroup) -> Tensor:
     return part
 
 
-def exchange_parts(x: Tensor, group: RankGroup) -> Tensor:
-    """Equal parts of axis 0, one from each rank; no gradient."""
+def _exchange_parts(x: Tensor, group: RankGroup) -> Tensor:
+    # Equal parts of axis 0, one from each rank; no gradient.
     received = mint.empty(x.shape, dtype=x.dtype)
     distributed.all_to_all_single(received, x.contiguous(), group=group.name)
     return received
@@ -186,4 +186,4 @@ def share_gradient(x: Tensor, group: RankGroup, *, keeps: bool = False) -> Tenso
 
 def exchange(x: Tensor, group: RankGroup) -> Tensor:
     """All-to-all of equal parts of axis 0; backward: the same."""
-    return x if group.size == 1 else _Collective.apply(x, group, exchange_parts, exchange_parts, "")
+    return x if group.size == 1 else _Collective.apply(x, group, _exchange_parts, _exchange_parts, "")

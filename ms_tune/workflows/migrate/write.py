@@ -87,14 +87,14 @@ class _TextWriter:
         # A key, with what stands below it; a section in which nothing stands but remarks is one itself.
         pad, source = "  " * depth, self._draft.source
         origin = self._draft.origins.get(path) or (_SECTIONS.get(path[0]) if len(path) == 1 else None)
-        above, behind = find_comments(source, origin) if origin else ([], "")
+        above, behind = _find_comments(source, origin) if origin else ([], "")
         yield from (f"{pad}{line}" for line in above)
         yield from self._notes(path, depth)
         section = isinstance(value, dict) and (bool(value) or len(path) == 1)
         if not section or not value:
             yield from self._questions(path, depth)
         if not section:
-            raw = find_raw_list(source, origin, value) if origin and isinstance(value, list) and value else None
+            raw = _find_raw_list(source, origin, value) if origin and isinstance(value, list) and value else None
             spelled = f" {_spell_value(value)}" if raw is None else ""
             yield f"{pad}{spell(path[-1])}:{spelled}{behind}"
             yield from (f"{pad}  {line}".rstrip() for line in raw or ())
@@ -148,7 +148,7 @@ class _TextWriter:
                 yield from (f"#   {number}: {text}" for number, text in left)
 
     def _own_comments(self, one: KeyFate, depth: int) -> Iterator[str]:
-        above, behind = find_comments(self._draft.source, one.path)
+        above, behind = _find_comments(self._draft.source, one.path)
         for line in (*above, *([behind.strip()] if behind else [])):
             yield f"{'  ' * depth}{line}"
 
@@ -173,8 +173,8 @@ def _shorten(value: object) -> str:
     return text if len(text) <= _LINE else f"{text[:_LINE]}..."
 
 
-def find_comments(source: SourceFile, path: KeyPath) -> tuple[list[str], str]:
-    """The lines of the comment above a key, and the one behind its value with the blanks before it."""
+def _find_comments(source: SourceFile, path: KeyPath) -> tuple[list[str], str]:
+    # The lines of the comment above a key, and the one behind its value with the blanks before it.
     source = source.saying(path)
     position = source.position(path)
     if position is None or position.key is None:
@@ -216,11 +216,9 @@ def list_comments(source: SourceFile) -> Iterator[tuple[int, str]]:
         yield line, found[0].strip()
 
 
-def find_raw_list(source: SourceFile, path: KeyPath, value: object) -> list[str] | None:
-    """The lines of a list of several lines as its author wrote them, with the comments inside; None where they cannot be taken.
-
-    Lists with aliases or anchors are spelled out anew: what they stand for may not be in the new file.
-    """
+def _find_raw_list(source: SourceFile, path: KeyPath, value: object) -> list[str] | None:
+    # The lines of a list of several lines as its author wrote them, with the comments inside; None where they cannot be taken.
+    # Lists with aliases or anchors are spelled out anew: what they stand for may not be in the new file.
     source = source.saying(path)
     position = source.position(path)
     if position is None or source.get(path) != value or position.uses or position.value != position.definition:

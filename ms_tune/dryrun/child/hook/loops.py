@@ -132,8 +132,8 @@ def _plain_value(node: ast.Name | ast.Attribute, frame: FrameType, names: Any) -
     return len(found) if isinstance(found, list | tuple | dict | set) else None
 
 
-def tree_of(file: str) -> ast.Module:
-    """What a source file parses to; nothing for one that is too large, or none."""
+def _tree_of(file: str) -> ast.Module:
+    # What a source file parses to; nothing for one that is too large, or none.
     text = "".join(linecache.getlines(file))
     try:
         return ast.parse(text if len(text) <= _LARGEST else "")
@@ -144,7 +144,7 @@ def tree_of(file: str) -> ast.Module:
 @functools.lru_cache(maxsize=256)
 def _loop_conditions(file: str) -> dict[int, _Loop]:
     found = {}
-    for node in ast.walk(tree_of(file)):
+    for node in ast.walk(_tree_of(file)):
         condition = _deciding_condition(node) if isinstance(node, ast.While) else None
         if condition is not None:
             loop = _Loop(condition.lineno, condition)
@@ -238,7 +238,7 @@ def _trace_entry(frame: FrameType, entry: _Entry, tell: Callable[[str, int], Non
 def _loop_entries(file: str) -> dict[int, _Entry]:
     # The loops of a file by each line of their conditions; none whose body begins in a line of its condition.
     found = {}
-    for node in ast.walk(tree_of(file)):
+    for node in ast.walk(_tree_of(file)):
         if not isinstance(node, ast.While) or isinstance(node.test, ast.Constant):
             continue
         last = node.test.end_lineno or node.test.lineno

@@ -176,7 +176,7 @@ def _begin_process() -> None:
     _ProcessState.process = process = HookedProcess(folder)
     _ProcessState.pid = os.getpid()
     process.write()
-    hold_settings(tracker_path(folder))
+    _hold_settings(_tracker_path(folder))
     forks.prepare_marks(folder)
     with contextlib.suppress(Exception):
         if not faulthandler.is_enabled():
@@ -208,12 +208,10 @@ def _begin_process() -> None:
     sys.excepthook = show_and_note
 
 
-def hold_settings(tracker: str) -> None:
-    """Set the variables that are needed, and keep them whatever the program sets, before its imports or after them.
-
-    MindSpore reads some of them when the device is used first (2.9), so that ``os.environ["MS_ALLOC_CONF"] = ...`` behind the import
-    would turn the tracker off. What the program sets counts as before, but for what ms-tune reads.
-    """
+def _hold_settings(tracker: str) -> None:
+    # Set the variables that are needed, and keep them whatever the program sets, before its imports or after them. MindSpore
+    # reads some of them when the device is used first (2.9), so that ``os.environ["MS_ALLOC_CONF"] = ...`` behind the import
+    # would turn the tracker off. What the program sets counts as before, but for what ms-tune reads.
     needed: dict[str, Callable[[str], str]] = {**_NEEDED, _ALLOCATOR: functools.partial(_with_tracker, tracker)}
     for name, of in needed.items():
         os.environ[name] = of(os.environ.get(name, ""))
@@ -238,8 +236,8 @@ def _with_tracker(path: str, value: str) -> str:
     return ",".join([*kept, "memory_tracker:True", f"memory_tracker_path:{path}"])
 
 
-def tracker_path(folder: Path) -> str:
-    """The folder's path in a form that MindSpore does not cut; the process keeps the folder open for it."""
+def _tracker_path(folder: Path) -> str:
+    # The folder's path in a form that MindSpore does not cut; the process keeps the folder open for it.
     if not _SEPARATORS.search(str(folder)):
         return str(folder)
     return f"/proc/self/fd/{os.open(folder, os.O_RDONLY | os.O_DIRECTORY)}"
@@ -271,15 +269,15 @@ def _log_size() -> int:
     return 0
 
 
-def device_in_use() -> bool:
-    """Whether this process has used the device: before that MindSpore has nothing to write."""
+def _device_in_use() -> bool:
+    # Whether this process has used the device: before that MindSpore has nothing to write.
     hal = getattr(sys.modules.get(_MINDSPORE), "hal", None)  # not there while MindSpore is being imported
     return hal is not None and bool(hal.is_initialized("Ascend"))
 
 
 def _note_allocated(process: HookedProcess) -> None:
     # How much MindSpore says that it allocated: a trace has to be there where that is anything; and how much it may.
-    if device_in_use():
+    if _device_in_use():
         mindspore = sys.modules[_MINDSPORE]
         process.facts["allocated"] = max(mindspore.runtime.max_memory_allocated(), mindspore.runtime.memory_allocated())
         process.facts["asked_gib"] = runtime.requested_gib(mindspore)
@@ -288,7 +286,7 @@ def _note_allocated(process: HookedProcess) -> None:
 def _before_fork() -> None:
     _ProcessState.forks = True
     with contextlib.suppress(Exception):
-        _ProcessState.forked_in_use = device_in_use()
+        _ProcessState.forked_in_use = _device_in_use()
 
 
 def _back_in_python() -> None:
@@ -367,9 +365,9 @@ def _end_at_once() -> None:
 def _write_at_once() -> None:
     write = _ProcessState.write_trace
     process = _ProcessState.process
-    if not _ProcessState.forked and not device_in_use():
+    if not _ProcessState.forked and not _device_in_use():
         _note_end()  # there is no trace to write
-    if _ProcessState.done or write is None or process is None or not device_in_use():
+    if _ProcessState.done or write is None or process is None or not _device_in_use():
         return
     _ProcessState.done = True
     if not _ProcessState.forked:

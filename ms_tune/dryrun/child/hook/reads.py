@@ -62,7 +62,7 @@ class _Reads:
             self._tell(place)
         endless = loops.find_endless(frame)
         if endless is not None:
-            stop_loop(self.process, endless)
+            _stop_loop(self.process, endless)
             raise SystemExit(loops.EXIT_CODE)
         loops.watch_entry(frame, self._tell_skipped)
 
@@ -92,8 +92,7 @@ def find_asker(mindspore: Any, frame: FrameType | None) -> tuple[FrameType | Non
     return frame, how
 
 
-def stop_loop(process: HookedProcess | None, place: tuple[str, int]) -> None:
-    """Tell of a loop that cannot end."""
+def _stop_loop(process: HookedProcess | None, place: tuple[str, int]) -> None:
     file, line = place
     sys.stderr.write(f"ms-tune: {file}:{line}: stopped: this loop waits for a value, and in simulation none changes\n")
     sys.stderr.flush()
