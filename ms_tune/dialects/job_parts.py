@@ -44,6 +44,8 @@ class LatentAttention(Record):
     plain_size: int  # part of a query or key head without rotary positions
     rotary_size: int  # part of it with them
     value_size: int  # size of a value head
+    # The narrow projections are one matrix; otherwise that of queries is apart, and where it is wide it is split by heads.
+    joined: bool = True
 
     @property
     def head_size(self) -> int:
@@ -69,6 +71,10 @@ class Experts(Record):
     tensor_parallel: bool = True
     # Tokens are put in the order of their experts, and back, by one operator each; otherwise by several.
     fused_order: bool = True
+    flat: bool = False  # a rank's experts lie in one matrix, one below the other
+    balanced: bool = (
+        False  # the router balances experts with a bias, and counts for it what each was sent: nobody trains them
+    )
 
 
 class ModelShape(Record):

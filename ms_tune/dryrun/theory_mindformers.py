@@ -7,9 +7,20 @@ MindFormers reads a model's sizes from the config and, where it is silent, from 
 
 from __future__ import annotations
 
-from ms_tune.dialects.job_parts import DType, LatentAttention
+from ms_tune.dialects.job_parts import (
+    DType,
+    Experts,
+    LatentAttention,
+    MicroBatches,
+    ModelShape,
+    Optimizer,
+    Parallelism,
+    Precision,
+    Sharding,
+    TrainingConfig,
+)
 from ms_tune.dryrun.shrink.mindformers_data import MODEL, splits_operators
-from ms_tune.estimate.static_graph import StaticExperts, StaticModel, StaticSplit, static_bytes
+from ms_tune.estimate.persistent import StaticSharing, static_bytes
 from ms_tune.facts.keys import mindspore_values
 from ms_tune.facts.models import facts_of, is_legacy, names_of
 from ms_tune.facts.query import load
@@ -48,9 +59,10 @@ def mindformers_theory(config: ConfigCopy, stage: Stage | None) -> dict[str, int
         return {}
     try:
         _check_settings(config)
-        model, split = _static_model(config, facts), _static_split(config)
-        _check_sizes(model, split, stage)
-        found = static_bytes(model, split, stage)
+        settings = _Settings(config.get(MODEL), facts)
+        trained, sharing = _static_training(config, settings)
+        _check_sizes(trained, sharing, stage)
+        found = static_bytes(trained, sharing, _with_prediction(stage) if _predicts(settings) else stage)
     except _UnknownError:
         return {}
     return {"weights": found.weights, "optimizer_state": found.optimizer_state}
@@ -69,13 +81,13 @@ def _check_settings(config: ConfigCopy) -> None:
         raise _UnknownError
 
 
-def _check_sizes(model: StaticModel, split: StaticSplit, stage: Stage) -> None:
-    experts, latent = model.experts, model.latent
-    heads = (model.heads,) if latent else (model.heads, model.groups)
-    split_ways = (model.vocab_size, model.ffn_hidden_size, *heads)
-    uneven = any(size % split.tensor for size in split_ways) or (experts and experts.routed % split.expert)
-    same = [split.ranks // ways for ways in (1, split.tensor, split.expert)]
-    ragged = split.most and any(ranks > split.most and ranks % split.most for ranks in same)
+def _check_sizes(config: TrainingConfig, sharing: StaticSharing, stage: Stage) -> None:
+    shape, experts, split = config.shape, config.shape.experts, config.parallelism
+    heads = (shape.num_attention_heads,) if shape.latent else (shape.num_attention_heads, shape.num_query_groups)
+    sizes = (shape.vocab_size, shape.ffn_hidden_size, *heads)
+    uneven = any(size % split.tensor for size in sizes) or (experts and experts.routed % split.expert)
+    same = [sharing.ranks // ways for ways in (1, split.tensor, split.expert)]
+    ragged = sharing.most and any(ranks > sharing.most and ranks % sharing.most for ranks in same)
     if uneven or ragged or any(chunk.head and not chunk.layers for chunk in stage.chunks):
         raise _UnknownError
 
@@ -121,57 +133,80 @@ def _foreign_keys(kind: str, *, latent: bool, experts: bool) -> Iterator[str]:
         yield "tie_word_embeddings"
 
 
-def _static_model(config: ConfigCopy, facts: ModelFacts) -> StaticModel:
-    settings, kind = _Settings(config.get(MODEL), facts), str(facts.kind)
-    latent = settings.flag("multi_latent_attention")
-    experts = any(key in facts.defaults for key in names_of("num_moe_experts"))
+def _predicts(settings: _Settings) -> bool:
     predicts = settings.get("num_nextn_predict_layers") or 0
-    foreign = _foreign_keys(kind, latent=latent, experts=experts)
-    if latent is not facts.latent or any(settings.get(key) for key in foreign) or predicts not in (0, 1):
+    if predicts not in (0, 1):
         raise _UnknownError
-    if settings.get("params_dtype") not in tuple(DType):
+    return predicts == 1
+
+
+def _with_prediction(stage: Stage) -> Stage:
+    # The last stage has a layer that predicts one token more, of the kind of the model's last layer.
+    chunks = (
+        chunk._replace(layers=(*chunk.layers, chunk.layers[-1]._replace(mtp=True))) if chunk.head else chunk
+        for chunk in stage.chunks
+    )
+    return stage._replace(chunks=tuple(chunks))
+
+
+def _model_shape(settings: _Settings, dtype: DType) -> ModelShape:
+    # RMSNorm, gated feed-forward blocks, rotary positions: all models of ``parallel_core`` have them. No weight depends on the rest.
+    kind, latent = str(settings.facts.kind), settings.flag("multi_latent_attention")
+    experts = any(key in settings.facts.defaults for key in names_of("num_moe_experts"))
+    foreign = _foreign_keys(kind, latent=latent, experts=experts)
+    if latent is not settings.facts.latent or any(settings.get(key) for key in foreign):
         raise _UnknownError
     vocabulary, hidden, wide, heads = (settings.size(key) for key in _SIZES)
-    return StaticModel(
+    return ModelShape(
         vocab_size=vocabulary,
         hidden_size=hidden,
         ffn_hidden_size=wide,
-        heads=heads,
-        groups=settings.size("num_key_value_heads") if settings.says("num_key_value_heads") else heads,
+        layers=1,
+        num_attention_heads=heads,
+        num_query_groups=settings.size("num_key_value_heads") if settings.says("num_key_value_heads") else heads,
         head_size=settings.size("head_dim") if settings.says("head_dim") else hidden // heads,
+        seq_length=1,
+        activation="swiglu",
+        normalization="RMSNorm",
+        rotary=True,
+        tied_embeddings=settings.flag("tie_word_embeddings"),
         qkv_bias=settings.flag("attention_bias"),
+        output_bias=False,
+        mlp_bias=False,
+        flash_attention=True,
         qk_norm=kind.startswith("qwen3") or settings.flag("qk_layernorm"),
-        tied=settings.flag("tie_word_embeddings"),
-        predicts=predicts == 1,
         latent=_latent_attention(settings) if latent else None,
-        joined=latent and settings.flag("mla_qkv_concat"),
-        experts=_static_experts(settings) if experts else None,
-        dtype=DType(str(settings.get("params_dtype"))),
+        experts=_static_experts(settings, dtype) if experts else None,
     )
 
 
 def _latent_attention(settings: _Settings) -> LatentAttention:
     queries = settings.size("q_lora_rank") if settings.get("q_lora_rank") is not None else None
-    return LatentAttention(queries, *(settings.size(key) for key in _LATENT_KEYS[1:]))
+    rank, plain, rotary, value = (settings.size(key) for key in _LATENT_KEYS[1:])
+    return LatentAttention(queries, rank, plain, rotary, value, joined=settings.flag("mla_qkv_concat"))
 
 
-def _static_experts(settings: _Settings) -> StaticExperts:
-    # The experts; the shared ones are one, as wide as all of them together, or as wide as the config says.
+def _static_experts(settings: _Settings, dtype: DType) -> Experts:
+    # The experts; the shared ones are one, as wide as all of them together, or as wide as the config says, and whole on every rank.
     key = "num_experts" if settings.get("num_experts") is not None else "n_routed_experts"
     width, shared = settings.size("moe_intermediate_size"), "moe_shared_expert_intermediate_size"
     several = settings.size("n_shared_experts") if settings.get("n_shared_experts") else 0
     if not settings.flag("moe_grouped_gemm") or settings.get(shared) == 0:
         raise _UnknownError
-    return StaticExperts(
+    return Experts(
         routed=settings.size(key),
-        width=width,
-        shared_width=settings.size(shared) if settings.get(shared) is not None else several * width,
-        bias=settings.flag("moe_router_enable_expert_bias"),
+        per_token=1,
+        ffn_hidden_size=width,
+        shared_ffn_hidden_size=settings.size(shared) if settings.get(shared) is not None else several * width,
+        router=dtype,
+        tensor_parallel=False,
+        flat=True,
+        balanced=settings.flag("moe_router_enable_expert_bias"),
     )
 
 
-def _static_split(config: ConfigCopy) -> StaticSplit:
-    # How the stage is split over its ranks. Sources: MindSpore's ``set_auto_parallel_context``; MindFormers sets all sizes to 1
+def _static_training(config: ConfigCopy, settings: _Settings) -> tuple[TrainingConfig, StaticSharing]:
+    # What is trained, and how the stage is split over its ranks. Sources: MindSpore's ``set_auto_parallel_context``; MindFormers sets all sizes to 1
     # where operators are not split.
     shares = bool(config.get("parallel.enable_parallel_optimizer", default=False))
     if splits_operators(config):
@@ -183,9 +218,20 @@ def _static_split(config: ConfigCopy) -> StaticSplit:
     if not all(type(ways) is int and ways > 0 for ways in (data, context, tensor, expert)):
         raise _UnknownError
     ranks = data * context * tensor
-    settings = "parallel.parallel_optimizer_config"
-    most = config.get(f"{settings}.optimizer_weight_shard_size", -1)
-    threshold = config.get(f"{settings}.parallel_optimizer_threshold", _THRESHOLD)
+    section = "parallel.parallel_optimizer_config"
+    most = config.get(f"{section}.optimizer_weight_shard_size", -1)
+    threshold = config.get(f"{section}.parallel_optimizer_threshold", _THRESHOLD)
     if type(most) is not int or type(threshold) is not int or threshold < 0 or ranks % expert:
         raise _UnknownError
-    return StaticSplit(ranks, tensor, expert, shares, most if most > 0 else None, threshold * _KIB)
+    dtype = settings.get("params_dtype")
+    if dtype not in tuple(DType):
+        raise _UnknownError
+    dtype = DType(str(dtype))
+    trained = TrainingConfig(
+        _model_shape(settings, dtype),
+        Parallelism(tensor, 1, context, expert, None, sequence=False),
+        MicroBatches(1, 1),
+        Precision(dtype, mixed=False, gradients=dtype),
+        Optimizer("AdamW", gradient_buffers=False, sharding=Sharding.NONE),
+    )
+    return trained, StaticSharing(ranks, shares, most if most > 0 else None, threshold * _KIB)

@@ -9,11 +9,12 @@ arXiv:1710.03740; ``Float16OptimizerWithFloat16Params``), ZeRO shares them out (
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections import Counter
 
 from ms_tune.dialects.job_parts import DType, Sharding
+from ms_tune.records import Record
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -23,22 +24,22 @@ if TYPE_CHECKING:
 _MOMENTS = 2
 
 
-@dataclass(frozen=True, slots=True)
-class ShardCounts:
+class ShardCounts(Record):
     """Over how many ranks things are split."""
 
     shards: int = 1  # ranks that share out gradients and optimizer state, or weights too (`Sharding`)
     expert_shards: int = 1  # the same for routed experts
 
 
-@dataclass(frozen=True, slots=True)
-class WeightBytes:
+class WeightBytes(Record):
     """One matrix or vector of weights as a rank holds it before data-parallel ranks share it out."""
 
     rows: int  # size of its first axis
     columns: int  # all other axes together
     dtype: DType  # its number format
     experts: bool = False  # it belongs to routed experts
+    ways: int = 1  # over how many ranks it is split already
+    trained: bool = True  # it has optimizer state, and may be shared out
 
     @property
     def size(self) -> int:
@@ -46,8 +47,7 @@ class WeightBytes:
         return self.rows * self.columns
 
 
-@dataclass(frozen=True, slots=True)
-class Persistent:
+class Persistent(Record):
     """Bytes that a rank holds for the whole run."""
 
     weights: int
@@ -83,6 +83,47 @@ def persistent_bytes(config: TrainingConfig, stage: Stage, ways: ShardCounts) ->
     return Persistent(weights, gradients, state)
 
 
+class StaticSharing(Record):
+    """How the ranks of a stage share weights out in MindSpore's static graph (``enable_parallel_optimizer``)."""
+
+    ranks: int = 1  # ranks of one stage
+    shares: bool = False  # ranks that hold the same weights share them out, and their optimizer state with them
+    most: int | None = None  # over how many ranks at most; None for all that hold the same
+    threshold: int = 0  # bytes below which a weight stays whole
+
+
+class StaticBytes(Record):
+    """Bytes that a rank of a static graph holds for the whole run."""
+
+    weights: int
+    optimizer_state: int
+
+
+def static_bytes(config: TrainingConfig, sharing: StaticSharing, stage: Stage) -> StaticBytes:
+    """What one rank of a stage of MindFormers' static graph holds for the whole run.
+
+    Sources, MindFormers 1.9: ``parallel_core/training_graph`` (``tensor_parallel/layers.py`` for what is split,
+    ``transformer/multi_latent_attention.py``, ``transformer/moe/ffn.py`` and ``router.py``, ``gpt_model.py``) for the tensors;
+    ``core/optim/adamw.py`` and ``fused_adamw.py`` for two float32 moments of each that is trained, and no copy of it. How
+    MindSpore shares weights out was compared with traces of MindSpore 2.9.
+    """
+    weights = state = 0
+    for weight, count in Counter(stage_weights(config, stage)).items():
+        share = count * (weight.size // (_shard_count(weight, sharing) if weight.trained else 1))
+        weights += share * weight.dtype.bytes
+        state += share * _MOMENTS * DType.FLOAT32.bytes if weight.trained else 0
+    return StaticBytes(weights, state)
+
+
+def _shard_count(weight: WeightBytes, sharing: StaticSharing) -> int:
+    # Over how many ranks a weight is shared out; 1 where it stays whole. It is cut along its first axis, evenly or not at all.
+    # The threshold is about the whole weight, on all ranks together.
+    same = sharing.ranks // weight.ways
+    parts = min(same, sharing.most or same)
+    small = weight.size * weight.ways * weight.dtype.bytes < sharing.threshold
+    return 1 if small or not sharing.shares or weight.rows % parts else parts
+
+
 def stage_weights(config: TrainingConfig, stage: Stage) -> Iterator[WeightBytes]:
     """Every weight of a stage as one rank holds it."""
     for chunk in stage.chunks:
@@ -94,7 +135,8 @@ def _chunk_weights(config: TrainingConfig, chunk: Chunk) -> Iterator[WeightBytes
     dtype = config.precision.parameters
     predicts = any(layer.mtp for layer in chunk.layers)
     if chunk.embedding or predicts or (chunk.head and shape.tied_embeddings):
-        yield WeightBytes(shape.vocab_size // tensor, shape.hidden_size, config.precision.embedding or dtype)
+        embedding = config.precision.embedding or dtype
+        yield WeightBytes(shape.vocab_size // tensor, shape.hidden_size, embedding, ways=tensor)
         if not shape.rotary:
             yield WeightBytes(shape.seq_length, shape.hidden_size, dtype)
     for layer in chunk.layers:
@@ -102,7 +144,7 @@ def _chunk_weights(config: TrainingConfig, chunk: Chunk) -> Iterator[WeightBytes
     if chunk.head:
         yield from _norm_weights(config, shape.hidden_size)
         if not shape.tied_embeddings:
-            yield WeightBytes(shape.vocab_size // tensor, shape.hidden_size, dtype)
+            yield WeightBytes(shape.vocab_size // tensor, shape.hidden_size, dtype, ways=tensor)
 
 
 def layer_weights(config: TrainingConfig, layer: StageLayer) -> Iterator[WeightBytes]:
@@ -119,7 +161,7 @@ def layer_weights(config: TrainingConfig, layer: StageLayer) -> Iterator[WeightB
         for _ in range(3):
             yield from _norm_weights(config, shape.hidden_size)
         ways = config.parallelism.tensor if config.parallelism.whole_inside else 1
-        yield WeightBytes(shape.hidden_size, 2 * shape.hidden_size // ways, config.precision.parameters)
+        yield WeightBytes(shape.hidden_size, 2 * shape.hidden_size // ways, config.precision.parameters, ways=ways)
 
 
 def _attention_weights(config: TrainingConfig) -> Iterator[WeightBytes]:
@@ -127,32 +169,39 @@ def _attention_weights(config: TrainingConfig) -> Iterator[WeightBytes]:
     dtype = config.precision.attention or config.precision.parameters
     heads, groups = shape.num_attention_heads // tensor, max(1, shape.num_query_groups // tensor)
     outputs = (heads + 2 * groups) * shape.head_size
-    yield from _column_weights(outputs, shape.hidden_size, dtype, bias=shape.qkv_bias)
+    yield from _projection(outputs, shape.hidden_size, dtype, bias=shape.qkv_bias, ways=tensor)
     if shape.qk_norm:
         yield from _norm_weights(config, shape.head_size)
         yield from _norm_weights(config, shape.head_size)
-    yield from _row(shape.hidden_size, heads * shape.head_size, dtype, bias=shape.output_bias)
+    yield from _projection(shape.hidden_size, heads * shape.head_size, dtype, bias=shape.output_bias, ways=tensor)
 
 
 def _latent_attention(config: TrainingConfig, latent: LatentAttention) -> Iterator[WeightBytes]:
     shape, tensor, dtype = config.shape, config.parallelism.tensor, config.precision.parameters
     heads, bias = shape.num_attention_heads, shape.qkv_bias
     queries = heads * latent.head_size
-    down = (latent.query_rank or queries) + latent.key_value_rank + latent.rotary_size
-    yield from _column_weights(down, shape.hidden_size, dtype, bias=bias)
+    narrow = latent.key_value_rank + latent.rotary_size
+    if latent.joined:
+        yield from _projection((latent.query_rank or queries) + narrow, shape.hidden_size, dtype, bias=bias)
+    else:
+        yield from _projection(narrow, shape.hidden_size, dtype, bias=bias)
+        ways = 1 if latent.query_rank else tensor
+        yield from _projection((latent.query_rank or queries) // ways, shape.hidden_size, dtype, bias=bias, ways=ways)
     if latent.query_rank:
         yield from _norm_weights(config, latent.query_rank) if shape.qk_norm else ()
-        yield from _column_weights(queries // tensor, latent.query_rank, dtype, bias=bias)
+        yield from _projection(queries // tensor, latent.query_rank, dtype, bias=bias, ways=tensor)
     yield from _norm_weights(config, latent.key_value_rank) if shape.qk_norm else ()
     up = heads * (latent.plain_size + latent.value_size) // tensor
-    yield from _column_weights(up, latent.key_value_rank, dtype, bias=bias)
-    yield from _row(shape.hidden_size, heads * latent.value_size // tensor, dtype, bias=shape.output_bias)
+    yield from _projection(up, latent.key_value_rank, dtype, bias=bias, ways=tensor)
+    values = heads * latent.value_size // tensor
+    yield from _projection(shape.hidden_size, values, dtype, bias=shape.output_bias, ways=tensor)
 
 
 def _feed_forward(config: TrainingConfig, width: int, tensor: int) -> Iterator[WeightBytes]:
     shape, dtype = config.shape, config.precision.parameters
-    yield from _column_weights(_first_width(shape, width) // tensor, shape.hidden_size, dtype, bias=shape.mlp_bias)
-    yield from _row(shape.hidden_size, width // tensor, dtype, bias=shape.mlp_bias)
+    wide = _first_width(shape, width) // tensor
+    yield from _projection(wide, shape.hidden_size, dtype, bias=shape.mlp_bias, ways=tensor)
+    yield from _projection(shape.hidden_size, width // tensor, dtype, bias=shape.mlp_bias, ways=tensor)
 
 
 def _expert_weights(config: TrainingConfig, experts: Experts) -> Iterator[WeightBytes]:
@@ -161,9 +210,12 @@ def _expert_weights(config: TrainingConfig, experts: Experts) -> Iterator[Weight
     width = experts.ffn_hidden_size // (parallel.tensor if experts.tensor_parallel else 1)
     wide, hidden = _first_width(shape, width), shape.hidden_size
     yield WeightBytes(experts.routed, hidden, experts.router)
+    for _ in range(2 if experts.balanced else 0):
+        yield WeightBytes(experts.routed, 1, DType.FLOAT32, trained=False)
     if experts.grouped:
-        yield WeightBytes(local, hidden * wide, dtype, experts=True)
-        yield WeightBytes(local, width * hidden, dtype, experts=True)
+        for inputs, outputs in ((hidden, wide), (width, hidden)):
+            rows, columns = (local * inputs, outputs) if experts.flat else (local, inputs * outputs)
+            yield WeightBytes(rows, columns, dtype, experts=True, ways=parallel.expert)
     else:
         for _ in range(local):
             for rows, columns in ((wide, hidden), (hidden, width)):
@@ -181,15 +233,11 @@ def _first_width(shape: ModelShape, width: int) -> int:
     return 2 * width if shape.gated else width
 
 
-def _column_weights(outputs: int, inputs: int, dtype: DType, *, bias: bool) -> Iterator[WeightBytes]:
-    yield WeightBytes(outputs, inputs, dtype)
+def _projection(outputs: int, inputs: int, dtype: DType, *, bias: bool, ways: int = 1) -> Iterator[WeightBytes]:
+    # A column-parallel projection or a row-parallel one: its bias has as many elements as the rank has outputs.
+    yield WeightBytes(outputs, inputs, dtype, ways=ways)
     if bias:
-        yield WeightBytes(outputs, 1, dtype)
-
-
-_row = (
-    _column_weights  # the bias has as many elements as the rank has outputs, which are all in a row-parallel projection
-)
+        yield WeightBytes(outputs, 1, dtype, ways=ways)
 
 
 def _norm_weights(config: TrainingConfig, size: int) -> Iterator[WeightBytes]:

@@ -8,46 +8,90 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ms_tune.dialects.job_parts import DType, LatentAttention
-from ms_tune.dialects.stage import Chunk, Stage, StageLayer
-from ms_tune.estimate.static_graph import (
-    StaticBytes,
-    StaticExperts,
-    StaticModel,
-    StaticSplit,
-    static_bytes,
-    static_weights,
+from ms_tune.dialects.job_parts import (
+    DType,
+    Experts,
+    LatentAttention,
+    MicroBatches,
+    ModelShape,
+    Optimizer,
+    Parallelism,
+    Precision,
+    Sharding,
+    TrainingConfig,
 )
+from ms_tune.dialects.stage import Chunk, Stage, StageLayer
+from ms_tune.estimate.persistent import StaticBytes, StaticSharing, WeightBytes, stage_weights, static_bytes
 
-LATENT = LatentAttention(1536, 512, 128, 64, 128)
-ALONE = StaticSplit(ranks=1, tensor=1, expert=1, shares=False, most=None, threshold=0)
-TINY = StaticModel(
+
+class Split(NamedTuple):
+    """How a stage is split over its ranks."""
+
+    ranks: int = 1
+    tensor: int = 1
+    expert: int = 1
+    shares: bool = False
+    most: int | None = None
+    threshold: int = 0
+
+
+ALONE = Split()
+TINY = ModelShape(
     vocab_size=48,
     hidden_size=24,
     ffn_hidden_size=40,
-    heads=8,
-    groups=4,
+    layers=1,
+    num_attention_heads=8,
+    num_query_groups=4,
     head_size=6,
+    seq_length=1,
+    activation="swiglu",
+    normalization="RMSNorm",
+    rotary=True,
+    tied_embeddings=False,
     qkv_bias=False,
-    qk_norm=False,
-    tied=False,
-    predicts=False,
-    latent=None,
-    joined=False,
-    experts=None,
-    dtype=DType.FLOAT32,
+    output_bias=False,
+    mlp_bias=False,
+    flash_attention=True,
 )
+
+
+def experts_of(routed: int, width: int, shared_width: int, bias: bool) -> Experts:  # noqa: FBT001 - as drawn
+    return Experts(routed, 1, width, shared_width, tensor_parallel=False, flat=True, balanced=bias)
+
+
 DEEPSEEK_V3 = TINY._replace(
     vocab_size=129280,
     hidden_size=7168,
     ffn_hidden_size=18432,
-    heads=128,
-    groups=128,
+    num_attention_heads=128,
+    num_query_groups=128,
     head_size=192,
     qk_norm=True,
-    latent=LATENT,
-    experts=StaticExperts(256, 2048, 2048, bias=True),
+    latent=LatentAttention(1536, 512, 128, 64, 128, joined=False),
+    experts=experts_of(256, 2048, 2048, bias=True),
 )
+
+
+def training(model: ModelShape, split: Split, dtype: DType) -> TrainingConfig:
+    if model.experts:
+        model = model._replace(experts=model.experts._replace(router=dtype))
+    return TrainingConfig(
+        model,
+        Parallelism(split.tensor, 1, 1, split.expert, None, sequence=False),
+        MicroBatches(1, 1),
+        Precision(dtype, mixed=False, gradients=dtype),
+        Optimizer("AdamW", gradient_buffers=False, sharding=Sharding.NONE),
+    )
+
+
+def bytes_of(model: ModelShape, split: Split, stage: Stage, dtype: DType = DType.FLOAT32) -> StaticBytes:
+    sharing = StaticSharing(split.ranks, split.shares, split.most, split.threshold)
+    return static_bytes(training(model, split, dtype), sharing, stage)
+
+
+def weights_of(model: ModelShape, split: Split, stage: Stage) -> list[WeightBytes]:
+    return [*stage_weights(training(model, split, DType.FLOAT32), stage)]
 
 
 class Tensor(NamedTuple):
@@ -59,31 +103,31 @@ class Tensor(NamedTuple):
     trained: bool = True
 
 
-def attention(model: StaticModel) -> list[Tensor]:
+def attention(model: ModelShape) -> list[Tensor]:
     hidden, latent = model.hidden_size, model.latent
     if latent is None:
         width = model.head_size
-        qkv = (model.heads + model.groups + model.groups) * width
-        found = [Tensor(qkv, hidden, "rows"), Tensor(hidden, model.heads * width, "columns")]
+        qkv = (model.num_attention_heads + model.num_query_groups + model.num_query_groups) * width
+        found = [Tensor(qkv, hidden, "rows"), Tensor(hidden, model.num_attention_heads * width, "columns")]
         found += [Tensor(qkv, 1, "rows")] if model.qkv_bias else []
         return found + [Tensor(width, 1)] * (2 if model.qk_norm else 0)
-    queries = model.heads * (latent.plain_size + latent.rotary_size)
+    queries = model.num_attention_heads * (latent.plain_size + latent.rotary_size)
     down = latent.key_value_rank + latent.rotary_size
     if latent.query_rank:
         found = [Tensor(latent.query_rank, hidden), Tensor(down, hidden), Tensor(queries, latent.query_rank, "rows")]
-        found = [Tensor(latent.query_rank + down, hidden), found[2]] if model.joined else found
+        found = [Tensor(latent.query_rank + down, hidden), found[2]] if latent.joined else found
         norms = [latent.query_rank, latent.key_value_rank]
     else:
         found = [Tensor(queries, hidden, "rows"), Tensor(down, hidden)]
-        found = [Tensor(queries + down, hidden)] if model.joined else found
+        found = [Tensor(queries + down, hidden)] if latent.joined else found
         norms = [latent.key_value_rank]
     found += [Tensor(size, 1) for size in norms] if model.qk_norm else []
-    up = model.heads * (latent.plain_size + latent.value_size)
-    values = model.heads * latent.value_size
+    up = model.num_attention_heads * (latent.plain_size + latent.value_size)
+    values = model.num_attention_heads * latent.value_size
     return [*found, Tensor(up, latent.key_value_rank, "rows"), Tensor(hidden, values, "columns")]
 
 
-def layer(model: StaticModel, *, experts: bool) -> list[Tensor]:
+def layer(model: ModelShape, *, experts: bool) -> list[Tensor]:
     hidden = model.hidden_size
     found = [Tensor(hidden, 1), Tensor(hidden, 1), *attention(model)]
     if not (experts and model.experts):
@@ -91,25 +135,25 @@ def layer(model: StaticModel, *, experts: bool) -> list[Tensor]:
         return [*found, Tensor(width * 2, hidden, "rows"), Tensor(hidden, width, "columns")]
     made = model.experts
     found.append(Tensor(made.routed, hidden))
-    found.append(Tensor(made.routed * hidden, made.width * 2, "experts"))
-    found.append(Tensor(made.routed * made.width, hidden, "experts"))
-    found += [Tensor(made.routed, 1, trained=False)] * (2 if made.bias else 0)
-    shared = made.shared_width
+    found.append(Tensor(made.routed * hidden, made.ffn_hidden_size * 2, "experts"))
+    found.append(Tensor(made.routed * made.ffn_hidden_size, hidden, "experts"))
+    found += [Tensor(made.routed, 1, trained=False)] * (2 if made.balanced else 0)
+    shared = made.shared_ffn_hidden_size
     return found + ([Tensor(shared * 2, hidden), Tensor(hidden, shared)] if shared else [])
 
 
-def checkpoint(model: StaticModel, kinds: list[bool]) -> list[Tensor]:
+def checkpoint(model: ModelShape, kinds: list[bool], *, predicts: bool) -> list[Tensor]:
     """Every tensor of a model on one stage; ``kinds`` says which layers have experts."""
     words, hidden = Tensor(model.vocab_size, model.hidden_size, "rows"), model.hidden_size
-    found = [words] * (1 if model.tied else 2) + [Tensor(hidden, 1)]
+    found = [words] * (1 if model.tied_embeddings else 2) + [Tensor(hidden, 1)]
     for kind in kinds:
         found += layer(model, experts=kind)
-    if model.predicts:
+    if predicts:
         found += [Tensor(hidden, 1)] * 3 + [Tensor(hidden, 2 * hidden), *layer(model, experts=kinds[-1])]
     return found
 
 
-def held(tensors: list[Tensor], dtype: DType, split: StaticSplit) -> StaticBytes:
+def held(tensors: list[Tensor], dtype: DType, split: Split) -> StaticBytes:
     """What one rank holds: a tensor is cut over some ranks, and those that hold the same part may share it out."""
     weights = state = 0
     for each in tensors:
@@ -129,26 +173,27 @@ def held(tensors: list[Tensor], dtype: DType, split: StaticSplit) -> StaticBytes
     return StaticBytes(weights, state)
 
 
-def one_stage(*kinds: bool) -> Stage:
-    return Stage(
-        0, 1, (Chunk(tuple(StageLayer(n, experts=kind) for n, kind in enumerate(kinds)), embedding=True, head=True),)
-    )
+def one_stage(*kinds: bool, predicts: bool = False) -> Stage:
+    layers = [StageLayer(number, experts=kind) for number, kind in enumerate(kinds)]
+    layers += [StageLayer(len(kinds), experts=kinds[-1], mtp=True)] if predicts else []
+    return Stage(0, 1, (Chunk(tuple(layers), embedding=True, head=True),))
 
 
 @st.composite
-def models(draw: st.DrawFn) -> StaticModel:
+def models(draw: st.DrawFn) -> ModelShape:
     latent = draw(st.sampled_from([None, LatentAttention(8, 4, 2, 4, 6), LatentAttention(None, 4, 2, 4, 6)]))
     experts = draw(
-        st.none()
-        | st.builds(StaticExperts, st.sampled_from([4, 8]), st.just(12), st.sampled_from([0, 10]), st.booleans())
+        st.none() | st.builds(experts_of, st.sampled_from([4, 8]), st.just(12), st.sampled_from([0, 10]), st.booleans())
     )
-    switches = {name: draw(st.booleans()) for name in ("qkv_bias", "qk_norm", "tied", "joined")}
-    model = TINY._replace(latent=latent, experts=experts, dtype=draw(st.sampled_from([*DType])), **switches)
-    return model._replace(predicts=not model.tied and draw(st.booleans()))
+    bias, norm, tied = (draw(st.booleans()) for _ in range(3))
+    if latent is not None:
+        latent = latent._replace(joined=draw(st.booleans()))
+    bias = bias and latent is None  # no model has both
+    return TINY._replace(latent=latent, experts=experts, qkv_bias=bias, qk_norm=norm, tied_embeddings=tied)
 
 
 SPLITS = st.builds(
-    StaticSplit,
+    Split,
     ranks=st.just(8),
     tensor=st.sampled_from([1, 2, 4]),
     expert=st.sampled_from([1, 2, 4]),
@@ -158,27 +203,39 @@ SPLITS = st.builds(
 )
 
 
-@given(models(), SPLITS, st.lists(st.booleans(), min_size=1, max_size=3))
-def test_a_rank_holds_its_part_of_every_tensor(model: StaticModel, split: StaticSplit, kinds: list[bool]) -> None:
-    found = static_bytes(model, split, one_stage(*kinds))
-    tensors = checkpoint(model, kinds)
-    if model.predicts:  # the embedding is on this stage already: one copy for both ends
-        assert len([*static_weights(model, split, one_stage(*kinds))]) == len(tensors)
-    assert found == held(tensors, model.dtype, split)
+@given(models(), SPLITS, st.lists(st.booleans(), min_size=1, max_size=3), st.booleans(), st.sampled_from(DType))
+def test_a_rank_holds_its_part_of_every_tensor(
+    model: ModelShape,
+    split: Split,
+    kinds: list[bool],
+    predicts: bool,  # noqa: FBT001 - as drawn
+    dtype: DType,
+) -> None:
+    predicts = predicts and not model.tied_embeddings
+    stage, tensors = one_stage(*kinds, predicts=predicts), checkpoint(model, kinds, predicts=predicts)
+    if predicts:  # the embedding is on this stage already: one copy for both ends
+        assert len(weights_of(model, split, stage)) == len(tensors)
+    assert bytes_of(model, split, stage, dtype) == held(tensors, dtype, split)
 
 
 QWEN3_06B = TINY._replace(
     vocab_size=151936,
     hidden_size=1024,
     ffn_hidden_size=3072,
-    heads=16,
-    groups=8,
+    num_attention_heads=16,
+    num_query_groups=8,
     head_size=128,
     qk_norm=True,
-    tied=True,
+    tied_embeddings=True,
 )
 QWEN3_32B = TINY._replace(
-    vocab_size=151936, hidden_size=5120, ffn_hidden_size=25600, heads=64, groups=8, head_size=128, qk_norm=True
+    vocab_size=151936,
+    hidden_size=5120,
+    ffn_hidden_size=25600,
+    num_attention_heads=64,
+    num_query_groups=8,
+    head_size=128,
+    qk_norm=True,
 )
 
 
@@ -192,10 +249,10 @@ QWEN3_32B = TINY._replace(
         pytest.param(DEEPSEEK_V3, [False] * 3 + [True] * 58, 671_026_404_352, id="DeepSeek-V3"),
     ],
 )
-def test_the_parameters_are_those_that_are_published(model: StaticModel, kinds: list[bool], parameters: int) -> None:
-    weights = [*static_weights(model, ALONE, one_stage(*kinds))]
+def test_the_parameters_are_those_that_are_published(model: ModelShape, kinds: list[bool], parameters: int) -> None:
+    weights = weights_of(model, ALONE, one_stage(*kinds))
     assert sum(weight.size for weight in weights if weight.trained) == parameters
-    found = static_bytes(model._replace(dtype=DType.BFLOAT16), ALONE, one_stage(*kinds))
+    found = bytes_of(model, ALONE, one_stage(*kinds), DType.BFLOAT16)
     untrained = 2 * 256 * kinds.count(True)
     assert found == StaticBytes(2 * parameters + 4 * untrained, 8 * parameters)
 
@@ -208,34 +265,43 @@ def test_the_ends_of_a_pipeline_hold_what_they_need() -> None:
         Stage(index, 3, (Chunk((StageLayer(index),), embedding=index == 0, head=index == 2),)) for index in range(3)
     )
 
-    def sizes(model: StaticModel) -> list[int]:
-        return [static_bytes(model, ALONE, stage).weights // 4 for stage in (first, middle, last)]
+    def sizes(model: ModelShape, last: Stage = last) -> list[int]:
+        return [bytes_of(model, ALONE, stage).weights // 4 for stage in (first, middle, last)]
 
     more = 3 * norm + 24 * 48 + block
     assert sizes(TINY) == [words + block, block, block + norm + words]
-    assert sizes(TINY._replace(tied=True)) == [words + block, block, words + block + norm]
-    assert sizes(TINY._replace(predicts=True)) == [words + block, block, words + block + norm + words + more]
+    assert sizes(TINY._replace(tied_embeddings=True)) == [words + block, block, words + block + norm]
+    predicting = Stage(2, 3, (Chunk((StageLayer(2), StageLayer(3, mtp=True)), head=True),))
+    assert sizes(TINY, predicting) == [words + block, block, words + block + norm + words + more]
 
 
 def test_every_chunk_of_a_stage_counts() -> None:
     chunks = (Chunk((StageLayer(0),), embedding=True), Chunk((StageLayer(2), StageLayer(3)), head=True))
-    together = static_bytes(TINY, ALONE, Stage(0, 1, chunks))
-    singly = [static_bytes(TINY, ALONE, Stage(0, 1, (chunk,))) for chunk in chunks]
+    together = bytes_of(TINY, ALONE, Stage(0, 1, chunks))
+    singly = [bytes_of(TINY, ALONE, Stage(0, 1, (chunk,))) for chunk in chunks]
     assert together.weights == sum(each.weights for each in singly)
     assert together.optimizer_state == sum(each.optimizer_state for each in singly) == 2 * together.weights
 
 
-def _tied() -> tuple[StaticModel, Stage]:
-    model = TINY._replace(vocab_size=10, hidden_size=3, ffn_hidden_size=4, heads=1, groups=1, head_size=4, tied=True)
+def _tied() -> tuple[ModelShape, Stage]:
+    model = TINY._replace(
+        vocab_size=10,
+        hidden_size=3,
+        ffn_hidden_size=4,
+        num_attention_heads=2,
+        num_query_groups=2,
+        head_size=2,
+        tied_embeddings=True,
+    )
     return model, Stage(0, 1, (Chunk((StageLayer(0),), embedding=True),))
 
 
 def test_a_weight_that_cannot_be_cut_evenly_stays_whole() -> None:
     model, stage = _tied()
-    split = StaticSplit(ranks=4, tensor=1, expert=1, shares=True, most=None, threshold=0)
+    split = Split(ranks=4, tensor=1, expert=1, shares=True, most=None, threshold=0)
     # 10 words and 3 rows cannot be cut into 4; 12 rows of queries, keys and values can, and 8 of the feed-forward block.
     whole = 10 * 3 + 2 * 3 + 3 * 4 + 3 * 4
-    assert static_bytes(model, split, stage).weights == 4 * (whole + (12 * 3 + 8 * 3) // 4)
+    assert bytes_of(model, split, stage).weights == 4 * (whole + (12 * 3 + 8 * 3) // 4)
 
 
 @pytest.mark.parametrize(
@@ -243,7 +309,7 @@ def test_a_weight_that_cannot_be_cut_evenly_stays_whole() -> None:
 )
 def test_the_threshold_is_about_the_whole_weight(threshold: int, shared: int) -> None:
     model, stage = _tied()
-    split = StaticSplit(ranks=4, tensor=2, expert=1, shares=True, most=None, threshold=threshold)
+    split = Split(ranks=4, tensor=2, expert=1, shares=True, most=None, threshold=threshold)
     # On a rank: 5 words, norms, 6 and 4 rows that two ranks can share, 3 rows that they cannot.
     each = 5 * 3 + 2 * 3 + 3 * 2 + 3 * 2 + (12 * 3 + 8 * 3) // 2
-    assert static_bytes(model, split, stage).weights == 4 * (each - shared // 4)
+    assert bytes_of(model, split, stage).weights == 4 * (each - shared // 4)
