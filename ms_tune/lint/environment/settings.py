@@ -249,8 +249,8 @@ def parse_shell(text: str, path: Path) -> Environment:
         Assignment(
             one.one.name,
             one.text,
-            lines.span(one.one.start, one.one.start + len(one.one.name)),
-            lines.span(one.one.value_start, one.one.end),
+            lines.span(one.one.place.start, one.one.place.start + len(one.one.name)),
+            lines.span(one.one.value_start, one.one.place.end),
             one.block,
             one.extends,
         )

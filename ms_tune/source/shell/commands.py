@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from enum import Enum, auto
@@ -12,31 +12,11 @@ from typing import TYPE_CHECKING, NamedTuple
 from ms_tune.facts.launchers import is_wrapper, launcher_named
 from ms_tune.facts.query import load
 from ms_tune.source import SCRIPTS
-from ms_tune.source.shell.conditions import holds_test
-from ms_tune.source.shell.expand import Expander, expand_braces
+from ms_tune.source.shell.calculate import holds_test, output_of
+from ms_tune.source.shell.expand import expand_braces
 from ms_tune.source.shell.parse import parse
-from ms_tune.source.shell.settings import (
-    READING,
-    Locals,
-    declare_variables,
-    output_of,
-    read_variables,
-    restore_variable,
-    set_options,
-    shift_words,
-    store_value,
-    unset_variables,
-    value_assigned,
-)
-from ms_tune.source.shell.syntax import (
-    DECLARING,
-    Assign,
-    Command,
-    CommandKind,
-    HereDocument,
-    Substitution,
-    Word,
-)
+from ms_tune.source.shell.settings import READING, Settings
+from ms_tune.source.shell.syntax import DECLARING, Assign, Command, CommandKind, Script, Substitution, Word
 from ms_tune.source.shell.values import (
     Argument,
     Piece,
@@ -45,8 +25,10 @@ from ms_tune.source.shell.values import (
     ShellState,
     TextInside,
     Unknown,
+    array_of,
     join_script,
     merge_states,
+    plain_value,
     text_of,
     unknown_piece,
 )
@@ -61,7 +43,6 @@ MAX_CALLS = 16  # functions and files inside of each other
 
 _FACTS = load("bash")
 _SHELLS = frozenset(_FACTS["shells"])
-_SETTING = {"set": set_options, "shift": shift_words, "unset": unset_variables}
 _QUIET = frozenset(_FACTS["quiet"])
 _SMALL = re.compile(r"0|[1-9]\d{0,5}")
 # What sets up an environment, and not the variables of a script; it is not read.
@@ -112,7 +93,7 @@ class Streams(NamedTuple):
     conditions: int = 0  # how many unknown conditions lie around the one who asks
 
 
-class CommandFollower(ABC):
+class CommandFollower(Settings):
     """Follows simple commands; what is made of several, :class:`~ms_tune.source.shell.follow.Follower` does.
 
     Args:
@@ -120,20 +101,19 @@ class CommandFollower(ABC):
     """
 
     def __init__(self, source: Callable[[str], File | None]) -> None:
+        super().__init__()
         self.started: list[Started] = []
         self.unknown: list[Unknown] = []  # what keeps the script from being followed as a whole
-        self.conditions = 0  # unknown conditions around what is followed
         self.exits = 0  # places before it where the script has perhaps ended
         self.streams = Streams()
-        self.expander = Expander(self._printed_by)
-        self.functions: dict[str, list[tuple[Command, File]]] = {}  # every one that was defined, by its name
+        self.functions: dict[str, list[Command]] = {}  # every one that was defined, by its name
         self.left_loops: list[list[ShellState]] = []  # what held where each of the loops around was left
         self.left_calls: list[list[ShellState]] = []  # the same for functions and files
         self._source = source
         self._calls = 0
         self._written: set[str] = set()  # files that the script writes
-        self._locals: list[Locals] = []
-        self._builtins = {
+        self._setting = {"set": self.set_options, "shift": self.shift_words, "unset": self.unset_variables}
+        self._builtins: dict[str, Callable[[list[Argument], ScriptPlace], Outcome]] = {
             **dict.fromkeys(("break", "continue"), self._break),
             **dict.fromkeys(("source", "."), self._sourced),
             **dict.fromkeys(("true", ":", "false", "[", "test"), self._test),
@@ -145,37 +125,36 @@ class CommandFollower(ABC):
         }
 
     @abstractmethod
-    def run(self, command: Command, state: ShellState, file: File) -> Outcome:
+    def run(self, command: Command) -> Outcome:
         """Follow one command; the state becomes what holds behind it."""
 
     @abstractmethod
-    def run_in_subshell(self, command: Command, state: ShellState, file: File) -> Outcome:
+    def run_in_subshell(self, command: Command) -> Outcome:
         """Follow one in a shell of its own: what is set there is lost."""
 
-    def simple(self, command: Command, state: ShellState, file: File) -> Outcome:
+    def simple(self, command: Command) -> Outcome:
         """Follow a simple command."""
-        place = ScriptPlace(file, command.start, command.end)
         written = command.words or ()
         count = next((at for at, word in enumerate(written) if isinstance(word, Word)), len(written))
         ahead = [word for word in written[:count] if isinstance(word, Assign)]
         words: list[Argument | Assign] = []
         for word in written[count:]:
-            words += self.expander.arguments([word], state, file) if isinstance(word, Word) else _assigns(word)
-        outer, exported = {one.name: state.variables.get(one.name) for one in ahead}, state.exported
+            words += self.arguments([word]) if isinstance(word, Word) else _assigns(word)
+        outer, exported = {one.name: self.state.variables.get(one.name) for one in ahead}, self.state.exported
         for one in ahead:
-            store_value(one, value_assigned(one, self.expander, state, file), self.expander, state, file)
-            state.exported |= {one.name} if words else set()
+            self.store(one, self.value_assigned(one))
+            self.state.exported |= {one.name} if words else set()
         if not words:
-            unclear = written[count:] or command.redirections or any(_substitutes(one) for one in ahead)
+            unclear = written[count:] or command.redirections or any(map(_substitutes, ahead))
             return UNCLEAR if unclear else DONE
-        with self.redirect(command.redirections, state, place):
-            outcome = self._command(words, state, file, place)
+        with self.redirect(command.redirections, command.place):
+            outcome = self._command(words, command.place)
         for name, value in outer.items():
-            restore_variable(state, name, value)
-        state.exported = exported if outer else state.exported
+            self.state.restore(name, value)
+        self.state.exported = exported if outer else self.state.exported
         return outcome
 
-    def _command(self, words: list[Argument | Assign], state: ShellState, file: File, place: ScriptPlace) -> Outcome:
+    def _command(self, words: list[Argument | Assign], place: ScriptPlace) -> Outcome:
         arguments = [word for word in words if isinstance(word, Argument)]
         name = arguments[0].text
         while name in ("command", "builtin", "coproc") and len(arguments) > 1:
@@ -183,45 +162,50 @@ class CommandFollower(ABC):
                 break
             arguments, words = arguments[1:], words[1:]
             name = arguments[0].text
-        if name is not None and not arguments[0].open:
-            if name in state.functions:
-                return self._function(name, arguments, state, place)
-            if name in DECLARING:
-                own = self._locals[-1] if self._locals else None
-                declare_variables(words, self.expander, state, file, own, self.conditions)
-                return DONE
-            if name in self._builtins:
-                return self._builtins[name](arguments, state, place)
-            if name in _SETTING:
-                _SETTING[name](arguments, state, place)
-                return UNCLEAR
-            if name in READING:
-                line = text_of(self.streams.given) if self.streams.given is not None else None
-                read_variables(arguments, state, place, line.removesuffix("\n") if line is not None else None)
-        if name in _QUIET or name in READING:
+        if name is None or arguments[0].open:
+            self._start(arguments, place)
+        elif name in self.state.functions:
+            return self._function(name, arguments, place)
+        elif name in self._builtins:
+            return self._builtins[name](arguments, place)
+        elif name in DECLARING:
+            self.declare(words)
+            return DONE
+        elif name in self._setting:
+            self._setting[name](arguments, place)
+        elif name in READING:
+            self.read_variables(arguments, place, self.streams.given)
+            self.print(None, place)
+        elif name in _QUIET:
             self.print(None, place)
         else:
-            self._start(arguments, state, place)
+            self._start(arguments, place)
         return UNCLEAR
 
-    def _start(self, words: list[Argument], state: ShellState, place: ScriptPlace) -> None:
+    def _start(self, words: list[Argument], place: ScriptPlace) -> None:
         """A program; a shell is followed where it is given a file, or a text behind ``-c``."""
-        values = ((name, state.variables.get(name)) for name in state.exported)
-        environment = {name: value for name, value in values if isinstance(value, tuple)}
+        values = ((name, self.state.variables.get(name)) for name in self.state.exported)
+        environment = {name: value.pieces for name, value in values if value and value.elements and not value.array}
         self.started.append(Started(tuple(words), environment, self.conditions + self.exits > 0, place))
-        name = words[0].text or "" if words else ""
-        reads = name == "cat" and len(words) == 1 and not self.streams.piped
-        self.print(self.streams.given if reads else output_of(words), place)
-        base = _base(words[0]) if words else ""
+        self.print(self._output_of(words), place)
+        name, base = (words[0].text or "", _base(words[0])) if words else ("", "")
         if base in _FACTS["changing_files"]:
             self._written |= {word.text for word in words[1:] if word.text}
         carried = is_wrapper(name) or base in _FACTS["carriers"]
         shells = [at for at, word in enumerate(words) if _base(word) in _SHELLS]
         at = -1 if name.endswith(SCRIPTS) else shells[0] if shells and (carried or shells[0] == 0) else None
         if at is not None:
-            self._follow_shell(words[at + 1 :], state, name, place)
+            self._follow_shell(words[at + 1 :], name, place)
         elif self._is_unseen(words):
             self.unknown.append(Unknown(Reason.COMMAND, name, place))
+
+    def _output_of(self, words: list[Argument]) -> Pieces | None:
+        """What a program prints, if that follows from its words and what it reads."""
+        texts = [word.text for word in words if word.text is not None and not word.open]
+        if texts == ["cat"] and len(words) == 1 and not self.streams.piped:
+            return self.streams.given
+        printed = output_of(texts) if len(texts) == len(words) else None
+        return None if printed is None else (Piece(printed, words[1].place),)
 
     def _is_unseen(self, words: Sequence[Argument]) -> bool:
         """Whether a command starts a program that is not followed: ``find -exec``, ``ssh``, ``xargs``."""
@@ -232,28 +216,28 @@ class CommandFollower(ABC):
         launcher = launcher_named(base)
         if is_wrapper(base) or (launcher is not None and not launcher.known):
             # The program is among the words, unless one of them, or what it reads, is a script.
-            read = text_of(self.streams.given) if self.streams.given is not None else None
-            return any(map(_starts_program, [*texts[1:], read or ""]))
+            return any(map(_starts_program, [*texts[1:], text_of(self.streams.given or ()) or ""]))
         if launcher is not None or not base or base in _FACTS["not_starting"]:
             return False
         return _starts_program(" ".join(texts[1:]))
 
-    def _set_aside(self, words: list[Argument], state: ShellState, place: ScriptPlace) -> Outcome:
+    def _set_aside(self, words: list[Argument], place: ScriptPlace) -> Outcome:
         """``alias`` and ``trap``: commands that are kept for later. What is asked for at the end is followed, knowing nothing."""
         text = words[1].text if len(words) > 1 else None
         if words[0].text == "trap" and text and {"EXIT", "0"} & {word.text for word in words[2:]}:
-            later = state.copy()
-            later.forget(Unknown(Reason.COMMAND, "trap", place))
+            now, self.state = self.state, self.state.copy()
+            self.state.forget(Unknown(Reason.COMMAND, "trap", place))
             self.conditions += 1
             with self._standing_at(place):
-                self.run(parse(text).body, later, TextInside(place, text))
+                self.run(parse(TextInside(place, text)).body)
             self.conditions -= 1
+            self.state = now
         elif self._is_unseen(words):
             self.unknown.append(Unknown(Reason.COMMAND, words[0].text or "", place))
         self.print(None, place)
         return UNCLEAR
 
-    def _test(self, words: list[Argument], state: ShellState, place: ScriptPlace) -> Outcome:  # noqa: ARG002
+    def _test(self, words: list[Argument], place: ScriptPlace) -> Outcome:  # noqa: ARG002
         """``true``, ``false``, ``[ ... ]``."""
         name = words[0].text
         if name in ("true", ":", "false"):
@@ -264,110 +248,115 @@ class CommandFollower(ABC):
 
     # what is left
 
-    def _break(self, words: list[Argument], state: ShellState, place: ScriptPlace) -> Outcome:  # noqa: ARG002
+    def _break(self, words: list[Argument], place: ScriptPlace) -> Outcome:  # noqa: ARG002
         for left in self.left_loops if len(words) > 1 else self.left_loops[-1:]:
-            left.append(state.copy())
+            left.append(self.state.copy())
         return Outcome(Flow.LEAVE if self.left_loops else Flow.NEXT)
 
-    def _return(self, words: list[Argument], state: ShellState, place: ScriptPlace) -> Outcome:  # noqa: ARG002
+    def _return(self, words: list[Argument], place: ScriptPlace) -> Outcome:  # noqa: ARG002
         if not self.left_calls:
             return Outcome(Flow.EXIT)
-        self.left_calls[-1].append(state.copy())
+        self.left_calls[-1].append(self.state.copy())
         status = words[1].text if len(words) == 2 else None  # noqa: PLR2004 - and what it returns
         return Outcome(Flow.LEAVE, int(status) % 256 == 0 if status and _SMALL.fullmatch(status) else None)
 
-    def _exit(self, words: list[Argument], state: ShellState, place: ScriptPlace) -> Outcome:
+    def _exit(self, words: list[Argument], place: ScriptPlace) -> Outcome:
         """``exit``, and ``exec`` of a program; without one it says where things are read and written from here on."""
         if words[0].text == "exec" and not words[1:]:
             self.print(None, place)
             return UNCLEAR
         if words[0].text == "exec":
-            self._start(words[1:], state, place)
+            self._start(words[1:], place)
         return Outcome(Flow.EXIT)
 
     # functions, files and texts that are followed
 
-    def _run_body(self, body: Command, state: ShellState, file: File, place: ScriptPlace) -> Outcome:
+    def _run_body(self, body: Command, place: ScriptPlace) -> Outcome:
         """Follow a body that `return` leaves."""
         conditions, loops, self.left_loops = self.conditions, self.left_loops, []
         self.left_calls.append([])
         self._calls += 1
-        outcome = self.run(body, state, file)
+        outcome = self.run(body)
         self._calls -= 1
         self.conditions, self.left_loops = conditions, loops
         ways = self.left_calls.pop()
         if outcome.flow is Flow.NEXT:
-            ways.append(state.copy())
+            ways.append(self.state)
         if not ways:
             return Outcome(Flow.EXIT)
-        state.take(merge_states(ways, place))
+        self.state = merge_states(ways, place)
         return Outcome(Flow.NEXT, outcome.success if len(ways) == 1 else None)
 
-    def _function(self, name: str, words: list[Argument], state: ShellState, place: ScriptPlace) -> Outcome:
-        found = state.functions[name]
+    def _function(self, name: str, words: list[Argument], place: ScriptPlace) -> Outcome:
+        found = self.state.functions[name]
         if found is not None and self._calls < MAX_CALLS:
-            return self._call(found, words, state, place)
+            return self._call(found, words, place)
+        now = self.state
         self.conditions += 1
         for one in self.functions[name] if self._calls < MAX_CALLS else ():
-            self._call(one, words, state.copy(), place)  # or one that a file defines which could not be read
+            self.state = now.copy()
+            self._call(one, words, place)  # or one that a file defines which could not be read
         self.conditions -= 1
-        state.forget(Unknown(Reason.BOUND if found else Reason.CONDITION, name, place))
+        self.state = now
+        self.state.forget(Unknown(Reason.BOUND if found else Reason.CONDITION, name, place))
         return UNCLEAR
 
-    def _call(
-        self, found: tuple[Command, File], words: list[Argument], state: ShellState, place: ScriptPlace
-    ) -> Outcome:
-        positional, state.positional = state.positional, tuple(words[1:])
-        self._locals.append(Locals({}, set(), self.conditions))
-        outcome = self._run_body(found[0], state, found[1], place)
-        own = self._locals.pop()
-        for one, value in own.values.items():
-            restore_variable(state, one, value)
-        for one in own.perhaps:
-            state.variables[one] = (unknown_piece(Reason.CONDITION, one, place),)
-        state.positional = positional
+    def _call(self, body: Command, words: list[Argument], place: ScriptPlace) -> Outcome:
+        positional = self.state.variables.get("@")
+        self.state.variables["@"] = array_of(words[1:], 1)
+        self.enter_function()
+        outcome = self._run_body(body, place)
+        self.leave_function(place)
+        self.state.restore("@", positional)
         return outcome
 
-    def _sourced(self, words: list[Argument], state: ShellState, place: ScriptPlace) -> Outcome:
+    def _sourced(self, words: list[Argument], place: ScriptPlace) -> Outcome:
         path = words[1].text if len(words) > 1 else None
         around = self._calls >= MAX_CALLS and not self.conditions + self.exits
         unknown = Unknown(Reason.BOUND if around else Reason.FILE if path else Reason.COMMAND, path or "source", place)
         last = words[1].pieces[-1] if len(words) > 1 and words[1].pieces else None
         if last is not None and not last.unknown and (path or last.text).rpartition("/")[2] in _ENVIRONMENT_SCRIPTS:
-            for name in filter(_OF_AN_ENVIRONMENT.fullmatch, state.variables):
-                state.variables[name] = (Piece("", place, unknown=unknown),)
+            for name in filter(_OF_AN_ENVIRONMENT.fullmatch, self.state.variables):
+                self.state.variables[name] = plain_value(Piece("", place, unknown=unknown))
             return UNCLEAR
         found = self._file(path) if path else None
         if found is None:
-            self.unknown.append(unknown)
-            state.forget(unknown)
-            return UNCLEAR
-        positional = state.positional
-        state.positional = tuple(words[2:]) or positional
-        outcome = self._run_body(parse(found.text).body, state, found, place)
-        state.positional = positional if words[2:] else state.positional
+            return self._give_up(unknown)
+        positional = self.state.variables.get("@")
+        if words[2:]:
+            self.state.variables["@"] = array_of(words[2:], 1)
+        outcome = self._run_body(parse(found).body, place)
+        if words[2:]:
+            self.state.restore("@", positional)
         return outcome
+
+    def _give_up(self, unknown: Unknown) -> Outcome:
+        self.unknown.append(unknown)
+        self.state.forget(unknown)
+        return UNCLEAR
 
     def _file(self, path: str) -> File | None:
         """A file that is read as it lies there; None if it cannot be, or if the script writes it before."""
         names = {path, path.removeprefix("./"), f"./{path}"}
         return None if names & self._written or self._calls >= MAX_CALLS else self._source(path)
 
-    def _eval(self, words: list[Argument], state: ShellState, place: ScriptPlace) -> Outcome:
-        text = join_script(words[1:], state)
-        script = parse(text) if text is not None and self._calls < MAX_CALLS else None
-        if text is None or script is None or script.problems:
-            unknown = Unknown(Reason.COMMAND, "eval", place)
-            self.unknown.append(unknown)
-            state.forget(unknown)
-            return UNCLEAR
+    def _parsed(self, file: File | None) -> Script | None:
+        """A script without problems; None otherwise, and for one too deep in others."""
+        script = parse(file) if file is not None and self._calls < MAX_CALLS else None
+        return script if script is not None and not script.problems else None
+
+    def _eval(self, words: list[Argument], place: ScriptPlace) -> Outcome:
+        text = join_script(words[1:], self.state)
+        script = self._parsed(TextInside(place, text) if text is not None else None)
+        if script is None:
+            return self._give_up(Unknown(Reason.COMMAND, "eval", place))
         self._calls += 1
         with self._standing_at(place):
-            outcome = self.run(script.body, state, TextInside(place, text))
+            outcome = self.run(script.body)
         self._calls -= 1
         return outcome
 
-    def _follow_shell(self, words: list[Argument], state: ShellState, name: str, place: ScriptPlace) -> None:
+    def _follow_shell(self, words: list[Argument], name: str, place: ScriptPlace) -> None:
         """What stands behind a shell: options, then a file or (``-c``) a text, and what that is given; without either it reads a script."""
         at = 0
         while at < len(words) and (words[at].text or "").startswith("-"):
@@ -377,23 +366,30 @@ class CommandFollower(ABC):
         given = [Argument(self.streams.given)] if self.streams.given is not None else []
         if reads and not given and not self.streams.piped:
             return
-        inner = ShellState(exported=state.exported, all_unknown=state.all_unknown)
-        inner.variables = {one: value for one, value in state.variables.items() if one in state.exported}
-        inner.functions = {one: value for one, value in state.functions.items() if f"{one}()" in state.exported}
-        inner.positional = tuple(behind[0 if reads else 1 + is_text :])  # behind a text stands its name
+        outer, inner = self.state, self._environment()
+        inner.variables["@"] = array_of(behind[0 if reads else 1 + is_text :], 1)  # behind a text stands its name
         path = behind[0].text if behind and not (is_text or reads) else None
         file = self._file(path) if path else None
-        text, script_words = file.text if file is not None else None, given if reads else behind[:1]
+        script_words = given if reads else behind[:1]
         if (is_text or reads) and any(piece.text for word in script_words for piece in word.pieces):
             text = join_script(script_words, inner)
-        script = parse(text) if text is not None and self._calls < MAX_CALLS else None
-        if text is None or script is None or script.problems:
+            file = TextInside(place, text) if text is not None else None
+        script = self._parsed(file)
+        if script is None:
             self.unknown.append(Unknown(Reason.FILE if path else Reason.COMMAND, path or name, place))
             return
         exits, streams, self.streams = self.exits, self.streams, Streams()
+        self.state = inner
         with self._standing_at(place):
-            self._run_body(script.body, inner, file or TextInside(place, text), place)
-        self.exits, self.streams = exits, streams
+            self._run_body(script.body, place)
+        self.state, self.exits, self.streams = outer, exits, streams
+
+    def _environment(self) -> ShellState:
+        """What another shell knows at its beginning: what is exported."""
+        exported = self.state.exported
+        variables = {name: value for name, value in self.state.variables.items() if name in exported}
+        functions = {name: value for name, value in self.state.functions.items() if f"{name}()" in exported}
+        return ShellState(variables, functions, exported, self.state.all_unknown)
 
     @contextmanager
     def _standing_at(self, place: ScriptPlace) -> Iterator[None]:
@@ -406,20 +402,17 @@ class CommandFollower(ABC):
     # where commands read and write
 
     @contextmanager
-    def redirect(self, redirections: tuple[Redirection, ...], state: ShellState, place: ScriptPlace) -> Iterator[None]:
+    def redirect(self, redirections: tuple[Redirection, ...], place: ScriptPlace) -> Iterator[None]:
         """Read and write elsewhere for a while."""
         streams = self.streams
         for one in redirections:
-            to = one.to
+            pieces = self.value(one.to) if one.to is not None and one.operator not in ("<", "<>", "<&") else None
             if one.operator.startswith("<") and one.number in ("", "0"):
-                given: Pieces | None = None
-                if isinstance(to, HereDocument) and to.parts is not None:
-                    given = self.expander.join_parts(to.parts, state, place)
-                elif isinstance(to, Word) and one.operator == "<<<":
-                    given = (*self.expander.value(to, state, place.file), Piece("\n", place))
+                end = (Piece("\n", place),) if one.operator == "<<<" else ()
+                given = None if pieces is None else (*pieces, *end)
                 self.streams = self.streams._replace(given=given, piped=given is None)
             elif one.operator.startswith((">", "&>")) and one.number in ("", "1"):
-                name = text_of(self.expander.value(to, state, place.file)) if isinstance(to, Word) else None
+                name = text_of(pieces) if pieces is not None else None
                 if name == "1" and one.operator == ">&":
                     continue
                 if (name or "/dev").startswith("/dev") and name != "/dev/null":
@@ -434,9 +427,9 @@ class CommandFollower(ABC):
         if self.streams.printed is not None:
             if pieces is None or self.conditions + self.exits > self.streams.conditions:
                 pieces = (unknown_piece(Reason.COMMAND, "", place),)
-            self.streams.printed.extend(self.expander.bound_value(pieces, place))
+            self.streams.printed.extend(self.bound_value(pieces, place))
 
-    def _echo(self, words: list[Argument], state: ShellState, place: ScriptPlace) -> Outcome:  # noqa: ARG002
+    def _echo(self, words: list[Argument], place: ScriptPlace) -> Outcome:
         without_end = len(words) > 1 and words[1].text == "-n"
         texts = words[1 + without_end :]
         option = texts[0].text if texts else ""
@@ -447,19 +440,19 @@ class CommandFollower(ABC):
         self.print((*pieces[1:], *([] if without_end else [Piece("\n", place)])), place)
         return UNCLEAR
 
-    def _printed_by(self, part: Substitution, state: ShellState, file: File) -> Pieces | None:
+    def printed_by(self, part: Substitution) -> Pieces | None:
         """What stands in the place of ``$(...)``; None where only a run could tell."""
-        text = file.text[part.start : part.end]
+        text, place = part.place.text, part.place
         if not text.startswith(("$(", "`", "<(", ">(")) or (text[0] == "`" and "\\" in text):
             return None
-        script = parse(file.text[: part.end - 1], part.start + (1 if text[0] == "`" else 2))
+        script = parse(place.file, place.start + (1 if text[0] == "`" else 2), place.end - 1)
         first = script.body.inner[0] if script.body.inner else script.body
         if script.problems or (first.kind is CommandKind.SIMPLE and not first.words):
             return None
         printed: list[Piece] = []
         streams = self.streams
         self.streams = Streams(streams.given, streams.piped, printed, self.conditions + self.exits)
-        self.run_in_subshell(script.body, state, file)
+        self.run_in_subshell(script.body)
         self.streams = streams
         while printed and not printed[-1].unknown and printed[-1].text.endswith("\n"):
             last = printed.pop()

@@ -9,18 +9,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ms_tune.source.shell.calculate import combine_answers, holds_test, matches_pattern, read_pattern
 from ms_tune.source.shell.commands import DONE, UNCLEAR, CommandFollower, Flow, Outcome, Streams
-from ms_tune.source.shell.conditions import Tests, combine_answers, matches_pattern, read_pattern
 from ms_tune.source.shell.syntax import Command, CommandKind, Word
 from ms_tune.source.shell.values import (
     Reason,
     ScriptPlace,
     ShellState,
     Unknown,
+    array_of,
     is_settled,
     merge_states,
+    plain_value,
     text_of,
-    unknown_piece,
 )
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ MAX_DEPTH = 80  # commands inside of each other
 MAX_ROUNDS = 64  # of one loop
 MAX_ALL_ROUNDS = 1_000  # of all loops
 _MAX_CHANGES = 8  # rounds after which a loop may have changed everything
-_FAILING = (CommandKind.SIMPLE, CommandKind.CONDITION, CommandKind.CALCULATION, CommandKind.GROUP, CommandKind.SUBSHELL)
+_FAILING = (CommandKind.SIMPLE, CommandKind.CONDITION, CommandKind.SUBSHELL)
 
 
 class Follower(CommandFollower):
@@ -54,156 +55,144 @@ class Follower(CommandFollower):
             CommandKind.PIPELINE: self._pipeline,
             CommandKind.IF: self._if,
             CommandKind.FOR: self._for,
-            CommandKind.COUNT: self._loop,
             CommandKind.WHILE: self._loop,
             CommandKind.CASE: self._case,
             CommandKind.FUNCTION: self._define,
-            CommandKind.GROUP: self._group,
-            CommandKind.SUBSHELL: self._group,
+            CommandKind.SUBSHELL: lambda command: self.run_in_subshell(command.inner[0]),
             CommandKind.CALCULATION: self._calculation,
-            CommandKind.CONDITION: self._condition,
+            CommandKind.CONDITION: lambda command: self.run(command.inner[0]),
+            CommandKind.TEST: self._single_test,
         }
 
-    def follow(self, script: Command, file: File) -> None:
+    def follow(self, script: Command) -> None:
         """Follow a script from its beginning."""
-        self.run(script, ShellState(), file)
-        if self.expander.exhausted or self._steps > MAX_STEPS:
-            self.unknown.append(Unknown(Reason.BOUND, "", ScriptPlace(file, 0, 0)))
+        self.run(script)
+        if self.exhausted or self._steps > MAX_STEPS:
+            self.unknown.append(self._too_much(script))
 
-    def run(self, command: Command, state: ShellState, file: File) -> Outcome:
+    @staticmethod
+    def _too_much(command: Command) -> Unknown:
+        return Unknown(Reason.BOUND, "", ScriptPlace(command.place.file, 0, 0))
+
+    def run(self, command: Command) -> Outcome:
         """Follow one command; the state becomes what holds behind it."""
         self._steps += 1
         if self._steps > MAX_STEPS or self._depth >= MAX_DEPTH:
-            unknown = Unknown(Reason.BOUND, "", ScriptPlace(file, 0, 0))
+            unknown = self._too_much(command)
             self.unknown += [unknown] if self._steps <= MAX_STEPS else []  # the script's end is told at its end
-            state.forget(unknown)
+            self.state.forget(unknown)
             return UNCLEAR if self._steps <= MAX_STEPS else Outcome(Flow.EXIT)
         self._depth += 1
-        if command.kind is CommandKind.SIMPLE or not command.redirections:
-            outcome = self._ways[command.kind](command, state, file)
-        else:
-            with self.redirect(command.redirections, state, _place_of(command, file)):
-                outcome = self._ways[command.kind](command, state, file)
+        apart = command.redirections if command.kind is not CommandKind.SIMPLE else ()
+        with self.redirect(apart, command.place):
+            outcome = self._ways[command.kind](command)
         self._depth -= 1
         return outcome
 
     # one after another, and in shells of their own
 
-    def _list(self, command: Command, state: ShellState, file: File) -> Outcome:
+    def _list(self, command: Command) -> Outcome:
         outcome = DONE
         for one, mark in zip(command.inner, command.marks, strict=True):
             if mark == "&":
-                self.run_in_subshell(one, state, file)
+                self.run_in_subshell(one)
                 outcome = DONE
                 continue
-            outcome = self.run(one, state, file)
+            outcome = self.run(one)
             fails = outcome.success is False and one.kind in _FAILING
-            if fails and state.stops_at_failure and not self._tested:
+            if fails and self.state.stops_at_failure and not self._tested:
                 return Outcome(Flow.EXIT)
             if outcome.flow is not Flow.NEXT:
                 return outcome
         return outcome
 
-    def run_in_subshell(self, command: Command, state: ShellState, file: File) -> Outcome:
+    def run_in_subshell(self, command: Command) -> Outcome:
         """Follow one in a shell of its own: what is set there is lost."""
-        exits, loops, self.left_loops = self.exits, self.left_loops, []
-        outcome = self.run(command, state.copy(), file)
-        self.exits, self.left_loops = exits, loops
+        state, exits, loops = self.state, self.exits, self.left_loops
+        self.state, self.left_loops = state.copy(), []
+        outcome = self.run(command)
+        self.state, self.exits, self.left_loops = state, exits, loops
         return Outcome(Flow.NEXT, outcome.success if outcome.flow is Flow.NEXT else None)
 
-    def _group(self, command: Command, state: ShellState, file: File) -> Outcome:
-        if command.kind is CommandKind.SUBSHELL:
-            return self.run_in_subshell(command.inner[0], state, file)
-        return self.run(command.inner[0], state, file)
-
-    def _pipeline(self, command: Command, state: ShellState, file: File) -> Outcome:
+    def _pipeline(self, command: Command) -> Outcome:
         if len(command.inner) == 1:  # a negated one
-            outcome = self._run_tested(command.inner[0], state, file)
+            outcome = self._run_tested(command.inner[0])
         else:
             streams = self.streams
             for number, one in enumerate(command.inner):
                 self.streams = streams._replace(printed=None) if number == 0 else Streams(piped=True)
-                outcome = self.run_in_subshell(one, state, file)
+                outcome = self.run_in_subshell(one)
             self.streams = streams
-            self.print(None, _place_of(command, file))
+            self.print(None, command.place)
         negated = command.marks and outcome.success is not None
         return Outcome(outcome.flow, not outcome.success if negated else outcome.success)
 
-    def _define(self, command: Command, state: ShellState, file: File) -> Outcome:
-        function = (command.inner[0], file)
-        state.functions[command.name] = function
+    def _define(self, command: Command) -> Outcome:
+        (body,) = command.inner
+        self.state.functions[command.name] = body
         known = self.functions.setdefault(command.name, [])
-        known += [] if function in known else [function]
+        known += [] if body in known else [body]
         return DONE
 
     # branches
 
-    def _run_tested(self, command: Command, state: ShellState, file: File) -> Outcome:
+    def _run_tested(self, command: Command) -> Outcome:
         """Follow what may fail without ending the script."""
         self._tested += 1
-        outcome = self.run(command, state, file)
+        outcome = self.run(command)
         self._tested -= 1
         return outcome
 
-    def _run_perhaps(self, command: Command, state: ShellState, file: File, ways: list[ShellState]) -> Outcome:
+    def _run_perhaps(self, command: Command, ways: list[ShellState]) -> Outcome:
         """Follow what is only done perhaps, on a copy, which is added to the ways if things go on behind it."""
-        copy = state.copy()
+        state, self.state = self.state, self.state.copy()
         self.conditions += 1
-        outcome = self.run(command, copy, file)
+        outcome = self.run(command)
         self.conditions -= 1
         if outcome.flow is Flow.NEXT:
-            ways.append(copy)
+            ways.append(self.state)
         # From here on it is done perhaps: to the end of the function, or of the shell.
         self.conditions += outcome.flow is Flow.LEAVE
         self.exits += outcome.flow is Flow.EXIT
+        self.state = state
         return outcome
 
-    def _and_or(self, command: Command, state: ShellState, file: File) -> Outcome:
-        outcome = self._run_tested(command.inner[0], state, file)
+    def _and_or(self, command: Command) -> Outcome:
+        outcome = self._run_tested(command.inner[0])
         for operator, one in zip(command.marks, command.inner[1:], strict=True):
             if outcome.flow is not Flow.NEXT:
                 return outcome
             if outcome.success is not None:
                 if outcome.success == (operator == "&&"):
-                    outcome = self.run(one, state, file)
+                    outcome = self.run(one)
                 continue
-            ways = [state.copy()]
-            other = self._run_perhaps(one, state, file, ways)
-            state.take(merge_states(ways, _place_of(one, file)))
+            ways = [self.state]
+            other = self._run_perhaps(one, ways)
+            self.state = merge_states(ways, one.place)
             outcome = Outcome(Flow.NEXT, combine_answers(operator, None, other.success))
         return outcome
 
-    def _if(self, command: Command, state: ShellState, file: File) -> Outcome:
+    def _if(self, command: Command) -> Outcome:
         *branches, otherwise = command.inner
-        answers = (self._run_tested(one, state, file) for one in branches[::2])
-        return self._choose(answers, branches[1::2], otherwise, state, file)
+        return self._choose(map(self._run_tested, branches[::2]), branches[1::2], otherwise)
 
-    def _case(self, command: Command, state: ShellState, file: File) -> Outcome:
-        subject = next((text_of(self.expander.value(one, state, file)) for one in _words(command)), None)
+    def _case(self, command: Command) -> Outcome:
+        (word,) = command.plain_words
+        subject = text_of(self.value(word))
         if {";&", ";;&"} & set(command.marks):  # a body goes on with the next, which is not followed
-            state.forget(Unknown(Reason.CONDITION, "case", _place_of(command, file)))
+            self.state.forget(Unknown(Reason.CONDITION, "case", command.place))
             subject = None
-        answers = (self._match_patterns(subject, several, state, file) for several in command.patterns)
-        nothing = Command(CommandKind.LIST, command.end, command.end)
-        return self._choose(answers, command.inner, nothing, state, file)
+        answers = (self._match_patterns(subject, several) for several in command.patterns)
+        return self._choose(answers, command.inner, Command(CommandKind.LIST, word.place))
 
-    def _match_patterns(
-        self, subject: str | None, patterns: tuple[Word, ...], state: ShellState, file: File
-    ) -> Outcome:
+    def _match_patterns(self, subject: str | None, patterns: tuple[Word, ...]) -> Outcome:
         found: bool | None = False
         for one in patterns:
-            pattern = read_pattern(self.expander.value(one, state, file))
+            pattern = read_pattern(self.value(one))
             found = combine_answers("||", found, None if subject is None else matches_pattern(subject, pattern))
         return Outcome(Flow.NEXT, success=True if patterns[-1].literal == "*" else found)
 
-    def _choose(
-        self,
-        answers: Iterator[Outcome],
-        bodies: Sequence[Command],
-        otherwise: Command,
-        state: ShellState,
-        file: File,
-    ) -> Outcome:
+    def _choose(self, answers: Iterator[Outcome], bodies: Sequence[Command], otherwise: Command) -> Outcome:
         """The first body whose answer is yes; of those behind unknown answers every one is followed."""
         ways: list[ShellState] = []
         flows: list[Flow] = []
@@ -215,100 +204,81 @@ class Follower(CommandFollower):
                 chosen = body
                 break
             if answer.success is None:
-                flows.append(self._run_perhaps(body, state, file, ways).flow)
+                flows.append(self._run_perhaps(body, ways).flow)
         if not flows:
-            return self.run(chosen, state, file)
-        flows.append(self._run_perhaps(chosen, state, file, ways).flow)
+            return self.run(chosen)
+        flows.append(self._run_perhaps(chosen, ways).flow)
         if not ways:
             return Outcome(Flow.LEAVE if Flow.LEAVE in flows else Flow.EXIT)
-        state.take(merge_states(ways, _place_of(chosen, file)))
+        self.state = merge_states(ways, chosen.place)
         return UNCLEAR
 
     # loops
 
-    def _for(self, command: Command, state: ShellState, file: File) -> Outcome:
+    def _for(self, command: Command) -> Outcome:
         (body,) = command.inner
-        words = state.positional
+        words = self.state.variables.get("@")
         if command.words is not None:
-            words = tuple(self.expander.arguments(_words(command), state, file))
-        unknown = words is None or command.name in state.odd or any(word.open for word in words)
-        if unknown or words is None or len(words) > MAX_ROUNDS or self._rounds > MAX_ALL_ROUNDS or _leaves(body):
-            return self._loop(command, state, file)
-        for word in words:
+            words = array_of(self.arguments(command.plain_words))
+        unknown = words is None or command.name in self.state.odd or words.uncounted is not None or _leaves(body)
+        if unknown or words is None or len(words.elements) > MAX_ROUNDS or self._rounds > MAX_ALL_ROUNDS:
+            return self._loop(command)
+        for _, pieces in words.elements:
             self._rounds += 1
-            state.variables[command.name] = word.pieces
-            outcome = self.run(body, state, file)
+            self.state.variables[command.name] = plain_value(*pieces)
+            outcome = self.run(body)
             if outcome.flow is not Flow.NEXT:
                 return outcome
         return UNCLEAR
 
-    def _loop(self, command: Command, state: ShellState, file: File) -> Outcome:
+    def _loop(self, command: Command) -> Outcome:
         """A loop of which nobody knows how often it goes round: what a round changes is unknown, until none changes more."""
-        place = _place_of(command.inner[-1], file)
+        place = command.inner[-1].place
         conditions, exits = self.conditions, self.exits
         lists: list[list[Any]] = [self.started, self.unknown, *self.left_calls[-1:]]
         lists += [self.streams.printed] if self.streams.printed is not None else []
         lengths = [len(several) for several in lists]
-        for parts in command.expressions[:1]:
-            self.expander.number(parts, state, place)
         for changes in range(_MAX_CHANGES + 1):
             self.conditions, self.exits = conditions + 1, exits
             for several, length in zip(lists, lengths, strict=True):
                 del several[length:]  # what another round has found
             if changes == _MAX_CHANGES:
-                state.forget(Unknown(Reason.LOOP, "", place))
-            joined = merge_states(self._round(command, state, file, place), place, Reason.LOOP)
-            if is_settled(state, joined):
+                self.state.forget(Unknown(Reason.LOOP, "", place))
+            before, ways = self.state, self._round(command, place)
+            self.state = merge_states([before, *ways], place, Reason.LOOP)
+            if is_settled(before, self.state):
                 break
-            state.take(joined)
         # Behind a loop that a function is perhaps left in, the rest of it is done perhaps.
         returned = bool(self.left_calls) and len(self.left_calls[-1]) > lengths[2]
         self.conditions = conditions + returned
         return UNCLEAR
 
-    def _round(self, command: Command, state: ShellState, file: File, place: ScriptPlace) -> list[ShellState]:
-        """What may hold behind one round: what did before, what does where the loop is left, and at the end of it."""
-        after = state.copy()
+    def _round(self, command: Command, place: ScriptPlace) -> list[ShellState]:
+        """What may hold behind one round: where the loop is left, and at the end of it."""
+        self.state = self.state.copy()
         if command.name:
-            after.variables[command.name] = (unknown_piece(Reason.LOOP, command.name, place),)
-        for parts in command.expressions[1:2]:
-            self.expander.number(parts, after, place)
+            self.state.spoil(command.name, Reason.LOOP, place)
         self.left_loops.append([])
         flow = Flow.NEXT
         for one in command.inner:
-            flow = self.run(one, after, file).flow if flow is Flow.NEXT else flow
-        for parts in command.expressions[2:]:
-            self.expander.number(parts, after, place)
-        return [state, *self.left_loops.pop(), *([after] if flow is Flow.NEXT else [])]
+            flow = self.run(one).flow if flow is Flow.NEXT else flow
+        return [*self.left_loops.pop(), *([self.state] if flow is Flow.NEXT else [])]
 
     # conditions
 
-    def _calculation(self, command: Command, state: ShellState, file: File) -> Outcome:
-        number = self.expander.number(command.expressions[0], state, ScriptPlace(file, command.start, command.end))
+    def _calculation(self, command: Command) -> Outcome:
+        (word,) = command.plain_words
+        number = self.number(word.parts, word.place)
         return Outcome(Flow.NEXT, None if number is None else number != 0)
 
-    def _condition(self, command: Command, state: ShellState, file: File) -> Outcome:
-        words = _words(command)
-        values = [self.expander.value(word, state, file) for word in words]
-        tests = Tests([word.literal for word in words], values)
-        found = tests.either()
-        return Outcome(Flow.NEXT, found if tests.at == len(values) else None)
-
-
-def _words(command: Command) -> list[Word]:
-    return [word for word in command.words or () if isinstance(word, Word)]
-
-
-def _place_of(command: Command, file: File) -> ScriptPlace:
-    """Roughly where a command stands: its first simple one."""
-    todo = [command]
-    for one in todo:
-        if one.kind in (CommandKind.SIMPLE, CommandKind.CALCULATION):
-            return ScriptPlace(file, one.start, one.end)
-        if one.kind is CommandKind.CONDITION and one.words:
-            return ScriptPlace(file, one.words[0].start, one.words[-1].end)
-        todo += one.inner
-    return ScriptPlace(file, command.start, command.start)
+    def _single_test(self, command: Command) -> Outcome:
+        """One test of ``[[ ... ]]``; its last word is a pattern, if it has two others before."""
+        literals = [word.literal for word in command.plain_words]
+        values = [self.value(word) for word in command.plain_words]
+        if literals[1:2] in (["<"], [">"], ["=~"]):
+            return UNCLEAR
+        pattern = values[2] if len(values) == 3 else None  # noqa: PLR2004
+        return Outcome(Flow.NEXT, holds_test([text_of(one) for one in values], pattern))
 
 
 def _leaves(command: Command) -> bool:

@@ -15,23 +15,23 @@ from ms_tune.source.shell.syntax import (
     Assign,
     Command,
     CommandKind,
-    HereDocument,
-    NotReadError,
     QuotedText,
     Redirection,
     Script,
-    SyntaxProblem,
+    ShellSyntaxError,
     Word,
     WordReader,
 )
 
 if TYPE_CHECKING:
-    from ms_tune.source.shell.syntax import Part
+    from collections.abc import Callable
+
+    from ms_tune.source.shell.values import File
 
 _RESERVED = frozenset(load("bash")["reserved"])
 _CLOSERS = frozenset(("then", "else", "elif", "fi", "do", "done", "esac", "}"))
 _WORD_AHEAD = re.compile(r"[^\s;&|()<>\\'\"`$]*(?=[\s;&|()<>]|\Z)")  # could be a reserved one
-_IN_CONDITION = re.compile(r"&&|\|\||[()<>]")
+_COMPARISON = re.compile(r"[<>]")
 _EXPRESSION = re.compile(  # behind `=~`
     r"(?:\\.|'[^']*'|\"[^\"]*\"|\((?:[^()]|\([^()]*\))*\)|\[[^\]\n]*\]|[^\s\\'\"])+"
 )
@@ -39,22 +39,22 @@ _ASSIGN = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(?:\[([^\]\n]*)\])?(\+?)=")
 _REDIRECTION = re.compile(r"(\d*|\{[A-Za-z_]\w*\})(&>>|&>|<<<|<<-|<<|<>|<&|>&|>>|>\||<|>)(?<!<(?=\())(?<!>(?=\())")
 
 
-def parse(text: str, at: int = 0) -> Script:
-    """The commands of a script's text from an offset on, and what of it could not be read."""
-    return _ScriptReader(text, at).script()
+def parse(file: File, at: int = 0, end: int | None = None) -> Script:
+    """The commands of a script, or of a stretch of its text, and what of it could not be read."""
+    return _ScriptReader(file, at, end).script()
 
 
 class _ScriptReader(WordReader):
     """Recursive descent over the grammar; each method reads one kind of command."""
 
-    def __init__(self, text: str, at: int) -> None:
-        super().__init__(text, at)
+    def __init__(self, file: File, at: int, end: int | None) -> None:
+        super().__init__(file, at, end)
         self._comments: dict[int, str] = {}
-        self._documents: list[HereDocument] = []
+        self._documents: list[Redirection] = []  # those that the line has named
         self._nesting = 0
 
     def script(self) -> Script:
-        found, problems, start = list[tuple[Command, str]](), list[SyntaxProblem](), self.at
+        found, problems, start = list[tuple[Command, str]](), list[ShellSyntaxError](), self.at
         while True:
             before = self.at
             try:
@@ -62,14 +62,14 @@ class _ScriptReader(WordReader):
                 if self.at >= len(self.text):
                     break
                 found.append(self._listed())
-            except NotReadError as error:
-                problems.append(SyntaxProblem(error.reason, error.offset))
+            except ShellSyntaxError as error:
+                problems.append(error)
                 self._depth = self._nesting = 0
                 self._documents.clear()
                 self.at = self._find("\n", max(self.at, before))
         if self.unclosed is not None:
-            problems.append(SyntaxProblem(self.text[self.unclosed], self.unclosed))
-        return Script(_listing(found, start, self.at), tuple(problems), self._comments)
+            problems.append(ShellSyntaxError(self.unclosed, self.text[self.unclosed]))
+        return Script(self._listing(found, start), tuple(problems), self._comments)
 
     # what stands between words
 
@@ -90,17 +90,19 @@ class _ScriptReader(WordReader):
             else:
                 return
 
-    def _read_document(self, document: HereDocument) -> None:
-        tabs = r"\t*" if document.indented else ""
-        end = re.compile(rf"^{tabs}{re.escape(document.word)}$", re.MULTILINE).search(self.text, self.at)
+    def _read_document(self, redirection: Redirection) -> None:
+        """Put the document in the place of the word that it ends at; tabs that do not count (``<<-``) are not taken away here."""
+        plain = [part for part in redirection.to.parts if isinstance(part, QuotedText)] if redirection.to else []
+        word, indented = re.escape("".join(part.text for part in plain)), redirection.operator == "<<-"
+        tabs = r"\t*" if indented else ""
+        end = re.compile(rf"^{tabs}{word}$", re.MULTILINE).search(self.text, self.at)
         start, stop = self.at, end.start() if end else len(self.text)
         self.at = end.end() if end else len(self.text)
-        if document.literal:
-            document.parts = (QuotedText(self.text[start:stop], start, stop, quoted=True),)
-        elif not (
-            document.indented and "\t" in self.text[start:stop]
-        ):  # tabs that do not count are not taken away here
-            document.parts = self._inside(start, stop, document=True)
+        redirection.to = None
+        if any(part.quoted for part in plain):
+            redirection.to = Word((self._letters(start, stop, quoted=True),), self._place(start, stop))
+        elif not (indented and "\t" in self.text[start:stop]):
+            redirection.to = Word(self._inside(start, stop, document=True), self._place(start, stop))
 
     def _peek(self) -> str:
         """The plain word that comes next, if it could be a reserved one."""
@@ -110,7 +112,7 @@ class _ScriptReader(WordReader):
     def _take(self, word: str) -> None:
         self._skip(newlines=True)
         if (self._peek() or self.text[self.at : self.at + 1]) != word:
-            raise NotReadError(self.at, word)
+            raise ShellSyntaxError(self.at, word)
         self.at += len(word)
 
     # commands
@@ -120,7 +122,7 @@ class _ScriptReader(WordReader):
         while True:
             self._skip(newlines=True)
             if self.at >= len(self.text) or self._ahead((")", ";")) or self._peek() in _CLOSERS:
-                return _listing(found, start, self.at)
+                return self._listing(found, start)
             found.append(self._listed())
 
     def _listed(self) -> tuple[Command, str]:
@@ -130,19 +132,31 @@ class _ScriptReader(WordReader):
         if background or (self._ahead(";") and not self._ahead((";;", ";&"))):
             self.at += 1
         elif self.at < len(self.text) and not self._ahead(("\n", ")", ";")):
-            raise NotReadError(self.at, "unexpected")
+            raise ShellSyntaxError(self.at, "unexpected")
         return command, "&" * background
 
-    def _and_or(self) -> Command:
-        found, marks, start = [self._pipeline()], list[str](), self.at
-        while self._ahead(("&&", "||")):
+    def _listing(self, found: list[tuple[Command, str]], start: int) -> Command:
+        inner = tuple(command for command, _ in found)
+        return self._compound_of(CommandKind.LIST, start, inner, *(mark for _, mark in found))
+
+    def _compound_of(self, kind: CommandKind, start: int, inner: tuple[Command, ...], *marks: str) -> Command:
+        """A command of others: it stands where the first of them does."""
+        return Command(kind, inner[0].place if inner else self._place(start, start), inner=inner, marks=marks)
+
+    def _joined(self, read: Callable[[], Command], *operators: str) -> Command:
+        """One command, or several with operators between them."""
+        start, found, marks = self.at, [read()], list[str]()
+        while self._ahead(operators):
             marks.append(self.text[self.at : self.at + 2])
             self.at += 2
             self._skip(newlines=True)
-            found.append(self._pipeline())
+            found.append(read())
         if not marks:
             return found[0]
-        return Command(CommandKind.AND_OR, start, self.at, inner=tuple(found), marks=tuple(marks))
+        return self._compound_of(CommandKind.AND_OR, start, tuple(found), *marks)
+
+    def _and_or(self) -> Command:
+        return self._joined(self._pipeline, "&&", "||")
 
     def _pipeline(self) -> Command:
         negated, start = False, self.at
@@ -161,16 +175,15 @@ class _ScriptReader(WordReader):
             self._skip()
         if len(found) == 1 and not negated:
             return found[0]
-        marks = ("!",) * negated
-        return Command(CommandKind.PIPELINE, start, self.at, inner=tuple(found), marks=marks)
+        return self._compound_of(CommandKind.PIPELINE, start, tuple(found), *["!"] * negated)
 
     def _command(self) -> Command:
         self._nesting += 1
         if self._nesting > MAX_DEPTH:
-            raise NotReadError(self.at, "depth")
+            raise ShellSyntaxError(self.at, "depth")
         word = self._peek()
         if word in _CLOSERS or word == "in":
-            raise NotReadError(self.at, "unexpected")
+            raise ShellSyntaxError(self.at, "unexpected")
         if word == "function" or not (word in _RESERVED or word in ("{", "[[") or self._ahead("(")):
             self.at += len(word) * (word == "function")
             found = self._function() if word == "function" else self._simple()
@@ -189,38 +202,39 @@ class _ScriptReader(WordReader):
         start = self.at
         if self._ahead("((") and self.text[(end := self._closing(start)) - 2 : end] == "))":
             self.at = end
-            expression = self._inside(start + 2, end - 2)
-            return Command(CommandKind.CALCULATION, start, end, expressions=(expression,))
+            calculation = replace(self._calculation(start + 2, end - 2), place=self._place(start))
+            return self._compound_of(CommandKind.CONDITION, start, (calculation,))
         self.at += len(word) or 1
         if word == "if":
             return self._if(start)
         if word in ("for", "select"):
             return self._for(start, word)
         if word in ("while", "until"):
-            inner = (self._list(), self._done())
-            return Command(CommandKind.WHILE, start, self.at, inner=inner)
+            return self._compound_of(CommandKind.WHILE, start, (self._list(), self._done()))
         if word == "case":
             return self._case(start)
         if word == "[[":
             return self._condition(start)
-        kind = CommandKind.GROUP if word == "{" else CommandKind.SUBSHELL
         body = self._list()
         self._take("}" if word == "{" else ")")
-        return Command(kind, start, self.at, inner=(body,))
+        return body if word == "{" else self._compound_of(CommandKind.SUBSHELL, start, (body,))
+
+    def _calculation(self, start: int, end: int) -> Command:
+        place = self._place(start, end)
+        return Command(CommandKind.CALCULATION, place, (Word(self._inside(start, end), place),))
 
     def _if(self, start: int) -> Command:
-        inner, otherwise = list[Command](), None
+        inner = list[Command]()
         while not inner or self._peek() == "elif":
             self.at += len("elif") if inner else 0
             inner.append(self._list())
             self._take("then")
             inner.append(self._list())
-        if self._peek() == "else":
-            self.at += len("else")
-            otherwise = self._list()
+        otherwise = self._peek() == "else"
+        self.at += len("else") * otherwise
+        inner.append(self._list() if otherwise else self._listing([], self.at))
         self._take("fi")
-        inner.append(otherwise or _listing([], self.at, self.at))
-        return Command(CommandKind.IF, start, self.at, inner=tuple(inner))
+        return self._compound_of(CommandKind.IF, start, tuple(inner))
 
     def _done(self) -> Command:
         self._take("do")
@@ -228,36 +242,45 @@ class _ScriptReader(WordReader):
         self._take("done")
         return body
 
-    def _for(self, start: int, word: str) -> Command:
-        self._skip()
-        kind, name = CommandKind.FOR if word == "for" else CommandKind.WHILE, ""
-        words: list[Word] | None = None
-        expressions: tuple[tuple[Part, ...], ...] = ()
-        if self._ahead("(("):
-            begin, self.at = self.at + 2, self._closing(self.at)
-            marks = (at for at in range(begin, self.at - 2) if self.text[at] == ";")
-            bounds = pairwise((begin - 1, *marks, self.at - 2))
-            kind, expressions = CommandKind.COUNT, tuple(self._inside(low + 1, high) for low, high in bounds)
-        elif match := NAME.match(self.text, self.at):
-            name, self.at = match[0], match.end()
-            self._skip(newlines=True)
-            if self._peek() == "in":
-                self.at += 2
-                words = []
-                self._skip()
-                while not self._ends():
-                    words.append(self.word())
-                    self._skip()
-        else:
-            raise NotReadError(self.at, "for")
+    def _body(self) -> Command:
+        """``do ...; done``, or behind ``for`` also ``{ ...; }``."""
         self._skip()
         self._takes(";")
         self._skip(newlines=True)
-        inner = self._command().inner if self._peek() == "{" else (self._done(),)
-        if kind is CommandKind.WHILE:
-            inner = (_listing([], start, start), *inner)
+        return self._command() if self._peek() == "{" else self._done()
+
+    def _for(self, start: int, word: str) -> Command:
+        self._skip()
+        if self._ahead("(("):
+            return self._count(start)
+        match = NAME.match(self.text, self.at)
+        if not match:
+            raise ShellSyntaxError(self.at, "for")
+        self.at = match.end()
+        self._skip(newlines=True)
+        words: list[Word] | None = None
+        if self._peek() == "in":
+            self.at += 2
+            words = []
+            self._skip()
+            while not self._ends():
+                words.append(self.word())
+                self._skip()
+        body = self._body()
+        if word == "select":
+            loop = self._compound_of(CommandKind.WHILE, start, (self._listing([], start), body))
+            return replace(loop, name=match[0])
         taken = tuple(words) if words is not None else None
-        return Command(kind, start, self.at, taken, inner, name=name, expressions=expressions)
+        return Command(CommandKind.FOR, body.place, taken, (body,), name=match[0])
+
+    def _count(self, start: int) -> Command:
+        """``for ((A; B; C))`` as ``((A)); while ((B)); do ...; ((C)); done``."""
+        begin, self.at = self.at + 2, self._closing(self.at)
+        marks = [at for at in range(begin, self.at - 2) if self.text[at] == ";"]
+        first, *others = [self._calculation(low + 1, high) for low, high in pairwise((begin - 1, *marks, self.at - 2))]
+        round_ = self._listing([(one, "") for one in (self._body(), *others[1:])], start)
+        loop = self._compound_of(CommandKind.WHILE, start, (*others[:1], round_))
+        return self._listing([(first, ""), (loop, "")], start)
 
     def _case(self, start: int) -> Command:
         self._skip()
@@ -278,38 +301,66 @@ class _ScriptReader(WordReader):
             marks.append(next((mark for mark in (";;&", ";&", ";;") if self._takes(mark)), ""))
             self._skip(newlines=True)
         self.at += len("esac")
-        return Command(CommandKind.CASE, start, self.at, (word,), tuple(inner), tuple(marks), patterns=tuple(patterns))
+        found = self._compound_of(CommandKind.CASE, start, tuple(inner), *marks)
+        return replace(found, words=(word,), patterns=tuple(patterns))
+
+    # ``[[ ... ]]``
 
     def _condition(self, start: int) -> Command:
-        found: list[Word] = []
+        extended, self._extended = self._extended, True  # its patterns are those of `extglob`
         self._skip(newlines=True)
-        while self._peek() != "]]":
-            if self.at >= len(self.text):
-                raise NotReadError(self.at, "]]")
-            before = self.at
-            if match := _IN_CONDITION.match(self.text, before):
-                self.at = match.end()
-                found.append(Word((QuotedText(match[0], before, self.at),), before, self.at))
-            else:
-                found.append(self.word())
-            self._skip()
-            if found[-1].literal == "=~" and (match := _EXPRESSION.match(self.text, self.at)):
-                self.at = match.end()
-                found.append(Word((), self.at, self.at))
+        inner = self._either()
+        self._take("]]")
+        self._extended = extended
+        return self._compound_of(CommandKind.CONDITION, start, (inner,))
+
+    def _either(self) -> Command:
+        return self._joined(self._every, "||")
+
+    def _every(self) -> Command:
+        return self._joined(self._test, "&&")
+
+    def _test(self) -> Command:
+        start, words = self.at, list[Word]()
+        negated = self._peek() == "!"
+        self.at += negated
+        self._skip(newlines=True)
+        if negated:
+            return self._compound_of(CommandKind.PIPELINE, start, (self._test(),), "!")
+        if self._takes("("):
             self._skip(newlines=True)
-        self.at += 2
-        return Command(CommandKind.CONDITION, start, self.at, tuple(found))
+            found = self._either()
+            self._take(")")
+            self._skip(newlines=True)
+            return found
+        while not words or (self._peek() != "]]" and not self._ahead(("&&", "||", ")"))):
+            words.append(self._test_word(words))
+            self._skip(newlines=True)
+        return Command(CommandKind.TEST, self._place(words[0].place.start, words[-1].place.end), tuple(words))
+
+    def _test_word(self, before: list[Word]) -> Word:
+        expression = before and before[-1].literal == "=~"
+        if match := (_EXPRESSION if expression else _COMPARISON).match(self.text, self.at):
+            self.at = match.end()
+            return Word((self._letters(match.start(), self.at, quoted=False),), self._place(match.start()))
+        if self._ends() or self._peek() == "]]":
+            raise ShellSyntaxError(self.at, "]]")
+        return self.word()
 
     def _function(self) -> Command:
         """``function name``, with brackets or without."""
         self._skip()
-        start, name = self.at, self._peek()
+        name = self._peek()
         self.at += len(name)
         self._skip()
         if self._takes("("):
             self._take(")")
         self._skip(newlines=True)
-        return Command(CommandKind.FUNCTION, start, self.at, inner=(self._command(),), name=name)
+        return self._named(name)
+
+    def _named(self, name: str) -> Command:
+        body = self._command()
+        return Command(CommandKind.FUNCTION, body.place, inner=(body,), name=name)
 
     def _simple(self) -> Command:
         start = end = self.at
@@ -330,27 +381,28 @@ class _ScriptReader(WordReader):
             self.at += 1
             self._take(")")
             self._skip(newlines=True)
-            return Command(CommandKind.FUNCTION, start, self.at, inner=(self._command(),), name=first.literal)
+            return self._named(first.literal)
         if end == start:
-            raise NotReadError(self.at, "unexpected")
-        return Command(CommandKind.SIMPLE, start, end, tuple(words), redirections=tuple(redirections))
+            raise ShellSyntaxError(self.at, "unexpected")
+        return Command(CommandKind.SIMPLE, self._place(start, end), tuple(words), redirections=tuple(redirections))
 
     def _assign(self, match: re.Match[str]) -> Assign:
         start, self.at = self.at, match.end()
         name, written, plus = match.groups()
         index = self._inside(match.start(2), match.end(2)) if written is not None else None
         if not self._takes("("):
-            return Assign(name, start, self.word(), match.end(), self.at, bool(plus), index)
+            word = self.word()
+            return Assign(name, self._place(start), word, match.end(), bool(plus), index)
         found: list[Word] = []
         self._skip(newlines=True)
         while not self._takes(")"):
             if self.at >= len(self.text):
-                raise NotReadError(start, ")")
+                raise ShellSyntaxError(start, ")")
             if self._ends():
-                raise NotReadError(self.at, "unexpected")
+                raise ShellSyntaxError(self.at, "unexpected")
             found.append(self.word())
             self._skip(newlines=True)
-        return Assign(name, start, tuple(found), match.end(), self.at, bool(plus), index)
+        return Assign(name, self._place(start), tuple(found), match.end(), bool(plus), index)
 
     def _redirection(self) -> Redirection | None:
         match = _REDIRECTION.match(self.text, self.at)
@@ -358,20 +410,10 @@ class _ScriptReader(WordReader):
             return None  # <(...) is a word
         self.at = match.end()
         self._skip()
-        number, operator = match.groups()
-        word = None if self._ends() else self.word()
-        to: Word | HereDocument | None = word
-        if operator in ("<<", "<<-"):
-            plain = [part for part in word.parts if isinstance(part, QuotedText)] if word else []
-            literal = any(part.quoted for part in plain)
-            to = HereDocument("".join(part.text for part in plain), operator == "<<-", literal)
-            self._documents.append(to)
-        return Redirection(number, operator, to)
-
-
-def _listing(found: list[tuple[Command, str]], start: int, end: int) -> Command:
-    inner = tuple(command for command, _ in found)
-    return Command(CommandKind.LIST, start, end, inner=inner, marks=tuple(mark for _, mark in found))
+        found = Redirection(match[1], match[2], None if self._ends() else self.word())
+        if found.operator in ("<<", "<<-"):
+            self._documents.append(found)
+        return found
 
 
 def _assigns_behind(words: list[Word | Assign]) -> bool:

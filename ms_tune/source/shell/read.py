@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 from math import prod
 from pathlib import Path
@@ -22,12 +23,13 @@ if TYPE_CHECKING:
 
     from ms_tune.facts.launchers import Launcher
     from ms_tune.source.shell.commands import Started
-    from ms_tune.source.shell.syntax import Command, Part, SyntaxProblem
+    from ms_tune.source.shell.syntax import Command, Part, ShellSyntaxError
     from ms_tune.source.shell.values import Pieces, ScriptPlace, Unknown
 
 MAX_BYTES = 1024**2
 MAX_FILES = 32
 _PARENTS = 6  # folders above a script in which a file that it names is looked for
+_ASSIGNED = re.compile(r"([A-Za-z_]\w*)=")
 _SIMILAR = 0.8  # of two names: a letter or a word's ending differs
 
 
@@ -90,7 +92,7 @@ class Launches:
     file: File  # the script
     launches: tuple[Launch, ...]  # the programs that it starts, in order
     unknown: tuple[Unknown, ...]  # what keeps it from being followed as a whole: files that could not be read, `eval`
-    problems: tuple[SyntaxProblem, ...]  # what of its text could not be read
+    problems: tuple[ShellSyntaxError, ...]  # what of its text could not be read
     read_from: tuple[Path, ...]  # the files that it sources
     # The commands that it starts beside those, with words that a script of its own may make a program of.
     others: tuple[Started, ...] = ()
@@ -107,10 +109,10 @@ def read_launches(path: Path, text: str | None = None) -> Launches:
         ConfigError: It cannot be read.
     """
     file = File(path, as_meant(content(path) if text is None else text))
-    script = parse(file.text)
+    script = parse(file)
     reader = _Sourced(path)
     follower = Follower(reader.read)
-    follower.follow(script.body, file)
+    follower.follow(script.body)
     found = [(one, tuple(_launches(one))) for one in follower.started]
     launches = tuple(launch for _, several in found for launch in several)
     others = tuple(one for one, several in found if not several)
@@ -266,8 +268,8 @@ def _folders_above(script: Path) -> list[Path]:
 
 Block = tuple[int, ...]
 _BLOCKS = (
-    *(CommandKind.IF, CommandKind.FOR, CommandKind.COUNT, CommandKind.WHILE, CommandKind.CASE),
-    *(CommandKind.GROUP, CommandKind.SUBSHELL),
+    *(CommandKind.IF, CommandKind.FOR, CommandKind.WHILE, CommandKind.CASE),
+    *(CommandKind.FUNCTION, CommandKind.SUBSHELL),
 )
 
 
@@ -283,7 +285,9 @@ class Written:
 
 def comments(text: str) -> list[tuple[int, str]]:
     """The comments of a script's text with the numbers of their lines; ``#!`` is none."""
-    found = ((text.count("\n", 0, start) + 1, said) for start, said in sorted(parse(text).comments.items()))
+    found = (
+        (text.count("\n", 0, start) + 1, said) for start, said in sorted(parse(File(Path(), text)).comments.items())
+    )
     return [(line, said) for line, said in found if line > 1 or not said.startswith("#!")]
 
 
@@ -291,7 +295,7 @@ def assignments(text: str) -> list[Written]:
     """The assignments of a script's text, in its order."""
     count = iter(range(1, len(text) + 2))
     found: list[Written] = []
-    todo: list[tuple[Command, Block]] = [(parse(as_meant(text)).body, ())]
+    todo: list[tuple[Command, Block]] = [(parse(File(Path(), as_meant(text))).body, ())]
     while todo:
         command, block = todo.pop()
         words = command.words or ()
@@ -299,25 +303,20 @@ def assignments(text: str) -> list[Written]:
         found += [Written(one, _plain(one), block, one.append or _uses(one.name, _parts(one))) for one in these]
         own = command.kind in _BLOCKS
         todo += [(inner, (*block, next(count)) if own else block) for inner in reversed(command.inner)]
-    return sorted(found, key=lambda one: one.one.start)
+    return sorted(found, key=lambda one: one.one.place.start)
 
 
 def _through_env(written: Sequence[Word | Assign]) -> Iterator[Assign]:
     """The assignments behind ``env``, which are words to the shell."""
     words = [word for word in written if isinstance(word, Word)]
-    if not words or words[0].literal != "env":
-        return
-    for word in words[1:]:
+    for word in words[1:] if words and words[0].literal == "env" else ():
         first = word.parts[0] if word.parts else None
-        name, equals, _ = (
-            first.text.partition("=") if isinstance(first, QuotedText) and not first.quoted else ("", "", "")
-        )
-        if not equals or not name.isidentifier():
+        if not isinstance(first, QuotedText) or first.quoted or not (match := _ASSIGNED.match(first.text)):
             return
-        start = word.start + len(name) + 1
-        rest = QuotedText(first.text[len(name) + 1 :], start, first.end) if isinstance(first, QuotedText) else None
-        parts: tuple[Part, ...] = (*((rest,) if rest else ()), *word.parts[1:])
-        yield Assign(name, word.start, Word(parts, start, word.end), start, word.end)
+        start = word.place.start + match.end()
+        rest = QuotedText(first.text[match.end() :], replace(first.place, start=start))
+        parts: tuple[Part, ...] = (*((rest,) if rest.text else ()), *word.parts[1:])
+        yield Assign(match[1], word.place, Word(parts, replace(word.place, start=start)), start)
 
 
 def _plain(one: Assign) -> str | None:

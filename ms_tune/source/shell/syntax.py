@@ -7,9 +7,14 @@ wheels for a base install that has PyYAML alone, and either would give a tree, n
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum, auto
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
+
+from ms_tune.source.shell.values import ScriptPlace
+
+if TYPE_CHECKING:
+    from ms_tune.source.shell.values import File
 
 MAX_DEPTH = 60
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -32,8 +37,7 @@ class QuotedText:
     """Characters that mean themselves. ``quoted`` ones are neither split nor taken as a pattern."""
 
     text: str
-    start: int
-    end: int
+    place: ScriptPlace
     quoted: bool = False
 
 
@@ -42,8 +46,7 @@ class Parameter:
     """``$name`` or ``${name...}``."""
 
     name: str  # the variable, `1` or `@`; empty for a form that is not read
-    start: int
-    end: int
+    place: ScriptPlace
     quoted: bool
     # What is done with it, as it is written; "length" for `${#name}`, "indices" for `${!name[@]}`, "unread" for what is not read.
     operator: str = ""
@@ -58,8 +61,7 @@ class Arithmetic:
     """``$((...))``: its words, still with what is to be put in."""
 
     parts: tuple[Part, ...]
-    start: int
-    end: int
+    place: ScriptPlace
     quoted: bool
 
 
@@ -67,8 +69,7 @@ class Arithmetic:
 class Substitution:
     """What a command prints: ``$(...)``, backticks, ``<(...)``."""
 
-    start: int
-    end: int
+    place: ScriptPlace
     quoted: bool
 
 
@@ -80,8 +81,7 @@ class Word:
     """One word before anything is put in."""
 
     parts: tuple[Part, ...]
-    start: int
-    end: int
+    place: ScriptPlace
 
     @property
     def literal(self) -> str | None:
@@ -95,50 +95,41 @@ class Assign:
     """``name=value``, ``name+=value``, ``name[index]=value`` or ``name=(values)``."""
 
     name: str
-    start: int
+    place: ScriptPlace
     value: Word | tuple[Word, ...]
     value_start: int  # quotes included
-    end: int
     append: bool = False
     index: tuple[Part, ...] | None = None
 
 
 @dataclass(slots=True, eq=False)
-class HereDocument:
-    """What ``<<WORD`` gives a command to read; its parts are known as soon as the line that it is named in has ended."""
-
-    word: str  # that it ends at
-    indented: bool  # whether tabs in front of its lines do not count (`<<-`)
-    literal: bool  # whether it is taken as it stands, because part of the word is quoted
-    parts: tuple[Part, ...] | None = None  # None where they are not read
-
-
-@dataclass(frozen=True, slots=True)
 class Redirection:
-    """``2>file``: the number in front, the operator, and the word or document behind it."""
+    """``2>file``: the number in front, the operator, and the word behind it.
+
+    What ``<<`` gives a command to read is known as soon as the line has ended in which it is named.
+    """
 
     number: str
     operator: str
-    to: Word | HereDocument | None
+    to: Word | None  # None where it is not read
 
 
 class CommandKind(Enum):
     """What a command is, and what its fields are then."""
 
     SIMPLE = auto()  # words, assignments first
-    LIST = auto()  # inner ones one after another; mark "&" for those that go to the background
+    LIST = auto()  # inner ones one after another, also `{ ...; }`; mark "&" for those that go to the background
     AND_OR = auto()  # inner ones with "&&" or "||" as marks before all but the first
     PIPELINE = auto()  # inner ones; mark "!" for a negated one
     IF = auto()  # a condition and a body in turn, and what is done otherwise at the end
     FOR = auto()  # the variable's name, the words (None: the positional parameters), the body
-    COUNT = auto()  # `for ((;;))`: the expressions, the body
-    WHILE = auto()  # also `until` and `select`: the condition, the body
+    WHILE = auto()  # also `until`, `select` and `for ((;;))`: the condition, the body
     CASE = auto()  # the word, a body for each of the patterns with its end (`;;`, `;&`, `;;&`) as its mark
     FUNCTION = auto()  # the name, the body
-    GROUP = auto()  # `{ ...; }`: the list
     SUBSHELL = auto()  # `( ... )`: the list
-    CALCULATION = auto()  # `((...))`: the expression
-    CONDITION = auto()  # `[[ ... ]]`: its words, `&&`, `||`, `(` and `)` among them
+    CONDITION = auto()  # `[[ ... ]]` and `((...))`: what is between
+    TEST = auto()  # one test between `[[` and `]]`: its words
+    CALCULATION = auto()  # an expression: its only word
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,36 +137,22 @@ class Command:
     """One command with those inside of it."""
 
     kind: CommandKind
-    start: int
-    end: int
+    place: ScriptPlace  # roughly: of the first simple one in it
     words: tuple[Word | Assign, ...] | None = ()
     inner: tuple[Command, ...] = ()
     marks: tuple[str, ...] = ()
     name: str = ""
-    expressions: tuple[tuple[Part, ...], ...] = ()
     patterns: tuple[tuple[Word, ...], ...] = ()
     redirections: tuple[Redirection, ...] = ()
 
+    @property
+    def plain_words(self) -> list[Word]:
+        """Its words but for assignments."""
+        return [word for word in self.words or () if isinstance(word, Word)]
 
-@dataclass(frozen=True, slots=True)
-class SyntaxProblem:
+
+class ShellSyntaxError(Exception):
     """What could not be read, and where; reading goes on in the next line."""
-
-    reason: str
-    offset: int
-
-
-@dataclass(frozen=True, slots=True)
-class Script:
-    """The commands of a script's text, what of it could not be read, and its comments by their offsets."""
-
-    body: Command
-    problems: tuple[SyntaxProblem, ...]
-    comments: dict[int, str]
-
-
-class NotReadError(Exception):
-    """The text cannot be read on from here."""
 
     def __init__(self, offset: int, reason: str) -> None:
         super().__init__(reason)
@@ -183,16 +160,29 @@ class NotReadError(Exception):
         self.offset = offset
 
 
-class WordReader:
-    """Reads words from a text; ``at`` is how far it has come, ``unclosed`` where a quotation mark opens that is never closed."""
+@dataclass(frozen=True, slots=True)
+class Script:
+    """The commands of a script's text, what of it could not be read, and its comments by their offsets."""
 
-    def __init__(self, text: str, at: int, depth: int = 0, *, in_document: bool = False) -> None:
-        self.text = text
+    body: Command
+    problems: tuple[ShellSyntaxError, ...]
+    comments: dict[int, str]
+
+
+class WordReader:
+    """Reads words from a stretch of a file; ``at`` is how far it has come, ``unclosed`` where a quotation mark opens that is never closed."""
+
+    def __init__(self, file: File, at: int, end: int | None, depth: int = 0, *, in_document: bool = False) -> None:
+        self.file = file
+        self.text = file.text if end is None else file.text[:end]
         self.at = at
         self.unclosed: int | None = None
         self._depth = depth
         self._in_document = in_document
-        self._extended = "shopt -s extglob" in text
+        self._extended = "shopt -s extglob" in file.text
+
+    def _place(self, start: int, end: int | None = None) -> ScriptPlace:
+        return ScriptPlace(self.file, start, self.at if end is None else end)
 
     def _ahead(self, words: str | tuple[str, ...]) -> bool:
         return self.text.startswith(words, self.at)
@@ -216,14 +206,14 @@ class WordReader:
         start = self.at
         parts = self.parts(quoted=False)
         if self.at == start and not self._ends():
-            raise NotReadError(self.at, "unexpected")
-        return Word(parts, start, self.at)
+            raise ShellSyntaxError(self.at, "unexpected")
+        return Word(parts, self._place(start))
 
     def parts(self, *, quoted: bool, stop: str | None = None) -> tuple[Part, ...]:
         """The parts up to a letter of ``stop``; without one to the end of the word, or in quotes of the text."""
         self._depth += 1
         if self._depth > MAX_DEPTH:
-            raise NotReadError(self.at, "depth")
+            raise ShellSyntaxError(self.at, "depth")
         found: list[Part] = []
         while self.at < len(self.text) and self.text[self.at] not in (stop or "\0"):
             if not quoted and stop is None and self._ends():
@@ -240,22 +230,22 @@ class WordReader:
             found.append(self._dollar(quoted=quoted))
         elif here == "`" and (match := _BACKTICKS.match(self.text, start)):
             self.at = match.end()
-            found.append(Substitution(start, self.at, quoted))
+            found.append(Substitution(self._place(start), quoted))
         elif here == "'" and not quoted:
             close = self._find("'", start + 1)
             self._leave_open(start, close)
             self.at = min(close + 1, len(self.text))
-            found.append(QuotedText(self.text[start + 1 : close], start + 1, close, quoted=True))
+            found.append(self._letters(start + 1, close, quoted=True))
         elif here == '"' and not (quoted and self._in_document):
             self.at += 1
             if not quoted:  # else it stands in ${...} or $((...)) in quotes, and goes away
                 # "" is a word, if nothing else stands in it
-                found += (QuotedText("", self.at, self.at, quoted=True), *self.parts(quoted=True, stop='"'))
+                found += (self._letters(self.at, self.at, quoted=True), *self.parts(quoted=True, stop='"'))
                 self._leave_open(start, self.at)
                 self.at = min(self.at + 1, len(self.text))
         elif not quoted and self._ahead(("<(", ">(")):
             self.at = self._closing(start + 1)
-            found.append(Substitution(start, self.at, quoted))
+            found.append(Substitution(self._place(start), quoted))
         else:
             match = _PLAIN[quoted].match(self.text, start)
             self.at = match.end() if match else start + 1
@@ -263,7 +253,10 @@ class WordReader:
                 self.at = match.start() if match.start() > start else self._closing(start + 1)
             ends = (self.text.find(mark, start + 1, self.at) for mark in stop)
             self.at = min((end for end in ends if end > 0), default=self.at)
-            found.append(QuotedText(self.text[start : self.at], start, self.at, quoted))
+            found.append(self._letters(start, self.at, quoted=quoted))
+
+    def _letters(self, start: int, end: int, *, quoted: bool) -> QuotedText:
+        return QuotedText(self.text[start:end], self._place(start, end), quoted)
 
     def _leave_open(self, start: int, close: int) -> None:
         """Note the first quotation mark that nothing closes before the text ends; what stands behind it counts as quoted."""
@@ -277,40 +270,40 @@ class WordReader:
         if behind == "\n" or not (behind or quoted):
             return  # the line goes on, or the script ends
         kept = not behind or (quoted and behind not in "$`\\" + stop + '"' * (not self._in_document))
-        found.append(QuotedText(self.text[start + (not kept) : self.at], start + (not kept), self.at, quoted=True))
+        found.append(self._letters(start + (not kept), self.at, quoted=True))
 
     def _dollar(self, *, quoted: bool) -> Part:  # noqa: PLR0911 - a form a line
         start = self.at
         if self._ahead(("$(", "$[")):
             self.at = self._closing(start + 1)
             if self.text.startswith("$((", start) and self.text[self.at - 2 : self.at] == "))":
-                return Arithmetic(self._inside(start + 3, self.at - 2), start, self.at, quoted)
-            return Substitution(start, self.at, quoted)
+                return Arithmetic(self._inside(start + 3, self.at - 2), self._place(start), quoted)
+            return Substitution(self._place(start), quoted)
         if self._ahead("${"):
             return self._braces(quoted=quoted)
         if not quoted and (match := _ANSI_QUOTES.match(self.text, start)):
             self.at = match.end()
             if any(one[1] not in _ANSI for one in re.finditer(r"\\(.)", match[1], re.DOTALL)):
-                return Substitution(start, self.at, quoted=True)  # a letter by its number
+                return Substitution(self._place(start), quoted=True)  # a letter by its number
             text = re.sub(r"\\(.)", lambda one: _ANSI[one[1]], match[1])
-            return QuotedText(text, start, self.at, quoted=True)
+            return QuotedText(text, self._place(start), quoted=True)
         if match := _PARAMETER.match(self.text, start):
             self.at, name = match.end(), match[1] or match[2]
-            return Parameter(name, start, self.at, quoted, spread=name if name in "@*" else "")
+            return self._parameter(name, start, quoted=quoted)
         self.at = start + 1
         # In front of a quotation mark it says that the text is to be translated.
-        return QuotedText("" if not quoted and self._ahead('"') else "$", start, self.at, quoted=True)
+        return QuotedText("" if not quoted and self._ahead('"') else "$", self._place(start), quoted=True)
 
     def _inside(self, start: int, end: int, *, document: bool = False) -> tuple[Part, ...]:
         """The parts between two offsets, as they are read in double quotes."""
-        return WordReader(self.text[:end], start, self._depth, in_document=document).parts(quoted=True)
+        return WordReader(self.file, start, end, self._depth, in_document=document).parts(quoted=True)
 
     def _braces(self, *, quoted: bool) -> Parameter:
         start = self.at
         match = _BRACED.match(self.text, start)
         mark, name = (match[1], match[2] or "") if match else ("", "")
         self.at = match.end() if match else start + 2
-        index, spread = None, name if name and name in "@*" else ""
+        index, spread = None, ""
         if name and self._ahead("["):
             begin, self.at = self.at + 1, self._closing(self.at)
             index, written = self._inside(begin, self.at - 1), self.text[begin : self.at - 1].strip("'\"")
@@ -327,8 +320,21 @@ class WordReader:
         operand = self.parts(quoted=quoted_inside, stop=apart + "}")
         second = self.parts(quoted=quoted_inside, stop="}") if apart and self._takes(apart) else None
         if not self._takes("}"):
-            raise NotReadError(start, "brace")
-        return Parameter(name, start, self.at, quoted, operator, operand, second, index, spread)
+            raise ShellSyntaxError(start, "brace")
+        found = self._parameter(name, start, quoted=quoted)
+        return replace(
+            found,
+            operator=operator or found.operator,
+            operand=operand,
+            second=second,
+            index=index,
+            spread=spread or found.spread,
+        )
+
+    def _parameter(self, name: str, start: int, *, quoted: bool) -> Parameter:
+        """A parameter; all positional ones together are the elements of ``@``."""
+        spread = {"@": "@", "*": "*", "#": "@"}.get(name, "")
+        return Parameter("@" if spread else name, self._place(start), quoted, "length" * (name == "#"), spread=spread)
 
     def _closing(self, at: int) -> int:
         """Behind what closes the bracket at an offset; the text's end if nothing does. Quotes and comments are seen."""

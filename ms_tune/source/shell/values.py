@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import cached_property
 from typing import TYPE_CHECKING, TypeAlias
@@ -75,6 +75,11 @@ class ScriptPlace:
     end: int
 
     @property
+    def text(self) -> str:
+        """What is written there."""
+        return self.file.text[self.start : self.end]
+
+    @property
     def span(self) -> Location:
         """With lines and columns."""
         return self.file.span(self.start, self.end)
@@ -103,7 +108,7 @@ class Piece:
     @property
     def exact(self) -> bool:
         """Whether the text is written like this where it stands, letter by letter."""
-        return self.unknown is None and self.place.file.text[self.place.start : self.place.end] == self.text
+        return self.unknown is None and self.place.text == self.text
 
     def part(self, start: int, end: int) -> Piece:
         """The characters between two of its own offsets."""
@@ -178,40 +183,56 @@ def unknown_piece(
     return Piece("", place, (), quoted, Unknown(reason, name, place), several)
 
 
-def unknown_words(reason: Reason, name: str, place: ScriptPlace) -> tuple[Argument, ...]:
-    """Any number of words that cannot be known."""
-    return (Argument((unknown_piece(reason, name, place),), open=True),)
-
-
 @dataclass(frozen=True, slots=True)
-class Array:
-    """The elements of an array by their numbers, in order."""
+class Value:
+    """What a variable is set to: its elements by their numbers, in order. One that is no array has number 0 alone, or is unset."""
 
     elements: tuple[tuple[int, Pieces], ...] = ()
+    array: bool = False
 
     @property
-    def counted(self) -> bool:
-        """Whether it is known how many elements there are."""
-        return not any(piece.several for _, pieces in self.elements for piece in pieces)
+    def uncounted(self) -> Piece | None:
+        """What stands for any number of its elements."""
+        return next((piece for _, pieces in self.elements for piece in pieces if piece.several), None)
+
+    @property
+    def pieces(self) -> Pieces:
+        """Its first element, which the name alone stands for."""
+        return self.elements[0][1] if self.elements and not self.elements[0][0] else ()
+
+    @property
+    def end(self) -> int:
+        """The number behind the last one."""
+        return self.elements[-1][0] + 1 if self.elements else 0
+
+    def between(self, low: int, high: int) -> Value:
+        """Those of its elements with these numbers and those between."""
+        return replace(self, elements=tuple(one for one in self.elements if low <= one[0] <= high))
 
 
-@dataclass(frozen=True, slots=True)
-class Unset:
-    """A variable that ``unset`` has taken away."""
+def plain_value(*pieces: Piece) -> Value:
+    """The value of a variable that is no array."""
+    return Value(((0, pieces),))
 
 
-Value: TypeAlias = "Pieces | Array | Unset"
+def array_of(words: Iterable[Argument], first: int = 0) -> Value:
+    """An array of words, numbered from one on; of what may be any number of words, several is said."""
+    several = (
+        tuple(replace(piece, several=word.open and piece.unknown is not None) for piece in word.pieces)
+        for word in words
+    )
+    return Value(tuple(enumerate(several, first)), array=True)
 
 
 @dataclass(slots=True)
 class ShellState:
     """What holds at one point of the script."""
 
-    variables: dict[str, Value] = field(default_factory=dict)  # what the script has set
-    # The functions that it has defined, each with the file that it stands in; None for one of several.
-    functions: dict[str, tuple[Command, File] | None] = field(default_factory=dict)
+    variables: dict[str, Value] = field(default_factory=dict)  # what the script has set; "@": its positional parameters
+    functions: dict[str, Command | None] = field(
+        default_factory=dict
+    )  # those that it has defined; None for one of several
     exported: frozenset[str] = frozenset()  # the variables (and functions: `name()`) that programs see
-    positional: tuple[Argument, ...] | None = None  # `$1` and so on; None if they are those of the script's start
     all_unknown: Unknown | None = None  # why every variable may have been set to anything since
     odd: frozenset[str] = frozenset()  # variables that are declared to calculate, or to stay as they are
     stops_at_failure: bool = False  # `set -e`
@@ -220,37 +241,39 @@ class ShellState:
         """The same, to go on with on its own."""
         return replace(self, variables=dict(self.variables), functions=dict(self.functions))
 
-    def take(self, other: ShellState) -> None:
-        """Become what another one is."""
-        for one in fields(self):
-            setattr(self, one.name, getattr(other, one.name))
+    def restore(self, name: str, value: Value | None) -> None:
+        """Give a variable the value that it had before, or none."""
+        self.variables.pop(name, None)
+        if value is not None:
+            self.variables[name] = value
+
+    def spoil(self, name: str, reason: Reason, place: ScriptPlace, *, several: bool = False) -> None:
+        """Know nothing more about a variable."""
+        self.variables[name] = plain_value(unknown_piece(reason, name, place, several=several))
 
     def forget(self, unknown: Unknown) -> None:
-        """Know nothing more about any variable."""
+        """Know nothing more about any variable, but for the positional parameters."""
         for name, value in self.variables.items():
-            self.variables[name] = (Piece("", unknown.place, unknown=unknown, several=_is_list(value)),)
+            if name != "@":
+                self.variables[name] = plain_value(Piece("", unknown.place, unknown=unknown, several=_is_list(value)))
         self.functions = dict.fromkeys(self.functions)
         self.all_unknown = unknown
 
 
-def merge_states(states: Iterable[ShellState], place: ScriptPlace, reason: Reason = Reason.CONDITION) -> ShellState:
+def merge_states(states: Sequence[ShellState], place: ScriptPlace, reason: Reason = Reason.CONDITION) -> ShellState:
     """What holds behind branches of which one was taken, nobody knows which."""
-    first, *others = states
-    result = first.copy()
-    for other in others:
+    result = states[0].copy()
+    for other in states[1:]:
         for name in {*result.variables, *other.variables}:
             mine, its = result.variables.get(name), other.variables.get(name)
-            if not _is_same(mine, its):
-                several = _is_list(mine) or _is_list(its)
-                result.variables[name] = (unknown_piece(reason, name, place, several=several),)
+            if mine is None or its is None or not _is_same(mine, its):
+                result.spoil(name, reason, place, several=_is_list(mine) or _is_list(its))
         for name in {*result.functions, *other.functions}:
             if result.functions.get(name) != other.functions.get(name):
                 result.functions[name] = None
         result.exported |= other.exported
         result.odd |= other.odd
         result.stops_at_failure &= other.stops_at_failure
-        if result.positional != other.positional:
-            result.positional = unknown_words(reason, "@", place)
         result.all_unknown = result.all_unknown or other.all_unknown
     return result
 
@@ -265,21 +288,18 @@ def is_settled(before: ShellState, after: ShellState) -> bool:
 
 
 def _is_unknown(value: Value) -> bool:
-    return isinstance(value, tuple) and len(value) == 1 and value[0].unknown is not None and not value[0].several
+    return len(value.pieces) == 1 and value.pieces[0].unknown is not None and not _is_list(value)
 
 
 def _is_list(value: Value | None) -> bool:
-    return isinstance(value, Array) or (isinstance(value, tuple) and any(piece.several for piece in value))
+    return value is not None and (value.array or value.uncounted is not None)
 
 
-def _is_same(one: Value | None, other: Value | None) -> bool:
-    if isinstance(one, tuple) and isinstance(other, tuple):
-        text = text_of(one)
-        return one == other or (text is not None and text == text_of(other))
-    if isinstance(one, Array) and isinstance(other, Array) and len(one.elements) == len(other.elements):
-        pairs = zip(one.elements, other.elements, strict=True)
-        return all(mine[0] == its[0] and _is_same(mine[1], its[1]) for mine, its in pairs)
-    return one == other and one is not None
+def _is_same(mine: Value, its: Value) -> bool:
+    """Whether two values are equal letter by letter, wherever they stand."""
+    texts = [[(number, text_of(pieces)) for number, pieces in value.elements] for value in (mine, its)]
+    known = all(text is not None for _, text in texts[0])
+    return mine == its or (known and mine.array == its.array and texts[0] == texts[1])
 
 
 def join_script(words: Sequence[Argument], state: ShellState) -> str | None:
@@ -293,7 +313,7 @@ def join_script(words: Sequence[Argument], state: ShellState) -> str | None:
         for piece in word.pieces:
             name = f"{_HIDDEN}{len(hidden)}"
             if piece.unknown is not None:
-                hidden[name] = (piece,)
+                hidden[name] = plain_value(piece)
             letters += piece.text if piece.unknown is None else f"${{{name}}}"
         found.append(letters)
     text = " ".join(found)

@@ -64,4 +64,4 @@ def test_they_stand_in_the_order_of_the_script_at_their_places() -> None:
     script = "env Z=1 Y=2 msrun\nX=3 W='4' f\n"
     found: list[Written] = assignments(script)
     assert [one.one.name for one in found] == ["Z", "Y", "X", "W"]
-    assert [script[one.one.start : one.one.end] for one in found] == ["Z=1", "Y=2", "X=3", "W='4'"]
+    assert [script[one.one.place.start : one.one.place.end] for one in found] == ["Z=1", "Y=2", "X=3", "W='4'"]

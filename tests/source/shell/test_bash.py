@@ -96,7 +96,7 @@ def read(script: str) -> dict[str, list[Started]]:
 def follow(script: str) -> tuple[dict[str, list[Started]], bool]:
     """The same, and whether it is said that the script may start more, where only a run could tell."""
     follower = Follower(lambda _: None)
-    follower.follow(parse(script).body, File(Path("script.sh"), script))
+    follower.follow(parse(File(Path("script.sh"), script)).body)
     found: dict[str, list[Started]] = defaultdict(list)
     for one in follower.started:
         if len(one.words) > 1 and one.words[0].text in ("msrun", "torchrun", "python"):

@@ -101,7 +101,7 @@ a=2; msrun 1 $((0 && a++)) $((1 || a++)) $a $((1 && (a = 9))) $a
 for ((i = 0; i < 3; i++)); do msrun 1 fixed; done
 a=MiXed; msrun 1 ${a,,} ${a^^} ${a^} ${a,}
 a=b; b=c; msrun 1 ${!a} ${a:=kept} ${none:=given} $none
-msrun 1 $(seq 1 .5 2) $(seq -w 8 10) $(basename "$UNSET_OUTSIDE/x") $(dirname -z a); msrun 2 {1..100000}; msrun 3 {B..a}
+msrun 1 $(seq 1 .5 2) $(seq -w 8 10) $(basename "$UNSET_OUTSIDE/x") $(dirname -z a); msrun 2 {1..100000}; msrun 3 {B..a}; A=x; msrun 4 $A{1,2} {1,$A}y
 msrun 1 "$(printf %s fixed | cat)" || true
 for a in 1 2 3; do if [ $a = 2 ]; then continue; fi; msrun 1 ok; [ $a = 3 ] && break; done
 i=0; while [ $i -lt 2 ]; do msrun 1 in; i=$((i + 1)); done

@@ -1,20 +1,23 @@
-"""Patterns and tests of the shell on values that are known: ``case``, ``${name%pattern}``, ``[ ... ]``, ``[[ ... ]]``.
+"""What follows from texts that are known: patterns (``case``, ``${name%pattern}``), tests, ``$((...))``, what ``seq`` prints.
 
-As bash's manual has them ("Pattern Matching", "Bash Conditional Expressions"). The forms of ``extglob``, classes of letters and what
-depends on the machine are not read: None stands for what only bash can tell.
+As bash's manual has them ("Pattern Matching", "Bash Conditional Expressions", "Shell Arithmetic"). The forms of ``extglob``, classes of
+letters and what depends on the machine are not read: None stands for what only bash can tell.
 """
 
 from __future__ import annotations
 
+import ast
+import keyword
+import operator
 import re
 from typing import TYPE_CHECKING, TypeAlias
 
 from ms_tune.source.shell.values import text_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from ms_tune.source.shell.values import Piece, Pieces
+    from ms_tune.source.shell.values import Piece, Pieces, Value
 
 _NUMBER = re.compile(r"-?(?:0|[1-9]\d{0,17})")
 # By the operator the signs that the difference of both numbers may have.
@@ -23,6 +26,14 @@ _MAX_COMPARED = 40_000  # letters of a text times those of a pattern
 _MAX_REPLACED = 1_000  # letters of a text in which every place is tried
 _LETTERS = re.compile(r"\[([!^]?)(\]?[^\]\[\\/]*)\]")
 _MOST = 3  # words of one test
+_MAX_EXPRESSION = 500  # letters
+_MAX_DEPTH = 10  # variables inside of each other
+_BITS = 64
+_EXPRESSION = re.compile(
+    r"(?:\s|0[xX][0-9a-fA-F]+\b|0[0-7]*\b|[1-9]\d*\b|[A-Za-z_]\w*|<<|>>|[<>=!]=|&&|\|\||[-+*/%<>()])*", re.ASCII
+)
+_SEQUENCE = re.compile(r"[-+]?\d{1,9}", re.ASCII)
+_MAX_LINES = 1_000
 
 # Each letter of a pattern: the letters that it stands for (None for any), whether it is none of them, whether any number of times.
 Pattern: TypeAlias = "list[tuple[str | None, bool, bool]]"
@@ -127,54 +138,101 @@ def holds_test(words: Sequence[str | None], pattern: Pieces | None = None) -> bo
     return (difference > 0) - (difference < 0) in _COMPARED[operator or ""]
 
 
-class Tests:
-    """The words of ``[[ ... ]]``, read from the first to the last; ``&&`` binds tighter than ``||``.
-
-    Args:
-        literals: The words as they are written, None for one that has quotes or values in it.
-        values: What they come to.
-    """
-
-    def __init__(self, literals: Sequence[str | None], values: Sequence[Pieces]) -> None:
-        self._literals = literals
-        self._values = values
-        self.at = 0
-
-    def either(self) -> bool | None:
-        """What is on both sides of ``||``."""
-        found = self._every()
-        while self._next("||"):
-            found = combine_answers("||", found, self._every())
-        return found
-
-    def _every(self) -> bool | None:
-        found = self._one()
-        while self._next("&&"):
-            found = combine_answers("&&", found, self._one())
-        return found
-
-    def _one(self) -> bool | None:
-        if self._next("!"):
-            found = self._one()
-            return None if found is None else not found
-        if self._next("("):
-            found = self.either()
-            return found if self._next(")") else None
-        start = self.at
-        while self.at < len(self._values) and self._literals[self.at] not in ("&&", "||", ")"):
-            self.at += 1
-        values = self._values[start : self.at]
-        if not values or self._literals[start + 1 : start + 2] in (["<"], [">"], ["=~"]):
-            return None
-        return holds_test([text_of(one) for one in values], values[-1] if len(values) == _MOST else None)
-
-    def _next(self, mark: str) -> bool:
-        here = self.at < len(self._literals) and self._literals[self.at] == mark
-        self.at += here
-        return here
-
-
 def combine_answers(operator: str, *answers: bool | None) -> bool | None:
     """``&&`` or ``||`` of answers: one that decides is enough, whatever the others are."""
     decides = operator == "||"
     return decides if decides in answers else None if None in answers else not decides
+
+
+# arithmetic, where Python has the same precedences
+
+
+def calculate(text: str, variables: Mapping[str, Value], depth: int = 0) -> int | None:
+    """The value of an expression of numbers, variables and the usual operators; None if it is another, or something is unknown."""
+    names = re.findall(r"[A-Za-z_]\w*", text)
+    bounded = len(text) <= _MAX_EXPRESSION and depth <= _MAX_DEPTH
+    if not bounded or not _EXPRESSION.fullmatch(text) or any(map(keyword.iskeyword, names)):
+        return None
+    if not text.strip():
+        return 0
+    octal = re.sub(r"\b0(?=[0-7])", "0o", text.replace("/", "//"))
+    try:
+        tree = ast.parse(octal.replace("&&", " and ").replace("||", " or ").strip(), mode="eval")
+        return _evaluate(tree.body, variables, depth)
+    except (SyntaxError, ValueError, ZeroDivisionError, MemoryError, RecursionError):
+        return None
+
+
+def _evaluate(node: ast.expr, variables: Mapping[str, Value], depth: int) -> int:
+    """The value of a part of an expression; a ValueError if it is not known."""
+    number: int | None = None
+    match node:
+        case ast.Constant(value=int(number)):
+            pass
+        case ast.Name(id=name) if name in variables:
+            text = text_of(variables[name].pieces)
+            number = None if text is None else calculate(text, variables, depth + 1)
+        case ast.BoolOp():
+            answers = [_evaluate(one, variables, depth) != 0 for one in node.values]
+            number = all(answers) if isinstance(node.op, ast.And) else any(answers)
+        case ast.UnaryOp(operand=ast.BinOp(op=ast.Pow())):
+            pass  # `-2 ** 2` is 4 for bash
+        case ast.UnaryOp():
+            number = _evaluate(node.operand, variables, depth) * (-1 if isinstance(node.op, ast.USub) else 1)
+        case ast.Compare(left=left, ops=[sign], comparators=[right]) | ast.BinOp(left=left, op=sign, right=right):
+            numbers = _evaluate(left, variables, depth), _evaluate(right, variables, depth)
+            if not isinstance(sign, ast.Pow | ast.LShift | ast.RShift) or 0 <= numbers[1] < _BITS:
+                number = _OPERATIONS[type(sign)](*numbers)
+    if number is None:
+        raise ValueError(node)
+    return (int(number) + (1 << (_BITS - 1))) % (1 << _BITS) - (1 << (_BITS - 1))
+
+
+def _divide(left: int, right: int) -> int:
+    quotient = abs(left) // abs(right)
+    return quotient if (left < 0) == (right < 0) else -quotient
+
+
+_OPERATIONS: dict[type, Callable[[int, int], int]] = {
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.FloorDiv: _divide,
+    ast.LShift: operator.lshift,
+    ast.RShift: operator.rshift,
+    ast.Pow: operator.pow,
+    ast.Mod: lambda left, right: left - _divide(left, right) * right,
+}
+
+
+# programs whose output follows from their arguments
+
+
+def output_of(words: Sequence[str]) -> str | None:
+    """What ``seq``, ``basename`` and ``dirname`` print (coreutils); None for another program, or words that are not read."""
+    name, path, *others = [*words, "", ""][: max(len(words), 2)]
+    folder, slash, base = path.rstrip("/").rpartition("/")
+    is_path = base != "" and not path.startswith("-")
+    if name == "seq":
+        return _print_sequence(words[1:])
+    if name == "dirname" and is_path and not others:
+        return f"{folder.rstrip('/') or slash or '.'}\n"
+    if name == "basename" and is_path and len(others) < 2:  # noqa: PLR2004 - an ending to be taken away
+        return f"{base if [base] == others else base.removesuffix(''.join(others))}\n"
+    return None
+
+
+def _print_sequence(texts: Sequence[str]) -> str | None:
+    numbers = [int(text) for text in texts if _SEQUENCE.fullmatch(text)]
+    if not 0 < len(numbers) == len(texts) <= 3:  # noqa: PLR2004 - first, step and last
+        return None
+    first, step, last = (numbers[0] if numbers[1:] else 1), (numbers[1] if numbers[2:] else 1), numbers[-1]
+    if not step or (last - first) // step >= _MAX_LINES:
+        return None
+    return "".join(f"{one}\n" for one in range(first, last + (1 if step > 0 else -1), step))
