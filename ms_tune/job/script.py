@@ -41,7 +41,8 @@ if TYPE_CHECKING:
     from ms_tune.dialects.megatron.arguments import ProgramArguments
     from ms_tune.source.shell.commands import Started
     from ms_tune.source.shell.read import Launch, Launches
-    from ms_tune.source.shell.values import File, Pieces, ScriptPlace
+    from ms_tune.source.shell.syntax import File, ScriptPlace
+    from ms_tune.source.shell.values import Pieces
     from ms_tune.source.yaml import SourceFile
 
 _LAUNCHER = "msrun_launcher.sh"

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from ms_tune.diagnostics import Location
     from ms_tune.dialects.check_context import CheckContext
     from ms_tune.job.script import TrainingJob
-    from ms_tune.source.shell.values import Argument, ScriptPlace
+    from ms_tune.source.shell.syntax import ScriptPlace
+    from ms_tune.source.shell.values import Argument
     from ms_tune.source.yaml import SourceFile
 
 _SIZES = ("data_parallel", "model_parallel", "context_parallel", "pipeline_stage")

@@ -16,14 +16,22 @@ from ms_tune.source.shell.calculate import holds_test, output_of
 from ms_tune.source.shell.expand import expand_braces
 from ms_tune.source.shell.parse import parse
 from ms_tune.source.shell.settings import READING, Settings
-from ms_tune.source.shell.syntax import DECLARING, Assign, Command, CommandKind, Script, Substitution, Word
+from ms_tune.source.shell.syntax import (
+    DECLARING,
+    Assign,
+    Command,
+    CommandKind,
+    Script,
+    ScriptPlace,
+    Substitution,
+    TextInside,
+    Word,
+)
 from ms_tune.source.shell.values import (
     Argument,
     Piece,
     Reason,
-    ScriptPlace,
     ShellState,
-    TextInside,
     Unknown,
     array_of,
     join_script,
@@ -36,8 +44,8 @@ from ms_tune.source.shell.values import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from ms_tune.source.shell.syntax import Redirection
-    from ms_tune.source.shell.values import File, Pieces
+    from ms_tune.source.shell.syntax import File, Redirection
+    from ms_tune.source.shell.values import Pieces
 
 MAX_CALLS = 16  # functions and files inside of each other
 

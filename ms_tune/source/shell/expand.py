@@ -14,14 +14,13 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, TypeAlias
 
 from ms_tune.source.shell.calculate import calculate, change_text, read_pattern
-from ms_tune.source.shell.syntax import Arithmetic, Parameter, QuotedText, Word
+from ms_tune.source.shell.syntax import Arithmetic, Parameter, QuotedText, ScriptPlace, Word
 from ms_tune.source.shell.values import (
     FROM_OUTSIDE,
     Argument,
     Piece,
     Pieces,
     Reason,
-    ScriptPlace,
     ShellState,
     Unknown,
     Value,
@@ -39,7 +38,7 @@ if TYPE_CHECKING:
 MAX_SIZE = 40_000  # characters and pieces of one value
 MAX_WORK = 400_000  # of all values of a script together
 MAX_INDEX = 1_000_000
-_BLANKS = re.compile(r"[ \t\n]+")
+_BLANKS = re.compile(r"([ \t\n]+)|[^ \t\n]+")
 _ASSIGNMENT = re.compile(r"\s*([A-Za-z_]\w*)\s*=(?!=)(.*)", re.DOTALL)
 _ASSIGNED = re.compile(
     r"([A-Za-z_]\w*)\s*(?:\[[^\]]*\]\s*)?(?:=(?!=)|[-+*/%&|^]=|<<=|>>=|\+\+|--)|(?:\+\+|--)\s*([A-Za-z_]\w*)"
@@ -222,10 +221,9 @@ class Expander(ABC):
             return _spread_values(part, plain_value(*pieces))
         if operator == "?":
             return [unknown_piece(Reason.ENVIRONMENT, part.name, part.place, quoted=part.quoted)]
-        operand = self._items(part.operand)
         if operator != "=":
-            return operand
-        whole = tuple(item or Piece(" ", part.place, quoted=True) for item in operand)
+            return self._items(part.operand)
+        whole = self.value(Word(part.operand, part.place))
         self.state.variables[part.name] = plain_value(*whole)
         return [piece.through(part.name, quoted=part.quoted) for piece in whole]
 
@@ -301,14 +299,8 @@ def _split_at_blanks(piece: Piece) -> Iterator[Piece | None]:
     if piece.quoted or piece.unknown:
         yield piece
         return
-    at = 0
     for match in _BLANKS.finditer(piece.text):
-        if match.start() > at:
-            yield piece.part(at, match.start())
-        yield None
-        at = match.end()
-    if at < len(piece.text):
-        yield piece.part(at, len(piece.text)) if at else piece
+        yield None if match[1] else piece.part(*match.span())
 
 
 def _make_argument(pieces: Pieces, place: ScriptPlace) -> Argument:

@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from ms_tune.source.shell.calculate import combine_answers, holds_test, matches_pattern, read_pattern
 from ms_tune.source.shell.commands import DONE, UNCLEAR, CommandFollower, Flow, Outcome, Streams
-from ms_tune.source.shell.syntax import Command, CommandKind, Word
+from ms_tune.source.shell.syntax import Command, CommandKind, ScriptPlace, Word
 from ms_tune.source.shell.values import (
     Reason,
-    ScriptPlace,
     ShellState,
     Unknown,
     array_of,
@@ -27,7 +26,7 @@ from ms_tune.source.shell.values import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from ms_tune.source.shell.values import File
+    from ms_tune.source.shell.syntax import File
 
 MAX_STEPS = 20_000  # commands that are followed
 MAX_DEPTH = 80  # commands inside of each other

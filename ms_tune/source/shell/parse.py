@@ -26,7 +26,7 @@ from ms_tune.source.shell.syntax import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ms_tune.source.shell.values import File
+    from ms_tune.source.shell.syntax import File
 
 _RESERVED = frozenset(load("bash")["reserved"])
 _CLOSERS = frozenset(("then", "else", "elif", "fi", "do", "done", "esac", "}"))
@@ -177,29 +177,32 @@ class _ScriptReader(WordReader):
             return found[0]
         return self._compound_of(CommandKind.PIPELINE, start, tuple(found), *["!"] * negated)
 
-    def _command(self) -> Command:
+    def _nested(self, read: Callable[[], Command]) -> Command:
         self._nesting += 1
         if self._nesting > MAX_DEPTH:
             raise ShellSyntaxError(self.at, "depth")
-        word = self._peek()
-        if word in _CLOSERS or word == "in":
-            raise ShellSyntaxError(self.at, "unexpected")
-        if word == "function" or not (word in _RESERVED or word in ("{", "[[") or self._ahead("(")):
-            self.at += len(word) * (word == "function")
-            found = self._function() if word == "function" else self._simple()
-        else:
-            found = self._compound(word)
-            self._skip()
-            redirections = []
-            while (one := self._redirection()) is not None:
-                redirections.append(one)
-                self._skip()
-            found = replace(found, redirections=tuple(redirections)) if redirections else found
+        found = read()
         self._nesting -= 1
         return found
 
-    def _compound(self, word: str) -> Command:  # noqa: PLR0911 - a kind a line
-        start = self.at
+    def _command(self) -> Command:
+        word = self._peek()
+        if word in _CLOSERS or word == "in":
+            raise ShellSyntaxError(self.at, "unexpected")
+        if word == "function":
+            return self._nested(self._function)
+        if not (word in _RESERVED or word in ("{", "[[") or self._ahead("(")):
+            return self._nested(self._simple)
+        found = self._nested(self._compound)
+        self._skip()
+        redirections = list[Redirection]()
+        while (one := self._redirection()) is not None:
+            redirections.append(one)
+            self._skip()
+        return replace(found, redirections=tuple(redirections)) if redirections else found
+
+    def _compound(self) -> Command:  # noqa: PLR0911 - a kind a line
+        start, word = self.at, self._peek()
         if self._ahead("((") and self.text[(end := self._closing(start)) - 2 : end] == "))":
             self.at = end
             calculation = replace(self._calculation(start + 2, end - 2), place=self._place(start))
@@ -315,28 +318,25 @@ class _ScriptReader(WordReader):
         return self._compound_of(CommandKind.CONDITION, start, (inner,))
 
     def _either(self) -> Command:
-        return self._joined(self._every, "||")
-
-    def _every(self) -> Command:
-        return self._joined(self._test, "&&")
+        return self._joined(lambda: self._joined(self._test, "&&"), "||")
 
     def _test(self) -> Command:
-        start, words = self.at, list[Word]()
-        negated = self._peek() == "!"
-        self.at += negated
-        self._skip(newlines=True)
-        if negated:
-            return self._compound_of(CommandKind.PIPELINE, start, (self._test(),), "!")
+        start, negated, words = self.at, False, list[Word]()
+        while self._peek() == "!":
+            negated, self.at = not negated, self.at + 1
+            self._skip(newlines=True)
         if self._takes("("):
             self._skip(newlines=True)
-            found = self._either()
+            found = self._nested(self._either)
             self._take(")")
             self._skip(newlines=True)
-            return found
-        while not words or (self._peek() != "]]" and not self._ahead(("&&", "||", ")"))):
-            words.append(self._test_word(words))
-            self._skip(newlines=True)
-        return Command(CommandKind.TEST, self._place(words[0].place.start, words[-1].place.end), tuple(words))
+        else:
+            while not words or (self._peek() != "]]" and not self._ahead(("&&", "||", ")"))):
+                words.append(self._test_word(words))
+                self._skip(newlines=True)
+            place = self._place(words[0].place.start, words[-1].place.end)
+            found = Command(CommandKind.TEST, place, tuple(words))
+        return self._compound_of(CommandKind.PIPELINE, start, (found,), "!") if negated else found
 
     def _test_word(self, before: list[Word]) -> Word:
         expression = before and before[-1].literal == "=~"
@@ -349,6 +349,7 @@ class _ScriptReader(WordReader):
 
     def _function(self) -> Command:
         """``function name``, with brackets or without."""
+        self.at += len("function")
         self._skip()
         name = self._peek()
         self.at += len(name)
@@ -406,8 +407,8 @@ class _ScriptReader(WordReader):
 
     def _redirection(self) -> Redirection | None:
         match = _REDIRECTION.match(self.text, self.at)
-        if not match or (match[2] in ("<", ">") and not match[1] and self.text[match.end() : match.end() + 1] == "("):
-            return None  # <(...) is a word
+        if not match:
+            return None
         self.at = match.end()
         self._skip()
         found = Redirection(match[1], match[2], None if self._ends() else self.word())

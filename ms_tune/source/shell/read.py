@@ -13,8 +13,7 @@ from ms_tune.errors import ConfigError, closest, nearby, reason_of
 from ms_tune.facts.launchers import is_wrapper, launcher_named, launcher_of_module
 from ms_tune.source.shell.follow import Follower
 from ms_tune.source.shell.parse import parse
-from ms_tune.source.shell.syntax import Assign, CommandKind, Parameter, QuotedText, Word
-from ms_tune.source.shell.values import Argument, File
+from ms_tune.source.shell.syntax import Assign, CommandKind, File, Parameter, QuotedText, Word
 from ms_tune.source.yaml import decode
 from ms_tune.text import msg
 
@@ -23,8 +22,8 @@ if TYPE_CHECKING:
 
     from ms_tune.facts.launchers import Launcher
     from ms_tune.source.shell.commands import Started
-    from ms_tune.source.shell.syntax import Command, Part, ShellSyntaxError
-    from ms_tune.source.shell.values import Pieces, ScriptPlace, Unknown
+    from ms_tune.source.shell.syntax import Command, Part, ScriptPlace, ShellSyntaxError
+    from ms_tune.source.shell.values import Argument, Pieces, Unknown
 
 MAX_BYTES = 1024**2
 MAX_FILES = 32
@@ -137,15 +136,18 @@ class _Sourced:
     """Reads the files that scripts source: where exactly one of that name is in the folders from which it may be started."""
 
     def __init__(self, script: Path) -> None:
-        self._folders = _folders_above(script)
+        self._script = script
         self.read_from: list[Path] = []
 
     def read(self, name: str) -> File | None:
         if len(self.read_from) >= MAX_FILES:
             return None
-        candidates = [Path(name)] if name.startswith("/") else [folder / name for folder in self._folders]
         try:
-            found = {one.resolve() for one in candidates if one.is_file() and one.stat().st_size <= MAX_BYTES}
+            found = {
+                one.resolve()
+                for one in _candidates(self._script, name)
+                if one.is_file() and one.stat().st_size <= MAX_BYTES
+            }
             if len(found) != 1:
                 return None
             path = found.pop()
@@ -256,12 +258,8 @@ def has_folder_above(script: Path, name: str) -> bool:
 
 
 def _candidates(script: Path, name: str) -> list[Path]:
-    return [Path(name)] if name.startswith("/") else [folder / name for folder in _folders_above(script)]
-
-
-def _folders_above(script: Path) -> list[Path]:
     folder = script.absolute().parent
-    return [folder, *folder.parents][:_PARENTS]
+    return [above / name for above in [folder, *folder.parents][:_PARENTS]]  # one path if the name begins with "/"
 
 
 # every assignment that stands in a script, whether it is ever made or not

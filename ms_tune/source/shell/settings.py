@@ -22,7 +22,8 @@ from ms_tune.source.shell.values import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ms_tune.source.shell.values import Pieces, ScriptPlace
+    from ms_tune.source.shell.syntax import ScriptPlace
+    from ms_tune.source.shell.values import Pieces
 
 # Commands that set the variables that they are given the names of.
 READING = frozenset(("read", "mapfile", "readarray", "getopts", "printf", "let", "wait"))

@@ -7,14 +7,17 @@ wheels for a base install that has PyYAML alone, and either would give a tree, n
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import Enum, auto
+from functools import cached_property
 from typing import TYPE_CHECKING, TypeAlias
 
-from ms_tune.source.shell.values import ScriptPlace
+from ms_tune.source.yaml_nodes import Document
 
 if TYPE_CHECKING:
-    from ms_tune.source.shell.values import File
+    from pathlib import Path
+
+    from ms_tune.diagnostics import Location
 
 MAX_DEPTH = 60
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -24,12 +27,60 @@ _PARAMETER = re.compile(r"\$(?:([A-Za-z_]\w*)|([@*#?$!0-9-]))", re.ASCII)
 _BRACED = re.compile(r"\$\{(#(?![}:=?+-])|!(?=[A-Za-z_]))?([A-Za-z_]\w*|\d+|[@*](?=[:%#/}])|[#?$!-](?=\}))?", re.ASCII)
 _OPERATORS = re.compile(r":[-=?+]|[-=?+]|##?|%%?|/[/#%]?|:")
 _PLAIN = {False: re.compile(r"[^\s;&|()<>\\'\"`$]+"), True: re.compile(r"[^\\\"`$]+")}
+_SPREADS = {"@": "@", "*": "*", "#": "@"}  # all positional parameters: the elements of `@`
 _EXTENDED = re.compile(r"[?*+@!]\(")  # patterns of `shopt -s extglob`
 _ANSI = {"n": "\n", "t": "\t", "\\": "\\", "'": "'", '"': '"'}
 _BACKTICKS = re.compile(r"`(?:\\.|[^`\\])*(?:`|\Z)", re.DOTALL)
 _ANSI_QUOTES = re.compile(r"\$'((?:\\.|[^'\\])*)(?:'|\Z)", re.DOTALL)
 _IN_BRACKETS = re.compile(r"\\.|'[^']*(?:'|\Z)|(?<=\s)#[^\n]*|[\"()\[\]]", re.DOTALL)
 _IN_QUOTES = re.compile(r"\\.|\$\(|\"", re.DOTALL)
+
+
+class File:
+    """A file that was read: its text, and lines and columns for offsets, once they are asked for."""
+
+    def __init__(self, path: Path, text: str) -> None:
+        self.path = path
+        self.text = text
+
+    @cached_property
+    def _lines(self) -> Document:
+        return Document(self.text, self.path)
+
+    def span(self, start: int, end: int) -> Location:
+        """The span between two offsets."""
+        return self._lines.span(start, end)
+
+
+class TextInside(File):
+    """A script that was put together in another (``eval``, ``bash -c``): all of it stands where that was done."""
+
+    def __init__(self, around: ScriptPlace, text: str) -> None:
+        super().__init__(around.file.path, text)
+        self._around = around
+
+    def span(self, _start: int, _end: int) -> Location:
+        """The span of the words that it was put together from."""
+        return self._around.span
+
+
+@dataclass(frozen=True, slots=True)
+class ScriptPlace:
+    """Where something stands."""
+
+    file: File
+    start: int
+    end: int
+
+    @property
+    def text(self) -> str:
+        """What is written there."""
+        return self.file.text[self.start : self.end]
+
+    @property
+    def span(self) -> Location:
+        """With lines and columns."""
+        return self.file.span(self.start, self.end)
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,7 +340,10 @@ class WordReader:
             return QuotedText(text, self._place(start), quoted=True)
         if match := _PARAMETER.match(self.text, start):
             self.at, name = match.end(), match[1] or match[2]
-            return self._parameter(name, start, quoted=quoted)
+            spread = _SPREADS.get(name, "")
+            return Parameter(
+                "@" if spread else name, self._place(start), quoted, "length" * (name == "#"), spread=spread
+            )
         self.at = start + 1
         # In front of a quotation mark it says that the text is to be translated.
         return QuotedText("" if not quoted and self._ahead('"') else "$", self._place(start), quoted=True)
@@ -321,20 +375,9 @@ class WordReader:
         second = self.parts(quoted=quoted_inside, stop="}") if apart and self._takes(apart) else None
         if not self._takes("}"):
             raise ShellSyntaxError(start, "brace")
-        found = self._parameter(name, start, quoted=quoted)
-        return replace(
-            found,
-            operator=operator or found.operator,
-            operand=operand,
-            second=second,
-            index=index,
-            spread=spread or found.spread,
-        )
-
-    def _parameter(self, name: str, start: int, *, quoted: bool) -> Parameter:
-        """A parameter; all positional ones together are the elements of ``@``."""
-        spread = {"@": "@", "*": "*", "#": "@"}.get(name, "")
-        return Parameter("@" if spread else name, self._place(start), quoted, "length" * (name == "#"), spread=spread)
+        operator, spread = operator or "length" * (name == "#"), spread or _SPREADS.get(name, "")
+        name = "@" if name in _SPREADS else name
+        return Parameter(name, self._place(start), quoted, operator, operand, second, index, spread)
 
     def _closing(self, at: int) -> int:
         """Behind what closes the bracket at an offset; the text's end if nothing does. Quotes and comments are seen."""

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from functools import cached_property
 from typing import TYPE_CHECKING, TypeAlias
 
 from ms_tune.facts.query import load
-from ms_tune.source.yaml_nodes import Document
+from ms_tune.source.shell.syntax import ScriptPlace
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
-    from pathlib import Path
 
-    from ms_tune.diagnostics import Location
     from ms_tune.source.shell.syntax import Command
 
 # What bash sets itself, or hands on from whoever starts it: a default behind one of these is no more than a guess.
@@ -36,53 +33,6 @@ class Reason(str, Enum):
     ARITHMETIC = "arithmetic"  # calculated from what is not known, or not calculable
     INPUT = "input"  # read from a file or a terminal
     BOUND = "bound"  # too much to be followed
-
-
-class File:
-    """A file that was read: its text, and lines and columns for offsets, once they are asked for."""
-
-    def __init__(self, path: Path, text: str) -> None:
-        self.path = path
-        self.text = text
-
-    @cached_property
-    def _lines(self) -> Document:
-        return Document(self.text, self.path)
-
-    def span(self, start: int, end: int) -> Location:
-        """The span between two offsets."""
-        return self._lines.span(start, end)
-
-
-class TextInside(File):
-    """A script that was put together in another (``eval``, ``bash -c``): all of it stands where that was done."""
-
-    def __init__(self, around: ScriptPlace, text: str) -> None:
-        super().__init__(around.file.path, text)
-        self._around = around
-
-    def span(self, _start: int, _end: int) -> Location:
-        """The span of the words that it was put together from."""
-        return self._around.span
-
-
-@dataclass(frozen=True, slots=True)
-class ScriptPlace:
-    """Where something stands."""
-
-    file: File
-    start: int
-    end: int
-
-    @property
-    def text(self) -> str:
-        """What is written there."""
-        return self.file.text[self.start : self.end]
-
-    @property
-    def span(self) -> Location:
-        """With lines and columns."""
-        return self.file.span(self.start, self.end)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ import pytest
 
 from ms_tune.source.shell.follow import Follower
 from ms_tune.source.shell.parse import parse
-from ms_tune.source.shell.values import File
+from ms_tune.source.shell.syntax import File
 from tests.source.shell.scripts import Scripts
 
 if TYPE_CHECKING:
