@@ -17,7 +17,7 @@ from ms_tune.footprint.torch_report import TorchReport, analyse_snapshot
 from ms_tune.pools.settings import infer_settings
 from ms_tune.pools.torch_replay import Cache, TorchOutcome, change_segments, replay_setting
 from ms_tune.pools.what_if import (
-    Scenario,
+    ReplayOutcome,
     TraceChange,
     TraceFacts,
     WhatIf,
@@ -70,13 +70,10 @@ class WhatIfReport(Record):
 
     rank: int | None  # the rank; None if no folder tells
     others: tuple[int, ...]  # ranks of the run that were not read
-    limit_by: str  # what told the limit: `user`, `device`, `run`, `log`, or `assumed` if nothing did
+    terms: VerdictTerms  # what all are judged by
     verdict: Verdict  # about the run, the same that `memory` and `dryrun` give
     result: WhatIf  # the settings
-    # About each of the settings; None for all where the run is a part of what its verdict is about.
-    verdicts: tuple[Verdict | None, ...]
-    scenarios: tuple[Scenario, ...]  # the what-ifs on the trace itself
-    scenario_verdicts: tuple[Verdict | None, ...]  # about each of them, likewise
+    scenarios: tuple[ReplayOutcome, ...]  # the what-ifs on the trace itself
     names: tuple[str, ...]  # what the trace calls the operator or parameter of each request
     seconds: float  # time of all replays
 
@@ -97,6 +94,21 @@ class WhatIfReport(Record):
             bytes=recorded.reserved_bytes - recorded.used_bytes,
             rank=self.rank,
         )
+
+    @property
+    def limit_by(self) -> str:
+        """What told the limit: ``user``, ``device``, ``run``, ``log``, or ``assumed`` if nothing did."""
+        return self.terms.limit_by
+
+    def verdict_about(self, outcome: ReplayOutcome) -> Verdict | None:
+        """The verdict about a setting or a what-if; None where the run is a part of what its own is about."""
+        if self.terms.is_part or outcome.recorded:
+            return None if self.terms.is_part else self.verdict
+        # A pool that needs more than there is needs all that it reserved.
+        footprint = outcome.actual_bytes if outcome.fits else max(outcome.actual_bytes, outcome.reserved_bytes)
+        doubts = [] if self.terms.doubt is None else [self.terms.doubt]
+        need = Need.of_trace(outcome.used_bytes, footprint)
+        return judge(need, self.terms.limit, self.terms.outside, doubts)
 
     @property
     def allocation_count(self) -> int:
@@ -121,36 +133,16 @@ def replay_run(path: Path, request: WhatIfRequest, on_progress: Callable[[Messag
     )
     overflow = find_size_overflow(trace.files.graph) if trace.files.graph else None
     changes = _changes_to_try(request, inferred.work, _trace_facts(trace, rows))
-    scenarios = tuple(replay_change(change, inferred, result.total) for change in changes)
-    verdict = judge_trace(terms, trace.table, compute_curve(trace.table), trace.log, overflow)
-    others = [
-        _judge_replay(one.used_bytes, one.actual_bytes, one.reserved_bytes, terms, fits=one.fits)
-        for one in result.outcomes[1:]
-    ]
     return WhatIfReport(
         rank=trace.files.rank,
         others=trace.others,
-        limit_by=terms.limit_by,
-        verdict=verdict,
+        terms=terms,
+        verdict=judge_trace(terms, trace.table, compute_curve(trace.table), trace.log, overflow),
         result=result,
-        verdicts=(None if terms.is_part else verdict, *others),
-        scenarios=scenarios,
-        scenario_verdicts=tuple(
-            _judge_replay(one.used_bytes, one.actual_bytes, one.reserved_bytes, terms, fits=one.fits)
-            for one in scenarios
-        ),
+        scenarios=tuple(replay_change(change, inferred, result.total) for change in changes),
         names=tuple(_request_names(trace.table, rows)),
         seconds=time.perf_counter() - start,
     )
-
-
-def _judge_replay(used: int, actual: int, reserved: int, terms: VerdictTerms, *, fits: bool) -> Verdict | None:
-    # A pool that needs more than there is needs all that it reserved.
-    if terms.is_part:
-        return None
-    footprint = actual if fits else max(actual, reserved)
-    doubts = [] if terms.doubt is None else [terms.doubt]
-    return judge(Need.of_trace(used, footprint), terms.limit, terms.outside, doubts)
 
 
 def read_rank(path: Path, rank: int | None) -> RankTrace:

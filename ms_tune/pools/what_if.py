@@ -147,8 +147,19 @@ def _pinned_units(work: Workload, result: Replay) -> list[Pin]:
     ]
 
 
+class TraceChange(Record):
+    """A changed workload."""
+
+    name: str  # `freed-after-last-use`, `remove`, `shard` or `recompute`
+    subject: str  # the category, the pattern of names, or the number of layers; empty if it is about all
+    parts: int  # into how many parts the subject is sharded; 0 if it is not
+    changed: int  # how many requests differ
+    work: Workload
+    by_content: bool = False  # whether the subject is a category
+
+
 class ReplayOutcome(Record):
-    """What a pool takes under one setting."""
+    """What a pool takes under one setting, or with other blocks under that of the run."""
 
     name: str  # the setting in a few characters, such as `increase_size=4GB`; `recorded` for that of the run
     settings: MindSporeSettings
@@ -159,6 +170,7 @@ class ReplayOutcome(Record):
     fits: bool  # whether the pool never needs more than the device has
     recorded: bool = False  # whether the run had this setting
     advisable: bool = True  # whether the user can choose it: `vmm floor` is a limit, not a setting
+    change: TraceChange | None = None  # what is other of the blocks
 
     @property
     def waste_share(self) -> float:
@@ -273,28 +285,6 @@ class TraceFacts(Record):
     backward: Sequence[bool]  # whether the backward pass did
 
 
-class TraceChange(Record):
-    """A changed workload."""
-
-    name: str  # `freed-after-last-use`, `remove`, `shard` or `recompute`
-    subject: str  # the category, the pattern of names, or the number of layers; empty if it is about all
-    parts: int  # into how many parts the subject is sharded; 0 if it is not
-    changed: int  # how many requests differ
-    work: Workload
-    by_content: bool = False  # whether the subject is a category
-
-
-class Scenario(Record):
-    """A changed workload, and what the pool of the run makes of it."""
-
-    change: TraceChange  # what was changed
-    # Peaks in bytes.
-    used_bytes: int
-    actual_bytes: int
-    reserved_bytes: int
-    fits: bool  # whether the pool never needs more than it may take
-
-
 def free_after_last_use(work: Workload, facts: TraceFacts) -> TraceChange:
     """Every block that is ever freed is freed just after the last task that touched it."""
     requests, changed = [], 0
@@ -381,16 +371,10 @@ def recompute_layers(work: Workload, facts: TraceFacts, content: str, layers: Co
     return TraceChange("recompute", str(len(layers)), 0, len(extra), make_workload(ordered, work.releases))
 
 
-def replay_change(change: TraceChange, inferred: Inferred, total: int) -> Scenario:
+def replay_change(change: TraceChange, inferred: Inferred, total: int) -> ReplayOutcome:
     """Replay a changed workload in the pool of the run."""
     result = replay_workload(change.work, make_pool(inferred.settings, older=inferred.older))
-    return Scenario(
-        change=change,
-        used_bytes=result.used_peak,
-        actual_bytes=result.actual_peak,
-        reserved_bytes=result.reserved_peak,
-        fits=not result.is_over and result.reserved_peak <= total,
-    )
+    return _make_outcome(change.name, result, inferred.settings, total)._replace(change=change)
 
 
 def _backward_runs(starts: Sequence[int], facts: TraceFacts) -> dict[str, list[int]]:

@@ -8,7 +8,7 @@ from ms_tune.encode import record_json
 from ms_tune.footprint.remedies import DYNAMIC, STATIC, TORCH, ContentBytes, Method, PeakMoment
 from ms_tune.report.words import verdict_json
 from ms_tune.text import msg
-from ms_tune.verdict.outcome import Fit, Verdict
+from ms_tune.verdict.outcome import Fit
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ms_tune.pools.settings import Inferred
     from ms_tune.pools.torch_replay import TorchOutcome
     from ms_tune.pools.torch_space import TorchSettings
-    from ms_tune.pools.what_if import ReplayOutcome, Scenario
+    from ms_tune.pools.what_if import ReplayOutcome
     from ms_tune.readers.memory_log import MemoryFailure
     from ms_tune.text import Message, Text
 
@@ -210,15 +210,15 @@ def trace_text(failure: MemoryFailure) -> Message:
 def what_if_json(report: WhatIfReport) -> dict[str, object]:
     """The object that ``ms-tune memory what-if --json`` prints."""
     result = report.result
-    recorded, *outcomes = zip(result.outcomes, report.verdicts, strict=True)
+    recorded, *others = result.outcomes
     return {
         "version": VERSION,
         **record_json(report, "rank", "limit_by"),
         "pool": result.pool,
         "rows": report.allocation_count,
         **verdict_json(report.verdict),
-        "recorded": _outcome_json(*recorded),
-        "settings": [{"setting": outcome.name, **_outcome_json(outcome, verdict)} for outcome, verdict in outcomes],
+        "recorded": _outcome_json(recorded, report),
+        "settings": [{"setting": one.name, **_outcome_json(one, report)} for one in others],
         "inferred_settings": _settings_json(result.inferred),
         **record_json(result.inferred, "mismatches", "first_difference"),
         "best": _best_json(result.best, report),
@@ -226,19 +226,20 @@ def what_if_json(report: WhatIfReport) -> dict[str, object]:
         "causes": _causes_json(report),
         "scenarios": [
             {
-                "scenario": scenario.change.name,
-                **record_json(scenario.change, "subject", "parts"),
-                "changed_rows": scenario.change.changed,
-                **_outcome_json(scenario, verdict),
+                "scenario": one.name,
+                **record_json(one.change, "subject", "parts"),
+                "changed_rows": one.change and one.change.changed,
+                **_outcome_json(one, report),
             }
-            for scenario, verdict in zip(report.scenarios, report.scenario_verdicts, strict=True)
+            for one in report.scenarios
         ],
         "findings": [record_json(report.finding, *_FINDING)] if report.finding else [],
         "seconds": round(report.seconds, 3),
     }
 
 
-def _outcome_json(outcome: ReplayOutcome | Scenario, verdict: Verdict | None) -> dict[str, object]:
+def _outcome_json(outcome: ReplayOutcome, report: WhatIfReport) -> dict[str, object]:
+    verdict = report.verdict_about(outcome)
     found = verdict.outcome if verdict is not None else None
     fits = None if found is None else found is Fit.FITS
     return {**record_json(outcome, *_POOL), "fits": fits, "verdict": found}
@@ -262,8 +263,7 @@ def _settings_json(inferred: Inferred) -> dict[str, object]:
 def _best_json(outcome: ReplayOutcome | None, report: WhatIfReport) -> dict[str, object] | None:
     if outcome is None:
         return None
-    verdict = report.verdicts[report.result.outcomes.index(outcome)]
-    return {"setting": outcome.name, **_outcome_json(outcome, verdict), **outcome.setting_lines._asdict()}
+    return {"setting": outcome.name, **_outcome_json(outcome, report), **outcome.setting_lines._asdict()}
 
 
 def _causes_json(report: WhatIfReport) -> dict[str, object]:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from ms_tune.memory.what_if import WhatIfReport
     from ms_tune.pools.pool import PoolGrowth
-    from ms_tune.pools.what_if import Causes, Lines, Pin, ReplayOutcome, Scenario
+    from ms_tune.pools.what_if import Causes, Lines, Pin, ReplayOutcome
 
 _SHOWN = 3  # growths and units of the reasons
 
@@ -83,9 +83,9 @@ def _show_settings(report: WhatIfReport, console: Console) -> None:
             _setting_label(outcome, console),
             *(f"{size / GIB:.3f}" for size in (outcome.used_bytes, outcome.actual_bytes, outcome.reserved_bytes)),
             f"{outcome.waste_share:.1%}",
-            verdict_word(verdict, console),
+            verdict_word(report.verdict_about(outcome), console),
         )
-        for outcome, verdict in zip(report.result.outcomes, report.verdicts, strict=True)
+        for outcome in report.result.outcomes
     ]
     console.write("")
     _show_table(("setting", "used", "actual", "reserved", "waste", "verdict"), rows, console)
@@ -93,6 +93,9 @@ def _show_settings(report: WhatIfReport, console: Console) -> None:
 
 
 def _setting_label(outcome: ReplayOutcome, console: Console) -> str:
+    if (change := outcome.change) is not None:
+        subject = console.text(f"memory.content.{change.subject}") if change.by_content else change.subject
+        return console.text(f"allocator.scenario.{change.name}", subject=subject, parts=change.parts)
     if outcome.recorded:
         return console.text("allocator.setting.recorded")
     if outcome.name == "vmm":
@@ -184,20 +187,14 @@ def _show_scenarios(report: WhatIfReport, console: Console) -> None:
     before = report.result.recorded_outcome.used_bytes
     rows = [
         (
-            _scenario_label(scenario, console),
+            _setting_label(scenario, console),
             f"{scenario.used_bytes / GIB:.3f}",
             f"{(scenario.used_bytes - before) / GIB:+.3f}",
             f"{scenario.reserved_bytes / GIB:.3f}",
-            verdict_word(verdict, console),
+            verdict_word(report.verdict_about(scenario), console),
         )
-        for scenario, verdict in zip(report.scenarios, report.scenario_verdicts, strict=True)
+        for scenario in report.scenarios
     ]
     console.write("")
     _write_wrapped(console, console.text("allocator.scenarios"))
     _show_table(("scenario", "used", "change", "reserved", "verdict"), rows, console)
-
-
-def _scenario_label(scenario: Scenario, console: Console) -> str:
-    change = scenario.change
-    subject = console.text(f"memory.content.{change.subject}") if change.by_content else change.subject
-    return console.text(f"allocator.scenario.{change.name}", subject=subject, parts=change.parts)
