@@ -231,6 +231,15 @@ class Console:
             text = "\n".join([*[""] * (len(text) - len(body)), *fold(body, terminal_width())])
         self.write_whole(text)
 
+    def write_text(self, text_id: str, /, **params: object) -> None:
+        """The sentence with this id as a line of the result."""
+        self.write(self.text(text_id, **params))
+
+    def write_section(self, text_id: str, /, **params: object) -> None:
+        """A sentence that begins something new, behind an empty line."""
+        self.write("")
+        self.write_text(text_id, **params)
+
     def write_prose(self, text: str) -> None:
         """A text of several lines, each folded."""
         for line in text.split("\n"):

@@ -69,11 +69,10 @@ def machine_json(check: MachineCheck) -> dict[str, object]:
 
 def show_script(check: ScriptCheck, console: Console) -> None:
     """Each job with the parts that its program would find, then what is wrong."""
-    console.write("")
-    console.write(console.text("stack.script", command=shlex.join(check.command)))
+    console.write_section("stack.script", command=shlex.join(check.command))
     for job in check.jobs:
         if job.job.ranks:
-            console.write(console.text("stack.job", **job_params(job.job)))
+            console.write_text("stack.job", **job_params(job.job))
         for line in _job_lines(job, console):
             console.write(f"  {line}")
     console.write("")

@@ -34,7 +34,7 @@ _SHOWN_CONTENTS = ("weights", "optimizer_state", "activations")
 def show_command(result: CommandResult, console: Console) -> None:
     """How it ended, then the verdict and what holds the memory, if it left a trace."""
     params = {"command": shlex.join(result.command), "code": result.code, "seconds": f"{result.seconds:.1f}"}
-    console.write(console.text("stages.command.run", **params))
+    console.write_text("stages.command.run", **params)
     for job in result.jobs:
         if job.ranks:
             console.write(job_line(job, console))
@@ -46,31 +46,28 @@ def show_command(result: CommandResult, console: Console) -> None:
     _show_doubtful(result, console)
     if worst is not None:
         _show_figures(result, worst, console)
-    console.write("")
-    console.write(console.text("dryrun.show.kept", folder=near_path(result.folder)))
+    console.write_section("dryrun.show.kept", folder=near_path(result.folder))
     if worst is not None:
-        console.write(console.text("dryrun.show.next", command=f"ms-tune memory {near_path(result.folder)}"))
+        console.write_text("dryrun.show.next", command=f"ms-tune memory {near_path(result.folder)}")
 
 
 def _show_figures(result: CommandResult, worst: RankResult, console: Console) -> None:
     if len(result.ranks) > 1 or worst.extrapolation is not None:
         _show_ranks(result, console)
     if any(rank.extrapolation is not None for rank in result.ranks):
-        console.write(console.text("launch.layers.few"))
+        console.write_text("launch.layers.few")
     if worst.extrapolation is not None:
         console.write("")
         small = {"stage": worst.stage, "rank": worst.rank, "layers": worst.layers, "full": worst.full_layers}
-        console.write(console.text("dryrun.show.traced-small", **small))
+        console.write_text("dryrun.show.traced-small", **small)
     if worst.theory:
-        console.write("")
-        console.write(console.text("launch.theory"))
+        console.write_section("launch.theory")
         for line in theory_lines(worst.theory, console):
             console.write(line)
     memory_text.show_breakdown(replace(worst.reading.report.peak, layers=()), console, _SHOWN_HOLDERS)
     if result.level is not None:
         kind = "stand-in" if result.backend is Backend.STAND_IN else "cann"
-        console.write("")
-        console.write(console.text(f"dryrun.show.worth.{kind}", level=result.level))
+        console.write_section(f"dryrun.show.worth.{kind}", level=result.level)
         console.write(f"  - {console.text('dryrun.not-included.workspace')}")
         console.write(f"  - {console.text('dryrun.not-included.communication')}")
 
@@ -79,7 +76,7 @@ def _show_changes(result: CommandResult, console: Console) -> None:
     lines = [console.say(_change_text(change, job)) for job in result.jobs for change in job.changes]
     lines += [console.say(message) for message in result.support]
     if lines:
-        console.write(console.text("launch.changes"))
+        console.write_text("launch.changes")
         for line in lines:
             console.write(f"  {line}")
 
@@ -109,7 +106,7 @@ def _show_doubtful(result: CommandResult, console: Console) -> None:
         ("stages.command.bounds", result.bounds),
     ):
         if places:
-            console.write(console.text(text, count=max(len(places), sum(one.places for one in result.processes))))
+            console.write_text(text, count=max(len(places), sum(one.places for one in result.processes)))
             for place in places[:_SHOWN_PLACES]:
                 console.write(f"  {place}")
             if len(places) > _SHOWN_PLACES:
@@ -133,8 +130,7 @@ def _show_ranks(result: CommandResult, console: Console) -> None:
         rows.append(
             [*where[: len(launched)], *names, *layers, *map(in_gib, amounts), verdict_word(rank.verdict, console)]
         )
-    console.write("")
-    console.write(console.text("stages.command.ranks"))
+    console.write_section("stages.command.ranks")
     show_table(console, columns, rows)
 
 
@@ -177,8 +173,7 @@ def show_log(comparison: LogComparison, console: Console) -> None:
         rows.append(_rank_row(pair.rank, peaks, footprints))
     show_table(console, _RANK_COLUMNS, rows)
     worst = max(comparison.pairs, key=lambda pair: pair.real.peak_bytes)
-    console.write("")
-    console.write(console.text("stages.log.figures", rank=number_or_dash(worst.rank)))
+    console.write_section("stages.log.figures", rank=number_or_dash(worst.rank))
     rows = [
         [console.text(f"stages.log.figure.{figure.name}"), *_size_cells(figure.simulated, figure.real)]
         for figure in worst.figures
@@ -190,12 +185,12 @@ def show_log(comparison: LogComparison, console: Console) -> None:
     _show_end((worst.simulated.verdict, worst.real_verdict), comparison, console)
     if comparison.only_simulated:
         missing = ", ".join(map(number_or_dash, comparison.only_simulated))
-        console.write(console.text("stages.log.only-simulated", ranks=missing))
+        console.write_text("stages.log.only-simulated", ranks=missing)
 
 
 def _show_head(text_id: str, comparison: RealComparison | LogComparison, console: Console) -> None:
     names = {"simulated": near_path(comparison.simulated), "real": near_path(comparison.real)}
-    console.write(console.text(text_id, **names))
+    console.write_text(text_id, **names)
 
 
 def _rank_row(
@@ -220,7 +215,7 @@ def _show_end(verdicts: tuple[Verdict, Verdict], comparison: RealComparison | Lo
         console.write(console.labelled(console.text(f"stages.column.{side}"), verdict_sentence(verdict, console)))
     if comparison.only_real:
         missing = ", ".join(map(number_or_dash, comparison.only_real))
-        console.write(console.text("stages.compare.only-real", ranks=missing))
+        console.write_text("stages.compare.only-real", ranks=missing)
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,20 +258,19 @@ def show_variants(result: SweepResult[DryrunResult] | SweepResult[CommandResult]
     variants = list(map(_variant_row, result.variants))
     first = next((variant.peak for variant in variants if variant.peak is not None), 0)
     columns = ["variant", "settings", "stage", "layers", *_SHOWN_CONTENTS, "peak", "change", "verdict"]
-    console.write(console.text("stages.variants.title", count=len(variants)))
+    console.write_text("stages.variants.title", count=len(variants))
     shared = _shared_settings(variants)
     if shared:
-        console.write(console.text("dryrun.show.settings", settings=", ".join(shared)))
+        console.write_text("dryrun.show.settings", settings=", ".join(shared))
     rows = [_variant_cells(number, variant, shared, first, console) for number, variant in enumerate(variants, start=1)]
     show_table(console, columns, rows)
     if any(variant.derived for variant in variants):
-        console.write(console.text("stages.variants.extrapolated"))
+        console.write_text("stages.variants.extrapolated")
     for number, variant in enumerate(variants, start=1):
         if variant.error is not None:
             reason = console.say(variant.error)
-            console.write(console.text("stages.variants.failed", number=number, reason=reason))
-    console.write("")
-    console.write(console.text("dryrun.show.kept", folder=near_path(result.folder)))
+            console.write_text("stages.variants.failed", number=number, reason=reason)
+    console.write_section("dryrun.show.kept", folder=near_path(result.folder))
 
 
 def _shared_settings(variants: Sequence[_VariantRow]) -> tuple[str, ...]:

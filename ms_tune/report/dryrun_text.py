@@ -37,26 +37,25 @@ def show_dryrun(result: DryrunResult, console: Console) -> None:
         _show_traced(result.worst, console)
         console.write("")
     else:
-        console.write(console.text("dryrun.show.compiled", count=len(result.runs)))
+        console.write_text("dryrun.show.compiled", count=len(result.runs))
         _show_run(result, console)
         console.write("")
     _show_changes(result, console)
     _show_worth(result, console)
-    console.write("")
-    console.write(console.text("dryrun.show.kept", folder=near_path(result.folder)))
-    console.write(console.text("dryrun.show.next", command=_next_command(result)))
+    console.write_section("dryrun.show.kept", folder=near_path(result.folder))
+    console.write_text("dryrun.show.next", command=_next_command(result))
 
 
 def _show_assumptions(result: DryrunResult, console: Console) -> None:
     run = result.worst.run if result.stages else result.runs[0]
     job = {"config": run.config_name, "devices": run.world_size, "source": console.say(run.devices_source)}
-    console.write(console.text("dryrun.show.assumed", **job, **run.split._asdict()))
+    console.write_text("dryrun.show.assumed", **job, **run.split._asdict())
     if run.standing:
         console.write(f"  {console.say(run.model)}:")
     for message in run.standing:
         console.write(f"    {console.say(message)}")
     if result.settings:
-        console.write(console.text("dryrun.show.settings", settings=", ".join(map(str, result.settings))))
+        console.write_text("dryrun.show.settings", settings=", ".join(map(str, result.settings)))
 
 
 def _show_run(result: DryrunResult, console: Console) -> None:
@@ -64,15 +63,12 @@ def _show_run(result: DryrunResult, console: Console) -> None:
     versions = f"MindSpore {result.mindspore}" + (f", MindFormers {result.mindformers}" if result.mindformers else "")
     text_id = "dryrun.show.real" if result.level is None else f"dryrun.show.backend.{result.backend.value}"
     backend = console.text(text_id, level=result.level)
-    console.write("")
-    console.write(
-        console.text(
-            "dryrun.show.with",
-            model=console.say(run.model),
-            versions=versions,
-            backend=backend,
-            seconds=f"{result.seconds:.1f}",
-        )
+    console.write_section(
+        "dryrun.show.with",
+        model=console.say(run.model),
+        versions=versions,
+        backend=backend,
+        seconds=f"{result.seconds:.1f}",
     )
 
 
@@ -81,7 +77,7 @@ def _show_traced(stage: StageResult, console: Console) -> None:
     small = stage.extrapolation is not None or stage.full_layers not in (None, stage.run.layers)
     params = {"stage": stage.run.stage, "rank": stage.run.rank, "layers": stage.run.layers}
     text_id = "dryrun.show.traced-small" if small else "dryrun.show.traced"
-    console.write(console.text(text_id, full=stage.full_layers or "?", **params))
+    console.write_text(text_id, full=stage.full_layers or "?", **params)
     for name, amount, note in (
         ("peak", stage.reading.peak_bytes, ""),
         ("footprint", stage.reading.footprint_bytes, console.text("dryrun.show.footprint-note")),
@@ -102,9 +98,9 @@ def _own_place(where: str, console: Console) -> str:
 def _show_theory(stage: StageResult, console: Console) -> None:
     console.write("")
     if not stage.theory:
-        console.write(console.text("dryrun.show.no-theory"))
+        console.write_text("dryrun.show.no-theory")
         return
-    console.write(console.text("dryrun.show.theory", stage=stage.run.stage, layers=stage.run.layers))
+    console.write_text("dryrun.show.theory", stage=stage.run.stage, layers=stage.run.layers)
     for line in theory_lines(stage.theory, console):
         console.write(line)
 
@@ -122,15 +118,14 @@ def _show_saving(stage: StageResult, console: Console) -> None:
     layer = stage.layer_activations
     if not layer or not stage.run.recomputes:
         return
-    console.write("")
-    console.write(console.text("dryrun.show.saving", stage=stage.run.stage, size=size_text(layer)))
+    console.write_section("dryrun.show.saving", stage=stage.run.stage, size=size_text(layer))
 
 
 def _show_changes(result: DryrunResult, console: Console) -> None:
     changes = result.runs[0].changes
     if not changes:
         return
-    console.write(console.text("dryrun.show.changes"))
+    console.write_text("dryrun.show.changes")
     for change in changes[:_SHOWN_CHANGES]:
         text_id = "dryrun.show.removed" if change.after is None else "dryrun.show.changed"
         before, after = _shorten_text(change.before), _shorten_text(change.after)
@@ -143,7 +138,7 @@ def _show_changes(result: DryrunResult, console: Console) -> None:
 
 def _show_worth(result: DryrunResult, console: Console) -> None:
     title = "dryrun.show.worth.stand-in" if result.backend is Backend.STAND_IN else "dryrun.show.worth.cann"
-    console.write(console.text(title, level=result.level))
+    console.write_text(title, level=result.level)
     for message in result.not_included:
         console.write(f"  - {console.say(message)}")
 
@@ -191,8 +186,7 @@ def show_stages(result: DryrunResult, console: Console) -> None:
         result.stages,
         key=lambda stage: (-stage.verdict.severity, -stage.judged_bytes, stage.run.stage, stage.run.rank),
     )
-    console.write("")
-    console.write(console.text("stages.title"))
+    console.write_section("stages.title")
     show_table(console, columns, [_stage_row(stage, console) for stage in ordered])
     for text in _stage_remarks(result, console):
         console.write(text)

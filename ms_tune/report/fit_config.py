@@ -205,23 +205,19 @@ def show_search(found: SearchFit, console: Console) -> None:
         console.write(console.say(line))
     ranked = found.ranking.candidates
     if ranked:
-        console.write("")
-        console.write(console.text("layouts.title.ranking", shown=min(_SHOWN, len(ranked)), count=len(ranked)))
+        console.write_section("layouts.title.ranking", shown=min(_SHOWN, len(ranked)), count=len(ranked))
         console.write_table(*_ranking_table(found, console), right=range(1))
     if found.tried:
-        console.write("")
-        console.write(console.text("layouts.title.tried"))
+        console.write_section("layouts.title.tried")
         console.write_table(*_tried_table(found, console), right=range(1))
     console.write("")
     for line in search_verdict(found):
         console.write(console.say(line))
     if found.best is not None:
-        console.write("")
-        console.write(console.text("layouts.plan"))
+        console.write_section("layouts.plan")
         console.write("")
         show_plan(shown_of(found.best, console), console)
-    console.write("")
-    console.write(console.text("layouts.title.notes"))
+    console.write_section("layouts.title.notes")
     for line in search_notes(found):
         console.write(f"  - {console.say(line)}")
 

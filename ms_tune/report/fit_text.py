@@ -239,9 +239,8 @@ def show_explanation(found: TimeExplanation, console: Console) -> None:
     sizes = found.table
     params = {"layers": sizes.layer_count, "stages": sizes.stages, "chunks": sizes.chunks}
     order = sizes.order.value
-    console.write(console.text("fitting.pipeline", **params, micro_batches=sizes.micro_batches, order=order))
-    console.write("")
-    console.write(console.text("fitting.explain.title"))
+    console.write_text("fitting.pipeline", **params, micro_batches=sizes.micro_batches, order=order)
+    console.write_section("fitting.explain.title")
     for name in TIME_PARTS:
         share = getattr(found.parts, name)
         seconds = "" if found.seconds is None else f"  {share * found.seconds:10,.3f} s"
@@ -256,12 +255,12 @@ def show_explanation(found: TimeExplanation, console: Console) -> None:
     console.write_table(heads, rows, right=range(2))
     console.write("")
     if any(kind.value == "swap" and count for cell in found.cells for kind, count in cell.items()):
-        console.write(console.text("fitting.note.swap-hidden"))
+        console.write_text("fitting.note.swap-hidden")
     if found.clock.runs:
         for note in clock_notes(found.clock):
             console.write(console.say(note))
     if not found.clock.times:
-        console.write(console.text("fitting.note.costs" if found.costs.known else "fitting.note.no-costs"))
+        console.write_text("fitting.note.costs" if found.costs.known else "fitting.note.no-costs")
 
 
 _WIDTH, _ROW, _LEFT, _TOP = 1160.0, 26.0, 60.0, 8.0

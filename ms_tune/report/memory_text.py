@@ -16,7 +16,6 @@ from ms_tune.report.words import (
     size_text,
     verdict_lines,
     verdict_word,
-    write_section,
 )
 
 if TYPE_CHECKING:
@@ -49,7 +48,7 @@ def show_report(report: MemoryReport, console: Console, top: int) -> None:
     if len(report.ranks) > 1:
         _show_ranks(report, console)
     _show_findings(report.all_findings, console)
-    write_section(console, console.text("memory.show.next", path=report.source))
+    console.write_section("memory.show.next", path=report.source)
 
 
 def show_breakdown(parts: PeakBreakdown, console: Console, top: int) -> None:
@@ -63,7 +62,7 @@ def _show_verdict(rank: RankReport, console: Console) -> None:
     name = console.text("memory.show.rank", rank=rank.rank) + ": " if rank.rank is not None else ""
     console.write(name + console.text("memory.show.rows", rows=f"{len(rank.table):,}", steps=len(rank.steps.ends)))
     if not len(rank.table):
-        console.write(console.text("memory.empty"))
+        console.write_text("memory.empty")
         return
     console.write("")
     for line in verdict_lines(rank.verdict, console):
@@ -96,12 +95,11 @@ def _write_line(console: Console, name: str, amount: str, note: str) -> None:
 
 def _show_remedies(rank: RankReport, console: Console, top: int) -> None:
     parts = [_content_text(held, console) for held in rank.held_at_peak[:_HELD]]
-    console.write("")
-    console.write(console.text("remedies.held", parts=console.listed(parts)))
+    console.write_section("remedies.held", parts=console.listed(parts))
     if not rank.remedies:
-        console.write(console.text("remedies.none"))
+        console.write_text("remedies.none")
         return
-    write_section(console, console.text("remedies.title"))
+    console.write_section("remedies.title")
     rows = [
         [
             size_text(remedy.bytes_freed),
@@ -114,7 +112,7 @@ def _show_remedies(rank: RankReport, console: Console, top: int) -> None:
     show_table(console, ["frees", "leaves", "remedy", "price"], rows)
     for remedy in rank.remedies[:_HELD]:
         console.write(f"  {remedy.name}: {console.say(remedy.how)}")
-    console.write(console.text("remedies.next", command=rank.remedies[0].next))
+    console.write_text("remedies.next", command=rank.remedies[0].next)
 
 
 def _content_text(held: ContentBytes, console: Console) -> str:
@@ -129,7 +127,7 @@ def _content_text(held: ContentBytes, console: Console) -> str:
 def _show_curve(rank: RankReport, console: Console) -> None:
     width = max(20, min(terminal_width(), 120) - 14)
     ticks = int(rank.curve.tick[-1] - rank.curve.tick[0])
-    write_section(console, console.text("memory.show.curve", ticks=f"{ticks:,}"))
+    console.write_section("memory.show.curve", ticks=f"{ticks:,}")
     lines = block_graph(rank.curve, width, _CURVE_LINES, rank.steps.ends)
     for number, line in enumerate(lines):
         label = size_text(rank.curve.peak_bytes) if not number else "0" if number == len(lines) - 1 else ""
@@ -138,7 +136,7 @@ def _show_curve(rank: RankReport, console: Console) -> None:
 
 def _show_contents(parts: PeakBreakdown, console: Console) -> None:
     total = sum(parts.contents.values())
-    write_section(console, console.text("memory.show.contents", tick=parts.tick))
+    console.write_section("memory.show.contents", tick=parts.tick)
     for content, amount in parts.contents.items():
         share = amount / total if total else 0
         label = console.text(f"memory.content.{content.value}")
@@ -163,12 +161,12 @@ def _show_holders(parts: PeakBreakdown, console: Console, top: int) -> None:
                 shorten_place(holder.where),
             ]
         )
-    write_section(console, console.text("memory.show.largest"))
+    console.write_section("memory.show.largest")
     show_table(console, columns, rows)
     rest = parts.holders[top:]
     if rest:
         more = size_text(sum(holder.bytes for holder in rest))
-        console.write(console.text("memory.show.more", count=len(rest), size=more))
+        console.write_text("memory.show.more", count=len(rest), size=more)
 
 
 def _show_groups(name: str, parts: PeakBreakdown, console: Console, top: int) -> None:
@@ -188,14 +186,14 @@ def _show_groups(name: str, parts: PeakBreakdown, console: Console, top: int) ->
                 largest_contents(group.categories, 2, console),
             ]
         )
-    write_section(console, console.text(f"memory.show.{name}"))
+    console.write_section(f"memory.show.{name}")
     show_table(console, ["size", "share", "count", name.removesuffix("s"), "content"], rows)
 
 
 def _show_activations(rank: RankReport, console: Console, top: int) -> None:
     if not any(layer.layer for layer in rank.activations):
         return
-    write_section(console, console.text("memory.show.activations"))
+    console.write_section("memory.show.activations")
     rows = [
         (_layers_text(run, console), sum(each.bytes for each in run), sum(each.count for each in run))
         for run in rank.alike_layers()
@@ -222,9 +220,7 @@ def _show_theory(rank: RankReport, console: Console) -> None:
     theory, padding = rank.theory, rank.padding_at_peak()
     console.write("")
     if theory.states:
-        console.write(
-            console.text("memory.show.theory", weights=size_text(theory.weights_bytes), count=theory.parameters)
-        )
+        console.write_text("memory.show.theory", weights=size_text(theory.weights_bytes), count=theory.parameters)
         rows = [
             [
                 console.text(f"memory.content.{each.content.value}"),
@@ -237,11 +233,11 @@ def _show_theory(rank: RankReport, console: Console) -> None:
         ]
         show_table(console, ["content", "size", "theory", "ratio", "remark"], rows)
     if padding is not None:
-        console.write(console.text("memory.show.padding", size=size_text(padding)))
+        console.write_text("memory.show.padding", size=size_text(padding))
 
 
 def _show_ranks(report: MemoryReport, console: Console) -> None:
-    write_section(console, console.text("memory.show.ranks"))
+    console.write_section("memory.show.ranks")
     rows = []
     for rank, stage in zip(report.ranks, report.stages, strict=True):
         what = largest_contents(rank.peak.contents, 3, console)
@@ -262,9 +258,9 @@ def _show_ranks(report: MemoryReport, console: Console) -> None:
 def _show_findings(findings: Sequence[Diagnostic], console: Console) -> None:
     console.write("")
     if not findings:
-        console.write(console.text("memory.show.nothing-found"))
+        console.write_text("memory.show.nothing-found")
         return
-    console.write(console.text("memory.show.findings"))
+    console.write_text("memory.show.findings")
     for finding in findings:
         severity = finding.severity.value
         label = console.paint(console.text(f"memory.severity.{severity}"), SEVERITY_COLOURS[finding.severity])
@@ -286,19 +282,19 @@ def show_comparison(comparison: Comparison, console: Console, top: int) -> None:
         _show_pair(pair, console, top)
     missing = (*comparison.only_before, *comparison.only_after)
     if missing:
-        console.write(console.text("memory.diff.only", ranks=", ".join(number_or_dash(rank) for rank in missing)))
+        console.write_text("memory.diff.only", ranks=", ".join(number_or_dash(rank) for rank in missing))
     if not comparison.ranks:
-        console.write(console.text("memory.diff.none"))
+        console.write_text("memory.diff.none")
 
 
 def _show_pair(pair: RankComparison, console: Console, top: int) -> None:
     before, after = size_text(pair.before.curve.peak_bytes), size_text(pair.after.curve.peak_bytes)
     rank = number_or_dash(pair.after.rank)
-    console.write(
-        console.text("memory.diff.title", rank=rank, before=before, after=after, change=signed_text(pair.change_bytes))
+    console.write_text(
+        "memory.diff.title", rank=rank, before=before, after=after, change=signed_text(pair.change_bytes)
     )
     if not pair.changes:
-        console.write(console.text("memory.diff.same"))
+        console.write_text("memory.diff.same")
         return
     for content, amount in pair.contents.items():
         if amount:
@@ -321,19 +317,19 @@ def _show_pair(pair: RankComparison, console: Console, top: int) -> None:
 def show_failure(failure: MemoryFailure, first: Sequence[Method], console: Console) -> None:
     """What a log tells of memory that ran out: what was asked, what was free, why, where, and what to do first."""
     wanted = size_text(failure.wanted_bytes) if failure.wanted_bytes is not None else console.text("oom.untold")
-    console.write(console.text("oom.title", framework=failure.framework, wanted=wanted, line=failure.line))
-    console.write(console.text(f"oom.cause.{failure.cause}"))
+    console.write_text("oom.title", framework=failure.framework, wanted=wanted, line=failure.line)
+    console.write_text(f"oom.cause.{failure.cause}")
     console.write("")
     for name in ("wanted", "free", "used", "held", "limit"):
         amount = getattr(failure, f"{name}_bytes")
         if amount is not None:
             console.write(f"{pad(console.text(f'oom.{name}'), _LABEL)}{size_text(amount):>12}")
     if failure.short_bytes:
-        console.write(console.text("oom.short", size=size_text(failure.short_bytes)))
+        console.write_text("oom.short", size=size_text(failure.short_bytes))
     for name in ("operator", "where"):
         if getattr(failure, name):
             console.write(f"{pad(console.text(f'oom.{name}'), _LABEL)}   {getattr(failure, name)}")
-    write_section(console, console.text("oom.remedies"))
+    console.write_section("oom.remedies")
     if failure.cause == "fragments":
         console.write(f"  {console.text('oom.fragments.torch' if failure.is_of_torch else 'oom.fragments')}")
     for method, how in methods_after(failure, first):

@@ -30,12 +30,10 @@ _LONGEST = 60
 def write_migration(found: Migration, console: Console, *, everything: bool) -> None:
     """The fates, then the lines that no key says, then the proof."""
     counts = {fate.value: found.count(fate) for fate in Fate}
-    console.write(
-        console.text(
-            "migrate.head", file=found.path, dialect=found.dialect.value, release=found.release, target=found.target
-        )
+    console.write_text(
+        "migrate.head", file=found.path, dialect=found.dialect.value, release=found.release, target=found.target
     )
-    console.write(console.text("migrate.counts", total=len(found.entries), **counts))
+    console.write_text("migrate.counts", total=len(found.entries), **counts)
     for fate in Fate:
         rows = [one for one in found.entries if one.fate is fate and (everything or _worth_telling(one))]
         if rows:
@@ -43,8 +41,7 @@ def write_migration(found: Migration, console: Console, *, everything: bool) -> 
             console.write(console.paint(console.text(f"migrate.fate.{fate.value}"), _COLOURS[fate]))
             _show_entries(rows, console)
     if found.added:
-        console.write("")
-        console.write(console.text("migrate.added"))
+        console.write_section("migrate.added")
         for added in found.added:
             console.write(f"  {'.'.join(added.to)}: {_shorten_value(added.value)}")
             console.write(f"      {console.say(added.why)}")
@@ -75,7 +72,7 @@ def _show_end(found: Migration, console: Console) -> None:
         for one_missing in found.missing:
             console.write(f"        {console.say(one_missing)}")
         return
-    console.write(console.text("migrate.proof"))
+    console.write_text("migrate.proof")
     if not found.proof:
         console.write(f"  {console.text('migrate.unproved')}")
         return
@@ -83,7 +80,7 @@ def _show_end(found: Migration, console: Console) -> None:
         _show_part(part, console)
     if found.exit_code:
         unproved = sum(not part.holds for part in found.proof)
-        console.write(console.text("migrate.open", questions=len(found.questions), unproved=unproved))
+        console.write_text("migrate.open", questions=len(found.questions), unproved=unproved)
     else:
         console.write(console.paint(console.text("migrate.done"), "green"))
 
@@ -118,20 +115,19 @@ _LEAST = MIB // 20  # what would be told as 0.0
 
 def write_memory(sides: BothSides, console: Console) -> None:
     """Each stage by content, what makes up the difference, and what the figures rest on."""
-    console.write("")
-    console.write(console.text("migrate.memory"))
+    console.write_section("migrate.memory")
     for one in sides.stages:
         _show_stage(one, console, unproved=bool(sides.unproved))
         if one.explained is not None:
             _show_reasons(one.explained, console)
         else:
-            console.write(console.text("migrate.memory.not-explained"))
+            console.write_text("migrate.memory.not-explained")
     console.write("")
     for name in ("weights", "gradients", "passing"):
-        console.write(console.text(f"migrate.memory.why.{name}"))
+        console.write_text(f"migrate.memory.why.{name}")
     for name, told in (("unproved", sides.unproved), ("limits", sides.limits)):
         if told:
-            console.write(console.text(f"migrate.memory.{name}"))
+            console.write_text(f"migrate.memory.{name}")
         for limit in told:
             console.write(f"  - {console.say(limit)}")
 

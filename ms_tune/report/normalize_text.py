@@ -232,13 +232,13 @@ def write_comparison(result: Compared, console: Console) -> None:
     head = console.text(f"against.verdict.{result.verdict.value}", logs=len(result.logs), count=len(result.differences))
     console.write(console.paint(head, _VERDICT_COLOURS[result.verdict.value]))
     framework = console.text(f"normalize.framework.{plan.dialect}")
-    console.write(console.text("against.rules", framework=framework, version=plan.framework_version))
+    console.write_text("against.rules", framework=framework, version=plan.framework_version)
     for log in result.logs:
         if len(log.runs) > 1:
             line = min(log.runs[-1].numbers)
-            console.write(console.text("against.runs", file=log.path, count=len(log.runs), line=line))
+            console.write_text("against.runs", file=log.path, count=len(log.runs), line=line)
     for path, number in result.unreadable:
-        console.write(console.text("against.damaged", file=path, line=number))
+        console.write_text("against.damaged", file=path, line=number)
     if result.differences:
         _write_first(result, console)
     rows = [_compared_row(list(run), console) for _, run in groupby(result.layers, key=_COMPARED)]

@@ -60,20 +60,19 @@ def show_plan_report(report: PlanReport, console: Console) -> None:
     """A few lines: what was planned, how low, whether it is valid."""
     head = {"blocks": f"{len(report.plan.problem):,}", "source": report.source}
     if report.rank is None:
-        console.write(console.text("placement.show.blocks", **head))
+        console.write_text("placement.show.blocks", **head)
     else:
-        console.write(console.text("placement.show.rank", rank=report.rank, **head))
+        console.write_text("placement.show.rank", rank=report.rank, **head)
     show_plan(report, console)
     if report.recorded is not None:
-        console.write("")
-        console.write(console.text("placement.show.guide"))
+        console.write_section("placement.show.guide")
 
 
 def show_plan(report: PlanReport, console: Console) -> None:
     """The plan itself."""
     plan = report.plan
     if plan.folded > 1:
-        console.write(console.text("placement.show.folded", periods=plan.folded))
+        console.write_text("placement.show.folded", periods=plan.folded)
     rows = [("placement.show.bound", amount_text(plan.lower_bound), "")]
     rows.append(("placement.show.height", amount_text(plan.height), _gap_text(plan, console)))
     if report.recorded is not None:
@@ -96,7 +95,7 @@ def show_plan(report: PlanReport, console: Console) -> None:
         console.write(console.paint(text, "red"))
     method = console.text(f"placement.method.{plan.method}")
     how = {"seconds": f"{plan.seconds:.2f}", "method": method, "order": plan.order, "engine": plan.engine}
-    console.write(console.text("placement.show.how", **how))
+    console.write_text("placement.show.how", **how)
 
 
 def plan_file(report: PlanReport) -> str:
@@ -144,11 +143,11 @@ def _show_capacity(report: PlanReport, console: Console) -> None:
     if capacity is None:
         return
     if report.plan.height <= capacity:
-        console.write(console.text("placement.show.fits", capacity=amount_text(capacity)))
+        console.write_text("placement.show.fits", capacity=amount_text(capacity))
     elif report.plan.lower_bound > capacity:
-        console.write(console.text("placement.show.impossible", capacity=amount_text(capacity)))
+        console.write_text("placement.show.impossible", capacity=amount_text(capacity))
     else:
-        console.write(console.text("placement.show.does-not-fit", capacity=amount_text(capacity)))
+        console.write_text("placement.show.does-not-fit", capacity=amount_text(capacity))
 
 
 def memlog_json(log: MemLog, analysis: MemLogReport, plan: PlanReport, served: StallocPlan | None) -> dict[str, object]:
@@ -229,9 +228,9 @@ def show_memlog(
     """What was traced, the peak and its parts, PyTorch's allocator, the plan."""
     counts = {"blocks": len(log.blocks), "layers": len(log.layers)}
     counts |= {"iterations": log.iterations, "micro_batches": log.micro_batches}
-    console.write(console.text("memlog.show.trace", **{name: f"{count:,}" for name, count in counts.items()}))
+    console.write_text("memlog.show.trace", **{name: f"{count:,}" for name, count in counts.items()})
     for name in missing_marks(log):
-        console.write(console.text(f"memlog.missing.{name}"))
+        console.write_text(f"memlog.missing.{name}")
     console.write(console.labelled(console.text("memlog.show.peak"), amount_text(analysis.peak)))
     heads = [console.text(f"memlog.column.{column}") for column in ("kind", "blocks", "at-peak", "own-peak")]
     rows = [
@@ -247,18 +246,16 @@ def show_memlog(
     console.write_table(heads, rows, right=range(1, len(heads)))
     console.write("")
     torch = {"allocated": amount_text(analysis.torch_allocated), "reserved": amount_text(analysis.torch_reserved)}
-    console.write(console.text("memlog.show.torch", utilisation=f"{analysis.torch_utilisation:.2%}", **torch))
-    console.write(console.text("memlog.show.note"))
-    console.write("")
-    console.write(console.text("memlog.show.plan"))
+    console.write_text("memlog.show.torch", utilisation=f"{analysis.torch_utilisation:.2%}", **torch)
+    console.write_text("memlog.show.note")
+    console.write_section("memlog.show.plan")
     show_plan(plan, console)
     if served is not None:
         blocks = served.blocks
         counts = {"rows": len(blocks.sizes), "left": len(blocks.sizes) - len(blocks.planned)}
         counts |= {"later": blocks.later_count, "other": blocks.later_of_other_size}
         told = {name: f"{count:,}" for name, count in counts.items()}
-        console.write("")
-        console.write(console.text("memlog.show.stalloc", reserved=amount_text(served.plan.plan.height), **told))
+        console.write_section("memlog.show.stalloc", reserved=amount_text(served.plan.plan.height), **told)
 
 
 _WIDTH, _HEIGHT = 1200, 640  # of the plot

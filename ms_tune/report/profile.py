@@ -10,7 +10,7 @@ from ms_tune.encode import record_json
 from ms_tune.readers.scopes import ScopePass
 from ms_tune.report.console import Console, pad, table_lines, terminal_width, text_width
 from ms_tune.report.page import list_html, table_html, verdict_html, write_page
-from ms_tune.report.words import doubt_json, doubt_line, write_section
+from ms_tune.report.words import doubt_json, doubt_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -52,7 +52,7 @@ def show_report(report: ProfileReport, top: int, console: Console) -> None:
     _show_shares(report, console)
     for title, heads, rows, right in tables_of(report, top, console):
         if rows:
-            write_section(console, title)
+            console.write(f"\n{title}")
             for text in table_lines(heads, rows, right=range(right), width=terminal_width() - 2):
                 console.write(f"  {text}")
     console.write("")
@@ -65,7 +65,7 @@ def _show_shares(report: ProfileReport, console: Console) -> None:
     if not counted:
         return
     mean = sum(counted) / len(counted) / 1000
-    write_section(console, console.text("profile.show.shares", ranks=len(counted), ms=f"{mean:,.2f}"))
+    console.write_section("profile.show.shares", ranks=len(counted), ms=f"{mean:,.2f}")
     names = {cause: console.text(f"profile.cause.{cause.value}") for cause in report.shares}
     width = max(map(text_width, names.values()))
     for cause, share in sorted(report.shares.items(), key=lambda one: -one[1]):

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ms_tune.pools.torch_replay import Cache, TorchOutcome
 from ms_tune.report.console import Console, pad
-from ms_tune.report.words import shorten_place, show_table, signed_text, size_text, write_section
+from ms_tune.report.words import shorten_place, show_table, signed_text, size_text
 from ms_tune.text import Message, msg
 from ms_tune.units import MIB
 
@@ -22,26 +22,26 @@ _LABEL = 22
 def show_report(report: TorchReport, remedies: Sequence[TorchRemedy], console: Console, top: int) -> None:
     """The peak, whether it is proved, what made it up, what is left, why memory was taken."""
     device, others = report.device.number, [str(each.number) for each in report.snapshot.devices]
-    console.write(console.text("snapshot.show.device", device=device, events=f"{len(report.device.events):,}"))
+    console.write_text("snapshot.show.device", device=device, events=f"{len(report.device.events):,}")
     if len(others) > 1:
-        console.write(console.text("snapshot.show.devices", devices=", ".join(others)))
+        console.write_text("snapshot.show.devices", devices=", ".join(others))
     show_replay(report, console)
     console.write("")
     _show_figures(report, console)
     for remedy in remedies[:top]:
         sizes = {"freed": size_text(remedy.bytes_freed), "after": size_text(remedy.peak_after_bytes)}
         name = f"snapshot.show.remedy.{'held' if remedy.of == 'reserved' else 'used'}"
-        console.write(console.text(name, title=console.say(remedy.title), how=remedy.how, **sizes))
+        console.write_text(name, title=console.say(remedy.title), how=remedy.how, **sizes)
     _show_contents(report, console, top)
     _show_growth(report, console, top)
     _show_survivors(report, console, top)
     _show_causes(report, console)
     for shortage in report.shortages[:top]:
         wanted, free = size_text(shortage.wanted_bytes), size_text(shortage.device_free_bytes)
-        console.write(console.text("snapshot.show.oom", event=shortage.event, wanted=wanted, free=free))
+        console.write_text("snapshot.show.oom", event=shortage.event, wanted=wanted, free=free)
     console.write("")
     name = "next" if report.refused_because is None else "no-next"
-    console.write(console.text(f"snapshot.show.{name}", path=report.snapshot.path))
+    console.write_text(f"snapshot.show.{name}", path=report.snapshot.path)
 
 
 def _show_figures(report: TorchReport, console: Console) -> None:
@@ -107,21 +107,21 @@ def _show_contents(report: TorchReport, console: Console, top: int) -> None:
         [size_text(place.bytes), f"{place.bytes / total:.1%}", str(place.count), _line_name(place, console)]
         for place in report.contents[:top]
     ]
-    write_section(console, console.text("snapshot.show.contents", when=moment_text(report, report.event)))
+    console.write_section("snapshot.show.contents", when=moment_text(report, report.event))
     show_table(console, ["size", "share", "count", "where"], rows)
     rest = report.contents[top:]
     if rest:
         more = size_text(sum(place.bytes for place in rest))
-        console.write(console.text("memory.show.more", count=len(rest), size=more))
+        console.write_text("memory.show.more", count=len(rest), size=more)
 
 
 def _show_growth(report: TorchReport, console: Console, top: int) -> None:
     if report.step_ends:
         ends = ", ".join(str(end) for end in report.step_ends[:top])
-        write_section(console, console.text("snapshot.show.steps", count=len(report.step_ends), ends=ends))
+        console.write_section("snapshot.show.steps", count=len(report.step_ends), ends=ends)
     for growth in report.step_growth[:top]:
         where = _place_text(growth.where, False, console)  # noqa: FBT003 - what grows was recorded
-        console.write(console.text("snapshot.show.step-growth", where=where, size=size_text(growth.bytes_per_step)))
+        console.write_text("snapshot.show.step-growth", where=where, size=size_text(growth.bytes_per_step))
 
 
 def _show_survivors(report: TorchReport, console: Console, top: int) -> None:
@@ -129,7 +129,7 @@ def _show_survivors(report: TorchReport, console: Console, top: int) -> None:
         console.write("")
         params = {"size": size_text(each.bytes // each.count), "count": each.count, "where": each.where}
         events = ", ".join(str(event) for event in each.events[:5])
-        console.write(console.text("snapshot.show.leak", **params, events=events))
+        console.write_text("snapshot.show.leak", **params, events=events)
 
 
 def _show_causes(report: TorchReport, console: Console) -> None:
@@ -139,7 +139,7 @@ def _show_causes(report: TorchReport, console: Console) -> None:
     console.write("")
     params = {"all": len(report.causes), "taken": size_text(sum(cause.taken_bytes for cause in report.causes))}
     lost = size_text(sum(cause.taken_bytes for cause in fragments))
-    console.write(console.text("snapshot.show.growths", **params, fragments=len(fragments), lost=lost))
+    console.write_text("snapshot.show.growths", **params, fragments=len(fragments), lost=lost)
 
 
 def show_what_if(result: TorchWhatIf, console: Console) -> None:
@@ -164,15 +164,15 @@ def show_what_if(result: TorchWhatIf, console: Console) -> None:
         ]
         rows.append([*sizes, _setting_text(outcome, console), over])
     show_table(console, ["start", "peak", "change", "end", "setting", "limit"], rows)
-    console.write(console.text("snapshot.show.error", error=signed_text(result.error_bytes)))
+    console.write_text("snapshot.show.error", error=signed_text(result.error_bytes))
     asked = [outcome for outcome in result.outcomes if not outcome.recorded]
     best = min(asked, key=lambda outcome: outcome.reserved_peak_bytes)
     saved = result.outcomes[0].reserved_peak_bytes - best.reserved_peak_bytes
     setting = _setting_text(best, console)
     text = "snapshot.show.saves" if saved > 0 else "snapshot.show.no-gain"
-    console.write(console.text(text, saved=size_text(max(saved, 0)), setting=setting, written=_variable_text(best)))
+    console.write_text(text, saved=size_text(max(saved, 0)), setting=setting, written=_variable_text(best))
     if any(outcome.settings.collect_above is not None for outcome in asked):
-        console.write(console.text("snapshot.show.collect", limit=size_text(result.limit or 0)))
+        console.write_text("snapshot.show.collect", limit=size_text(result.limit or 0))
 
 
 def _setting_text(outcome: TorchOutcome, console: Console) -> str:
@@ -208,14 +208,14 @@ def show_comparison(
 ) -> None:
     """What grew, what vanished, and of which figures that is told."""
     for name, report in (("before", before), ("after", after)):
-        console.write(console.text(f"snapshot.diff.{name}", path=report.snapshot.path))
+        console.write_text(f"snapshot.diff.{name}", path=report.snapshot.path)
         show_replay(report, console)
         _show_figures(report, console)
         console.write("")
     if before.replay.is_exact != after.replay.is_exact:
-        console.write(console.text("snapshot.diff.unlike"))
+        console.write_text("snapshot.diff.unlike")
     if not changes:
-        console.write(console.text("memory.diff.same"))
+        console.write_text("memory.diff.same")
         return
     rows = [
         [
@@ -226,7 +226,7 @@ def show_comparison(
         ]
         for change in changes[:top]
     ]
-    console.write(console.text("snapshot.diff.lines", before=measure_text(before), after=measure_text(after)))
+    console.write_text("snapshot.diff.lines", before=measure_text(before), after=measure_text(after))
     show_table(console, ["change", "before", "after", "where"], rows)
 
 

@@ -111,9 +111,3 @@ def shorten_place(where: str) -> str:
     parts = where.split("/")
     short = where if len(parts) <= _PARTS else "…/" + "/".join(parts[-_PARTS:])
     return short if len(short) <= _PLACE else "…" + short[1 - _PLACE :]
-
-
-def write_section(console: Console, text: str) -> None:
-    """A line that begins something new, behind an empty one."""
-    console.write("")
-    console.write(text)
