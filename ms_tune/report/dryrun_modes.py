@@ -10,8 +10,16 @@ from ms_tune.dryrun.cann_sim.environment import Backend
 from ms_tune.dryrun.result import DryrunResult
 from ms_tune.report import memory_text
 from ms_tune.report.dryrun_check import job_params
-from ms_tune.report.dryrun_text import in_gib, near_path, show_table, theory_lines
-from ms_tune.report.words import by_name, number_or_dash, signed_text, verdict_lines, verdict_sentence, verdict_word
+from ms_tune.report.dryrun_text import in_gib, near_path, theory_lines
+from ms_tune.report.words import (
+    by_name,
+    number_or_dash,
+    show_table,
+    signed_text,
+    verdict_lines,
+    verdict_sentence,
+    verdict_word,
+)
 from ms_tune.text import Message, msg
 
 if TYPE_CHECKING:
@@ -131,7 +139,7 @@ def _show_ranks(result: CommandResult, console: Console) -> None:
             [*where[: len(launched)], *names, *layers, *map(in_gib, amounts), verdict_word(rank.verdict, console)]
         )
     console.write_section("stages.command.ranks")
-    show_table(console, columns, rows)
+    show_table(console, columns, rows, "stages")
 
 
 def _layers_text(rank: RankResult) -> str:
@@ -151,7 +159,7 @@ def show_real(comparison: RealComparison, console: Console) -> None:
         simulated, real = rank.simulated.curve, rank.real.curve
         footprints = (simulated.footprint_bytes, real.footprint_bytes)
         rows.append(_rank_row(rank.rank, (simulated.peak_bytes, real.peak_bytes), footprints))
-    show_table(console, _RANK_COLUMNS, rows)
+    show_table(console, _RANK_COLUMNS, rows, "stages")
     worst = max(comparison.ranks, key=lambda rank: rank.real.curve.peak_bytes)
     rows = []
     for content, amount in worst.real.peak.contents.items():
@@ -159,7 +167,7 @@ def show_real(comparison: RealComparison, console: Console) -> None:
         if amount or other:
             rows.append([console.text(f"memory.content.{content.value}"), *_size_cells(other, amount)])
     console.write("")
-    show_table(console, ["content", "simulated", "real", "difference"], rows)
+    show_table(console, ["content", "simulated", "real", "difference"], rows, "stages")
     console.write("")
     _show_end((worst.simulated.verdict, worst.real.verdict), comparison, console)
 
@@ -171,14 +179,14 @@ def show_log(comparison: LogComparison, console: Console) -> None:
     for pair in comparison.pairs:
         peaks, footprints = ((figure.simulated, figure.real) for figure in pair.figures[:2])
         rows.append(_rank_row(pair.rank, peaks, footprints))
-    show_table(console, _RANK_COLUMNS, rows)
+    show_table(console, _RANK_COLUMNS, rows, "stages")
     worst = max(comparison.pairs, key=lambda pair: pair.real.peak_bytes)
     console.write_section("stages.log.figures", rank=number_or_dash(worst.rank))
     rows = [
         [console.text(f"stages.log.figure.{figure.name}"), *_size_cells(figure.simulated, figure.real)]
         for figure in worst.figures
     ]
-    show_table(console, ["figure", "simulated", "real", "difference"], rows)
+    show_table(console, ["figure", "simulated", "real", "difference"], rows, "stages")
     console.write("")
     for note in worst.notes:
         console.write(f"- {console.say(note)}")
@@ -263,7 +271,7 @@ def show_variants(result: SweepResult[DryrunResult] | SweepResult[CommandResult]
     if shared:
         console.write_text("dryrun.show.settings", settings=", ".join(shared))
     rows = [_variant_cells(number, variant, shared, first, console) for number, variant in enumerate(variants, start=1)]
-    show_table(console, columns, rows)
+    show_table(console, columns, rows, "stages")
     if any(variant.derived for variant in variants):
         console.write_text("stages.variants.extrapolated")
     for number, variant in enumerate(variants, start=1):

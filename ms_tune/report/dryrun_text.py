@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 from ms_tune.dryrun.cann_sim.environment import Backend
 from ms_tune.report import memory_text
 from ms_tune.report.console import pad
-from ms_tune.report.words import by_name, size_text, verdict_lines, verdict_word
+from ms_tune.report.words import by_name, show_table, size_text, verdict_lines, verdict_word
 from ms_tune.units import GIB, gib
 from ms_tune.verdict.outcome import Fit
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator
 
     from ms_tune.dryrun.result import BesideTheory, DryrunResult, StageResult
     from ms_tune.report.console import Console
@@ -175,7 +175,6 @@ def _shorten_text(value: object) -> str:
 
 
 _SHOWN_CONTENTS = ("weights", "optimizer_state", "gradients", "activations")
-_TEXTS = ("verdict", "settings", "content", "figure")  # columns that hold no numbers
 _EVEN = 0.1  # a smaller difference between stages is not worth a remark
 
 
@@ -187,7 +186,7 @@ def show_stages(result: DryrunResult, console: Console) -> None:
         key=lambda stage: (-stage.verdict.severity, -stage.judged_bytes, stage.run.stage, stage.run.rank),
     )
     console.write_section("stages.title")
-    show_table(console, columns, [_stage_row(stage, console) for stage in ordered])
+    show_table(console, columns, [_stage_row(stage, console) for stage in ordered], "stages")
     for text in _stage_remarks(result, console):
         console.write(text)
 
@@ -235,9 +234,3 @@ def _layer_counts(stage: StageResult) -> str:
     if stage.full_layers is None or stage.full_layers == stage.layers:
         return str(stage.layers)
     return f"{stage.layers}/{stage.full_layers}"
-
-
-def show_table(console: Console, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """A table whose columns are named in the user's language; numbers stand to the right and are never cut."""
-    right = {place for place, name in enumerate(columns) if name not in _TEXTS}
-    console.write_table([console.text(f"stages.column.{name}") for name in columns], rows, right=right)

@@ -163,7 +163,7 @@ def show_what_if(result: TorchWhatIf, console: Console) -> None:
             size_text(outcome.reserved_end_bytes),
         ]
         rows.append([*sizes, _setting_text(outcome, console), over])
-    show_table(console, ["start", "peak", "change", "end", "setting", "limit"], rows)
+    show_table(console, ["start", "peak", "change", "end", "setting", "fits"], rows)
     console.write_text("snapshot.show.error", error=signed_text(result.error_bytes))
     asked = [outcome for outcome in result.outcomes if not outcome.recorded]
     best = min(asked, key=lambda outcome: outcome.reserved_peak_bytes)

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ms_tune.report.console import Console, terminal_width, wrap
-from ms_tune.report.words import verdict_lines, verdict_word
+from ms_tune.report.words import show_table, verdict_lines, verdict_word
 from ms_tune.units import GIB, gib, mib
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
+    from ms_tune.report.console import Console
     from ms_tune.memory.what_if import WhatIfReport
     from ms_tune.pools.pool import PoolGrowth
     from ms_tune.pools.what_if import Causes, Lines, Pin, ReplayOutcome
@@ -27,36 +25,26 @@ def show_what_if(report: WhatIfReport, console: Console) -> None:
     _show_scenarios(report, console)
     console.write("")
     for text_id in ("allocator.worth.reserved", "allocator.worth.vmm"):
-        _write_wrapped(console, console.text(text_id))
-    _write_wrapped(console, console.text("allocator.worth.seconds", seconds=f"{report.seconds:.1f}"))
-
-
-def _write_wrapped(console: Console, text: str, indent: int = 0, colour: str = "") -> None:
-    for line in wrap(text, max(terminal_width() - indent, 20), prose=True):
-        shown = " " * indent + line
-        console.write(console.paint(shown, colour) if colour else shown)
+        console.write_text(text_id)
+    console.write_text("allocator.worth.seconds", seconds=f"{report.seconds:.1f}")
 
 
 def _show_run(report: WhatIfReport, console: Console) -> None:
     result, inferred = report.result, report.result.inferred
     rank = "" if report.rank is None else console.text("allocator.show.rank", rank=report.rank)
-    _write_wrapped(
-        console, console.text("allocator.show.trace", pool=result.pool, rank=rank, rows=f"{report.allocation_count:,}")
-    )
+    console.write_text("allocator.show.trace", pool=result.pool, rank=rank, rows=f"{report.allocation_count:,}")
     if report.others:
-        _write_wrapped(console, console.text("allocator.show.others", ranks=", ".join(map(str, report.others))))
+        console.write_text("allocator.show.others", ranks=", ".join(map(str, report.others)))
     lines = result.recorded_outcome.setting_lines
     settings = ", ".join(filter(None, (lines.script, lines.environment)))
     settings = settings or console.text("allocator.show.no-set-memory")
     if inferred.work.releases:
         settings += console.text("allocator.show.releases", count=len(inferred.work.releases))
-    _write_wrapped(console, console.text("allocator.show.inferred", settings=settings))
+    console.write_text("allocator.show.inferred", settings=settings)
     _show_proof(report, console)
     if inferred.undecided:
-        _write_wrapped(console, console.text("allocator.show.open", names=", ".join(inferred.undecided)), indent=2)
-    first, *grounds = verdict_lines(report.verdict, console)
-    _write_wrapped(console, first)
-    for line in grounds:
+        console.write("  " + console.text("allocator.show.open", names=", ".join(inferred.undecided)))
+    for line in verdict_lines(report.verdict, console):
         console.write(line)
 
 
@@ -64,17 +52,12 @@ def _show_proof(report: WhatIfReport, console: Console) -> None:
     inferred, rows = report.result.inferred, f"{report.allocation_count:,}"
     wrong = inferred.mismatches
     if not wrong.total:
-        _write_wrapped(console, console.text("allocator.show.exact", rows=rows), indent=2)
+        console.write("  " + console.text("allocator.show.exact", rows=rows))
         return
     numbers = {"address": f"{wrong.address:,}", "used": f"{wrong.used:,}", "actual": f"{wrong.actual:,}"}
-    _write_wrapped(console, console.text("allocator.show.mismatches", rows=rows, **numbers), indent=2, colour="yellow")
+    console.write(console.paint("  " + console.text("allocator.show.mismatches", rows=rows, **numbers), "yellow"))
     why = "vmm" if inferred.settings.vmm.value == "on" else "unknown"
-    _write_wrapped(console, console.text(f"allocator.unexplained.{why}"), indent=2)
-
-
-def _show_table(heads: Sequence[str], rows: Sequence[Sequence[str]], console: Console) -> None:
-    titles = [console.text(f"allocator.column.{head}") for head in heads]
-    console.write_table(titles, rows, right=range(1, len(heads) - 1))
+    console.write("  " + console.text(f"allocator.unexplained.{why}"))
 
 
 def _show_settings(report: WhatIfReport, console: Console) -> None:
@@ -88,7 +71,7 @@ def _show_settings(report: WhatIfReport, console: Console) -> None:
         for outcome in report.result.outcomes
     ]
     console.write("")
-    _show_table(("setting", "used", "actual", "reserved", "waste", "verdict"), rows, console)
+    show_table(console, ("setting", "used", "actual", "reserved", "waste", "verdict"), rows, "allocator")
     console.write("")
 
 
@@ -106,21 +89,20 @@ def _setting_label(outcome: ReplayOutcome, console: Console) -> str:
 def _show_best(report: WhatIfReport, console: Console) -> None:
     result, finding = report.result, report.finding
     if finding is not None:
-        _write_wrapped(
-            console, f"{console.text('cli.warning')}[{finding.id}] {console.say(finding.message)}", colour="yellow"
-        )
+        warning = f"{console.text('cli.warning')}[{finding.id}] {console.say(finding.message)}"
+        console.write(console.paint(warning, "yellow"))
     if result.best is None:
-        _write_wrapped(console, console.text("allocator.show.none-fits"))
+        console.write_text("allocator.show.none-fits")
         return
     for outcome, kind in ((result.best, "best"), (result.best_without_vmm, "else")):
         if outcome is None or (outcome is result.best and kind == "else"):
             continue
         if outcome.recorded:
-            _write_wrapped(console, console.text(f"allocator.show.{kind}-recorded"))
+            console.write_text(f"allocator.show.{kind}-recorded")
             continue
         saved = result.recorded_outcome.reserved_bytes - outcome.reserved_bytes
         said = f"allocator.show.{kind}" if saved > 0 else f"allocator.show.{kind}-no-gain"
-        _write_wrapped(console, console.text(said, setting=_setting_label(outcome, console), saved=gib(abs(saved))))
+        console.write_text(said, setting=_setting_label(outcome, console), saved=gib(abs(saved)))
         _show_lines(outcome.setting_lines, console)
 
 
@@ -128,39 +110,34 @@ def _show_lines(lines: Lines, console: Console) -> None:
     # The exact lines; never wrapped, for they are there to be copied.
     for place, line in (("script", lines.script), ("config", lines.config), ("environment", lines.environment)):
         if line:
-            console.write(f"  {console.text(f'allocator.place.{place}')}")
+            console.write("  " + console.text(f"allocator.place.{place}"))
             for part in line.splitlines():
-                console.write(f"    {part}")
+                console.write_whole(f"    {part}")
 
 
 def _show_causes(report: WhatIfReport, console: Console) -> None:
     recorded, causes = report.result.recorded_outcome, report.result.causes
     if recorded.reserved_bytes <= recorded.used_bytes:
         return
-    console.write("")
-    _write_wrapped(console, console.text("allocator.causes", lost=gib(recorded.reserved_bytes - recorded.used_bytes)))
+    console.write_section("allocator.causes", lost=gib(recorded.reserved_bytes - recorded.used_bytes))
     if causes.spilled_bytes:
-        _write_item(console.text("allocator.causes.spilled", size=gib(causes.spilled_bytes)), console)
+        console.write("  - " + console.text("allocator.causes.spilled", size=gib(causes.spilled_bytes)))
     _show_growths(causes, report, console)
     if causes.idle_at_peak_bytes:
-        _write_item(console.text("allocator.causes.idle", size=gib(causes.idle_at_peak_bytes)), console)
+        console.write("  - " + console.text("allocator.causes.idle", size=gib(causes.idle_at_peak_bytes)))
         for pin in [pin for pin in causes.pins if pin.touched_bytes > pin.live_at_peak_bytes][:_SHOWN]:
-            _write_wrapped(console, _pin_text(pin, report, console), indent=6)
+            console.write(f"      {_pin_text(pin, report, console)}")
     if causes.untouched_bytes:
-        _write_item(console.text("allocator.causes.untouched", size=gib(causes.untouched_bytes)), console)
-
-
-def _write_item(text: str, console: Console) -> None:
-    _write_wrapped(console, f"- {text}", indent=2)
+        console.write("  - " + console.text("allocator.causes.untouched", size=gib(causes.untouched_bytes)))
 
 
 def _show_growths(causes: Causes, report: WhatIfReport, console: Console) -> None:
     if not causes.missed:
         return
     count = len(causes.growths)
-    _write_item(console.text("allocator.causes.missed", missed=len(causes.missed), all=count), console)
+    console.write("  - " + console.text("allocator.causes.missed", missed=len(causes.missed), all=count))
     for growth in sorted(causes.missed, key=lambda growth: -growth.unit_bytes)[:_SHOWN]:
-        _write_wrapped(console, _growth_text(growth, report, console), indent=6)
+        console.write(f"      {_growth_text(growth, report, console)}")
 
 
 def _growth_text(growth: PoolGrowth, report: WhatIfReport, console: Console) -> str:
@@ -195,6 +172,5 @@ def _show_scenarios(report: WhatIfReport, console: Console) -> None:
         )
         for scenario in report.scenarios
     ]
-    console.write("")
-    _write_wrapped(console, console.text("allocator.scenarios"))
-    _show_table(("scenario", "used", "change", "reserved", "verdict"), rows, console)
+    console.write_section("allocator.scenarios")
+    show_table(console, ("scenario", "used", "change", "reserved", "verdict"), rows, "allocator")

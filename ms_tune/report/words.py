@@ -63,17 +63,18 @@ def doubt_json(doubt: Diagnostic) -> dict[str, object]:
     return {"id": doubt.id, "serious": serious, "message": doubt.message, "hint": doubt.help}
 
 
-_NUMBERS = {  # columns that hold nothing else
-    *("size", "share", "count", "peak", "footprint", "change", "before", "after", "rank"),
-    *("stage", "theory", "ratio", "frees", "leaves", "start", "end"),
+# Columns that hold words; all others hold numbers.
+_WORDS = {
+    *("content", "operator", "where", "tensor", "layer", "parameter", "remark", "verdict", "remedy", "price"),
+    *("setting", "settings", "fits", "figure", "scenario"),
 }
 _PARTS, _PLACE = 3, 44  # of a place: its last parts, its last characters
 
 
-def show_table(console: Console, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """A table; numbers are on the right and never cut, however narrow the terminal is."""
-    right = {place for place, name in enumerate(columns) if name in _NUMBERS}
-    console.write_table([console.text(f"memory.column.{name}") for name in columns], rows, right=right)
+def show_table(console: Console, columns: Sequence[str], rows: Sequence[Sequence[str]], room: str = "memory") -> None:
+    """A table whose columns a room's texts name; numbers are on the right and never cut, however narrow the terminal is."""
+    right = {place for place, name in enumerate(columns) if name not in _WORDS}
+    console.write_table([console.text(f"{room}.column.{name}") for name in columns], rows, right=right)
 
 
 def by_name(contents: Mapping[MemoryCategory, int]) -> dict[str, int]:
