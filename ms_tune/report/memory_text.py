@@ -16,6 +16,7 @@ from ms_tune.report.words import (
     size_text,
     verdict_lines,
     verdict_word,
+    write_figure,
 )
 
 if TYPE_CHECKING:
@@ -74,23 +75,22 @@ def _show_verdict(rank: RankReport, console: Console) -> None:
         in_phase = console.text("memory.show.in-phase", phase=console.text(f"memory.phase.{phase.value}"))
     console.write("")
     at = console.text("memory.show.at-tick", tick=rank.curve.peak_tick, phase=in_phase)
-    _write_line(console, "peak", size_text(peak), at)
+    write_figure(console, "memory.show.peak", size_text(peak), at)
     holes = {"free": size_text(rank.map.free_bytes), "hole": size_text(rank.map.largest_hole)}
     told = "holes" if footprint else "footprint-untold"
-    _write_line(
-        console, "footprint", size_text(footprint) if footprint else "–", console.text(f"memory.show.{told}", **holes)
+    write_figure(
+        console,
+        "memory.show.footprint",
+        size_text(footprint) if footprint else "–",
+        console.text(f"memory.show.{told}", **holes),
     )
     if rank.host_rows:
-        _write_line(
+        write_figure(
             console,
-            "host",
+            "memory.show.host",
             size_text(rank.host_bytes),
             console.text("memory.show.offloaded", rows=f"{rank.host_rows:,}"),
         )
-
-
-def _write_line(console: Console, name: str, amount: str, note: str) -> None:
-    console.write(f"{pad(console.text(f'memory.show.{name}'), _LABEL)}{amount:>12}   {note}")
 
 
 def _show_remedies(rank: RankReport, console: Console, top: int) -> None:
@@ -323,7 +323,7 @@ def show_failure(failure: MemoryFailure, first: Sequence[Method], console: Conso
     for name in ("wanted", "free", "used", "held", "limit"):
         amount = getattr(failure, f"{name}_bytes")
         if amount is not None:
-            console.write(f"{pad(console.text(f'oom.{name}'), _LABEL)}{size_text(amount):>12}")
+            write_figure(console, f"oom.{name}", size_text(amount))
     if failure.short_bytes:
         console.write_text("oom.short", size=size_text(failure.short_bytes))
     for name in ("operator", "where"):

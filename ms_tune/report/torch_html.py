@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ms_tune.encode import record_json
 from ms_tune.footprint.torch_report import (
     BEFORE,
     NO_FRAMES,
@@ -29,7 +30,7 @@ from ms_tune.report.memory_html import (
     page_texts,
     sum_bands,
 )
-from ms_tune.report.torch_text import list_figures, measure_text, moment_text, proof_lines
+from ms_tune.report.torch_text import list_figures, list_findings, measure_text, moment_text, proof_lines
 from ms_tune.report.words import shorten_place, size_text
 from ms_tune.text import Message, Text, lookup, msg
 
@@ -72,7 +73,11 @@ def snapshot_html(
         "colours": {key: _LINES[place] if place < _lines_data(lives) else _REST[key] for place, key in enumerate(keys)},
         "ranks": [_device_data(report, lives, keys, remedies)],
         "worst": 0,
-        "findings": list(_finding_cards(report)),
+        "findings": [
+            record_json(finding, *CARD)
+            for finding in list_findings(report, _CARDS)
+            if finding.name != "fragments" or finding.bytes
+        ],
         "comparison": [_comparison_data(lives, keys, *before)] if before else None,
         "texts": page_texts() | _page_texts(lives, keys, before[0].report if before else None),
     }
@@ -167,41 +172,6 @@ def _line_key(where: str, before: bool, lives: TorchLives, keys: Sequence[str]) 
     if name in lives.contents:
         return keys[lives.contents.index(name)]
     return OTHER_LINES if OTHER_LINES in keys else keys[0]
-
-
-def _finding_cards(report: TorchReport) -> Iterator[dict[str, object]]:
-    for shortage in report.shortages[:_CARDS]:
-        sizes = {
-            "event": shortage.event,
-            "wanted": size_text(shortage.wanted_bytes),
-            "free": size_text(shortage.device_free_bytes),
-        }
-        yield _make_card("error", "oom", msg("snapshot.show.oom", **sizes), shortage.wanted_bytes)
-    for each in [each for each in report.survivors if each.leak][:_CARDS]:
-        sizes = {"size": size_text(each.bytes // each.count), "count": each.count, "where": each.where}
-        events = ", ".join(str(event) for event in each.events[:5])
-        stack = report.snapshot.stacks[report.device.events[each.events[0]].stack]
-        yield _make_card("warning", "leak", msg("snapshot.show.leak", **sizes, events=events), each.bytes, stack)
-    for growth in report.step_growth[:_CARDS]:
-        sizes = {"where": growth.where or "?", "size": size_text(growth.bytes_per_step)}
-        yield _make_card("warning", "growth", msg("snapshot.show.step-growth", **sizes), growth.bytes_per_step)
-    fragments = [cause for cause in report.causes if cause.fragments]
-    if fragments:
-        lost = sum(cause.taken_bytes for cause in fragments)
-        sizes = {"all": len(report.causes), "taken": size_text(sum(cause.taken_bytes for cause in report.causes))}
-        yield _make_card(
-            "info",
-            "fragments",
-            msg("snapshot.show.growths", **sizes, fragments=len(fragments), lost=size_text(lost)),
-            lost,
-        )
-
-
-def _make_card(
-    severity: str, name: str, message: Message, amount: int, stack: tuple[Frame, ...] = ()
-) -> dict[str, object]:
-    texts = (lookup(f"snapshot.card.{name}"), message, lookup(f"snapshot.card.{name}.help"))
-    return dict(zip(CARD, ("", severity, None, amount, *texts, list(map(tuple, stack))), strict=True))
 
 
 def _blocks_data(

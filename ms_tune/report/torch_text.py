@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ms_tune.diagnostics import Diagnostic, Severity
 from ms_tune.pools.torch_replay import Cache, TorchOutcome
-from ms_tune.report.console import Console, pad
-from ms_tune.report.words import shorten_place, show_table, signed_text, size_text
+from ms_tune.report.words import shorten_place, show_table, signed_text, size_text, write_figure
 from ms_tune.text import Message, msg
 from ms_tune.units import MIB
 
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
     from ms_tune.footprint.torch_report import CodeLocation, PlaceChange, TorchRemedy, TorchReport
     from ms_tune.memory.what_if import TorchWhatIf
-
-_LABEL = 22
+    from ms_tune.readers.memory_block import Frame
+    from ms_tune.report.console import Console
 
 
 def show_report(report: TorchReport, remedies: Sequence[TorchRemedy], console: Console, top: int) -> None:
@@ -33,12 +33,11 @@ def show_report(report: TorchReport, remedies: Sequence[TorchRemedy], console: C
         name = f"snapshot.show.remedy.{'held' if remedy.of == 'reserved' else 'used'}"
         console.write_text(name, title=console.say(remedy.title), how=remedy.how, **sizes)
     _show_contents(report, console, top)
-    _show_growth(report, console, top)
-    _show_survivors(report, console, top)
-    _show_causes(report, console)
-    for shortage in report.shortages[:top]:
-        wanted, free = size_text(shortage.wanted_bytes), size_text(shortage.device_free_bytes)
-        console.write_text("snapshot.show.oom", event=shortage.event, wanted=wanted, free=free)
+    if report.step_ends:
+        ends = ", ".join(map(str, report.step_ends[:top]))
+        console.write_section("snapshot.show.steps", count=len(report.step_ends), ends=ends)
+    for number, finding in enumerate(list_findings(report, top)):
+        console.write(f"{'' if number else chr(10)}{console.say(finding.message)}")
     console.write("")
     name = "next" if report.refused_because is None else "no-next"
     console.write_text(f"snapshot.show.{name}", path=report.snapshot.path)
@@ -47,7 +46,7 @@ def show_report(report: TorchReport, remedies: Sequence[TorchRemedy], console: C
 def _show_figures(report: TorchReport, console: Console) -> None:
     for name, amount, when in list_figures(report):
         note = msg("snapshot.show.cached-note", when=when) if name == "cached" else when
-        _write_line(console, name, amount, console.say(note))
+        write_figure(console, f"snapshot.show.{name}", size_text(amount), console.say(note))
 
 
 def list_figures(report: TorchReport) -> Iterator[tuple[str, int, Message]]:
@@ -88,10 +87,6 @@ def proof_lines(report: TorchReport) -> list[Message]:
     return [msg("snapshot.show.replayed", **counts), *refused, *unknown]
 
 
-def _write_line(console: Console, name: str, amount: int, note: str) -> None:
-    console.write(f"{pad(console.text(f'snapshot.show.{name}'), _LABEL)}{size_text(amount):>12}   {note}")
-
-
 def _line_name(place: CodeLocation, console: Console) -> str:
     where = _place_text(place.where, place.before_recording, console)
     return f"{where} [{place.category}]" if place.category else where
@@ -115,31 +110,34 @@ def _show_contents(report: TorchReport, console: Console, top: int) -> None:
         console.write_text("memory.show.more", count=len(rest), size=more)
 
 
-def _show_growth(report: TorchReport, console: Console, top: int) -> None:
-    if report.step_ends:
-        ends = ", ".join(str(end) for end in report.step_ends[:top])
-        console.write_section("snapshot.show.steps", count=len(report.step_ends), ends=ends)
-    for growth in report.step_growth[:top]:
-        where = _place_text(growth.where, False, console)  # noqa: FBT003 - what grows was recorded
-        console.write_text("snapshot.show.step-growth", where=where, size=size_text(growth.bytes_per_step))
+def list_findings(report: TorchReport, most: int) -> Iterator[Diagnostic]:
+    """Requests that failed, leaks, and what grows with every step, of each so many; and memory taken though enough was free."""
+    for one in report.shortages[:most]:
+        sizes = {"wanted": size_text(one.wanted_bytes), "free": size_text(one.device_free_bytes)}
+        message = msg("snapshot.show.oom", event=one.event, **sizes)
+        yield _make_finding("oom", Severity.ERROR, message, one.wanted_bytes)
+    for each in [each for each in report.survivors if each.leak][:most]:
+        what = {"size": size_text(each.bytes // each.count), "count": each.count, "where": each.where}
+        message = msg("snapshot.show.leak", **what, events=", ".join(map(str, each.events[:5])))
+        stack = report.snapshot.stacks[report.device.events[each.events[0]].stack]
+        yield _make_finding("leak", Severity.WARNING, message, each.bytes, stack)
+    for growth in report.step_growth[:most]:
+        where = shorten_place(growth.where) if growth.where else msg("snapshot.where.none")
+        message = msg("snapshot.show.step-growth", where=where, size=size_text(growth.bytes_per_step))
+        yield _make_finding("growth", Severity.WARNING, message, growth.bytes_per_step)
+    if report.causes:
+        fragments = [cause for cause in report.causes if cause.fragments]
+        taken, lost = (sum(cause.taken_bytes for cause in causes) for causes in (report.causes, fragments))
+        counts = {"all": len(report.causes), "fragments": len(fragments)}
+        message = msg("snapshot.show.growths", **counts, taken=size_text(taken), lost=size_text(lost))
+        yield _make_finding("fragments", Severity.INFO, message, lost)
 
 
-def _show_survivors(report: TorchReport, console: Console, top: int) -> None:
-    for each in [each for each in report.survivors if each.leak][:top]:
-        console.write("")
-        params = {"size": size_text(each.bytes // each.count), "count": each.count, "where": each.where}
-        events = ", ".join(str(event) for event in each.events[:5])
-        console.write_text("snapshot.show.leak", **params, events=events)
-
-
-def _show_causes(report: TorchReport, console: Console) -> None:
-    if not report.causes:
-        return
-    fragments = [cause for cause in report.causes if cause.fragments]
-    console.write("")
-    params = {"all": len(report.causes), "taken": size_text(sum(cause.taken_bytes for cause in report.causes))}
-    lost = size_text(sum(cause.taken_bytes for cause in fragments))
-    console.write_text("snapshot.show.growths", **params, fragments=len(fragments), lost=lost)
+def _make_finding(
+    name: str, severity: Severity, message: Message, amount: int, stack: tuple[Frame, ...] = ()
+) -> Diagnostic:
+    title, what_to_do = msg(f"snapshot.card.{name}"), msg(f"snapshot.card.{name}.help")
+    return Diagnostic("", severity, message, what_to_do, name, title=title, bytes=amount, stack=stack)
 
 
 def show_what_if(result: TorchWhatIf, console: Console) -> None:
@@ -148,7 +146,7 @@ def show_what_if(result: TorchWhatIf, console: Console) -> None:
     show_replay(report, console)
     console.write("")
     recorded = report.reserved_peak_bytes or 0
-    _write_line(console, "reserved", recorded, console.text("snapshot.show.as-recorded"))
+    write_figure(console, "snapshot.show.reserved", size_text(recorded), console.text("snapshot.show.as-recorded"))
     console.write("")
     rows = []
     for outcome in result.outcomes:

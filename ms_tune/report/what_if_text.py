@@ -8,10 +8,10 @@ from ms_tune.report.words import show_table, verdict_lines, verdict_word
 from ms_tune.units import GIB, gib, mib
 
 if TYPE_CHECKING:
-    from ms_tune.report.console import Console
     from ms_tune.memory.what_if import WhatIfReport
     from ms_tune.pools.pool import PoolGrowth
     from ms_tune.pools.what_if import Causes, Lines, Pin, ReplayOutcome
+    from ms_tune.report.console import Console
 
 _SHOWN = 3  # growths and units of the reasons
 

@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from ms_tune.diagnostics import Diagnostic, Severity
-from ms_tune.report.console import Console, terminal_width, wrap
+from ms_tune.report.console import Console, pad, terminal_width, wrap
 from ms_tune.units import GIB, KIB, MIB, gib, mib
 from ms_tune.verdict.outcome import Fit, Verdict
 
@@ -68,6 +68,7 @@ _WORDS = {
     *("content", "operator", "where", "tensor", "layer", "parameter", "remark", "verdict", "remedy", "price"),
     *("setting", "settings", "fits", "figure", "scenario"),
 }
+_LABEL = 22  # columns of what a figure is
 _PARTS, _PLACE = 3, 44  # of a place: its last parts, its last characters
 
 
@@ -112,3 +113,8 @@ def shorten_place(where: str) -> str:
     parts = where.split("/")
     short = where if len(parts) <= _PARTS else "…/" + "/".join(parts[-_PARTS:])
     return short if len(short) <= _PLACE else "…" + short[1 - _PLACE :]
+
+
+def write_figure(console: Console, text_id: str, amount: str, note: str = "") -> None:
+    """A figure in a line: what it is, how much, and a note."""
+    console.write(f"{pad(console.text(text_id), _LABEL)}{amount:>12}   {note}".rstrip())

@@ -66,7 +66,7 @@ def test_the_page_has_the_blocks_and_the_figures(report: TorchReport) -> None:
     assert sum(values[at] for values in device["bands"]["used"].values()) == report.peak_bytes
     assert device["verdict"]["word"] == {"en": "replayed exactly", "zh": "精确重放"}
     leak = next(card for card in data["findings"] if card["title"]["en"] == "Looks like a leak")
-    assert leak["stack"] == [["/workspace/train.py", 12, "keep"]]
+    assert leak["stack"] == [{"file": "/workspace/train.py", "line": 12, "function": "keep"}]
     assert all(data["texts"][f"content.{name}"]["zh"] for name in data["contents"])
     assert data["texts"]["when"] == {"en": "after event {tick}", "zh": "事件 {tick} 之后"}
     assert data["texts"]["make-up"]["en"] == "What holds the peak"

@@ -72,7 +72,7 @@ function drawFindings() {
       make("span", { className: "tag" }, [say(`severity.${finding.severity}`), finding.id, finding.bytes ? bytes(finding.bytes) : ""].filter(Boolean).join(" · "))),
     make("p", {}, finding.message[State.language]),
     make("p", { className: "advice" }, `${say("do")}: ${finding.help[State.language]}`),
-    finding.stack.length ? make("details", {}, make("summary", {}, say("stack")), make("pre", {}, finding.stack.map(([file, line, name]) => `${file}:${line} ${name}`).join("\n"))) : null));
+    finding.stack.length ? make("details", {}, make("summary", {}, say("stack")), make("pre", {}, finding.stack.map(({ file, line, function: name }) => `${file}:${line} ${name}`).join("\n"))) : null));
   $("findings").replaceChildren(make("h2", {}, say("findings")),
     cards.length ? make("div", { className: "cards" }, ...cards) : make("p", { className: "fine" }, `✓ ${say("no-findings")}`));
 }
