@@ -64,9 +64,8 @@ class FrameOrigin(Enum):
     USER = 0
     LIBRARY = 1  # model libraries and other installed packages
     FRAMEWORK = 2  # MindSpore
-    NOISE = (
-        3  # the standard library, the tracker's own look at the stack, what dryrun puts around a command's operators
-    )
+    # the standard library, the tracker's own look at the stack, what dryrun puts around a command's operators
+    NOISE = 3
 
 
 @lru_cache(maxsize=65536)

@@ -53,9 +53,8 @@ class CodeLocation:
     """Blocks that one line of the script allocated."""
 
     where: str  # `file:line` of its first frame of the user's; empty where no frame of Python was recorded
-    before_recording: (
-        bool  # whether they were there before the recording began, so that nobody recorded who allocated them
-    )
+    # whether they were there before the recording began, so that nobody recorded who allocated them
+    before_recording: bool
     bytes: int  # their sizes
     count: int  # how many they are
     category: str  # what PyTorch says they hold; empty if it does not say
@@ -172,11 +171,6 @@ class TorchReport(Record):
         return msg(f"snapshot.differs.{first.what}", **params)
 
 
-def read_settings(snapshot: TorchSnapshot) -> TorchSettings:
-    """The allocator's settings, as far as the file tells them."""
-    return TorchSettings(max_split=snapshot.max_split, roundup=snapshot.roundup)
-
-
 def choose_device(snapshot: TorchSnapshot, number: int | None) -> DeviceTrace:
     """The device that is asked for, or the one with the most events."""
     if not snapshot.devices:
@@ -201,7 +195,7 @@ def analyse_snapshot(
         chosen = choose_device(snapshot, device)
         if at is not None and at >= len(chosen.events):
             raise UsageError(msg("snapshot.no-event", event=at, events=len(chosen.events)))
-        told = read_settings(snapshot)
+        told = TorchSettings(max_split=snapshot.max_split, roundup=snapshot.roundup)
         replayed = replay_recording(chosen, told, lambda share: on_progress(msg("snapshot.progress.replay"), share))
         return _make_report(snapshot, chosen, replayed, at)
 

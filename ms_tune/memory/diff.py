@@ -40,9 +40,8 @@ class RankComparison(Record):
 
     before: RankReport  # the rank in the first run
     after: RankReport  # the same rank in the second
-    contents: Mapping[
-        MemoryCategory, int
-    ]  # what the second has more of each content; adds up to the difference of the peaks
+    # What the second has more of each content; adds up to the difference of the peaks.
+    contents: Mapping[MemoryCategory, int]
     changes: tuple[SizeChange, ...]  # what differs, the largest difference first; adds up, too
 
     @property

@@ -146,9 +146,8 @@ def _segment_kinds(
     ):
         tell(address, size, (rounded(wanted) <= SMALL_REQUEST, stream))
     order = sorted(live)
-    for _, _, address, size, stream in device.events.iterate_rows(
-        given
-    ):  # mapped before the first event: what lived there tells
+    # Mapped before the first event: what lived there tells.
+    for _, _, address, size, stream in device.events.iterate_rows(given):
         at = bisect_left(order, address)
         inside = at < len(order) and order[at] < address + size
         guess = size < LARGE_SEGMENT or size % LARGE_SEGMENT != 0

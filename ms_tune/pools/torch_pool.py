@@ -135,9 +135,7 @@ class TorchPool:
         self._space.calls += not pool.small
         holes = pool.holes
         place = bisect_left(holes, (size,))
-        if (
-            not self._settings.expandable
-        ):  # expandable memory is for expandable settings only, once those are switched off
+        if not self._settings.expandable:  # expandable memory is for such settings only, once they are switched off
             while place < len(holes) and holes[place][2].segment.expandable:
                 place += 1
         if place == len(holes):
@@ -284,9 +282,8 @@ class TorchPool:
         self._space.count_reserved(segment, -block.size)
         block = self._space.merge_with_idle(block)
         if block.before is None and block.after is None:
-            del self._space.blocks[
-                block.address
-            ]  # its address space is given back, too (``release_expandable_segment``)
+            # Its address space is given back, too (`release_expandable_segment`).
+            del self._space.blocks[block.address]
             segment.unit.released = self.state.request
         else:
             insort(segment.pool.unmapped, block.address)

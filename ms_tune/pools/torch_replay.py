@@ -258,9 +258,8 @@ def _replay_events(
     if stop and found.first is not None:
         return found
     found.growths = tuple(run.growths)
-    change = np.cumsum(
-        device.events.rows_with(*_CHANGING)
-    )  # how many events have changed anything: others see what they left
+    # How many events have changed anything: others see what they left.
+    change = np.cumsum(device.events.rows_with(*_CHANGING))
     found.used, found.reserved = (
         np.concatenate([np.array([first], np.int64), np.frombuffer(curve, np.int64)])[change]
         for first, curve in zip(begun, (run.used, run.reserved), strict=True)
@@ -408,15 +407,13 @@ class TorchOutcome:
     settings: TorchSettings
     cache: Cache  # what is done with the cache
     recorded: bool  # whether it is the recorded one
-    reserved_start_bytes: (
-        int  # what is held once the blocks that were there before the recording have been allocated again
-    )
+    # what is held once the blocks that were there before the recording have been allocated again
+    reserved_start_bytes: int
     reserved_peak_bytes: int  # the most that is held
     reserved_end_bytes: int  # what is held at the end
     over_limit: bool  # whether it needs more than the limit
-    reserved_curve: tuple[
-        tuple[int, int], ...
-    ]  # what is held after an event (-1: before the first), wherever that changes
+    # What is held after an event (-1: before the first), wherever that changes.
+    reserved_curve: tuple[tuple[int, int], ...]
 
 
 def change_segments(settings: TorchSettings, *, expandable: bool) -> TorchSettings:

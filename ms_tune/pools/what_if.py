@@ -98,9 +98,8 @@ class Causes(Record):
     """Why the pool of a run reserved more than was in use."""
 
     growths: tuple[PoolGrowth, ...]  # every time it took memory from the device, with the largest hole at that time
-    missed: tuple[
-        PoolGrowth, ...
-    ]  # the growths at which the free bytes would have been enough, had they been in one piece
+    # The growths at which the free bytes would have been enough, had they been in one piece.
+    missed: tuple[PoolGrowth, ...]
     spilled_bytes: int  # bytes of persistent requests that the common part served
     untouched_bytes: int  # bytes that were reserved and never used: the ends of the units
     idle_at_peak_bytes: int  # bytes of touched extents that were free when most bytes were in use

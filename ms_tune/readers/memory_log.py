@@ -85,16 +85,13 @@ def read_logged_memory(path: Path) -> tuple[RankMemory, ...]:
     for file in find_logs(path):
         for one in _read_file(file):
             if len(found) < _MOST_RANKS:
-                found[one.rank] = _choose_later(found.get(one.rank), one)
+                known = found.get(one.rank)
+                # MindSpore's statistics are of the whole run.
+                if known is None or known.words is not MemoryWords.STATISTICS or one.words is known.words:
+                    found[one.rank] = one
     if not found:
         raise TraceError(msg("trace.log.no-memory"), msg("trace.log.no-memory.hint"), path=path)
     return tuple(found[rank] for rank in sorted(found, key=lambda rank: (rank is None, rank or 0)))
-
-
-def _choose_later(before: RankMemory | None, one: RankMemory) -> RankMemory:
-    # MindSpore's statistics are of the whole run.
-    keeps = before is not None and before.words is MemoryWords.STATISTICS and one.words is not MemoryWords.STATISTICS
-    return before if before is not None and keeps else one
 
 
 def _read_file(path: Path) -> list[RankMemory]:

@@ -23,6 +23,7 @@ from ms_tune.readers.log_errors import ErrorLines
 from ms_tune.readers.memory_block import DroppedRow, RefusedRow
 from ms_tune.records import Record
 from ms_tune.text import msg
+from ms_tune.units import whole_number
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -40,7 +41,6 @@ _RANK = re.compile(r"(?<!\[)\b\d{1,9}\b(?!\])")
 _ON_HOST = "mccl_"  # how groups of the backend "mccl", which is the CPU's, are named (mint.distributed.new_group)
 _MOST_GROUPS = 10_000  # of all processes of a log
 _COMMUNICATION = ("index", "group", "comm_rank", "primitive", "input_size", "output_size")
-_DIGITS = 18
 
 
 @dataclass(slots=True)
@@ -101,8 +101,8 @@ def read_communication_order(path: Path) -> CommunicationOrder:
     """
     found, refused = [], RefusedRow()
     for number, cells in _read_rows(path, _COMMUNICATION, refused):
-        ranks = [_parse_number(rank) for rank in cells["comm_rank"].split()]
-        if None in (_parse_number(cells["input_size"]), _parse_number(cells["output_size"]), *ranks):
+        ranks = [whole_number(rank) for rank in cells["comm_rank"].split()]
+        if None in (whole_number(cells["input_size"]), whole_number(cells["output_size"]), *ranks):
             refused.add(number, msg("trace.row.order"))
         else:
             known = tuple(rank for rank in ranks if rank is not None)
@@ -135,13 +135,8 @@ def _split_cells(text: str | None) -> list[str] | None:
         return None
 
 
-def _parse_number(text: str) -> int | None:
-    return int(text) if text.isascii() and text.isdigit() and len(text) <= _DIGITS else None
-
-
-SIMULATED_MIB = (
-    65536  # "Device MOC memory size: 65536M" of a simulated device, MindSpore 2.7 to 2.10; real ones show less
-)
+# "Device MOC memory size: 65536M" of a simulated device, MindSpore 2.7 to 2.10; real ones show less
+SIMULATED_MIB = 65536
 
 
 _STATISTICS = (

@@ -306,24 +306,16 @@ def read_tasks(path: Path, on_bytes: Progress = no_progress) -> Tasks:
 
 class _Builder:
     def __init__(self) -> None:
-        self.parts: list[tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int32], NDArray[np.int64]]] = []
+        # Stamps, codes of names and nodes, and lines, part by part.
+        self.parts = [(np.empty(0, np.int64), np.empty(0, np.int32), np.empty(0, np.int32), np.empty(0, np.int64))]
         self.names, self.nodes = Codes[str](), Codes[str]()
         self.refused = RefusedRow()
 
     def build_tasks(self) -> Tasks:
-        empty = (np.empty(0, np.int64), np.empty(0, np.int32), np.empty(0, np.int32), np.empty(0, np.int64))
-        parts = self.parts or [empty]
-        stamp = np.concatenate([part[0] for part in parts])
-        line = np.concatenate([part[3] for part in parts])
+        stamp, name, node, line = (np.concatenate(column) for column in zip(*self.parts, strict=True))
         order = np.lexsort((line, stamp))
-        return Tasks(
-            stamp=stamp[order],
-            name=Coded(np.concatenate([part[1] for part in parts])[order], tuple(self.names)),
-            node=Coded(np.concatenate([part[2] for part in parts])[order], tuple(self.nodes)),
-            line=line[order],
-            dropped=tuple(self.refused.rows),
-            dropped_count=self.refused.count,
-        )
+        names, nodes = Coded(name[order], tuple(self.names)), Coded(node[order], tuple(self.nodes))
+        return Tasks(stamp[order], names, nodes, line[order], tuple(self.refused.rows), self.refused.count)
 
 
 def _take_columns(part: FilePart, columns: Columns, names: tuple[str, ...], builder: _Builder) -> None:
