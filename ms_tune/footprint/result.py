@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ms_tune.footprint.breakdown import LayerActivations, PeakBreakdown, Theory, break_down_memory
+from ms_tune.footprint.breakdown import LayerActivations, PeakBreakdown, Theory, break_down_memory, group_alike_layers
 from ms_tune.footprint.category import CONTENTS, Contents
 from ms_tune.footprint.curve import AddressMap, Curve, map_addresses
 from ms_tune.footprint.layers import find_layer, find_location, find_operator
@@ -109,6 +109,10 @@ class RankReport:
     def breakdown_at(self, tick: int) -> PeakBreakdown:
         """The memory at a tick, taken apart."""
         return break_down_memory(self.table, self.contents, self.curve, tick, self.tensor_of)
+
+    def alike_layers(self) -> tuple[tuple[LayerActivations, ...], ...]:
+        """The layers that keep activations; those that follow each other and keep as much are together."""
+        return group_alike_layers(self.activations)
 
     def phase_at_peak(self) -> Phase | None:
         """The phase that allocates at the peak; None if nothing tells."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ms_tune.footprint.breakdown import group_alike_layers
 from ms_tune.report.console import SEVERITY_COLOURS, Console, pad, terminal_width
 from ms_tune.report.memory_curve import block_graph
 from ms_tune.report.memory_json import methods_after, trace_text
@@ -197,7 +196,7 @@ def _show_activations(rank: RankReport, console: Console, top: int) -> None:
     console.write_section("memory.show.activations")
     rows = [
         (_layers_text(run, console), sum(each.bytes for each in run), sum(each.count for each in run))
-        for run in group_alike_layers(rank.activations)
+        for run in rank.alike_layers()
     ]
     shown = sorted(rows, key=lambda row: -row[1])[:top]
     rest = [row for row in rows if row not in shown]
