@@ -51,19 +51,7 @@ def convert_plan(  # noqa: PLR0913 - settings with defaults
     target: Side | None = None,
     legacy: bool = True,
 ) -> Converted:
-    """The settings that do the same in another dialect.
-
-    Args:
-        plan: What the layers do.
-        to: The other dialect: ``mindformers``, ``mindformers-pynative``, ``mindspeed-ms`` or ``megatron``, whose keys are arguments.
-        version: The release that is to read the settings; ``mindformers-pynative`` (2.0 and 2.1) and ``megatron`` differ.
-        choices: What the layers do, in the names that the settings are to hold; without it those of the plan stay.
-        target: The layers of the target's model, if the choices were translated into its names.
-        legacy: Whether a model of the static graph is to be a legacy one.
-
-    Raises:
-        ValueError: There is no such dialect.
-    """
+    """The settings that do the same in another dialect, in the names of ``choices`` or else of the plan."""
     if to not in {MINDFORMERS, MINDFORMERS_PYNATIVE, MINDSPEED_MS, MEGATRON}:
         raise ValueError(to)
     release = version or default_release(Dialect(to))

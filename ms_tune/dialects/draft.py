@@ -122,15 +122,7 @@ def flatten_chunk(cells: Cells, rows: list[list[int]]) -> list[Any]:
 def count_layers(
     draft: SettingsDraft, key: str, wanted: Collection[int], idle: Collection[int], *, over: bool
 ) -> list[list[int]] | None:
-    """How many layers of each cell are wanted, told as counts; None if counts cannot say it.
-
-    Args:
-        draft: The conversion.
-        key: What the counts are for.
-        wanted: Which layers are.
-        idle: Which layers, at the start of a cell or anywhere, are without effect in the count.
-        over: Whether the count includes those layers, or starts behind them.
-    """
+    """How many layers of each cell are wanted, as counts that run ``over`` idle layers or start behind them; None if there are none."""
     rows, bad = [], list[int]()
     for row in draft.cells.rows:
         lengths = []
@@ -149,11 +141,7 @@ def count_layers(
 
 
 def run_length(cell: Sequence[int], start: int, wanted: Collection[int], idle: Collection[int] = ()) -> int | None:
-    """How many layers of a cell, from a place on, reach the last one that is wanted.
-
-    Returns:
-        None if others lie before or between them, but for the idle ones, for which it makes no difference.
-    """
+    """How many layers of a cell reach the last one that is wanted; None if others than idle ones lie before or between."""
     flags = [number in wanted for number in cell]
     length = max(len(cell) - flags[::-1].index(True) - start, 0) if any(flags) else 0
     between = cell[start : start + length]

@@ -66,16 +66,7 @@ def read_tree(number: int) -> Tree:
 
 
 def expert_layers(layers: int, dense: object, frequency: object) -> tuple[bool, ...] | None:
-    """Which layers have experts (``get_gpt_decoder_block_spec``, in ``gpt_layer_specs.py`` of both graphs).
-
-    Args:
-        layers: The number of layers.
-        dense: ``first_k_dense_replace``.
-        frequency: ``moe_layer_freq``.
-
-    Returns:
-        None for values that the framework refuses.
-    """
+    """Which layers have experts (``get_gpt_decoder_block_spec`` of both graphs); None for values that the framework refuses."""
     if isinstance(dense, int) and dense:
         return tuple(layer >= dense for layer in range(layers))
     if isinstance(frequency, int) and frequency:
@@ -86,16 +77,9 @@ def expert_layers(layers: int, dense: object, frequency: object) -> tuple[bool, 
 
 
 def layer_model(name: str, release: str, variant: str = "", experts: tuple[bool, ...] | None = ()) -> LayerModel | None:
-    """A model of the static graph.
+    """A model of the static graph, by its ``model_type`` or ``arch.type``; None if its layers are not known for this release.
 
-    Args:
-        name: ``model_type``, or ``arch.type`` of a legacy model.
-        release: One of :data:`ms_tune.facts.query.VERSIONS`.
-        variant: The variant that the config's settings make; one that is not known leaves only what all may have.
-        experts: Which layers have experts, see :func:`expert_layers`; None if that is not known.
-
-    Returns:
-        None if the layers of this model are not known for this release.
+    A variant that is not known leaves only what all may have; ``experts`` are the layers that have some (None: not known).
     """
     known = all_at(load("trees")["static"].get(name, {}), release)
     if not known:
@@ -197,11 +181,7 @@ class Translator:
                 kind.setdefault((attribute, path), []).append(layer)
 
     def translate(self, layer: int, chosen: AbstractSet[str]) -> tuple[list[str], list[str], list[str]]:
-        """What some parts of a layer are called in the target.
-
-        Returns:
-            The names; the parts without an equivalent; and the parts that come along though nobody asked for them.
-        """
+        """The names of some parts of a layer in the target; parts without an equivalent; those that come along though nobody asked."""
         ours = self._source.paths.get(layer, frozenset())
         theirs = self._target.paths.get(layer, frozenset())
         found = {path: self._whole(path, ours, theirs) for path in sorted(chosen)}

@@ -41,11 +41,7 @@ _WORSE = {
 
 
 def find_remedy(job: JobView) -> tuple[ValueChange, ...]:
-    """The changes with which the framework goes on; none if no proposal gets it to the end.
-
-    Args:
-        job: A job that the framework refuses.
-    """
+    """The changes with which the framework goes on; none if no proposal gets it to the end."""
     plan = job.plan
     propose: Propose = job.part("write").propose
     worse = _WORSE - {problem.id for problem in plan.problems}

@@ -35,11 +35,7 @@ class Section:
             raise ConfigError(msg("model.section-not-a-mapping", key=name), path=path)
 
     def get(self, key: str, default: _Value | None) -> _Value:
-        """The value of a key, of the default's type (an int if there is no default).
-
-        Raises:
-            ConfigError: The key has no default and is missing, or the value has another type.
-        """
+        """The value of a key, of the default's type (an int if there is no default)."""
         value = self._values.get(key)
         if value is None:
             if default is None:
@@ -70,11 +66,7 @@ class Section:
         return self.get(next((key for key in names_of(name) if self.raw(key) is not None), name), default)
 
     def count(self, name: str, default: int = 0) -> int:
-        """A whole number from zero up, under whichever name the config has it.
-
-        Raises:
-            ConfigError: It is something else.
-        """
+        """A whole number from zero up, under whichever name the config has it."""
         key = next((key for key in names_of(name) if self.raw(key) is not None), name)
         value = default if self.raw(key) is None else self.raw(key)
         if type(value) is not int or value < 0:
@@ -84,11 +76,7 @@ class Section:
         return value
 
     def one_of(self, key: str, choices: Sequence[str], default: str) -> str:
-        """A value that must be one of some.
-
-        Raises:
-            ConfigError: It is none of them.
-        """
+        """A value that must be one of some."""
         value = self.get(key, default)
         if value not in choices:
             raise ConfigError(

@@ -54,11 +54,7 @@ def kinds_to_json(kinds: Mapping[StageLayerKind, int]) -> list[dict[str, object]
 
 
 def kinds_from_json(rows: Iterable[Mapping[str, Any]]) -> dict[StageLayerKind, int]:
-    """Layers by kind.
-
-    Raises:
-        KeyError, TypeError, ValueError: Something else was written there.
-    """
+    """Layers by kind."""
     return {
         StageLayerKind(
             make=LayerKind(row["make"]),
@@ -135,14 +131,7 @@ class Stage(Record):
 
 
 def stage_of(layers: Sequence[tuple[int, int, StageLayer]], index: int, stages: int, chunks: int) -> Stage:
-    """One stage of a model.
-
-    Args:
-        layers: All layers of the model: chunk, stage, layer.
-        index: The stage.
-        stages: Pipeline stages.
-        chunks: Chunks of each stage.
-    """
+    """One stage of a model."""
     parts = [[layer for chunk, stage, layer in layers if (chunk, stage) == (number, index)] for number in range(chunks)]
     return Stage(
         index,
@@ -163,10 +152,6 @@ def resize_stage(stage: Stage, layers: int) -> Stage:
 
     Layers of multi-token prediction are all kept; they are no part of the count. Within a kind the first layers stay.
     More layers than there are come as copies of the last layer of the most numerous kind.
-
-    Args:
-        stage: The full stage.
-        layers: How many it is to have.
     """
     groups = stage.layers_by_kind()
     kept = share_out([len(group) for group in groups.values()], layers)

@@ -130,11 +130,9 @@ def command_in(launch: Launch, release: str) -> ProgramArguments:
 
 
 def without_unset(command: ProgramArguments) -> tuple[ProgramArguments | None, tuple[str, ...]]:
-    """The command as it is if nothing comes from outside: for bash a variable that nobody sets is no word at all.
+    """The command as it is if nothing comes from outside, and the variables that are unset then (``@``: the script's own arguments).
 
-    Returns:
-        The command without the words that are nothing then (None if it has none of those, or arguments may still hide in it), and
-        the variables that are supposed not to be set (``@`` for what the script is started with).
+    For bash a variable that nobody sets is no word at all. None if there is no such word, or arguments may still hide in it.
     """
     names: dict[str, None] = {}
     instead: dict[int, tuple[Argument, ...]] = {}
@@ -211,12 +209,7 @@ class RefusedArgument:
 
 
 def refused(command: ProgramArguments, checkout: CheckoutView | None = None) -> Iterator[RefusedArgument]:
-    """All that the parser refuses, argument by argument; the parser itself names the first, and unknown ones last.
-
-    Args:
-        command: The arguments.
-        checkout: The repository around the script, if any: what it defines itself, a fork's parser takes.
-    """
+    """All that the parser refuses, argument by argument; it names the first itself, and unknown ones last."""
     for one in _refused_by_release(command):
         is_own = checkout is not None and (
             (one.fault is ParserFault.UNKNOWN and one.name in checkout.arguments)

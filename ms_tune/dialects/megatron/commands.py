@@ -42,15 +42,7 @@ Source = TypeVar("Source", bound="LaunchSource")
 
 
 class LaunchSource(CodeSource):
-    """One command of a script.
-
-    Args:
-        command: What its program is given.
-        launches: All that the script starts; its own file is ``script``: places in others are shown where the command stands.
-        number: Which of its launches the command is.
-        original: The script as it is, where its lines end as in Windows.
-        supposed: The variables that are supposed to be set nowhere (:func:`without_unset`); nothing for the command as it stands.
-    """
+    """One command of a script; places in other files are shown where the command stands."""
 
     def __init__(  # noqa: PLR0913, PLR0917 - one a field
         self,
@@ -186,11 +178,6 @@ def commands_in(found: Launches, text: str, release: str) -> tuple[LaunchSource,
     """The programs of MindSpeed-LLM that a script starts, each with its arguments.
 
     One with words that come from outside, if at all, is there a second time without them.
-
-    Args:
-        found: What the script starts.
-        text: Its text.
-        release: The release of MindSpeed-LLM whose parser reads the arguments.
     """
     text = text.removeprefix("\ufeff")
     commands = ((number, command_of(launch, release)) for number, launch in enumerate(found.launches))

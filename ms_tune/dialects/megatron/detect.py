@@ -33,10 +33,6 @@ def release_taking(found: Launches, among: Sequence[str] | None = None) -> str:
     """The release whose parser refuses the fewest of the arguments that a script gives; the default, or else the newest, if none refuses fewer.
 
     Of several other releases, it is the newest.
-
-    Args:
-        found: What the script starts.
-        among: The releases that come into question, the oldest first; all that are served if none are given.
     """
     default, candidates = release_for(Dialect.MEGATRON).version, tuple(among or served(Dialect.MEGATRON))
     best = default if default in candidates else candidates[-1]

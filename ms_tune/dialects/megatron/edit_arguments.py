@@ -51,17 +51,7 @@ class ArgumentChange:
 
 
 def with_change(script: Launches, release: str, number: int, change: ArgumentChange) -> Launches:
-    """The script with an argument changed, as it is read then. No file is written.
-
-    Args:
-        script: What the script starts.
-        release: The release of MindSpeed-LLM whose parser reads the arguments.
-        number: Which of its launches the argument is for.
-        change: The change. Programs that take the same words get it, too.
-
-    Raises:
-        EditRefusedError: It cannot be made alone; the text says why.
-    """
+    """The script with an argument changed, as it is read then; programs that take the same words get the change, too. No file is written."""
     command = command_of(script.launches[number], release)
     if command is None:
         raise EditRefusedError(msg("edits.not-here"))

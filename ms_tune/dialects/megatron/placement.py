@@ -137,12 +137,10 @@ class Settled:
 
 
 def fail(name: str, /, **values: object) -> NoReturn:
-    """The framework raises.
+    """The framework raises what ``facts/data/megatron_refusals.json`` has by this name.
 
-    Args:
-        name: Which of ``facts/data/megatron_refusals.json``: where in its sources, which exception with which text, and the last
-            part of a text ``megatron_layers.why.*``, which says what is to be done, if that is not the name.
-        values: What the words are about.
+    That is where in its sources, which exception with which text, and the last part of a text ``megatron_layers.why.*`` if that is not
+    the name.
     """
     one = load("megatron_refusals")["refusals"][name]
     why = msg(f"megatron_layers.why.{one.get('why', name)}")
@@ -171,11 +169,7 @@ class StageChunk:
 
 
 def place(inputs: MegatronInputs, settled: Settled) -> tuple[StageChunk, ...]:
-    """The cells in the order in which the layers run through them.
-
-    Raises:
-        FrameworkStop: A stage cannot be built.
-    """
+    """The cells in the order in which the layers run through them."""
     found = []
     at = 0
     for chunk, stage in order(inputs, settled):
@@ -300,11 +294,7 @@ _DEEPEST = 4  # a table has two
 
 
 def parse_noop(inputs: MegatronInputs) -> frozenset[int]:
-    """The layers that do nothing (``NoopLayersFeature.post_validate_args`` of MindSpeed, ``noop_layers.py``).
-
-    Raises:
-        FrameworkStop: The text is no list of such layers.
-    """
+    """The layers that do nothing (``NoopLayersFeature.post_validate_args`` of MindSpeed, ``noop_layers.py``)."""
     if inputs.noop is None:
         return frozenset()
     found = set()
@@ -318,11 +308,7 @@ def parse_noop(inputs: MegatronInputs) -> frozenset[int]:
 
 
 def parse_table(text: str) -> tuple[tuple[int, ...], ...]:
-    """Layers of each stage and chunk (``parse_string_to_array`` of MindSpeed): ``[[3],[5]]``, ``[[2,2]*2]``.
-
-    Raises:
-        FrameworkStop: The text is no table.
-    """
+    """Layers of each stage and chunk (``parse_string_to_array`` of MindSpeed): ``[[3],[5]]``, ``[[2,2]*2]``."""
     tokens = _TOKEN.findall(text)[:_MOST_TOKENS]
     found, _ = _level(tokens, 0, 0)
     rows = found[0] if found else []

@@ -39,12 +39,7 @@ SERVED = releases_on("core_v0.12.1")
 
 
 class NotEvaluableError(Exception):
-    """An argument's value is not known without running the script.
-
-    Args:
-        argument: The argument.
-        variable: What it comes from.
-    """
+    """An argument's value is not known without running the script."""
 
     def __init__(self, argument: str, variable: str) -> None:
         super().__init__(argument)
@@ -53,16 +48,7 @@ class NotEvaluableError(Exception):
 
 
 def plan_of(command: ProgramArguments, checkout: CheckoutView | None = None) -> LayerPlan:
-    """What each layer of a program does; what its parser or the frameworks refuse is the plan's ``failure``.
-
-    Args:
-        command: The program's arguments.
-        checkout: The repository around the script, whose own arguments its parser takes; None where there is none.
-
-    Raises:
-        NotEvaluableError: As for :func:`inputs_of`.
-        ConfigError: As for :func:`inputs_of`.
-    """
+    """What each layer of a program does; what its parser or the frameworks refuse is the plan's ``failure``."""
     problems = tuple(_parser_problem(command.release, one) for one in refused(command, checkout))
     if problems:
         failure = Failure("SystemExit", "2")
@@ -101,11 +87,7 @@ def known_layers(job: JobView) -> tuple[MegatronInputs, LayerPlan] | None:
 
 
 def plan_layers(job: JobView) -> LayerPlan:
-    """What each layer of a script's program does.
-
-    Raises:
-        ConfigError: It is not known.
-    """
+    """What each layer of a script's program does."""
     found = known_layers(job)
     if found is None:
         raise ConfigError(msg("edits.unclear"))
@@ -150,16 +132,7 @@ _ONLY_BUILT = ("moe_fb_overlap", "spec")
 
 
 def inputs_of(command: ProgramArguments, *, arguments_only: bool = False) -> MegatronInputs:
-    """What of a program's arguments decides about its layers.
-
-    Args:
-        command: The program.
-        arguments_only: Whether it is only asked how the arguments are validated; what builds layers of its own will do then.
-
-    Raises:
-        NotEvaluableError: A value is not known without running the script.
-        ConfigError: The number of layers is missing or beyond all bounds, or something is asked for that is not served.
-    """
+    """What of a program's arguments decides about its layers; ``arguments_only`` asks how they are validated, whatever builds layers."""
     reader = ArgumentReader(command)
     for dest in NOT_SERVED:
         if reader.is_set(dest) and not (arguments_only and dest in _ONLY_BUILT):
@@ -272,11 +245,7 @@ class ArgumentReader:
         return given.name if given else next(iter(self._known.get(dest, (f"--{dest.replace('_', '-')}",))))
 
     def bound(self, dest: str, number: int, least: int) -> None:
-        """Refuse what is no count, or more than any job has.
-
-        Raises:
-            ConfigError: The number is out of bounds.
-        """
+        """Refuse what is no count, or more than any job has."""
         if not least <= number <= MOST_LAYERS:
             name = self.written(dest)
             raise ConfigError(
@@ -310,10 +279,6 @@ def shape_of(read: ArgumentReader, layers: int) -> ModelShape:
     """The sizes of a program's model.
 
     Source: ``validate_args`` in megatron/training/arguments.py (Megatron-LM core_v0.12.1), MindSpeed-LLM 2.0 to 26.1.
-
-    Raises:
-        UnsupportedError: A size that decides is not written; or no model has so many experts.
-        NotEvaluableError: A value is not known without running the script.
     """
     needed = _NEEDED if read.integer("vocab_size") is None else _NEEDED[:-1]
     missing = [dest for dest in needed if read.integer(dest) is None]
@@ -390,11 +355,7 @@ def _dests(name: str) -> tuple[str, ...]:
 
 
 def size_in(read: ArgumentReader, dest: str, default: int | None = None) -> int:
-    """A whole number above zero.
-
-    Raises:
-        UnsupportedError: It is not written, and has no default.
-    """
+    """A whole number above zero."""
     found = next((number for one in _dests(dest) if (number := read.integer(one)) is not None), default)
     if found is None or not 0 < found < _MOST:
         raise UnsupportedError(msg("check.script.no-size", argument=read.written(dest)))

@@ -146,11 +146,7 @@ _OF_MODULE = {
 
 
 def in_full(inputs: MegatronInputs, settled: Settled, cell: StageChunk) -> list[int | None]:
-    """Of each layer of a cell the group in which it is recomputed; None if it is not.
-
-    Raises:
-        FrameworkStop: The step stops.
-    """
+    """Of each layer of a cell the group in which it is recomputed; None if it is not."""
     nothing: list[int | None] = [None] * cell.count
     if settled.granularity != "full":
         return nothing
@@ -177,11 +173,7 @@ def _by_block(inputs: MegatronInputs, settled: Settled, cell: StageChunk, index:
 
 
 def check_ends(inputs: MegatronInputs, settled: Settled, cell: StageChunk) -> None:
-    """Groups of no layer are counted for ever, before the first layer is reached.
-
-    Raises:
-        FrameworkStop: They are.
-    """
+    """Groups of no layer are counted for ever, before the first layer is reached."""
     uniform = settled.granularity == "full" and settled.method == "uniform" and not inputs.swap
     if uniform and cell.count and (settled.number or 0) <= 0:
         fail("uniform-nothing")
@@ -196,11 +188,7 @@ def _uniform(cell: StageChunk, number: int) -> list[int | None]:
 
 
 def check_built(inputs: MegatronInputs, settled: Settled, cell: StageChunk) -> None:
-    """What is asked of norms when the layers of a cell are built.
-
-    Raises:
-        FrameworkStop: The framework cannot tell.
-    """
+    """What is asked of norms when the layers of a cell are built."""
     for index in range(cell.count):
         if inputs.norm and cell.looked_up + index not in settled.noop:
             _should(inputs, settled, cell, cell.number + index, inputs.norm_layers, gated=True)
@@ -209,18 +197,7 @@ def check_built(inputs: MegatronInputs, settled: Settled, cell: StageChunk) -> N
 def operators(
     inputs: MegatronInputs, settled: Settled, cell: StageChunk, number: int, *, experts: bool
 ) -> tuple[str, ...]:
-    """What a layer recomputes of its parts.
-
-    Args:
-        inputs: The arguments.
-        settled: What has been made of them.
-        cell: Where the layer is.
-        number: ``layer_number``, counted from 0.
-        experts: Whether it has experts.
-
-    Raises:
-        FrameworkStop: The framework cannot tell.
-    """
+    """What a layer, by its ``layer_number`` counted from 0, recomputes of its parts."""
     found = list(_selected(settled, inputs, experts=experts)) if settled.granularity == "selective" else []
     if settled.in_advance or inputs.in_bubble:
         if settled.chunks is None and (inputs.norm or inputs.activation):
@@ -261,14 +238,8 @@ def _should(  # noqa: PLR0913 - as many as the rule has
 ) -> bool:
     """``should_recompute``: the layers behind those that are recomputed in full, counted over the chunks of a stage.
 
-    Args:
-        inputs: The arguments.
-        settled: What has been made of them.
-        cell: Where the layer is.
-        number: ``layer_number``, counted from 0.
-        layers: How many; None for all.
-        gated: Whether chunks count only with ``--enable-recompute-layers-per-pp-rank``; MindSpeed's second function has asked
-            for that since 2.3.
+    With ``gated`` chunks count only with ``--enable-recompute-layers-per-pp-rank``: MindSpeed's second function has asked for that
+    since 2.3.
     """
     of_chunk = settled.layers_of_chunk if settled.chunks is not None else inputs.layers // inputs.stages
     if of_chunk is None:
@@ -292,12 +263,7 @@ def find_traps(
 ) -> Iterator[Diagnostic]:
     """Every trap of a program that the frameworks take.
 
-    Args:
-        inputs: The arguments.
-        settled: What has been made of them.
-        cells: Where the layers lie.
-        layers: What they do.
-        renumbered: The cells whose layers would recompute other parts by their place than by their ``layer_number``.
+    Layers of ``renumbered`` cells would recompute other parts by their place than by their ``layer_number``.
     """
     built = sum(cell.count for cell in cells)
     if built != inputs.layers:

@@ -15,11 +15,7 @@ if TYPE_CHECKING:
 def recomputed_modules(
     inputs: MegatronInputs, granularity: str | None, method: str | None, number: int | None, allowed: Sequence[str]
 ) -> tuple[str, ...]:
-    """The settings of recomputation; what selective recomputation repeats.
-
-    Raises:
-        FrameworkStop: They do not go together.
-    """
+    """The settings of recomputation; what selective recomputation repeats."""
     if granularity == "full":
         if method is None:
             fail("full-method", granularity=granularity)
@@ -49,11 +45,7 @@ def _check_modules(inputs: MegatronInputs, modules: Sequence[str], allowed: Sequ
 
 
 def check_split(inputs: MegatronInputs, chunks: int | None) -> None:
-    """Stages of different sizes, and stages that count the embedding or the loss as a layer.
-
-    Raises:
-        FrameworkStop: The layers cannot be shared out so.
-    """
+    """Stages of different sizes, and stages that count the embedding or the loss as a layer."""
     uneven = inputs.first is not None or inputs.last is not None
     accounted = inputs.embedding or inputs.loss
     if uneven and accounted:
@@ -96,11 +88,7 @@ _MODULES = ("core_attn", "moe_act", "layernorm", "mla_up_proj", "mlp", "moe")
 
 
 def validated(inputs: MegatronInputs) -> Settled:
-    """What the frameworks make of the arguments.
-
-    Raises:
-        FrameworkStop: They refuse them.
-    """
+    """What the frameworks make of the arguments."""
     _check_patches(inputs)
     chunks = megatron_chunks(inputs)
     check_recompute(inputs)

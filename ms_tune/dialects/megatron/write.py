@@ -54,14 +54,7 @@ def without_idle(plan: LayerPlan) -> LayerPlan:
 def arguments_for(
     cells: Cells, named: Mapping[int, AbstractSet[str]], release: str, experts: AbstractSet[int]
 ) -> MegatronInputs:
-    """The arguments.
-
-    Args:
-        cells: Where the layers are, and which are recomputed in full.
-        named: What else each layer recomputes, by Megatron's names.
-        release: The release of MindSpeed-LLM.
-        experts: The layers with experts.
-    """
+    """The arguments that place these layers, recompute them in full as they are, and of each what is named."""
     wanted = [
         ((layer.stage, layer.chunk), layer.recompute is RecomputeMode.FULL, frozenset(named.get(layer.layer, ())))
         for layer in cells.layers
@@ -222,12 +215,7 @@ _MOST_DIVISORS = 16
 
 
 def remedy(inputs: MegatronInputs, plan: Callable[[MegatronInputs], LayerPlan]) -> Message | None:
-    """The first change that is enough, in words; None if none of those that are tried is.
-
-    Args:
-        inputs: Arguments that the frameworks refuse.
-        plan: Their rules.
-    """
+    """The first change that is enough, in words; None if none of those that are tried is."""
     changes = remedy_changes(inputs, plan)
     if not changes:
         return None

@@ -52,17 +52,7 @@ class OperatorMatches:
 
 @lru_cache(maxsize=4096)  # a thousand layers share two trees
 def find(tree: Tree, pattern: str, *, takes_cells: bool, suffix: str = "") -> OperatorMatches:
-    """What a pattern finds in a layer.
-
-    Args:
-        tree: The layer.
-        pattern: The pattern.
-        takes_cells: Whether a cell that the last segment matches is as good as an operator.
-        suffix: What the framework puts behind each name that it logs.
-
-    Raises:
-        re.error: A segment is no regular expression.
-    """
+    """What a pattern finds in a layer (with ``takes_cells`` cells, too); the framework logs each name with the suffix."""
     search = _OperatorSearch(takes_cells, suffix)
     text = search.walk(tree, split_pattern(pattern), "")
     return OperatorMatches(tuple(search.operators), tuple(search.cells), text)
@@ -98,13 +88,7 @@ class _OperatorSearch:
 
 
 def seen_in(inputs: RecomputeInputs, plan: LayerPlan, model: LayerModel | None) -> LayerPlan:
-    """The plan with what its patterns find in the model's layers; as it is, and said to be, where those are not known.
-
-    Args:
-        inputs: What the plan was made of.
-        plan: The plan.
-        model: The model, if there are layers of it that are known.
-    """
+    """The plan with what its patterns find in the model's layers; as it is, and said to be, where those are not known."""
     # The network is wrapped, which sequence pipelines may not survive, only when its layers are set.
     wrapped = plan.failure is not None and inputs.sequence_splits > 1
     before = normalize(inputs._replace(sequence_splits=1)) if wrapped else plan
@@ -251,12 +235,7 @@ def _finds(tree: Tree, pattern: str, *, takes_cells: bool) -> tuple[str, ...]:
 
 
 def narrowed(plan: LayerPlan, model: LayerModel) -> tuple[tuple[LayerSpec, ...], dict[str, tuple[str, ...]]] | None:
-    """What the layers really do: of the patterns switched on for a layer only those that find something in it.
-
-    Returns:
-        The layers, and what each of their patterns finds, as paths inside a layer. None if the model's layers are not
-        known as well as that.
-    """
+    """What the layers really do: only the patterns that find something, and what each finds; None if the layers are not known that well."""
     trees = [model.tree(layer.layer) for layer in plan.layers]
     if plan.formative is None or None in trees:
         return None

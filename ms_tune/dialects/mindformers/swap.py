@@ -66,14 +66,7 @@ class LayerList(list[int]):
 
 
 class SwapEntries:
-    """Entries of whole layers, and those of each operator: which layers, and how many operators ahead they come back.
-
-    Args:
-        values: The values, also of a swap that is off.
-
-    Raises:
-        FrameworkStop: The framework does not take them.
-    """
+    """Entries of whole layers and of each operator: which layers, and how many operators ahead they come back."""
 
     def __init__(self, values: SwapValues) -> None:
         if not isinstance(values.swap, bool):
@@ -96,11 +89,7 @@ class SwapEntries:
                     operators[name] = [{_PREFETCH: entries[0][_PREFETCH], _LAYERS: True}]
 
     def check(self, values: RecomputeValues, default_prefetch: object) -> None:
-        """The framework's check of recompute and swap values when swap is on.
-
-        Raises:
-            FrameworkStop: It does not take them.
-        """
+        """The framework's check of recompute and swap values when swap is on."""
         for key in KEYS[:3]:
             _check_ids(getattr(values, key), key)
         if not isinstance(default_prefetch, int) or default_prefetch < 1:
@@ -115,11 +104,7 @@ class SwapEntries:
 
     @staticmethod
     def layer_ids(value: object) -> bool | LayerList:
-        """What a value is when swap is on: a list holds the numbers of layers; True stands for all of them.
-
-        Raises:
-            FrameworkStop: It is neither.
-        """
+        """What a value is when swap is on: a list holds the numbers of layers; True stands for all of them."""
         if isinstance(value, bool):
             return value or LayerList()
         if not isinstance(value, list) or not all(isinstance(item, int) for item in value):
@@ -127,11 +112,7 @@ class SwapEntries:
         return LayerList(value)
 
     def format_entries(self, inputs: RecomputeInputs, log: list[str]) -> dict[str, Any]:
-        """The entries with their layers as the framework keeps them, by the names of their lists, with what it logs on the way.
-
-        Raises:
-            FrameworkStop: The layers are not of a form that it takes, or it trips over a False where it looks for a list.
-        """
+        """The entries with their layers as the framework keeps them, by the names of their lists, with what it logs on the way."""
         layers = _format_entries(self._written_layers)
         operators = {name: _format_entries(entries) for name, entries in self._written_operators.items()}
         log += [f"Formative layer swap: {layers}", f"Formative op swap: {operators}"]
@@ -141,11 +122,7 @@ class SwapEntries:
         return {"layer_swap": layers, "op_swap": operators}
 
     def plan_layer(self, layer: int, *, timed: bool) -> tuple[SwapPlan, ...]:
-        """What one layer swaps: itself and operators; of several formatted entries the first that has the layer.
-
-        Raises:
-            FrameworkStop: The layer does not take the prefetch, or a pattern is none.
-        """
+        """What one layer swaps: itself and operators; of several formatted entries the first that has the layer."""
         plans = []
         found = _first(layer, self.layers)
         if found is not None:
@@ -351,11 +328,7 @@ def _first(layer: int, entries: Iterable[Mapping[str, Any]]) -> Mapping[str, Any
 
 
 def check_prefetch(prefetch: object, owner: str = "Cell") -> None:
-    """What ``offload`` says to a prefetch.
-
-    Raises:
-        FrameworkStop: It does not take it.
-    """
+    """What ``offload`` says to a prefetch."""
     if isinstance(prefetch, str):
         if prefetch != "Auto":
             stop(

@@ -74,17 +74,7 @@ Ranges = tuple[tuple[tuple[int, int], ...], ...]
 
 
 def place_pynative(layers: int, stages: int, chunks: int, value: object) -> Ranges:
-    """The layers of each cell: chunk 0 over all stages, then chunk 1, and so on.
-
-    Args:
-        layers: Layers without those of multi-token prediction.
-        stages: Pipeline stages, more than one.
-        chunks: Chunks of each stage.
-        value: ``auto``, or a text for each stage with a range for each of its chunks.
-
-    Raises:
-        FrameworkStop: The framework refuses the ranges, or fails over them.
-    """
+    """The layers of each cell, chunk 0 over all stages first: of ``auto``, or of a text a stage with a range a chunk."""
     if value == "auto":
         return _even(layers, stages, chunks)
     if not isinstance(value, (list, tuple, str)):

@@ -80,11 +80,7 @@ def parallel_degree(job: JobView, kind: str) -> int:
 
 
 def plan_layers(job: JobView) -> LayerPlan:
-    """What each layer of a job will do. A number of layers that nobody tells is that of the model's class.
-
-    Raises:
-        ConfigError: The config does not say how many layers there are, or what it says is beyond all bounds.
-    """
+    """What each layer of a job will do. A number of layers that nobody tells is that of the model's class."""
     source, model = job.source, job.model
     release = model.release
     try:
@@ -141,11 +137,7 @@ def known_modules(job: JobView) -> Modules | None:
 
 
 def layer_counts(job: JobView) -> tuple[int, int]:
-    """Layers of the model, and those of multi-token prediction.
-
-    Raises:
-        ConfigError: The config does not say how many there are, or what it says is beyond all bounds.
-    """
+    """Layers of the model, and those of multi-token prediction."""
     return (
         job.layers if job.layers is not None else _count(job.source, job.model, LAYERS, 1),
         _count(job.source, job.model, MTP_LAYERS, 0),

@@ -296,14 +296,8 @@ def expand(
 ) -> tuple[dict[int, list[str]], dict[str, dict[int, bool]]]:
     """The modules of each layer that are reached; and for each pattern whether it reaches any, by layer.
 
-    Args:
-        patterns: Patterns and their lists of layers.
-        layers: The layers that are built; others are passed over.
-        modules: The modules of each layer. Without them a pattern stands for whatever it may match.
-        keeps: Whether a pattern that matches none of them stands for whatever else it may match.
-
-    Raises:
-        FrameworkStop: A list of layers cannot be read, or a pattern is no regular expression.
+    Without the modules of each layer a pattern stands for whatever it may match; with ``keeps`` one that matches none of them does so,
+    too.
     """
     found: dict[int, list[str]] = {}
     reaches: dict[str, dict[int, bool]] = {}

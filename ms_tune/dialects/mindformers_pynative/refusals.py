@@ -31,15 +31,7 @@ _RANGES = "layer ids or ranges like ['5'], ['0-19']"
 
 
 def check_recompute(inputs: PynativeInputs, total: int) -> None:
-    """Check everything about recompute.
-
-    Args:
-        inputs: The settings; their lists are written into.
-        total: Layers of the model, those of multi-token prediction included.
-
-    Raises:
-        FrameworkStop: The framework raises.
-    """
+    """Check everything about recompute."""
     if inputs.mode != "None":
         _check_modules(inputs.select_module, _RECOMPUTE, "module path")
         if inputs.mode == "full" and not inputs.full_layers:
@@ -111,15 +103,7 @@ def _check_excluded_modules(value: object, total: int) -> None:
 
 
 def check_swap(inputs: PynativeInputs, total: int) -> None:
-    """Check everything about swap.
-
-    Args:
-        inputs: The settings; their lists are written into.
-        total: Layers of the model, those of multi-token prediction included.
-
-    Raises:
-        FrameworkStop: The framework raises.
-    """
+    """Check everything about swap."""
     prefetch = inputs.prefetch
     if not 1 <= prefetch < total:
         stop("ValueError", f"{_SWAP}.default_prefetch: value {prefetch} out of range [1, {total - 1}]")
@@ -152,11 +136,7 @@ def _check_swap_entries(value: object, label: str, *, named: bool) -> None:
 
 
 def check_schedule(schedule: str, chunks: int) -> None:
-    """Check the schedule (``_create_schedule`` in ``mindformers/pynative/distributed/pipeline_parallel.py``).
-
-    Raises:
-        FrameworkStop: The framework raises.
-    """
+    """Check the schedule (``_create_schedule`` in ``mindformers/pynative/distributed/pipeline_parallel.py``)."""
     name = schedule.lower() or "1f1b"
     if name == "1f1b" and chunks > 1:
         name = "interleaved_1f1b"

@@ -48,16 +48,7 @@ _GATED = ("silu", "swiglu", "fusedswiglu")
 
 
 def read_pynative(data: Mapping[str, object], path: Path, devices: int) -> TrainingConfig:
-    """The neutral model of a MindFormers dynamic-graph config.
-
-    Args:
-        data: The config's values.
-        path: Its path, for errors.
-        devices: Devices of the job; the micro-batches of a step follow from them.
-
-    Raises:
-        ConfigError: A required key is missing or a value cannot be.
-    """
+    """The neutral model of a MindFormers dynamic-graph config."""
     model = Section(data, "model", path, _DIALECT)
     training = Section(data, "training", path, _DIALECT)
     parallelism = read_parallelism(data, path)
@@ -114,13 +105,7 @@ def before_2_1() -> bool:
 
 
 def expert_layers(data: Mapping[str, object], path: Path, layers: int) -> tuple[bool, ...]:
-    """Which layers have experts (``transformer_config.py``: ``first_k_dense_replace`` or ``moe_layer_freq``).
-
-    Args:
-        data: The config's values.
-        path: Its path, for errors.
-        layers: Layers of the model, without multi-token prediction.
-    """
+    """Which layers have experts (``transformer_config.py``: ``first_k_dense_replace`` or ``moe_layer_freq``)."""
     model = Section(data, "model", path, _DIALECT)
     if not model.count("num_moe_experts"):
         return (False,) * layers

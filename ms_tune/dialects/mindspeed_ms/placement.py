@@ -88,11 +88,7 @@ class CountArray:
     kind: type
 
     def total(self) -> Any:  # noqa: ANN401 - a number, or whatever a list of objects adds up to
-        """The sum of all elements.
-
-        Raises:
-            FrameworkStop: NumPy raises.
-        """
+        """The sum of all elements."""
         if self.kind is str:
             width = max(1, *(_width(item) for item in self.items))  # NumPy has no shorter text
             stop(
@@ -110,11 +106,7 @@ class CountArray:
             stop("TypeError", str(error))
 
     def all_at_least(self, minimum: int, *, strictly: bool = False) -> bool:
-        """Whether every element is at least (or more than) a number.
-
-        Raises:
-            FrameworkStop: NumPy raises.
-        """
+        """Whether every element is at least (or more than) a number."""
         if self.kind is str:
             name = "greater" if strictly else "greater_equal"
             stop(
@@ -145,11 +137,7 @@ def _width(item: object) -> int:
 
 
 def count_array(value: object) -> CountArray:
-    """``numpy.array(value)`` of a list.
-
-    Raises:
-        FrameworkStop: NumPy raises, because the list is ragged.
-    """
+    """``numpy.array(value)`` of a list."""
     shape, items = read_array(value)
     kind = _kind(items)
     if kind is float:
@@ -185,22 +173,14 @@ def add(one: Number, other: Number) -> Number:
 
 
 def subtract(one: Number, other: Number) -> Number:
-    """``one - other``.
-
-    Raises:
-        FrameworkStop: Both are bools, which NumPy does not subtract.
-    """
+    """``one - other``."""
     if isinstance(one, bool) and isinstance(other, bool):
         stop("TypeError", _NO_BOOL_SUBTRACT)
     return one - other
 
 
 def as_count(number: Number) -> int:
-    """How often ``range(number)`` goes round.
-
-    Raises:
-        FrameworkStop: The number is no whole one.
-    """
+    """How often ``range(number)`` goes round."""
     if isinstance(number, float):
         stop("TypeError", "'numpy.float64' object cannot be interpreted as an integer")
     return max(int(number), 0)

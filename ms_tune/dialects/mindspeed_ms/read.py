@@ -43,12 +43,7 @@ class TextTooBigError(Exception):
 
 
 def literal_list(value: object) -> list[object]:
-    """The list that a text stands for.
-
-    Raises:
-        FrameworkStop: Python raises.
-        TextTooBigError: The text is not looked at.
-    """
+    """The list that a text stands for."""
     if not isinstance(value, str):
         stop("ValueError", f"malformed node or string: {value!r}")
     if len(value) > MAX_TEXT or _is_deep(value):
@@ -78,11 +73,7 @@ _GUIDE_KEYS = {
 
 
 def plan_layers(job: JobView) -> LayerPlan:
-    """What each layer of a job will recompute.
-
-    Raises:
-        ConfigError: The config does not say how many layers there are, or what it says is beyond all bounds.
-    """
+    """What each layer of a job will recompute."""
     source = job.source
     sections = {name: _section(source, name) for name in _SECTIONS}
     problems = tuple(_key_traps(source.data, sections))

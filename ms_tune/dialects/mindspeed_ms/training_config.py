@@ -38,9 +38,6 @@ def read_mindspeed_ms(data: Mapping[str, object], path: Path) -> TrainingConfig:
 
     Sections, defaults and forced values follow ``mindspeed_ms/core/config.py`` of that branch. What the config does not say takes
     the framework's own default. Layers and recompute are read in :mod:`ms_tune.dialects.mindspeed_ms.read`.
-
-    Raises:
-        ConfigError: A required key is missing or a value cannot be.
     """
     model = Section(data, "model_config", path, Dialect.MINDSPEED_MS)
     training = Section(data, "training_config", path, Dialect.MINDSPEED_MS)
