@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cached_property, wraps
-from math import prod
 from typing import TYPE_CHECKING
 
 from ms_tune.dialects.check_context import Violation
@@ -35,7 +34,6 @@ if TYPE_CHECKING:
 
 TENSOR, PIPELINE = "--tensor-model-parallel-size", "--pipeline-model-parallel-size"
 CONTEXT, FSDP2 = "--context-parallel-size", "--fsdp2-config-path"
-MICRO, GLOBAL = "--micro-batch-size", "--global-batch-size"
 _FILES = ("--mm-model", "--mm-data", "--mm-tool", FSDP2)
 _TRAINER = "fsdp/train/trainer.py"
 _ARGUMENTS_OF = "26.1"  # of MindSpeed-LLM, whose Megatron has the options that take no value
@@ -64,22 +62,6 @@ class MultimodalSource(LaunchSource):
             return None if self.command.open else default
         text = self.value_of(name)
         return int(text) if text is not None and text.isascii() and text.isdigit() and len(text) < 10 else None  # noqa: PLR2004
-
-    def has(self, name: str) -> bool:
-        """Whether a switch is written."""
-        return self.given(name) is not None
-
-    @property
-    def sizes(self) -> list[int]:
-        """TP, PP and CP; nothing if one of them is not known."""
-        found = [self.whole(name, 1) for name in (TENSOR, PIPELINE, CONTEXT)]
-        return [size for size in found if size] if all(found) else []
-
-    @property
-    def data_parallel(self) -> int | None:
-        """The data-parallel size; None if it is not known, or not whole."""
-        processes, sizes = self.command.launch.processes, self.sizes
-        return processes // prod(sizes) if processes and sizes and processes % prod(sizes) == 0 else None
 
     def look_up(self, name: str) -> tuple[object, KeyPath | None]:
         """What stands for a name, of a launch script's also ``launch.variable.X`` and ``file.OPTION.x``."""
