@@ -185,14 +185,14 @@ class Translator:
         ours = self._source.paths.get(layer, frozenset())
         theirs = self._target.paths.get(layer, frozenset())
         found = {path: self._whole(path, ours, theirs) for path in sorted(chosen)}
-        names = topmost(name for image in found.values() for name in image)
+        names = sorted(topmost(name for image in found.values() for name in image))
         covered = set(names)
         wider = []
         for path in sorted(ours - chosen):
             image = self._image(path, ours, theirs)
             if any(_inside(name, covered) for name in image) and not _inside(path, chosen):
                 wider.append(path)
-        return names, [path for path, image in found.items() if not image], topmost(wider)
+        return names, [path for path, image in found.items() if not image], sorted(topmost(wider))
 
     def _whole(self, path: str, ours: frozenset[str], theirs: frozenset[str]) -> list[str]:
         """The names for a part and for what is inside of it, where that lies elsewhere in the target."""
@@ -220,12 +220,12 @@ class Translator:
 
 
 def topmost(paths: Iterable[str]) -> list[str]:
-    """The paths that lie in none of the others."""
-    chosen: set[str] = set()
+    """The paths that lie in none of the others, those with the fewest parts first."""
+    chosen: dict[str, None] = {}
     for path in sorted(set(paths), key=lambda path: (path.count("."), path)):
-        if not _inside(path, chosen):
-            chosen.add(path)
-    return sorted(chosen)
+        if not _inside(path, chosen.keys()):
+            chosen[path] = None
+    return list(chosen)
 
 
 def _inside(path: str, chosen: AbstractSet[str]) -> bool:

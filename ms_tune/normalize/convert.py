@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ms_tune.diagnostics import Severity
-from ms_tune.dialects.convert_layers import Converted, convert_plan
-from ms_tune.dialects.draft import conversion_problem, name_ranges
+from ms_tune.dialects.convert_layers import Converted, conversion_problem, convert_plan, name_ranges
 from ms_tune.dialects.megatron.arguments import command_of
 from ms_tune.dialects.megatron.read import SERVED, inputs_of
 from ms_tune.dialects.megatron.recompute import EXPERTS_ACTIVATION, normalize_megatron
@@ -275,11 +274,11 @@ def _find_choices(plan: LayerPlan, side: Side | None) -> Choices:
     for layer in plan.layers:
         for attribute, modules in ATTRIBUTES.items():
             found = {path for pattern in getattr(layer, attribute) for path in side.find(layer.layer, pattern, modules)}
-            for path in topmost(found):
+            for path in sorted(topmost(found)):
                 choices.named[attribute].setdefault((path, None), []).append(layer.layer)
         for swap in layer.swap:
             found = set(side.find(layer.layer, swap.target, True)) if swap.target else {""}  # noqa: FBT003 - a callback
-            for path in topmost(found):
+            for path in sorted(topmost(found)):
                 choices.named[SWAP].setdefault((path, swap.prefetch), []).append(layer.layer)
     return choices
 

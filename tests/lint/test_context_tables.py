@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ms_tune.dialects.mindformers.refusals_parallel import _DEMANDS  # the table itself is what is compared
+from ms_tune.dialects.mindformers.refusals_values import _DEMANDS  # the table itself is what is compared
 from ms_tune.enums import Dialect
 from ms_tune.facts.keys import by_section, mindspore_values
 from ms_tune.facts.query import load

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from ms_tune.diagnostics import Severity
-from ms_tune.dialects.mindformers.refusals_parallel import _DEMANDS  # the keys that are compared
+from ms_tune.dialects.mindformers.refusals_values import _DEMANDS  # the keys that are compared
 from ms_tune.enums import Dialect
 from ms_tune.lint.checklist import built_in
 from ms_tune.lint.engine import lint

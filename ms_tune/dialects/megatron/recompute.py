@@ -11,16 +11,16 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ms_tune.diagnostics import Diagnostic, Severity
-from ms_tune.dialects import MEGATRON, FrameworkStop, LayerPlan, LayerSpec, failure_of, failure_problem
+from ms_tune.diagnostics import Severity
+from ms_tune.dialects import MEGATRON, FrameworkStop, LayerPlan, LayerSpec, failure_of, failure_problem, tell_trap
 from ms_tune.dialects.megatron.placement import DESTINATIONS, fail, has_experts, place
 from ms_tune.dialects.megatron.refusals import validated
 from ms_tune.enums import LayerKind, RecomputeMode
-from ms_tune.text import msg
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from ms_tune.diagnostics import Diagnostic
     from ms_tune.dialects.megatron.placement import MegatronInputs, Settled, StageChunk
 
 FRAMEWORK = "MindSpeed-LLM"
@@ -267,17 +267,17 @@ def find_traps(
     """
     built = sum(cell.count for cell in cells)
     if built != inputs.layers:
-        yield _problem("layers-built", Severity.ERROR, built=built, layers=inputs.layers)
+        yield tell_trap("layers-built", Severity.ERROR, built=built, layers=inputs.layers)
     moved = [cell for cell in cells if cell.looked_up != cell.place and _other_kinds(inputs, settled, cell)]
     if moved:
-        yield _problem("looked-up", Severity.WARNING, cells=_named(moved))
+        yield tell_trap("looked-up", cells=_named(moved))
     if renumbered:
-        yield _problem("numbered", Severity.WARNING, cells=_named(renumbered))
+        yield tell_trap("numbered", cells=_named(renumbered))
     idle = sum(layer.kind is LayerKind.NOOP for layer in layers)
     if settled.noop and idle < len(settled.noop):
-        yield _problem("noop-missed", Severity.WARNING, found=idle, asked=len(settled.noop))
+        yield tell_trap("noop-missed", found=idle, asked=len(settled.noop))
     if inputs.experts and not inputs.dense and (inputs.frequency or 1) > 1:
-        yield _problem("frequency-ignored", Severity.WARNING, frequency=inputs.frequency)
+        yield tell_trap("frequency-ignored", frequency=inputs.frequency)
     yield from _of_recompute(inputs, settled, layers)
 
 
@@ -291,31 +291,27 @@ def _other_kinds(inputs: MegatronInputs, settled: Settled, cell: StageChunk) -> 
 def _of_recompute(inputs: MegatronInputs, settled: Settled, layers: Sequence[LayerSpec]) -> Iterator[Diagnostic]:
     full = any(layer.recompute is RecomputeMode.FULL for layer in layers)
     if settled.granularity == "full" and inputs.swap:
-        yield _problem("swap-instead", Severity.WARNING)
+        yield tell_trap("swap-instead")
     elif settled.granularity == "full" and not full:
-        yield _problem("full-nothing", Severity.WARNING)
+        yield tell_trap("full-nothing")
     if settled.granularity is None and inputs.method and not inputs.swap:
-        yield _problem("method-alone", Severity.WARNING)
+        yield tell_trap("method-alone")
     if inputs.modules and settled.granularity != "selective":
-        yield _problem("modules-ignored", Severity.WARNING)
+        yield tell_trap("modules-ignored")
     for on, number, name in (
         (inputs.activation, inputs.activation_layers, "recompute-activation-function"),
         (inputs.norm, inputs.norm_layers, "recompute-norm"),
     ):
         if number is not None and not on:
-            yield _problem("number-alone", Severity.WARNING, name=name)
+            yield tell_trap("number-alone", name=name)
     if inputs.in_bubble or settled.in_advance:
-        yield _problem("at-run-time", Severity.WARNING)
+        yield tell_trap("at-run-time")
     if inputs.other("moe_zero_memory") not in (None, "disable"):
-        yield _problem("zero-memory", Severity.INFO, level=inputs.other("moe_zero_memory"))
+        yield tell_trap("zero-memory", Severity.INFO, level=inputs.other("moe_zero_memory"))
     if settled.method == "block" and settled.number and inputs.by_rank and settled.chunks is None:
-        yield _problem("by-rank-ignored", Severity.INFO)
+        yield tell_trap("by-rank-ignored", Severity.INFO)
 
 
 def _named(cells: Sequence[StageChunk]) -> str:
     shown = [f"stage {cell.stage}, chunk {cell.chunk}" for cell in cells[:3]]
     return "; ".join(shown) + ("; …" if len(cells) > len(shown) else "")
-
-
-def _problem(trap: str, severity: Severity, /, **params: object) -> Diagnostic:
-    return Diagnostic(trap, severity, msg(f"megatron_layers.trap.{trap}", **params))

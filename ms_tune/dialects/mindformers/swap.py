@@ -14,18 +14,18 @@ from __future__ import annotations
 from collections import Counter
 from contextlib import contextmanager
 
-from ms_tune.diagnostics import Diagnostic, Severity
-from ms_tune.dialects import SwapPlan, Warned, stop
+from ms_tune.diagnostics import Severity
+from ms_tune.dialects import SwapPlan, Warned, stop, tell_trap
 from ms_tune.dialects.mindformers.placement import KEYS
 from ms_tune.dialects.values import check_applied, is_patterns
 from ms_tune.enums import RecomputeMode
-from ms_tune.text import msg
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from typing import Any
 
+    from ms_tune.diagnostics import Diagnostic
     from ms_tune.dialects import LayerSpec
     from ms_tune.dialects.mindformers.placement import RecomputeInputs, RecomputeValues, SwapValues
 
@@ -143,12 +143,10 @@ class SwapEntries:
         stages = inputs.stage_num or inputs.stages
         # Since 1.8 the stage of a layer is set also when swap is on.
         if inputs.version in ("1.6", "1.7") and stages > 1:
-            message = msg("layers.swap-no-stage", stages=stages, version=inputs.version)
-            yield Diagnostic("swap-no-stage", Severity.ERROR, message)
+            yield tell_trap("swap-no-stage", Severity.ERROR, stages=stages, version=inputs.version)
         excludes = [key for key in KEYS[3:] if getattr(inputs.values, key)]
         if excludes:
-            message = msg("layers.swap-no-exclude", keys=", ".join(excludes))
-            yield Diagnostic("swap-no-exclude", Severity.WARNING, message)
+            yield tell_trap("swap-no-exclude", keys=", ".join(excludes))
         for name, ids in self._name_lists(inputs, lists):
             yield from _list_traps(name, ids, inputs.layers)
         yield from _shadow_traps("layer_swap", self.layers)
@@ -156,7 +154,7 @@ class SwapEntries:
             yield from _shadow_traps(f"op_swap[{name!r}]", entries)
             if any(isinstance(entry[_PREFETCH], bool) for entry in entries):
                 # It passes the framework's own checks, because a bool is an int there.
-                yield Diagnostic("prefetch-flag", Severity.ERROR, msg("layers.prefetch-flag", pattern=name))
+                yield tell_trap("prefetch-flag", Severity.ERROR, pattern=name)
         if layers:
             yield from _effect_traps(layers)
 
@@ -358,12 +356,10 @@ def _list_traps(name: str, ids: bool | LayerList, count: int) -> Iterator[Diagno
         return
     outside = [layer for layer in ids if not 0 <= layer < count]
     if outside:
-        message = msg("layers.swap-outside", name=name, layers=_numbers(outside), last=count - 1)
-        yield Diagnostic("swap-outside", Severity.WARNING, message)
+        yield tell_trap("swap-outside", name=name, layers=_numbers(outside), last=count - 1)
     repeated = sorted(layer for layer, times in Counter(ids).items() if times > 1)
     if repeated:
-        message = msg("layers.swap-repeated", name=name, layers=_numbers(repeated))
-        yield Diagnostic("swap-repeated", Severity.WARNING, message)
+        yield tell_trap("swap-repeated", name=name, layers=_numbers(repeated))
 
 
 def _shadow_traps(name: str, entries: Sequence[Mapping[str, Any]]) -> Iterator[Diagnostic]:
@@ -375,25 +371,23 @@ def _shadow_traps(name: str, entries: Sequence[Mapping[str, Any]]) -> Iterator[D
             if first.setdefault(layer, entry[_PREFETCH]) != entry[_PREFETCH]:
                 shadowed.add(layer)
     if shadowed:
-        message = msg("layers.swap-shadowed", name=name, layers=_numbers(sorted(shadowed)))
-        yield Diagnostic("swap-shadowed", Severity.WARNING, message)
+        yield tell_trap("swap-shadowed", name=name, layers=_numbers(sorted(shadowed)))
 
 
 def _effect_traps(layers: Sequence[LayerSpec]) -> Iterator[Diagnostic]:
     """Swap that recompute makes useless: of an operator that is both, recompute wins (the guide on memory, 1.5)."""
     if not any(plan.swap for plan in layers):
-        yield Diagnostic("swap-nothing", Severity.WARNING, msg("layers.swap-nothing"))
+        yield tell_trap("swap-nothing")
     full = [plan.layer for plan in layers if plan.recompute is RecomputeMode.FULL and plan.swap]
     if full:
-        yield Diagnostic("swap-recomputed", Severity.WARNING, msg("layers.swap-recomputed", layers=_numbers(full)))
+        yield tell_trap("swap-recomputed", layers=_numbers(full))
     patterns: dict[str, list[int]] = {}
     for plan in layers:
         for swap in plan.swap:
             if swap.target in plan.select_patterns:
                 patterns.setdefault(swap.target, []).append(plan.layer)
     for pattern, found in patterns.items():
-        message = msg("layers.swap-select", pattern=pattern, layers=_numbers(found))
-        yield Diagnostic("swap-select", Severity.WARNING, message)
+        yield tell_trap("swap-select", pattern=pattern, layers=_numbers(found))
 
 
 def _numbers(layers: Iterable[int]) -> str:

@@ -24,6 +24,7 @@ from ms_tune.dialects import (
 from ms_tune.dialects.job_parts import JobSplit
 from ms_tune.dialects.mindformers_pynative.placement import PynativeInputs
 from ms_tune.dialects.mindformers_pynative.recompute import FRAMEWORK, normalize_pynative
+from ms_tune.dialects.operators import dynamic_model, expert_layers
 from ms_tune.dialects.sections import read_size, section_of
 from ms_tune.enums import Dialect
 from ms_tune.facts.keys import by_section
@@ -121,14 +122,10 @@ def _inputs(job: JobView) -> PynativeInputs:
     for key in ("stages", "chunks"):
         if values[key] > _MOST:
             raise source.wrong(("parallelism",), msg("plans.too-many", name=key, limit=_MOST), at_key=True)
-    modules = _modules(source, model, *counts)
-    return PynativeInputs(*counts, version=model.release, modules=modules, comm_known=False, **values)
-
-
-def _modules(source: SourceFile, model: ModelConfig, layers: int, mtp_layers: int) -> Modules | None:
     named = [source.get(("recompute", key)) for key in ("select_module", "exclude_op")]
     named += [source.get(("recompute_comm", "select_module")), source.get(("swap", "op_swap"))]
-    return _known_modules(model, layers, mtp_layers) if any(named) else None
+    modules = _known_modules(model, *counts) if any(named) else None
+    return PynativeInputs(*counts, version=model.release, modules=modules, comm_known=False, **values)
 
 
 def known_modules(job: JobView) -> Modules | None:
@@ -145,8 +142,6 @@ def layer_counts(job: JobView) -> tuple[int, int]:
 
 
 def _known_modules(model: ModelConfig, layers: int, mtp_layers: int) -> Modules | None:
-    from ms_tune.dialects.operators import dynamic_model, expert_layers  # noqa: PLC0415 - start-up time
-
     if not model.has_own_layers:
         return None
     experts = expert_layers(layers, model.value("first_k_dense_replace"), model.value("moe_layer_freq"))

@@ -33,6 +33,7 @@ from ms_tune.dialects import (
 from ms_tune.dialects.mindformers_pynative.ignored import find_traps
 from ms_tune.dialects.mindformers_pynative.placement import PynativeOutcome, place_pynative
 from ms_tune.dialects.mindformers_pynative.refusals import check_recompute, check_schedule, check_swap
+from ms_tune.dialects.operators import topmost
 from ms_tune.dialects.values import compile_segment, full_match
 from ms_tune.enums import RecomputeMode
 from ms_tune.text import msg
@@ -222,24 +223,16 @@ def _by_module(found: Mapping[int, list[str]]) -> dict[str, list[str]]:
 _RULER = "-" * 69
 
 
-def log_lines(inputs: PynativeInputs, outcome: PynativeOutcome) -> list[str]:
-    """The lines; without the modules of the layers only those about whole layers."""
-    return [line for layers in _parts(inputs, outcome) for line in _part(inputs, outcome, layers)]
-
-
-def _parts(inputs: PynativeInputs, outcome: PynativeOutcome) -> Iterator[Sequence[int]]:
-    for row in outcome.ranges or ():
-        for cell in row:
-            first, last = cell
-            final = cell == (outcome.ranges or ())[-1][-1] and last == inputs.layers - 1
-            yield range(first, last + 1 + (inputs.mtp_layers if final else 0))
-
-
-def _part(inputs: PynativeInputs, outcome: PynativeOutcome, layers: Sequence[int]) -> Iterator[str]:
-    if inputs.mode != "None" or inputs.comm:
-        yield from _recompute(inputs, outcome, layers)
-    if inputs.swap:
-        yield from _swap(inputs, outcome, layers)
+def log_lines(inputs: PynativeInputs, outcome: PynativeOutcome) -> Iterator[str]:
+    """The lines, cell by cell; without the modules of the layers only those about whole layers."""
+    cells = [cell for row in outcome.ranges or () for cell in row]
+    for first, last in cells:
+        final = (first, last) == cells[-1] and last == inputs.layers - 1
+        layers = range(first, last + 1 + (inputs.mtp_layers if final else 0))
+        if inputs.mode != "None" or inputs.comm:
+            yield from _recompute(inputs, outcome, layers)
+        if inputs.swap:
+            yield from _swap(inputs, outcome, layers)
 
 
 def _recompute(inputs: PynativeInputs, outcome: PynativeOutcome, layers: Sequence[int]) -> Iterator[str]:
@@ -327,16 +320,7 @@ def _check(pattern: str) -> None:
 
 def without_children(found: Mapping[int, Sequence[str]], full: AbstractSet[int]) -> dict[int, list[str]]:
     """Leave out layers that are taken as a whole, and modules inside a module that is taken."""
-    kept: dict[int, list[str]] = {}
-    for layer, names in found.items():
-        if layer in full:
-            continue
-        chosen: list[str] = []
-        for name in sorted(names, key=lambda name: (name.count("."), name)):
-            if not _covered(name, chosen):
-                chosen.append(name)
-        kept[layer] = chosen
-    return kept
+    return {layer: topmost(names) for layer, names in found.items() if layer not in full}
 
 
 def without_covered(
@@ -344,12 +328,8 @@ def without_covered(
 ) -> dict[int, list[str]]:
     """Leave out layers that are taken as a whole, and modules inside those of another choice."""
     kept = {
-        layer: [name for name in names if not _covered(name, parents.get(layer, ()))]
+        layer: [name for name in names if not any(name.startswith(f"{one}.") for one in parents.get(layer, ()))]
         for layer, names in found.items()
         if layer not in full
     }
     return {layer: names for layer, names in kept.items() if names}
-
-
-def _covered(name: str, parents: Iterable[str]) -> bool:
-    return any(name.startswith(f"{parent}.") for parent in parents)
