@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from ms_tune.diagnostics import Diagnostic, KeyPath, Location
     from ms_tune.dialects.check_context import CheckContext, FixRule
+    from ms_tune.dialects.megatron.arguments import GivenArgument
     from ms_tune.source.shell.read import Launches
     from ms_tune.source.shell.values import Argument
     from ms_tune.source.yaml import SourceFile
@@ -253,6 +254,17 @@ def read_command(context: CheckContext) -> tuple[LaunchSource, ProgramArguments]
     if not isinstance(context.source, LaunchSource):
         raise TypeError(context.source)
     return context.source, context.source.command
+
+
+def find_repeats(command: ProgramArguments) -> Iterator[tuple[GivenArgument, GivenArgument, dict[str, str]]]:
+    """Each argument that is written again with other values, behind the one before, and both values: the last one wins."""
+    before: dict[str, GivenArgument] = {}
+    for one in command.given:
+        first = before.get(one.name)
+        before[one.name] = one
+        old, new = ([value.text for value in given.values] if given else [] for given in (first, one))
+        if first is not None and new and old != new and None not in (*old, *new):
+            yield first, one, {"old": " ".join(map(str, old)), "new": " ".join(map(str, new))}
 
 
 def spell_argument(dest: str) -> str:

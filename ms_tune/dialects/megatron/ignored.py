@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ms_tune.dialects.check_context import Violation
-from ms_tune.dialects.megatron.commands import read_command, violation_at
+from ms_tune.dialects.megatron.commands import find_repeats, read_command, violation_at
 from ms_tune.dialects.megatron.placement import ARGUMENTS
 from ms_tune.dialects.megatron.read import known_layers
 from ms_tune.dialects.megatron.write import canonical
@@ -18,10 +18,7 @@ from ms_tune.facts.query import order
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ms_tune.diagnostics import Diagnostic
     from ms_tune.dialects.check_context import CheckContext
-    from ms_tune.dialects.megatron.arguments import GivenArgument, ProgramArguments
-    from ms_tune.source.shell.values import Argument
 
 # Where a trap is shown: the first of these arguments that is written.
 _TRAPS = {
@@ -49,17 +46,13 @@ def find_traps_by_id(context: CheckContext) -> Iterator[Violation]:
         return
     _, command = read_command(context)
     for problem in found[1].problems:
-        if problem.id in context.names("ids"):
+        if problem.id not in context.names("ids"):
+            continue
+        params = {name: str(value) for name, value in problem.message.params.items() if name != "name"}
+        names = _TRAPS.get(problem.id) or (f"--{problem.message.params['name']}-num-layers",)
+        if not command.open or any(one.name in names for one in command.given):
             message = "default" if problem.id == context.options["default"] else problem.id
-            yield from _place_trap(command, problem, message)
-
-
-def _place_trap(command: ProgramArguments, problem: Diagnostic, message: str) -> Iterator[Violation]:
-    params = {name: str(value) for name, value in problem.message.params.items() if name != "name"}
-    names = _TRAPS.get(problem.id) or (f"--{problem.message.params['name']}-num-layers",)
-    if command.open and not any(one.name in names for one in command.given):
-        return
-    yield violation_at(command, names, params, message)
+            yield violation_at(command, names, params, message)
 
 
 def find_numbers_beyond(context: CheckContext) -> Iterator[Violation]:
@@ -82,15 +75,8 @@ _NO = ("false", "0", "no", "off", "none")
 def find_repeated_arguments(context: CheckContext) -> Iterator[Violation]:
     """Arguments that stand twice with different values: the last one wins."""
     source, command = read_command(context)
-    before: dict[str, GivenArgument] = {}
-    for one in command.given:
-        first = before.get(one.name)
-        before[one.name] = one
-        if first is None or not one.values or not one.definitions:
-            continue
-        old, new = ([value.text for value in given.values] for given in (first, one))
-        if old != new and None not in (*old, *new):
-            params = {"old": " ".join(map(str, old)), "new": " ".join(map(str, new))}
+    for first, one, params in find_repeats(command):
+        if one.definitions:
             span = source.span_of(first.values[0] if first.values else first.word)
             related = ((source.span_of(one.values[0]), "again"),)
             yield Violation((one.name,), "default", params, span=span, related_spans=related)
@@ -99,19 +85,12 @@ def find_repeated_arguments(context: CheckContext) -> Iterator[Violation]:
 def find_words_for_no(context: CheckContext) -> Iterator[Violation]:
     """Words such as ``False`` for a type that takes every word for true."""
     source, command = read_command(context)
-    for one, value in _known_values(command):
-        if {definition.type for definition in one.definitions} == {"bool"} and (value.text or "").lower() in _NO:
-            yield Violation((one.name,), "default", {"text": value.text or ""}, span=source.span_of(value))
-
-
-def _known_values(command: ProgramArguments) -> Iterator[tuple[GivenArgument, Argument]]:
-    """Every value that is read, of arguments that the release knows."""
     for one in command.given:
-        if not one.definitions or one.takes == 0:
+        if {definition.type for definition in one.definitions} != {"bool"} or one.takes == 0:
             continue
         for value in one.values[: one.takes]:
-            if value.text is not None:
-                yield one, value
+            if value.text is not None and value.text.lower() in _NO:
+                yield Violation((one.name,), "default", {"text": value.text}, span=source.span_of(value))
 
 
 def find_options_set_anew(context: CheckContext) -> Iterator[Violation]:

@@ -206,7 +206,11 @@ def trap(context: CheckContext) -> Iterator[Violation]:
     """
     plan = context.job.startup.plan
     for problem in plan.problems if plan is not None else ():
-        if problem.id == context.options["id"] and not _is_off(context, problem):
+        # A pattern may be one of the default patterns of a setting that asks for nothing.
+        is_off = problem.id == PlanIssue.PATTERN_EXCLUDED and not context.get(
+            f"{_RECOMPUTE}.{problem.message.params['key']}"
+        )
+        if problem.id == context.options["id"] and not is_off:
             yield Violation(_place(context, problem), params=_params(problem))
 
 
@@ -268,11 +272,6 @@ def _place_of(context: CheckContext, pattern: str) -> KeyPath:
     return (_RECOMPUTE,)
 
 
-def _is_off(context: CheckContext, problem: Diagnostic) -> bool:
-    """Whether a pattern is one of the default patterns of a setting that asks for nothing."""
-    return problem.id == PlanIssue.PATTERN_EXCLUDED and not context.get(f"{_RECOMPUTE}.{problem.message.params['key']}")
-
-
 def unmatched(context: CheckContext) -> Iterator[Violation]:
     """A pattern that finds no operator in any layer of the model, or in a cell it is for, if its layers are known.
 
@@ -303,19 +302,15 @@ def swap_for_recompute(context: CheckContext) -> Iterator[Violation]:
     found: dict[tuple[str, str], list[int]] = {}
     for layer in plan.layers:
         for offload in layer.swap:
-            for pattern in layer.select_patterns:
-                if offload.target and offload.target not in layer.select_patterns and _feeds(offload.target, pattern):
-                    found.setdefault((offload.target, pattern), []).append(layer.layer)
+            target = offload.target
+            for pattern in layer.select_patterns if target and target not in layer.select_patterns else ():
+                if any(_leads(target, giver) and _leads(pattern, taker) for giver, taker in _FLOW):
+                    found.setdefault((target, pattern), []).append(layer.layer)
     for (target, pattern), layers in found.items():
         shown = ", ".join(map(str, layers[:_SHOWN])) + (", ..." if len(layers) > _SHOWN else "")
         place = ("recompute_config", "select_recompute", pattern)
         params = {"target": target, "pattern": pattern, "layers": shown}
         yield Violation(("swap_config", "op_swap"), params=params, related=((place, "recomputed"),))
-
-
-def _feeds(target: str, pattern: str) -> bool:
-    """Whether what one pattern stands for gives its results to what another one stands for."""
-    return any(_leads(target, giver) and _leads(pattern, taker) for giver, taker in _FLOW)
 
 
 def _leads(pattern: str, path: str) -> bool:

@@ -82,45 +82,23 @@ def dense_and_frequency(context: CheckContext) -> Iterator[Violation]:
         broken = isinstance(frequency, int) and not isinstance(frequency, bool) and frequency > 1
     if broken:
         params = {"moe_layer_freq": frequency, "first_k_dense_replace": dense}
-        yield Violation(_place_of_field(context, "moe_layer_freq", "first_k_dense_replace"), params=params)
-
-
-def _place_of_field(context: CheckContext, *fields: str) -> KeyPath:
-    """Where the first of the fields is written, or else the section."""
-    return next((place for field in fields if (place := context.place_of(f"network.{field}"))), context.section)
+        places = (context.place_of(f"network.{field}") for field in ("moe_layer_freq", "first_k_dense_replace"))
+        yield Violation(next(filter(None, places), context.section), params=params)
 
 
 _NETWORK = (*_MODEL, "architectures")
-_TYPED = ("params", "compute", "layernorm_compute", "rotary", "moe_router", "softmax_compute", "embedding_params")
 _WIDTHS = ("ffn_hidden_size", "moe_ffn_hidden_size", "vocab_size", "hidden_size")
 
 
-def data_types(context: CheckContext) -> Iterator[Violation]:
-    """A data type that has no such name: spelling and capitals count."""
-    known = mindspore_values("core_data_types")
-    model = context.model
-    for name in _TYPED:
-        for field in model.written(f"{name}_dtype"):
-            if field.path is None or field.value is None or field.value is UNKNOWN or field.value in known:
-                continue
-            similar = closest(str(field.value).lower(), known)
-            params = {"name": field.value, "similar": similar, "choices": ", ".join(known)}
-            yield Violation(field.path, "similar" if similar else "default", params)
-
-
-def activations(context: CheckContext) -> Iterator[Violation]:
-    """An activation function that training has not got, by the table that the option ``known`` names: ``get_activation`` refuses it."""
+def unlisted(context: CheckContext) -> Iterator[Violation]:
+    """A name that is not in the table ``known``, of one of the ``fields``: spelling and capitals count."""
     known = mindspore_values(str(context.options["known"]))
-    for field in context.model.written("hidden_act"):
-        if (
-            field.path is not None
-            and field.value is not None
-            and field.value is not UNKNOWN
-            and field.value not in known
-        ):
-            similar = closest(str(field.value).lower(), known)
-            params = {"name": field.value, "similar": similar, "choices": ", ".join(known)}
-            yield Violation(field.path, "similar" if similar else "default", params)
+    for field in (field for name in sorted(context.names("fields")) for field in context.model.written(name)):
+        if field.path is None or field.value is None or field.value is UNKNOWN or field.value in known:
+            continue
+        similar = closest(str(field.value).lower(), known)
+        params = {"name": field.value, "similar": similar, "choices": ", ".join(known)}
+        yield Violation(field.path, "similar" if similar else "default", params)
 
 
 def widths(context: CheckContext) -> Iterator[Violation]:
@@ -171,8 +149,9 @@ def impossible_split(context: CheckContext) -> Iterator[Violation]:
     if inputs is None:
         yield from _impossible_shape(context)
         return
-    refused = [stop for stop in map(_refusal, _readings(context, inputs)) if stop]
-    if refused and len(refused) == len(_readings(context, inputs)):
+    outcomes = [_outcome(reading) for reading in _readings(context, inputs)]
+    refused = [outcome for outcome in outcomes if isinstance(outcome, FrameworkStop)]
+    if refused and len(refused) == len(outcomes):
         related = () if path == _OFFSET else ((path, "layers"),)
         yield Violation(
             _OFFSET if context.get(".".join(_OFFSET)) is not None else path,
@@ -186,7 +165,7 @@ def _impossible_shape(context: CheckContext) -> Iterator[Violation]:
     inputs = _with_layers(context, 0) if isinstance(context.get(".".join(_OFFSET)), list) else None
     if inputs is None or _is_part(context):
         return
-    errors = {str(_refusal(inputs._replace(layers=layers))) for layers in (0, 1)}
+    errors = {str(_outcome(inputs._replace(layers=layers))) for layers in (0, 1)}
     if len(errors) == 1 and "offset.shape" in (error := errors.pop()):
         rest = f"{LAYERS} % {inputs.stages * ((inputs.interleave_num or 1) if inputs.interleave else 1)}"
         yield Violation(_OFFSET, message="shape", params=_split_params(inputs, error=error, rest=rest))
@@ -200,10 +179,10 @@ def miscounted_split(context: CheckContext) -> Iterator[Violation]:
     inputs, path = _inputs(context)
     if inputs is None:
         return
-    placements = [_placement(reading) for reading in _readings(context, inputs)]
-    if placements and all(placement and placement.slots != inputs.layers for placement in placements):
-        slots = next(placement.slots for placement in placements if placement)
-        yield Violation(_OFFSET, params=_split_params(inputs, slots=slots), related=((path, "layers"),))
+    outcomes = [_outcome(reading) for reading in _readings(context, inputs)]
+    slots = [None if isinstance(outcome, FrameworkStop) else outcome.slots for outcome in outcomes]
+    if slots and all(number not in (None, inputs.layers) for number in slots):
+        yield Violation(_OFFSET, params=_split_params(inputs, slots=slots[0]), related=((path, "layers"),))
 
 
 def _inputs(context: CheckContext) -> tuple[RecomputeInputs | None, KeyPath]:
@@ -272,19 +251,11 @@ def _readings(context: CheckContext, inputs: RecomputeInputs) -> list[RecomputeI
     return [inputs, inputs._replace(layers=inputs.layers + extra)] if extra else [inputs]
 
 
-def _refusal(inputs: RecomputeInputs) -> FrameworkStop | None:
-    try:
-        place_layers(inputs)
-    except FrameworkStop as stop:
-        return stop
-    return None
-
-
-def _placement(inputs: RecomputeInputs) -> Placement | None:
+def _outcome(inputs: RecomputeInputs) -> Placement | FrameworkStop:
     try:
         return place_layers(inputs)
-    except FrameworkStop:
-        return None
+    except FrameworkStop as stop:
+        return stop
 
 
 def _split_params(inputs: RecomputeInputs, **more: object) -> dict[str, object]:

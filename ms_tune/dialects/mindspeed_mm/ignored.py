@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ms_tune.dialects.check_context import Violation
+from ms_tune.dialects.megatron.commands import find_repeats
 from ms_tune.dialects.mindspeed_mm.read import (
     MultimodalSource,
     of_scripts,
@@ -80,11 +81,5 @@ def find_unread_settings(context: CheckContext) -> Iterator[Violation]:
 @of_scripts
 def find_repeated_options(source: MultimodalSource) -> Iterator[Violation]:
     """An option that stands twice with different values: the last one wins."""
-    before: dict[str, list[str | None]] = {}
-    for one in source.command.given:
-        new = [value.text for value in one.values]
-        old = before.get(one.name)
-        if old is not None and new and old != new and None not in (*old, *new):
-            params = {"option": one.name, "old": " ".join(map(str, old)), "new": " ".join(map(str, new))}
-            yield violation_at(source, one.name, params, span=source.span_of(one.word))
-        before[one.name] = new
+    for _, one, params in find_repeats(source.command):
+        yield violation_at(source, one.name, {"option": one.name, **params}, span=source.span_of(one.word))
