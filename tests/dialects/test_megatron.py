@@ -65,7 +65,7 @@ def test_two_features_that_replace_one_function_stop_the_program_before_all_else
     assert stops(both) == stops(replace(both, layers=17)) == stops(replace(both, number=3)) == told
     assert stops(replace(both, schedule="dualpipev", layer_list="4,4,4,4")) == told
     assert normalize_megatron(replace(both, in_advance=False)).failure is None
-    assert remedy(both, normalize_megatron) is not None
+    assert remedy(both) is not None
 
 
 def test_block_counts_from_the_first_layer_of_each_chunk() -> None:
@@ -194,13 +194,13 @@ def test_what_is_refused(changes: dict[str, object], text: str) -> None:
 def test_what_would_pass(changes: dict[str, object], said: str) -> None:
     refused = replace(EIGHT, **changes)  # type: ignore[arg-type]  # fields by name
     assert normalize_megatron(refused).failure is not None
-    found = remedy(refused, normalize_megatron)
+    found = remedy(refused)
     assert found is not None
     assert found.params["changes"] == said
 
 
 def test_nothing_is_proposed_that_does_not_pass() -> None:
-    assert remedy(replace(EIGHT, layers=9), normalize_megatron) is None
+    assert remedy(replace(EIGHT, layers=9)) is None
 
 
 @pytest.mark.parametrize(

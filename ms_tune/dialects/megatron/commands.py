@@ -12,7 +12,6 @@ from ms_tune.dialects.megatron.detect import has_another_parser
 from ms_tune.dialects.megatron.edit_arguments import ArgumentChange, with_change
 from ms_tune.dialects.megatron.placement import ARGUMENTS
 from ms_tune.dialects.megatron.read import NotEvaluableError, inputs_of
-from ms_tune.dialects.megatron.recompute import normalize_megatron
 from ms_tune.dialects.megatron.write import remedy_changes
 from ms_tune.errors import ConfigError
 from ms_tune.facts.megatron import names_by_dest
@@ -157,7 +156,7 @@ def _apply_remedy(source: LaunchSource) -> tuple[ArgumentChange, ...]:
         raise EditRefusedError(msg("edits.unclear")) from None
     except ConfigError as error:  # it is known that the arguments are refused, but not what would be built without
         raise EditRefusedError(error.message) from error
-    fields = remedy_changes(inputs, normalize_megatron) or {}
+    fields = remedy_changes(inputs) or {}
     given = [one.name for one in source.command.given]
     found = []
     for field_, value in fields.items():

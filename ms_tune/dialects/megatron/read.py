@@ -59,7 +59,7 @@ def plan_of(command: ProgramArguments, checkout: CheckoutView | None = None) -> 
     plan = normalize_megatron(inputs)
     if plan.failure is None:
         return plan
-    first = plan.problems[0]._replace(help=remedy(inputs, normalize_megatron))
+    first = plan.problems[0]._replace(help=remedy(inputs))
     return plan._replace(problems=(first, *plan.problems[1:]))
 
 

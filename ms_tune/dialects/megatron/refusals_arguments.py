@@ -15,7 +15,6 @@ from ms_tune.dialects.megatron.arguments import ParserFault, refused
 from ms_tune.dialects.megatron.commands import FULL_SCRIPT, read_command, spell_argument, violation_at
 from ms_tune.dialects.megatron.placement import ARGUMENTS, IN_YAML
 from ms_tune.dialects.megatron.read import is_in_yaml, known_layers
-from ms_tune.dialects.megatron.recompute import normalize_megatron
 from ms_tune.dialects.megatron.write import remedy_changes
 from ms_tune.errors import closest
 from ms_tune.facts.megatron import names, pairs, releases_of
@@ -123,7 +122,7 @@ def find_excluded_pairs(context: CheckContext) -> Iterator[Violation]:
             continue
         if not pair.excludes and not command.surely_not(pair.other):
             continue
-        name = other.name if other else f"--{pair.other.replace('_', '-')}"
+        name = other.name if other else spell_argument(pair.other)
         related = ((source.span_of(other.word), "other"),) if other and pair.excludes else ()
         message = "default" if pair.excludes else "needs"
         yield Violation((one.name,), message, {"other": name}, span=source.span_of(one.word), related_spans=related)
@@ -212,6 +211,6 @@ def find_refused_layers(context: CheckContext) -> Iterator[Violation]:
         return
     inputs, failure = found[0], found[1].failure
     error = f"{failure.exception}: {failure.text}" if failure.text else failure.exception
-    changes = remedy_changes(inputs, normalize_megatron) or {}
+    changes = remedy_changes(inputs) or {}
     _, command = read_command(context)
     yield violation_at(command, [*(ARGUMENTS[field] for field in changes), "--num-layers"], {"error": error})

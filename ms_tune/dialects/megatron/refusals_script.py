@@ -55,22 +55,15 @@ def find_carriage_returns(context: CheckContext) -> Iterator[Violation]:
         yield Violation((), span=source.script.span(max(at - 1, 0), at))
 
 
-def find_unset_groups(context: CheckContext) -> Iterator[Violation]:
-    """Variables among the program's arguments that the script sets nowhere, and that are named like a group of arguments."""
+def find_unset_variables(context: CheckContext) -> Iterator[Violation]:
+    """Variables that the script sets nowhere: the whole value of an option (``of`` is ``options``), or named like a group of arguments."""
     source, command = read_command(context)
     meant = {name for name, _, _, _ in _misspelt(source, command)}
     for name, word in _unknown(command):
-        if name not in meant and word.open and _GROUP.search(name) and not _option_of(word, command):
-            yield Violation((), params={"name": name}, span=source.span_of(word))
-
-
-def find_unset_values(context: CheckContext) -> Iterator[Violation]:
-    """Options whose whole value is a variable that the script sets nowhere."""
-    source, command = read_command(context)
-    meant = {name for name, _, _, _ in _misspelt(source, command)}
-    for name, word in _unknown(command):
-        option = _option_of(word, command) if word.open else ""
-        if option and name not in meant:
+        if name in meant or not word.open:
+            continue
+        option = _option_of(word, command)
+        if option if context.options["of"] == "options" else not option and _GROUP.search(name):
             yield Violation((), params={"name": name, "option": option}, span=source.span_of(word))
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
-from itertools import chain
 from typing import TYPE_CHECKING, TypeAlias
 
 from ms_tune.diagnostics import Severity
@@ -22,7 +21,7 @@ from ms_tune.enums import LayerKind, RecomputeMode
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from collections.abc import Set as AbstractSet
 
     from ms_tune.dialects import LayerPlan, LayerSpec
@@ -214,9 +213,9 @@ _OPTIONAL = (
 _MOST_DIVISORS = 16
 
 
-def remedy(inputs: MegatronInputs, plan: Callable[[MegatronInputs], LayerPlan]) -> Message | None:
+def remedy(inputs: MegatronInputs) -> Message | None:
     """The first change that is enough, in words; None if none of those that are tried is."""
-    changes = remedy_changes(inputs, plan)
+    changes = remedy_changes(inputs)
     if not changes:
         return None
     named = ((ARGUMENTS[field], value) for field, value in changes.items())
@@ -224,18 +223,20 @@ def remedy(inputs: MegatronInputs, plan: Callable[[MegatronInputs], LayerPlan]) 
     return msg("megatron_layers.write", changes="; ".join(words))
 
 
-def remedy_changes(inputs: MegatronInputs, plan: Callable[[MegatronInputs], LayerPlan]) -> Mapping[str, object] | None:
+def remedy_changes(inputs: MegatronInputs) -> Mapping[str, object] | None:
     """The same change as new values of fields; None or False leaves an argument out."""
     for changes in _candidates(inputs):
-        if plan(replace(inputs, **changes)).failure is None:  # type: ignore[arg-type]  # fields by name
+        if normalize_megatron(replace(inputs, **changes)).failure is None:  # type: ignore[arg-type]  # fields by name
             return changes
     return None
 
 
 def _candidates(inputs: MegatronInputs) -> Iterator[Mapping[str, object]]:
     """Changes of one argument, then of two: values that stay close to what is written, then leaving it out."""
-    one = list(chain(_values(inputs), _left_out(inputs)))
-    yield from one
+    yield from _values(inputs)
+    for field in _OPTIONAL:
+        if getattr(inputs, field) not in (None, False):
+            yield {field: False if isinstance(getattr(inputs, field), bool) else None}
     if inputs.granularity == "full" and inputs.method is None and inputs.number is None:
         yield {"method": "uniform", "number": 1}
 
@@ -261,12 +262,6 @@ def _values(inputs: MegatronInputs) -> Iterator[Mapping[str, object]]:
     if inputs.layer_list:
         base, more = divmod(inputs.layers, inputs.stages)
         yield {"layer_list": ",".join(str(base + (stage < more)) for stage in range(inputs.stages))}
-
-
-def _left_out(inputs: MegatronInputs) -> Iterator[Mapping[str, object]]:
-    for field in _OPTIONAL:
-        if getattr(inputs, field) not in (None, False):
-            yield {field: False if isinstance(getattr(inputs, field), bool) else None}
 
 
 # Settings that may turn out to do nothing, in the order in which they are tried: what needs another one comes behind it.

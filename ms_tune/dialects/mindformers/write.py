@@ -12,6 +12,7 @@ from ms_tune.dialects.mindformers.placement import KEYS, place_layers
 from ms_tune.dialects.mindformers.read import read_inputs
 from ms_tune.dialects.mindformers.recompute import format_rows, normalize
 from ms_tune.dialects.operators import SWAP
+from ms_tune.dialects.remedy import guess_flag
 from ms_tune.dialects.values import compile_segment, drop_excluded, is_counts, is_patterns, leaves, to_int32
 from ms_tune.facts.models import LAYERS, names_of
 from ms_tune.source.edit import same_data
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from ms_tune.diagnostics import KeyPath
-    from ms_tune.dialects import JobView, LayerPlan, LayerSpec
+    from ms_tune.dialects import JobView, LayerPlan
     from ms_tune.dialects.convert_layers import SettingsDraft
     from ms_tune.dialects.mindformers.placement import Placement, RecomputeInputs
     from ms_tune.source.yaml import SourceFile, Values
@@ -81,15 +82,15 @@ def _mindformers_patterns(draft: SettingsDraft, key: str, attribute: str, *, by_
     """A mapping of patterns. An exclude reaches layers that are recomputed in full as well."""
     found: dict[str, object] = {}
     for name, layers in draft.choices.layers(attribute).items():
-        idle = {layer.layer for layer in draft.cells.layers if _without_effect(draft, key, name, layer)}
+        idle = {
+            layer.layer
+            for layer in draft.cells.layers
+            if (is_full(layer) and not key.endswith("_exclude")) or not draft.is_there(name, layer)
+        }
         value = _list_layers(draft, key, set(layers), idle, by_id=by_id)
         if value is not None:
             found[draft.spelled(name)] = value
     return found or False
-
-
-def _without_effect(draft: SettingsDraft, key: str, name: str, layer: LayerSpec) -> bool:
-    return (is_full(layer) and not key.endswith("_exclude")) or not draft.is_there(name, layer)
 
 
 def _list_layers(
@@ -117,51 +118,42 @@ def explicit_lists(job: JobView) -> tuple[LayerPlan, Values]:
 
 
 def _wanted(source: SourceFile, inputs: RecomputeInputs, plan: LayerPlan) -> Iterator[tuple[KeyPath, object]]:
-    """The values to change, and what to."""
     if plan.formative is None:
         return
     placement, offset = place_layers(inputs), source.get(_OFFSET)
     slots_fit = placement.slots == len(placement.cells)
+    found: list[tuple[KeyPath, object, object]] = []
     if isinstance(offset, list) and slots_fit and len(placement.offset) * len(placement.offset[0]) > 1:
-        yield from _changed(_OFFSET, offset, _shaped(placement.offset))
+        found.append((_OFFSET, offset, _shaped(placement.offset)))
     for key in KEYS:
-        value = source.get((_SECTION, key))
-        for path, old, new in _explicit_values(key, value, inputs, plan.formative):
-            yield from _changed(path, old, new)
-
-
-def _changed(path: KeyPath, old: object, new: object) -> Iterator[tuple[KeyPath, object]]:
-    if not same_data(old, new):
-        yield path, new
+        found += _explicit_values(key, source.get((_SECTION, key)), inputs, plan.formative)
+    for path, old, new in found:
+        if old is not False and new is not None and not same_data(old, new):
+            yield path, new
 
 
 def _explicit_values(
     key: str, value: object, inputs: RecomputeInputs, lists: Mapping[str, Any]
 ) -> Iterator[tuple[KeyPath, object, object]]:
-    """The parts of one value with their explicit forms. False and empty lists are explicit already."""
+    """The parts of one value with their explicit forms, None where there is none. False and empty lists are explicit already."""
     path: KeyPath = (_SECTION, key)
     if not value:
         return
     if key == "recompute":
         # A list takes no account of recompute_slice_activation, so True must stay True with it.
         if value is not True or not (inputs.legacy and inputs.slice_activation):
-            yield from _single(path, value, _form(key, lists["layer_recompute"], inputs))
+            yield path, value, _form(key, lists["layer_recompute"], inputs)
         return
     forms = {pattern: _form(key, layers, inputs) for pattern, layers in lists[key].items()}
     if isinstance(value, dict):
         for pattern, old in value.items():
             if str(pattern) in forms:  # an exclude list may have taken it out
-                yield from _single((*path, str(pattern)), old, forms[str(pattern)])
+                yield (*path, str(pattern)), old, forms[str(pattern)]
     elif is_patterns(value):
         if forms.keys() == set(value if isinstance(value, (list, tuple)) else ()):
             yield path, value, forms
     elif forms:
-        yield from _single(path, value, next(iter(forms.values())))
-
-
-def _single(path: KeyPath, old: object, new: object) -> Iterator[tuple[KeyPath, object, object]]:
-    if old is not False and new is not None:
-        yield path, old, new
+        yield path, value, next(iter(forms.values()))
 
 
 def _form(key: str, layers: Any, inputs: RecomputeInputs) -> object:  # noqa: ANN401 - rows, numbers, or True
@@ -377,11 +369,7 @@ def _legal(value: Any, inputs: RecomputeInputs, placement: Placement | None, *, 
         new = [_cut(value[chunk] if chunk < len(value) else [], limit) for chunk, limit in enumerate(limits)]
     else:
         new = _cut(value[: len(totals)], totals[: len(value)])
-    return value if _same(new, value) else new
-
-
-def _same(one: object, other: object) -> bool:
-    return type(one) is type(other) and repr(one) == repr(other)
+    return value if same_data(new, value) else new
 
 
 def _cut(row: Any, limits: Sequence[int]) -> list[int]:  # noqa: ANN401 - as the config has it
@@ -412,7 +400,7 @@ def _swap_parts(source: SourceFile, section: KeyPath) -> Iterator[Values]:
         return
     for name in names_of("swap"):
         if name in given and not isinstance(given[name], bool):
-            yield {(*section, name): str(given[name]).strip().lower() in {"1", "true", "on"}}
+            yield {(*section, name): guess_flag(given[name])}
     prefetch = given.get("default_prefetch", 1)
     if not _is_prefetch(prefetch):
         yield {(*section, "default_prefetch"): 1}
@@ -426,7 +414,7 @@ def _swap_parts(source: SourceFile, section: KeyPath) -> Iterator[Values]:
         if any(entry["layers"] is True for entry in legal):
             legal = [{**entry, "backward_prefetch": legal[0]["backward_prefetch"]} for entry in legal]
         new: object = legal[0] if isinstance(value, dict) and legal else legal
-        if not _same(new, value):
+        if not same_data(new, value):
             yield {(*section, name): new}
 
 

@@ -33,7 +33,7 @@ _RANGES = "layer ids or ranges like ['5'], ['0-19']"
 def check_recompute(inputs: PynativeInputs, total: int) -> None:
     """Check everything about recompute."""
     if inputs.mode != "None":
-        _check_modules(inputs.select_module, _RECOMPUTE, "module path")
+        _check_modules(inputs.select_module, f"{_RECOMPUTE}.select_module", "module path")
         if inputs.mode == "full" and not inputs.full_layers:
             stop("ValueError", f"{_RECOMPUTE}: mode is 'full' but full_recompute_layer is missing or empty")
         if inputs.mode == "select" and not inputs.select_module:
@@ -44,32 +44,30 @@ def check_recompute(inputs: PynativeInputs, total: int) -> None:
         elif inputs.mode == "select":
             _check_ranges(inputs.select_module, f"{prefix}.select_module", total)
     if inputs.comm:
-        _check_modules(inputs.comm_module, _COMM, "comm op path")
+        _check_modules(inputs.comm_module, f"{_COMM}.select_module", "comm op path")
         if not inputs.comm_module:
             stop("ValueError", f"{_COMM}: enable is True but select_module is missing or empty")
         _check_ranges(inputs.comm_module, "TrainConfig.recompute_config.recompute_comm.select_module", total)
     if inputs.version == "2.0":
         _check_excluded_names(inputs.exclude_op)
     else:
-        _check_excluded_modules(inputs.exclude_op, total)
+        _check_modules(inputs.exclude_op, f"{_RECOMPUTE}.exclude_op", "module path", total)
 
 
-def _check_modules(value: Any, prefix: str, what: str) -> None:  # noqa: ANN401 - as the config has it
+def _check_modules(value: object, label: str, what: str, total: int | None = None) -> None:
+    """Modules with their layers; of so many layers in total these are checked at once."""
     if value is None:
         return
     if not isinstance(value, dict):
-        kind = type(value).__name__
-        stop("TypeError", f"{prefix}.select_module must be a dict ({what} -> list of layer ranges), got {kind}")
+        stop("TypeError", f"{label} must be a dict ({what} -> list of layer ranges), got {type(value).__name__}")
     for key, ranges in value.items():
-        _check_entry(key, ranges, f"{prefix}.select_module", what)
-
-
-def _check_entry(key: object, ranges: object, label: str, what: str) -> None:
-    if not isinstance(key, str) or not key.strip():
-        stop("ValueError", f"{label}: invalid {what} key {key!r}")
-    if not isinstance(ranges, (list, tuple)):
-        kind = type(ranges).__name__
-        stop("TypeError", f"{label}[{key!r}]: value must be a list or tuple of layer ranges, got {kind}")
+        if not isinstance(key, str) or not key.strip():
+            stop("ValueError", f"{label}: invalid {what} key {key!r}")
+        if not isinstance(ranges, (list, tuple)):
+            kind = type(ranges).__name__
+            stop("TypeError", f"{label}[{key!r}]: value must be a list or tuple of layer ranges, got {kind}")
+        if total is not None:
+            check_specs(ranges, f"{label}[{key!r}]", total)
 
 
 def _check_ranges(value: Any, label: str, total: int) -> None:  # noqa: ANN401 - as the config has it
@@ -87,19 +85,6 @@ def _check_excluded_names(value: object) -> None:
     for index, name in enumerate(value):
         if not isinstance(name, str) or not name.strip():
             stop("ValueError", f"{label}[{index}]: must be a non-empty string, got {name!r}")
-
-
-def _check_excluded_modules(value: object, total: int) -> None:
-    """2.1: modules with their layers."""
-    label = f"{_RECOMPUTE}.exclude_op"
-    if value is None:
-        return
-    if not isinstance(value, dict):
-        kind = type(value).__name__
-        stop("TypeError", f"{label} must be a dict (module path -> list of layer ranges), got {kind}")
-    for key, ranges in value.items():
-        _check_entry(key, ranges, label, "module path")
-        check_specs(ranges, f"{label}[{key!r}]", total)
 
 
 def check_swap(inputs: PynativeInputs, total: int) -> None:
@@ -158,29 +143,24 @@ _LAYER = re.compile(r"(\d{1,4000})(?:-(\d{1,4000}))?")  # Python takes no number
 
 def find_bad_structure(context: CheckContext) -> Iterator[Violation]:
     """A mode without what it needs, or layers and modules of another form than it takes."""
-    mode = context.get("recompute.mode", "None")
-    if mode == "full" and not context.get("recompute.full_recompute_layer"):
-        yield Violation(("recompute", "mode"), "missing", {"missing": "full_recompute_layer"})
-    if mode == "select" and not context.get("recompute.select_module"):
-        yield Violation(("recompute", "mode"), "missing", {"missing": "select_module"})
-    sections = [("recompute",)] * (mode in ("full", "select")) + [("recompute_comm",)] * bool(
-        context.get("recompute_comm.enable") is True
-    )
-    for (section,) in sections:
-        value = context.get(f"{section}.select_module")
-        if section == "recompute_comm" and not value:
-            yield Violation((section, "enable"), "missing", {"missing": "select_module"})
-        elif value is not None:
-            yield from _check_mapping((section, "select_module"), value)
-    if (
-        sections
-        and context.get("recompute.exclude_op") is not None
-        and isinstance(context.get("recompute.exclude_op"), dict)
-    ):
-        yield from _check_mapping(("recompute", "exclude_op"), context.get("recompute.exclude_op"))
+    mode, comm = context.get("recompute.mode", "None"), context.get("recompute_comm.enable") is True
+    excluded, modules = context.get("recompute.exclude_op"), context.get("recompute_comm.select_module")
+    needed = {"full": "full_recompute_layer", "select": "select_module"}.get(str(mode))
+    if needed:
+        if not context.get(f"recompute.{needed}"):
+            yield Violation(("recompute", "mode"), "missing", {"missing": needed})
+        yield from _check_mapping(("recompute", "select_module"), context.get("recompute.select_module"))
+    if comm and not modules:
+        yield Violation(("recompute_comm", "enable"), "missing", {"missing": "select_module"})
+    elif comm:
+        yield from _check_mapping(("recompute_comm", "select_module"), modules)
+    if (needed or comm) and isinstance(excluded, dict):
+        yield from _check_mapping(("recompute", "exclude_op"), excluded)
 
 
 def _check_mapping(path: KeyPath, value: object) -> Iterator[Violation]:
+    if value is None:
+        return
     if not isinstance(value, dict):
         yield Violation(path, "not-mapping")
         return

@@ -49,24 +49,16 @@ def write_layers(draft: SettingsDraft) -> None:
     draft.values["recompute_comm.select_module"] = comm or None
     excludes = {**found["select_excludes"], **found["comm_excludes"]}
     if excludes and (full or select):
-        if version == "2.0" or _is_names(plan):
-            _excluded_names(plan, draft, version)
+        # In MindFormers 2.0 they are names of operators, for the whole model.
+        by_name = plan.dialect == MINDFORMERS_PYNATIVE and plan.framework_version == "2.0"
+        if by_name != (version == "2.0"):
+            draft.say("excludes", Severity.ERROR)
+        elif by_name:
+            names = dict.fromkeys(name for layer in plan.layers for name in layer.select_excludes)
+            draft.values["recompute.exclude_op"] = list(names)
         else:
             draft.values["recompute.exclude_op"] = excludes
     write_dynamic_swap(draft)
-
-
-def _is_names(plan: LayerPlan) -> bool:
-    """Whether what is excluded are names of operators for the whole model, as in MindFormers 2.0."""
-    return plan.dialect == MINDFORMERS_PYNATIVE and plan.framework_version == "2.0"
-
-
-def _excluded_names(plan: LayerPlan, draft: SettingsDraft, version: str) -> None:
-    if version == "2.0" and _is_names(plan):
-        names = dict.fromkeys(name for layer in plan.layers for name in layer.select_excludes)
-        draft.values["recompute.exclude_op"] = list(names)
-    else:
-        draft.say("excludes", Severity.ERROR)
 
 
 def _texts(cells: Cells) -> list[str]:
