@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ms_tune.diagnostics import Severity
-from ms_tune.dialects.convert_layers import Converted, conversion_problem, convert_plan, name_ranges
+from ms_tune.dialects.convert_layers import Converted, convert_plan
+from ms_tune.dialects.draft import conversion_problem, name_ranges
 from ms_tune.dialects.megatron.arguments import command_of
 from ms_tune.dialects.megatron.read import SERVED, inputs_of
 from ms_tune.dialects.megatron.recompute import EXPERTS_ACTIVATION, normalize_megatron

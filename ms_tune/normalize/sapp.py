@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from ms_tune.diagnostics import Diagnostic, Severity
 from ms_tune.dialects import LayerSpec, PlanIssue, write_specs
-from ms_tune.dialects.convert_layers import Converted, conversion_problem, convert_plan
+from ms_tune.dialects.convert_layers import Converted, convert_plan
+from ms_tune.dialects.draft import conversion_problem
 from ms_tune.dialects.mindformers import read
 from ms_tune.dialects.mindformers_pynative import read as pynative
 from ms_tune.dialects.values import is_patterns

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from ms_tune.dialects.convert_layers import is_full
+from ms_tune.dialects.draft import is_full
 from ms_tune.dialects.job_parts import DType, SettingChange
 from ms_tune.dialects.mindspeed_ms.read import recomputes_groups
 from ms_tune.dialects.mindspeed_ms.training_config import read_mindspeed_ms

@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from ms_tune.dialects import on_devices, write_specs
-from ms_tune.dialects.convert_layers import is_full
+from ms_tune.dialects.draft import is_full
 from ms_tune.dialects.job_parts import SettingChange
 from ms_tune.dialects.mindformers_pynative.read import named_shards
 from ms_tune.dialects.mindformers_pynative.training_config import (

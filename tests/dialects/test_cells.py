@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ms_tune.dialects.convert_layers import run_length
+from ms_tune.dialects.draft import run_length
 
 
 @pytest.mark.parametrize(

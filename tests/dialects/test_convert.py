@@ -9,7 +9,8 @@ import pytest
 
 from ms_tune.diagnostics import Severity
 from ms_tune.dialects import MINDFORMERS, MINDFORMERS_PYNATIVE, MINDSPEED_MS, LayerPlan
-from ms_tune.dialects.convert_layers import Converted, convert_plan, name_ranges
+from ms_tune.dialects.convert_layers import Converted, convert_plan
+from ms_tune.dialects.draft import name_ranges
 from ms_tune.dialects.mindformers.placement import RecomputeInputs, RecomputeValues, SwapValues
 from ms_tune.dialects.mindformers.recompute import normalize
 from ms_tune.dialects.mindformers_pynative.placement import PynativeInputs

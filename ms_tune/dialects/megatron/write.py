@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from ms_tune.diagnostics import Severity
 from ms_tune.dialects import MEGATRON
-from ms_tune.dialects.convert_layers import LISTS, name_ranges
+from ms_tune.dialects.draft import LISTS, name_ranges
 from ms_tune.dialects.megatron.placement import ARGUMENTS, MegatronInputs, parse_noop, parse_table
 from ms_tune.dialects.megatron.recompute import ACTIVATION, EXPERTS_ACTIVATION, NORMS, normalize_megatron
 from ms_tune.dialects.operators import SWAP
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
 
     from ms_tune.dialects import LayerPlan, LayerSpec
-    from ms_tune.dialects.convert_layers import Cells, SettingsDraft
+    from ms_tune.dialects.draft import Cells, SettingsDraft
     from ms_tune.text import Message
 
 # What a layer does: stage and chunk, recomputed in full, parts recomputed.

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ms_tune.diagnostics import Severity
 from ms_tune.dialects import FrameworkStop
-from ms_tune.dialects.convert_layers import LISTS, count_layers, flatten_chunk, is_full, write_static_swap
+from ms_tune.dialects.draft import LISTS, count_layers, flatten_chunk, is_full, write_static_swap
 from ms_tune.dialects.mindformers.placement import KEYS, place_layers
 from ms_tune.dialects.mindformers.read import read_inputs
 from ms_tune.dialects.mindformers.recompute import format_rows, normalize
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from ms_tune.diagnostics import KeyPath
     from ms_tune.dialects import JobView, LayerPlan
-    from ms_tune.dialects.convert_layers import SettingsDraft
+    from ms_tune.dialects.draft import SettingsDraft
     from ms_tune.dialects.mindformers.placement import Placement, RecomputeInputs
     from ms_tune.source.yaml import SourceFile, Values
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ms_tune.diagnostics import Severity
 from ms_tune.dialects import MINDFORMERS_PYNATIVE, parse_specs, write_specs
-from ms_tune.dialects.convert_layers import LISTS, is_full, write_dynamic_swap
+from ms_tune.dialects.draft import LISTS, is_full, write_dynamic_swap
 from ms_tune.dialects.mindformers_pynative.read import SECTIONS, plan_layers
 from ms_tune.dialects.remedy import guess_flag, guess_number
 from ms_tune.dialects.sections import section_of
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from ms_tune.diagnostics import KeyPath
     from ms_tune.dialects import JobView, LayerPlan
-    from ms_tune.dialects.convert_layers import Cells, SettingsDraft
+    from ms_tune.dialects.draft import Cells, SettingsDraft
     from ms_tune.source.yaml import SourceFile, Values
 
 

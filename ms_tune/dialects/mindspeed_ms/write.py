@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from ms_tune.diagnostics import Severity
 from ms_tune.dialects import FrameworkStop
-from ms_tune.dialects.convert_layers import count_layers, flatten_chunk, is_full
+from ms_tune.dialects.draft import count_layers, flatten_chunk, is_full
 from ms_tune.dialects.mindspeed_ms.placement import divide
 from ms_tune.dialects.mindspeed_ms.read import literal_list, plan_layers
 from ms_tune.dialects.mindspeed_ms.recompute import KINDS
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from ms_tune.diagnostics import KeyPath
     from ms_tune.dialects import JobView, LayerPlan
-    from ms_tune.dialects.convert_layers import SettingsDraft
+    from ms_tune.dialects.draft import SettingsDraft
     from ms_tune.source.yaml import SourceFile, Values
 
 
