@@ -21,7 +21,6 @@ from ms_tune.text import msg
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from ms_tune.dryrun.prepare import LoadedConfig
     from ms_tune.dryrun.task import Observer
     from ms_tune.fit.job import PlannedJob
     from ms_tune.fit.rank import LayoutCandidate, Ranking
@@ -103,7 +102,8 @@ def search_layouts(request: SearchRequest, hooks: SearchHooks) -> SearchFit:
     if (asked.devices or 0) > MOST_DEVICES:
         raise UsageError(msg("layouts.too-many-devices", devices=asked.devices, most=MOST_DEVICES))
     loaded = load_config(asked)
-    job = read_job(asked._replace(devices=None), _with_own_devices(loaded))
+    own = loaded._replace(devices=loaded.devices._replace(npus=None)) if names_devices(loaded.source) else loaded
+    job = read_job(asked._replace(devices=None), own)
     now = read_layout(loaded, job.first)
     devices = asked.devices or now.devices
     space = _layout_space(job, now, devices, request)
@@ -128,10 +128,6 @@ def search_layouts(request: SearchRequest, hooks: SearchHooks) -> SearchFit:
         reference=reference,
         stopped=stopped,
     )
-
-
-def _with_own_devices(loaded: LoadedConfig) -> LoadedConfig:
-    return loaded._replace(devices=loaded.devices._replace(npus=None)) if names_devices(loaded.source) else loaded
 
 
 def _layout_space(job: PlannedJob, now: Layout, devices: int, request: SearchRequest) -> LayoutSpace:

@@ -62,6 +62,7 @@ class VerifyLoop:
     ) -> None:
         self._job, self._request, self._observer, self._on_progress = job, request, observer, on_progress
         self._reserve = reserve
+        self._worth = _WORTH_COMPILED if job.compiled else _WORTH  # of the step, that makes a dryrun worth it
         self._done: list[VerifyRound] = []
 
     def run(self, table: CostTable, fragments: tuple[int, ...]) -> LoopOutcome:
@@ -77,7 +78,7 @@ class VerifyLoop:
                     if not self._done:
                         self._done.append(one)
                     break
-                if self._is_settled(report) or (best is not None and not self._is_worth_trying(report, best)):
+                if self._is_settled(report) or (best is not None and not self._is_faster(report, best, self._worth)):
                     break
                 one = replace(one, peak_bytes=_peaks_without(report, fragments))
                 if not self._request.verify or report.stopped:
@@ -86,8 +87,8 @@ class VerifyLoop:
             self._observer.say(msg("fitting.verify", round=number + 1, most=_MOST_ROUNDS))
             one = self._verify_round(one)
             self._done.append(one)
-            good = self._is_good_round(one)
-            if good and (best is None or _is_faster(one, best)):
+            good = bool(one.verified) and all(map(self._is_good, one.verified))
+            if good and (best is None or self._is_faster(one.report, best)):
                 best = one
             fresh = [stage for stage in one.verified if stage.stage not in one.kept]
             table = _correct_table(table, fresh, one.stands_for)
@@ -118,14 +119,18 @@ class VerifyLoop:
         kept = {stage: found for stage in wanted if (found := self._find_proof(planned.plan, stage)) is not None}
         left = tuple(stage for stage in wanted if stage not in kept)
         if kept and left:
-            self._observer.say(msg("fitting.kept", stages=_join_numbers(tuple(kept)), left=_join_numbers(left)))
+            stages, others = (", ".join(map(str, numbers)) for numbers in (kept, left))
+            self._observer.say(msg("fitting.kept", stages=stages, left=others))
         fresh = (
             _compare_predicted(simulate_plan(self._job, planned.plan, left, self._observer), one.peak_bytes)
             if left
             else ()
         )
         verified = sorted((*kept.values(), *fresh), key=lambda stage: stage.stage)
-        stands_for = _representative_stages([stage.stage for stage in verified], self._job.stages)
+        # For every stage the simulated one that holds at least as much: itself, or the nearest before it.
+        there = [stage.stage for stage in verified]
+        every = range(self._job.stages)
+        stands_for = tuple(max((one for one in there if one <= stage), default=there[0]) for stage in every)
         return replace(one, verified=tuple(verified), stands_for=stands_for, kept=tuple(kept))
 
     def _find_proof(self, plan: PlanLists, stage: int) -> VerifiedStage | None:
@@ -197,30 +202,14 @@ class VerifyLoop:
         whole = _with_fragments(table, fragments)
         return plan_for(whole, effort=asked.effort, seed=asked.seed, clock=asked.clock, on_progress=self._on_progress)
 
-    def _is_worth_trying(self, report: FitReport, best: VerifyRound) -> bool:
+    @staticmethod
+    def _is_faster(report: FitReport, best: VerifyRound, worth: float = 0.0) -> bool:
+        # Whether a plan is faster by more than a part of the step.
         one, other = report.planned, best.report.planned
-        worth = _WORTH_COMPILED if self._job.compiled else _WORTH
         return one is not None and other is not None and one.time < other.time * (1 - worth)
-
-    def _is_good_round(self, one: VerifyRound) -> bool:
-        return bool(one.verified) and all(map(self._is_good, one.verified))
 
     def _is_good(self, stage: VerifiedStage) -> bool:
         return stage.verdict.is_good(allow_tight=self._request.allow_tight)
-
-
-def _is_faster(one: VerifyRound, other: VerifyRound) -> bool:
-    mine, theirs = one.report.planned, other.report.planned
-    return mine is not None and theirs is not None and mine.time < theirs.time
-
-
-def _representative_stages(there: Sequence[int], stages: int) -> tuple[int, ...]:
-    # For every stage the simulated one that holds at least as much: itself, or the nearest before it.
-    return tuple(max((one for one in there if one <= stage), default=there[0]) for stage in range(stages))
-
-
-def _join_numbers(stages: Sequence[int]) -> str:
-    return ", ".join(map(str, stages))
 
 
 def _peaks_without(report: FitReport, fragments: Sequence[int]) -> tuple[int, ...]:

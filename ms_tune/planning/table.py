@@ -267,7 +267,9 @@ def cells_of(table: CostTable, plan: PlanLists, source: str) -> list[dict[Recomp
         _cell_of_lists(base + offset, full, select, comm, swap)
         for (offset, full, select, comm), swap in zip(rows, swaps, strict=True)
     ]
-    if sum(sum(cell.values()) for cell in found) != table.layer_count or _is_impossible(table, found):
+    possible = all(count >= 0 for cell in found for count in cell.values())
+    possible = possible and all(any(cell.values()) for cell in found[table.filled_cells])
+    if not possible or sum(sum(cell.values()) for cell in found) != table.layer_count:
         raise ConfigError(msg("planning.plan.layers", layers=table.layer_count), path=source)
     known = set(table.layers[0].recompute)
     for kind in RecomputeMode:
@@ -288,10 +290,3 @@ def _cell_of_lists(layers: int, full: int, select: int, comm: int, swap: int) ->
         RecomputeMode.SWAP: swap,
         RecomputeMode.NONE: layers - full - max(select, comm) - swap,
     }
-
-
-def _is_impossible(table: CostTable, cells: Sequence[Mapping[RecomputeMode, int]]) -> bool:
-    # Whether a cell has less than nothing of a kind, or one that must not be empty has no layer.
-    return any(count < 0 for cell in cells for count in cell.values()) or not all(
-        any(cell.values()) for cell in cells[table.filled_cells]
-    )

@@ -160,11 +160,12 @@ def _read_rank(content: Mapping[str, object]) -> RankRecord:
 
 
 def _read_outside(content: Mapping[str, object]) -> UntracedNeeds:
+    groups = content.get("communicator_groups")
     return UntracedNeeds(
         simulated=content.get("simulated") is not False,
         workspaces_traced=content.get("workspaces_traced") is True,
         communicators=_read_count(content.get("communicators")),
-        groups=_read_names(content.get("communicator_groups")),
+        groups=tuple(name for name in groups if isinstance(name, str)) if isinstance(groups, list) else (),
         counted=content.get("communicators_counted") is not False,
         buffer_mib=_read_count(content.get("hccl_buffer_mib")),
         reserve_bytes=_read_count(content.get("reserve")) or 0,
@@ -180,10 +181,6 @@ def _with_stage(record: RankRecord, content: Mapping[str, object]) -> RankRecord
     if peak is not None and high is not None and low is not None:
         need = Need(peak, high, low, msg("verdict.footprint.kept", layers=layers, run=run_layers))
     return replace(record, run_layers=run_layers, stage_layers=layers, stage_need=need)
-
-
-def _read_names(value: object) -> tuple[str, ...]:
-    return tuple(name for name in value if isinstance(name, str)) if isinstance(value, list) else ()
 
 
 def _read_count(value: object) -> int | None:
