@@ -329,7 +329,7 @@ class CommandFollower(Settings):
             return UNCLEAR
         found = self._file(path) if path else None
         if found is None:
-            return self._give_up(unknown)
+            return self.give_up(unknown)
         positional = self.state.variables.get("@")
         if words[2:]:
             self.state.variables["@"] = array_of(words[2:], 1)
@@ -338,7 +338,8 @@ class CommandFollower(Settings):
             self.state.restore("@", positional)
         return outcome
 
-    def _give_up(self, unknown: Unknown) -> Outcome:
+    def give_up(self, unknown: Unknown) -> Outcome:
+        """Say that something is not followed, and know nothing more."""
         self.unknown.append(unknown)
         self.state.forget(unknown)
         return UNCLEAR
@@ -357,7 +358,7 @@ class CommandFollower(Settings):
         text = join_script(words[1:], self.state)
         script = self._parsed(TextInside(place, text) if text is not None else None)
         if script is None:
-            return self._give_up(Unknown(Reason.COMMAND, "eval", place))
+            return self.give_up(Unknown(Reason.COMMAND, "eval", place))
         self._calls += 1
         with self._standing_at(place):
             outcome = self.run(script.body)

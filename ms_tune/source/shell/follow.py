@@ -57,7 +57,7 @@ class Follower(CommandFollower):
             CommandKind.WHILE: self._loop,
             CommandKind.CASE: self._case,
             CommandKind.FUNCTION: self._define,
-            CommandKind.SUBSHELL: lambda command: self.run_in_subshell(command.inner[0]),
+            CommandKind.SUBSHELL: self._subshell,
             CommandKind.CALCULATION: self._calculation,
             CommandKind.CONDITION: lambda command: self.run(command.inner[0]),
             CommandKind.TEST: self._single_test,
@@ -92,11 +92,7 @@ class Follower(CommandFollower):
 
     def _list(self, command: Command) -> Outcome:
         outcome = DONE
-        for one, mark in zip(command.inner, command.marks, strict=True):
-            if mark == "&":
-                self.run_in_subshell(one)
-                outcome = DONE
-                continue
+        for one in command.inner:
             outcome = self.run(one)
             fails = outcome.success is False and one.kind in _FAILING
             if fails and self.state.stops_at_failure and not self._tested:
@@ -112,6 +108,10 @@ class Follower(CommandFollower):
         outcome = self.run(command)
         self.state, self.exits, self.left_loops = state, exits, loops
         return Outcome(Flow.NEXT, outcome.success if outcome.flow is Flow.NEXT else None)
+
+    def _subshell(self, command: Command) -> Outcome:
+        outcome = self.run_in_subshell(command.inner[0])
+        return DONE if command.marks else outcome
 
     def _pipeline(self, command: Command) -> Outcome:
         if len(command.inner) == 1:  # a negated one
@@ -179,7 +179,7 @@ class Follower(CommandFollower):
         (word,) = command.plain_words
         subject = text_of(self.value(word))
         if {";&", ";;&"} & set(command.marks):  # a body goes on with the next, which is not followed
-            self.state.forget(Unknown(Reason.CONDITION, "case", command.place))
+            self.give_up(Unknown(Reason.CONDITION, "case", command.place))
             subject = None
         answers = (self._match_patterns(subject, several) for several in command.patterns)
         return self._choose(answers, command.inner, Command(CommandKind.LIST, word.place))

@@ -24,7 +24,7 @@ from ms_tune.source.shell.syntax import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from ms_tune.source.shell.syntax import File
 
@@ -54,7 +54,7 @@ class _ScriptReader(WordReader):
         self._nesting = 0
 
     def script(self) -> Script:
-        found, problems, start = list[tuple[Command, str]](), list[ShellSyntaxError](), self.at
+        found, problems, start = list[Command](), list[ShellSyntaxError](), self.at
         while True:
             before = self.at
             try:
@@ -69,7 +69,7 @@ class _ScriptReader(WordReader):
                 self.at = self._find("\n", max(self.at, before))
         if self.unclosed is not None:
             problems.append(ShellSyntaxError(self.unclosed, self.text[self.unclosed]))
-        return Script(self._listing(found, start), tuple(problems), self._comments)
+        return Script(self._compound_of(CommandKind.LIST, start, found), tuple(problems), self._comments)
 
     # what stands between words
 
@@ -118,30 +118,27 @@ class _ScriptReader(WordReader):
     # commands
 
     def _list(self) -> Command:
-        found, start = list[tuple[Command, str]](), self.at
+        found, start = list[Command](), self.at
         while True:
             self._skip(newlines=True)
             if self.at >= len(self.text) or self._ahead((")", ";")) or self._peek() in _CLOSERS:
-                return self._listing(found, start)
+                return self._compound_of(CommandKind.LIST, start, found)
             found.append(self._listed())
 
-    def _listed(self) -> tuple[Command, str]:
-        """A command, and "&" if it goes to the background."""
-        command = self._and_or()
+    def _listed(self) -> Command:
+        """A command with what ends it; one that goes to the background is in a shell of its own."""
+        start, command = self.at, self._and_or()
         background = self._ahead("&") and not self._ahead("&&")
         if background or (self._ahead(";") and not self._ahead((";;", ";&"))):
             self.at += 1
         elif self.at < len(self.text) and not self._ahead(("\n", ")", ";")):
             raise ShellSyntaxError(self.at, "unexpected")
-        return command, "&" * background
+        return self._compound_of(CommandKind.SUBSHELL, start, [command], "&") if background else command
 
-    def _listing(self, found: list[tuple[Command, str]], start: int) -> Command:
-        inner = tuple(command for command, _ in found)
-        return self._compound_of(CommandKind.LIST, start, inner, *(mark for _, mark in found))
-
-    def _compound_of(self, kind: CommandKind, start: int, inner: tuple[Command, ...], *marks: str) -> Command:
+    def _compound_of(self, kind: CommandKind, start: int, inner: Sequence[Command], *marks: str) -> Command:
         """A command of others: it stands where the first of them does."""
-        return Command(kind, inner[0].place if inner else self._place(start, start), inner=inner, marks=marks)
+        place = inner[0].place if inner else self._place(start, start)
+        return Command(kind, place, inner=tuple(inner), marks=marks)
 
     def _joined(self, read: Callable[[], Command], *operators: str) -> Command:
         """One command, or several with operators between them."""
@@ -153,7 +150,7 @@ class _ScriptReader(WordReader):
             found.append(read())
         if not marks:
             return found[0]
-        return self._compound_of(CommandKind.AND_OR, start, tuple(found), *marks)
+        return self._compound_of(CommandKind.AND_OR, start, found, *marks)
 
     def _and_or(self) -> Command:
         return self._joined(self._pipeline, "&&", "||")
@@ -175,7 +172,7 @@ class _ScriptReader(WordReader):
             self._skip()
         if len(found) == 1 and not negated:
             return found[0]
-        return self._compound_of(CommandKind.PIPELINE, start, tuple(found), *["!"] * negated)
+        return self._compound_of(CommandKind.PIPELINE, start, found, *["!"] * negated)
 
     def _nested(self, read: Callable[[], Command]) -> Command:
         self._nesting += 1
@@ -235,9 +232,9 @@ class _ScriptReader(WordReader):
             inner.append(self._list())
         otherwise = self._peek() == "else"
         self.at += len("else") * otherwise
-        inner.append(self._list() if otherwise else self._listing([], self.at))
+        inner.append(self._list() if otherwise else self._compound_of(CommandKind.LIST, self.at, ()))
         self._take("fi")
-        return self._compound_of(CommandKind.IF, start, tuple(inner))
+        return self._compound_of(CommandKind.IF, start, inner)
 
     def _done(self) -> Command:
         self._take("do")
@@ -271,7 +268,7 @@ class _ScriptReader(WordReader):
                 self._skip()
         body = self._body()
         if word == "select":
-            loop = self._compound_of(CommandKind.WHILE, start, (self._listing([], start), body))
+            loop = self._compound_of(CommandKind.WHILE, start, (self._compound_of(CommandKind.LIST, start, ()), body))
             return replace(loop, name=match[0])
         taken = tuple(words) if words is not None else None
         return Command(CommandKind.FOR, body.place, taken, (body,), name=match[0])
@@ -281,9 +278,9 @@ class _ScriptReader(WordReader):
         begin, self.at = self.at + 2, self._closing(self.at)
         marks = [at for at in range(begin, self.at - 2) if self.text[at] == ";"]
         first, *others = [self._calculation(low + 1, high) for low, high in pairwise((begin - 1, *marks, self.at - 2))]
-        round_ = self._listing([(one, "") for one in (self._body(), *others[1:])], start)
+        round_ = self._compound_of(CommandKind.LIST, start, (self._body(), *others[1:]))
         loop = self._compound_of(CommandKind.WHILE, start, (*others[:1], round_))
-        return self._listing([(first, ""), (loop, "")], start)
+        return self._compound_of(CommandKind.LIST, start, (first, loop))
 
     def _case(self, start: int) -> Command:
         self._skip()
@@ -304,7 +301,7 @@ class _ScriptReader(WordReader):
             marks.append(next((mark for mark in (";;&", ";&", ";;") if self._takes(mark)), ""))
             self._skip(newlines=True)
         self.at += len("esac")
-        found = self._compound_of(CommandKind.CASE, start, tuple(inner), *marks)
+        found = self._compound_of(CommandKind.CASE, start, inner, *marks)
         return replace(found, words=(word,), patterns=tuple(patterns))
 
     # ``[[ ... ]]``

@@ -169,7 +169,7 @@ class CommandKind(Enum):
     """What a command is, and what its fields are then."""
 
     SIMPLE = auto()  # words, assignments first
-    LIST = auto()  # inner ones one after another, also `{ ...; }`; mark "&" for those that go to the background
+    LIST = auto()  # inner ones one after another, also `{ ...; }`
     AND_OR = auto()  # inner ones with "&&" or "||" as marks before all but the first
     PIPELINE = auto()  # inner ones; mark "!" for a negated one
     IF = auto()  # a condition and a body in turn, and what is done otherwise at the end
@@ -177,7 +177,7 @@ class CommandKind(Enum):
     WHILE = auto()  # also `until`, `select` and `for ((;;))`: the condition, the body
     CASE = auto()  # the word, a body for each of the patterns with its end (`;;`, `;&`, `;;&`) as its mark
     FUNCTION = auto()  # the name, the body
-    SUBSHELL = auto()  # `( ... )`: the list
+    SUBSHELL = auto()  # `( ... )`: the list; mark "&" for a command that goes to the background
     CONDITION = auto()  # `[[ ... ]]` and `((...))`: what is between
     TEST = auto()  # one test between `[[` and `]]`: its words
     CALCULATION = auto()  # an expression: its only word
