@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import pickle
 from heapq import heappop, heappush
-from itertools import chain
+from itertools import chain, pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,7 +16,7 @@ from ms_tune.report.memory_curve import Bands, Lives, bands_of, split_in_bands
 from ms_tune.report.memory_json import phase_name
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from typing import BinaryIO, TextIO
 
     from numpy.typing import NDArray
@@ -69,11 +69,24 @@ def _rank_events(rank: RankReport, number: int) -> Iterator[dict[str, object]]:
     yield from counter_events(process, bands, "footprint")
     for span in rank.spans:
         yield slice_of((process, _PHASES), phase_name(span.phase), span.start, span.end)
-    begin = 0
-    for step, end in enumerate(rank.steps.ends):
-        yield slice_of((process, _STEPS), f"step {step}", begin, end)
-        begin = end
-    yield from _block_events(rank, process)
+    yield from _step_slices((process, _STEPS), rank.steps.ends)
+    table, rows = rank.table, rank.curve.rows
+    largest = rows[largest_blocks(table.start[rows], table.size[rows])]
+    tracks = _Tracks(process, int(rank.curve.tick[-1]) + 1 if len(rank.curve.tick) else 0)
+    for row in largest.tolist():
+        what = {
+            "bytes": int(table.size[row]),
+            "holds": rank.content_of(row).value,
+            "node": table.node.value_at(row),
+            "tensor": rank.tensor_of(row),
+            "address": f"0x{int(table.address[row]):x}",
+        }
+        yield tracks.slice_block(rank.operator_of(row) or "?", int(table.start[row]), int(table.end[row]), what)
+
+
+def _step_slices(place: tuple[int, int], ends: Sequence[int]) -> Iterator[dict[str, object]]:
+    for step, (begin, end) in enumerate(pairwise((0, *ends))):
+        yield slice_of(place, f"step {step}", begin, end)
 
 
 def counter_events(process: int, bands: Bands, held: str) -> Iterator[dict[str, object]]:
@@ -85,41 +98,23 @@ def counter_events(process: int, bands: Bands, held: str) -> Iterator[dict[str, 
         yield {"ph": "C", "name": held, "pid": process, "tid": _PHASES, "ts": tick, "args": footprint}
 
 
-def _block_events(rank: RankReport, process: int) -> Iterator[dict[str, object]]:
-    table, rows = rank.table, rank.curve.rows
-    largest = rows[largest_blocks(table.start[rows], table.size[rows])]
-    last = int(rank.curve.tick[-1]) + 1 if len(rank.curve.tick) else 0
-    tracks = Tracks()
-    for row in largest.tolist():
-        start = int(table.start[row])
-        end = last if table.end[row] == NEVER_FREED else int(table.end[row])
-        what = {
-            "bytes": int(table.size[row]),
-            "holds": rank.content_of(row).value,
-            "node": table.node.value_at(row),
-            "tensor": rank.tensor_of(row),
-            "address": f"0x{int(table.address[row]):x}",
-            "never freed": bool(table.end[row] == NEVER_FREED),
-        }
-        yield slice_of((process, tracks.track_for(start, end)), rank.operator_of(row) or "?", start, end, what)
-
-
 def largest_blocks(start: NDArray[np.int64], size: NDArray[np.int64]) -> NDArray[np.int64]:
     """Places of the largest blocks, in the order in which they are allocated."""
     largest = np.argsort(-size, kind="stable")[:_BLOCKS]
     return np.asarray(largest[np.argsort(start[largest], kind="stable")], np.int64)
 
 
-class Tracks:
-    """Tracks for slices that come in the order of their begin: those that overlap get different ones."""
+class _Tracks:
+    """Slices of blocks that come in the order of their begin: those that overlap get different tracks."""
 
-    def __init__(self) -> None:
+    def __init__(self, process: int, last: int) -> None:
+        self._process, self._last = process, last  # where what is never freed ends
         self._busy: list[tuple[int, int]] = []
         self._free: list[int] = []
         self._count = 0
 
-    def track_for(self, start: int, end: int) -> int:
-        """The track of the next slice."""
+    def slice_block(self, name: str, start: int, freed: int, what: Mapping[str, object]) -> dict[str, object]:
+        end = self._last if freed == NEVER_FREED else freed
         while self._busy and self._busy[0][0] <= start:
             heappush(self._free, heappop(self._busy)[1])
         if self._free:
@@ -127,7 +122,8 @@ class Tracks:
         else:
             track, self._count = self._count, self._count + 1
         heappush(self._busy, (end, track))
-        return _FIRST_BLOCK + track
+        place = (self._process, _FIRST_BLOCK + track)
+        return slice_of(place, name, start, end, {**what, "never freed": freed == NEVER_FREED})
 
 
 def slice_of(
@@ -169,15 +165,9 @@ def _torch_events(lives: TorchLives) -> Iterator[dict[str, object]]:
         }
         name = "though enough was free" if cause.fragments else "more was needed"
         yield slice_of((process, _CAUSES), name, cause.event, cause.event + 1, grown)
-    begin = 0
-    for step, end in enumerate(report.step_ends):
-        yield slice_of((process, _CURVES), f"step {step}", begin, end)
-        begin = end
-    tracks, stacks = Tracks(), report.snapshot.stacks
-    last = len(report.device.events)
+    yield from _step_slices((process, _CURVES), report.step_ends)
+    tracks, stacks = _Tracks(process, len(report.device.events)), report.snapshot.stacks
     for row in largest_blocks(lives.start, lives.size).tolist():
-        start, freed = int(lives.start[row]), int(lives.end[row])
-        end = last if freed == NEVER_FREED else freed
         stack, line = stacks[int(lives.stack[row])], lives.lines[int(lives.stack[row])]
         what = {
             "bytes": int(lives.size[row]),
@@ -185,9 +175,8 @@ def _torch_events(lives: TorchLives) -> Iterator[dict[str, object]]:
             "category": lives.categories[int(lives.category[row])],
             "address": f"0x{int(lives.address[row]):x}",
             "stack": [f"{frame.file}:{frame.line} {frame.function}" for frame in stack[-8:]],
-            "never freed": freed == NEVER_FREED,
         }
-        yield slice_of((process, tracks.track_for(start, end)), line or "?", start, end, what)
+        yield tracks.slice_block(line or "?", int(lives.start[row]), int(lives.end[row]), what)
 
 
 def write_snapshot(file: BinaryIO, rank: RankReport) -> None:
