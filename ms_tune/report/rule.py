@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def write_rule(rule: RuleEntry, console: Console) -> None:
     """Write all there is to say about a check."""
     head = console.paint(f"{rule.id} {rule.name}", SEVERITY_COLOURS[rule.severity])
-    console.write_prose(console.labelled(head, _say_text(rule.title, console)) + "\n")
+    console.write_prose(console.labelled(head, console.say(rule.title)) + "\n")
     facts = {
         "rule.severity": console.text(f"lint.severity.{rule.severity.value}"),
         "rule.category": rule.category.value,
@@ -34,13 +34,13 @@ def write_rule(rule: RuleEntry, console: Console) -> None:
     for text_id, words in facts.items():
         if words:
             console.write(console.labelled(console.text(text_id), words))
-    _write_section("rule.why", _say_text(rule.why, console), console)
+    _write_section("rule.why", console.say(rule.why), console)
     for text_id, example in (("rule.bad", rule.bad), ("rule.good", rule.good)):
         if example:
             _write_section(
                 text_id, "\n".join(f"  {line}" for line in example.rstrip().replace("\r", "␍").splitlines()), console
             )
-    _write_section("rule.fix", f"{_say_text(rule.help, console)}\n{console.text(f'rule.fix.{rule.fix}')}", console)
+    _write_section("rule.fix", f"{console.say(rule.help)}\n{console.text(f'rule.fix.{rule.fix}')}", console)
     if rule.evidence:
         lines = (
             f"  {item.framework} {item.version}: {item.file}{f', {item.symbol}' if item.symbol else ''}"
@@ -55,7 +55,7 @@ def write_rules(rules: Iterable[RuleEntry], console: Console) -> None:
     width = max(len(rule.name) for rule in rules)
     for rule in rules:
         name = console.paint(f"{rule.name:<{width}}", SEVERITY_COLOURS[rule.severity])
-        console.write(f"{rule.id}  {name}  {_say_text(rule.title, console)}")
+        console.write(f"{rule.id}  {name}  {console.say(rule.title)}")
 
 
 def _write_section(text_id: str, words: str, console: Console) -> None:
@@ -64,10 +64,6 @@ def _write_section(text_id: str, words: str, console: Console) -> None:
         console.write_whole(words)
     else:
         console.write_prose(words)
-
-
-def _say_text(text: Text, console: Console) -> str:
-    return text.en if console.language is Language.EN else text.zh
 
 
 VERSION = 1
@@ -184,10 +180,8 @@ def _contents_page(parts: Sequence[CoursePart], language: Language) -> str:
 def _list_chapters(parts: Iterable[CoursePart], language: Language) -> Iterator[str]:
     yield from (f"## {_text_in('rule.index.path', language)}", "")
     for number, part in enumerate(parts, 1):
-        yield f"{number}. **{_in_language(part.title, language)}** · {_in_language(part.text, language)}"
-        yield from (
-            f"   - [{_in_language(topic.title, language)}](#{topic.id}) ({len(topic.rules)})" for topic in part.topics
-        )
+        yield f"{number}. **{part.title.say(language)}** · {part.text.say(language)}"
+        yield from (f"   - [{topic.title.say(language)}](#{topic.id}) ({len(topic.rules)})" for topic in part.topics)
     yield ""
 
 
@@ -195,13 +189,13 @@ def _chapter_lines(topic: Topic, language: Language) -> Iterator[str]:
     yield from (
         f'<a id="{topic.id}"></a>',
         "",
-        f"## {_in_language(topic.title, language)}",
+        f"## {topic.title.say(language)}",
         "",
-        _in_language(topic.text, language),
+        topic.text.say(language),
         "",
     )
     for group in topic.groups:
-        yield from (_in_language(group.text, language), "")
+        yield from (group.text.say(language), "")
         heads = (_text_in(f"rule.index.{name}", language) for name in ("check", "severity", "fix", "about"))
         yield f"| {' | '.join(heads)} |"
         yield "| --- | --- | --- | --- |"
@@ -214,7 +208,7 @@ def _rule_row(rule: RuleEntry, language: Language) -> str:
         f"[{rule.name}]({rule.name}.md) {rule.id}",
         _text_in(f"lint.severity.{rule.severity.value}", language),
         _text_in(f"rule.index.fix.{rule.fix}", language),
-        _in_language(rule.title, language).replace("|", "\\|"),
+        rule.title.say(language).replace("|", "\\|"),
     )
     return f"| {' | '.join(cells)} |"
 
@@ -229,8 +223,4 @@ def _list_categories(parts: Iterable[CoursePart], language: Language) -> Iterato
 
 
 def _text_in(text_id: str, language: Language) -> str:
-    return _in_language(lookup(text_id), language)
-
-
-def _in_language(text: Text, language: Language) -> str:
-    return text.en if language is Language.EN else text.zh
+    return lookup(text_id).say(language)
