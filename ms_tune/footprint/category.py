@@ -138,24 +138,16 @@ def _line_of_buffer(stack: Iterable[Frame]) -> int | None:
 
 
 class Contents:
-    """Tells what every row of a trace holds.
-
-    Attributes:
-        codes: The place in :data:`CONTENTS` of every row's content.
-        phases: The phases of the rows.
-        names: The name of the parameter in a row, where it is known.
-        updates: Ticks at which weights are updated, ascending.
-        tensors_missing: How many listed tensors no block holds. Where it is more than half of them, the list is of
-            another run and was not used.
-        stacks_useful: False if most blocks of the dynamic graph have no stack of the script.
-    """
+    """Tells what every row of a trace holds."""
 
     def __init__(self, table: Table, tensors: TensorList | None) -> None:
         self._table = table
         self._eager = table.task.rows_in([EAGER])
+        # How many listed tensors no block holds; of more than half of them, the list is of another run and is not used.
         listed, self.tensors_missing = match_listed_tensors(table, tensors) if tensors else ({}, 0)
         self._weight = table.kind.rows_in(["Weight"])
         self._named = self._weight & ~self._eager
+        # The name of the parameter in a row, where it is known.
         self.names = {row: table.node.value_at(row) for row in np.flatnonzero(self._named).tolist()}
         self.names |= {row: name for row, (_, name) in listed.items()}
         self._listed = np.full(len(table), _UNKNOWN, np.int8)
@@ -163,9 +155,11 @@ class Contents:
             self._listed[row] = category_code(content)
         self._useful = table.stack.rows_matching(is_useful)
         eager = int(self._eager.sum())
+        # Not if most blocks of the dynamic graph have no stack of the script.
         self.stacks_useful = not eager or 2 * int((self._useful & self._eager).sum()) > eager
         named = self._classify_named()
         self.phases = Phases(table, named == category_code(MemoryCategory.OPTIMIZER_STATE))
+        # The place in `CONTENTS` of every row's content.
         self.codes = self._classify_rest(self._classify_lasting(named))
 
     def _classify_named(self) -> NDArray[np.int8]:
@@ -213,6 +207,7 @@ class Contents:
         # aclnn kernels' scratch is unbound and lives for one tick
         settle(table.kind.rows_in(["WorkSpace"]) | (unbound & (table.end == table.start + 1)), MemoryCategory.WORKSPACE)
         settle(table.kind.rows_in(["ContinuousMemory"]), MemoryCategory.COMMUNICATION)
+        # Ticks at which weights are updated, ascending.
         updates = self.updates = self._update_ticks(codes == category_code(MemoryCategory.OPTIMIZER_STATE))
         phase = self._guess_phases()
         outputs = table.kind.rows_in(_OUTPUTS)

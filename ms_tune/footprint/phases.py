@@ -92,11 +92,6 @@ class Phases:
 
     Operators that a compiler pass made have no scope of their own, and eager code between the passes has no telling
     stack. Whether such a block lies within a phase is certain only where the blocks before and after it agree.
-
-    Attributes:
-        own_codes: The phase that allocated each block, by its own stack, scope or operator.
-        guessed_codes: The phase that allocated it, by the last block before it that tells if it does not tell itself: a guess.
-        sure_codes: The phase that allocated it, if it tells itself or lies between two blocks of one phase; else none.
     """
 
     def __init__(self, table: Table, state: NDArray[np.bool_]) -> None:
@@ -109,11 +104,13 @@ class Phases:
         in_graphs = ~eager & table.kind.rows_in(_GRAPH_KINDS)
         scoped = set(np.unique(table.node.codes[in_graphs]).tolist())
         by_scope = [_read_scope_phase(path) if code in scoped else None for code, path in enumerate(table.node.values)]
+        # The phase that allocated each block, by its own stack, scope or operator.
         self.own_codes: NDArray[np.int8] = np.where(eager, _phase_codes(by_stack)[table.stack.codes], 0).astype(np.int8)
         self.own_codes = np.where(in_graphs, _phase_codes(by_scope)[table.node.codes], self.own_codes).astype(np.int8)
         by_operator = _phase_codes([_read_operator_phase(name) for name in table.node.values])[table.node.codes]
         self.own_codes = np.where((self.own_codes == 0) & eager, by_operator, self.own_codes).astype(np.int8)
         self._mark_compiled_optimizers(table, state & ~eager, in_graphs)
+        # Where it does not tell itself: by the last block before it that does, or only if it lies between two of one phase.
         self.guessed_codes = self._guess_by_earlier_blocks(table)
         self.sure_codes = self._settle_between_sides(table)
 

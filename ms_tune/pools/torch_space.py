@@ -155,20 +155,13 @@ class SeedError(ValueError):
 
 
 class SegmentSpace:
-    """Segments and blocks.
-
-    Attributes:
-        state: What is held and used.
-        pools: By (small, stream).
-        blocks: By address, unmapped ones too.
-        calls: How often a free block of the large pools was looked for.
-    """
+    """Segments and blocks."""
 
     def __init__(self) -> None:
         self.state = PoolSnapshot()
-        self.pools: dict[tuple[bool, int], BlockPool] = {}
-        self.blocks: dict[int, PoolBlock] = {}
-        self.calls = 0
+        self.pools: dict[tuple[bool, int], BlockPool] = {}  # by whether it is small, and by stream
+        self.blocks: dict[int, PoolBlock] = {}  # by address, unmapped ones too
+        self.calls = 0  # how often a free block of the large pools was looked for
 
     def pool_for(self, *, small: bool, stream: int) -> BlockPool:
         """The free blocks of a size and stream."""

@@ -63,15 +63,11 @@ def load_polars() -> Any:  # noqa: ANN401 - polars is optional
 
 
 class Columns:
-    """Cells of lines, by column. What is asked for together is computed together, on all processors.
-
-    Attributes:
-        height: How many lines.
-    """
+    """Cells of lines, by column. What is asked for together is computed together, on all processors."""
 
     def __init__(self, frame: Any) -> None:  # noqa: ANN401 - a polars.DataFrame: polars is optional
         self._frame = frame
-        self.height: int = frame.height
+        self.height: int = frame.height  # how many lines
 
     def rows_matching(self, patterns: Mapping[str, str]) -> NDArray[np.bool_]:
         """Which lines match the patterns of all these columns; an empty cell is an empty text."""
