@@ -177,12 +177,10 @@ def choose_device(snapshot: TorchSnapshot, number: int | None) -> DeviceTrace:
         raise TraceError(msg("snapshot.empty"), msg("snapshot.hint"), path=snapshot.path)
     if number is None:
         return max(snapshot.devices, key=lambda device: (len(device.events), len(device.segments), -device.number))
-    for device in snapshot.devices:
-        if device.number == number:
-            return device
-    raise UsageError(
-        msg("snapshot.no-device", device=number, devices=", ".join(str(d.number) for d in snapshot.devices))
-    )
+    by_number = {device.number: device for device in snapshot.devices}
+    if number not in by_number:
+        raise UsageError(msg("snapshot.no-device", device=number, devices=", ".join(map(str, by_number))))
+    return by_number[number]
 
 
 def analyse_snapshot(

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from ms_tune.footprint.torch_report import CodeLocation, PlaceChange, TorchRemedy, TorchReport
     from ms_tune.memory.what_if import TorchWhatIf
+    from ms_tune.pools.torch_space import TorchSettings
     from ms_tune.readers.memory_block import Frame
     from ms_tune.report.console import Console
 
@@ -176,12 +177,9 @@ def show_what_if(result: TorchWhatIf, console: Console) -> None:
 def _setting_text(outcome: TorchOutcome, console: Console) -> str:
     settings = outcome.settings
     parts = [console.text("snapshot.setting.expandable" if settings.expandable else "snapshot.setting.classic")]
-    if settings.max_split is not None:
-        parts.append(f"max_split_size_mb:{settings.max_split // MIB}")
-    if settings.roundup:
-        parts.append(f"roundup_power2_divisions:{settings.roundup[0]}" if len(settings.roundup) == 1 else "roundup")
-    if settings.collect_above is not None:
-        parts.append(f"garbage_collection_threshold:{settings.collect_above:g}")
+    parts += _list_options(settings)
+    if len(settings.roundup) > 1:
+        parts.append("roundup")
     if outcome.cache is not Cache.AS_RECORDED:
         parts.append(console.text(f"snapshot.setting.cache.{outcome.cache.value}"))
     if outcome.recorded:
@@ -191,14 +189,17 @@ def _setting_text(outcome: TorchOutcome, console: Console) -> str:
 
 def _variable_text(outcome: TorchOutcome) -> str:
     settings = outcome.settings
-    parts = [f"expandable_segments:{settings.expandable}"]
+    options = ",".join([f"expandable_segments:{settings.expandable}", *_list_options(settings)])
+    return f"PYTORCH_{'NPU' if settings.padding else 'CUDA'}_ALLOC_CONF={options}"
+
+
+def _list_options(settings: TorchSettings) -> Iterator[str]:
     if settings.max_split is not None:
-        parts.append(f"max_split_size_mb:{settings.max_split // MIB}")
+        yield f"max_split_size_mb:{settings.max_split // MIB}"
     if len(settings.roundup) == 1:
-        parts.append(f"roundup_power2_divisions:{settings.roundup[0]}")
+        yield f"roundup_power2_divisions:{settings.roundup[0]}"
     if settings.collect_above is not None:
-        parts.append(f"garbage_collection_threshold:{settings.collect_above:g}")
-    return f"PYTORCH_{'NPU' if settings.padding else 'CUDA'}_ALLOC_CONF={','.join(parts)}"
+        yield f"garbage_collection_threshold:{settings.collect_above:g}"
 
 
 def show_comparison(
