@@ -177,11 +177,17 @@ def judge_trace(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgedRequest:
-    """What a run is judged by."""
+    """What a run is judged by.
 
-    chip: str | None = None  # the device's name
-    device_bytes: int | None = None  # the device's memory as sold
-    reserve_bytes: int | None = None  # to set aside beside what is known; None for what was set aside in the run
+    Attributes:
+        chip: The device's name.
+        device_bytes: The device's memory as sold.
+        reserve_bytes: What to set aside beside what is known; None for what was set aside in the run.
+    """
+
+    chip: str | None = None
+    device_bytes: int | None = None
+    reserve_bytes: int | None = None
 
     @property
     def names_device(self) -> bool:
