@@ -86,7 +86,11 @@ class Simulated:
     def tensors(self) -> dict[str, int]:
         """Bytes of what lives for the whole run, by category."""
         read = json.loads((self.folder / "tensors.json").read_text("utf-8"))
-        return {name: sum(tensor["bytes"] for tensor in tensors) for name, tensors in read.items() if name != "schema_version"}
+        return {
+            name: sum(tensor["bytes"] for tensor in tensors)
+            for name, tensors in read.items()
+            if name != "schema_version"
+        }
 
 
 def environment_of(rank: int, world_size: int) -> dict[str, str]:
