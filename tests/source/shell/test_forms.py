@@ -99,6 +99,10 @@ a=5; msrun 1 $((a += 3)) $((a -= 1)) $((a *= 2)) $((a /= 3)) $((a %= 3)) $((a <<
 a=1; msrun 1 $((a ? 2 : 3)) $((0 ? a++ : 7)) $a $((a = 4, a + 1)) $((b = a = 6)) $b $((1 ? (2, 3) : 4))
 a=2; msrun 1 $((0 && a++)) $((1 || a++)) $a $((1 && (a = 9))) $a
 for ((i = 0; i < 3; i++)); do msrun 1 fixed; done
+set -e; for ((i = 0; i < 2; i++)); do :; done; msrun 1 $i
+case a in a) f() { msrun 1 in; };& b) f;; esac
+declare -A m=([x]=1 [y]=2); msrun 1 "${m[@]}" "${!m[@]}" "${m[x]}"; msrun 2 "${#m[@]}"
+[[ abc == @(abc|d) ]] && msrun 1; [[ ! ( a == b ) && ! ! a ]] && msrun 2
 a=MiXed; msrun 1 ${a,,} ${a^^} ${a^} ${a,}
 a=b; b=c; msrun 1 ${!a} ${a:=kept} ${none:=given} $none
 msrun 1 $(seq 1 .5 2) $(seq -w 8 10) $(basename "$UNSET_OUTSIDE/x") $(dirname -z a); msrun 2 {1..100000}; msrun 3 {B..a}; A=x; msrun 4 $A{1,2} {1,$A}y
