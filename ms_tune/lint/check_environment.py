@@ -25,7 +25,7 @@ from ms_tune.lint.environment.variables import (
 from ms_tune.source.yaml_nodes import Document
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
     from ms_tune.diagnostics import Location
     from ms_tune.dialects.check_context import CheckContext
@@ -41,53 +41,49 @@ _BOOLEANS = (*_ON, "False", "false")
 
 def dropped(context: CheckContext) -> Iterator[Violation]:
     """An item without a colon, which is dropped without a word."""
-    for name in _KEYS:
-        for item in _items(context, name):
-            if item.key is None:
-                fixed = re.sub(r"\s*=\s*", ":", item.text) if "=" in item.text else f"{item.text}:True"
-                yield Violation((name,), params={"item": item.text, "fixed": fixed}, span=_span(context, name, item))
+    for name, item in _all_items(context):
+        if item.key is None:
+            fixed = re.sub(r"\s*=\s*", ":", item.text) if "=" in item.text else f"{item.text}:True"
+            yield _violation(context, name, item, params={"item": item.text, "fixed": fixed})
 
 
 def unknown(context: CheckContext) -> Iterator[Violation]:
     """A key that MindSpore keeps and never looks up."""
-    for name, known in _KEYS.items():
-        for item in _items(context, name):
-            if item.key is not None and item.key not in known:
-                similar = closest(item.key, known)
-                message = "similar" if similar else "default"
-                params = {"item": item.key, "similar": similar, "variable": name}
-                yield Violation((name,), message, params, span=_span(context, name, item))
+    for name, item in _all_items(context):
+        if item.key is not None and item.key not in _KEYS[name]:
+            similar = closest(item.key, _KEYS[name])
+            params = {"item": item.key, "similar": similar, "variable": name}
+            yield _violation(context, name, item, "similar" if similar else "default", params)
 
 
 def bad_boolean(context: CheckContext) -> Iterator[Violation]:
     """A switch that is neither on nor off: the default stays."""
-    for name, switches in _SWITCHES.items():
-        for item in _items(context, name):
-            if item.key in switches and item.value not in (*_BOOLEANS, *FURTHER_VALUES.get(item.key or "", ())):
-                params = {"item": item.key, "given": item.value}
-                yield Violation((name,), params=params, span=_span(context, name, item))
+    for name, item in _all_items(context):
+        known = (*_BOOLEANS, *FURTHER_VALUES.get(item.key or "", ()))
+        if item.key in _SWITCHES[name] and item.value not in known:
+            yield _violation(context, name, item, params={"item": item.key, "given": item.value})
 
 
 def other_release(context: CheckContext) -> Iterator[Violation]:
     """A key that another release of MindSpore reads, and 2.9 does not."""
     for item in _items(context, _RUNTIME):
         if item.key in RUNTIME_KEYS_OF_2_7 | RUNTIME_KEYS_OF_2_10:
-            name = "default" if item.key in RUNTIME_KEYS_OF_2_7 else "later"
-            yield Violation((_RUNTIME,), name, {"item": item.key}, span=_span(context, _RUNTIME, item))
+            message = "default" if item.key in RUNTIME_KEYS_OF_2_7 else "later"
+            yield _violation(context, _RUNTIME, item, message, {"item": item.key})
 
 
 def repeated(context: CheckContext) -> Iterator[Violation]:
     """A key that stands twice in one value: the last one wins."""
-    for name in _KEYS:
-        seen: dict[str, Item] = {}
-        for item in _items(context, name):
-            if item.key is not None and item.key in seen and seen[item.key].value != item.value:
-                span = _span(context, name, item)
-                first = _span(context, name, seen[item.key])
-                related = ((first, "first"),) if first else ()
-                yield Violation((name,), params={"item": item.key}, span=span, related_spans=related)
-            if item.key is not None:
-                seen[item.key] = item
+    seen: dict[tuple[str, str], Item] = {}
+    for name, item in _all_items(context):
+        if item.key is None:
+            continue
+        before = seen.get((name, item.key))
+        if before is not None and before.value != item.value:
+            first = _span(context, name, before)
+            again = _violation(context, name, item, params={"item": item.key})
+            yield again._replace(related_spans=((first, "first"),) if first else ())
+        seen[name, item.key] = item
 
 
 def align_size(context: CheckContext) -> Iterator[Violation]:
@@ -96,7 +92,7 @@ def align_size(context: CheckContext) -> Iterator[Violation]:
         if item.key == "vmm_align_size":
             match = _ALIGN.fullmatch(item.value)
             if not match or int(match[1]) % 2 or int(match[1]) == 0:
-                yield Violation((_ALLOC,), params={"given": item.value}, span=_span(context, _ALLOC, item))
+                yield _violation(context, _ALLOC, item, params={"given": item.value})
 
 
 def switched(context: CheckContext) -> Iterator[Violation]:
@@ -104,7 +100,7 @@ def switched(context: CheckContext) -> Iterator[Violation]:
     wanted = bool(context.options["state"])
     for item in _items(context, _ALLOC):
         if item.key == context.options["key"] and item.value in _BOOLEANS and (item.value in _ON) is wanted:
-            yield Violation((_ALLOC,), span=_span(context, _ALLOC, item))
+            yield _violation(context, _ALLOC, item)
 
 
 def tracked_by_path(context: CheckContext) -> Iterator[Violation]:
@@ -112,16 +108,14 @@ def tracked_by_path(context: CheckContext) -> Iterator[Violation]:
     found = {item.key: item for item in _items(context, _ALLOC)}
     path, switch = found.get("memory_tracker_path"), found.get("memory_tracker")
     if path is not None and path.value and (switch is None or switch.value not in _ON):
-        yield Violation((_ALLOC,), span=_span(context, _ALLOC, path))
+        yield _violation(context, _ALLOC, path)
 
 
 def simple_without_tracker(context: CheckContext) -> Iterator[Violation]:
     """``simple_tracker`` says how much the tracker writes, and does not turn it on."""
     found = {item.key: item for item in _items(context, _ALLOC)}
-    simple, switch, path = (found.get(key) for key in ("simple_tracker", "memory_tracker", "memory_tracker_path"))
-    on = (switch is not None and switch.value in _ON) or (path is not None and bool(path.value))
-    if simple is not None and simple.value in _ON and not on:
-        yield Violation((_ALLOC,), span=_span(context, _ALLOC, simple))
+    if "simple_tracker" in found and found["simple_tracker"].value in _ON and not _is_tracked(found.values()):
+        yield _violation(context, _ALLOC, found["simple_tracker"])
 
 
 def foreign(context: CheckContext) -> Iterator[Violation]:
@@ -136,12 +130,15 @@ def foreign(context: CheckContext) -> Iterator[Violation]:
 
 def tracker_off(context: CheckContext) -> Iterator[Violation]:
     """The memory tracker is not turned on; a path for its files alone turns it on, too."""
-    on = any(
-        item.value in _ON if item.key == "memory_tracker" else item.key == "memory_tracker_path" and item.value
-        for item in _items(context, _ALLOC)
-    )
-    if not on:
+    if not _is_tracked(_items(context, _ALLOC)):
         yield Violation((_ALLOC,))
+
+
+def _is_tracked(found: Iterable[Item]) -> bool:
+    values = [(item.key, item.value) for item in found]
+    return any(
+        value in _ON if key == "memory_tracker" else key == "memory_tracker_path" and value for key, value in values
+    )
 
 
 def replaced(context: CheckContext) -> Iterator[Violation]:
@@ -164,15 +161,28 @@ def tracker_without_blocking(context: CheckContext) -> Iterator[Violation]:
     """Without synchronous launch, blocks are booked on other operators than those that asked for them."""
     blocking = context.source.get(("MS_DEV_LAUNCH_BLOCKING",)) == "1"
     simulated = context.source.get(("MS_SIMULATION_LEVEL",)) is not None
-    if not blocking and not simulated:
-        for item in _items(context, _ALLOC):
-            if item.key == "memory_tracker" and item.value in _ON:
-                yield Violation((_ALLOC,), span=_span(context, _ALLOC, item))
+    for item in () if blocking or simulated else _items(context, _ALLOC):
+        if item.key == "memory_tracker" and item.value in _ON:
+            yield _violation(context, _ALLOC, item)
 
 
 def _items(context: CheckContext, name: str) -> list[Item]:
     value = context.source.get((name,))
     return items(value) if isinstance(value, str) else []
+
+
+def _all_items(context: CheckContext) -> Iterator[tuple[str, Item]]:
+    return ((name, item) for name in _KEYS for item in _items(context, name))
+
+
+def _violation(
+    context: CheckContext,
+    name: str,
+    item: Item,
+    message: str = "default",
+    params: Mapping[str, object] | None = None,
+) -> Violation:
+    return Violation((name,), message, params or {}, span=_span(context, name, item))
 
 
 def _span(context: CheckContext, name: str, item: Item) -> Location | None:
@@ -197,12 +207,13 @@ _ALSO_READ = "NCCL_"  # the names of HCCL's are made after those of another libr
 def misspelt(context: CheckContext) -> Iterator[Violation]:
     """A name that is not documented, a letter or two away from one that is; or such an item in a value."""
     for name in context.source.data:
-        if not isinstance(name, str):
-            continue
-        known = variables().get(name)
-        if known is not None:
-            yield from _misspelt_items(context, name, known.items)
-        elif similar := _similar(context, name):
+        known = variables().get(name) if isinstance(name, str) else None
+        words = known.items if known is not None else ()
+        for item in _items(context, name) if words else ():
+            similar = closest(item.key, words, _NEARLY) if item.key and item.key not in words else ""
+            if similar:
+                yield Violation((name,), "item", {"item": item.key, "similar": similar})
+        if known is None and isinstance(name, str) and (similar := _similar(context, name)):
             yield Violation((name,), "default", {"similar": similar}, at_key=True)
 
 
@@ -213,14 +224,6 @@ def _similar(context: CheckContext, name: str) -> str:
     similar = closest(name, (one for one in variables() if len(one) >= _SHORT), _NEARLY)
     own = similar and re.search(rf"\$\{{?[!#]?{name}\b", context.source.text)
     return "" if own else similar
-
-
-def _misspelt_items(context: CheckContext, name: str, known: tuple[str, ...]) -> Iterator[Violation]:
-    value = context.source.get((name,))
-    for item in items(value) if known and isinstance(value, str) else ():
-        similar = closest(item.key, known, _NEARLY) if item.key and item.key not in known else ""
-        if similar:
-            yield Violation((name,), "item", {"item": item.key, "similar": similar})
 
 
 def out_of_range(context: CheckContext) -> Iterator[Violation]:

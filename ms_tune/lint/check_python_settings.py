@@ -18,7 +18,7 @@ from ms_tune.lint.python_code.syntax import assigned
 from ms_tune.source.yaml import is_same
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
     from ms_tune.dialects.check_context import CheckContext
     from ms_tune.lint.python_code.module import Module
@@ -26,54 +26,37 @@ if TYPE_CHECKING:
 # What MindSpore 2.9 says of the keys of its two functions: what takes the place of each, if anything does
 # (``mindspore/context.py``, ``parallel/_auto_parallel_context.py``).
 _REPORTED = load("mindspore_context")
-_SET_CONTEXT = ("mindspore.set_context",)
-_SET_PARALLEL = "mindspore.set_auto_parallel_context"
+_SET_CONTEXT, _SET_PARALLEL = "mindspore.set_context", "mindspore.set_auto_parallel_context"
+_DEPRECATED = {"set_context": _REPORTED["deprecated"], "set_auto_parallel_context": _REPORTED["parallel_deprecated"]}
+_DETERMINISM = ("deterministic", "pynative_synchronize")
 _LISTED = ("mode", "memory_optimize_level", "exec_order", "device_target", "jit_syntax_level", "save_graphs")
 _ONCE = ("mindspore.set_deterministic", "mindspore.runtime.set_memory")
 # Conditions under which a setting is one that the user of the code asks for.
 _ASKED = re.compile(r"determin|reprod|debug|sync|block", re.IGNORECASE)
 
 
-def deterministic(context: CheckContext) -> Iterator[Violation]:
-    """``set_context(deterministic="ON")`` or ``set_deterministic(True)``."""
-    module = module_of(context.source)
+def made(context: CheckContext) -> Iterator[Violation]:
+    """A setting that code makes: by a ``keyword`` of ``set_context`` with a ``value``, or by a ``call`` with a ``first`` argument.
+
+    Without ``first`` any call counts. ``unless-asked`` leaves out what only a switch of the code's own asks for.
+    """
+    module, options = module_of(context.source), context.options
     for call, name in module.calls:
-        for keyword in _keywords(module, call, name, "deterministic"):
-            if _constant(keyword) == "ON" and not _is_asked_for(module, call):
-                yield Violation((), span=module.span(keyword))
-        if name == "mindspore.set_deterministic" and _first(call) is True and not _is_asked_for(module, call):
-            yield Violation((), span=module.span(call))
-
-
-def nondeterministic(context: CheckContext) -> Iterator[Violation]:
-    """``set_context(deterministic="OFF")`` or ``set_deterministic(False)``."""
-    module = module_of(context.source)
-    for call, name in module.calls:
-        for keyword in _keywords(module, call, name, "deterministic"):
-            if _constant(keyword) == "OFF":
-                yield Violation((), span=module.span(keyword))
-        if name == "mindspore.set_deterministic" and _first(call) is False:
-            yield Violation((), span=module.span(call))
-
-
-def synchronous(context: CheckContext) -> Iterator[Violation]:
-    """``set_context(pynative_synchronize=True)`` or ``runtime.launch_blocking()``."""
-    module = module_of(context.source)
-    for call, name in module.calls:
-        for keyword in _keywords(module, call, name, "pynative_synchronize"):
-            if _constant(keyword) is True and not _is_asked_for(module, call):
-                yield Violation((), span=module.span(keyword))
-        if name == "mindspore.runtime.launch_blocking" and not _is_asked_for(module, call):
-            yield Violation((), span=module.span(call))
+        found = (one for one in _context_keywords(module, call, name) if one.arg == options.get("keyword"))
+        nodes: list[ast.AST] = [one for one in found if is_same(_constant(one), options["value"])]
+        if name == options["call"] and ("first" not in options or is_same(_first(call), options["first"])):
+            nodes.append(call)
+        if nodes and not (options.get("unless-asked") and module.is_asked_for(call, _ASKED)):
+            yield from (Violation((), span=module.span(one)) for one in nodes)
 
 
 def refused(context: CheckContext) -> Iterator[Violation]:
     """The two forms of determinism take values of different types, and refuse each other's."""
     module = module_of(context.source)
     for call, name in module.calls:
-        for keyword in _keywords(module, call, name, "deterministic"):
+        for keyword in _context_keywords(module, call, name):
             value = _constant(keyword)
-            if value is not None and value not in ("ON", "OFF"):
+            if keyword.arg == "deterministic" and value is not None and value not in ("ON", "OFF"):
                 yield Violation((), params={"given": repr(value), "wanted": "'ON' | 'OFF'"}, span=module.span(keyword))
         if name == "mindspore.set_deterministic":
             value = _first(call)
@@ -98,67 +81,64 @@ def repeated(context: CheckContext) -> Iterator[Violation]:
 def deprecated(context: CheckContext) -> Iterator[Violation]:
     """Keys of ``set_context`` and ``set_auto_parallel_context`` that are on their way out."""
     module = module_of(context.source)
-    for _, keyword, table in _settings(module):
-        if table is _REPORTED["parallel_deprecated"]:
-            function = "set_auto_parallel_context"
-        elif keyword.arg in ("deterministic", "pynative_synchronize") and _constant(keyword) not in (False, "OFF"):
-            continue  # found for what it does
-        else:
-            function = "set_context"
-        instead = table.get(str(keyword.arg))
-        if instead is None or keyword.arg in _REPORTED["nested"]:
-            continue  # unknown here, or refused
-        params = {"function": function, "setting": str(keyword.arg), "instead": instead}
-        yield Violation((), "default" if instead else "gone", params, span=module.span(keyword))
+    for call, name in module.calls:
+        function = name.removeprefix("mindspore.")
+        for keyword in keywords(module, call) if function in _DEPRECATED else ():
+            instead = _DEPRECATED[function].get(str(keyword.arg))
+            if instead is None or keyword.arg in _REPORTED["nested"]:
+                continue  # unknown here, or refused
+            if name == _SET_CONTEXT and keyword.arg in _DETERMINISM and _constant(keyword) not in (False, "OFF"):
+                continue  # found for what it does
+            params = {"function": function, "setting": str(keyword.arg), "instead": instead}
+            yield Violation((), "default" if instead else "gone", params, span=module.span(keyword))
 
 
 def skipped(context: CheckContext) -> Iterator[Violation]:
     """Keys of ``set_context`` that MindSpore warns of and does not read."""
     module = module_of(context.source)
-    for _, keyword, table in _settings(module):
-        if table is _REPORTED["deprecated"] and keyword.arg in _REPORTED["skipped"]:
+    for keyword in _all_context_keywords(module):
+        if keyword.arg in _REPORTED["skipped"]:
             yield Violation((), params={"setting": keyword.arg}, span=module.span(keyword))
 
 
 def unknown(context: CheckContext) -> Iterator[Violation]:
     """Keys that ``set_context`` refuses, and gradient accumulation, which ``set_auto_parallel_context`` refuses."""
     module = module_of(context.source)
-    for _, keyword, table in _settings(module):
-        key = str(keyword.arg)
-        if table is _REPORTED["deprecated"] and key in _REPORTED["nested"]:
-            yield Violation((), params={"setting": key}, span=module.span(keyword))
-        elif table is _REPORTED["deprecated"] and key in _REPORTED["removed"]:
-            yield Violation(
-                (), "removed", {"setting": key, "instead": _REPORTED["removed"][key]}, span=module.span(keyword)
-            )
-        elif table is _REPORTED["parallel_deprecated"] and key == "grad_accumulation_step":
-            steps = _constant(keyword)
-            if isinstance(steps, int) and steps > 1:
-                yield Violation((), "accumulation", {"setting": key}, span=module.span(keyword))
+    for call, name in module.calls:
+        for keyword in keywords(module, call) if name in (_SET_CONTEXT, _SET_PARALLEL) else ():
+            message, params = "default", {"setting": str(keyword.arg)}
+            if name == _SET_PARALLEL:
+                steps = _constant(keyword)
+                if keyword.arg != "grad_accumulation_step" or not isinstance(steps, int) or steps <= 1:
+                    continue
+                message = "accumulation"
+            elif keyword.arg in _REPORTED["removed"]:
+                message, params = "removed", {**params, "instead": _REPORTED["removed"][keyword.arg]}
+            elif keyword.arg not in _REPORTED["nested"]:
+                continue
+            yield Violation((), message, params, span=module.span(keyword))
 
 
 def unrecognised(context: CheckContext) -> Iterator[Violation]:
     """Keys that ``set_context`` has never heard of."""
     module = module_of(context.source)
-    known = {*mindspore_values("context_keys"), *_REPORTED["nested"], *_REPORTED["removed"], *_REPORTED["skipped"]}
-    known.update(_REPORTED["deprecated"])
-    for _, keyword, table in _settings(module):
-        key = str(keyword.arg)
-        if table is _REPORTED["deprecated"] and key not in known:
-            similar = closest(key, sorted(known))
-            params = {"setting": key, "similar": similar}
+    tables = (
+        mindspore_values("context_keys"),
+        *(_REPORTED[one] for one in ("nested", "removed", "skipped", "deprecated")),
+    )
+    known = {key for table in tables for key in table}
+    for keyword in _all_context_keywords(module):
+        if keyword.arg not in known:
+            similar = closest(str(keyword.arg), sorted(known))
+            params = {"setting": keyword.arg, "similar": similar}
             yield Violation((), "similar" if similar else "default", params, span=module.span(keyword))
 
 
 def refused_values(context: CheckContext) -> Iterator[Violation]:
     """Values that ``set_context`` refuses for a key that it has a list for."""
     module = module_of(context.source)
-    for _, keyword, table in _settings(module):
-        if (
-            table is not _REPORTED["deprecated"]
-            or keyword.arg not in _LISTED
-            or not isinstance(keyword.value, ast.Constant)
-        ):
+    for keyword in _all_context_keywords(module):
+        if keyword.arg not in _LISTED or not isinstance(keyword.value, ast.Constant):
             continue
         allowed, given = mindspore_values(f"context_{keyword.arg}"), keyword.value.value
         switch = isinstance(given, bool) and keyword.arg == "save_graphs"
@@ -167,18 +147,12 @@ def refused_values(context: CheckContext) -> Iterator[Violation]:
             yield Violation((), params=params, span=module.span(keyword))
 
 
-def _settings(module: Module) -> Iterator[tuple[ast.Call, ast.keyword, Mapping[str, str]]]:
-    """Every keyword of the two functions, with the table that is about it."""
-    for call, name in module.calls:
-        table = (
-            _REPORTED["deprecated"]
-            if name in _SET_CONTEXT
-            else _REPORTED["parallel_deprecated"]
-            if name == _SET_PARALLEL
-            else None
-        )
-        if table is not None:
-            yield from ((call, keyword, table) for keyword in keywords(module, call) if keyword.arg)
+def _context_keywords(module: Module, call: ast.Call, name: str) -> Iterator[ast.keyword]:
+    return keywords(module, call) if name == _SET_CONTEXT else iter(())
+
+
+def _all_context_keywords(module: Module) -> Iterator[ast.keyword]:
+    return (keyword for call, name in module.calls for keyword in _context_keywords(module, call, name))
 
 
 def keywords(module: Module, call: ast.Call) -> Iterator[ast.keyword]:
@@ -202,23 +176,20 @@ def allocator(context: CheckContext) -> Iterator[Violation]:
     """``os.environ["MS_ALLOC_CONF"] = ...``: read once, at the first use of the memory pool."""
     module = module_of(context.source)
     for node in module.of(ast.Assign):
-        if any(_is_variable(module, target) for target in node.targets):
-            value = node.value.value if isinstance(node.value, ast.Constant) else None
-            if not isinstance(value, str):
-                continue
-            for item in items(value):
-                if item.key is None:
-                    yield Violation((), "dropped", {"item": item.text}, span=module.span(node.value))
-                elif item.key == "memory_tracker" and item.value in ("True", "true"):
-                    yield Violation((), "tracker", {"item": item.text}, span=module.span(node.value))
+        value = node.value.value if isinstance(node.value, ast.Constant) else None
+        if not isinstance(value, str) or not any(_is_allocator(module, target) for target in node.targets):
+            continue
+        for item in items(value):
+            on = item.key == "memory_tracker" and item.value in ("True", "true")
+            if item.key is None or on:
+                message = "tracker" if on else "dropped"
+                yield Violation((), message, {"item": item.text}, span=module.span(node.value))
 
 
-def simulation(context: CheckContext) -> Iterator[Violation]:
-    """``dryrun.set_simulation()`` left in the code."""
-    module = module_of(context.source)
-    for call, name in module.calls:
-        if name == "mindspore.utils.dryrun.set_simulation":
-            yield Violation((), span=module.span(call))
+def _is_allocator(module: Module, target: ast.expr) -> bool:
+    if not isinstance(target, ast.Subscript) or module.name(target.value) != "os.environ":
+        return False
+    return isinstance(target.slice, ast.Constant) and target.slice.value == "MS_ALLOC_CONF"
 
 
 def shard_size(context: CheckContext) -> Iterator[Violation]:
@@ -238,43 +209,26 @@ def shard_size(context: CheckContext) -> Iterator[Violation]:
 def mint(context: CheckContext) -> Iterator[Violation]:
     """A function of ops, or a cell of nn, that mint has with the same meaning."""
     module = module_of(context.source)
-    if is_graph_only(module):
-        return
-    for call, name in module.calls:
+    for call, name in () if is_graph_only(module) else module.calls:
         new = counterpart(name, call)
         if new is not None:
             names = parameter_names(name)
             renamed = ", ".join(
                 f"{one.arg} -> {names[one.arg]}" for one in call.keywords if one.arg and one.arg in names
             )
-            params = {"old": _short(name), "new": new, "renamed": renamed}
+            params = {"old": name.removeprefix("mindspore."), "new": new, "renamed": renamed}
             yield Violation((), "keywords" if renamed else "default", params, span=module.span(call.func))
 
 
 def operators(context: CheckContext) -> Iterator[Violation]:
     """An operator's class (``P.MatMul()``) in code of the dynamic graph, where mint has a function that does the same."""
     module = module_of(context.source)
-    if is_graph_only(module):
-        return
-    for call, name in module.calls:
+    for call, name in () if is_graph_only(module) else module.calls:
         new = OPERATORS.get(name)
         if new is not None and not is_compiled(module, call):
-            yield Violation((), params={"old": _short(name), "new": new}, span=module.span(call.func))
-
-
-def _is_asked_for(module: Module, call: ast.Call) -> bool:
-    """Whether a setting is only made where a switch of the code's own says so: ``if args.debug: ...``."""
-    child: ast.AST = call
-    for one in module.around(call):
-        if isinstance(one, ast.If) and child in one.body and _ASKED.search(ast.unparse(one.test)):
-            return True
-        child = one
-    return False
-
-
-def _keywords(module: Module, call: ast.Call, name: str, key: str) -> Iterator[ast.keyword]:
-    if name in _SET_CONTEXT:
-        yield from (keyword for keyword in keywords(module, call) if keyword.arg == key)
+            yield Violation(
+                (), params={"old": name.removeprefix("mindspore."), "new": new}, span=module.span(call.func)
+            )
 
 
 def _constant(keyword: ast.keyword | None) -> object:
@@ -284,16 +238,3 @@ def _constant(keyword: ast.keyword | None) -> object:
 def _first(call: ast.Call) -> object:
     values = [*call.args, *(keyword.value for keyword in call.keywords)]
     return values[0].value if values and isinstance(values[0], ast.Constant) else None
-
-
-def _is_variable(module: Module, target: ast.expr) -> bool:
-    return (
-        isinstance(target, ast.Subscript)
-        and module.name(target.value) == "os.environ"
-        and isinstance(target.slice, ast.Constant)
-        and target.slice.value == "MS_ALLOC_CONF"
-    )
-
-
-def _short(name: str) -> str:
-    return name.removeprefix("mindspore.")

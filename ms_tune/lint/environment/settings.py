@@ -12,8 +12,7 @@ from ms_tune.dialects.check_context import CodeSource
 from ms_tune.enums import ChangeKind
 from ms_tune.errors import ConfigError
 from ms_tune.job.script import ScriptJob
-from ms_tune.lint.environment.rewrites import REWRITES, Body
-from ms_tune.lint.environment.variables import FOREIGN, KNOWN
+from ms_tune.lint.environment.variables import ALLOC_BOOLEANS, FOREIGN, KNOWN, Item, items
 from ms_tune.lint.fix import title_of
 from ms_tune.source import SCRIPTS
 from ms_tune.source.edit import EditRefusedError, ValueChange, apply_edits
@@ -24,6 +23,7 @@ from ms_tune.text import msg
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+    from typing import NoReturn
 
     from ms_tune.diagnostics import Location
     from ms_tune.dialects.check_context import FixRule, Violation
@@ -152,9 +152,9 @@ class EnvironmentSource(CodeSource):
 
     def fix(self, rule: FixRule, violation: Violation) -> Fix:
         """A new value for the variable: the one of the checklist, or the one that a rewrite makes of the old."""
-        if rule.rewrite in REWRITES:
+        if rule.rewrite in _REWRITES:
             start, end = self.body(str(violation.path[0]))
-            value = REWRITES[rule.rewrite](Body(self.text[start:end], start), violation)
+            value = _rewrite(rule.rewrite, self.text[start:end], start, violation)
         elif rule.kind is ChangeKind.SET_VALUE and rule.path is None and isinstance(rule.value, str):
             value = rule.value
         else:
@@ -191,6 +191,90 @@ class EnvironmentSource(CodeSource):
         if not set(value) <= _PLAIN | set(self.text[start:end]):
             raise EditRefusedError(msg("edits.pieced"))
         return TextEdit(start, end, value)
+
+
+_YES = frozenset(("1", "true", "yes", "on", "y", "t", "enable", "enabled"))
+_NO = frozenset(("0", "false", "no", "off", "n", "f", "disable", "disabled"))
+_SIZE = re.compile(r"(\d{1,6})\s*(?:m|mb|mib)?", re.IGNORECASE)
+# The names of MindSpore's levels (mindspore/log.py, 2.9), and those that Python's logging has for them.
+_LEVELS = {"debug": "0", "info": "1", "warning": "2", "warn": "2", "error": "3", "critical": "4", "fatal": "4"}
+_DETERMINISTIC = ("true", "false", "strict")
+
+
+def _rewrite(name: str, value: str, start: int, violation: Violation) -> str:
+    """What a fix of ``checklists/code/environment.yaml`` makes of a variable's value, which starts there in the file."""
+    if name in _VALUE_REWRITES:
+        return _VALUE_REWRITES[name](value)
+    found, place = items(value), violation.span.start - start if violation.span is not None else None
+    item = next((one for one in found if one.start == place), None) or _refuse_unclear()
+    if name == "last-only":  # without the item that this one, which is later and has the same key, overrides
+        index = found.index(item)
+        lost = next((number for number in range(index - 1, -1, -1) if found[number].key == item.key), None)
+        return _refuse_unclear() if lost is None else value[: found[lost].start] + value[found[lost + 1].start :]
+    if name == "similar-key" and any(other.key == violation.params["similar"] for other in found):
+        _refuse_unclear()
+    return value[: item.start] + _ITEM_REWRITES[name](item, violation) + value[item.start + len(item.text) :]
+
+
+def _with_colon(item: Item, _: Violation) -> str:
+    key, equals, setting = item.text.partition("=")
+    if "=" in setting or not (equals or key in ALLOC_BOOLEANS):
+        _refuse_unclear()
+    return f"{key.strip()}:{setting.strip()}" if equals else f"{key}:True"
+
+
+def _with_similar_key(item: Item, violation: Violation) -> str:
+    return f"{violation.params['similar']}{item.text.removeprefix(item.key or _refuse_unclear())}"
+
+
+def _even_size(item: Item, _: Violation) -> str:
+    size = _SIZE.fullmatch(item.value) or _refuse_unclear()
+    return f"{item.key}:{max(2, (int(size[1]) + 1) // 2 * 2)}MB"
+
+
+def _with_tracker(value: str) -> str:
+    """The memory tracker turned on, behind the other settings if it does not stand among them."""
+    found = items(value)
+    given = [item for item in found if item.key == "memory_tracker"]
+    if len(given) > 1:
+        _refuse_unclear()
+    if given:
+        end = given[0].start + len(given[0].text)
+        return f"{value[: given[0].start]}memory_tracker:True{value[end:]}"
+    end = found[-1].start + len(found[-1].text) if found else 0
+    return f"{value[:end]},memory_tracker:True{value[end:]}" if found else "memory_tracker:True"
+
+
+def _small_letters(value: str) -> str:
+    word = value.strip().lower()
+    return word if word in _DETERMINISTIC else _refuse_unclear()
+
+
+def _is_yes(words: str) -> bool:
+    word = words.strip().lower()
+    return word in _YES or (word not in _NO and _refuse_unclear())
+
+
+def _refuse_unclear() -> NoReturn:
+    raise EditRefusedError(msg("edits.unclear"))
+
+
+_ITEM_REWRITES: Mapping[str, Callable[[Item, Violation], str]] = {
+    "colon": _with_colon,
+    "similar-key": _with_similar_key,
+    "boolean": lambda item, _: f"{item.key}:{_is_yes(item.value)}",
+    "aligned": _even_size,
+    "turn-off": lambda item, _: f"{item.key}:False",
+    "turn-on": lambda item, _: f"{item.key}:True",
+}
+_VALUE_REWRITES: Mapping[str, Callable[[str], str]] = {
+    "tracker-on": _with_tracker,
+    "small-letters": _small_letters,
+    "level": lambda value: _LEVELS.get(value.strip().lower()) or _refuse_unclear(),
+    "one": lambda value: "1" if _is_yes(value) else _refuse_unclear(),
+    "zero": lambda value: _refuse_unclear() if _is_yes(value) else "0",
+}
+_REWRITES = frozenset(("last-only", *_ITEM_REWRITES, *_VALUE_REWRITES))
 
 
 _ENV_LINE = re.compile(

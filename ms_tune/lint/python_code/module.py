@@ -16,7 +16,7 @@ from ms_tune.source.yaml_nodes import Document
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from ms_tune.diagnostics import Location
@@ -180,6 +180,14 @@ class Module:
             node = self.parents[node]
             yield node
 
+    def is_asked_for(self, node: ast.AST, switches: re.Pattern[str]) -> bool:
+        """Whether something is only done where a switch of the code's own says so: ``if args.debug: ...``."""
+        for one in self.around(node):
+            if isinstance(one, ast.If) and node in one.body and switches.search(ast.unparse(one.test)):
+                return True
+            node = one
+        return False
+
     @cached_property
     def bound(self) -> dict[str, set[str]]:
         """What each name is bound by, anywhere in the file: the full names it is imported as, or an empty text."""
@@ -276,7 +284,8 @@ def _module(text: str, path: Path) -> Module:
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise refusal(error, path) from error
     module = Module(tree, parents, {}, lines, ends)
-    module.names.update(_names(module.of(ast.Import, ast.ImportFrom)))
+    imported = (pair for node in module.of(ast.Import, ast.ImportFrom) for pair in _bindings(node))
+    module.names.update((name, full) for name, full in imported if not full.startswith("."))
     return module
 
 
@@ -371,18 +380,3 @@ def _bindings(node: ast.AST) -> Iterator[tuple[str, str]]:
         yield node.name, ""
     elif isinstance(node, ast.MatchMapping) and node.rest:
         yield node.rest, ""
-
-
-def _names(nodes: Iterable[ast.AST]) -> dict[str, str]:
-    """What imported names stand for, wherever in the file the import is."""
-    found: dict[str, str] = {}
-    for node in nodes:
-        if isinstance(node, ast.Import):
-            for alias in node.names:
-                found[alias.asname or alias.name.partition(".")[0]] = (
-                    alias.name if alias.asname else alias.name.partition(".")[0]
-                )
-        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            for alias in node.names:
-                found[alias.asname or alias.name] = f"{node.module}.{alias.name}"
-    return found

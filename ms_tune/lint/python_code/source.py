@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 from ms_tune.diagnostics import Fix
 from ms_tune.dialects.check_context import CodeSource
@@ -102,16 +102,13 @@ _BLOCKS = (*FUNCTIONS, *LOOPS, ast.If, ast.Try, ast.With, ast.AsyncWith, ast.Cla
 class CodeVariables(EnvironmentSource):
     """Variables that code sets. A fix of them would be one of code, and is not made yet."""
 
-    def fix(self, rule: FixRule, violation: Violation) -> Fix:
+    def fix(self, rule: FixRule, violation: Violation) -> Fix:  # noqa: ARG002 - as the others have it
         """Not done, as said above."""
-        return self._refuse(rule, violation)
+        raise EditRefusedError(msg("edits.not-here"))
 
     def proves(self, fixes: Sequence[Fix]) -> bool:
         """Nothing is fixed, so nothing is proved."""
         return not fixes
-
-    def _refuse(self, *_: object) -> NoReturn:
-        raise EditRefusedError(msg("edits.not-here"))
 
 
 def variables_in(source: SourceFile) -> CodeVariables | None:
@@ -148,7 +145,7 @@ def _called(module: Module, call: ast.Call) -> Iterator[Assignment]:
 
 
 def _assignment(module: Module, key: ast.expr | None, value: ast.expr) -> Iterator[Assignment]:
-    if not isinstance(key, ast.Constant) or not isinstance(key.value, str) or _is_asked_for(module, value):
+    if not isinstance(key, ast.Constant) or not isinstance(key.value, str) or module.is_asked_for(value, _ASKED):
         return
     block = tuple(id(one) for one in reversed([*module.around(value)]) if isinstance(one, _BLOCKS))
     extends = any(isinstance(one, ast.Constant) and one.value == key.value for one in ast.walk(value))
@@ -163,13 +160,3 @@ def _text(module: Module, value: ast.expr) -> str | None:
     if isinstance(value, ast.Call) and module.name(value.func) == "?str" and len(value.args) == 1:
         value = value.args[0]
     return str(value.value) if isinstance(value, ast.Constant) and isinstance(value.value, (str, int)) else None
-
-
-def _is_asked_for(module: Module, node: ast.AST) -> bool:
-    """Whether the variable is only set where a switch of the code's own says so: ``if args.debug: ...``."""
-    child = node
-    for one in module.around(node):
-        if isinstance(one, ast.If) and child in one.body and _ASKED.search(ast.unparse(one.test)):
-            return True
-        child = one
-    return False
