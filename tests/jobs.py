@@ -133,9 +133,9 @@ def merge_sapp(text: str, config: SourceFile | Path, version: str | None = None)
 
 def convert_sapp(text: str, to: str, *, layers: int, stages: int, chunks: int = 1) -> Converted:
     """The settings of a dialect that do what SAPP printed."""
-    return sapp.convert_sapp(parse_sapp(text), sapp.Sizes(layers, stages, chunks), target_of(to))
+    return sapp.convert_sapp(parse_sapp(text), sapp_lists.Sizes(layers, stages, chunks), target_of(to))
 
 
 def sapp_plan(text: str, *, layers: int, stages: int, chunks: int = 1) -> LayerPlan:
     """The plan that SAPP printed."""
-    return sapp_lists.plan_sapp(parse_sapp(text), layers=layers, stages=stages, chunks=chunks)
+    return sapp_lists.plan_sapp(parse_sapp(text), sapp_lists.Sizes(layers, stages, chunks))

@@ -72,9 +72,7 @@ def run(arguments: Namespace, console: Console) -> ExitCode:  # noqa: PLR0911 - 
         return run_script(arguments, console)
     if arguments.from_sapp is not None:
         return _run_sapp(arguments, console)
-    path = arguments.file
-    source = load_source(path) if str(path) != "-" else _read_stdin(path)
-    job = Job(source, version=arguments.framework_version, layers=arguments.layers)
+    job = Job(_read_source(arguments.file), version=arguments.framework_version, layers=arguments.layers)
     whole = job.source
     if (arguments.layers, arguments.stages, arguments.chunks) != (None, None, None):
         _check_sizes(whole, arguments)
@@ -95,13 +93,15 @@ def run(arguments: Namespace, console: Console) -> ExitCode:  # noqa: PLR0911 - 
     if arguments.against:
         return _compare_with_logs(job, arguments, console)
     if arguments.to:
-        _tell_files(normalize_recompute(job), console)
+        tell_files(normalize_recompute(job), console)
         return _convert_job(job, arguments, console)
     return _show_plan(normalize_recompute(job), arguments, console)
 
 
-def _read_stdin(path: Path) -> SourceFile:
-    return parse_source(decode(sys.stdin.buffer.read(MAX_BYTES + 1), path), path)
+def _read_source(path: Path) -> SourceFile:
+    if str(path) == "-":
+        return parse_source(decode(sys.stdin.buffer.read(MAX_BYTES + 1), path), path)
+    return load_source(path)
 
 
 def _check_sizes(whole: SourceFile, arguments: Namespace) -> None:
@@ -123,20 +123,20 @@ def _check_sizes(whole: SourceFile, arguments: Namespace) -> None:
 
 
 def _show_plan(plan: LayerPlan, arguments: Namespace, console: Console) -> ExitCode:
-    layers = plan.layers if (arguments.stage, arguments.layer) == (None, None) else _choose_layers(plan, arguments)
+    layers = plan.layers if (arguments.stage, arguments.layer) == (None, None) else choose_layers(plan, arguments)
     if plan.read_from and not arguments.json:
-        _tell_files(plan, console)
+        tell_files(plan, console)
     if arguments.json:
         console.write_json(report.plan_json(plan, layers))
     elif arguments.as_log:
         console.write_whole(report.log_text(plan))
-        _warn_of(filter(_is_worth_warning, plan.problems), console)
+        warn_of_problems(plan.problems, console)
         for problem in plan.problems:
             if problem.id == PlanIssue.AS_WRITTEN:
                 console.note(console.say(problem.message))
     else:
         report.write_plan(plan, layers, console)
-    return _exit_code(plan.problems)
+    return exit_code(plan.problems)
 
 
 def _check_forms(arguments: Namespace) -> None:
@@ -162,7 +162,8 @@ def _check_forms(arguments: Namespace) -> None:
         raise UsageError(msg("normalize.not-a-count", **limits))
 
 
-def _tell_files(plan: LayerPlan, console: Console) -> None:
+def tell_files(plan: LayerPlan, console: Console) -> None:
+    """Tell which other files a plan was read from."""
     for file in plan.read_from:
         console.note(console.text("normalize.read-from", file=file))
 
@@ -174,7 +175,7 @@ def _compare_with_logs(job: Job, arguments: Namespace, console: Console) -> Exit
     if arguments.json:
         console.write_json(report.comparison_json(result))
     else:
-        _tell_files(result.plan, console)
+        tell_files(result.plan, console)
         report.write_comparison(result, console)
     return {"same": ExitCode.OK, "differs": ExitCode.FINDINGS}.get(result.verdict.value, ExitCode.USAGE)
 
@@ -198,20 +199,17 @@ def _run_sapp(arguments: Namespace, console: Console) -> ExitCode:
 
     lists = sapp_lists.parse_sapp(_read_plan(Path(arguments.from_sapp) if arguments.from_sapp else arguments.file))
     if not arguments.from_sapp or arguments.file is None:
-        layers, stages, chunks = arguments.layers, arguments.stages, arguments.chunks or 1
+        sizes = sapp_lists.Sizes(arguments.layers, arguments.stages, arguments.chunks or 1)
         if not arguments.to:
-            return _show_plan(
-                sapp_lists.plan_sapp(lists, layers=layers, stages=stages, chunks=chunks), arguments, console
-            )
+            return _show_plan(sapp_lists.plan_sapp(lists, sizes), arguments, console)
         from ms_tune.normalize.convert import target_of  # noqa: PLC0415 - as above
 
-        sizes = sapp.Sizes(layers, stages, chunks)
         return _show_conversion(sapp.convert_sapp(lists, sizes, target_of(arguments.to)), arguments, console)
     source = load_source(arguments.file)
     job = Job(source, version=arguments.framework_version, layers=arguments.layers)
     merged = sapp.merge_sapp(job, lists)
     if arguments.write or arguments.diff or arguments.to:
-        _tell_files(merged.plan, console)
+        tell_files(merged.plan, console)
     if arguments.write or arguments.diff:
         return _write_text(source, merged.text, merged.count, merged.plan.problems, arguments, console)
     if arguments.to:
@@ -228,7 +226,8 @@ def _read_plan(path: Path) -> str:
         raise ConfigError(msg("config.unreadable", reason=reason), path=path) from error
 
 
-def _choose_layers(plan: LayerPlan, arguments: Namespace) -> Sequence[LayerSpec]:
+def choose_layers(plan: LayerPlan, arguments: Namespace) -> Sequence[LayerSpec]:
+    """The layers of a plan that are asked for."""
     layers = plan.layers
     if not layers:
         return layers
@@ -263,7 +262,7 @@ def _write_text(  # noqa: PLR0913, PLR0917 - a change in its parts
     if not arguments.diff or not count:
         said = "normalize.written" if count else "normalize.already"
         console.note(console.text(said, file=source.path, count=count))
-    return _exit_code(problems)
+    return exit_code(problems)
 
 
 def _convert_job(job: Job, arguments: Namespace, console: Console) -> ExitCode:
@@ -277,18 +276,18 @@ def _show_conversion(converted: Converted, arguments: Namespace, console: Consol
         console.write_json(report.conversion_json(arguments.to, converted))
     else:
         console.write_whole(report.converted_text(arguments.to, converted))
-        _warn_of(filter(_is_worth_warning, converted.problems), console)
-    return _exit_code(converted.problems)
+        warn_of_problems(converted.problems, console)
+    return exit_code(converted.problems)
 
 
-def _warn_of(problems: Iterable[Diagnostic], console: Console) -> None:
+def warn_of_problems(problems: Iterable[Diagnostic], console: Console) -> None:
+    """Tell the problems that are more than a remark."""
     for problem in problems:
-        console.warn(problem.message)
+        if problem.severity is not Severity.INFO:
+            console.warn(problem.message)
 
 
-def _is_worth_warning(problem: Diagnostic) -> bool:
-    return problem.severity is not Severity.INFO
-
-
-def _exit_code(problems: Sequence[Diagnostic]) -> ExitCode:
-    return ExitCode.FINDINGS if any(map(_is_worth_warning, problems)) else ExitCode.OK
+def exit_code(problems: Iterable[Diagnostic]) -> ExitCode:
+    """What a command ends with that has found these problems."""
+    worth = any(problem.severity is not Severity.INFO for problem in problems)
+    return ExitCode.FINDINGS if worth else ExitCode.OK

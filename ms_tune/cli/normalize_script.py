@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ms_tune.diagnostics import Severity
+from ms_tune.cli.normalize import choose_layers, exit_code, tell_files, warn_of_problems
 from ms_tune.errors import ExitCode, UnsupportedError, UsageError
 from ms_tune.job.script import ScriptJob
 from ms_tune.normalize.convert import convert_script, target_of
@@ -15,10 +15,10 @@ from ms_tune.text import msg
 
 if TYPE_CHECKING:
     from argparse import Namespace
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
-    from ms_tune.diagnostics import Diagnostic
-    from ms_tune.dialects import LayerSpec
+    from ms_tune.dialects import LayerPlan
+    from ms_tune.dialects.convert_layers import Converted
     from ms_tune.normalize.script import ProgramPlan
     from ms_tune.report.console import Console
 
@@ -45,7 +45,7 @@ def run_script(arguments: Namespace, console: Console) -> ExitCode:
             if number:
                 console.write("")
             _show_program(program, arguments, console, named=len(programs) > 1)
-    return _exit_code(programs)
+    return _exit_code_of([one.plan for one in programs])
 
 
 def _write_script(script: ScriptJob, arguments: Namespace, console: Console) -> ExitCode:
@@ -62,10 +62,9 @@ def _write_script(script: ScriptJob, arguments: Namespace, console: Console) -> 
         console.note(console.text("megatron_layers.written", file=path, count=found.count))
     if not found.count and not found.left:
         console.note(console.text("megatron_layers.already", file=path))
-    problems = [problem for plan in found.plans if plan for problem in plan.problems]
-    return (
-        ExitCode.FINDINGS if found.left or (arguments.diff and found.count) or _any_matters(problems) else ExitCode.OK
-    )
+    if found.left or (arguments.diff and found.count):
+        return ExitCode.FINDINGS
+    return exit_code([problem for plan in found.plans if plan for problem in plan.problems])
 
 
 def _convert_script(script: ScriptJob, arguments: Namespace, console: Console) -> ExitCode:
@@ -85,15 +84,10 @@ def _convert_script(script: ScriptJob, arguments: Namespace, console: Console) -
                     f"# {console.text('megatron_layers.program', line=program.line, program=program.program)}"
                 )
             console.write_whole(report.converted_text(arguments.to, settings))
-            for problem in settings.problems:
-                if problem.severity is not Severity.INFO:
-                    console.warn(problem.message)
+            warn_of_problems(settings.problems, console)
     if arguments.json:
         console.write_json({"version": 1, "jobs": jobs})
-    if any(one.settings is None for one in found):
-        return ExitCode.USAGE
-    problems = [problem for one in found if one.settings for problem in one.settings.problems]
-    return ExitCode.FINDINGS if _any_matters(problems) else ExitCode.OK
+    return _exit_code_of([one.settings for one in found])
 
 
 def _show_program(program: ProgramPlan, arguments: Namespace, console: Console, *, named: bool) -> None:
@@ -102,28 +96,11 @@ def _show_program(program: ProgramPlan, arguments: Namespace, console: Console, 
     if program.plan is None:
         console.write(console.text("megatron_layers.not-evaluable", unknown=program.unknown, argument=program.argument))
         return
-    for file in program.plan.read_from:
-        console.note(console.text("normalize.read-from", file=file))
-    report.write_plan(program.plan, _choose_layers(program.plan.layers, arguments), console)
+    tell_files(program.plan, console)
+    report.write_plan(program.plan, choose_layers(program.plan, arguments), console)
 
 
-def _choose_layers(layers: Sequence[LayerSpec], arguments: Namespace) -> Sequence[LayerSpec]:
-    stage, layer = arguments.stage, arguments.layer
-    found = [one for one in layers if stage in (None, one.stage) and layer in (None, one.layer)]
-    if layers and not found and layer is not None:
-        raise UsageError(msg("normalize.no-such-layer", layer=layer, last=layers[-1].layer))
-    if layers and not found:
-        stages = [one.stage for one in layers]
-        raise UsageError(msg("normalize.no-such-stage", stage=stage, first=min(stages), last=max(stages)))
-    return found
-
-
-def _exit_code(programs: Sequence[ProgramPlan]) -> ExitCode:
-    if any(one.plan is None for one in programs):
+def _exit_code_of(plans: Sequence[LayerPlan | Converted | None]) -> ExitCode:
+    if any(one is None for one in plans):
         return ExitCode.USAGE
-    problems = [problem for one in programs if one.plan for problem in one.plan.problems]
-    return ExitCode.FINDINGS if _any_matters(problems) else ExitCode.OK
-
-
-def _any_matters(problems: Iterable[Diagnostic]) -> bool:
-    return any(one.severity is not Severity.INFO for one in problems)
+    return exit_code([problem for one in plans if one for problem in one.problems])

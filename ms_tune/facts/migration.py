@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 FateName: TypeAlias = Literal["translated", "default", "none", "ask"]
 UNSET = ABSENT  # a row that has nothing to say of a config without its key
 _ALL_OF_IT = "*"
+_AS_WRITTEN = ("why", "source", "below", "least", "number", "invert", "unset", "blocks")  # fields that rows have, too
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,22 +85,14 @@ def callback_rows() -> tuple[Row, ...]:
 
 
 def _row(one: dict[str, Any], path: tuple[str, ...]) -> Row:
-    to = tuple(one.get("to", "").split(".")) if "to" in one else ()
     return Row(
-        path,
-        one.get("fate", "translated"),
-        to,
-        one.get("why", ""),
-        one.get("source", ""),
-        one.get("below", False),
-        tuple((old, new) for old, new in one.get("values", ())),
-        tuple(one["when"]) if "when" in one else None,
-        one.get("least"),
-        one.get("number", False),
-        one.get("invert", False),
-        one.get("unset", UNSET),
-        one.get("blocks", False),
-        one.get("type", ""),
+        path=path,
+        fate=one.get("fate", "translated"),
+        to=tuple(one["to"].split(".")) if "to" in one else (),
+        values=tuple((old, new) for old, new in one.get("values", ())),
+        when=tuple(one["when"]) if "when" in one else None,
+        callback=one.get("type", ""),
+        **{name: one[name] for name in _AS_WRITTEN if name in one},
     )
 
 

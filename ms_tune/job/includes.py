@@ -30,20 +30,11 @@ _MOST_FILES = 32
 _LARGEST_MODEL_CONFIG = 1 << 20
 
 
-def followed(source: SourceFile) -> SourceFile:
-    """A config with everything that it takes from other files.
-
-    Raises:
-        ConfigError: A file is missing, cannot be read, leads out of the user's folders, or back to one that names it.
-    """
-    return with_model_folder(with_bases(source))
-
-
 def with_bases(source: SourceFile) -> SourceFile:
     """A config with the settings of its ``base_config``.
 
     Raises:
-        ConfigError: As :func:`followed` says.
+        ConfigError: A file is missing, cannot be read, leads out of the user's folders, or back to one that names it.
     """
     if BASE not in source.data:
         return source

@@ -13,6 +13,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from ms_tune.diagnostics import KeyPath
     from ms_tune.dialects.check_context import CheckContext
 
 # Not of the class: what the register itself takes, and what `BaseTrainer.create_lr_scheduler` reads (1.6 to 2.1).
@@ -25,16 +26,29 @@ _LETTERS = 2  # that a misspelt word of a data set is longer or shorter than it 
 
 def refused(context: CheckContext) -> Iterator[Violation]:
     """An argument that the class does not have: calling it is a TypeError."""
+    for path, name, key, similar in _unlisted(context, free=False):
+        if _parameters(context, name).isdisjoint((key, ANY_PARAMETER)):
+            params = {"owner": name[1], "similar": similar}
+            yield Violation((*path, key), "similar" if similar else "default", params, at_key=True)
+
+
+def unread(context: CheckContext) -> Iterator[Violation]:
+    """An argument much like one that the class has, which lets through what it does not know and leaves it at that."""
+    for path, name, key, similar in _unlisted(context, free=True):
+        if similar and key not in _parameters(context, name):
+            yield Violation((*path, key), params={"owner": name[1], "similar": similar}, at_key=True)
+
+
+def _unlisted(context: CheckContext, *, free: bool) -> Iterator[tuple[KeyPath, tuple[str, str], str, str]]:
+    """The arguments that a class does not list: its place and name, the argument, and a listed one that it is much like."""
     for path, name, section in find_oddities(context.job).get("class", ()):
         takes = arguments_of(*name, context.version)
-        if takes is None or takes.free:
+        if takes is None or takes.free is not free:
             continue
+        known = takes.names | _OTHERS
         for key in map(str, section):
-            is_known = key in takes.names or key in _OTHERS
-            if not is_known and _parameters(context, name).isdisjoint((key, ANY_PARAMETER)):
-                similar = closest(key, takes.names - set(map(str, section)), _ALIKE)
-                params = {"owner": name[1], "similar": similar}
-                yield Violation((*path, key), "similar" if similar else "default", params, at_key=True)
+            if key not in known:
+                yield path, name, key, closest(key, (known if free else takes.names) - set(map(str, section)), _ALIKE)
 
 
 def _own_classes(context: CheckContext, kind: str) -> Mapping[str, frozenset[str] | None]:
@@ -61,19 +75,6 @@ def _lacks(section: Mapping[object, object], name: str) -> bool:
     """Whether an argument is empty, or left out where it has no default."""
     written = name.removesuffix(DEFAULTED)
     return section.get(written) is None and (written == name or written in section)
-
-
-def unread(context: CheckContext) -> Iterator[Violation]:
-    """An argument much like one that the class has, which lets through what it does not know and leaves it at that."""
-    for path, name, section in find_oddities(context.job).get("class", ()):
-        takes = arguments_of(*name, context.version)
-        if takes is None or not takes.free:
-            continue
-        for key in map(str, section):
-            known = takes.names | _OTHERS
-            similar = "" if key in known else closest(key, known - set(map(str, section)), _ALIKE)
-            if similar and key not in _parameters(context, name):
-                yield Violation((*path, key), params={"owner": name[1], "similar": similar}, at_key=True)
 
 
 def unread_of_data(context: CheckContext) -> Iterator[Violation]:

@@ -91,58 +91,42 @@ def propose(
     check: Check, source: SourceFile, violation: Violation, params: Mapping[str, str]
 ) -> tuple[Fix | None, Message | None]:
     """The fix of a finding, not yet proved; or why there is none although the check has one."""
-    if violation.changes:
-        return _proposed(source, violation.changes, safe=violation.safe)
     refusal: Message | None = None
-    for rule in check.fixes:
-        if not rule.messages or violation.message in rule.messages:
-            fix, reason = _by_rule(rule, source, violation, params)
-            if fix is not None:
-                return fix, None
-            refusal = refusal or reason
+    rules = [rule for rule in check.fixes if not rule.messages or violation.message in rule.messages]
+    for rule in (None,) if violation.changes else rules:
+        try:
+            if rule is None:
+                return _fix_by_changes(source, violation.changes, safe=violation.safe), None
+            if not rule.sections or str(violation.path[-1]) in rule.sections:
+                return _fix_by_rule(rule, source, violation, params), None
+        except EditRefusedError as error:
+            refusal = refusal or error.message
     return None, refusal
 
 
-def _by_rule(
-    rule: FixRule, source: SourceFile, violation: Violation, params: Mapping[str, str]
-) -> tuple[Fix | None, Message | None]:
+def _fix_by_rule(rule: FixRule, source: SourceFile, violation: Violation, params: Mapping[str, str]) -> Fix:
     if isinstance(source, CodeSource):
-        try:
-            return source.fix(rule, violation), None
-        except EditRefusedError as refusal:
-            return None, refusal.message
+        return source.fix(rule, violation)
     if rule.sections:
-        return _moved(rule, source, violation)
+        key = str(violation.path[-1])
+        changes, edits = moved(source, violation.path, rule.sections[key])
+        title = msg("lint.fix.move-key", key=key, section=".".join(map(str, rule.sections[key])))
+        return Fix(rule.safe, title, changes, edits)
     if rule.kind is None:
-        return None, msg("edits.not-here")
-    kind = rule.kind
-    if kind is ChangeKind.SET_VALUE and source.get(rule.path or violation.path, MISSING) is MISSING:
+        raise EditRefusedError(msg("edits.not-here"))
+    kind, path = rule.kind, rule.path or violation.path
+    if kind is ChangeKind.SET_VALUE and source.get(path, MISSING) is MISSING:
         kind = ChangeKind.ADD_KEY  # what is set is not written yet: its default is what is wrong
-    return _proposed(source, (_change(kind, rule, violation, params),), safe=rule.safe)
+    value = rule.value.format_map(params) if isinstance(rule.value, str) else rule.value
+    change = ValueChange(kind, path, value, str(value)) if rule.spelled else ValueChange(kind, path, value)
+    return _fix_by_changes(source, (change,), safe=rule.safe)
 
 
-def _moved(rule: FixRule, source: SourceFile, violation: Violation) -> tuple[Fix | None, Message | None]:
-
-    key = str(violation.path[-1])
-    section = rule.sections.get(key)
-    if section is None:
-        return None, None
-    try:
-        changes, edits = moved(source, violation.path, section)
-    except EditRefusedError as refusal:
-        return None, refusal.message
-    title = msg("lint.fix.move-key", key=key, section=".".join(map(str, section)))
-    return Fix(rule.safe, title, changes, edits), None
-
-
-def _proposed(source: SourceFile, changes: tuple[ValueChange, ...], *, safe: bool) -> tuple[Fix | None, Message | None]:
-    try:
-        edits = tuple(edit for change in changes for edit in change.edits(source))
-    except EditRefusedError as refusal:
-        return None, refusal.message
+def _fix_by_changes(source: SourceFile, changes: tuple[ValueChange, ...], *, safe: bool) -> Fix:
+    edits = tuple(edit for change in changes for edit in change.edits(source))
     if all(source.text[edit.start : edit.end] == edit.text for edit in edits):
-        return None, msg("edits.not-here")  # what the fix would write stands there already
-    return Fix(safe, title_of(changes[0]), changes, edits), None
+        raise EditRefusedError(msg("edits.not-here"))  # what the fix would write stands there already
+    return Fix(safe, title_of(changes[0]), changes, edits)
 
 
 def proved(source: SourceFile, findings: Sequence[Diagnostic]) -> tuple[Diagnostic, ...]:
@@ -213,14 +197,11 @@ def _made(source: SourceFile, fixes: Sequence[Fix]) -> SourceFile | None:
         return None
     text = apply_edits(source.text, (edit for fix in fixes for edit in fix.edits))
     try:
-        return source.again(text) if isinstance(source, CodeSource) else _again(source, text)
+        if isinstance(source, CodeSource):
+            return source.again(text)
+        return parse_source(text, source.path).but(beside=source.beside, read_from=source.read_from)
     except ConfigError:
         return None
-
-
-def _again(source: SourceFile, text: str) -> SourceFile:
-    """A config with another text; what was read of its model stays."""
-    return parse_source(text, source.path).but(beside=source.beside, read_from=source.read_from)
 
 
 def _choose(source: SourceFile, fixes: Iterable[Fix]) -> list[Fix]:
@@ -241,14 +222,6 @@ def _together(source: SourceFile, fixes: Sequence[Fix]) -> bool:
     changes = [change for fix in fixes for change in fix.changes]
     edits: list[TextEdit] = [edit for fix in fixes for edit in fix.edits]
     return prove(source, changes, edits)
-
-
-def _change(kind: ChangeKind, rule: FixRule, violation: Violation, params: Mapping[str, str]) -> ValueChange:
-    value = rule.value.format_map(params) if isinstance(rule.value, str) else rule.value
-    path = violation.path if rule.path is None else rule.path
-    if rule.spelled:
-        return ValueChange(kind, path, value, str(value))
-    return ValueChange(kind, path, value)
 
 
 def title_of(change: ValueChange) -> Message:

@@ -27,10 +27,7 @@ if TYPE_CHECKING:
     from ms_tune.lint.settings import OwnRule
     from ms_tune.text import Message
 
-_LANGUAGES = {
-    "environment": "sh",
-    "python": "python",
-}  # what the examples of checks of code are written in, by their checklist
+_LANGUAGES = {"environment": "sh", "python": "python"}  # of the examples of checks of code, by their checklist
 _BRACES = re.compile(r"\{\{|\}\}|\{(\w+)\}")
 # YAML puts a blank where a folded text goes on, which Chinese does not have.
 _WIDE = "\u2e80-\u9fff\uff00-\uffef\u201c\u201d"
@@ -47,7 +44,7 @@ class Evidence:
     symbol: str = ""  # the class or function, such as `LayerSetting._check_inputs`; empty for the whole file
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RuleEntry:
     """One check as it is explained."""
 
@@ -55,17 +52,17 @@ class RuleEntry:
     name: str  # `duplicate-key`
     severity: Severity  # how bad a finding is
     category: Category  # what kind of trouble it is about
-    consequences: tuple[str, ...]  # what happens in the run, each once; which of several depends on the finding
+    consequences: tuple[str, ...] = ()  # what happens in the run, each once; which of several depends on the finding
     title: Text  # the name as a sentence
     why: Text  # what happens if a finding is left as it is
     help: Text  # how to fix it; what depends on the finding stands in angle brackets
-    dialects: tuple[Dialect, ...]  # the dialects it is about
-    versions: str | None  # the framework versions it is about; None for all
-    profiles: tuple[str, ...]  # the profiles in which it is made; empty for all
-    opposite: str | None  # the name of the check that says the opposite in other profiles, if there is one
-    family: Family | None  # the family that it is of, if it is of one
+    dialects: tuple[Dialect, ...] = tuple(Dialect)  # the dialects it is about
+    versions: str | None = None  # the framework versions it is about; None for all
+    profiles: tuple[str, ...] = ()  # the profiles in which it is made; empty for all
+    opposite: str | None = None  # the name of the check that says the opposite in other profiles, if there is one
+    family: Family | None = None  # the family that it is of, if it is of one
     fix: str  # `safe`, `unsafe` or `none`
-    evidence: tuple[Evidence, ...]  # where the claim can be read
+    evidence: tuple[Evidence, ...] = ()  # where the claim can be read
     bad: str  # an example that violates it; empty if there is none
     good: str  # the same example, fixed
     language: str = "yaml"  # what the examples are written in: `yaml`, `sh` or `python`
@@ -82,10 +79,9 @@ def all_rules(checklists: Iterable[Path] = ()) -> tuple[RuleEntry, ...]:
     checks = combined((*built_in(), *(check for check, _ in code.values())), own)
     rules = [*map(_own, OWN_RULES)]
     opposites = _opposites(checks)
-    rules += [
-        _rule(check, code[check.id][1] if check.id in code else _language(check), opposites.get(check.id))
-        for check in checks
-    ]
+    for check in checks:
+        language = "sh" if check.dialects == {Dialect.MEGATRON} else "yaml"
+        rules.append(_rule(check, code[check.id][1] if check.id in code else language, opposites.get(check.id)))
     return tuple(sorted(rules, key=lambda rule: (not rule.id.startswith("MST"), rule.id)))
 
 
@@ -109,10 +105,6 @@ def _opposites(checks: Iterable[Check]) -> dict[str, str]:
 def unfolded(text: Text) -> Text:
     """A text without the blanks that folding its Chinese lines has left."""
     return Text(text.en, _FOLDED.sub("", text.zh))
-
-
-def _language(check: Check) -> str:
-    return "sh" if check.dialects == {Dialect.MEGATRON} else "yaml"
 
 
 def _rule(check: Check, language: str, opposite: str | None) -> RuleEntry:
@@ -145,17 +137,10 @@ def _own(rule: OwnRule) -> RuleEntry:
         name=rule.name,
         severity=rule.severity,
         category=rule.category,
-        consequences=(),
         title=rule.text("title"),
         why=rule.text("why"),
         help=readable(rule.text("help")),
-        dialects=tuple(Dialect),
-        versions=None,
-        profiles=(),
-        opposite=None,
-        family=None,
         fix="safe" if rule.name == "unused-ignore" else "none",
-        evidence=(),
         bad=rule.bad,
         good=rule.good,
     )

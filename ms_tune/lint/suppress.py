@@ -8,7 +8,6 @@ is a finding itself, or it would outlive its reason.
 from __future__ import annotations
 
 import re
-from bisect import bisect_right
 from typing import TYPE_CHECKING
 
 import yaml
@@ -17,7 +16,7 @@ from ms_tune.diagnostics import Diagnostic, Fix, Location, TextEdit
 from ms_tune.dialects.check_context import CodeSource
 from ms_tune.lint.settings import MALFORMED_IGNORE, UNUSED_IGNORE, OwnRule
 from ms_tune.records import Record
-from ms_tune.source.yaml_nodes import Loader, offsets
+from ms_tune.source.yaml_nodes import Document, Loader, offsets
 from ms_tune.text import Message, lookup, msg
 
 if TYPE_CHECKING:
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
 _COMMENT = re.compile(r"(?<![^\s])#[ \t]*ms-tune:(?P<words>[^\r\n#]*)")
 _DIRECTIVE = re.compile(r"\s*(?P<verb>ignore|file-ignore)\[(?P<names>[^\]]*)\](?P<reason>.*)")
 _NAME = re.compile(r"[^\s,]+")
-_LINE_BREAK = re.compile("\r\n|\r|\n")
 
 
 class Directive(Record):
@@ -39,23 +37,6 @@ class Directive(Record):
     names: tuple[tuple[str, int], ...]  # the checks, by id or name, each with its place in the text
     whole_file: bool  # whether it holds for every line
     first: int  # the first line that it is about: its own, or the next one that holds more than a comment
-
-
-class _LineIndex:
-    def __init__(self, text: str) -> None:
-        self.text = text
-        self.starts = [0, *(match.end() for match in _LINE_BREAK.finditer(text))]
-
-    def span(self, start: int, end: int) -> Location:
-        first, last = bisect_right(self.starts, start), bisect_right(self.starts, end)
-        return Location(start, end, first, start - self.starts[first - 1] + 1, last, end - self.starts[last - 1] + 1)
-
-    def words(self, number: int) -> str:
-        """A line without the blanks around it; nothing behind the last line."""
-        if number > len(self.starts):
-            return "-"
-        end = self.starts[number] if number < len(self.starts) else len(self.text)
-        return self.text[self.starts[number - 1] : end].strip()
 
 
 def suppress(
@@ -72,7 +53,7 @@ def suppress(
     Returns:
         The findings that remain, and how many were ignored.
     """
-    lines = _LineIndex(source.text)
+    lines = Document(source.text, source.path)
     quoted = source.quoted() if isinstance(source, CodeSource) else _quoted(source.text)
     directives: list[Directive] = []
     complaints: list[Diagnostic] = []
@@ -101,7 +82,7 @@ def _quoted(text: str) -> list[tuple[int, int]]:
     ]
 
 
-def _directive(match: re.Match[str], lines: _LineIndex) -> Directive | None:
+def _directive(match: re.Match[str], lines: Document) -> Directive | None:
     found = _DIRECTIVE.fullmatch(match["words"])
     if found is None:
         return None
@@ -110,8 +91,11 @@ def _directive(match: re.Match[str], lines: _LineIndex) -> Directive | None:
     if not names:
         return None
     span = lines.span(match.start(), match.end())
-    first = span.line
-    while lines.words(first).startswith("#") or not lines.words(first):
+    starts, first = lines.starts, span.line
+    while first <= len(starts):
+        words = lines.text[starts[first - 1] : starts[first] if first < len(starts) else None].strip()
+        if words and not words.startswith("#"):
+            break
         first += 1
     return Directive(span, tuple(names), found["verb"] == "file-ignore", first)
 
@@ -147,7 +131,7 @@ def _is_about(directive: Directive, finding: Diagnostic, source: SourceFile) -> 
 
 def _unused(
     directive: Directive,
-    lines: _LineIndex,
+    lines: Document,
     names: Mapping[str, frozenset[str]],
     made: Collection[str],
     used: set[tuple[int, int]],
@@ -167,7 +151,7 @@ def _unused(
         yield _complaint(UNUSED_IGNORE, text_id, span, {"name": name}, fix)
 
 
-def _removal(directive: Directive, lines: _LineIndex) -> TextEdit:
+def _removal(directive: Directive, lines: Document) -> TextEdit:
     """The comment with the blanks before it; with its line, if nothing else stands there."""
     text, line = lines.text, directive.span.line
     line_start = lines.starts[line - 1]

@@ -7,7 +7,7 @@ the counts. The other dialects get the same plan in their own form.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ms_tune.diagnostics import Diagnostic, Severity
@@ -24,7 +24,7 @@ from ms_tune.facts.query import DEFAULT_VERSION
 from ms_tune.job import Job
 from ms_tune.normalize.convert import TargetDialect, convert_translated
 from ms_tune.normalize.run import normalize_recompute
-from ms_tune.normalize.sapp_lists import KEYS, MOST, SappLists, plan_sapp, settle_offsets
+from ms_tune.normalize.sapp_lists import KEYS, MOST, SappLists, Sizes, plan_sapp, settle_offsets
 from ms_tune.normalize.sides import find_side, find_source_side, layers_with_experts
 from ms_tune.source.edit import same_data
 from ms_tune.source.edit_values import with_settings
@@ -54,15 +54,6 @@ class Merged:
     plan: LayerPlan  # what its layers do then, with the problems of the plan and of the merge
 
 
-@dataclass(frozen=True, slots=True)
-class Sizes:
-    """What the lists have to agree with."""
-
-    layers: int
-    stages: int
-    chunks: int
-
-
 def convert_sapp(lists: SappLists, sizes: Sizes, target: TargetDialect) -> Converted:
     """The settings of a dialect that SAPP's lists come to, without a config.
 
@@ -70,7 +61,7 @@ def convert_sapp(lists: SappLists, sizes: Sizes, target: TargetDialect) -> Conve
         UsageError: The lists do not fit the sizes.
     """
     lists = settle_offsets(lists, sizes.layers)
-    plan = plan_sapp(lists, **asdict(sizes), legacy=False)
+    plan = plan_sapp(lists, sizes, legacy=False)
     if target.dialect in (Dialect.MINDFORMERS_PYNATIVE, Dialect.MEGATRON):
         # The operators that the framework chooses for a model whose name SAPP does not tell.
         name = models("core")[0]
@@ -124,7 +115,7 @@ def merge_sapp(job: Job, lists: SappLists) -> Merged:
         raise UsageError(msg("plans.sapp.swap", dialect=dialect.value))
     lists = settle_offsets(lists, sizes.layers)
     problems: list[Diagnostic] = []
-    plan = plan_sapp(lists, **asdict(sizes), legacy=dialect is Dialect.MINDFORMERS and inputs.legacy)
+    plan = plan_sapp(lists, sizes, legacy=dialect is Dialect.MINDFORMERS and inputs.legacy)
     plan = plan._replace(framework_version=job.release.version)
     if dialect is Dialect.MINDFORMERS:
         by_id = inputs.swaps.swap is True if lists.swap is None else any(map(any, lists.swap))
@@ -175,9 +166,8 @@ def _dynamic_sizes(job: Job) -> Sizes:
     sizes = (found, source.get(sections[1], 1), 1 if chunks is None else chunks)
     for key, size in zip((*sections[0][1:], *sections[1][1:], "chunks"), sizes, strict=True):
         if isinstance(size, bool) or not isinstance(size, int) or size < 1:
-            raise ConfigError(
-                msg("normalize.not-a-count", name=key, value=size, minimum=1, maximum=MOST), path=source.path
-            )
+            wrong = msg("normalize.not-a-count", name=key, value=size, minimum=1, maximum=MOST)
+            raise ConfigError(wrong, path=source.path)
     return Sizes(*sizes)  # type: ignore[arg-type] # the loop has looked
 
 
@@ -185,17 +175,8 @@ def _check_sizes(lists: SappLists, sizes: Sizes) -> None:
     for key in KEYS:
         table = getattr(lists, key)
         if table is not None and (len(table), len(table[0])) != (sizes.chunks, sizes.stages):
-            raise UsageError(
-                msg(
-                    "plans.sapp.other-sizes",
-                    key=key,
-                    rows=len(table),
-                    columns=len(table[0]),
-                    chunks=sizes.chunks,
-                    stages=sizes.stages,
-                ),
-                msg("plans.sapp.other-sizes.hint"),
-            )
+            shapes = {"rows": len(table), "columns": len(table[0]), "chunks": sizes.chunks, "stages": sizes.stages}
+            raise UsageError(msg("plans.sapp.other-sizes", key=key, **shapes), msg("plans.sapp.other-sizes.hint"))
 
 
 def _static_values(

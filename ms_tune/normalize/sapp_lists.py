@@ -142,19 +142,26 @@ def _check_table(key: str, value: Any) -> Table:  # noqa: ANN401 - what the pars
     return list(rows)
 
 
-def plan_sapp(lists: SappLists, *, layers: int, stages: int, chunks: int = 1, legacy: bool = True) -> LayerPlan:
+class Sizes(Record):
+    """What the lists have to agree with."""
+
+    layers: int
+    stages: int
+    chunks: int = 1
+
+
+def plan_sapp(lists: SappLists, sizes: Sizes, *, legacy: bool = True) -> LayerPlan:
     """The plan that SAPP's lists stand for, as a plan of a ``mindformers`` config.
 
     Args:
         lists: The lists. Offsets are the layers of each cell beyond ``layers // (stages * chunks)``.
-        layers: Layers of the model.
-        stages: Pipeline stages.
-        chunks: Chunks of each stage.
+        sizes: Layers of the model, pipeline stages, chunks of each stage.
         legacy: Whether the operators are those that the framework chooses for a legacy model, or those for the others.
 
     Raises:
         UsageError: The lists do not fit the sizes or each other, or do not count from the first layer on.
     """
+    layers, stages, chunks = sizes
     if not (1 <= layers <= MOST and 1 <= stages <= MOST and 1 <= chunks <= MOST // stages):
         raise UsageError(msg("plans.sapp.sizes", layers=layers, stages=stages, chunks=chunks, limit=MOST))
     lists = settle_offsets(lists, layers)

@@ -119,18 +119,19 @@ class Document:
         self.path = path
 
     @cached_property
-    def _starts(self) -> list[int]:
+    def starts(self) -> list[int]:
+        """Where its lines start."""
         return [0, *(match.end() for match in _LINE_BREAK.finditer(self.text))]
 
     def place(self, offset: int) -> tuple[int, int]:
         """Line and column of an offset."""
-        line = bisect_right(self._starts, offset)
-        return line, offset - self._starts[line - 1] + 1
+        line = bisect_right(self.starts, offset)
+        return line, offset - self.starts[line - 1] + 1
 
     def span(self, start: int, end: int) -> Location:
         """The span between two offsets."""
         line, column = self.place(start)
-        if line == len(self._starts) or start <= end < self._starts[line]:  # as nearly all of them: on one line
+        if line == len(self.starts) or start <= end < self.starts[line]:  # as nearly all of them: on one line
             return Location(start, end, line, column, line, column + end - start)
         return Location(start, end, line, column, *self.place(end))
 

@@ -19,7 +19,7 @@ from ms_tune.dialects.mindspeed_ms.placement import MindSpeedInputs
 from ms_tune.dialects.mindspeed_ms.recompute import normalize_mindspeed_ms
 from ms_tune.enums import RecomputeMode
 from ms_tune.errors import UsageError
-from ms_tune.normalize.sapp_lists import SappLists, parse_sapp
+from ms_tune.normalize.sapp_lists import SappLists, Sizes, parse_sapp
 from ms_tune.normalize.sapp_lists import plan_sapp as sapp_plan
 from ms_tune.text import Language, render
 from tests.dialects.plan_cases import essence, mindformers_plan, mindspeed_plan, plan_of, pynative_plan
@@ -260,7 +260,7 @@ To put in yaml configuration:
 
 
 def test_sapps_lists_count_from_the_first_layer_on() -> None:
-    plan = sapp_plan(parse_sapp(SAPP), layers=96, stages=16)
+    plan = sapp_plan(parse_sapp(SAPP), Sizes(96, 16))
     converted = convert_plan(plan, MINDSPEED_MS)
     assert converted.values["parallel_config.num_layer_list"] == [4, 5, 5, 6, 6, 6, 6, 6, 6, 6, 7, 7, 7, 7, 7, 5]
     prefix = "parallel_config.recompute_config"
@@ -283,7 +283,7 @@ def test_sapps_lists_mean_what_mindformers_makes_of_them() -> None:
             [random.randrange(low, count + 1) for low, count in zip(lows, row, strict=True)]
             for lows, row in zip(full, counts, strict=True)
         ]
-        plan = sapp_plan(SappLists(offset, full, more, full), layers=layers, stages=stages, chunks=chunks)
+        plan = sapp_plan(SappLists(offset, full, more, full), Sizes(layers, stages, chunks))
         values = RecomputeValues(recompute=full, select_recompute=more, select_comm_recompute=full)
         inputs = RecomputeInputs(
             layers=layers, stages=stages, offset=offset, interleave=True, interleave_num=chunks, values=values
@@ -308,11 +308,11 @@ def test_sapps_lists_mean_what_mindformers_makes_of_them() -> None:
 )
 def test_lists_that_cannot_be_sapps(lists: tuple[Any, ...], text: str) -> None:
     with pytest.raises(UsageError, match=text):
-        sapp_plan(SappLists(*lists), layers=8, stages=2)
+        sapp_plan(SappLists(*lists), Sizes(8, 2))
 
 
 def test_kinds_that_sapp_was_not_asked_for() -> None:
-    plan = sapp_plan(SappLists(None, [[2, 1]], None, None), layers=8, stages=2)
+    plan = sapp_plan(SappLists(None, [[2, 1]], None, None), Sizes(8, 2))
     assert {layer.recompute for layer in plan.layers} == {RecomputeMode.FULL, RecomputeMode.NONE}
 
 

@@ -10,7 +10,7 @@ import pytest
 from ms_tune.enums import RecomputeMode
 from ms_tune.errors import UsageError
 from ms_tune.normalize import sapp_lists
-from ms_tune.normalize.sapp_lists import MOST, SappLists, parse_sapp, plan_sapp
+from ms_tune.normalize.sapp_lists import MOST, SappLists, Sizes, parse_sapp, plan_sapp
 
 if TYPE_CHECKING:
     from ms_tune.normalize.sapp_lists import Table
@@ -21,7 +21,7 @@ NONE = SappLists(None, None, None, None)
 
 def refusal(lists: SappLists, layers: int = 8, stages: int = 2, chunks: int = 1) -> tuple[str, dict[str, object]]:
     with pytest.raises(UsageError) as refused:
-        plan_sapp(lists, layers=layers, stages=stages, chunks=chunks)
+        plan_sapp(lists, Sizes(layers, stages, chunks))
     return told(refused.value.message)
 
 
@@ -40,7 +40,7 @@ def test_sizes_beyond_all_bounds(sizes: tuple[int, int, int]) -> None:
 @pytest.mark.parametrize("sizes", [(1, 1, 1), (4, 2, 2), (MOST, 2, 1)])
 def test_sizes_within_the_bounds(sizes: tuple[int, int, int]) -> None:
     layers, stages, chunks = sizes
-    plan = plan_sapp(NONE, layers=layers, stages=stages, chunks=chunks)
+    plan = plan_sapp(NONE, Sizes(layers, stages, chunks))
     assert plan.placement == ((layers // stages // chunks,) * stages,) * chunks
     assert {layer.recompute for layer in plan.layers} == {RecomputeMode.NONE}
 
@@ -64,7 +64,7 @@ def test_offsets_that_place_other_layers_than_there_are(offset: Table, placed: i
 
 @pytest.mark.parametrize(("offset", "counts"), [([[1, -1]], (5, 3)), ([[-3, 3]], (1, 7)), ([[0, 0]], (4, 4))])
 def test_offsets_that_place_them_all(offset: Table, counts: tuple[int, int]) -> None:
-    assert plan_sapp(SappLists(offset, None, None, None), layers=8, stages=2).placement == (counts,)
+    assert plan_sapp(SappLists(offset, None, None, None), Sizes(8, 2)).placement == (counts,)
 
 
 @pytest.mark.parametrize("key", sapp_lists.KEYS[1:])
@@ -84,7 +84,7 @@ def test_kinds_that_do_not_count_the_layers_recomputed_in_full() -> None:
 
 
 def test_all_that_a_cell_holds() -> None:
-    plan = plan_sapp(SappLists(None, [[4, 1]], [[4, 3]], [[4, 4]]), layers=8, stages=2)
+    plan = plan_sapp(SappLists(None, [[4, 1]], [[4, 3]], [[4, 4]]), Sizes(8, 2))
     assert [layer.recompute is RecomputeMode.FULL for layer in plan.layers] == [True] * 5 + [False] * 3
     operators = [(bool(layer.select_patterns), bool(layer.comm_patterns)) for layer in plan.layers]
     assert operators == [(False, False)] * 5 + [(True, True)] * 2 + [(False, True)]
@@ -142,10 +142,10 @@ def test_texts_without_lists_and_texts_too_long() -> None:
 
 
 def test_a_place_may_hold_no_layer() -> None:
-    plan = plan_sapp(parse_sapp("offset: [[2, -2]]\nrecompute: [[1, 0]]"), layers=4, stages=2)
+    plan = plan_sapp(parse_sapp("offset: [[2, -2]]\nrecompute: [[1, 0]]"), Sizes(4, 2))
     assert plan.placement == ((4, 0),)
     with pytest.raises(UsageError):
-        plan_sapp(parse_sapp("offset: [[3, -3]]"), layers=4, stages=2)
+        plan_sapp(parse_sapp("offset: [[3, -3]]"), Sizes(4, 2))
 
 
 def printed(kinds: list[list[list[int]]], fulls: list[list[list[int]]], *, named: bool = True) -> str:
@@ -178,13 +178,13 @@ def test_kinds_of_layers_are_added_up() -> None:
         fulls = [[[random.randrange(count + 1) for count in row] for row in table] for table in tables]
         counts, text = total(tables), printed(tables, fulls)
         layers = sum(map(sum, counts))
-        plan = plan_sapp(parse_sapp(text), layers=layers, stages=stages, chunks=chunks)
+        plan = plan_sapp(parse_sapp(text), Sizes(layers, stages, chunks))
         assert plan.failure is None
         assert plan.placement == tuple(map(tuple, counts))
         assert sum(layer.recompute is RecomputeMode.FULL for layer in plan.layers) == sum(map(sum, total(fulls)))
         again = parse_sapp(text * 2)  # two results are no further kinds
         with pytest.raises(UsageError):
-            plan_sapp(again, layers=layers, stages=stages, chunks=chunks)
+            plan_sapp(again, Sizes(layers, stages, chunks))
 
 
 def test_the_published_example_of_dense_layers_and_experts() -> None:
@@ -196,10 +196,10 @@ def test_the_published_example_of_dense_layers_and_experts() -> None:
     )
     lists = parse_sapp(text)
     assert sapp_lists.settle_offsets(lists, 16).offset == [[1, 0], [-1, 0]]
-    assert plan_sapp(lists, layers=16, stages=2, chunks=2).placement == ((5, 4), (3, 4))
+    assert plan_sapp(lists, Sizes(16, 2, 2)).placement == ((5, 4), (3, 4))
     for layers in (15, 12):
         with pytest.raises(UsageError):
-            plan_sapp(lists, layers=layers, stages=2, chunks=2)
+            plan_sapp(lists, Sizes(layers, 2, 2))
 
 
 def test_lists_that_stand_there_again_need_to_say_of_what() -> None:

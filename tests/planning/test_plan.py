@@ -10,7 +10,7 @@ import pytest
 
 from ms_tune.enums import RecomputeMode
 from ms_tune.errors import ConfigError
-from ms_tune.normalize.sapp_lists import KEYS, SappLists
+from ms_tune.normalize.sapp_lists import KEYS, SappLists, Sizes
 from ms_tune.normalize.sapp_lists import plan_sapp as framework_plan
 from ms_tune.planning.explain import _changed_tables
 from ms_tune.planning.schedule import Schedule
@@ -60,9 +60,8 @@ def test_the_framework_reads_what_was_meant(seed: int) -> None:
     plan = plan_of(table, cells)
     assert cells_of(table, plan, "here") == cells
     lists: list[Any] = [[list(row) for row in getattr(plan, name)] for name in KEYS]
-    read = framework_plan(
-        SappLists(*lists), layers=table.layer_count, stages=table.stages, chunks=table.chunks, legacy=False
-    )
+    sizes = Sizes(table.layer_count, table.stages, table.chunks)
+    read = framework_plan(SappLists(*lists), sizes, legacy=False)
     assert read.failure is None
     assert read.placement is not None
     assert [count for row in read.placement for count in row] == [sum(cell.values()) for cell in cells]

@@ -20,7 +20,7 @@ from ms_tune.enums import Dialect
 from ms_tune.errors import ConfigError
 from ms_tune.facts.query import VERSIONS
 from ms_tune.job.detect import recognise
-from ms_tune.job.includes import followed, with_bases
+from ms_tune.job.includes import with_bases
 from ms_tune.source.yaml import load_source
 from tests.jobs import normalize_source
 from tests.oracle import wheels
@@ -132,16 +132,16 @@ def test_bases_that_are_not_followed(tmp_path: Path, base: str, says: str) -> No
     write(tmp_path / "secret/base.yaml", BASE)
     (folder / "link.yaml").symlink_to(tmp_path / "secret/base.yaml")
     with pytest.raises(ConfigError, match=says):
-        followed(load_source(config))
+        with_bases(load_source(config))
 
 
 def test_a_base_above_is_followed_from_a_folder_above(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path / "common/base.yaml", BASE)
     config = write(tmp_path / "configs/a.yaml", "base_config: ../common/base.yaml\n")
     with pytest.raises(ConfigError, match="outside"):
-        followed(load_source(config))
+        with_bases(load_source(config))
     monkeypatch.chdir(tmp_path)
-    assert followed(load_source(config)).data["recompute_config"] == {"recompute": [1, 0]}
+    assert with_bases(load_source(config)).data["recompute_config"] == {"recompute": [1, 0]}
 
 
 def test_many_bases_are_bounded(tmp_path: Path) -> None:
@@ -149,7 +149,7 @@ def test_many_bases_are_bounded(tmp_path: Path) -> None:
         write(tmp_path / f"{number}.yaml", f"base_config: [{', '.join([f'{number + 1}.yaml'] * 8)}]\n")
     write(tmp_path / "4.yaml", BASE)
     with pytest.raises(ConfigError, match="32 in all"):
-        followed(load_source(tmp_path / "0.yaml"))
+        with_bases(load_source(tmp_path / "0.yaml"))
 
 
 def test_the_config_of_the_model_is_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -65,7 +65,7 @@ class Module:
     tree: ast.Module  # its syntax tree
     parents: dict[ast.AST, ast.AST] = field(repr=False)  # the node around each node
     names: dict[str, str]  # the full dotted name that each imported name stands for
-    lines: _CodeLines = field(repr=False)  # the text, with its lines
+    lines: Document = field(repr=False)  # the text, with its lines
     ends: dict[ast.AST, tuple[int, int]] = field(repr=False)
 
     @cached_property
@@ -249,19 +249,11 @@ class Module:
 
     def _offset(self, line: int, column: int) -> int:
         """The offset of a place that the parser gives: its columns count bytes of UTF-8."""
-        start = self.lines.start(line)
+        start = self.lines.starts[line - 1]
         text = self.lines.text[start : start + column]
         if text.isascii():
             return start + column
         return start + len(text.encode()[:column].decode(errors="ignore"))
-
-
-class _CodeLines(Document):
-    """A document that also tells where its lines start."""
-
-    def start(self, line: int) -> int:
-        """The offset at which a line (from 1) starts."""
-        return self._starts[min(line, len(self._starts)) - 1]
 
 
 def module_of(source: SourceFile) -> Module:
@@ -275,7 +267,7 @@ def module_of(source: SourceFile) -> Module:
 
 @lru_cache(maxsize=2)
 def _module(text: str, path: Path) -> Module:
-    lines = _CodeLines(text, path)
+    lines = Document(text, path)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # invalid escapes and the like are for other linters

@@ -74,7 +74,7 @@ def _drop_call(module: Module, violation: Violation) -> Rewritten:
         _unclear()
     text, span = module.lines.text, module.span(statement)
     title = msg("lint.fix.remove-words", old=_shown(text[span.start : span.end]))
-    start = module.lines.start(span.line)
+    start = module.lines.starts[span.line - 1]
     rest = _REST_OF_LINE.match(text, span.end)
     around = module.parents[statement]
     bodies = [getattr(around, name, None) for name in ("body", "orelse", "finalbody")]
