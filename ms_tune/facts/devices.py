@@ -8,13 +8,6 @@ from ms_tune.facts.query import load
 from ms_tune.records import Record
 from ms_tune.units import GIB, MIB
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from typing import TypeVar
-
-    _Named = TypeVar("_Named", "Chip", "Peak")
-
 NO_CAP_BYTES = 1024 * GIB  # MindSpore's max_device_memory where nobody sets one
 
 
@@ -47,7 +40,8 @@ def chips() -> tuple[Chip, ...]:
 
 def chip_named(text: str) -> Chip | None:
     """``910B2``, ``Ascend910B2`` or ``910b2`` as a chip; None if there are no facts about it."""
-    return _find_named(text, chips())
+    wanted = text.lower().removeprefix("ascend").strip()
+    return next((chip for chip in chips() if wanted in (chip.name.lower(), *chip.names)), None)
 
 
 class Peak(Record):
@@ -70,15 +64,8 @@ def peaks() -> tuple[Peak, ...]:
 
 def peak_named(text: str) -> Peak | None:
     """The peak of ``910B2``, ``Ascend910B2`` or ``910b2``; None for others, and for a family of several peaks."""
-    return _find_named(text, peaks())
-
-
-def _find_named(text: str, known: Sequence[_Named]) -> _Named | None:
     wanted = text.lower().removeprefix("ascend").strip()
-    for one in known:
-        if wanted in (one.name.lower(), *one.names):
-            return one
-    return None
+    return next((peak for peak in peaks() if wanted in (peak.name.lower(), *peak.names)), None)
 
 
 def fastest_peak() -> float:

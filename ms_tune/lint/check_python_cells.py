@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 _LISTED = "used_bprop_inputs"
 _OF_CELLS = {"construct": "forward", "bprop": "backward"}  # what a `_Function` calls them
+_OPTIMIZERS = [f"mindspore.nn.{place}Optimizer" for place in ("", "optim.", "optim.optimizer.")]
 _SILU = ("mindspore.ops.silu", "mindspore.mint.nn.functional.silu")
 
 
@@ -32,11 +33,12 @@ def keeps_everything(context: CheckContext) -> Iterator[Violation]:
     A static graph keeps what its backward part reads, whatever is listed.
     """
     module = module_of(context.source)
-    if is_graph_only(module):
-        return
-    for cell, bprop in _cells(module):
+    for cell, bprop in () if is_graph_only(module) else _cells(module):
         listed = any(isinstance(node, ast.Attribute) and node.attr == _LISTED for node in ast.walk(cell))
-        if not listed and not _reads_everything(cell, bprop):
+        inputs = _inputs(cell)
+        needed = None if inputs is None else set(range(inputs + 1))
+        reads_all = needed is not None and needed <= {index for _, index in _reads(bprop, inputs or 0)}
+        if not listed and not reads_all:
             yield Violation((), params={"cell": cell.name}, span=module.span(bprop))
 
 
@@ -70,8 +72,10 @@ def never_called(context: CheckContext) -> Iterator[Violation]:
                 if name in methods:
                     params = {"method": name, "instead": instead, "owner": node.name}
                     yield Violation((), "function", params, span=module.span(methods[name]))
-        elif is_cell(module, node) and backward is not None and _first_is_context(backward) and "bprop" not in methods:
-            yield Violation((), params={"owner": node.name}, span=module.span(backward))
+        elif is_cell(module, node) and backward is not None and "bprop" not in methods:
+            first, *_ = (*backward.args.posonlyargs, *backward.args.args, None)
+            if first is not None and first.arg == "ctx":
+                yield Violation((), params={"owner": node.name}, span=module.span(backward))
 
 
 def wrong_number(context: CheckContext) -> Iterator[Violation]:
@@ -80,34 +84,22 @@ def wrong_number(context: CheckContext) -> Iterator[Violation]:
     for cell, bprop in _cells(module):
         inputs, arguments = _inputs(cell), bprop.args
         named = len(arguments.posonlyargs) + len(arguments.args) - 1
-        optional = any(_defaults(one) for one in cell.body if isinstance(one, FUNCTIONS) and one.name == "construct")
-        varied = arguments.vararg or arguments.kwarg or arguments.kwonlyargs or _defaults(bprop)
+        optional = any(one.args.defaults for one in _methods(cell, "construct"))
+        varied = arguments.vararg or arguments.kwarg or arguments.kwonlyargs or arguments.defaults
         if inputs is not None and not optional and not varied and named != inputs + 2:
             params = {"cell": cell.name, "number": named, "wanted": inputs + 2, "inputs": inputs}
             yield Violation((), params=params, span=module.span(bprop))
 
 
-def _defaults(function: Function) -> bool:
-    return bool(function.args.defaults)
-
-
-def _first_is_context(method: Function) -> bool:
-    first = next(iter((*method.args.posonlyargs, *method.args.args)), None)
-    return first is not None and first.arg == "ctx"
-
-
 def unjitted_optimizer(context: CheckContext) -> Iterator[Violation]:
     """An optimizer whose update is not compiled; in a static graph it is."""
     module = module_of(context.source)
-    if is_graph_only(module):
-        return
-    for node in module.of(ast.ClassDef):
-        if not any(_is_optimizer(module, base) for base in node.bases):
+    for node in () if is_graph_only(module) else module.of(ast.ClassDef):
+        update = next(_methods(node, "construct"), None)
+        if update is None or not any(module.name(base) in _OPTIMIZERS for base in node.bases):
             continue
-        update = next((one for one in node.body if isinstance(one, FUNCTIONS) and one.name == "construct"), None)
-        if update is not None and not any(
-            "jit" in ast.unparse(one) for one in ast.walk(node) if isinstance(one, (ast.Call, ast.Name, ast.Attribute))
-        ):
+        named = (one for one in ast.walk(node) if isinstance(one, (ast.Call, ast.Name, ast.Attribute)))
+        if not any("jit" in ast.unparse(one) for one in named):
             yield Violation((), params={"optimizer": node.name}, span=module.span(update))
 
 
@@ -124,40 +116,31 @@ def unfused_swiglu(context: CheckContext) -> Iterator[Violation]:
 def _cells(module: Module) -> Iterator[tuple[ast.ClassDef, Function]]:
     for node in module.of(ast.ClassDef):
         if is_cell(module, node):
-            for method in node.body:
-                if isinstance(method, FUNCTIONS) and method.name == "bprop":
-                    yield node, method
+            yield from ((node, method) for method in _methods(node, "bprop"))
+
+
+def _methods(node: ast.ClassDef, name: str) -> Iterator[Function]:
+    return (one for one in node.body if isinstance(one, FUNCTIONS) and one.name == name)
 
 
 def _listed(cell: ast.ClassDef) -> frozenset[int] | None:
     """The union of all lists that the cell may use; None if one of them is not written out."""
-    found: set[int] = set()
-    count = 0
-    for node in ast.walk(cell):
-        if isinstance(node, ast.Assign) and any(
-            isinstance(t, ast.Attribute) and t.attr == _LISTED for t in node.targets
-        ):
-            value = node.value
-            if not isinstance(value, (ast.List, ast.Tuple)):
-                return None
-            for item in value.elts:
-                index = _index(item)
-                if index is None:
-                    return None
-                found.add(index)
-            count += 1
-    return frozenset(found) if count else None
+    assigned = [node for node in ast.walk(cell) if isinstance(node, ast.Assign)]
+    lists = [
+        one.value for one in assigned for at in one.targets if isinstance(at, ast.Attribute) and at.attr == _LISTED
+    ]
+    found = [_index(item) for one in lists if isinstance(one, (ast.List, ast.Tuple)) for item in one.elts]
+    if not lists or None in found or not all(isinstance(one, (ast.List, ast.Tuple)) for one in lists):
+        return None
+    return frozenset(index for index in found if index is not None)
 
 
 def _inputs(cell: ast.ClassDef) -> int | None:
     """How many inputs ``construct`` takes; None if that varies."""
-    for method in cell.body:
-        if isinstance(method, FUNCTIONS) and method.name == "construct":
-            arguments = method.args
-            if arguments.vararg or arguments.kwarg or arguments.kwonlyargs:
-                return None
-            return len(arguments.posonlyargs) + len(arguments.args) - 1
-    return None
+    method = next(_methods(cell, "construct"), None)
+    if method is None or method.args.vararg or method.args.kwarg or method.args.kwonlyargs:
+        return None
+    return len(method.args.posonlyargs) + len(method.args.args) - 1
 
 
 def _reads(bprop: Function, inputs: int) -> Iterator[tuple[ast.AST, int]]:
@@ -179,22 +162,8 @@ def _reads(bprop: Function, inputs: int) -> Iterator[tuple[ast.AST, int]]:
                 yield node, index if index >= 0 else inputs + 2 + index
 
 
-def _reads_everything(cell: ast.ClassDef, bprop: Function) -> bool:
-    """Whether ``bprop`` surely reads every input and the output, so that there is nothing to leave out."""
-    inputs = _inputs(cell)
-    return inputs is not None and {index for _, index in _reads(bprop, inputs)} >= set(range(inputs + 1))
-
-
 def _index(node: ast.expr) -> int | None:
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
         inner = _index(node.operand)
         return None if inner is None else -inner
     return node.value if isinstance(node, ast.Constant) and isinstance(node.value, int) else None
-
-
-def _is_optimizer(module: Module, base: ast.expr) -> bool:
-    return module.name(base) in (
-        "mindspore.nn.Optimizer",
-        "mindspore.nn.optim.Optimizer",
-        "mindspore.nn.optim.optimizer.Optimizer",
-    )

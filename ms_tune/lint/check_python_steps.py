@@ -39,6 +39,7 @@ _REDUCING = ("max", "min", "any", "all", "sum", "mean", "isnan", "isfinite")
 _LOGGING = ("debug", "info", "warning")
 _BAR = ("set_postfix", "set_postfix_str", "set_description")  # of tqdm, which writes what it is given
 _LONG = 1000  # steps of a loop that runs for hours
+_LOSSES = ("loss", "losses", "logits", "grads", "grad", "outputs")
 _IDENTITY = (ast.Is, ast.IsNot, ast.In, ast.NotIn)  # these ask for no value of the tensor that is looked for
 _CONDITIONS = (ast.If, ast.While, ast.IfExp)
 _MODULES = ("numpy", "math", "time", "os", "json", "random", "dict")
@@ -97,14 +98,11 @@ def growing(context: CheckContext) -> Iterator[Violation]:
             owner, value = node.func.value, node.args[0]
             if node.func.attr != "append" or not isinstance(owner, (ast.Name, ast.Attribute)):
                 continue
-            kept = is_tensor(module, value) or is_step_result(module, value) or _is_step_call(module, value)
+            kept = is_tensor(module, value) or is_step_result(module, value)
+            kept = kept or (isinstance(value, ast.Call) and calls_step(module, value))
             if kept and ast.unparse(owner) not in emptied and not is_guarded(module, node, loop):
                 params = {"list": ast.unparse(owner)[:40], "value": ast.unparse(value)[:40]}
                 yield Violation((), params=params, span=module.span(node))
-
-
-def _is_step_call(module: Module, value: ast.expr) -> bool:
-    return isinstance(value, ast.Call) and calls_step(module, value)
 
 
 def _emptied(node: ast.AST) -> Iterator[str]:
@@ -112,12 +110,9 @@ def _emptied(node: ast.AST) -> Iterator[str]:
     if isinstance(node, (ast.Assign, ast.Delete)):
         for target in node.targets:
             yield ast.unparse(target.value if isinstance(target, ast.Subscript) else target)
-    elif (
-        isinstance(node, ast.Call)
-        and isinstance(node.func, ast.Attribute)
-        and node.func.attr in ("clear", "pop", "popleft")
-    ):
-        yield ast.unparse(node.func.value)
+    function = node.func if isinstance(node, ast.Call) else None
+    if isinstance(function, ast.Attribute) and function.attr in ("clear", "pop", "popleft"):
+        yield ast.unparse(function.value)
 
 
 def printing(context: CheckContext) -> Iterator[Violation]:
@@ -171,17 +166,16 @@ def contiguous(context: CheckContext) -> Iterator[Violation]:
     for call, _ in module.calls:
         if not isinstance(call.func, ast.Attribute) or call.func.attr != "contiguous" or call.args:
             continue
-        inner = call.func.value
+        inner, around = call.func.value, module.parents.get(call)
+        # What lies in pieces cannot be viewed in another shape.
+        is_viewed = isinstance(around, ast.Attribute) and around.attr in _AFTER
         if isinstance(inner, ast.Call) and isinstance(inner.func, ast.Attribute) and inner.func.attr == "contiguous":
             yield Violation((), "twice", span=module.span(call))
-        elif _is_view(inner, module) and not _wants_pieces(module, call):
+        elif _is_view(inner, module) and not is_viewed:
             yield Violation((), "view", {"maker": ast.unparse(inner.func)[-40:]}, span=module.span(call))
         elif is_fresh(module, inner):
-            yield Violation(
-                (),
-                params={"maker": module.name(inner.func) if isinstance(inner, ast.Call) else ""},
-                span=module.span(call),
-            )
+            maker = module.name(inner.func) if isinstance(inner, ast.Call) else ""
+            yield Violation((), params={"maker": maker}, span=module.span(call))
 
 
 def _is_view(node: ast.expr, module: Module) -> TypeGuard[ast.Call]:
@@ -193,12 +187,6 @@ def _is_view(node: ast.expr, module: Module) -> TypeGuard[ast.Call]:
         return last in _VIEWS
     method = node.func
     return isinstance(method, ast.Attribute) and method.attr in _VIEWS and is_tensor(module, method.value)
-
-
-def _wants_pieces(module: Module, call: ast.Call) -> bool:
-    """Whether the result is viewed in another shape at once, which what lies in pieces refuses."""
-    around = module.parents.get(call)
-    return isinstance(around, ast.Attribute) and around.attr in _AFTER
 
 
 def copied_array(context: CheckContext) -> Iterator[Violation]:
@@ -229,11 +217,8 @@ def constant_garbage_collection(context: CheckContext) -> Iterator[Violation]:
     module = module_of(context.source)
     for loop in step_loops(module):
         for node in module.own_nodes(loop):
-            if (
-                isinstance(node, ast.Call)
-                and module.name(node.func) == "gc.collect"
-                and not is_guarded(module, node, loop)
-            ):
+            collects = isinstance(node, ast.Call) and module.name(node.func) == "gc.collect"
+            if collects and not is_guarded(module, node, loop):
                 yield Violation((), span=module.span(node))
 
 
@@ -301,11 +286,7 @@ def _may_be_tensor(module: Module, node: ast.expr) -> bool:
 def _shows_value(module: Module, node: ast.expr) -> bool:
     """Whether a tensor is put into a text."""
     parts = [part.value for part in ast.walk(node) if isinstance(part, ast.FormattedValue)] or [node]
-    return any(is_tensor(module, part) or _is_loss(part) for part in parts)
-
-
-def _is_loss(node: ast.expr) -> bool:
-    return isinstance(node, ast.Name) and node.id in ("loss", "losses", "logits", "grads", "grad", "outputs")
+    return any(is_tensor(module, part) or (isinstance(part, ast.Name) and part.id in _LOSSES) for part in parts)
 
 
 def _is_reduction(module: Module, call: ast.Call) -> bool:
@@ -340,12 +321,9 @@ def _counts_steps(test: ast.expr) -> bool:
 
 
 def _is_long(node: ast.expr) -> bool:
-    if (
-        not isinstance(node, ast.Call)
-        or not isinstance(node.func, ast.Name)
-        or node.func.id != "range"
-        or not node.args
-    ):
+    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
+        return False
+    if node.func.id != "range" or not node.args:
         return False
     last = node.args[min(1, len(node.args) - 1)]
     if isinstance(last, ast.Constant):

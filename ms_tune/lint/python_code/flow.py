@@ -34,7 +34,7 @@ _ROUNDS = 5  # functions that call functions
 def stepping(module: Module) -> frozenset[Function]:
     """The functions and methods of a file that compute gradients or update weights, themselves or through others."""
     makers = gradient_makers(module)
-    functions = [node for node in module.functions if not _is_method_of_framework(node)]
+    functions = [node for node in module.functions if not node.name.startswith("__") or node.name == "__call__"]
     inside = {one: [node for node in module.below(one) if isinstance(node, ast.Call)] for one in functions}
     calls = {one: {_last_two(node.func) for node in nodes} for one, nodes in inside.items()}
     found = {one for one in functions if calls[one] & makers or any(map(_goes_back, inside[one]))}
@@ -98,12 +98,8 @@ def _goes_back(node: ast.Call) -> bool:
 
 def _names_of(module: Module, function: Function) -> set[str]:
     """What a function is called by: its name, or that of a method behind ``self``."""
-    inside = isinstance(module.parents.get(function), ast.ClassDef)
-    return {f"self.{function.name}"} if inside else {function.name}
-
-
-def _is_method_of_framework(function: Function) -> bool:
-    return function.name.startswith("__") and function.name != "__call__"
+    is_method = isinstance(module.parents.get(function), ast.ClassDef)
+    return {f"self.{function.name}" if is_method else function.name}
 
 
 def _last_two(node: ast.AST) -> str:

@@ -96,20 +96,19 @@ def _mint(module: Module, violation: Violation) -> Rewritten:
         root = root.value
     if not isinstance(root, ast.Name) or len(module.bound.get(root.id, ())) != 1:
         _unclear()
-    edits, swaps = [], []
     old = module.name(function)
-    if not keeps_its_meaning(old, call):
+    if not keeps_its_meaning(old, call) or any(keyword.arg is None for keyword in call.keywords):
         _unclear()
+    name, changes = _name_of_mint(module, function)
+    words = f"{name}{str(violation.params['new']).removeprefix('mint')}"
+    kind = "lint.fix.rewrite-import" if changes else "lint.fix.rewrite"
+    made = _written(module, function, words, msg(kind, old=_shown(_words(module, function)), new=words))
     names = parameter_names(old)
     for keyword in call.keywords:
-        if keyword.arg is None:
-            _unclear()
-        name = names.get(keyword.arg)
-        if name is not None:
-            start = module.span(keyword).start
-            edits.append(TextEdit(start, start + len(keyword.arg), name))
-            swaps.append(swap_of(keyword, name))
-    made = _in_mint(module, function, str(violation.params["new"]))
+        if keyword.arg and keyword.arg in names:
+            start, new = module.span(keyword).start, names[keyword.arg]
+            changes.append((TextEdit(start, start + len(keyword.arg), new), swap_of(keyword, new)))
+    edits, swaps = (edit for edit, _ in changes), (swap for _, swap in changes)
     return Rewritten(made.title, (*made.edits, *edits), (*made.swaps, *swaps))
 
 
@@ -122,18 +121,15 @@ def _colon(module: Module, violation: Violation) -> Rewritten:
     return _item(module, violation, words, f"{key.strip()}:{setting.strip()}")
 
 
-def _tracker_off(module: Module, violation: Violation) -> Rewritten:
-    """The memory tracker turned off in ``MS_ALLOC_CONF``."""
-    return _item(module, violation, str(violation.params["item"]), "memory_tracker:False")
-
-
 REWRITES: Mapping[str | None, Rewrite] = {
     "flip": _flip,
     "accepted": _accepted,
     "drop-call": _drop_call,
     "mint": _mint,
     "colon": _colon,
-    "tracker-off": _tracker_off,
+    "tracker-off": lambda module, violation: _item(
+        module, violation, str(violation.params["item"]), "memory_tracker:False"
+    ),
 }
 
 
@@ -157,17 +153,6 @@ def _item(module: Module, violation: Violation, old: str, new: str) -> Rewritten
     value, start = node.value, found[0].start
     words = _quoted(module, node, value[:start] + new + value[start + len(old) :])
     return _written(module, node, words, msg("lint.fix.rewrite", old=_shown(old), new=_shown(new)))
-
-
-def _in_mint(module: Module, function: ast.expr, new: str) -> Rewritten:
-    """A function's name replaced by that of one of mint, and the import that this needs."""
-    mint = mint_name(module, function)
-    if mint is None:
-        raise EditRefusedError(msg("edits.no-name-for-mint"))
-    words = f"{mint.words}{new.removeprefix('mint')}"
-    kind = "lint.fix.rewrite-import" if mint.edits else "lint.fix.rewrite"
-    made = _written(module, function, words, msg(kind, old=_shown(_words(module, function)), new=words))
-    return Rewritten(made.title, (*made.edits, *mint.edits), (*made.swaps, *mint.swaps))
 
 
 def _written(module: Module, node: ast.AST, words: str, title: Message | None = None) -> Rewritten:
@@ -199,44 +184,21 @@ def _unclear() -> NoReturn:
     raise EditRefusedError(msg("edits.unclear"))
 
 
-@dataclass(frozen=True, slots=True)
-class MintName:
-    """How ``mindspore.mint`` is called at a place, and what has to be added to an import for it."""
-
-    words: str
-    edits: tuple[TextEdit, ...] = ()
-    swaps: tuple[Swap, ...] = ()
-
-
-def mint_name(module: Module, node: ast.AST) -> MintName | None:
-    """The name for a place; None if there is none.
+def _name_of_mint(module: Module, node: ast.expr) -> tuple[str, list[tuple[TextEdit, Swap]]]:
+    """How ``mindspore.mint`` is called at a place, and what has to be added to an import for it.
 
     Only imports at the top level and above the place count, and only names that nothing else in the file binds.
     """
-    line = getattr(node, "lineno", 0)
-    imports = [one for one in module.imports if one.lineno < line]
+    imports = [one for one in module.imports if one.lineno < node.lineno]
     names = {name for one in imports for alias in one.names for name in (alias.asname or alias.name.partition(".")[0],)}
-    for name in sorted(names):
-        if module.bound.get(name) == {_MINT}:
-            return MintName(name)
-    for name in sorted(names):
-        if module.bound.get(name) == {"mindspore"}:
-            return MintName(f"{name}.mint")
-    return _added(module, imports)
-
-
-def _added(module: Module, imports: list[ast.Import | ast.ImportFrom]) -> MintName | None:
-    """``mint`` as one more name of a ``from mindspore import ...``, in a file that has no such name."""
-    if "mint" in module.bound or "mint" in module.read:
-        return None
-    for one in imports:
-        if (
-            isinstance(one, ast.ImportFrom)
-            and one.module == "mindspore"
-            and not one.level
-            and one.names[-1].name != "*"
-        ):
-            longer = ast.ImportFrom(one.module, [*one.names, ast.alias("mint")], one.level)
+    for package, part in ((_MINT, ""), ("mindspore", ".mint")):
+        for name in sorted(names):
+            if module.bound.get(name) == {package}:
+                return f"{name}{part}", []
+    for one in imports if "mint" not in module.bound and "mint" not in module.read else ():
+        is_top = isinstance(one, ast.ImportFrom) and one.module == "mindspore" and not one.level
+        if is_top and one.names[-1].name != "*":
+            longer = ast.ImportFrom("mindspore", [*one.names, ast.alias("mint")], 0)
             end = module.span(one.names[-1]).end
-            return MintName("mint", (TextEdit(end, end, ", mint"),), (swap_of(one, ast.unparse(longer)),))
-    return None
+            return "mint", [(TextEdit(end, end, ", mint"), swap_of(one, ast.unparse(longer)))]
+    raise EditRefusedError(msg("edits.no-name-for-mint"))

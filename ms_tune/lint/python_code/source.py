@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING
 
 from ms_tune.diagnostics import Fix
 from ms_tune.dialects.check_context import CodeSource
-from ms_tune.errors import ConfigError, nearby, reason_of
 from ms_tune.lint.environment.settings import Assignment, Environment, EnvironmentSource
 from ms_tune.lint.python_code.module import FUNCTIONS, LOOPS, module_of
 from ms_tune.lint.python_code.swaps import leads_to
 from ms_tune.lint.python_code.syntax import assigned
 from ms_tune.source.edit import EditRefusedError, apply_edits
-from ms_tune.source.yaml import decode
+from ms_tune.source.shell.read import content
 from ms_tune.source.yaml_nodes import Document, Node
 from ms_tune.text import msg
 
@@ -71,13 +70,7 @@ def read_python(path: Path) -> PythonSource:
     Raises:
         ConfigError: The file cannot be read, or is not Python.
     """
-    try:
-        content = path.read_bytes()
-    except FileNotFoundError:
-        raise ConfigError(msg("config.not-found"), nearby(path), path=path) from None
-    except OSError as error:
-        raise ConfigError(msg("config.unreadable", reason=reason_of(error)), path=path) from error
-    return parse_python(decode(content, path), path)
+    return parse_python(content(path), path)
 
 
 def parse_python(text: str, path: Path) -> PythonSource:

@@ -66,31 +66,25 @@ class _Swapper:
                 elif isinstance(ours, (ast.AST, list)):
                     parts = self._parts(ours if isinstance(ours, list) else [ours], swapped=swapped)
                     against = theirs if isinstance(theirs, list) else [theirs]
-                    if not _pair(parts, against, waiting):
+                    if not _pair(list(parts), against, waiting):
                         return False
                 elif type(ours) is not type(theirs) or repr(ours) != repr(theirs):
                     return False
         return self._used == self._words.keys()
 
-    def _parts(self, nodes: list[object], *, swapped: bool) -> list[tuple[object, bool]]:
+    def _parts(self, nodes: Iterable[object], *, swapped: bool) -> Iterator[tuple[object, bool]]:
         """What stands in a field after the swaps, and whether what is below is not to be swapped any more."""
-        if swapped or self._kinds.isdisjoint([type(node) for node in nodes]):
-            return [(node, swapped) for node in nodes]
-        return list(self._swapped(nodes))
-
-    def _swapped(self, nodes: Iterable[object]) -> Iterator[tuple[object, bool]]:
-        """The nodes that stand in the place of some, and whether what is below them is not to be swapped any more."""
         for node in nodes:
-            key = (type(node).__name__, _place(node)) if type(node) in self._kinds else None
+            key = (type(node).__name__, _place(node)) if not swapped and type(node) in self._kinds else None
             words = self._words.get(key) if key is not None else None
             if key is None or words is None:
-                yield node, False
+                yield node, swapped
                 continue
             self._used.add(key)
             if isinstance(node, ast.keyword):
                 yield ast.keyword(words, node.value), False
             elif isinstance(node, ast.stmt):
-                yield from ((one, True) for one in _statements(words))
+                yield from ((one, True) for one in ast.parse(words).body)
             else:
                 yield _expression(words), True
 
@@ -113,7 +107,3 @@ def _pair(
 def _expression(words: str) -> ast.expr:
     """What words mean; many calls of one function are replaced by the same ones."""
     return ast.parse(f"({words})", mode="eval").body
-
-
-def _statements(words: str) -> Sequence[ast.stmt]:
-    return ast.parse(words).body

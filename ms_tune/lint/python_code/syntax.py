@@ -37,18 +37,7 @@ _CELL_BASES = re.compile(r"(?:^|\.)(?:Cell|Module|TrainOneStep\w*|WithLossCell|M
 
 _ROUNDS = 5  # functions that call functions
 _FRESH = (
-    "cat",
-    "concat",
-    "stack",
-    "zeros",
-    "ones",
-    "zeros_like",
-    "ones_like",
-    "full",
-    "arange",
-    "matmul",
-    "bmm",
-    "add",
+    *("cat", "concat", "stack", "zeros", "ones", "zeros_like", "ones_like", "full", "arange", "matmul", "bmm", "add"),
 )
 
 
@@ -97,7 +86,7 @@ def _runs_in_a_step(module: Module, function: Function) -> bool:
     around = module.parents.get(function)
     in_class = isinstance(around, ast.ClassDef) and (
         (function.name in _CELL_METHODS and is_cell(module, around))
-        or (function.name in _CALLBACK_METHODS and _is_callback(module, around))
+        or (function.name in _CALLBACK_METHODS and any(module.name(one).endswith("Callback") for one in around.bases))
         or (function.name in _FUNCTION_METHODS and is_function(module, around))
     )
     if in_class or _STEP_FUNCTIONS.fullmatch(function.name) is not None:
@@ -143,13 +132,8 @@ def is_cell(module: Module, node: ast.ClassDef) -> bool:
 
 def is_function(module: Module, node: ast.ClassDef) -> bool:
     """Whether a class is an operator with a backward pass of its own, for PyNative mode."""
-    return any(
-        module.name(base).startswith("mindspore") and module.name(base).endswith("._Function") for base in node.bases
-    )
-
-
-def _is_callback(module: Module, node: ast.ClassDef) -> bool:
-    return any(module.name(base).endswith("Callback") for base in node.bases)
+    names = map(module.name, node.bases)
+    return any(name.startswith("mindspore") and name.endswith("._Function") for name in names)
 
 
 def is_guarded(module: Module, node: ast.AST, root: ast.AST) -> bool:
@@ -178,19 +162,13 @@ def _is_rare(test: ast.expr) -> bool:
 
 def is_array(module: Module, node: ast.expr, depth: int = 3) -> bool:
     """Whether a value surely is a NumPy array."""
-    if isinstance(node, ast.Call):
-        name = module.name(node.func)
-        method = node.func.attr if isinstance(node.func, ast.Attribute) else ""
-        if name.startswith("numpy."):
-            return True
-        return (
-            method in ("astype", "reshape", "copy")
-            and isinstance(node.func, ast.Attribute)
-            and is_array(module, node.func.value, depth - 1 if depth else 0)
-            if depth
-            else False
-        )
-    if isinstance(node, ast.Name) and depth:
+    if isinstance(node, ast.Call) and module.name(node.func).startswith("numpy."):
+        return True
+    if not depth:
+        return False
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+        return node.func.attr in ("astype", "reshape", "copy") and is_array(module, node.func.value, depth - 1)
+    if isinstance(node, ast.Name):
         values = list(assigned(module, node))
         return bool(values) and all(value is not None and is_array(module, value, depth - 1) for value in values)
     return False
@@ -299,8 +277,9 @@ def _parts(node: ast.expr) -> tuple[ast.expr, ...]:
         return (node.left, node.right)
     if isinstance(node, ast.UnaryOp):
         return () if isinstance(node.op, ast.Not) else (node.operand,)
-    views = isinstance(node, ast.Attribute) and node.attr in ("T", "mT", "data")
-    return (node.value,) if isinstance(node, ast.Subscript) or (views and isinstance(node, ast.Attribute)) else ()
+    if isinstance(node, ast.Attribute):
+        return (node.value,) if node.attr in ("T", "mT", "data") else ()
+    return (node.value,) if isinstance(node, ast.Subscript) else ()
 
 
 def _is_made(module: Module, call: ast.Call, depth: int) -> bool:
