@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import gc
 import os
 import sys
 from importlib import import_module
+from pathlib import Path
 
 from ms_tune.cli.parser import Parser, UnknownArgumentError, fit_to_terminal, language_from_arguments
-from ms_tune.cli.streams import prepare, trouble
-from ms_tune.errors import ExitCode, MsTuneError, UsageError
+from ms_tune.errors import USUAL, ExitCode, MsTuneError, UsageError, reason_of
 from ms_tune.facts.query import installed_version
 from ms_tune.report.console import Console
 from ms_tune.text import language_from_environment, msg
@@ -19,6 +20,7 @@ from ms_tune.version import __version__
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from typing import Any, TextIO
 
     from ms_tune.text import Language
 
@@ -40,6 +42,8 @@ COMMANDS = {
 
 _ASKED = "_ARGCOMPLETE"  # the variable with which a shell asks what may follow
 _INTERRUPTED = 130  # 128 + SIGINT, as shells report it
+# Whatever else the operating system refuses is a defect of ms-tune.
+_TROUBLE = {*USUAL, errno.EMFILE, errno.ENFILE, errno.ESTALE}
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -52,28 +56,19 @@ def main(arguments: Sequence[str]) -> int:
         except SystemExit as done:  # how argparse ends --help and --version
             code = int(done.code or 0)
         sys.stdout.flush()  # here, where a reader that went away can still be told from a failure
-    except MsTuneError as error:
-        console.fail(error)
-        return error.exit_code
     except KeyboardInterrupt:
         console.note(console.text("cli.interrupted"))
         return _INTERRUPTED
-    except OSError as error:
-        return _fail_of_system(error, console)
     except Exception as error:  # noqa: BLE001 - the last resort, so that a defect has an exit code of its own
-        return _fail_of_defect(error, console)
+        return _fail(error, console)
     return code
 
 
-def _fail_of_system(error: OSError, console: Console) -> int:
-    known = trouble(error)
-    if known is None:
-        return _fail_of_defect(error, console)
-    console.fail(known)
-    return known.exit_code
-
-
-def _fail_of_defect(error: Exception, console: Console) -> int:
+def _fail(error: Exception, console: Console) -> int:
+    known = trouble(error) if isinstance(error, OSError) else error
+    if isinstance(known, MsTuneError):
+        console.fail(known)
+        return known.exit_code
     import traceback  # noqa: PLC0415 - start-up time
 
     console.note("".join(traceback.format_exception(error)))
@@ -162,6 +157,77 @@ def _version() -> str:
     here = [f"{name} {found}" for package, name in names.items() if (found := installed_version(package))]
     python = f"Python {sys.version_info.major}.{sys.version_info.minor}.{sys.version_info.micro}"
     return f"ms-tune {__version__} ({', '.join([python, *here])})"
+
+
+class OutputStream:
+    """Standard output that a command can write to until it has ended, whoever reads it.
+
+    A reader that goes away (``ms-tune lint ... | head``) is no failure, and no reason to end with another exit code: what is
+    written from then on is dropped.
+
+    Args:
+        stream: The real one; None if the process was started without.
+    """
+
+    def __init__(self, stream: TextIO | None) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        """Write a text.
+
+        Raises:
+            UsageError: It cannot be written.
+        """
+        if self._stream is None:
+            raise UsageError(msg("cli.stdout.closed"))
+        try:
+            return self._stream.write(text)
+        except OSError as error:
+            self._drop(error)
+            return len(text)
+
+    def flush(self) -> None:
+        """Write what is left in the buffer.
+
+        Raises:
+            UsageError: It cannot be written.
+        """
+        try:
+            if self._stream is not None:
+                self._stream.flush()
+        except OSError as error:
+            self._drop(error)
+
+    def isatty(self) -> bool:
+        """Whether it is a terminal."""
+        return self._stream is not None and self._stream.isatty()
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever the stream has
+        return getattr(self._stream, name)
+
+    def _drop(self, error: OSError) -> None:
+        """Send all further output to nowhere, or Python would complain once more when it flushes the rest at exit."""
+        os.dup2(os.open(os.devnull, os.O_WRONLY), self._stream.fileno())  # type: ignore[union-attr] # it has just failed
+        if not isinstance(error, BrokenPipeError):
+            raise UsageError(msg("cli.stdout.failed", reason=reason_of(error))) from None
+
+
+def prepare() -> None:
+    """Make the process's own streams such; Chinese text on a terminal whose locale is "C" must not end in an error either."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")
+    sys.stdout = OutputStream(sys.stdout)
+    if sys.stderr is None:
+        sys.stderr = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 - to the end of the process
+
+
+def trouble(error: OSError) -> UsageError | None:
+    """What to tell of a file, folder or disk that does not do what it is asked; None where that is ms-tune's fault."""
+    if error.errno not in _TROUBLE:
+        return None
+    names = ", ".join(str(name) for name in (error.filename, error.filename2) if name is not None)
+    return UsageError(msg("cli.trouble", file=names or "-", reason=reason_of(error)))
 
 
 def entry_point() -> None:
