@@ -107,11 +107,7 @@ def _run_command(arguments: Sequence[str], console: Console) -> int:
 
 
 def _complete(language: Language) -> None:
-    """Answer the shell that asks what may follow, and end the process; without argcomplete (extra ``completion``) there is no answer.
-
-    Args:
-        language: The language of explanations, which some shells show.
-    """
+    """Answer the shell that asks what may follow, and end the process; without argcomplete (extra ``completion``) there is no answer."""
     try:
         import argcomplete  # noqa: PLC0415 - only where a shell asks
     except ModuleNotFoundError:

@@ -46,17 +46,8 @@ _LEAST, _SET_IN = 24, 6  # columns that a comment beside an example takes at lea
 # What an option is about, wherever it occurs; what is not named here is the command's own business.
 _GROUPS = {
     "job": (
-        "config",
-        "devices",
-        "set",
-        "sweep",
-        "layers",
-        "stages",
-        "stage",
-        "ranks",
-        "python",
-        "framework-version",
-        "dialect",
+        *("config", "devices", "set", "sweep", "layers", "stages", "stage", "ranks", "python"),
+        *("framework-version", "dialect"),
     ),
     "device": ("chip", "device-memory", "max-memory", "capacity", "limit", "reserve", "allow-tight", "peak", "real"),
     "run": ("jobs", "engine", "level", "timeout", "seed", "effort", "run-dir", "no-graph", "seconds"),

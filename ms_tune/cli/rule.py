@@ -65,12 +65,6 @@ def run(arguments: Namespace, console: Console) -> ExitCode:
 
 
 def _try_examples(checklists: Sequence[Path], console: Console) -> ExitCode:
-    """Try the checks of checklists on their own examples.
-
-    Raises:
-        UsageError: There is no checklist.
-        ConfigError: A file is not a checklist.
-    """
     if not checklists:
         raise UsageError(msg("rule.try.nothing"), usage_hint(_PROGRAM))
     wrong = list(wrong_examples(checklists))
@@ -82,11 +76,7 @@ def _try_examples(checklists: Sequence[Path], console: Console) -> ExitCode:
 
 
 def _find_rules(name: str, rules: Sequence[RuleEntry]) -> list[RuleEntry]:
-    """The check with this id or name, or the checks of the family with it.
-
-    Raises:
-        UsageError: There is none.
-    """
+    """The check with this id or name, or the checks of the family with it."""
     called = {rule: [one for one in (rule, rule.family) if one is not None] for rule in rules}
     found = [rule for rule, ones in called.items() if any(name.lower() in (one.id.lower(), one.name) for one in ones)]
     if found:

@@ -35,7 +35,7 @@ class CheckContext:
         refused: Whether a check of any other module finds an error in this config, or one of those with these ids something.
     """
 
-    def __init__(self, job: JobView, options: Mapping[str, object], refused: Callable[..., bool] = bool) -> None:
+    def __init__(self, job: JobView, options: Mapping[str, Any], refused: Callable[..., bool] = bool) -> None:
         self.job, self.options, self.refused = job, options, refused
         self.source, self.dialect, self.version = job.source, job.dialect, job.release.version
 
@@ -114,8 +114,8 @@ class CheckContext:
         return value if isinstance(value, dict) else {}
 
     def names(self, option: str) -> frozenset[str]:
-        """An option that is a list of names."""
-        value = self.options[option]
+        """An option that is a list of names; none where it is not given."""
+        value = self.options.get(option, [])
         if not isinstance(value, list):
             raise TypeError(option)
         return frozenset(map(str, value))

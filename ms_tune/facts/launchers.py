@@ -40,7 +40,7 @@ def launcher_named(command: str) -> Launcher | None:
     """The launcher that a command is, with or without its folder: ``/usr/bin/python3.11``, ``msrun``."""
     name = command.rpartition("/")[2]
     if _PYTHON.fullmatch(name):
-        return _python()
+        return launcher("python")
     return launcher(name) if is_launcher(name) else None
 
 
@@ -65,6 +65,8 @@ def is_wrapper(command: str) -> bool:
 @cache
 def launcher(name: str) -> Launcher:
     """A launcher of the data file by its name."""
+    if name == "python":
+        return Launcher(name, dict.fromkeys(load("launchers")["python"]["values"]), frozenset(), known=True)
     options = load("launchers")["launchers"].get(name, {}).get("options")
     rows = [(spelled.lstrip("-").replace("-", "_"), one) for one in options or () for spelled in one["names"]]
     return Launcher(
@@ -75,11 +77,6 @@ def launcher(name: str) -> Launcher:
         frozenset(spelled for spelled, one in rows if one.get("type") == "int"),
         {spelled: tuple(one["choices"]) for spelled, one in rows if "choices" in one},
     )
-
-
-@cache
-def _python() -> Launcher:
-    return Launcher("python", dict.fromkeys(load("launchers")["python"]["values"]), frozenset(), known=True)
 
 
 class Variable(Record):

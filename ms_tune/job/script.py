@@ -21,7 +21,6 @@ from ms_tune.errors import ConfigError
 from ms_tune.facts.query import release_for
 from ms_tune.job.checkout import Checkout
 from ms_tune.job.detect import find_repository
-from ms_tune.records import Record
 from ms_tune.source.shell.read import (
     MAX_BYTES,
     content,
@@ -92,14 +91,6 @@ class TrainingJob:
         return text_of(pieces) if pieces is not None else None
 
 
-def training_jobs(found: Launches) -> tuple[TrainingJob, ...]:
-    """The jobs that a script starts with configs."""
-    jobs = [_of_launch(found.file, one) for one in found.launches] + [
-        _of_launcher(found.file, one) for one in found.others
-    ]
-    return tuple(one for one in jobs if one is not None)
-
-
 def _of_launch(script: File, launch: Launch) -> TrainingJob | None:
     if launch.program is None:
         return None
@@ -107,7 +98,7 @@ def _of_launch(script: File, launch: Launch) -> TrainingJob | None:
     count = launch.options.get("worker_num")
     unsure = count.unknown.name if count is not None and count.unknown is not None else ""
     known = launch.processes if launch.launcher.counts else 1
-    return _job(_Around(script, launch.environment, launch.place), words, known, unsure)
+    return _job(script, launch, words, known, unsure)
 
 
 def _of_launcher(script: File, one: Started) -> TrainingJob | None:
@@ -122,7 +113,7 @@ def _of_launcher(script: File, one: Started) -> TrainingJob | None:
     number = count.text if count is not None else str(_PROCESSES)
     unsure = count.unknown.name if count is not None and count.unknown is not None else ""
     processes = int(number) if number and number.isascii() and number.isdigit() and len(number) < 7 else None  # noqa: PLR2004
-    return _job(_Around(script, one.environment, one.place), words, processes, unsure)
+    return _job(script, one, words, processes, unsure)
 
 
 def _text(word: Argument) -> str:
@@ -133,16 +124,8 @@ def _text(word: Argument) -> str:
     )
 
 
-class _Around(Record):
-    """What is around a command: the script, its variables, its place."""
-
-    script: File
-    environment: Mapping[str, Pieces]
-    place: ScriptPlace
-
-
 def _job(
-    around: _Around, words: Sequence[tuple[str, Argument]], processes: int | None, unsure: str
+    script: File, started: Launch | Started, words: Sequence[tuple[str, Argument]], processes: int | None, unsure: str
 ) -> TrainingJob | None:
     given = dict(_options(words))
     if "config" not in given:
@@ -153,12 +136,11 @@ def _job(
     unknown = ""
     if _UNKNOWN in text:
         unknown = next((piece.unknown.name for piece in word.pieces if piece.unknown is not None), "?")
-    path = None if unknown else find_above(around.script.path, text)
-    if path is None and not (unknown or is_to_be_filled_in(text) or has_folder_above(around.script.path, text)):
+    path = None if unknown else find_above(script.path, text)
+    if path is None and not (unknown or is_to_be_filled_in(text) or has_folder_above(script.path, text)):
         unknown = text  # not even its folder is here: the script stands alone
     overrides = dict(_overrides(given))
-    environment, place = around.environment, around.place
-    return TrainingJob(around.script, word, path, unknown or unsure, processes, overrides, environment, place)
+    return TrainingJob(script, word, path, unknown or unsure, processes, overrides, started.environment, started.place)
 
 
 def _options(words: Sequence[tuple[str, Argument]]) -> Iterator[tuple[str, list[tuple[str, Argument]]]]:
@@ -228,7 +210,12 @@ class ScriptJob:
     @cached_property
     def config_jobs(self) -> tuple[TrainingJob, ...]:
         """The jobs that it starts with configs."""
-        return training_jobs(self.launches) if "--config" in self.text else ()
+        if "--config" not in self.text:
+            return ()
+        found = self.launches
+        jobs = [_of_launch(found.file, one) for one in found.launches]
+        jobs += [_of_launcher(found.file, one) for one in found.others]
+        return tuple(one for one in jobs if one is not None)
 
     def config_job(self) -> TrainingJob | None:
         """The first of them whose config is there."""

@@ -33,7 +33,7 @@ def misspelt(context: CheckContext) -> Iterator[Violation]:
 
     ``except`` names keys that are no slip: other dialects have them in this place.
     """
-    others = context.names("except") if "except" in context.options else frozenset()
+    others = context.names("except")
     for path, known in islice(_unknown(context, anchored=True), _GUESSES):
         if len(path) > 1 or not isinstance(context.source.get(path), dict):
             continue
@@ -74,10 +74,10 @@ def unexpected(context: CheckContext) -> Iterator[Violation]:
 
     The option ``with`` names sections that are only looked at with a switch.
     """
-    switches = context.options.get("with")
+    switches = context.options.get("with", {})
     for section in _sections(context):
-        switch = switches.get(".".join(map(str, section))) if isinstance(switches, dict) else None
-        if switch is not None and not context.get(str(switch)):
+        switch = switches.get(".".join(map(str, section)))
+        if switch is not None and not context.get(switch):
             continue
         value = context.source.get(section)
         if isinstance(value, dict):
@@ -105,11 +105,10 @@ def ignored_context(context: CheckContext) -> Iterator[Violation]:
 
 def dead(context: CheckContext) -> Iterator[Violation]:
     """A key that is stored and read by nothing, set to something else than its default. ``except`` leaves some out."""
-    left_out = context.options.get("except", ())
+    left_out = context.names("except")
     for key, path, _ in find_oddities(context.job).get("dead", ()):
-        is_left_out = isinstance(left_out, list) and ".".join(key.path) in left_out
         is_read = key.read_by and not (context.model.known and context.model.kind not in key.read_by)
-        if not is_left_out and not is_read:  # of a model that nobody knows it may be read
+        if ".".join(key.path) not in left_out and not is_read:  # of a model that nobody knows it may be read
             yield Violation(path, at_key=True)
 
 
@@ -119,8 +118,7 @@ def required(context: CheckContext) -> Iterator[Violation]:
     ``most`` tells to be silent where fewer than half of the keys are there and one of the ``beside`` sections is not: that is
     a part of a config.
     """
-    listed = context.options["keys"]
-    wanted = [tuple(str(one).split(".")) for one in listed] if isinstance(listed, list) else []
+    wanted = [tuple(str(one).split(".")) for one in context.options["keys"]]
     if context.options.get("most") is True:
         there = sum(context.source.get(path, MISSING) is not MISSING for path in wanted)
         if 2 * there < len(wanted) and not all(context.mapping(name) for name in context.names("beside")):
@@ -140,10 +138,10 @@ def not_sections(context: CheckContext) -> Iterator[Violation]:
 
     An empty section (null) is one with nothing in it, unless ``nullable`` is false.
     """
-    left_out = context.options.get("except", ())
+    left_out = context.names("except")
     nullable = context.options.get("nullable") is not False
     for key, _, value in find_oddities(context.job).get("no-section", ()):
-        if (nullable and value is None) or (isinstance(left_out, list) and key.name in left_out):
+        if (nullable and value is None) or key.name in left_out:
             continue
         if isinstance(value, list) and key.types == ("list",):
             odd = [index for index, item in enumerate(value) if not isinstance(item, dict) or not item]
@@ -167,10 +165,7 @@ def two_names(context: CheckContext) -> Iterator[Violation]:
 
 def _sections(context: CheckContext) -> list[KeyPath]:
     """The sections that the checklist names: dotted, and an empty text for the top level."""
-    listed = context.options.get("sections", [""])
-    if not isinstance(listed, list):
-        raise TypeError(listed)
-    return [tuple(str(one).split(".")) if one else () for one in listed]
+    return [tuple(str(one).split(".")) if one else () for one in context.options.get("sections", [""])]
 
 
 def _unknown(context: CheckContext, *, anchored: bool = False) -> Iterator[tuple[KeyPath, frozenset[str]]]:
@@ -201,9 +196,8 @@ def _unexpected(context: CheckContext, section: KeyPath) -> Iterator[Violation]:
 def _meant(context: CheckContext, path: KeyPath, known: frozenset[str]) -> str:
     """The key that an unknown one stands for, if that can be told and is not there already."""
     free = known - _siblings(context, path) - _of_other_content(context, path, known)
-    former = context.options.get("former")
-    now = former.get(path[-1]) if isinstance(former, dict) else None
-    return now if isinstance(now, str) and now in free else closest(str(path[-1]), free, _ALIKE)
+    now: str | None = context.options.get("former", {}).get(path[-1])
+    return now if now in free else closest(str(path[-1]), free, _ALIKE)
 
 
 def _of_other_content(context: CheckContext, path: KeyPath, known: frozenset[str]) -> frozenset[str]:

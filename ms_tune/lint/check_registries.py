@@ -82,8 +82,7 @@ def unread_of_data(context: CheckContext) -> Iterator[Violation]:
 
     The option ``sections`` says where; there every key is asked for by name, and what nobody asks for is left at that.
     """
-    sections = context.options["sections"]
-    for dotted in sections if isinstance(sections, list) else ():
+    for dotted in context.options["sections"]:
         for path, section in find_values(context.source.data, tuple(str(dotted).split("."))):
             takes = arguments_of("dataset", "", context.version)
             if takes is None or not isinstance(section, dict) or "auto_register" in section:
@@ -127,7 +126,7 @@ def unregistered(context: CheckContext) -> Iterator[Violation]:
     """
     names, compared = context.options["names"], context.options.get("compared", False)
     release = context.version
-    for dotted, kind in names.items() if isinstance(names, dict) else ():
+    for dotted, kind in names.items():
         known = registered(str(kind), release, context.dialect)
         for path, value in find_values(context.source.data, tuple(str(dotted).split("."))):
             odd = isinstance(value, (list, dict)) and path[-1] == "type"  # a list of names goes for networks alone

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from difflib import get_close_matches
+from functools import wraps
 from typing import TYPE_CHECKING
 
 from ms_tune.dialects.check_context import Violation
@@ -13,8 +14,7 @@ from ms_tune.lint.environment.variables import ALLOC_KEYS, KNOWN, RUNTIME_KEYS
 from ms_tune.source.shell.values import Reason
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
+    from collections.abc import Callable, Iterator
 
     from ms_tune.dialects.check_context import CheckContext
     from ms_tune.job.script import ScriptJob
@@ -35,17 +35,23 @@ _WORKERS, _LOCAL_WORKERS = "worker_num", "local_worker_num"
 _OF_LAUNCHERS = ("RANK_SIZE", "RANK_ID")  # scripts use these for themselves, too
 
 
-def _script_of(context: CheckContext) -> tuple[EnvironmentSource, ScriptJob | None]:
-    """The file that a check looks at, and what it starts if it is a script."""
-    assert isinstance(context.source, EnvironmentSource)  # noqa: S101 - checks of the environment see nothing else
-    return context.source, context.source.script
+def _of_scripts(
+    look: Callable[[EnvironmentSource, ScriptJob], Iterator[Violation]],
+) -> Callable[[CheckContext], Iterator[Violation]]:
+    """A check of scripts alone, which is given the file and what it starts; other settings of the environment start nothing."""
+
+    @wraps(look)
+    def check(context: CheckContext) -> Iterator[Violation]:
+        source = context.source
+        assert isinstance(source, EnvironmentSource)  # noqa: S101 - checks of the environment see nothing else
+        return iter(()) if source.script is None else look(source, source.script)
+
+    return check
 
 
-def cut(context: CheckContext) -> Iterator[Violation]:
+@_of_scripts
+def cut(source: EnvironmentSource, _: ScriptJob) -> Iterator[Violation]:
     """Settings behind a blank or a semicolon: the shell takes them for another word, or for a command."""
-    source, script = _script_of(context)
-    if script is None:
-        return
     for one in source.environment.assignments:
         found = _CUT.match(source.text, one.span.end)
         if found is None or not _is_lost(one.name, source.text[one.span.start : one.span.end], found):
@@ -62,11 +68,9 @@ def _is_lost(name: str, value: str, found: re.Match[str]) -> bool:
     return ";" not in found["by"] and found["lost"].startswith(f"{found['key']}:") and bool(_PAIRS.search(value))
 
 
-def unexported(context: CheckContext) -> Iterator[Violation]:
+@_of_scripts
+def unexported(source: EnvironmentSource, script: ScriptJob) -> Iterator[Violation]:
     """Variables of MindSpore's that are set for the script alone: none of the programs that it starts sees them."""
-    source, script = _script_of(context)
-    if script is None:
-        return
     names = {
         one.name: one for one in source.environment.assignments if one.name in KNOWN and one.name not in _OF_LAUNCHERS
     }
@@ -81,11 +85,9 @@ def unexported(context: CheckContext) -> Iterator[Violation]:
             yield Violation((name,), span=one.key)
 
 
-def unreadable(context: CheckContext) -> Iterator[Violation]:
+@_of_scripts
+def unreadable(source: EnvironmentSource, script: ScriptJob) -> Iterator[Violation]:
     """A quotation mark that is never closed, a word where bash takes none: it stops there and says so only then."""
-    source, script = _script_of(context)
-    if script is None:
-        return
     for problem in script.launches.problems:
         quote = problem.reason in _QUOTES
         if problem.reason in _UNSURE or ((quote or problem.reason == "(") and _DOCUMENT.search(source.text)):
@@ -95,11 +97,9 @@ def unreadable(context: CheckContext) -> Iterator[Violation]:
         yield Violation((), "quote" if quote else "default", {}, span=span)
 
 
-def not_followed(context: CheckContext) -> Iterator[Violation]:
+@_of_scripts
+def not_followed(source: EnvironmentSource, script: ScriptJob) -> Iterator[Violation]:
     """What a script starts, or sets, where only a run could tell: nothing is said about it."""
-    source, script = _script_of(context)
-    if script is None:
-        return
     seen = set[int]()
     for one in script.launches.unknown:
         if one.place.file.path != source.path or one.place.start in seen:
@@ -109,33 +109,28 @@ def not_followed(context: CheckContext) -> Iterator[Violation]:
         yield Violation((), kind, {"name": one.name}, span=source.lines.span(one.place.start, one.place.end))
 
 
-def program_unknown(context: CheckContext) -> Iterator[Violation]:
+@_of_scripts
+def program_unknown(source: EnvironmentSource, script: ScriptJob) -> Iterator[Violation]:
     """What a launcher takes for the program: all of its options as one word, an option without its dashes, a misspelt name."""
-    source, script = _script_of(context)
-    if script is None:
-        return
     known = sorted(programs())
     for launch in script.launches.launches:
         word, text = launch.program, launch.program.text if launch.program is not None else None
-        if (
-            word is None
-            or text is None
-            or launch.launcher.name not in _LAUNCHERS
-            or word.place.file.path != source.path
-        ):
+        if word is None or text is None or launch.launcher.name not in _LAUNCHERS:
+            continue
+        if word.place.file.path != source.path:
             continue
         name = text.rpartition("/")[2]
         span = source.lines.span(word.place.start, word.place.end)
-        similar = [one for one in known if _letters(one) == _letters(name)] or get_close_matches(
-            name, known, 1, _NEARLY
-        )
+        similar = [one for one in known if _letters(one) == _letters(name)]
+        similar = similar or get_close_matches(name, known, 1, _NEARLY)
+        places = (folder / text for folder in source.path.absolute().parents)
         if text.lstrip().startswith("--"):
             yield Violation((), "quoted", {"launcher": launch.launcher.name}, span=span)
         elif text.startswith("#"):
             yield Violation((), "comment", {"launcher": launch.launcher.name}, span=span)
         elif name.replace("-", "_") in launch.launcher.values:
             yield Violation((), "option", {"launcher": launch.launcher.name, "name": name}, span=span)
-        elif name not in known and similar and not any(path.is_file() for path in _beside(source, text)):
+        elif name not in known and similar and not any(path.is_file() for path in places):
             yield Violation((), "similar", {"name": name, "similar": similar[0]}, span=span)
 
 
@@ -143,44 +138,33 @@ def _letters(name: str) -> str:
     return re.sub(r"[^a-z]", "", name.removesuffix(".py").removesuffix("_py"))
 
 
-def _beside(source: EnvironmentSource, name: str) -> Iterator[Path]:
-    """Where a program may be that a script names: in its folder, and in those above it."""
-    folder = source.path.absolute().parent
-    return (one / name for one in (folder, *folder.parents))
-
-
-def simulated(context: CheckContext) -> Iterator[Violation]:
+@_of_scripts
+def simulated(source: EnvironmentSource, script: ScriptJob) -> Iterator[Violation]:
     """``msrun --sim_level``: nothing is trained."""
-    source, script = _script_of(context)
-    if script is None or "sim_level" not in source.text:
-        return
-    for launch in script.launches.launches:
+    for launch in script.launches.launches if "sim_level" in source.text else ():
         level = launch.options.get("sim_level") if launch.launcher.name == "msrun" else None
         if level is not None and level.text not in (None, "", "-1") and level.place.file.path == source.path:
             span = source.lines.span(level.place.start, level.place.end)
             yield Violation((), params={"level": level.text}, span=span)
 
 
-def refused_by_launcher(context: CheckContext) -> Iterator[Violation]:
+@_of_scripts
+def refused_by_launcher(source: EnvironmentSource, script: ScriptJob) -> Iterator[Violation]:
     """Options of ``msrun`` and ``torchrun`` that there are not, and values that ``msrun`` refuses.
 
     Programs of Megatron-LM are left to the checks of their own dialect.
     """
-    source, script = _script_of(context)
-    if script is None:
-        return
     for launch in script.launches.launches:
         if launch.launcher.name not in _LAUNCHERS or launch.name in programs() or launch.place.file.path != source.path:
             continue
-        for word, message, params in (*_unknown(launch), *_values(launch)):
+        unknown: list[tuple[Argument | None, str, dict[str, object]]] = [
+            (word, "similar" if similar else "default", {"name": written, "similar": similar})
+            for word, written, similar in launch.unknown_options()
+        ]
+        for word, message, params in (*unknown, *_values(launch)):
             place = word.place if word is not None and word.place.file.path == source.path else launch.place
             named = {"launcher": launch.launcher.name, **params}
             yield Violation((), message, named, span=source.lines.span(place.start, place.end))
-
-
-def _unknown(launch: Launch) -> Iterator[tuple[Argument | None, str, dict[str, object]]]:
-    for word, written, similar in launch.unknown_options():
-        yield word, "similar" if similar else "default", {"name": written, "similar": similar}
 
 
 def _values(launch: Launch) -> Iterator[tuple[Argument | None, str, dict[str, object]]]:
@@ -199,11 +183,8 @@ def _values(launch: Launch) -> Iterator[tuple[Argument | None, str, dict[str, ob
         if every is not None and every < 1:
             yield launch.options[_WORKERS], "none", {"name": f"--{_WORKERS}", "text": every}
         elif every is not None and local is not None and local > every:
-            yield (
-                launch.options.get(_LOCAL_WORKERS) or launch.options.get(_WORKERS),
-                "more",
-                {"local": local, "every": every},
-            )
+            word = launch.options.get(_LOCAL_WORKERS) or launch.options.get(_WORKERS)
+            yield word, "more", {"local": local, "every": every}
 
 
 def _number(launch: Launch, name: str) -> int | None:

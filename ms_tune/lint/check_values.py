@@ -43,12 +43,10 @@ def choices(context: CheckContext) -> Iterator[Violation]:
 
 def _refused(context: CheckContext, kind: str) -> Iterator[tuple[Key, KeyPath, Any]]:
     """The strict keys whose values stand out: below the option ``below``, if it is given."""
-    below = context.options.get("below")
-    left_out = context.options.get("except", ())
+    below, left_out = context.names("below"), context.names("except")
     for key, path, value in find_oddities(context.job).get(kind, ()):
-        is_left_out = isinstance(left_out, list) and ".".join(key.path) in left_out
-        is_elsewhere = isinstance(below, list) and key.path[0] not in below
-        if not is_left_out and not is_elsewhere and _is_looked_at(context, path, value):
+        is_elsewhere = below and key.path[0] not in below
+        if ".".join(key.path) not in left_out and not is_elsewhere and _is_looked_at(context, path, value):
             yield key, path, value
 
 
@@ -60,16 +58,14 @@ def _is_looked_at(context: CheckContext, path: KeyPath, value: object) -> bool:
     for every value that means no.
     """
     dotted = ".".join(map(str, path))
-    sections, forced = context.options.get("with"), context.options.get("forced")
-    for section, switch in sections.items() if isinstance(sections, dict) else ():
+    for section, switch in context.options.get("with", {}).items():
         inside = dotted == section or (dotted.startswith(f"{section}.") and dotted != switch)
-        if inside and not context.get(str(switch)):
+        if inside and not context.get(switch):
             return False
-    switch = forced.get(dotted) if isinstance(forced, dict) else None
-    if switch is not None and value and not context.get(str(switch)):
+    switch = context.options.get("forced", {}).get(dotted)
+    if switch is not None and value and not context.get(switch):
         return False
-    optional = context.options.get("or-default", ())
-    return bool(value) or not isinstance(optional, list) or dotted not in optional
+    return bool(value) or dotted not in context.names("or-default")
 
 
 _REPORTED = 200  # duplicates; a file with more of them is no config

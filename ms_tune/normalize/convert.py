@@ -195,16 +195,7 @@ def _write_and_check(  # noqa: PLR0913 - what is converted by all that makes it
     *,
     legacy: bool = False,
 ) -> Converted:
-    """The settings with all that is to be told: before them, of what cannot be said, of what they turn out to do.
-
-    Args:
-        plan: The plan that the settings are to keep.
-        target: The dialect and release that read them.
-        choices: What the layers are to do, in the target's names.
-        side: The layers of the target's model; None if the names are those of the plan itself.
-        problems: What was said before.
-        legacy: Whether a model of the static graph is to be a legacy one.
-    """
+    """The settings with all that is to be told; ``side`` is None where the names are those of the plan itself."""
     converted = convert_plan(
         plan, target.dialect.value, version=target.release, choices=choices, target=side, legacy=legacy
     )

@@ -38,9 +38,6 @@ _BOUNDS = {
     QueueState.WAITING: Bound.RANKS,
     QueueState.BUBBLE: Bound.IMBALANCE,
     QueueState.HOST: Bound.HOST,
-    QueueState.DEPENDENCY: Bound.UNKNOWN,
-    QueueState.COMMUNICATION: Bound.UNKNOWN,
-    QueueState.FREE: Bound.UNKNOWN,
 }
 
 
@@ -92,8 +89,9 @@ def idle_window(ranks: Sequence[RankTimes], gaps: Sequence[Gap]) -> tuple[RankTi
 
 def _find_bound(causes: dict[QueueState, float], imbalance: float | None, waits: RankTimes | None) -> Bound:
     first, *others = sorted(causes, key=lambda cause: -causes[cause])
-    bound = _BOUNDS[first]
-    if others and causes[first] - causes[others[0]] < _LEAD and bound is not _BOUNDS[others[0]]:
+    bound = _BOUNDS.get(first, Bound.UNKNOWN)
+    close = bool(others) and causes[first] - causes[others[0]] < _LEAD
+    if close and bound is not _BOUNDS.get(others[0], Bound.UNKNOWN):
         bound = Bound.MIXED
     uneven = imbalance is not None and imbalance > _UNEVEN
     # A mean hides that the ranks which compute less wait for the one that computes most.
