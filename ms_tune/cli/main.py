@@ -148,7 +148,6 @@ def _top_parser(language: Language) -> Parser:
 
 
 def _version() -> str:
-    """ms-tune, and the frameworks that were found beside it."""
     names = {"mindspore": "MindSpore", "mindformers": "MindFormers", "mindspeed_llm": "MindSpeed-LLM"}
     here = [f"{name} {found}" for package, name in names.items() if (found := installed_version(package))]
     python = f"Python {sys.version_info.major}.{sys.version_info.minor}.{sys.version_info.micro}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from argparse import ArgumentTypeError
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,11 +12,9 @@ from ms_tune.errors import ExitCode
 from ms_tune.metrics.result import Convention, MetricsRequest
 from ms_tune.metrics.run import measure_runs
 from ms_tune.report.metrics import report_html, report_json, show_report
-from ms_tune.text import msg, render
 
 if TYPE_CHECKING:
     from argparse import Namespace
-    from collections.abc import Callable
 
     from ms_tune.report.console import Console
     from ms_tune.text import Language
@@ -37,7 +34,7 @@ def build_parser(language: Language) -> Parser:
     )
     device = parser.add_mutually_exclusive_group()
     parser.option("--chip", "metrics.help.chip", metavar="NAME", into=device)
-    parser.option("--peak", "metrics.help.peak", type=_positive_argument(language), metavar="TFLOPS", into=device)
+    parser.option("--peak", "metrics.help.peak", type=parser.positive, metavar="TFLOPS", into=device)
     parser.option("--baseline", "metrics.help.baseline", type=Path, metavar="LOG")
     parser.option("--baseline-cards", "metrics.help.baseline-cards", type=parser.count, metavar="N")
     parser.option("--baseline-gbs", "metrics.help.baseline-gbs", type=parser.count, metavar="N")
@@ -63,12 +60,7 @@ def run(arguments: Namespace, console: Console) -> ExitCode:
         baseline_batch=arguments.baseline_gbs,
     )
     with ProgressLine(console, LONG) as progress:
-        report = measure_runs(
-            *arguments.logs,
-            request=request,
-            baseline=arguments.baseline,
-            on_bytes=progress.read,
-        )
+        report = measure_runs(*arguments.logs, request=request, baseline=arguments.baseline, on_bytes=progress.read)
     if arguments.html:
         write_text_file(arguments.html, report_html(report, console.language), console)
     if arguments.json:
@@ -77,17 +69,3 @@ def run(arguments: Namespace, console: Console) -> ExitCode:
         show_report(report, console)
     serious = any(problem.severity is Severity.ERROR for problem in report.all_problems)
     return ExitCode.FINDINGS if serious else ExitCode.OK
-
-
-def _positive_argument(language: Language) -> Callable[[str], float]:
-
-    def convert(text: str) -> float:
-        try:
-            number = float(text)
-        except ValueError:
-            number = 0.0
-        if not 0 < number < float("inf"):
-            raise ArgumentTypeError(render(msg("metrics.positive", value=text), language))
-        return number
-
-    return convert

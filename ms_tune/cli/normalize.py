@@ -194,7 +194,6 @@ def _check_sapp(arguments: Namespace) -> None:
 
 
 def _run_sapp(arguments: Namespace, console: Console) -> ExitCode:
-    """The lists of the pipeline tool SAPP: merged into a config, or by themselves."""
     from ms_tune.normalize import sapp, sapp_lists  # noqa: PLC0415 - start-up time
 
     lists = sapp_lists.parse_sapp(_read_plan(Path(arguments.from_sapp) if arguments.from_sapp else arguments.file))

@@ -163,13 +163,20 @@ class Parser(argparse.ArgumentParser):
 
     def share(self, text: str) -> float:
         """An argparse type: a number above 0 and below 1."""
+        return self._number_below(1, text, "cli.usage.share")
+
+    def positive(self, text: str) -> float:
+        """An argparse type: a number above 0."""
+        return self._number_below(float("inf"), text, "metrics.positive")
+
+    def _number_below(self, limit: float, text: str, text_id: str) -> float:
         try:
-            share = float(text)
+            number = float(text)
         except ValueError:
-            share = 0.0
-        if not 0 < share < 1:
-            raise argparse.ArgumentTypeError(self.tr("cli.usage.share", value=text))
-        return share
+            number = 0.0
+        if not 0 < number < limit:
+            raise argparse.ArgumentTypeError(self.tr(text_id, value=text))
+        return number
 
     def check(self, refuse: Callable[[str], object], text: str) -> str:
         """An argparse type, once it is given a function that raises an error for what it refuses."""
@@ -252,7 +259,6 @@ def language_from_arguments(arguments: Iterable[str], default: Language) -> Lang
 
 
 def _short_help(parser: Parser) -> str:
-    """One screen: how it is called, what it does, examples, and the names of its options."""
     columns = min(terminal_width(), _WIDTH)
     places = " ".join(_place(action) for action in parser.actions() if not action.option_strings)
     parts = [f"{parser.tr('cli.title.usage')}{parser.prog} [{parser.tr('cli.title.options')}] {places}".rstrip()]
@@ -271,7 +277,6 @@ def _short_help(parser: Parser) -> str:
 
 
 def _whole_help(parser: Parser) -> str:
-    """Everything, option by option."""
     formatter = argparse.RawDescriptionHelpFormatter(parser.prog, width=min(terminal_width(), _WIDTH))
     formatter.add_usage(None, parser.actions(), parser.exclusive_groups(), parser.tr("cli.title.usage"))
     formatter.add_text(parser.description)
@@ -346,7 +351,6 @@ def _joined(paragraph: str) -> str:
 
 
 def _grouped(parser: Parser) -> Mapping[str, Sequence[argparse.Action]]:
-    """The options by what they are about, each as the command has them."""
     group_of = {option: name for name, options in _GROUPS.items() for option in options}
     found: dict[str, list[argparse.Action]] = {name: [] for name in _ORDER}
     for action in parser.actions():
@@ -356,7 +360,6 @@ def _grouped(parser: Parser) -> Mapping[str, Sequence[argparse.Action]]:
 
 
 def _name(action: argparse.Action) -> str:
-    """An option with its value, as it is written."""
     name = action.option_strings[-1]
     if action.nargs == 0:
         return name

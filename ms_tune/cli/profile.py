@@ -34,11 +34,7 @@ def run(arguments: Namespace, console: Console) -> ExitCode:
     """Read, judge, show."""
     new_file(arguments.html, force=arguments.force)
     with ProgressLine(console, LONG) as progress:
-        report = analyse_profiles(
-            *arguments.paths,
-            gaps=arguments.top,
-            on_bytes=progress.read,
-        )
+        report = analyse_profiles(*arguments.paths, gaps=arguments.top, on_bytes=progress.read)
     if arguments.html:
         write_text_file(arguments.html, report_html(report, arguments.top, console.language), console)
     if arguments.json:

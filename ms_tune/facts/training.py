@@ -77,7 +77,6 @@ def package_folder(package: str) -> Path | None:
 
 
 def _version(package: str) -> str:
-    """Its release; empty for a source tree, which has no metadata."""
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:

@@ -142,7 +142,6 @@ class Checkout:
 
     @cached_property
     def _parsers(self) -> tuple[SourceStamp, ...]:
-        """The sources that define arguments of training programs."""
         folders = (self.package, *(() if self.root.name in INSTALLED_FOLDERS else _COPIES)) if self.package else ()
         started = [entry for entry in list_entries(self.root) if entry.name in programs() and entry.is_file()]
         return (*(source for folder in folders for source in self._list_parsers(folder)), *map(stamp_source, started))

@@ -157,7 +157,6 @@ def read_classes(source: SourceStamp) -> tuple[tuple[str, str, frozenset[str] | 
 
 
 def _registered_as(call: ast.expr, name: str) -> Iterator[tuple[str, str]]:
-    """The kinds and the names under which a call registers a class."""
     if not isinstance(call, ast.Call) or _name_of(call.func) not in _REGISTER_CALLS:
         return
     words = {word.arg: word.value for word in call.keywords}
@@ -174,7 +173,6 @@ def _registered_as(call: ast.expr, name: str) -> Iterator[tuple[str, str]]:
 
 
 def _parameters_of(node: ast.ClassDef | ast.FunctionDef) -> frozenset[str] | None:
-    """The parameters of a class that says itself how it is made."""
     for one in node.body if isinstance(node, ast.ClassDef) else ():
         if isinstance(one, ast.FunctionDef) and one.name == "__init__":
             names = (*one.args.posonlyargs, *one.args.args, *one.args.kwonlyargs)
@@ -193,7 +191,6 @@ def _parse(path: str, *words: bytes) -> ast.Module:
 
 
 def _statements(tree: ast.Module) -> Iterator[ast.AST]:
-    """All statements, in their order."""
     waiting: list[ast.AST] = [*reversed(tree.body)]
     while waiting:
         node = waiting.pop()

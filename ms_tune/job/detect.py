@@ -110,7 +110,6 @@ def recognise(data: object) -> Recognition:
 
 
 def _find_names(data: Mapping[Any, Any]) -> set[str]:
-    """The keys of the two upper levels, dotted."""
     names = {"True"} if True in data else set[str]()  # as PyYAML reads the key `on`
     for key, value in data.items():
         if isinstance(key, str) and "." not in key:

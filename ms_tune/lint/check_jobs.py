@@ -28,11 +28,8 @@ if TYPE_CHECKING:
 
 _SIZES = ("data_parallel", "model_parallel", "context_parallel", "pipeline_stage")
 _DYNAMIC = (
-    "data_parallel_replicate",
-    "data_parallel_shard",
-    "tensor_parallel",
-    "context_parallel",
-    "pipeline_parallel",
+    *("data_parallel_replicate", "data_parallel_shard"),
+    *("tensor_parallel", "context_parallel", "pipeline_parallel"),
 )
 _LAZY = "ENABLE_LAZY_INLINE_NO_PIPELINE"
 
@@ -63,13 +60,8 @@ def processes(context: CheckContext) -> Iterator[Violation]:
             sizes = [job.value(source, f"parallelism.{name}", 1) for name in _DYNAMIC]
         whole = [size for size in sizes if isinstance(size, int) and not isinstance(size, bool) and size > 0]
         if sizes and len(whole) == len(sizes) and prod(whole) != job.processes:
-            params = {
-                "processes": job.processes,
-                "product": prod(whole),
-                "sizes": " x ".join(map(str, whole)),
-                "file": source.path.name,
-            }
-            yield Violation((), params=params, span=_span(context, job.place))
+            params = {"processes": job.processes, "product": prod(whole), "sizes": " x ".join(map(str, whole))}
+            yield Violation((), params={**params, "file": source.path.name}, span=_span(context, job.place))
 
 
 def overridden(context: CheckContext) -> Iterator[Violation]:

@@ -180,7 +180,6 @@ def _unknown(context: CheckContext, *, anchored: bool = False) -> Iterator[tuple
 
 
 def _unknown_keys(context: CheckContext, section: KeyPath) -> list[object]:
-    """The keys of a section that it does not know in this release."""
     return [key for place, key in find_oddities(context.job).get("unknown", ()) if place == section]
 
 

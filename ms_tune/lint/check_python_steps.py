@@ -77,7 +77,6 @@ def _waits(module: Module, call: ast.Call) -> str:
 
 
 def _is_stream(module: Module, function: ast.expr) -> bool:
-    """Whether a call waits for a stream or an event of the device."""
     if not isinstance(function, ast.Attribute) or function.attr != "synchronize":
         return False
     value = function.value
@@ -284,7 +283,6 @@ def _may_be_tensor(module: Module, node: ast.expr) -> bool:
 
 
 def _shows_value(module: Module, node: ast.expr) -> bool:
-    """Whether a tensor is put into a text."""
     parts = [part.value for part in ast.walk(node) if isinstance(part, ast.FormattedValue)] or [node]
     return any(is_tensor(module, part) or (isinstance(part, ast.Name) and part.id in _LOSSES) for part in parts)
 

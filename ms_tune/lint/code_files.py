@@ -18,11 +18,10 @@ from ms_tune.lint.environment.settings import (
     from_process,
     parse_env,
     parse_shell,
-    read_env_file,
-    read_shell,
 )
 from ms_tune.lint.environment.variables import KNOWN
 from ms_tune.records import Record
+from ms_tune.source.shell.read import content
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
@@ -119,10 +118,16 @@ def load_code(path: Path, text: str | None, *, named: bool, version: str | None)
         ConfigError: The file cannot be read.
     """
     if path.suffix == ".py":
-        return _load_python(path, text, named=named)
-    if _ENV_FILE in (path.suffix, path.name):
-        return _load_env_file(path, text, named=named)
-    return _load_script(path, text, named=named, version=version)
+        if text is None and not named and not any(word in path.read_bytes() for word in _WORDS):
+            return msg("lint.not-training-code")
+        return _load_python(path, content(path) if text is None else text)
+    text = content(path) if text is None else text
+    if _ENV_FILE not in (path.suffix, path.name):
+        return _load_script(path, text, named=named, version=version)
+    environment = parse_env(text, path)
+    if named or _sets_known(environment):
+        return _code_of(environment.source(), built_in_code()[ENVIRONMENT])
+    return msg("lint.not-an-environment")
 
 
 def load_process_environment() -> CodeFile:
@@ -130,28 +135,20 @@ def load_process_environment() -> CodeFile:
     return _code_of(from_process(os.environ).source(), built_in_code()[ENVIRONMENT])
 
 
-def _load_python(path: Path, text: str | None, *, named: bool) -> CodeFile | Message:
-    if text is not None or named or any(word in path.read_bytes() for word in _WORDS):
-        from ms_tune.lint.python_code.module import module_of  # noqa: PLC0415 - as above
-        from ms_tune.lint.python_code.source import parse_python, read_python  # noqa: PLC0415 - as above
+def _load_python(path: Path, text: str) -> CodeFile | Message:
+    from ms_tune.lint.python_code.module import module_of  # noqa: PLC0415 - as above
+    from ms_tune.lint.python_code.source import parse_python  # noqa: PLC0415 - as above
 
-        source = read_python(path) if text is None else parse_python(text, path)
-        if module_of(source).uses_mindspore:
-            return _code_of(source, built_in_code()[PYTHON])
+    source = parse_python(text, path)
+    if module_of(source).uses_mindspore:
+        return _code_of(source, built_in_code()[PYTHON])
     return msg("lint.not-training-code")
 
 
-def _load_env_file(path: Path, text: str | None, *, named: bool) -> CodeFile | Message:
-    environment = read_env_file(path) if text is None else parse_env(text, path)
-    if named or _sets_known(environment):
-        return _code_of(environment.source(), built_in_code()[ENVIRONMENT])
-    return msg("lint.not-an-environment")
-
-
-def _load_script(path: Path, text: str | None, *, named: bool, version: str | None) -> CodeFile | Message:
+def _load_script(path: Path, text: str, *, named: bool, version: str | None) -> CodeFile | Message:
     from ms_tune.dialects.megatron.detect import is_pytorch  # noqa: PLC0415 - as above
 
-    environment = read_shell(path) if text is None else parse_shell(text, path)
+    environment = parse_shell(text, path)
     source, checks = environment.source(), built_in_code()[ENVIRONMENT]
     script = source.script or ScriptJob(path, source.text)
     has_programs = any(
@@ -168,7 +165,6 @@ def _load_script(path: Path, text: str | None, *, named: bool, version: str | No
 
 
 def _sets_known(environment: Environment) -> bool:
-    """Whether a variable of MindSpore's is set."""
     return any(one.name in KNOWN for one in environment.assignments)
 
 

@@ -201,7 +201,6 @@ def _number(value: object) -> object:
 
 
 def _largest(value: object) -> object:
-    """The largest number in a list of numbers, or of lists of them."""
     rows = value if isinstance(value, list) else []
     items = [item for row in rows for item in (row if isinstance(row, list) else [row])]
     return max(items) if items and all(map(is_number, items)) else UNKNOWN

@@ -93,7 +93,6 @@ def _described(key: Key, *, limited: bool) -> dict[str, Any]:
 
 
 def _limits(key: Key) -> dict[str, Any]:
-    """What the framework refuses by itself."""
     found: dict[str, Any] = {}
     if key.types:
         kinds = [_ITEMS.fullmatch(name) for name in key.types]

@@ -152,7 +152,6 @@ def _unused(
 
 
 def _removal(directive: Directive, lines: Document) -> TextEdit:
-    """The comment with the blanks before it; with its line, if nothing else stands there."""
     text, line = lines.text, directive.span.line
     line_start = lines.starts[line - 1]
     before = text[line_start : directive.span.start]

@@ -148,7 +148,6 @@ def _convert_program(plan: LayerPlan, target: TargetDialect) -> Converted:
 
 
 def _lost_in_release(job: Job, plan: LayerPlan, target: TargetDialect) -> dict[tuple[str, str], list[int]]:
-    """Operators that the same model has no longer, or not yet, in another release."""
     here = find_source_side(job, plan, [])
     if here.family not in {"core", "dynamic"}:
         return {}  # legacy models are the same in all releases
@@ -259,7 +258,6 @@ def _plan_arguments(values: Mapping[str, object], release: str, side: Side | Non
 
 
 def _find_choices(plan: LayerPlan, side: Side | None) -> Choices:
-    """What the target's layers do: what its patterns find in them."""
     if side is None or not side.paths:
         return as_written(plan.switched_on or plan.layers)
     choices = Choices()
@@ -303,7 +301,6 @@ class LayerAct(Record):
 def _layer_acts(
     layers: Sequence[LayerSpec], choices: Choices, target: TargetDialect, *, merged: bool
 ) -> dict[int, LayerAct]:
-    """What each layer does; chunks that are merged do not count."""
     if target.dialect is Dialect.MINDSPEED_MS:  # its operators cannot be chosen
         names = [_by_layer({"*": choices.reached(one)} if "excl" not in one else {}) for one in ATTRIBUTES]
     else:

@@ -142,7 +142,6 @@ def merge_sapp(job: Job, lists: SappLists) -> Merged:
 
 
 def _is_kept(plan: LayerPlan, result: LayerPlan, lists: SappLists) -> bool:
-    """Whether the layers lie where SAPP puts them, and those that it means are recomputed in full."""
     acts = zip(plan.layers, result.switched_on or result.layers, strict=False)  # prediction layers come behind
     in_full = lists.recompute is None or all(
         (one.recompute is RecomputeMode.FULL) is (other.recompute is RecomputeMode.FULL) for one, other in acts
@@ -152,7 +151,6 @@ def _is_kept(plan: LayerPlan, result: LayerPlan, lists: SappLists) -> bool:
 
 
 def _dynamic_sizes(job: Job) -> Sizes:
-    """The sizes of a config of the dynamic graph."""
     source = job.source
     if job.dialect is Dialect.MINDSPEED_MS:
         sections = (("model_config", LAYERS), ("parallel_config", "pipeline_model_parallel_size"))

@@ -235,7 +235,6 @@ def _make_change(script: Launches, release: str, number: int, dest: str, value: 
 
 
 def _prove_same(script: Launches, job: ScriptJob, plans: tuple[LayerPlan | None, ...]) -> None:
-    """Refuse what gives any program other layers."""
     again: list[LayerPlan | None]
     try:
         again = list(_plan_launches(script, job))

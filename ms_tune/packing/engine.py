@@ -238,9 +238,9 @@ def best_engine() -> tuple[PackingEngine, Message | None]:
 def _library_path() -> Path:
     source = files("ms_tune.packing").joinpath(_SOURCE).read_bytes()
     key = hashlib.sha256(b"\0".join((source, " ".join(_FLAGS).encode(), platform.machine().encode()))).hexdigest()[:16]
-    folder = cached_folder(
-        cache_root() / "native" / f"placement-{key}", lambda fresh: _build_library(source, fresh), _wait_for_build
-    )
+    place = cache_root() / "native" / f"placement-{key}"
+    # Where another process compiles it, nothing is told: that takes a second.
+    folder = cached_folder(place, lambda fresh: _build_library(source, fresh), lambda: None)
     return folder / _LIBRARY
 
 
@@ -248,7 +248,3 @@ def _build_library(source: bytes, folder: Path) -> None:
     file = folder / _SOURCE
     file.write_bytes(source)
     compile_library(file, folder / _LIBRARY, dict(os.environ), _FLAGS)
-
-
-def _wait_for_build() -> None:
-    """Another process compiles it; that takes a second."""

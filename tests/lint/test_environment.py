@@ -19,10 +19,9 @@ from ms_tune.lint.environment.settings import (
     from_process,
     parse_env,
     parse_shell,
-    read_env_file,
-    read_shell,
 )
 from ms_tune.lint.environment.variables import RUNTIME_BOOLEANS, RUNTIME_KEYS_OF_2_7, RUNTIME_KEYS_OF_2_10, items
+from ms_tune.source.shell.read import content
 from ms_tune.text import Language
 from tests.lint.code import environment_checks, lint_environment
 from tests.lint.few import profile_for
@@ -46,8 +45,8 @@ def ids(text: str, profile: str | None = None) -> list[str]:
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.id)
 def test_bad_example_is_found_and_good_example_is_clean(check: Check, tmp_path: Path) -> None:
     def found(text: str) -> list[str]:
-        for name, content in re.findall(r"^# (\S+\.yaml): (.*)$", text, re.MULTILINE):
-            (tmp_path / name).write_text(content, encoding="utf-8")  # what a script names, in its comments
+        for name, words in re.findall(r"^# (\S+\.yaml): (.*)$", text, re.MULTILINE):
+            (tmp_path / name).write_text(words, encoding="utf-8")  # what a script names, in its comments
         findings = lint_environment(parse_shell(text, tmp_path / FILE.name), profile=profile_for(check))
         for finding in findings:
             for language in Language:
@@ -204,15 +203,15 @@ def test_the_process_shows_mindspores_variables_only() -> None:
 def test_files(tmp_path: Path) -> None:
     file = tmp_path / "a.env"
     file.write_bytes(b"MS_SIMULATION_LEVEL=7\r\n")
-    assert [finding.id for finding in lint_environment(read_env_file(file), profile="debug-memory")] == [
+    assert [finding.id for finding in lint_environment(parse_env(content(file), file), profile="debug-memory")] == [
         "MST830",
         "MST809",
     ]
-    assert values(read_shell(file)) == {"MS_SIMULATION_LEVEL": "7"}
+    assert values(parse_shell(content(file), file)) == {"MS_SIMULATION_LEVEL": "7"}
     with pytest.raises(ConfigError, match="no such file"):
-        read_shell(tmp_path / "missing.sh")
+        parse_shell(content(tmp_path / "missing.sh"), tmp_path / "missing.sh")
     with pytest.raises(ConfigError, match="cannot be read"):
-        read_env_file(tmp_path)
+        parse_env(content(tmp_path), tmp_path)
 
 
 @pytest.mark.parametrize(

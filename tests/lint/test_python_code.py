@@ -13,7 +13,8 @@ from ms_tune.facts.query import data_folder
 from ms_tune.lint.checklist import read_checklist
 from ms_tune.lint.python_code.mint_names import DROP_IN, WITH_KEYWORDS, WITHOUT_FIX
 from ms_tune.lint.python_code.module import module_of, refusal
-from ms_tune.lint.python_code.source import parse_python, read_python
+from ms_tune.lint.python_code.source import parse_python
+from ms_tune.source.shell.read import content
 from ms_tune.text import Language
 from tests.lint.code import lint_python, python_checks
 from tests.lint.few import profile_for
@@ -328,13 +329,13 @@ def test_what_fills_a_span_is_found_and_nothing_else() -> None:
 def test_files(tmp_path: Path) -> None:
     file = tmp_path / "a.py"
     file.write_bytes("\ufeffimport mindspore\r\nmindspore.set_deterministic(True)\r\n".encode())
-    (finding,) = lint_python(read_python(file))
+    (finding,) = lint_python(parse_python(content(file), file))
     assert (finding.location.line, finding.location.column) == (2, 1)
     file.write_text("import mindspore\nx = (\n", encoding="utf-8")
     with pytest.raises(ConfigError, match=r"a\.py:2:5: is not valid Python"):
-        read_python(file)
+        parse_python(content(file), file)
     with pytest.raises(ConfigError, match="no such file"):
-        read_python(tmp_path / "b.py")
+        parse_python(content(tmp_path / "b.py"), tmp_path / "b.py")
 
 
 _LADDER = "if a:\n    b = 0\n" + "elif a:\n    b = 1\n" * 3000
@@ -416,7 +417,7 @@ def test_no_code_makes_a_check_crash(lines: list[str]) -> None:
 def test_the_installed_mindformers_can_be_checked() -> None:
     found: dict[str, int] = {}
     for path in sorted((SITE_PACKAGES / "mindformers" / "core").rglob("*.py")):
-        for finding in lint_python(read_python(path)):
+        for finding in lint_python(parse_python(content(path), path)):
             found[finding.id] = found.get(finding.id, 0) + 1
     assert "MST001" not in found
     assert found

@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ms_tune.lint.fix import Fixed, apply_fixes
-from ms_tune.lint.python_code.source import parse_python, read_python
+from ms_tune.lint.python_code.source import parse_python
 from ms_tune.lint.python_code.swaps import Swap, leads_to
+from ms_tune.source.shell.read import content
 from tests.lint.code import lint_python, python_checks
 from tests.lint.few import check_the_example, profile_for
 from tests.source.corpus import SITE_PACKAGES
@@ -221,7 +222,7 @@ def _body(text: str) -> str:
 def test_the_installed_mindformers_can_be_mended() -> None:
     count = 0
     for path in sorted((SITE_PACKAGES / "mindformers" / "modules").rglob("*.py")):
-        source = read_python(path)
+        source = parse_python(content(path), path)
         after, done = apply_fixes(source, lint_python, unsafe=True)
         if done.made:
             assert ast.dump(ast.parse(after.text)) != ast.dump(ast.parse(source.text))

@@ -16,7 +16,7 @@ from ms_tune.lint.environment.variables import ALLOC_BOOLEANS, FOREIGN, KNOWN, I
 from ms_tune.lint.fix import title_of
 from ms_tune.source import SCRIPTS
 from ms_tune.source.edit import EditRefusedError, ValueChange, apply_edits
-from ms_tune.source.shell.read import assignments, content
+from ms_tune.source.shell.read import assignments
 from ms_tune.source.yaml import Duplicate
 from ms_tune.source.yaml_nodes import Document, Node, NodeEntry
 from ms_tune.text import msg
@@ -281,24 +281,6 @@ _ENV_LINE = re.compile(
     r"^[ \t]*(?:export[ \t]+)?(?P<name>[A-Za-z_][A-Za-z0-9_]*)[ \t]*=[ \t]*(?P<value>[^\r\n]*)", re.MULTILINE
 )
 _LINE_COMMENT = re.compile(r"(?:^|(?<=\s))#.*")
-
-
-def read_env_file(path: Path) -> Environment:
-    """The settings of a ``.env`` file.
-
-    Raises:
-        ConfigError: The file cannot be read.
-    """
-    return parse_env(content(path), path)
-
-
-def read_shell(path: Path) -> Environment:
-    """The settings of a shell script: exports, plain assignments, and those in front of a command.
-
-    Raises:
-        ConfigError: The file cannot be read.
-    """
-    return parse_shell(content(path), path)
 
 
 def from_process(variables: Mapping[str, str]) -> Environment:

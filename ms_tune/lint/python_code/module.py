@@ -344,7 +344,6 @@ def _children(node: ast.AST) -> list[ast.AST]:
 
 @cache
 def _fields(kind: type[ast.AST]) -> tuple[str, ...]:
-    """The fields of a class in which nodes of interest may stand."""
     return tuple(name for name in kind._fields if name not in ("ctx", "op", "ops", "attr", "kind", "type_comment"))
 
 

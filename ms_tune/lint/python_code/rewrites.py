@@ -44,7 +44,6 @@ class Rewritten:
 
 
 def _flip(module: Module, violation: Violation) -> Rewritten:
-    """``'ON'`` as ``'OFF'`` and ``True`` as ``False``, and the other way round."""
     value = _argument(module, violation)
     given = value.value
     if isinstance(given, bool):
@@ -156,7 +155,6 @@ def _item(module: Module, violation: Violation, old: str, new: str) -> Rewritten
 
 
 def _written(module: Module, node: ast.AST, words: str, title: Message | None = None) -> Rewritten:
-    """An expression replaced by another."""
     span = module.span(node)
     title = title or msg("lint.fix.rewrite", old=_shown(_words(module, node)), new=_shown(words))
     return Rewritten(title, (TextEdit(span.start, span.end, words),), (swap_of(node, words),))

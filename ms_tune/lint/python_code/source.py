@@ -13,7 +13,6 @@ from ms_tune.lint.python_code.module import FUNCTIONS, LOOPS, module_of
 from ms_tune.lint.python_code.swaps import leads_to
 from ms_tune.lint.python_code.syntax import assigned
 from ms_tune.source.edit import EditRefusedError, apply_edits
-from ms_tune.source.shell.read import content
 from ms_tune.source.yaml_nodes import Document, Node
 from ms_tune.text import msg
 
@@ -62,15 +61,6 @@ class PythonSource(CodeSource):
             if isinstance(getattr(node, "value", ""), str)
         )
         return [(span.start, span.end) for span in spans]
-
-
-def read_python(path: Path) -> PythonSource:
-    """A Python file.
-
-    Raises:
-        ConfigError: The file cannot be read, or is not Python.
-    """
-    return parse_python(content(path), path)
 
 
 def parse_python(text: str, path: Path) -> PythonSource:
@@ -146,7 +136,6 @@ def _assignment(module: Module, key: ast.expr | None, value: ast.expr) -> Iterat
 
 
 def _text(module: Module, value: ast.expr) -> str | None:
-    """The text that a variable is set to; None if only a run could tell."""
     if isinstance(value, ast.Name):
         given = list(assigned(module, value))
         value = given[0] if len(given) == 1 and given[0] is not None else value

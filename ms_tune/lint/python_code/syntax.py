@@ -321,7 +321,6 @@ _NO_OPERATORS = frozenset(
 
 
 def _is_declared(module: Module, node: ast.Name) -> bool:
-    """Whether a name is an argument that is declared a tensor."""
     function = module.function(node)
     if not isinstance(function, FUNCTIONS):
         return False
