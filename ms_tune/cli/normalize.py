@@ -7,14 +7,13 @@ from itertools import product
 from pathlib import Path
 
 from ms_tune.cli.parser import Parser
-from ms_tune.diagnostics import Severity
 from ms_tune.dialects import PlanIssue
 from ms_tune.enums import Dialect
 from ms_tune.errors import ConfigError, ExitCode, UsageError, reason_of
 from ms_tune.facts.models import LAYERS, MODEL_CONFIG, names_of
 from ms_tune.facts.query import DEFAULT_VERSION
 from ms_tune.job import Job
-from ms_tune.normalize.run import normalize_recompute
+from ms_tune.normalize.run import choose_layers, list_warnings, normalize_recompute
 from ms_tune.report import normalize_text as report
 from ms_tune.report.console import usage_hint
 from ms_tune.source import SCRIPTS
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from ms_tune.diagnostics import Diagnostic
-    from ms_tune.dialects import LayerPlan, LayerSpec
+    from ms_tune.dialects import LayerPlan
     from ms_tune.dialects.convert_layers import Converted
     from ms_tune.report.console import Console
     from ms_tune.source.yaml import SourceFile
@@ -93,7 +92,7 @@ def run(arguments: Namespace, console: Console) -> ExitCode:  # noqa: PLR0911 - 
     if arguments.against:
         return _compare_with_logs(job, arguments, console)
     if arguments.to:
-        tell_files(normalize_recompute(job), console)
+        _tell_files(normalize_recompute(job), console)
         return _convert_job(job, arguments, console)
     return _show_plan(normalize_recompute(job), arguments, console)
 
@@ -123,20 +122,21 @@ def _check_sizes(whole: SourceFile, arguments: Namespace) -> None:
 
 
 def _show_plan(plan: LayerPlan, arguments: Namespace, console: Console) -> ExitCode:
-    layers = plan.layers if (arguments.stage, arguments.layer) == (None, None) else choose_layers(plan, arguments)
+    layers = choose_layers(plan, arguments.stage, arguments.layer)
     if plan.read_from and not arguments.json:
-        tell_files(plan, console)
+        _tell_files(plan, console)
     if arguments.json:
         console.write_json(report.plan_json(plan, layers))
     elif arguments.as_log:
         console.write_whole(report.log_text(plan))
-        warn_of_problems(plan.problems, console)
+        for problem in list_warnings(plan.problems):
+            console.warn(problem.message)
         for problem in plan.problems:
             if problem.id == PlanIssue.AS_WRITTEN:
                 console.note(console.say(problem.message))
     else:
         report.write_plan(plan, layers, console)
-    return exit_code(plan.problems)
+    return _exit_code(plan.problems)
 
 
 def _check_forms(arguments: Namespace) -> None:
@@ -162,8 +162,7 @@ def _check_forms(arguments: Namespace) -> None:
         raise UsageError(msg("normalize.not-a-count", **limits))
 
 
-def tell_files(plan: LayerPlan, console: Console) -> None:
-    """Tell which other files a plan was read from."""
+def _tell_files(plan: LayerPlan, console: Console) -> None:
     for file in plan.read_from:
         console.note(console.text("normalize.read-from", file=file))
 
@@ -175,7 +174,7 @@ def _compare_with_logs(job: Job, arguments: Namespace, console: Console) -> Exit
     if arguments.json:
         console.write_json(report.comparison_json(result))
     else:
-        tell_files(result.plan, console)
+        _tell_files(result.plan, console)
         report.write_comparison(result, console)
     return {"same": ExitCode.OK, "differs": ExitCode.FINDINGS}.get(result.verdict.value, ExitCode.USAGE)
 
@@ -208,7 +207,7 @@ def _run_sapp(arguments: Namespace, console: Console) -> ExitCode:
     job = Job(source, version=arguments.framework_version, layers=arguments.layers)
     merged = sapp.merge_sapp(job, lists)
     if arguments.write or arguments.diff or arguments.to:
-        tell_files(merged.plan, console)
+        _tell_files(merged.plan, console)
     if arguments.write or arguments.diff:
         return _write_text(source, merged.text, merged.count, merged.plan.problems, arguments, console)
     if arguments.to:
@@ -223,21 +222,6 @@ def _read_plan(path: Path) -> str:
     except (OSError, UnicodeDecodeError) as error:
         reason = reason_of(error)
         raise ConfigError(msg("config.unreadable", reason=reason), path=path) from error
-
-
-def choose_layers(plan: LayerPlan, arguments: Namespace) -> Sequence[LayerSpec]:
-    """The layers of a plan that are asked for."""
-    layers = plan.layers
-    if not layers:
-        return layers
-    stage, layer = arguments.stage, arguments.layer
-    if stage is not None:
-        stages = {one.stage for one in layers} | set(range(len(plan.placement[0]) if plan.placement else 0))
-        if stage not in stages:
-            raise UsageError(msg("normalize.no-such-stage", stage=stage, first=min(stages), last=max(stages)))
-    if layer is not None and layer >= len(layers):
-        raise UsageError(msg("normalize.no-such-layer", layer=layer, last=len(layers) - 1))
-    return [one for one in layers if stage in (None, one.stage) and layer in (None, one.layer)]
 
 
 def _write_text(  # noqa: PLR0913, PLR0917 - a change in its parts
@@ -261,7 +245,7 @@ def _write_text(  # noqa: PLR0913, PLR0917 - a change in its parts
     if not arguments.diff or not count:
         said = "normalize.written" if count else "normalize.already"
         console.note(console.text(said, file=source.path, count=count))
-    return exit_code(problems)
+    return _exit_code(problems)
 
 
 def _convert_job(job: Job, arguments: Namespace, console: Console) -> ExitCode:
@@ -275,18 +259,10 @@ def _show_conversion(converted: Converted, arguments: Namespace, console: Consol
         console.write_json(report.conversion_json(arguments.to, converted))
     else:
         console.write_whole(report.converted_text(arguments.to, converted))
-        warn_of_problems(converted.problems, console)
-    return exit_code(converted.problems)
-
-
-def warn_of_problems(problems: Iterable[Diagnostic], console: Console) -> None:
-    """Tell the problems that are more than a remark."""
-    for problem in problems:
-        if problem.severity is not Severity.INFO:
+        for problem in list_warnings(converted.problems):
             console.warn(problem.message)
+    return _exit_code(converted.problems)
 
 
-def exit_code(problems: Iterable[Diagnostic]) -> ExitCode:
-    """What a command ends with that has found these problems."""
-    worth = any(problem.severity is not Severity.INFO for problem in problems)
-    return ExitCode.FINDINGS if worth else ExitCode.OK
+def _exit_code(problems: Iterable[Diagnostic]) -> ExitCode:
+    return ExitCode.FINDINGS if list_warnings(problems) else ExitCode.OK

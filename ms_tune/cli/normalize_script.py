@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ms_tune.cli.normalize import choose_layers, exit_code, tell_files, warn_of_problems
 from ms_tune.errors import ExitCode, UnsupportedError, UsageError
 from ms_tune.job.script import ScriptJob
 from ms_tune.normalize.convert import convert_script, target_of
+from ms_tune.normalize.run import choose_layers, list_warnings
 from ms_tune.normalize.script import expand_script, normalize_script
 from ms_tune.report import normalize_text as report
 from ms_tune.source.atomic_write import write_back
@@ -45,7 +45,7 @@ def run_script(arguments: Namespace, console: Console) -> ExitCode:
             if number:
                 console.write("")
             _show_program(program, arguments, console, named=len(programs) > 1)
-    return _exit_code_of([one.plan for one in programs])
+    return _exit_code([one.plan for one in programs])
 
 
 def _write_script(script: ScriptJob, arguments: Namespace, console: Console) -> ExitCode:
@@ -64,7 +64,7 @@ def _write_script(script: ScriptJob, arguments: Namespace, console: Console) -> 
         console.note(console.text("megatron_layers.already", file=path))
     if found.left or (arguments.diff and found.count):
         return ExitCode.FINDINGS
-    return exit_code([problem for plan in found.plans if plan for problem in plan.problems])
+    return _exit_code([plan for plan in found.plans if plan is not None])
 
 
 def _convert_script(script: ScriptJob, arguments: Namespace, console: Console) -> ExitCode:
@@ -84,10 +84,11 @@ def _convert_script(script: ScriptJob, arguments: Namespace, console: Console) -
                     f"# {console.text('megatron_layers.program', line=program.line, program=program.program)}"
                 )
             console.write_whole(report.converted_text(arguments.to, settings))
-            warn_of_problems(settings.problems, console)
+            for problem in list_warnings(settings.problems):
+                console.warn(problem.message)
     if arguments.json:
         console.write_json({"version": 1, "jobs": jobs})
-    return _exit_code_of([one.settings for one in found])
+    return _exit_code([one.settings for one in found])
 
 
 def _show_program(program: ProgramPlan, arguments: Namespace, console: Console, *, named: bool) -> None:
@@ -96,11 +97,13 @@ def _show_program(program: ProgramPlan, arguments: Namespace, console: Console, 
     if program.plan is None:
         console.write(console.text("megatron_layers.not-evaluable", unknown=program.unknown, argument=program.argument))
         return
-    tell_files(program.plan, console)
-    report.write_plan(program.plan, choose_layers(program.plan, arguments), console)
+    for file in program.plan.read_from:
+        console.note(console.text("normalize.read-from", file=file))
+    report.write_plan(program.plan, choose_layers(program.plan, arguments.stage, arguments.layer), console)
 
 
-def _exit_code_of(plans: Sequence[LayerPlan | Converted | None]) -> ExitCode:
+def _exit_code(plans: Sequence[LayerPlan | Converted | None]) -> ExitCode:
     if any(one is None for one in plans):
         return ExitCode.USAGE
-    return exit_code([problem for one in plans if one for problem in one.problems])
+    worth = any(list_warnings(one.problems) for one in plans if one is not None)
+    return ExitCode.FINDINGS if worth else ExitCode.OK

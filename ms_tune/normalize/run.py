@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from ms_tune.diagnostics import Diagnostic, Severity
+from ms_tune.errors import UsageError
 from ms_tune.text import msg
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from ms_tune.dialects import LayerPlan
+    from collections.abc import Iterable, Sequence
+
+    from ms_tune.dialects import LayerPlan, LayerSpec
     from ms_tune.job import Job
 
 
@@ -40,3 +43,25 @@ def normalize_recompute(job: Job) -> LayerPlan:
         message = msg("normalize.duplicate-key", key=key, **lines)
         problems.insert(number, Diagnostic("duplicate-key", Severity.WARNING, message))
     return plan._replace(problems=tuple(problems))
+
+
+def choose_layers(plan: LayerPlan, stage: int | None, layer: int | None) -> Sequence[LayerSpec]:
+    """The layers of a stage, or one layer; all of a plan where neither is asked for.
+
+    Raises:
+        UsageError: There is no such stage, or no such layer.
+    """
+    layers = plan.layers
+    if not layers or (stage is None and layer is None):
+        return layers
+    stages = {one.stage for one in layers} | set(range(len(plan.placement[0]) if plan.placement else 0))
+    if stage is not None and stage not in stages:
+        raise UsageError(msg("normalize.no-such-stage", stage=stage, first=min(stages), last=max(stages)))
+    if layer is not None and layer >= len(layers):
+        raise UsageError(msg("normalize.no-such-layer", layer=layer, last=len(layers) - 1))
+    return [one for one in layers if stage in (None, one.stage) and layer in (None, one.layer)]
+
+
+def list_warnings(problems: Iterable[Diagnostic]) -> list[Diagnostic]:
+    """The problems that are more than a remark."""
+    return [problem for problem in problems if problem.severity is not Severity.INFO]
