@@ -71,7 +71,9 @@ def run(arguments: Namespace, console: Console) -> ExitCode:  # noqa: PLR0911 - 
         return run_script(arguments, console)
     if arguments.from_sapp is not None:
         return _run_sapp(arguments, console)
-    job = Job(_read_source(arguments.file), version=arguments.framework_version, layers=arguments.layers)
+    path = arguments.file
+    source = load_source(path) if str(path) != "-" else _read_stdin(path)
+    job = Job(source, version=arguments.framework_version, layers=arguments.layers)
     whole = job.source
     if (arguments.layers, arguments.stages, arguments.chunks) != (None, None, None):
         _check_sizes(whole, arguments)
@@ -97,10 +99,8 @@ def run(arguments: Namespace, console: Console) -> ExitCode:  # noqa: PLR0911 - 
     return _show_plan(normalize_recompute(job), arguments, console)
 
 
-def _read_source(path: Path) -> SourceFile:
-    if str(path) == "-":
-        return parse_source(decode(sys.stdin.buffer.read(MAX_BYTES + 1), path), path)
-    return load_source(path)
+def _read_stdin(path: Path) -> SourceFile:
+    return parse_source(decode(sys.stdin.buffer.read(MAX_BYTES + 1), path), path)
 
 
 def _check_sizes(whole: SourceFile, arguments: Namespace) -> None:

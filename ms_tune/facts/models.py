@@ -259,7 +259,7 @@ def model_of(source: Source, dialect: Dialect, release: str, beside: Mapping[str
     sealed = False
     if dialect is Dialect.MINDFORMERS:
         values = {key: (value, None) for key, value in (beside or {}).items()} | values | _section(data, "moe_config")
-        sealed = bool(_named_folder(data)) and beside is None
+        sealed = bool(model_folder(data)) and beside is None
     kind, architecture = _text(values, "model_type"), _text(values, "architectures")
     facts = facts_of(release, kind=kind, architecture=None if kind else architecture)
     values |= {other: values.pop(key) for key, other in facts.renamed.items() if key in values}
@@ -269,13 +269,9 @@ def model_of(source: Source, dialect: Dialect, release: str, beside: Mapping[str
 
 def model_folder(data: Mapping[Any, Any]) -> str | None:
     """The folder that a config names for its model: at its top (which MindFormers puts over the other), or below ``model``."""
-    named = _named_folder(data)
-    return named if isinstance(named, str) and "\0" not in named else None
-
-
-def _named_folder(data: Mapping[Any, Any]) -> object:
     model = data.get("model")
-    return data.get("pretrained_model_dir") or (isinstance(model, dict) and model.get("pretrained_model_dir"))
+    named = data.get("pretrained_model_dir") or (isinstance(model, dict) and model.get("pretrained_model_dir"))
+    return named if isinstance(named, str) and "\0" not in named else None
 
 
 def _legacy(data: dict[Any, Any], release: str) -> ModelConfig:
