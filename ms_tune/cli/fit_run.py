@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 
     from ms_tune.diagnostics import Diagnostic
     from ms_tune.fit.result import ConfigFit
-    from ms_tune.fit.search import SearchFit
     from ms_tune.planning.search import SearchProgress
     from ms_tune.planning.table import CostTable
     from ms_tune.planning.time_scale import LayerTimes
@@ -217,10 +216,14 @@ def _write_plan(found: ConfigFit, path: Path, console: Console) -> None:
     if not found.changed:
         console.note(console.text("fitting.same"))
         return
+    _write_text(found, path, msg("fitting.written", count=found.changed, path=path), console)
+
+
+def _write_text(found: ConfigFit, path: Path, told: Message, console: Console) -> None:
     if found.source.path != path:  # what a base_config says was put together for the run
         raise ConfigError(msg("fitting.write.base"), msg("fitting.write.base.hint"), path=path)
     write_back(path, found.source.text, found.text)
-    console.note(console.text("fitting.written", count=found.changed, path=path))
+    console.note(console.say(told))
 
 
 class _Searching:
@@ -295,8 +298,9 @@ def _search_layouts(arguments: Namespace, console: Console) -> int:
         console.write_whole(report.diff_of_plan(best).rstrip("\n"))
     else:
         report.show_search(found, console)
-    if arguments.write and best is not None:
-        _write_layout(found, arguments, console)
+    if arguments.write and best is not None and found.chosen is not None:
+        told = msg("layouts.written", layout=str(found.chosen.candidate.layout), path=str(arguments.config))
+        _write_text(best, arguments.config, told, console)
     if found.stopped:
         return INTERRUPTED
     good = best is not None or (not request.top and bool(found.ranking.candidates))
@@ -313,16 +317,6 @@ def _new_error(source: SourceFile, known: set[str]) -> Message | None:
         if one.id not in known:
             return msg("layouts.refused.lint", id=one.id, name=one.name)
     return None
-
-
-def _write_layout(found: SearchFit, arguments: Namespace, console: Console) -> None:
-    best = found.best
-    if best is None or found.chosen is None:
-        return
-    if best.source.path != arguments.config:  # what a base_config says was put together for the run
-        raise ConfigError(msg("fitting.write.base"), msg("fitting.write.base.hint"), path=arguments.config)
-    write_back(arguments.config, best.source.text, best.text)
-    console.note(console.text("layouts.written", layout=str(found.chosen.candidate.layout), path=str(arguments.config)))
 
 
 def _search_request(arguments: Namespace, request: ConfigFitRequest) -> SearchRequest:

@@ -23,8 +23,8 @@ from ms_tune.estimate.memory import (
 from ms_tune.fit.calibration_runs import count_job_layers
 from ms_tune.fit.costs import relative_costs
 from ms_tune.fit.layouts import can_accumulate, is_sequence_parallel, place_evenly, with_layout
+from ms_tune.planning.costs import graph_of
 from ms_tune.planning.schedule import Schedule, in_flight_per_chunk, why_refused
-from ms_tune.planning.simulate import graph_of
 from ms_tune.planning.table import MOST_ALL_PASSES, CostTable
 from ms_tune.text import msg
 
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from ms_tune.dryrun.request import PreparedRun
     from ms_tune.estimate.memory import Activations
     from ms_tune.fit.job import PlannedJob
+    from ms_tune.planning.costs import PassGraph
     from ms_tune.planning.layouts import Layout
-    from ms_tune.planning.simulate import PassGraph
     from ms_tune.text import Message
 
 PRUNED = 1.15  # of the limit, that the estimate with everything recomputed may be

@@ -25,10 +25,10 @@ from ms_tune.fit.rank import _few_micro_batches, _LayoutRanker
 from ms_tune.fit.result import ConfigFitRequest
 from ms_tune.fit.search import SearchFit, SearchHooks, SearchRequest, search_layouts
 from ms_tune.planning import explain, search
+from ms_tune.planning.costs import graph_of
 from ms_tune.planning.layouts import Layout
 from ms_tune.planning.schedule import Schedule
 from ms_tune.planning.search import Effort
-from ms_tune.planning.simulate import graph_of
 from ms_tune.planning.table import CostTable
 from ms_tune.source.yaml import parse_source
 from ms_tune.text import msg
