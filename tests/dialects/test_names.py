@@ -71,6 +71,6 @@ paths = st.lists(st.sampled_from("ab"), min_size=1, max_size=4).map(".".join)
 @given(st.lists(paths, max_size=12))
 def test_topmost_are_in_no_other_and_cover_all(found: list[str]) -> None:
     kept = topmost(found)
-    assert kept == sorted(set(kept) & set(found))
+    assert kept == sorted(set(kept) & set(found), key=lambda path: (path.count("."), path))
     assert not any(one.startswith(f"{other}.") for one in kept for other in kept)
     assert all(any(path == one or path.startswith(f"{one}.") for one in kept) for path in found)
