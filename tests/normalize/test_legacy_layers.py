@@ -36,5 +36,6 @@ def test_two_switches_of_llama(flash: object, joined: object) -> None:
 
 
 def test_experts_of_other_legacy_models_are_not_known() -> None:
+    assert layers("LlamaForCausalLM", expert_num=0) is not None
     assert layers("LlamaForCausalLM", expert_num=1) is not None
     assert layers("LlamaForCausalLM", expert_num=8) is None
