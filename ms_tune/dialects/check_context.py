@@ -168,6 +168,8 @@ class FixRule(Record):
 class CodeSource(SourceFile):
     """A file that is no YAML: it knows how its text is edited, and how an edit is proved to do nothing else."""
 
+    is_code = True
+
     @abstractmethod
     def again(self, text: str) -> CodeSource:
         """The same file with another text.

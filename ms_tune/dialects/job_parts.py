@@ -208,11 +208,3 @@ class SettingChange(Record):
     key: str  # dotted path in the config
     before: object  # what the config says
     after: object  # what is run
-
-
-class JobSplit(Record):
-    """How the config of a job cuts it, as its trainer reads it; None is not known."""
-
-    cards: int | None
-    batch: int | None  # samples of a step
-    micro_batches: int | None

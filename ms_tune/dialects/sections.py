@@ -6,6 +6,7 @@ from ms_tune.errors import ConfigError
 from ms_tune.facts.keys import key_at
 from ms_tune.facts.models import names_of
 from ms_tune.facts.query import REQUIRED
+from ms_tune.records import Record
 from ms_tune.text import msg
 
 TYPE_CHECKING = False
@@ -99,3 +100,11 @@ def section_of(source: SourceFile, name: str) -> dict[Any, Any]:
     """A section of a config, empty where it has none."""
     value = source.data.get(name)
     return value if isinstance(value, dict) else {}
+
+
+class JobSplit(Record):
+    """How the config of a job cuts it, as its trainer reads it; None is not known."""
+
+    cards: int | None
+    batch: int | None  # samples of a step
+    micro_batches: int | None

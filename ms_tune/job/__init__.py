@@ -10,7 +10,6 @@ from functools import cached_property
 from importlib import import_module
 from pathlib import Path
 
-from ms_tune.dialects.check_context import CodeSource
 from ms_tune.enums import YAML_DIALECTS, Dialect
 from ms_tune.errors import ConfigError
 from ms_tune.facts.keys import BASE
@@ -242,7 +241,7 @@ class Job:
             UnsupportedError: The config needs something that is not served.
         """
         self.release  # noqa: B018 - one that is not served has no rules
-        if self.dialect not in YAML_DIALECTS and not isinstance(self.written, CodeSource):
+        if self.dialect not in YAML_DIALECTS and not self.written.is_code:
             raise ConfigError(msg("normalize.no-dialect"), msg("normalize.no-dialect.hint"), path=self.written.path)
         plan: LayerPlan = self.part("read").plan_layers(self)
         read = tuple(map(str, self.source.read_from))

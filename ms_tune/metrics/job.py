@@ -14,9 +14,9 @@ from __future__ import annotations
 from copy import deepcopy
 from typing import TYPE_CHECKING, Any
 
-from ms_tune.dialects.job_parts import JobSplit
 from ms_tune.dialects.megatron.read import ArgumentReader, NotEvaluableError, inputs_of, shape_of
 from ms_tune.dialects.megatron.recompute import normalize_megatron
+from ms_tune.dialects.sections import JobSplit
 from ms_tune.enums import Dialect, LayerKind, RecomputeMode
 from ms_tune.errors import ConfigError, UnsupportedError
 from ms_tune.estimate.flops import (

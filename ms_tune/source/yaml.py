@@ -100,6 +100,8 @@ class SourceFile:
         read_from: Every file that was followed.
     """
 
+    is_code = False  # whether it is no config, but a script, Python or a file of variables
+
     def __init__(  # noqa: PLR0913 - one a field
         self,
         path: Path,

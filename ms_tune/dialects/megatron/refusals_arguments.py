@@ -56,11 +56,11 @@ def find_parser_faults(context: CheckContext) -> Iterator[Violation]:
     """Values that the parser does not take: too few or too many, no number, none of the choices (option ``faults``)."""
     source, _ = read_command(context)
     for one in _refused_for(context, *map(ParserFault, sorted(context.names("faults")))):
-        message = one.fault.value
+        message = "default"
         if one.fault is ParserFault.NUMBER and one.allowed == ("int",):
             message = "whole"
-        elif one.fault is ParserFault.EXTRA and not one.name:
-            message = "stray"
+        elif one.fault is ParserFault.EXTRA:
+            message = "extra" if one.name else "stray"
         params = {"text": one.word.text or "", "choices": ", ".join(one.allowed)}
         yield Violation((one.name,) if one.name else (), message, params, span=source.span_of(one.word))
 

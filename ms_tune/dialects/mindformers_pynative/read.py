@@ -21,11 +21,10 @@ from ms_tune.dialects import (
     second_name,
     stop,
 )
-from ms_tune.dialects.job_parts import JobSplit
 from ms_tune.dialects.mindformers_pynative.placement import PynativeInputs
 from ms_tune.dialects.mindformers_pynative.recompute import FRAMEWORK, normalize_pynative
 from ms_tune.dialects.operators import dynamic_model, expert_layers
-from ms_tune.dialects.sections import read_size, section_of
+from ms_tune.dialects.sections import JobSplit, read_size, section_of
 from ms_tune.enums import Dialect
 from ms_tune.facts.keys import by_section
 from ms_tune.facts.models import LAYERS, MTP_LAYERS, UNKNOWN, ValueOrigin

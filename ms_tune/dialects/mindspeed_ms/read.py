@@ -15,10 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 from ms_tune.diagnostics import Diagnostic, Severity
 from ms_tune.dialects import MINDSPEED_MS, FrameworkStop, LayerPlan, failure_of, failure_problem, stop, tell_trap
-from ms_tune.dialects.job_parts import JobSplit
 from ms_tune.dialects.mindspeed_ms.placement import MindSpeedInputs
 from ms_tune.dialects.mindspeed_ms.recompute import FRAMEWORK, KINDS, VERSION, normalize_mindspeed_ms
-from ms_tune.dialects.sections import read_size, section_of
+from ms_tune.dialects.sections import JobSplit, read_size, section_of
 from ms_tune.enums import Dialect
 from ms_tune.errors import ConfigError
 from ms_tune.facts.keys import Key, key_at

@@ -1,0 +1,249 @@
+"""Which files of tests notice which mistakes: each mutant of `mutants.py` against every test that runs its function.
+
+    python benchmarks/kill_matrix.py [--count 200] [--seed 1] [--rooms dialects ...] [--tests tests -m fast] [--write FILE]
+
+One session of pytest runs all tests once, and `coverage` tells which functions each enters. Then, for each mutant, a fork of that
+session has the functions of the mutant's module replaced by those of the mutant and runs the tests that enter the changed one,
+to the first of each file that fails. So a mutant takes as long as its tests do and nothing is imported anew. What a test starts as a process of its own
+does not see the mutant, and mutants outside of functions are not tried.
+
+Printed are the mutants that nothing notices and, for each file of tests, how many it notices, and how many that no other file does:
+a file that is alone with none may go, as far as the mutants can say.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import gc
+import json
+import os
+import select
+import signal
+import sys
+import time
+from collections import Counter, defaultdict
+from pathlib import Path
+from types import CodeType, FunctionType
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from _pytest.runner import runtestprotocol
+from mutant_sites import Mutant, mutants
+from mutants import CHECKOUT, ROOMS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+_SLOWER, _GRACE = 10, 5  # a test has ten times its seconds, and five more; then it has noticed
+_LONGEST = 300  # seconds of all tests against one mutant
+
+
+def _name_of(code: CodeType) -> str:
+    name: str = getattr(code, "co_qualname", code.co_name)  # Python 3.10 has the function's own name alone
+    return name
+
+
+def function_codes(code: CodeType) -> Iterator[tuple[tuple[str, int], CodeType]]:
+    """The code of each function in a module's, by its name and how many of that name stand before it."""
+    seen: Counter[str] = Counter()
+
+    def walk(outer: CodeType) -> Iterator[tuple[tuple[str, int], CodeType]]:
+        for inner in outer.co_consts:
+            if isinstance(inner, CodeType):
+                name = _name_of(inner)
+                seen[name] += 1
+                yield (name, seen[name]), inner
+                yield from walk(inner)
+
+    yield from walk(code)
+
+
+def replace_functions(mutant: Mutant) -> None:
+    """Put the mutant's functions in place of those that are loaded, and forget what those have kept."""
+    file = str(CHECKOUT / mutant.path)
+    before = compile(Path(file).read_text("utf-8"), file, "exec", dont_inherit=True)
+    after = dict(function_codes(compile(mutant.text, file, "exec", dont_inherit=True)))
+    places = {
+        (_name_of(code), code.co_firstlineno): after[name] for name, code in function_codes(before) if name in after
+    }
+    for thing in gc.get_objects():
+        if isinstance(thing, FunctionType) and thing.__code__.co_filename == file:
+            code = places.get((_name_of(thing.__code__), thing.__code__.co_firstlineno))
+            if code is not None and code.co_freevars == thing.__code__.co_freevars:
+                thing.__code__ = code
+        elif isinstance(thing, functools._lru_cache_wrapper) and thing.__module__.startswith("ms_tune"):  # noqa: SLF001 - what `cache` makes
+            thing.cache_clear()
+
+
+class Matrix:
+    """The plugin: runs each test once, then those that each mutant may trouble."""
+
+    def __init__(self, drawn: Sequence[Mutant], jobs: int) -> None:
+        self.drawn, self.jobs = [mutant for mutant in drawn if mutant.function], jobs
+        self.killers: dict[str, dict[str, str]] = {}  # by mutant, the first test of each file that fails
+        self.tried: dict[str, int] = {}  # by mutant, how many tests run its function
+        self.items: list[pytest.Item] = []
+
+    def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        """In place of pytest's own loop."""
+        seconds, entered = self._run_all(session.items)
+        self.items = [item for item in session.items if item.nodeid in seconds]
+        print(f"\n{len(self.items)} of {len(session.items)} tests pass, {sum(seconds.values()):.0f} s", flush=True)
+        running: dict[int, tuple[Mutant, int, float]] = {}
+        left = list(reversed(self.drawn))
+        while left or running:
+            while left and len(running) < self.jobs:
+                mutant = left.pop()
+                tests = [item for item in self.items if str(mutant) in entered[item.nodeid]]
+                self.tried[str(mutant)] = len(tests)
+                if not tests:
+                    self.killers[str(mutant)] = {}
+                    print(f"no test runs it: {mutant}", flush=True)
+                    continue
+                read, write = os.pipe()
+                pid = os.fork()
+                if pid == 0:
+                    os.close(read)
+                    self._try(mutant, tests, seconds, write)
+                os.close(write)
+                running[read] = mutant, pid, time.monotonic()
+            for read in select.select(list(running), [], [], 5)[0] if running else ():
+                mutant, pid, _ = running.pop(read)
+                text = b""
+                while part := os.read(read, 1 << 16):
+                    text += part
+                os.close(read)
+                os.waitpid(pid, 0)
+                lines = text.decode().splitlines()
+                self.killers[str(mutant)] = dict(line.split("\t", 1) for line in lines if "\t" in line)
+                if "end" not in lines:
+                    self.killers[str(mutant)]["(the process ended)"] = ""
+                print(
+                    f"{len(self.killers[str(mutant)])} files of {self.tried[str(mutant)]} tests: {mutant}", flush=True
+                )
+        return True
+
+    def _run_all(self, items: Sequence[pytest.Item]) -> tuple[dict[str, float], dict[str, set[str]]]:
+        """Seconds of each test that passes, and the mutants whose function each runs."""
+        from coverage import Coverage  # noqa: PLC0415 - only the parent measures
+
+        seconds, entered = {}, {}
+        for number, item in enumerate(items):
+            coverage = Coverage(data_file=None, source=[str(CHECKOUT / "ms_tune")], config_file=False)
+            coverage.set_option("run:disable_warnings", ["no-data-collected", "module-not-imported"])
+            began = time.monotonic()
+            coverage.start()
+            reports = runtestprotocol(item, log=False, nextitem=items[(number + 1) % len(items)])
+            coverage.stop()
+            data = coverage.get_data()
+            if all(report.passed for report in reports):
+                lines = {file: frozenset(data.lines(file) or ()) for file in data.measured_files()}
+                seconds[item.nodeid] = time.monotonic() - began
+                entered[item.nodeid] = {str(one) for one in self.drawn if self._runs(one, lines)}
+            if number % 500 == 0:
+                print(f"\r{number}", end="", flush=True)
+        return seconds, entered
+
+    @staticmethod
+    @functools.cache
+    def _body(path: str, function: str) -> frozenset[int]:
+        import ast  # noqa: PLC0415 - here alone
+
+        def find(node: ast.AST, names: list[str]) -> Iterator[ast.AST]:
+            for child in ast.iter_child_nodes(node):
+                if names and isinstance(child, (ast.FunctionDef, ast.ClassDef)) and child.name == names[0]:
+                    if len(names) == 1:
+                        yield child
+                    yield from find(child, names[1:])
+                elif not isinstance(child, (ast.FunctionDef, ast.ClassDef)):
+                    yield from find(child, names)
+
+        tree = ast.parse((CHECKOUT / path).read_text("utf-8"))
+        lines: set[int] = set()
+        for node in find(tree, function.split(".")):
+            if isinstance(node, ast.FunctionDef):
+                lines.update(range(node.body[0].lineno, (node.end_lineno or node.lineno) + 1))
+        return frozenset(lines)
+
+    def _runs(self, mutant: Mutant, lines: Mapping[str, frozenset[int]]) -> bool:
+        found = lines.get(f"{CHECKOUT}/{mutant.path}")
+        return found is not None and not found.isdisjoint(self._body(mutant.path, mutant.function))
+
+    def _try(self, mutant: Mutant, tests: Sequence[pytest.Item], seconds: Mapping[str, float], write: int) -> None:
+        """In the fork: tell the first test of each file that fails, and end."""
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, 1)
+        os.dup2(null, 2)
+        replace_functions(mutant)
+
+        def stop(*_: object) -> None:
+            raise TimeoutError
+
+        signal.signal(signal.SIGALRM, stop)
+        began, done = time.monotonic(), set[str]()
+        for item in sorted(tests, key=lambda one: seconds[one.nodeid]):
+            file = item.nodeid.partition("::")[0]
+            if file in done or time.monotonic() - began > _LONGEST:
+                continue
+            signal.setitimer(signal.ITIMER_REAL, _SLOWER * seconds[item.nodeid] + _GRACE)
+            try:
+                failed = any(report.failed for report in runtestprotocol(item, log=False, nextitem=item))
+            except BaseException:  # noqa: BLE001 - whatever it is, it was noticed
+                failed = True
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            if failed:
+                done.add(file)
+                os.write(write, f"{file}\t{item.nodeid}\n".encode())
+        os.write(write, b"end\n")
+        os._exit(0)
+
+
+def show(matrix: Matrix, written: Path | None) -> None:
+    """Print, and write the whole matrix."""
+    files: defaultdict[str, list[str]] = defaultdict(list)
+    alone: Counter[str] = Counter()
+    for mutant, killers in matrix.killers.items():
+        for file in killers:
+            files[file].append(mutant)
+        if len(killers) == 1:
+            alone[next(iter(killers))] += 1
+    killed = sum(map(bool, matrix.killers.values()))
+    print(f"noticed {killed} of {len(matrix.killers)}")
+    for mutant, killers in matrix.killers.items():
+        if not killers:
+            print("SURVIVED", mutant, f"({matrix.tried[mutant]} tests run it)")
+    lines = _count_lines(item.nodeid.partition("::")[0] for item in matrix.items)
+    for file in sorted(lines, key=lambda one: (alone[one], len(files[one]), -lines[one])):
+        print(f"{alone[file]:5} alone {len(files[file]):5} noticed {lines[file]:6} lines  {file}")
+    if written is not None:
+        content = {"killers": matrix.killers, "tried": matrix.tried, "lines": lines}
+        written.write_text(json.dumps(content, indent=1, ensure_ascii=False), "utf-8")
+
+
+def _count_lines(names: Iterable[str]) -> dict[str, int]:
+    return {name: (CHECKOUT / name).read_text("utf-8").count("\n") for name in set(names)}
+
+
+def main() -> None:
+    """Draw, run, and print."""
+    parser: Any = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--count", type=int, default=200)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--rooms", nargs="+", default=list(ROOMS))
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--tests", nargs="+", default=["tests"], help="files and folders of tests")
+    parser.add_argument("--marked", default="fast", help="the tests that pytest's -m takes")
+    parser.add_argument("--write", type=Path, metavar="FILE", help="the whole matrix as JSON")
+    chosen = parser.parse_args()
+    os.chdir(CHECKOUT)
+    matrix = Matrix(mutants(CHECKOUT, chosen.rooms, chosen.count, chosen.seed), chosen.jobs)
+    options = ["-q", "--no-header", "-p", "no:cacheprovider", "-p", "no:xdist", "-m", chosen.marked, *chosen.tests]
+    code = pytest.main(options, plugins=[matrix])
+    if code not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
+        sys.exit(int(code))
+    show(matrix, chosen.write)
+
+
+if __name__ == "__main__":
+    main()
