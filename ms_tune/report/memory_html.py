@@ -229,8 +229,10 @@ def _page_data(report: MemoryReport, comparison: Comparison | None) -> dict[str,
 
 def _rank_data(rank: RankReport, *, with_blocks: bool) -> dict[str, object]:
     packed, count = pack_rank_blocks(rank) if with_blocks and len(rank.curve.rows) else (None, 0)
+    told = rank_json(rank)
+    del told["trace"]  # where a file lay is not for those with whom the page is shared
     return {
-        **rank_json(rank),
+        **told,
         "limit_bytes": rank.limit_bytes,
         "verdict": _verdict_data(rank.verdict),
         "spans": rank.spans,

@@ -207,7 +207,7 @@ class TestPage:
         data = island(page)
         assert data["worst"] == 0
         assert [(rank["stage"], rank["rank"]) for rank in data["ranks"]] == [(3, 24), (0, 0), (1, 8), (2, 16)]
-        assert [rank["peak"] for rank in data["ranks"]] == [2 * GIB + GIB // 2, *[GIB + GIB // 2] * 3]
+        assert [rank["peak_bytes"] for rank in data["ranks"]] == [2 * GIB + GIB // 2, *[GIB + GIB // 2] * 3]
         assert all(rank["blocks"] for rank in data["ranks"])
         assert cells(page) == [
             [stage, rank, "", "", "", "by theory: not known"]

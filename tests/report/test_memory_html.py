@@ -67,6 +67,12 @@ def test_the_page_of_the_large_trace_is_small() -> None:
     assert data_of(page)["ranks"][0]["block_count"] == 97143
 
 
+def test_the_page_does_not_tell_where_its_trace_lay() -> None:
+    report = report_of(LLAMA)
+    ranks = data_of(report_html(report, None, Language.EN))["ranks"]
+    assert str(report.worst.files.blocks.parent) not in json.dumps(ranks)
+
+
 def test_texts_are_there_in_both_languages() -> None:
     data = data_of(
         report_html(report_of(QWEN_TINY), compare_reports(report_of(QWEN_TINY), report_of(QWEN_TINY)), Language.ZH)
