@@ -57,7 +57,7 @@ EXPECTED: dict[str, str] = {
     r"lint(@[\d.]+)? findings\[MST840\] is gone: .*/(run_distribute|extglob)\.sh.*": _EXTGLOB,
     r'normalize-recompute(@[\d.]+)? jobs\[\]\.not_evaluable\.unknown: "" -> "export"': _CAUSE,
     r'(lint(@[\d.]+)? findings|check files\[\]\.matters)\[MST199\]\.message: ".*\(\$?\).*" -> ".*\(export\).*"': _CAUSE,
-    r"(lint(@[\d.]+)? findings|check files\[\]\.matters)\[MST199\]\.(line|column|end_line): 1 -> \d+": _CAUSE,
+    r"(lint(@[\d.]+)? findings|check files\[\]\.matters)\[MST199\]\.(line|column|end_line|end_column): 1 -> \d+": _CAUSE,
     r"(lint(@[\d.]+)? findings|check files\[\]\.matters)\[MST199\] is gone: .*benchmark_qwen25_7b_bound_analysis\.sh.*": _RETRIED,
     r'normalize-recompute(@[\d.]+)? jobs\[\] is gone: .*"line": 233, .*"unknown": "(TP|run_case)".*': _RETRIED,
     r'normalize-recompute(@[\d.]+)? jobs\[\]\.not_evaluable\.unknown: "TP" -> .*': _RETRIED,

@@ -46,6 +46,7 @@ def found(text: str) -> list[str]:
         ("model_config: {select_recompute: [1]}", ["MST610"]),
         ("parallel_config: {num_layer_list: 4}", ["MST618", "MST610"]),
         ("model_config: {rotary_config: {rotary_base: 1.0}}", ["MST610"]),
+        ("{parallel_config: {pipeline_model_parallel_size: 8}, model_config: {num_layers: 1.0}}", ["MST610"]),
     ],
 )
 def test_values(text: str, expected: list[str]) -> None:

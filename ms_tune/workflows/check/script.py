@@ -41,11 +41,9 @@ def script_overview(
     A dryrun, which runs the script, is made where an observer is told what is simulated.
     """
     path = script.path
-    config = _inspect_config(request, script, observer)
-    if config is not None:
-        both = lint_files(
-            path, config.loaded.source.path, request=LintRequest(framework_version=request.framework_version)
-        )
+    config, job = _inspect_config(request, script, observer), script.config_job()
+    if config is not None and job is not None and job.path is not None:
+        both = lint_files(path, job.path, request=LintRequest(framework_version=request.framework_version))
         return config_overview(config, path, both)
     program = next(iter(normalize_script(script)))
     stages = () if observer is None else _simulate_script(request, path, observer)

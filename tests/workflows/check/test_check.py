@@ -650,6 +650,15 @@ class TestScript:
         assert seen.estimate is not None
         assert config.exists()
 
+    def test_the_config_may_build_on_another(self, tmp_path: Path) -> None:
+        template = (TEMPLATES / "mindformers" / "qwen3_32b.yaml").read_text("utf-8")
+        (tmp_path / "base.yaml").write_text(template, "utf-8")
+        (tmp_path / "own.yaml").write_text("base_config: base.yaml\nrunner_config:\n  epoch: 1\n", "utf-8")
+        script = tmp_path / "run.sh"
+        script.write_text("msrun --worker_num=32 run_mindformer.py --config own.yaml --use_parallel True\n", "utf-8")
+        found = [one.id for one in check_job(script).matters]
+        assert "MST203" in found
+
     def test_a_program_of_megatron(self, tmp_path: Path) -> None:
         script = tmp_path / "pretrain.sh"
         arguments = (
