@@ -23,6 +23,7 @@ import signal
 import sys
 import time
 from collections import Counter, defaultdict
+from dataclasses import dataclass
 from pathlib import Path
 from types import CodeType, FunctionType
 from typing import TYPE_CHECKING, Any
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 _SLOWER, _GRACE = 10, 5  # a test has ten times its seconds, and five more; then it has noticed
-_LONGEST = 300  # seconds of all tests against one mutant
+_LONGEST = 120  # seconds of all tests against one mutant
 
 
 def _name_of(code: CodeType) -> str:
@@ -76,6 +77,17 @@ def replace_functions(mutant: Mutant) -> None:
             thing.cache_clear()
 
 
+@dataclass
+class _Fork:
+    """One mutant being tried."""
+
+    mutant: Mutant
+    pid: int
+    pipe: int
+    began: float
+    told: bytes = b""
+
+
 class Matrix:
     """The plugin: runs each test once, then those that each mutant may trouble."""
 
@@ -90,39 +102,44 @@ class Matrix:
         seconds, entered = self._run_all(session.items)
         self.items = [item for item in session.items if item.nodeid in seconds]
         print(f"\n{len(self.items)} of {len(session.items)} tests pass, {sum(seconds.values()):.0f} s", flush=True)
-        running: dict[int, tuple[Mutant, int, float]] = {}
+        running: dict[int, _Fork] = {}
         left = list(reversed(self.drawn))
         while left or running:
             while left and len(running) < self.jobs:
                 mutant = left.pop()
                 tests = [item for item in self.items if str(mutant) in entered[item.nodeid]]
-                self.tried[str(mutant)] = len(tests)
-                if not tests:
-                    self.killers[str(mutant)] = {}
-                    print(f"no test runs it: {mutant}", flush=True)
-                    continue
-                read, write = os.pipe()
-                pid = os.fork()
-                if pid == 0:
-                    os.close(read)
-                    self._try(mutant, tests, seconds, write)
-                os.close(write)
-                running[read] = mutant, pid, time.monotonic()
-            for read in select.select(list(running), [], [], 5)[0] if running else ():
-                mutant, pid, _ = running.pop(read)
-                text = b""
-                while part := os.read(read, 1 << 16):
-                    text += part
-                os.close(read)
-                os.waitpid(pid, 0)
-                lines = text.decode().splitlines()
-                self.killers[str(mutant)] = dict(line.split("\t", 1) for line in lines if "\t" in line)
-                if "end" not in lines:
-                    self.killers[str(mutant)]["(the process ended)"] = ""
-                print(
-                    f"{len(self.killers[str(mutant)])} files of {self.tried[str(mutant)]} tests: {mutant}", flush=True
-                )
+                self.tried[str(mutant)], self.killers[str(mutant)] = len(tests), {}
+                if tests:
+                    fork = self._start(mutant, tests, seconds)
+                    running[fork.pipe] = fork
+            for pipe in select.select(list(running), [], [], 5)[0]:
+                part = os.read(pipe, 1 << 16)
+                running[pipe].told += part
+                if not part:
+                    self._finish(running.pop(pipe))
+            for fork in [one for one in running.values() if time.monotonic() - one.began > 2 * _LONGEST]:
+                os.kill(fork.pid, signal.SIGKILL)  # it waits for a lock that a thread of the parent held, most likely
+                self._finish(running.pop(fork.pipe))
         return True
+
+    def _start(self, mutant: Mutant, tests: Sequence[pytest.Item], seconds: Mapping[str, float]) -> _Fork:
+        read, write = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            os.close(read)
+            self._try(mutant, tests, seconds, write)
+        os.close(write)
+        return _Fork(mutant, pid, read, time.monotonic())
+
+    def _finish(self, fork: _Fork) -> None:
+        os.close(fork.pipe)
+        os.waitpid(fork.pid, 0)
+        lines = fork.told.decode().splitlines()
+        failed = [line.removeprefix("failed ") for line in lines if line.startswith("failed ")]
+        if "end" not in lines:  # the test that it was at ended it, or was ended
+            failed += [line.removeprefix("at ") for line in lines[-1:] if line.startswith("at ")]
+        found = self.killers[str(fork.mutant)] = {test.partition("::")[0]: test for test in failed}
+        print(f"{len(found)} files of {self.tried[str(fork.mutant)]} tests: {fork.mutant}", flush=True)
 
     def _run_all(self, items: Sequence[pytest.Item]) -> tuple[dict[str, float], dict[str, set[str]]]:
         """Seconds of each test that passes, and the mutants whose function each runs."""
@@ -186,6 +203,7 @@ class Matrix:
             file = item.nodeid.partition("::")[0]
             if file in done or time.monotonic() - began > _LONGEST:
                 continue
+            os.write(write, f"at {item.nodeid}\n".encode())
             signal.setitimer(signal.ITIMER_REAL, _SLOWER * seconds[item.nodeid] + _GRACE)
             try:
                 failed = any(report.failed for report in runtestprotocol(item, log=False, nextitem=item))
@@ -194,7 +212,7 @@ class Matrix:
             signal.setitimer(signal.ITIMER_REAL, 0)
             if failed:
                 done.add(file)
-                os.write(write, f"{file}\t{item.nodeid}\n".encode())
+                os.write(write, f"failed {item.nodeid}\n".encode())
         os.write(write, b"end\n")
         os._exit(0)
 
