@@ -86,7 +86,7 @@ def test_a_result_is_a_table_with_a_plan() -> None:
         (changed("order", "zero_bubble_v"), 'order: "zero_bubble_v" is no schedule'),
         (changed("order", "1f1b"), "one chunk a stage, not 2"),
         (changed("stage", 1), "unknown key stage"),
-        (changed("schema_version", 2), "schema_version: is 2, which this ms-tune does not know"),
+        (changed("schema_version", 2), "schema_version: this ms-tune does not know version 2 of the file"),
         (changed("layers", []), "layers: must be a list of 1"),
         (changed("layers/0/count", 3), "too few for 8 cells"),
         (changed("layers/0/forward", -1), r"layers\[0\].forward: -1 is not a number"),
