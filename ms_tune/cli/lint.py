@@ -76,7 +76,6 @@ def build_parser(language: Language) -> Parser:
     # What is shown, and what the exit code says.
     parser.option("--format", "lint.help.format", choices=FORMATS)
     parser.flag("--statistics", "lint.help.statistics")
-    parser.flag("--verbose", "lint.help.verbose")
     parser.option("--fail-on", "lint.help.fail-on", choices=[severity.value for severity in Severity])
     parser.flag("--exit-zero", "lint.help.exit-zero")
     parser.add_common_arguments()

@@ -52,8 +52,9 @@ _GROUPS = {
     "device": ("chip", "device-memory", "max-memory", "capacity", "limit", "reserve", "allow-tight", "peak", "real"),
     "run": ("jobs", "engine", "level", "timeout", "seed", "effort", "run-dir", "no-graph", "seconds"),
     "output": (
-        *("json", "html", "csv", "format", "verbose", "statistics", "top", "force", "lang", "output", "export-table"),
-        *("export-sapp", "perfetto", "perfetto-all", "exit-zero", "fail-on", "help", "help-all", "version"),
+        *("json", "html", "csv", "format", "verbose", "quiet", "statistics", "top", "force", "lang", "output"),
+        *("export-table", "export-sapp", "perfetto", "perfetto-all", "exit-zero", "fail-on", "help", "help-all"),
+        "version",
     ),
 }
 _ORDER = ("own", "job", "device", "run", "output")
@@ -133,10 +134,13 @@ class Parser(argparse.ArgumentParser):
         self.option(name, text_id, type=Path, metavar="FILE", **how)
 
     def add_common_arguments(self, *, json: bool = True) -> None:
-        """Options that every command takes."""
+        """Add the options of every command: ``--json``, ``-v`` and ``-q`` only where there is a result to show."""
         self.option("--lang", "cli.help.lang", choices=[language.value for language in Language])
         if json:
             self.flag("--json", "cli.help.json")
+            length = self.add_mutually_exclusive_group()
+            self.flag("-v, --verbose", "cli.help.verbose", into=length)
+            self.flag("-q, --quiet", "cli.help.quiet", into=length)
 
     def size(self, text: str) -> int:
         """An argparse type: ``64GB`` to bytes."""
