@@ -187,10 +187,15 @@ def _package() -> Path:
     return Path(sys.modules["ms_tune"].__file__ or "").parent
 
 
+def _is_there(module: str) -> bool:
+    return find_spec(module.rpartition(".")[0]) is not None and find_spec(module) is not None
+
+
 def _write_examples(into: Path) -> None:
     """In the version's process: each example in a folder, with settings that say what it is and how it is checked."""
-    room = "facts" if find_spec("ms_tune.facts") else "frameworks"  # its name in older versions
-    releases: Any = import_module(f"ms_tune.{room}.releases")
+    # The module of releases, by its names from today's back to the first.
+    name = next(one for one in ("facts.query", "facts.releases", "frameworks.releases") if _is_there(f"ms_tune.{one}"))
+    releases: Any = import_module(f"ms_tune.{name}")
     fits: Any = import_module("ms_tune.lint.engine").matches
     for rule in import_module("ms_tune.lint.rules").all_rules():
         for dialect in rule.dialects if rule.bad else ():
