@@ -6,7 +6,6 @@ where a plan came from.
 
 from __future__ import annotations
 
-import re
 from enum import Enum
 
 from ms_tune.diagnostics import Diagnostic, Severity
@@ -19,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
     from typing import Any, NoReturn, Protocol
 
+    from ms_tune.dialects.check_context import Violation
     from ms_tune.enums import Dialect, LayerKind
     from ms_tune.facts.models import Field, ModelConfig
     from ms_tune.facts.query import Release
@@ -124,18 +124,33 @@ class FrameworkStop(Exception):  # noqa: N818 - it stands for an exception of th
         exception: The class of what it raises, or :data:`ENDLESS_LOOP`.
         text: The exception's own text.
         why: What the text leaves unsaid.
+        rule: The id of the check that tells of it; empty if it has none of its own.
+        violation: What that check says, and where.
     """
 
-    def __init__(self, exception: str, text: str, why: Message | None) -> None:
+    def __init__(
+        self,
+        exception: str,
+        text: str,
+        why: Message | None = None,
+        *,
+        rule: str = "",
+        violation: Violation | None = None,
+    ) -> None:
         super().__init__(f"{exception}: {text}")
-        self.exception = exception
-        self.text = text
-        self.why = why
+        self.exception, self.text, self.why = exception, text, why
+        self.rule, self.violation = rule, violation
 
 
 def stop(exception: str, text: str, why: Message | None = None) -> NoReturn:
     """The framework raises this exception here."""
     raise FrameworkStop(exception, text, why)
+
+
+def stop_at_first(refused: Iterable[FrameworkStop]) -> None:
+    """The framework raises the first of what it refuses, if there is any."""
+    for refusal in refused:
+        raise refusal
 
 
 class Warned(str):
@@ -320,65 +335,7 @@ def second_name(own: str, field: Field) -> Diagnostic:
     return Diagnostic("second-name", Severity.ERROR, message, msg("normalize.second-name.hint", own=own))
 
 
-_SPEC = re.compile(r"(\d+)(?:-(\d+))?")
 MOST_LAYERS = 100_000  # a range is spread out only up to here
-
-
-def check_specs(specs: Any, label: str, layers: int, prefetch: int = 0) -> None:  # noqa: ANN401 - as the config has it
-    """Check a list of layers, in order and without overlap, and write the plain texts back into it.
-
-    Args:
-        specs: The list; written into, as the framework does, so that what cannot be written into fails here.
-        label: What the framework calls it.
-        layers: Layers of the model, those of multi-token prediction included.
-        prefetch: If not 0, no layer may be so close to the last one that this many layers on there is none.
-
-    Raises:
-        FrameworkStop: The framework raises.
-    """
-    if not specs:
-        return
-    previous = -1
-    try:
-        for index, spec in enumerate(specs):
-            text, first, last = _check_spec(f"{label}[{index}]", spec, layers)
-            specs[index] = text
-            if first <= previous:
-                stop(
-                    "ValueError",
-                    f"{label}: layer specs must be in strictly ascending order; spec[{index}] '{text}' starts at "
-                    f"{first} but previous spec ends at {previous}",
-                )
-            previous = last
-    except (TypeError, RuntimeError) as error:
-        # Not a list: a text cannot be written into, a mapping grows while it is walked.
-        stop(type(error).__name__, str(error))
-    if prefetch and previous + prefetch >= layers:
-        stop(
-            "ValueError",
-            f"{label}: max layer id {previous} plus prefetch {prefetch} exceeds num_layers ({layers}); "
-            f"max allowed layer id is {layers - prefetch - 1}",
-        )
-
-
-def _check_spec(label: str, spec: object, layers: int) -> tuple[str, int, int]:
-    text = str(spec).strip()
-    match = _SPEC.fullmatch(text)
-    if not match:
-        stop(
-            "ValueError",
-            f"{label}: invalid layer spec {spec!r}; expected one non-negative integer or 'start-end' "
-            "(e.g. '5', '0-19')",
-        )
-    try:
-        first, last = int(match[1]), int(match[2] or match[1])
-    except ValueError as error:  # thousands of digits
-        stop("ValueError", str(error))
-    if first > last:
-        stop("ValueError", f"{label}: range start must be <= end, got {spec!r}")
-    if last >= layers:
-        stop("ValueError", f"{label}: layer id {last} out of range [0, {layers - 1}], got {spec!r}")
-    return text, first, last
 
 
 def parse_specs(specs: Any) -> list[int]:  # noqa: ANN401 - as the config has it

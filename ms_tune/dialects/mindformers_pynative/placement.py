@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import copy
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from ms_tune.dialects import stop
+from ms_tune.dialects import FrameworkStop, stop_at_first
+from ms_tune.dialects.check_context import Violation
 from ms_tune.enums import Dialect
 from ms_tune.facts.query import default_release
 from ms_tune.records import Record
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from ms_tune.diagnostics import KeyPath
 
 # Paths inside each layer, in the order in which the framework collects them.
 Modules: TypeAlias = "Mapping[int, Sequence[str]]"
@@ -43,6 +47,11 @@ class PynativeInputs(Record):
     # pattern that may be meant for them stands for itself if it matches nothing else.
     comm_known: bool = True
 
+    def copied(self) -> PynativeInputs:
+        """The same with lists of its own: the framework writes into those of the config."""
+        lists = ("full_layers", "select_module", "exclude_op", "comm_module", "layer_swap", "op_swap")
+        return self._replace(**{key: copy.deepcopy(getattr(self, key)) for key in lists})
+
     @property
     def total(self) -> int:
         """All layers that have a number."""
@@ -73,68 +82,79 @@ _ENDS = 2  # of a range
 Ranges = tuple[tuple[tuple[int, int], ...], ...]
 
 
-def place_pynative(layers: int, stages: int, chunks: int, value: object) -> Ranges:
-    """The layers of each cell, chunk 0 over all stages first: of ``auto``, or of a text a stage with a range a chunk."""
+def check_stages(layers: int | None, stages: int, chunks: int, value: object) -> Iterator[FrameworkStop]:
+    """All that is refused of how layers lie in stages, in the framework's order; how many there are need not be known."""
+    path: KeyPath = ("parallelism", _KEY)
+    cells = stages * chunks
     if value == "auto":
-        return _even(layers, stages, chunks)
-    if not isinstance(value, (list, tuple, str)):
-        stop("TypeError", f"object of type '{type(value).__name__}' has no len()")
-    if len(value) != stages:
-        stop(
-            "ValueError",
+        if layers is not None and cells == 0:
+            yield FrameworkStop("ZeroDivisionError", "integer modulo by zero")
+        elif layers is not None and layers % cells:
+            yield _refuse(
+                f"Number of layers ({layers}) is not divisible by total stages ({cells})."
+                f"Please configure the model distribution via '{_KEY}'.",
+                Violation(("parallelism", "pipeline_parallel"), "auto", {"layers": layers, "cells": cells}),
+            )
+    elif not isinstance(value, (list, str)):
+        nothing = Violation(path, "nothing") if value is None else None
+        yield _refuse(f"object of type '{type(value).__name__}' has no len()", nothing, "TypeError")
+    elif len(value) != stages:
+        yield _refuse(
             f"The length of '{_KEY}' ({len(value)}) must equal 'pipeline_parallel' ({stages}), "
             f"but got {len(value)} entries for {stages} PP ranks.",
+            Violation(path, "stages", {"given": len(value), "stages": stages}),
         )
-    # Each stage in turn is read to its end: the first fault in this order is the one that is raised.
-    columns = [_stage(stage, text, chunks) for stage, text in enumerate(value)]
-    return tuple(tuple(column[chunk] for column in columns) for chunk in range(chunks))
+    else:
+        for stage, text in enumerate(value):
+            yield from _check_stage((*path, stage), stage, text, chunks)
 
 
-def _even(layers: int, stages: int, chunks: int) -> Ranges:
-    cells = stages * chunks
-    try:
-        rest = layers % cells
-    except ZeroDivisionError as error:
-        stop("ZeroDivisionError", str(error))
-    if rest:
-        stop(
-            "ValueError",
-            f"Number of layers ({layers}) is not divisible by total stages ({cells})."
-            f"Please configure the model distribution via '{_KEY}'.",
-        )
-    share = layers // cells
-    firsts = [[(chunk * stages + stage) * share for stage in range(stages)] for chunk in range(chunks)]
-    return tuple(tuple((first, first + share - 1) for first in row) for row in firsts)
-
-
-def _stage(stage: int, text: object, chunks: int) -> Sequence[tuple[int, int]]:
+def _check_stage(path: KeyPath, stage: int, text: object, chunks: int) -> Iterator[FrameworkStop]:
     if not isinstance(text, str):
-        stop("AttributeError", f"'{type(text).__name__}' object has no attribute 'split'")
+        said = f"'{type(text).__name__}' object has no attribute 'split'"
+        yield _refuse(said, Violation(path, "text"), "AttributeError")
+        return
     parts = text.split(",")
     if len(parts) != chunks:
-        stop(
-            "ValueError",
+        yield _refuse(
             f"PP rank {stage} has {len(parts)} chunk(s) in '{_KEY}' (got '{text}'), but "
             f"'pipeline_parallel_interleave_num' is {chunks}. Each PP rank must have exactly {chunks} "
             "comma-separated chunk(s).",
+            Violation(path, "chunks", {"given": len(parts), "chunks": chunks}),
         )
-    return [_range(part) for part in parts]
+        return
+    fault = next(filter(None, map(_range_fault, parts)), None)
+    if fault is not None:
+        yield _refuse(fault, Violation(path, "form"))
 
 
-def _range(text: str) -> tuple[int, int]:
+def _range_fault(text: str) -> str | None:
     ends = text.strip().split("-")
+    invalid = f"Invalid layer range format: {text}. "
     if len(ends) > _ENDS:
-        stop("ValueError", f"Invalid layer range format: {text}. Expected format is 'start-end' or 'single_layer'.")
+        return f"{invalid}Expected format is 'start-end' or 'single_layer'."
     try:
-        first, last = int(ends[0]), int(ends[-1])
+        first, last = _read_range(text)
     except ValueError:
-        stop(
-            "ValueError",
-            f"Invalid layer range format: {text}. Layer IDs must be integers, got '{ends[0]}' and '{ends[-1]}'",
-        )
-    if first > last:
-        stop(
-            "ValueError",
-            f"Invalid layer range format: {text}. layer_start must be less than or equal to layer_end.",
-        )
-    return first, last
+        return f"{invalid}Layer IDs must be integers, got '{ends[0]}' and '{ends[-1]}'"
+    return f"{invalid}layer_start must be less than or equal to layer_end." if first > last else None
+
+
+def _read_range(text: str) -> tuple[int, int]:
+    first, *others = text.strip().split("-")
+    return int(first), int(others[-1] if others else first)
+
+
+def _refuse(text: str, violation: Violation | None, exception: str = "ValueError") -> FrameworkStop:
+    return FrameworkStop(exception, text, violation=violation)
+
+
+def place_pynative(layers: int, stages: int, chunks: int, value: object) -> Ranges:
+    """The layers of each cell, chunk 0 over all stages first: of ``auto``, or of a text a stage with a range a chunk."""
+    stop_at_first(check_stages(layers, stages, chunks, value))
+    if isinstance(value, str) and value == "auto":
+        share = layers // (stages * chunks)
+        firsts = [[(chunk * stages + stage) * share for stage in range(stages)] for chunk in range(chunks)]
+        return tuple(tuple((first, first + share - 1) for first in row) for row in firsts)
+    columns = [[_read_range(part) for part in text.split(",")] for text in value]
+    return tuple(tuple(column[chunk] for column in columns) for chunk in range(chunks))

@@ -13,7 +13,6 @@ Layers of multi-token prediction count as the layers behind the last one.
 
 from __future__ import annotations
 
-import copy
 import re
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +27,7 @@ from ms_tune.dialects import (
     failure_problem,
     parse_specs,
     stop,
+    stop_at_first,
     write_specs,
 )
 from ms_tune.dialects.mindformers_pynative.ignored import find_traps
@@ -54,13 +54,7 @@ def normalize_pynative(inputs: PynativeInputs) -> LayerPlan:
 
     Never raises for what a config may say: what the framework refuses is the plan's ``failure``.
     """
-    # The framework writes into the lists of the config.
-    working = inputs._replace(
-        **{
-            key: copy.deepcopy(getattr(inputs, key))
-            for key in ("full_layers", "select_module", "exclude_op", "comm_module", "layer_swap", "op_swap")
-        },
-    )
+    working = inputs.copied()
     outcome = PynativeOutcome()
     stopped = None
     try:
@@ -107,11 +101,11 @@ def _go(inputs: PynativeInputs, outcome: PynativeOutcome) -> None:
         stop("ValueError", "swap is not supported with pipeline parallel")
     if recompute:
         outcome.step = "value"
-        check_recompute(inputs, inputs.total)
+        stop_at_first(check_recompute(inputs, inputs.total))
         _apply_recompute(inputs, outcome)
     if inputs.swap:
         outcome.step = "swap"
-        check_swap(inputs, inputs.total)
+        stop_at_first(check_swap(inputs, inputs.total))
         _apply_swap(inputs, outcome)
     if inputs.stages > 1:
         outcome.step = "schedule"

@@ -9,10 +9,13 @@ more than one device. Stages: ``mindformers/pynative/distributed/pipeline_parall
 from __future__ import annotations
 
 import re
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from ms_tune.dialects import check_specs, stop
+from ms_tune.diagnostics import dotted
+from ms_tune.dialects import FrameworkStop, stop
 from ms_tune.dialects.check_context import Violation
+from ms_tune.dialects.mindformers_pynative.placement import PynativeInputs, check_stages
 from ms_tune.dialects.plan_checks import passes
 from ms_tune.facts.keys import registered
 from ms_tune.facts.models import LAYERS
@@ -22,102 +25,177 @@ if TYPE_CHECKING:
 
     from ms_tune.diagnostics import KeyPath
     from ms_tune.dialects.check_context import CheckContext
-    from ms_tune.dialects.mindformers_pynative.placement import PynativeInputs
 
-_RECOMPUTE = "TrainConfig.recompute"
-_COMM = "TrainConfig.recompute_comm"
-_SWAP = "TrainConfig.swap_config"
+# The checks that tell what is refused here.
+_INCOMPLETE, _BAD_LAYERS, _BAD_SWAP, _SWAP_BEYOND = "MST710", "MST711", "MST717", "MST718"
 _RANGES = "layer ids or ranges like ['5'], ['0-19']"
+_SPEC = re.compile(r"(\d+)(?:-(\d+))?")
 
 
-def check_recompute(inputs: PynativeInputs, total: int) -> None:
-    """Check everything about recompute."""
+def check_recompute(inputs: PynativeInputs, total: int | None) -> Iterator[FrameworkStop]:
+    """All that is refused of recompute, in the framework's order; of an unknown number of layers none is too large."""
     if inputs.mode != "None":
-        _check_modules(inputs.select_module, f"{_RECOMPUTE}.select_module", "module path")
-        if inputs.mode == "full" and not inputs.full_layers:
-            stop("ValueError", f"{_RECOMPUTE}: mode is 'full' but full_recompute_layer is missing or empty")
-        if inputs.mode == "select" and not inputs.select_module:
-            stop("ValueError", f"{_RECOMPUTE}: mode is 'select' but select_module is missing or empty")
-        prefix = "TrainConfig.recompute_config.recompute"
+        path: KeyPath = ("recompute", "select_module")
+        yield from _check_modules(path, inputs.select_module, "module path")
+        needed = "full_recompute_layer" if inputs.mode == "full" else "select_module"
+        if not (inputs.full_layers if inputs.mode == "full" else inputs.select_module):
+            text = f"TrainConfig.recompute: mode is '{inputs.mode}' but {needed} is missing or empty"
+            yield _refuse(_INCOMPLETE, text, ("recompute", "mode"), "missing", missing=needed)
         if inputs.full_layers:
-            check_specs(inputs.full_layers, f"{prefix}.full_recompute_layer", total)
+            full = "TrainConfig.recompute_config.recompute.full_recompute_layer"
+            yield from _check_specs(full, ("recompute", "full_recompute_layer"), inputs.full_layers, total)
         elif inputs.mode == "select":
-            _check_ranges(inputs.select_module, f"{prefix}.select_module", total)
+            yield from _check_ranges(path, inputs.select_module, total)
     if inputs.comm:
-        _check_modules(inputs.comm_module, f"{_COMM}.select_module", "comm op path")
+        path = ("recompute_comm", "select_module")
+        yield from _check_modules(path, inputs.comm_module, "comm op path")
         if not inputs.comm_module:
-            stop("ValueError", f"{_COMM}: enable is True but select_module is missing or empty")
-        _check_ranges(inputs.comm_module, "TrainConfig.recompute_config.recompute_comm.select_module", total)
+            text = "TrainConfig.recompute_comm: enable is True but select_module is missing or empty"
+            yield _refuse(_INCOMPLETE, text, ("recompute_comm", "enable"), "missing", missing="select_module")
+        yield from _check_ranges(path, inputs.comm_module, total)
     if inputs.version == "2.0":
-        _check_excluded_names(inputs.exclude_op)
+        yield from _check_excluded_names(inputs.exclude_op)
     else:
-        _check_modules(inputs.exclude_op, f"{_RECOMPUTE}.exclude_op", "module path", total)
+        yield from _check_modules(("recompute", "exclude_op"), inputs.exclude_op, "module path", total, ranges=True)
 
 
-def _check_modules(value: object, label: str, what: str, total: int | None = None) -> None:
-    """Modules with their layers; of so many layers in total these are checked at once."""
-    if value is None:
-        return
-    if not isinstance(value, dict):
-        stop("TypeError", f"{label} must be a dict ({what} -> list of layer ranges), got {type(value).__name__}")
-    for key, ranges in value.items():
+def _refuse(
+    rule: str, text: str, path: KeyPath, message: str, *, exception: str = "ValueError", **params: object
+) -> FrameworkStop:
+    violation = Violation(path, message, params, at_key=message == "pattern")
+    return FrameworkStop(exception, text, rule=rule, violation=violation)
+
+
+def _check_modules(
+    path: KeyPath, value: object, what: str, total: int | None = None, *, ranges: bool = False
+) -> Iterator[FrameworkStop]:
+    """Modules with their lists of layers; with ``ranges`` the framework looks into each list at once."""
+    label = f"TrainConfig.{dotted(path)}"
+    if value is not None and not isinstance(value, dict):
+        text = f"{label} must be a dict ({what} -> list of layer ranges), got {type(value).__name__}"
+        # That exclusions are no mapping is told by a check of its own.
+        yield _refuse("" if ranges else _INCOMPLETE, text, path, "not-mapping", exception="TypeError")
+    for key, specs in value.items() if isinstance(value, dict) else ():
+        here = (*path, key if isinstance(key, int) else str(key))
         if not isinstance(key, str) or not key.strip():
-            stop("ValueError", f"{label}: invalid {what} key {key!r}")
-        if not isinstance(ranges, (list, tuple)):
-            kind = type(ranges).__name__
-            stop("TypeError", f"{label}[{key!r}]: value must be a list or tuple of layer ranges, got {kind}")
-        if total is not None:
-            check_specs(ranges, f"{label}[{key!r}]", total)
+            yield _refuse(_INCOMPLETE, f"{label}: invalid {what} key {key!r}", here, "pattern")
+        elif not isinstance(specs, list):
+            text = f"{label}[{key!r}]: value must be a list or tuple of layer ranges, got {type(specs).__name__}"
+            yield _refuse(_INCOMPLETE, text, here, "not-list", exception="TypeError")
+        if ranges and isinstance(specs, list):
+            yield from _check_specs(f"{label}[{key!r}]", here, specs, total)
 
 
-def _check_ranges(value: Any, label: str, total: int) -> None:  # noqa: ANN401 - as the config has it
-    for key, ranges in value.items():
-        check_specs(ranges, f"{label}[{key!r}]", total)
+def _check_ranges(path: KeyPath, modules: object, total: int | None) -> Iterator[FrameworkStop]:
+    for key, specs in modules.items() if isinstance(modules, dict) else ():
+        if isinstance(specs, list):
+            label = f"TrainConfig.recompute_config.{dotted(path)}[{key!r}]"
+            yield from _check_specs(label, (*path, str(key)), specs, total)
 
 
-def _check_excluded_names(value: object) -> None:
+def _check_specs(
+    label: str,
+    path: KeyPath,
+    specs: Any,  # noqa: ANN401 - as the config has it
+    total: int | None,
+    prefetch: int = 0,
+) -> Iterator[FrameworkStop]:
+    """The first fault of a list of layers, which are in order and without overlap, and no less than ``prefetch`` before the last.
+
+    The plain texts are written into the list, as the framework does, so that what cannot be written into fails here.
+    """
+    previous = -1
+    try:
+        for index, spec in enumerate(specs):
+            text, first, last = _read_spec(f"{label}[{index}]", (*path, index), spec, total)
+            specs[index] = text
+            if first <= previous:
+                order = f"{label}: layer specs must be in strictly ascending order; spec[{index}] '{text}' starts at {first} but previous spec ends at {previous}"
+                raise _refuse(_BAD_LAYERS, order, (*path, index), "order", last=previous)
+            previous = last
+    except FrameworkStop as refusal:
+        if not isinstance(specs, list):
+            refusal.violation = Violation(path, "list")
+        yield refusal
+    except (TypeError, RuntimeError) as error:
+        # Not a list: a text cannot be written into, a mapping grows while it is walked.
+        yield _refuse(_BAD_LAYERS, str(error), path, "list", exception=type(error).__name__)
+    else:
+        if prefetch and total is not None and previous + prefetch >= total:
+            most = total - prefetch - 1
+            text = f"{label}: max layer id {previous} plus prefetch {prefetch} exceeds num_layers ({total}); max allowed layer id is {most}"
+            yield _refuse(_SWAP_BEYOND, text, path, "default", most=most, ahead=prefetch)
+
+
+def _read_spec(label: str, path: KeyPath, spec: object, total: int | None) -> tuple[str, int, int]:
+    text = str(spec).strip()
+    match = _SPEC.fullmatch(text)
+    if not match:
+        invalid = (
+            f"{label}: invalid layer spec {spec!r}; expected one non-negative integer or 'start-end' (e.g. '5', '0-19')"
+        )
+        raise _refuse(_BAD_LAYERS, invalid, path, "form")
+    try:
+        first, last = int(match[1]), int(match[2] or match[1])
+    except ValueError as error:  # thousands of digits
+        raise _refuse(_BAD_LAYERS, str(error), path, "form") from None
+    if first > last:
+        raise _refuse(_BAD_LAYERS, f"{label}: range start must be <= end, got {spec!r}", path, "backwards")
+    if total is not None and last >= total:
+        beyond = f"{label}: layer id {last} out of range [0, {total - 1}], got {spec!r}"
+        raise _refuse(_BAD_LAYERS, beyond, path, "range", most=total - 1)
+    return text, first, last
+
+
+def _check_excluded_names(value: object) -> Iterator[FrameworkStop]:
     """2.0: names of operators, for the whole model."""
-    label = f"{_RECOMPUTE}.exclude_op"
-    if value is None:
-        return
-    if not isinstance(value, (list, tuple)):
-        stop("TypeError", f"{label} must be a list/tuple of op-name strings, got {type(value).__name__}")
-    for index, name in enumerate(value):
+    label = "TrainConfig.recompute.exclude_op"
+    if value is not None and not isinstance(value, list):
+        yield FrameworkStop("TypeError", f"{label} must be a list/tuple of op-name strings, got {type(value).__name__}")
+    for index, name in enumerate(value if isinstance(value, list) else ()):
         if not isinstance(name, str) or not name.strip():
-            stop("ValueError", f"{label}[{index}]: must be a non-empty string, got {name!r}")
+            yield FrameworkStop("ValueError", f"{label}[{index}]: must be a non-empty string, got {name!r}")
 
 
-def check_swap(inputs: PynativeInputs, total: int) -> None:
-    """Check everything about swap."""
+def check_swap(inputs: PynativeInputs, total: int | None) -> Iterator[FrameworkStop]:
+    """All that is refused of swap, in the framework's order."""
     prefetch = inputs.prefetch
-    if not 1 <= prefetch < total:
-        stop("ValueError", f"{_SWAP}.default_prefetch: value {prefetch} out of range [1, {total - 1}]")
-    for key in ("layer_swap", "op_swap"):
-        _check_swap_entries(getattr(inputs, key), f"{_SWAP}.{key}", named=key == "op_swap")
-    for key in ("layer_swap", "op_swap"):
-        for index, entry in enumerate(getattr(inputs, key) or ()):
-            check_specs(entry["layers"], f"{_SWAP}.{key}[{index}].layers", total, prefetch)
+    if total is not None and not 1 <= prefetch < total:
+        text = f"TrainConfig.swap_config.default_prefetch: value {prefetch} out of range [1, {total - 1}]"
+        yield _refuse(_SWAP_BEYOND, text, ("swap", "default_prefetch"), "prefetch", most=total - 1)
+        prefetch = 0
+    lists = {"layer_swap": inputs.layer_swap, "op_swap": inputs.op_swap}
+    for key, entries in lists.items():
+        if entries is not None and not isinstance(entries, list):
+            text = f"TrainConfig.swap_config.{key} must be a list, got {type(entries).__name__}"
+            yield _refuse(_BAD_SWAP, text, ("swap", key), "not-list", exception="TypeError")
+        for index, entry in enumerate(entries if isinstance(entries, list) else ()):
+            yield from _check_swap_entry(key, index, entry)
+    for key, entries in lists.items():
+        for index, entry in enumerate(entries if isinstance(entries, list) else ()):
+            specs = entry.get("layers") if isinstance(entry, dict) else None
+            if isinstance(specs, list):
+                label = f"TrainConfig.swap_config.{key}[{index}].layers"
+                yield from _check_specs(label, ("swap", key, index, "layers"), specs, total, prefetch)
 
 
-def _check_swap_entries(value: object, label: str, *, named: bool) -> None:
-    if value is None:
-        return
-    if not isinstance(value, list):
-        stop("TypeError", f"{label} must be a list, got {type(value).__name__}")
-    for index, entry in enumerate(value):
-        here = f"{label}[{index}]"
-        if not isinstance(entry, dict):
-            stop("TypeError", f"{here} must be a dict, got {type(entry).__name__}")
-        wanted = ("op_name", "layers") if named else ("layers",)
-        if not all(key in entry for key in wanted):
-            keys = " and ".join(f"'{key}'" for key in wanted)
-            stop("ValueError", f"{here}: each entry must include {keys}, got {entry!r}")
-        if named and (not isinstance(entry["op_name"], str) or not entry["op_name"].strip()):
-            stop("ValueError", f"{here}.op_name must be a non-empty str, got {entry['op_name']!r}")
-        layers = entry["layers"]
-        if not isinstance(layers, (list, tuple)):
-            kind = type(layers).__name__
-            stop("TypeError", f"{here}.layers: expected list/tuple of {_RANGES}, got {kind}: {layers!r}")
+def _check_swap_entry(key: str, index: int, entry: object) -> Iterator[FrameworkStop]:
+    label, path = f"TrainConfig.swap_config.{key}[{index}]", ("swap", key, index)
+    needed = ("op_name", "layers") if key == "op_swap" else ("layers",)
+    if not isinstance(entry, dict):
+        text = f"{label} must be a dict, got {type(entry).__name__}"
+        yield _refuse(_BAD_SWAP, text, path, "not-entry", exception="TypeError")
+    elif missing := [name for name in needed if name not in entry]:
+        text = f"{label}: each entry must include {' and '.join(map(repr, needed))}, got {entry!r}"
+        yield _refuse(_BAD_SWAP, text, path, "missing", missing=missing[-1])
+    else:
+        name, layers = entry.get("op_name"), entry["layers"]
+        if key == "op_swap" and (not isinstance(name, str) or not name.strip()):
+            text = f"{label}.op_name must be a non-empty str, got {name!r}"
+            yield _refuse(_BAD_SWAP, text, (*path, "op_name"), "op-name")
+        if not isinstance(layers, list):
+            text = f"{label}.layers: expected list/tuple of {_RANGES}, got {type(layers).__name__}: {layers!r}"
+            yield _refuse(_BAD_SWAP, text, (*path, "layers"), "layers", exception="TypeError")
 
 
 def check_schedule(schedule: str, chunks: int) -> None:
@@ -138,179 +216,65 @@ def check_schedule(schedule: str, chunks: int) -> None:
         )
 
 
-_LAYER = re.compile(r"(\d{1,4000})(?:-(\d{1,4000}))?")  # Python takes no number of more than 4,300 digits
-
-
 def find_bad_structure(context: CheckContext) -> Iterator[Violation]:
     """A mode without what it needs, or layers and modules of another form than it takes."""
-    mode, comm = context.get("recompute.mode", "None"), context.get("recompute_comm.enable") is True
-    excluded, modules = context.get("recompute.exclude_op"), context.get("recompute_comm.select_module")
-    needed = {"full": "full_recompute_layer", "select": "select_module"}.get(str(mode))
-    if needed:
-        if not context.get(f"recompute.{needed}"):
-            yield Violation(("recompute", "mode"), "missing", {"missing": needed})
-        yield from _check_mapping(("recompute", "select_module"), context.get("recompute.select_module"))
-    if comm and not modules:
-        yield Violation(("recompute_comm", "enable"), "missing", {"missing": "select_module"})
-    elif comm:
-        yield from _check_mapping(("recompute_comm", "select_module"), modules)
-    if (needed or comm) and isinstance(excluded, dict):
-        yield from _check_mapping(("recompute", "exclude_op"), excluded)
-
-
-def _check_mapping(path: KeyPath, value: object) -> Iterator[Violation]:
-    if value is None:
-        return
-    if not isinstance(value, dict):
-        yield Violation(path, "not-mapping")
-        return
-    for pattern, layers in value.items():
-        here = (*path, pattern if isinstance(pattern, int) else str(pattern))
-        if not isinstance(pattern, str) or not pattern.strip():
-            yield Violation(here, "pattern", at_key=True)
-        elif not isinstance(layers, list):
-            yield Violation(here, "not-list")
+    return _find_refused(context, _INCOMPLETE)
 
 
 def find_bad_layers(context: CheckContext) -> Iterator[Violation]:
     """Layers that are no layer ids or ranges, too large, or not in ascending order."""
-    count = _count_layers(context)
-    full = context.get("recompute.full_recompute_layer")
-    if context.get("recompute.mode") in ("full", "select") and full and not isinstance(full, list):
-        yield Violation(("recompute", "full_recompute_layer"), "list")
-    for path, specs in _spec_lists(context):
-        last = -1
-        for index, spec in enumerate(specs):
-            match = _LAYER.fullmatch(str(spec).strip())
-            if match is None:
-                yield Violation((*path, index), "form")
-                break
-            low, high = int(match[1]), int(match[2] or match[1])
-            if low > high:
-                yield Violation((*path, index), "backwards")
-                break
-            if count is not None and high >= count:
-                yield Violation((*path, index), "range", {"most": count - 1})
-                break
-            if low <= last:
-                yield Violation((*path, index), "order", {"last": last})
-                break
-            last = high
+    return _find_refused(context, _BAD_LAYERS)
 
 
 def find_swap_beyond(context: CheckContext) -> Iterator[Violation]:
     """The last swapped layer plus the prefetch has to stay below the number of layers."""
-    count = _count_layers(context)
-    ahead = context.integer("swap.default_prefetch", 1)
-    if context.get("swap.enable") is not True or count is None or ahead is None:
-        return
-    if not 1 <= ahead < count:
-        yield Violation(("swap", "default_prefetch"), "prefetch", {"most": count - 1})
-        return
-    for path, specs in _swap_lists(context):
-        matches = [_LAYER.fullmatch(str(spec).strip()) for spec in specs]
-        highs = [int(match[2] or match[1]) for match in matches if match]
-        if highs and len(highs) == len(specs) and max(highs) < count <= max(highs) + ahead:
-            yield Violation(path, params={"most": count - ahead - 1, "ahead": ahead})
+    return _find_refused(context, _SWAP_BEYOND)
 
 
 def find_bad_swap_entries(context: CheckContext) -> Iterator[Violation]:
     """Entries of another form than swap takes."""
-    for key in ("layer_swap", "op_swap"):
-        value = context.get(f"swap.{key}")
-        if value is None:
-            continue
-        if not isinstance(value, list):
-            yield Violation(("swap", key), "not-list")
-            continue
-        for index, item in enumerate(value):
-            path = ("swap", key, index)
-            if not isinstance(item, dict):
-                yield Violation(path, "not-entry")
-            elif "layers" not in item or (key == "op_swap" and "op_name" not in item):
-                yield Violation(path, "missing", {"missing": "layers" if "layers" not in item else "op_name"})
-            elif not isinstance(item["layers"], list):
-                yield Violation((*path, "layers"), "layers")
-            elif key == "op_swap" and not (isinstance(item["op_name"], str) and item["op_name"].strip()):
-                yield Violation((*path, "op_name"), "op-name")
+    return _find_refused(context, _BAD_SWAP)
 
 
-def _spec_lists(context: CheckContext) -> Iterator[tuple[KeyPath, list[object]]]:
-    """Every list of layers that is checked: full recompute hides the modules of ``recompute`` from the check."""
-    mode = context.get("recompute.mode", "None")
-    full = context.get("recompute.full_recompute_layer")
-    if mode in ("full", "select") and isinstance(full, list) and full:
-        yield ("recompute", "full_recompute_layer"), full
-    elif mode == "select":
-        yield from _modules(context, "recompute", "select_module")
-    if context.get("recompute_comm.enable") is True:
-        yield from _modules(context, "recompute_comm", "select_module")
-    if mode in ("full", "select") or context.get("recompute_comm.enable") is True:
-        yield from _modules(context, "recompute", "exclude_op")
-    if context.get("swap.enable") is True:
-        yield from _swap_lists(context)
-
-
-def _modules(context: CheckContext, section: str, key: str) -> Iterator[tuple[KeyPath, list[object]]]:
-    value = context.get(f"{section}.{key}")
-    for pattern, layers in value.items() if isinstance(value, dict) else ():
-        if isinstance(layers, list):
-            yield (section, key, str(pattern)), layers
-
-
-def _swap_lists(context: CheckContext) -> Iterator[tuple[KeyPath, list[object]]]:
-    for key in ("layer_swap", "op_swap"):
-        value = context.get(f"swap.{key}")
-        for index, item in enumerate(value if isinstance(value, list) else ()):
-            layers = item.get("layers") if isinstance(item, dict) else None
-            if isinstance(layers, list):
-                yield ("swap", key, index, "layers"), layers
-
-
-def _count_layers(context: CheckContext) -> int | None:
-    count = context.model.layers
-    same = all(one.value == count for one in context.model.written(LAYERS))
-    return count + context.model.mtp_layers if count is not None and same else None
-
-
-_LOADER = ("train_dataset", "dataloader")
+def _find_refused(context: CheckContext, rule: str) -> Iterator[Violation]:
+    """What one check tells of all that is refused: also of what the framework would come to only when the rest is mended."""
+    mode, model = context.get("recompute.mode"), context.model
+    inputs = PynativeInputs(
+        layers=0,
+        version=model.release,
+        mode=str(mode) if mode in ("full", "select") else "None",
+        full_layers=context.get("recompute.full_recompute_layer"),
+        select_module=context.get("recompute.select_module"),
+        exclude_op=context.get("recompute.exclude_op"),
+        comm=context.get("recompute_comm.enable") is True,
+        comm_module=context.get("recompute_comm.select_module"),
+        swap=context.get("swap.enable") is True,
+        prefetch=context.integer("swap.default_prefetch", 1) or 0,
+        layer_swap=context.get("swap.layer_swap"),
+        op_swap=context.get("swap.op_swap"),
+    ).copied()
+    # Numbers of layers that contradict each other are told by another check.
+    same = all(one.value == model.layers for one in model.written(LAYERS))
+    total = model.layers + model.mtp_layers if model.layers is not None and same else None
+    refused = chain(
+        check_recompute(inputs, total) if inputs.mode != "None" or inputs.comm else (),
+        check_swap(inputs, total) if inputs.swap else (),
+    )
+    yield from (one.violation for one in refused if one.rule == rule and one.violation is not None)
 
 
 def find_uneven_stages(context: CheckContext) -> Iterator[Violation]:
     """Stages that the layers cannot be given to."""
     stages = context.integer("parallelism.pipeline_parallel", 1) or 1
     chunks = context.integer("parallelism.pipeline_parallel_interleave_num", 1) or 1
-    path: KeyPath = ("parallelism", "pipeline_parallel_layers_per_stage")
-    value = context.source.get(path, "auto")
-    layers = context.model.layers
-    if stages <= 1 or passes(context):
-        return
-    if value == "auto":
-        if layers is not None and layers % (stages * chunks) and not context.model.mtp_layers:
-            params = {"layers": layers, "cells": stages * chunks}
-            yield Violation(("parallelism", "pipeline_parallel"), "auto", params)
-    elif value is None:
-        yield Violation(path, "nothing")
-    elif isinstance(value, list):
-        yield from _stage_texts(path, value, stages, chunks)
+    value = context.source.get(("parallelism", "pipeline_parallel_layers_per_stage"), "auto")
+    if stages > 1 and (value == "auto" or not isinstance(value, str)) and not passes(context):
+        layers = None if context.model.mtp_layers else context.model.layers
+        refused = check_stages(layers, stages, chunks, value)
+        yield from (one.violation for one in refused if one.violation is not None)
 
 
-def _stage_texts(path: KeyPath, texts: list[object], stages: int, chunks: int) -> Iterator[Violation]:
-    if len(texts) != stages:
-        yield Violation(path, "stages", {"given": len(texts), "stages": stages})
-        return
-    for index, text in enumerate(texts):
-        if not isinstance(text, str):
-            yield Violation((*path, index), "text")
-        elif len(text.split(",")) != chunks:
-            yield Violation((*path, index), "chunks", {"given": len(text.split(",")), "chunks": chunks})
-        elif not all(_is_range(part) for part in text.split(",")):
-            yield Violation((*path, index), "form")
-
-
-def _is_range(text: str) -> bool:
-    match = re.fullmatch(r"\s*(\d{1,4000})\s*(?:-\s*(\d{1,4000})\s*)?", text)
-    return bool(match) and int(match[1]) <= int(match[2] or match[1]) if match else False
+_LOADER = ("train_dataset", "dataloader")
 
 
 def find_model_without_stages(context: CheckContext) -> Iterator[Violation]:
