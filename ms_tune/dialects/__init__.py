@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
     from typing import Any, NoReturn, Protocol
 
-    from ms_tune.dialects.check_context import Violation
+    from ms_tune.diagnostics import KeyPath
     from ms_tune.enums import Dialect, LayerKind
     from ms_tune.facts.models import Field, ModelConfig
     from ms_tune.facts.query import Release
@@ -118,28 +118,31 @@ class Failure(Record):
 
 
 class FrameworkStop(Exception):  # noqa: N818 - it stands for an exception of the framework, and is none of ours
-    """Carries what the framework raises from the rule that knows it to whoever reports it.
+    """Carries what the framework raises from the rule that knows it to whoever reports it: a plan, or the check that tells of it.
 
     Args:
         exception: The class of what it raises, or :data:`ENDLESS_LOOP`.
         text: The exception's own text.
         why: What the text leaves unsaid.
-        rule: The id of the check that tells of it; empty if it has none of its own.
-        violation: What that check says, and where.
+        rule: The id of the check that tells of it; empty if none does.
+        path: The setting at fault.
+        message: Which of that check's messages says so.
+        params: The message's parameters.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913, PLR0917 - what the framework says, and what a check does
         self,
         exception: str,
         text: str,
         why: Message | None = None,
-        *,
         rule: str = "",
-        violation: Violation | None = None,
+        path: KeyPath = (),
+        message: str = "default",
+        **params: object,
     ) -> None:
         super().__init__(f"{exception}: {text}")
         self.exception, self.text, self.why = exception, text, why
-        self.rule, self.violation = rule, violation
+        self.rule, self.path, self.message, self.params = rule, path, message, params
 
 
 def stop(exception: str, text: str, why: Message | None = None) -> NoReturn:

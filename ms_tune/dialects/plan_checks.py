@@ -9,9 +9,10 @@ from ms_tune.dialects import PlanIssue
 from ms_tune.dialects.check_context import Violation
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from ms_tune.diagnostics import Diagnostic, KeyPath
+    from ms_tune.dialects import FrameworkStop
     from ms_tune.dialects.check_context import CheckContext
 
 # Where the patterns stand that a problem calls by the name of what they are for.
@@ -58,6 +59,13 @@ def _place(context: CheckContext, problem: Diagnostic, usual: KeyPath) -> KeyPat
         if name and isinstance(entry, dict) and entry.get("op_name") == name:
             return (*within, index)
     return within
+
+
+def tell_refused(rule: str, refused: Iterable[FrameworkStop]) -> Iterator[Violation]:
+    """What one check tells of all that a framework refuses: also of what it would come to only when the rest is mended."""
+    for one in refused:
+        if one.rule == rule:
+            yield Violation(one.path, one.message, one.params, at_key=one.message == "pattern")
 
 
 def refused_at_last(context: CheckContext) -> Iterator[Violation]:

@@ -6,7 +6,6 @@ import copy
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ms_tune.dialects import FrameworkStop, stop_at_first
-from ms_tune.dialects.check_context import Violation
 from ms_tune.enums import Dialect
 from ms_tune.facts.query import default_release
 from ms_tune.records import Record
@@ -77,6 +76,7 @@ class PynativeOutcome:
 
 _KEY = "pipeline_parallel_layers_per_stage"
 _ENDS = 2  # of a range
+UNEVEN_STAGES = "MST730"  # the check that tells what is refused here
 
 # The first and the last layer of each cell: chunks x stages.
 Ranges = tuple[tuple[tuple[int, int], ...], ...]
@@ -90,20 +90,18 @@ def check_stages(layers: int | None, stages: int, chunks: int, value: object) ->
         if layers is not None and cells == 0:
             yield FrameworkStop("ZeroDivisionError", "integer modulo by zero")
         elif layers is not None and layers % cells:
-            yield _refuse(
-                f"Number of layers ({layers}) is not divisible by total stages ({cells})."
-                f"Please configure the model distribution via '{_KEY}'.",
-                Violation(("parallelism", "pipeline_parallel"), "auto", {"layers": layers, "cells": cells}),
-            )
+            at = ("parallelism", "pipeline_parallel")
+            text = f"Number of layers ({layers}) is not divisible by total stages ({cells})."
+            text += f"Please configure the model distribution via '{_KEY}'."
+            yield _refuse(text, at, "auto", layers=layers, cells=cells)
     elif not isinstance(value, (list, str)):
-        nothing = Violation(path, "nothing") if value is None else None
-        yield _refuse(f"object of type '{type(value).__name__}' has no len()", nothing, "TypeError")
+        text = f"object of type '{type(value).__name__}' has no len()"
+        yield FrameworkStop("TypeError", text, None, UNEVEN_STAGES if value is None else "", path, "nothing")
     elif len(value) != stages:
-        yield _refuse(
-            f"The length of '{_KEY}' ({len(value)}) must equal 'pipeline_parallel' ({stages}), "
-            f"but got {len(value)} entries for {stages} PP ranks.",
-            Violation(path, "stages", {"given": len(value), "stages": stages}),
-        )
+        given = len(value)
+        text = f"The length of '{_KEY}' ({given}) must equal 'pipeline_parallel' ({stages}), "
+        text += f"but got {given} entries for {stages} PP ranks."
+        yield _refuse(text, path, "stages", given=given, stages=stages)
     else:
         for stage, text in enumerate(value):
             yield from _check_stage((*path, stage), stage, text, chunks)
@@ -112,20 +110,19 @@ def check_stages(layers: int | None, stages: int, chunks: int, value: object) ->
 def _check_stage(path: KeyPath, stage: int, text: object, chunks: int) -> Iterator[FrameworkStop]:
     if not isinstance(text, str):
         said = f"'{type(text).__name__}' object has no attribute 'split'"
-        yield _refuse(said, Violation(path, "text"), "AttributeError")
+        yield FrameworkStop("AttributeError", said, None, UNEVEN_STAGES, path, "text")
         return
-    parts = text.split(",")
-    if len(parts) != chunks:
-        yield _refuse(
-            f"PP rank {stage} has {len(parts)} chunk(s) in '{_KEY}' (got '{text}'), but "
-            f"'pipeline_parallel_interleave_num' is {chunks}. Each PP rank must have exactly {chunks} "
-            "comma-separated chunk(s).",
-            Violation(path, "chunks", {"given": len(parts), "chunks": chunks}),
+    given = len(parts := text.split(","))
+    if given != chunks:
+        said = (
+            f"PP rank {stage} has {given} chunk(s) in '{_KEY}' (got '{text}'), but 'pipeline_parallel_interleave_num' "
         )
+        said += f"is {chunks}. Each PP rank must have exactly {chunks} comma-separated chunk(s)."
+        yield _refuse(said, path, "chunks", given=given, chunks=chunks)
         return
     fault = next(filter(None, map(_range_fault, parts)), None)
     if fault is not None:
-        yield _refuse(fault, Violation(path, "form"))
+        yield _refuse(fault, path, "form")
 
 
 def _range_fault(text: str) -> str | None:
@@ -145,8 +142,8 @@ def _read_range(text: str) -> tuple[int, int]:
     return int(first), int(others[-1] if others else first)
 
 
-def _refuse(text: str, violation: Violation | None, exception: str = "ValueError") -> FrameworkStop:
-    return FrameworkStop(exception, text, violation=violation)
+def _refuse(text: str, path: KeyPath, message: str, **params: object) -> FrameworkStop:
+    return FrameworkStop("ValueError", text, None, UNEVEN_STAGES, path, message, **params)
 
 
 def place_pynative(layers: int, stages: int, chunks: int, value: object) -> Ranges:

@@ -9,14 +9,13 @@ more than one device. Stages: ``mindformers/pynative/distributed/pipeline_parall
 from __future__ import annotations
 
 import re
-from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from ms_tune.diagnostics import dotted
 from ms_tune.dialects import FrameworkStop, stop
 from ms_tune.dialects.check_context import Violation
-from ms_tune.dialects.mindformers_pynative.placement import PynativeInputs, check_stages
-from ms_tune.dialects.plan_checks import passes
+from ms_tune.dialects.mindformers_pynative.placement import UNEVEN_STAGES, PynativeInputs, check_stages
+from ms_tune.dialects.plan_checks import passes, tell_refused
 from ms_tune.facts.keys import registered
 from ms_tune.facts.models import LAYERS
 
@@ -62,8 +61,7 @@ def check_recompute(inputs: PynativeInputs, total: int | None) -> Iterator[Frame
 def _refuse(
     rule: str, text: str, path: KeyPath, message: str, *, exception: str = "ValueError", **params: object
 ) -> FrameworkStop:
-    violation = Violation(path, message, params, at_key=message == "pattern")
-    return FrameworkStop(exception, text, rule=rule, violation=violation)
+    return FrameworkStop(exception, text, None, rule, path, message, **params)
 
 
 def _check_modules(
@@ -115,7 +113,7 @@ def _check_specs(
             previous = last
     except FrameworkStop as refusal:
         if not isinstance(specs, list):
-            refusal.violation = Violation(path, "list")
+            refusal.path, refusal.message = path, "list"
         yield refusal
     except (TypeError, RuntimeError) as error:
         # Not a list: a text cannot be written into, a mapping grows while it is walked.
@@ -218,26 +216,25 @@ def check_schedule(schedule: str, chunks: int) -> None:
 
 def find_bad_structure(context: CheckContext) -> Iterator[Violation]:
     """A mode without what it needs, or layers and modules of another form than it takes."""
-    return _find_refused(context, _INCOMPLETE)
+    return tell_refused(_INCOMPLETE, _all_refused(context))
 
 
 def find_bad_layers(context: CheckContext) -> Iterator[Violation]:
     """Layers that are no layer ids or ranges, too large, or not in ascending order."""
-    return _find_refused(context, _BAD_LAYERS)
+    return tell_refused(_BAD_LAYERS, _all_refused(context))
 
 
 def find_swap_beyond(context: CheckContext) -> Iterator[Violation]:
     """The last swapped layer plus the prefetch has to stay below the number of layers."""
-    return _find_refused(context, _SWAP_BEYOND)
+    return tell_refused(_SWAP_BEYOND, _all_refused(context))
 
 
 def find_bad_swap_entries(context: CheckContext) -> Iterator[Violation]:
     """Entries of another form than swap takes."""
-    return _find_refused(context, _BAD_SWAP)
+    return tell_refused(_BAD_SWAP, _all_refused(context))
 
 
-def _find_refused(context: CheckContext, rule: str) -> Iterator[Violation]:
-    """What one check tells of all that is refused: also of what the framework would come to only when the rest is mended."""
+def _all_refused(context: CheckContext) -> Iterator[FrameworkStop]:
     mode, model = context.get("recompute.mode"), context.model
     inputs = PynativeInputs(
         layers=0,
@@ -256,11 +253,10 @@ def _find_refused(context: CheckContext, rule: str) -> Iterator[Violation]:
     # Numbers of layers that contradict each other are told by another check.
     same = all(one.value == model.layers for one in model.written(LAYERS))
     total = model.layers + model.mtp_layers if model.layers is not None and same else None
-    refused = chain(
-        check_recompute(inputs, total) if inputs.mode != "None" or inputs.comm else (),
-        check_swap(inputs, total) if inputs.swap else (),
-    )
-    yield from (one.violation for one in refused if one.rule == rule and one.violation is not None)
+    if inputs.mode != "None" or inputs.comm:
+        yield from check_recompute(inputs, total)
+    if inputs.swap:
+        yield from check_swap(inputs, total)
 
 
 def find_uneven_stages(context: CheckContext) -> Iterator[Violation]:
@@ -270,8 +266,7 @@ def find_uneven_stages(context: CheckContext) -> Iterator[Violation]:
     value = context.source.get(("parallelism", "pipeline_parallel_layers_per_stage"), "auto")
     if stages > 1 and (value == "auto" or not isinstance(value, str)) and not passes(context):
         layers = None if context.model.mtp_layers else context.model.layers
-        refused = check_stages(layers, stages, chunks, value)
-        yield from (one.violation for one in refused if one.violation is not None)
+        yield from tell_refused(UNEVEN_STAGES, check_stages(layers, stages, chunks, value))
 
 
 _LOADER = ("train_dataset", "dataloader")
