@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from enum import Enum
 from operator import itemgetter
+from types import UnionType
 
 __all__ = ["Record", "from_plain", "plain_data"]
 
@@ -77,9 +79,7 @@ def plain_data(value: Any) -> Any:  # noqa: ANN401 - a record, and whatever it i
 
 def from_plain(kind: Any, value: Any) -> Any:  # noqa: ANN401 - types, and what they are of
     """A value of a type, such as a record, from its plain data."""
-    from enum import Enum  # noqa: PLC0415 - a lint reads no records
-    from types import UnionType  # noqa: PLC0415 - as above
-    from typing import get_args, get_origin, get_type_hints  # noqa: PLC0415 - as above
+    from typing import get_args, get_origin, get_type_hints  # noqa: PLC0415 - a lint reads no records
 
     if hasattr(kind, "_fields"):
         types = get_type_hints(kind)

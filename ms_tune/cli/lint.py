@@ -16,6 +16,7 @@ from ms_tune.lint.result import LintRequest
 from ms_tune.lint.runner import STDIN, lint_files
 from ms_tune.lint.settings import PROFILES, Selection
 from ms_tune.report.console import usage_hint
+from ms_tune.report.lint_text import write_diff, write_lint
 from ms_tune.source.yaml import MAX_BYTES
 from ms_tune.text import Language, msg
 
@@ -94,8 +95,6 @@ def run(arguments: Namespace, console: Console) -> ExitCode:
     if arguments.write_baseline:
         code = _write_baseline(report, arguments, console)
     elif arguments.diff is not None:
-        from ms_tune.report.lint_text import write_diff  # noqa: PLC0415 - seldom needed
-
         code = ExitCode.FINDINGS if write_diff(report, console) else ExitCode.OK
     else:
         code = _write_report(report, arguments, console)
@@ -174,31 +173,29 @@ def _write_notes(report: LintReport, arguments: Namespace, console: Console) -> 
 
 
 def _write_report(report: LintReport, arguments: Namespace, console: Console) -> ExitCode:
-    """Write the report in the format that was asked for; only that renderer is imported. Whether something was found that is bad."""
+    """Write the report in the format that was asked for. Whether something was found that is bad."""
     chosen = "json" if arguments.json else arguments.format or "text"
-    if chosen == "json":
-        from ms_tune.report.lint_formats import lint_json  # noqa: PLC0415 - one renderer is needed, not all
-
-        console.write_json(lint_json(report, statistics=arguments.statistics))
-    elif chosen == "sarif":
-        from ms_tune.lint.rules import all_rules  # noqa: PLC0415 - as above
-        from ms_tune.report.lint_formats import lint_sarif  # noqa: PLC0415 - as above
-
-        rules = all_rules([*report.settings.checklists, *arguments.checklist])
-        console.write_json(lint_sarif(report, console.language, {rule.id: rule for rule in rules}))
-    elif chosen == "github":
-        from ms_tune.report.lint_formats import write_github  # noqa: PLC0415 - as above
-
-        write_github(report, console)
-    elif chosen == "junit":
-        from ms_tune.report.lint_formats import lint_junit  # noqa: PLC0415 - as above
-
-        console.write_whole(lint_junit(report, console))
-    else:
-        from ms_tune.report.lint_text import write_lint  # noqa: PLC0415 - as above
-
+    if chosen in ("text", "concise"):
         write_lint(report, console, concise=chosen == "concise", statistics=arguments.statistics)
+    else:
+        _write_for_program(chosen, report, arguments, console)
     if not report.files and not arguments.skip_unknown:
         return ExitCode.USAGE
     least = Severity(arguments.fail_on) if arguments.fail_on else report.settings.fail_on or Severity.WARNING
     return ExitCode.FINDINGS if report.reaches(least) and not arguments.exit_zero else ExitCode.OK
+
+
+def _write_for_program(chosen: str, report: LintReport, arguments: Namespace, console: Console) -> None:
+    from ms_tune.report import lint_formats  # noqa: PLC0415 - people read the text
+
+    if chosen == "json":
+        console.write_json(lint_formats.lint_json(report, statistics=arguments.statistics))
+    elif chosen == "sarif":
+        from ms_tune.lint.rules import all_rules  # noqa: PLC0415 - the words of all checks
+
+        rules = all_rules([*report.settings.checklists, *arguments.checklist])
+        console.write_json(lint_formats.lint_sarif(report, console.language, {rule.id: rule for rule in rules}))
+    elif chosen == "github":
+        lint_formats.write_github(report, console)
+    else:
+        console.write_whole(lint_formats.lint_junit(report, console))

@@ -6,6 +6,10 @@ import os
 from functools import partial
 from typing import TYPE_CHECKING
 
+from ms_tune.dialects.megatron.commands import commands_in, findings_of
+from ms_tune.dialects.megatron.detect import is_pytorch, release_taking
+from ms_tune.dialects.megatron.read import SERVED
+from ms_tune.dialects.mindspeed_mm.read import multimodal_commands
 from ms_tune.enums import Dialect
 from ms_tune.errors import UnsupportedError
 from ms_tune.facts.query import Release, default_release, release_for
@@ -20,6 +24,8 @@ from ms_tune.lint.environment.settings import (
     parse_shell,
 )
 from ms_tune.lint.environment.variables import KNOWN
+from ms_tune.lint.python_code.module import module_of
+from ms_tune.lint.python_code.source import parse_python, variables_in
 from ms_tune.records import Record
 from ms_tune.source.shell.read import content
 from ms_tune.text import msg
@@ -78,14 +84,11 @@ class CodeFile(Record):
         chosen = choose(self.checks, dialect, VERSION)
         found = run_checks(chosen, self.job)
         if self.programs:
-            from ms_tune.dialects.megatron.commands import findings_of  # noqa: PLC0415 - few files start programs
-
             checks = choose(built_in(self.of_programs), self.of_programs, self.release.version)
             look = partial(_look_at, checks=checks, dialect=self.of_programs, version=self.release.version)
             return _together(found, findings_of(self.programs, look)), chosen + checks
         if source.path.suffix != ".py" or ("environ" not in source.text and "putenv" not in source.text):
             return found, chosen
-        from ms_tune.lint.python_code.source import variables_in  # noqa: PLC0415 - of Python code alone
 
         variables = variables_in(source)
         if variables is None:
@@ -136,8 +139,6 @@ def load_process_environment() -> CodeFile:
 
 
 def _load_python(path: Path, text: str) -> CodeFile | Message:
-    from ms_tune.lint.python_code.module import module_of  # noqa: PLC0415 - as above
-    from ms_tune.lint.python_code.source import parse_python  # noqa: PLC0415 - as above
 
     source = parse_python(text, path)
     if module_of(source).uses_mindspore:
@@ -146,7 +147,6 @@ def _load_python(path: Path, text: str) -> CodeFile | Message:
 
 
 def _load_script(path: Path, text: str, *, named: bool, version: str | None) -> CodeFile | Message:
-    from ms_tune.dialects.megatron.detect import is_pytorch  # noqa: PLC0415 - as above
 
     environment = parse_shell(text, path)
     source, checks = environment.source(), built_in_code()[ENVIRONMENT]
@@ -175,9 +175,6 @@ def _code_of(source: SourceFile, checks: tuple[Check, ...]) -> CodeFile:
 
 def programs_in(source: SourceFile, dialect: Dialect, release: str) -> tuple[SourceFile, ...]:
     """The programs of MindSpeed-LLM or MindSpeed-MM that a script starts, in the form that checks look at."""
-    from ms_tune.dialects.megatron.commands import commands_in  # noqa: PLC0415 - as above
-    from ms_tune.dialects.mindspeed_mm.read import multimodal_commands  # noqa: PLC0415 - as above
-
     if not isinstance(source, EnvironmentSource) or source.script is None:
         return ()
     if dialect is Dialect.MEGATRON:
@@ -187,8 +184,6 @@ def programs_in(source: SourceFile, dialect: Dialect, release: str) -> tuple[Sou
 
 def _with_programs(file: CodeFile, script: ScriptJob, named: str | None) -> CodeFile:
     """A script with the programs that it starts, for which release, and what there is to say about that."""
-    from ms_tune.dialects.megatron.read import SERVED  # noqa: PLC0415 - as above
-
     source, checkout = file.job.written, file.job.checkout
     release, notes = _release_of_programs(script, checkout, named)
     programs = programs_in(source, Dialect.MEGATRON, release.version)
@@ -214,8 +209,6 @@ def _release_of_programs(
 
     Where none is named and it lies in no sources of one, it is the one whose parser takes the most of what the programs are given.
     """
-    from ms_tune.dialects.megatron.detect import release_taking  # noqa: PLC0415 - as above
-
     release = _named_release(Dialect.MEGATRON, named)
     if release is not None:
         return release, ()
