@@ -26,7 +26,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
-    from typing import Any
 
     from ms_tune.diagnostics import KeyPath
     from ms_tune.text import Message
@@ -85,7 +84,12 @@ def recognise(data: object) -> Recognition:
     data = data if isinstance(data, dict) else {}
     strong: dict[Dialect, list[KeyPath]] = {}
     weak: dict[Dialect, list[KeyPath]] = {}
-    written, score = _find_names(data), dict[Dialect, tuple[int, int]]()
+    score: dict[Dialect, tuple[int, int]] = {}
+    written = {"True"} if True in data else set[str]()  # as PyYAML reads the key `on`
+    for key, value in data.items():
+        if isinstance(key, str) and "." not in key:
+            written.add(key)
+            written.update([f"{key}.{inner}" for inner in value] if isinstance(value, dict) else ())
     for dialect in YAML_DIALECTS:
         for kind, found in (("alone", strong), ("also", weak)):
             # At the top level only what holds what it holds in the dialect, and not only has its name.
@@ -107,15 +111,6 @@ def recognise(data: object) -> Recognition:
     if known < unknown and not _is_other_form(data, best):
         return Recognition(None, confident=False, evidence=evidence, looks_like=best)
     return Recognition(best, bool(strong[best]) and not strong[second], evidence)
-
-
-def _find_names(data: Mapping[Any, Any]) -> set[str]:
-    names = {"True"} if True in data else set[str]()  # as PyYAML reads the key `on`
-    for key, value in data.items():
-        if isinstance(key, str) and "." not in key:
-            names.add(key)
-            names.update([f"{key}.{inner}" for inner in value] if isinstance(value, dict) else ())
-    return names
 
 
 def _find_program(written: set[str]) -> str | None:

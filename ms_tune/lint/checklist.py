@@ -40,7 +40,8 @@ FIXES = ("remove-key", "set-value", "set-text", "rename-key", "add-key", "move-k
 def read_checks(path: Path) -> tuple[Check, ...]:
     """The checks of a built-in checklist, which tests have compared with the schema."""
     content = path.read_bytes()
-    key, kept = content_key(content), None
+    # Kept rows were made of these very bytes of the file, or are made anew.
+    key, kept = [_FORM, len(content), zlib.crc32(content)], None
     folder = os.environ.get("MS_TUNE_CACHE")
     if not folder:
         base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")  # noqa: PTH111 - "~" may stay
@@ -60,11 +61,6 @@ def read_checks(path: Path) -> tuple[Check, ...]:
     if kept is not None and (text := rows_as_json(key, rows, entries)):
         keep_rows(text, kept)
     return tuple(map(Check, rows, entries))
-
-
-def content_key(content: bytes) -> list[int]:
-    """What tells whether kept rows were made of the very bytes of a file."""
-    return [_FORM, len(content), zlib.crc32(content)]
 
 
 class Check:

@@ -89,11 +89,6 @@ class LintSummary(Record):
     fixed: int  # findings that were fixed
     checked_for: tuple[Release, ...]  # the framework versions that files were checked for
 
-    @property
-    def by_severity(self) -> dict[Severity, int]:
-        """How many findings there are of each severity."""
-        return {Severity.ERROR: self.errors, Severity.WARNING: self.warnings, Severity.INFO: self.infos}
-
 
 class LintReport(Record):
     """The findings in all files.

@@ -190,9 +190,9 @@ def _static_values(
         if table is not None:
             path: KeyPath = ("recompute_config", kind)
             idle = _list_beyond(lists, kind) is None if kind != "recompute" else not any(map(any, table))
-            yield from _count_values(
-                path, source.get(path, False), table, _list_counted(plan, table) if by_id else None, idle=idle
-            )
+            cells = _count_in_cells(plan) if by_id else ()
+            counted = [layer.layer for layer, before in cells if before < table[layer.chunk][layer.stage]]
+            yield from _count_values(path, source.get(path, False), table, counted if by_id else None, idle=idle)
 
 
 def _count_in_cells(plan: LayerPlan) -> Iterator[tuple[LayerSpec, int]]:
@@ -202,10 +202,6 @@ def _count_in_cells(plan: LayerPlan) -> Iterator[tuple[LayerSpec, int]]:
         cell = (layer.chunk, layer.stage)
         yield layer, before.setdefault(cell, 0)
         before[cell] += 1
-
-
-def _list_counted(plan: LayerPlan, table: Table) -> list[int]:
-    return [layer.layer for layer, before in _count_in_cells(plan) if before < table[layer.chunk][layer.stage]]
 
 
 def _list_swapping(plan: LayerPlan, lists: SappLists) -> list[int]:

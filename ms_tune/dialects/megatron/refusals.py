@@ -311,20 +311,16 @@ def megatron_chunks(inputs: MegatronInputs) -> int | None:
         if not uneven:
             require((layers + inputs.embedding + inputs.loss) % inputs.stages == 0, "layers-by-stages")
         return None
-    _interleaved(inputs, overlap=overlap)
+    if overlap:
+        require(inputs.stages > 1, "interleaved-stages")
+    else:
+        require(inputs.stages > 2, "interleaved-stages-without-overlap")  # noqa: PLR2004 - as the framework has it
     if inputs.chunks is not None:
         return inputs.chunks
     require(not uneven, "uneven-by-ranks")
     number = layers + inputs.embedding + inputs.loss
     require(number % inputs.stages == 0, "layers-by-virtual-stages")
     return chunks_of(number // inputs.stages, by_layers or 0, _ARGUMENTS)
-
-
-def _interleaved(inputs: MegatronInputs, *, overlap: bool) -> None:
-    if overlap:
-        require(inputs.stages > 1, "interleaved-stages")
-    else:
-        require(inputs.stages > 2, "interleaved-stages-without-overlap")  # noqa: PLR2004 - as the framework has it
 
 
 def chunks_of(of_stage: int, of_chunk: int, file: str) -> int:

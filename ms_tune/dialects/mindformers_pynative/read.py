@@ -123,24 +123,13 @@ def _inputs(job: JobView) -> PynativeInputs:
             raise source.wrong(("parallelism",), msg("plans.too-many", name=key, limit=_MOST), at_key=True)
     named = [source.get(("recompute", key)) for key in ("select_module", "exclude_op")]
     named += [source.get(("recompute_comm", "select_module")), source.get(("swap", "op_swap"))]
-    modules = _known_modules(model, *counts) if any(named) else None
+    modules = known_modules(job) if any(named) else None
     return PynativeInputs(*counts, version=model.release, modules=modules, comm_known=False, **values)
 
 
 def known_modules(job: JobView) -> Modules | None:
     """The modules inside each layer, if the job's model is one whose layers are known, whatever it does with them."""
-    return _known_modules(job.model, *layer_counts(job))
-
-
-def layer_counts(job: JobView) -> tuple[int, int]:
-    """Layers of the model, and those of multi-token prediction."""
-    return (
-        job.layers if job.layers is not None else _count(job.source, job.model, LAYERS, 1),
-        _count(job.source, job.model, MTP_LAYERS, 0),
-    )
-
-
-def _known_modules(model: ModelConfig, layers: int, mtp_layers: int) -> Modules | None:
+    model, (layers, mtp_layers) = job.model, layer_counts(job)
     if not model.has_own_layers:
         return None
     experts = expert_layers(layers, model.value("first_k_dense_replace"), model.value("moe_layer_freq"))
@@ -150,6 +139,14 @@ def _known_modules(model: ModelConfig, layers: int, mtp_layers: int) -> Modules 
     paths = {tree: list(tree.paths()) for tree in (*known.kinds, known.ahead) if tree is not None}
     trees = [known.tree(layer) for layer in range(layers)] + [known.ahead] * mtp_layers
     return {layer: paths[tree] for layer, tree in enumerate(trees) if tree is not None}
+
+
+def layer_counts(job: JobView) -> tuple[int, int]:
+    """Layers of the model, and those of multi-token prediction."""
+    return (
+        job.layers if job.layers is not None else _count(job.source, job.model, LAYERS, 1),
+        _count(job.source, job.model, MTP_LAYERS, 0),
+    )
 
 
 def _more_than_one_device(data: Mapping[Any, Any]) -> bool:

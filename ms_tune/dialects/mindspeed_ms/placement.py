@@ -90,7 +90,8 @@ class CountArray:
     def total(self) -> Any:  # noqa: ANN401 - a number, or whatever a list of objects adds up to
         """The sum of all elements."""
         if self.kind is str:
-            width = max(1, *(_width(item) for item in self.items))  # NumPy has no shorter text
+            widths = [len(item) if isinstance(item, str) else _DIGITS[type(item)] for item in self.items]
+            width = max(1, *widths)  # NumPy has no shorter text
             stop(
                 "UFuncTypeError",
                 "ufunc 'add' did not contain a loop with signature matching types "
@@ -130,10 +131,6 @@ def _words(items: tuple[Any, ...]) -> list[str]:
     words = [str(item).removesuffix("0") if str(item).endswith(".0") else str(item) for item in items]
     behind = max(len(word.partition(".")[2]) for word in words)
     return [word + " " * (behind - len(word.partition(".")[2])) if "." in word else word for word in words]
-
-
-def _width(item: object) -> int:
-    return len(item) if isinstance(item, str) else _DIGITS[type(item)]
 
 
 def count_array(value: object) -> CountArray:

@@ -110,13 +110,14 @@ def start_overview(path: Path, subject: Subject, report: LintReport, plan: Layer
         for one in (plan.problems if plan is not None else ())
         if one.severity is not Severity.INFO and _SAID_BY.get(one.id) not in rules
     ]
+    summary = report.summary
     return Overview(
         path=path,
         subject=subject,
         assumptions=None,
         matters=tuple(sorted(matters, key=lambda one: one.severity.rank)),
-        counts=report.summary.by_severity,
-        fixable=report.summary.fixable,
+        counts={Severity.ERROR: summary.errors, Severity.WARNING: summary.warnings, Severity.INFO: summary.infos},
+        fixable=summary.fixable,
         next=(f"ms-tune lint {quote(str(path))}",) if report.findings else (),
     )
 
