@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from ms_tune.dialects.check_context import CheckContext
 from ms_tune.dialects.megatron import commands
+from ms_tune.dialects.mindformers import operators
 from ms_tune.dialects.mindformers import read as static
 from ms_tune.enums import Dialect
 from ms_tune.facts.query import Release, default_release
@@ -82,7 +83,7 @@ def startup_of(source: SourceFile, version: str | None = None) -> static.Startup
 
 def known_layers(source: SourceFile, inputs: RecomputeInputs) -> LayerModel | None:
     """The layers of the model of a config of MindFormers' static graph."""
-    return static.known_layers(Job(source, dialect=Dialect.MINDFORMERS, version=inputs.version).model, inputs)
+    return operators.known_layers(Job(source, dialect=Dialect.MINDFORMERS, version=inputs.version).model, inputs)
 
 
 def explicit(

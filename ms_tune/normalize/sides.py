@@ -11,7 +11,7 @@ from ms_tune.dialects.draft import conversion_problem
 from ms_tune.dialects.megatron.recompute import EXPERTS_ACTIVATION
 from ms_tune.dialects.megatron.write import DENSE_PARTS, EXPERT_PARTS
 from ms_tune.dialects.mindformers import read
-from ms_tune.dialects.mindformers.operators import find
+from ms_tune.dialects.mindformers.operators import find, known_layers
 from ms_tune.dialects.mindformers_pynative import read as pynative
 from ms_tune.dialects.operators import ATTRIBUTES, SWAP, Side, dynamic_model, layer_model
 from ms_tune.dialects.values import full_match
@@ -43,7 +43,7 @@ def find_source_side(job: Job, plan: LayerPlan, problems: list[Diagnostic]) -> S
         _tell_stand_in(plan, name, problems)
         return _or_itself(find_side("dynamic", name, plan.framework_version, plan.layers, (), ahead))
     inputs = read.read_inputs(job)
-    model = read.known_layers(job.model, inputs)
+    model = known_layers(job.model, inputs)
     if model is not None and model.kinds:
         return _side_by_trees(model, plan.layers, 0 if inputs.legacy else len(plan.layers) - inputs.layers)
     family = family_of(model.name) if model and model.name else "legacy" if inputs.legacy else "core"

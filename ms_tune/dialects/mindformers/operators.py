@@ -17,7 +17,7 @@ from ms_tune.dialects import Failure, FrameworkStop, as_written, unmatched_cells
 from ms_tune.dialects.mindformers.placement import KEYS
 from ms_tune.dialects.mindformers.recompute import DEFAULT_PATTERNS, failure_problem, normalize
 from ms_tune.dialects.mindformers.swap import check_prefetch, layer_swap_line
-from ms_tune.dialects.operators import bare_model
+from ms_tune.dialects.operators import bare_model, expert_layers, layer_model
 from ms_tune.dialects.values import full_match, is_patterns, split_pattern, stop_at
 from ms_tune.enums import RecomputeMode
 from ms_tune.text import msg
@@ -30,6 +30,37 @@ if TYPE_CHECKING:
     from ms_tune.dialects import LayerPlan, LayerSpec
     from ms_tune.dialects.mindformers.placement import RecomputeInputs
     from ms_tune.dialects.operators import LayerModel, Tree
+    from ms_tune.facts.models import ModelConfig
+
+
+def known_layers(facts: ModelConfig, inputs: RecomputeInputs) -> LayerModel | None:
+    """The layers of a model, if it is one whose layers are known, whatever the config does with them."""
+    if inputs.legacy:
+        return _legacy_model(facts, inputs.layers)
+    if inputs.reduced:
+        return bare_model("")  # it hears of whole layers only
+    if not facts.has_own_layers:
+        return None
+    experts = expert_layers(inputs.layers, facts.value("first_k_dense_replace"), facts.value("moe_layer_freq"))
+    return layer_model(str(facts.facts.kind), inputs.version, str(facts.value("hidden_act")), experts)
+
+
+def _legacy_model(facts: ModelConfig, layers: int) -> LayerModel | None:
+    kind, experts = str(facts.architecture), facts.number("expert_num")
+    flash, joined = (facts.value(name) is True for name in ("use_flash_attention", "qkv_concat"))
+    if kind == "DeepseekV3ForCausalLM":
+        known = (experts or 0) > 1 and facts.number("shared_expert_num")
+        dense = expert_layers(layers, facts.value("first_k_dense_replace"), 1)
+        return layer_model(kind, facts.release, "" if flash else "no-flash", dense if known else None)
+    if experts not in (0, 1, None):
+        return None
+    if kind == "ChatGLM2ForConditionalGeneration" or (flash and not joined):
+        variant = ""
+    elif flash or joined:
+        variant = "qkv_concat" if flash else "?"
+    else:
+        variant = "no-flash"
+    return layer_model(kind, facts.release, variant)
 
 
 _TAKE_CELLS = frozenset({"select_recompute", "op_swap"})  # where a cell is as good as an operator

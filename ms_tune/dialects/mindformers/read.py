@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 
     from ms_tune.diagnostics import KeyPath
     from ms_tune.dialects import JobView, LayerPlan
-    from ms_tune.dialects.operators import LayerModel
     from ms_tune.dialects.sections import JobSplit
     from ms_tune.facts.models import Field, ModelConfig
     from ms_tune.source.yaml import SourceFile
@@ -65,7 +64,7 @@ def plan_layers(job: JobView) -> LayerPlan:
     plan = normalize(inputs)
     # Layers that predict further tokens have the lists logged once more.
     if any((*inputs.values[1:], inputs.swaps.swap)) or inputs.mtp_layers:
-        from ms_tune.dialects.mindformers.operators import seen_in  # noqa: PLC0415 - start-up time
+        from ms_tune.dialects.mindformers.operators import known_layers, seen_in  # noqa: PLC0415 - start-up time
 
         wanted = any((*inputs.values, inputs.swaps.swap))  # else there is nothing that a pattern could be about
         plan = seen_in(inputs, plan, known_layers(model, inputs) if wanted else None)
@@ -270,40 +269,6 @@ def passes_over(source: SourceFile, path: KeyPath) -> bool:
     templates let through, ``build_parallel_config`` of ``core/parallel_config.py`` asks for its truth.
     """
     return path in (_RECOMPUTE, _SWAP) and source.get(("run_mode",)) not in _TRAINING
-
-
-def known_layers(facts: ModelConfig, inputs: RecomputeInputs) -> LayerModel | None:
-    """The layers of a model, if it is one whose layers are known, whatever the config does with them."""
-    from ms_tune.dialects.operators import bare_model, expert_layers, layer_model  # noqa: PLC0415 - start-up time
-
-    if inputs.legacy:
-        return _legacy_model(facts, inputs.layers)
-    if inputs.reduced:
-        return bare_model("")  # it hears of whole layers only
-    if not facts.has_own_layers:
-        return None
-    experts = expert_layers(inputs.layers, facts.value("first_k_dense_replace"), facts.value("moe_layer_freq"))
-    return layer_model(str(facts.facts.kind), inputs.version, str(facts.value("hidden_act")), experts)
-
-
-def _legacy_model(facts: ModelConfig, layers: int) -> LayerModel | None:
-    from ms_tune.dialects.operators import expert_layers, layer_model  # noqa: PLC0415 - start-up time
-
-    kind, experts = str(facts.architecture), facts.number("expert_num")
-    flash, joined = (facts.value(name) is True for name in ("use_flash_attention", "qkv_concat"))
-    if kind == "DeepseekV3ForCausalLM":
-        known = (experts or 0) > 1 and facts.number("shared_expert_num")
-        dense = expert_layers(layers, facts.value("first_k_dense_replace"), 1)
-        return layer_model(kind, facts.release, "" if flash else "no-flash", dense if known else None)
-    if experts not in (0, 1, None):
-        return None
-    if kind == "ChatGLM2ForConditionalGeneration" or (flash and not joined):
-        variant = ""
-    elif flash or joined:
-        variant = "qkv_concat" if flash else "?"
-    else:
-        variant = "no-flash"
-    return layer_model(kind, facts.release, variant)
 
 
 class _ConfigReader(Record):
