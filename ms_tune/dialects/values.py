@@ -58,6 +58,13 @@ def is_patterns(value: object) -> bool:
     return isinstance(value, (list, tuple)) and all(isinstance(item, str) for item in value)
 
 
+def are_numbers(value: object) -> bool:
+    """Whether the value is a list of whole numbers, True and False not among them. An empty list is."""
+    return isinstance(value, (list, tuple)) and all(
+        isinstance(item, int) and not isinstance(item, bool) for item in value
+    )
+
+
 def to_int32(value: object) -> tuple[tuple[int, ...], list[int]]:
     """Shape and elements, row by row, of ``numpy.array(value, numpy.int32)``.
 
@@ -218,6 +225,15 @@ def compile_segment(segment: str) -> re.Pattern[str]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return re.compile(segment)
+
+
+def pattern_fault(segment: str) -> str:
+    """What is wrong with a segment that is no regular expression; nothing if it is one."""
+    try:
+        compile_segment(segment)
+    except (re.error, RecursionError, OverflowError) as error:
+        return str(error)
+    return ""
 
 
 @lru_cache(maxsize=4096)

@@ -10,7 +10,14 @@ from operator import attrgetter
 
 from ms_tune.diagnostics import Diagnostic, Severity
 from ms_tune.dialects.mindformers.placement import KEYS, NO_SWAP
-from ms_tune.dialects.values import compile_segment, is_counts, is_patterns, is_risky, read_array, to_int32
+from ms_tune.dialects.values import (
+    is_counts,
+    is_patterns,
+    is_risky,
+    pattern_fault,
+    read_array,
+    to_int32,
+)
 from ms_tune.enums import RecomputeMode
 from ms_tune.text import msg
 
@@ -168,7 +175,7 @@ def _pattern_traps(key: str, patterns: Iterable[object]) -> Iterator[Diagnostic]
 
 
 def _segment_trap(segments: Sequence[str]) -> str | None:
-    if not all(_is_expression(segment) for segment in segments):
+    if any(map(pattern_fault, segments)):
         return "pattern-invalid"
     if not all(segments):
         return "pattern-empty"
@@ -179,14 +186,6 @@ def _segment_trap(segments: Sequence[str]) -> str | None:
     if any(_PLAIN_DOT.search(segment) for segment in segments):
         return "pattern-dot"
     return None
-
-
-def _is_expression(segment: str) -> bool:
-    try:
-        compile_segment(segment)
-    except re.error:
-        return False
-    return True
 
 
 def _hidden_traps(

@@ -8,7 +8,7 @@ from ms_tune.diagnostics import Severity
 from ms_tune.dialects import PlanIssue
 from ms_tune.dialects.check_context import Violation
 from ms_tune.dialects.mindformers.placement import KEYS
-from ms_tune.dialects.values import compile_segment, is_risky
+from ms_tune.dialects.values import are_numbers, compile_segment, is_risky, pattern_fault
 from ms_tune.errors import MsTuneError
 from ms_tune.facts.models import cells_of, is_legacy, names_of
 
@@ -155,15 +155,8 @@ def _names(value: object) -> list[object]:
 
 
 def _are_layers(value: object) -> bool:
-    if isinstance(value, bool):
-        return True
-    if not isinstance(value, list):
-        return False
-    return _are_whole(value) or all(isinstance(part, list) and _are_whole(part) for part in value)
-
-
-def _are_whole(value: list[object]) -> bool:
-    return all(isinstance(item, int) and not isinstance(item, bool) for item in value)
+    nested = isinstance(value, list) and all(map(are_numbers, value))
+    return isinstance(value, bool) or are_numbers(value) or nested
 
 
 _FINDS_NOTHING = (PlanIssue.PATTERN_UNMATCHED, PlanIssue.PATTERN_CELL, PlanIssue.CELL_UNMATCHED)
@@ -234,7 +227,7 @@ def of_everything(context: CheckContext) -> Iterator[Violation]:
         before, _, last = pattern.rpartition(r"\.")
         within = not before or any(_stands_for(before, name) for name in cells)
         if within and r"\." not in before:
-            wrong = _wrong(last)
+            wrong = pattern_fault(last)
             if wrong or _stands_for(last, "__class__"):
                 params = {"pattern": pattern, "error": wrong}
                 yield Violation(_place_of(context, pattern), "broken" if wrong else "default", params)
@@ -248,17 +241,8 @@ def _network(context: CheckContext) -> str | None:
     return "legacy" if startup.is_llama else "glm" if startup.is_glm else None
 
 
-def _wrong(segment: str) -> str:
-    """What is wrong with a part of a pattern that is no regular expression."""
-    try:
-        compile_segment(segment)
-    except re.error as error:
-        return str(error)
-    return ""
-
-
 def _stands_for(segment: str, name: str) -> bool:
-    return not is_risky(segment) and not _wrong(segment) and compile_segment(segment).fullmatch(name) is not None
+    return not is_risky(segment) and not pattern_fault(segment) and compile_segment(segment).fullmatch(name) is not None
 
 
 def _place_of(context: CheckContext, pattern: str) -> KeyPath:

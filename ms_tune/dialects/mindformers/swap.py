@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from ms_tune.diagnostics import Severity
 from ms_tune.dialects import SwapPlan, Warned, stop, tell_trap
 from ms_tune.dialects.mindformers.placement import KEYS
-from ms_tune.dialects.values import check_applied, is_patterns
+from ms_tune.dialects.values import are_numbers, check_applied, is_patterns
 from ms_tune.enums import RecomputeMode
 
 TYPE_CHECKING = False
@@ -211,14 +211,8 @@ def _check_layers(layers: object, mode: str) -> None:
     invalid = f"Invalid {mode} configuration: {layers}. "
     if not isinstance(layers, (list, tuple)):
         stop("ValueError", f"{invalid}Expected 'layers' to be a list, tuple, or bool.")
-    if not _are_numbers(layers) and not all(_are_numbers(part) for part in layers):
+    if not are_numbers(layers) and not all(map(are_numbers, layers)):
         stop("ValueError", f"{invalid}{_LISTS_GAP}Expected 'layers' to be a list of ints or list of lists of ints.")
-
-
-def _are_numbers(value: object) -> bool:
-    return isinstance(value, (list, tuple)) and all(
-        isinstance(item, int) and not isinstance(item, bool) for item in value
-    )
 
 
 def _by_operator(entries: Sequence[Any]) -> dict[str, list[dict[str, Any]]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Any
 
 from ms_tune.diagnostics import Severity
@@ -13,7 +12,14 @@ from ms_tune.dialects.mindformers.read import read_inputs
 from ms_tune.dialects.mindformers.recompute import format_rows, normalize
 from ms_tune.dialects.operators import SWAP
 from ms_tune.dialects.remedy import guess_flag
-from ms_tune.dialects.values import compile_segment, drop_excluded, is_counts, is_patterns, leaves, to_int32
+from ms_tune.dialects.values import (
+    drop_excluded,
+    is_counts,
+    is_patterns,
+    leaves,
+    pattern_fault,
+    to_int32,
+)
 from ms_tune.facts.models import LAYERS, names_of
 from ms_tune.source.edit import same_data
 from ms_tune.source.yaml import MISSING
@@ -340,12 +346,7 @@ def _of_key(
 
 
 def _is_pattern(value: object) -> bool:
-    if not isinstance(value, str):
-        return False
-    try:
-        return all(compile_segment(segment) is not None for segment in value.split(r"\."))
-    except re.error:
-        return False
+    return isinstance(value, str) and not any(map(pattern_fault, value.split(r"\.")))
 
 
 def _legal(value: Any, inputs: RecomputeInputs, placement: Placement | None, *, by_id: bool) -> Any:  # noqa: ANN401

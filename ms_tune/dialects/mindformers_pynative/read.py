@@ -25,6 +25,7 @@ from ms_tune.dialects.mindformers_pynative.placement import PynativeInputs
 from ms_tune.dialects.mindformers_pynative.recompute import FRAMEWORK, normalize_pynative
 from ms_tune.dialects.operators import dynamic_model, expert_layers
 from ms_tune.dialects.sections import JobSplit, read_size, section_of
+from ms_tune.dialects.values import are_numbers, is_patterns
 from ms_tune.enums import Dialect
 from ms_tune.facts.keys import by_section
 from ms_tune.facts.models import LAYERS, MTP_LAYERS, UNKNOWN, ValueOrigin
@@ -227,15 +228,9 @@ def _check_type(value: object, kind: type | None, name: str) -> None:
 def _check_stage_texts(value: object, name: str) -> None:
     if value is None or isinstance(value, str):
         return
-    if isinstance(value, list) and (
-        all(isinstance(item, str) for item in value) or all(_are_numbers(item) for item in value)
-    ):
+    if isinstance(value, list) and (is_patterns(value) or all(map(are_numbers, value))):
         return
     stop("TypeError", f"Expected {_STAGE_TYPE} for '{name}', got {type(value).__name__} ({value})")
-
-
-def _are_numbers(value: object) -> bool:
-    return isinstance(value, list) and all(isinstance(item, int) and not isinstance(item, bool) for item in value)
 
 
 def named_shards(source: SourceFile) -> int | None:

@@ -13,7 +13,6 @@ Layers of multi-token prediction count as the layers behind the last one.
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Any
 
 from ms_tune.dialects import (
@@ -34,7 +33,7 @@ from ms_tune.dialects.mindformers_pynative.ignored import find_traps
 from ms_tune.dialects.mindformers_pynative.placement import PynativeOutcome, place_pynative
 from ms_tune.dialects.mindformers_pynative.refusals import check_recompute, check_schedule, check_swap
 from ms_tune.dialects.operators import topmost
-from ms_tune.dialects.values import compile_segment, full_match
+from ms_tune.dialects.values import full_match, pattern_fault
 from ms_tune.enums import RecomputeMode
 from ms_tune.text import msg
 
@@ -293,7 +292,9 @@ def expand(
         for layer in parse_specs(specs):
             if layer not in layers:
                 continue
-            _check(pattern)
+            if pattern_fault(pattern):
+                # The words are those of the module regex, which MindFormers uses and ms-tune does without.
+                stop("regex.error", "", msg("plans.why.not-a-pattern", pattern=pattern))
             reached = [pattern]
             if modules is not None:
                 reached = [path for path in modules.get(layer, ()) if full_match(pattern, path)]
@@ -302,14 +303,6 @@ def expand(
             names = found.setdefault(layer, []) if reached else []
             names += [name for name in reached if name not in names]
     return found, reaches
-
-
-def _check(pattern: str) -> None:
-    try:
-        compile_segment(pattern)
-    except re.error:
-        # The words are those of the module regex, which MindFormers uses and ms-tune does without.
-        stop("regex.error", "", msg("plans.why.not-a-pattern", pattern=pattern))
 
 
 def without_children(found: Mapping[int, Sequence[str]], full: AbstractSet[int]) -> dict[int, list[str]]:

@@ -16,6 +16,7 @@ from ms_tune.dialects import FrameworkStop, stop
 from ms_tune.dialects.check_context import Violation
 from ms_tune.dialects.mindformers_pynative.placement import UNEVEN_STAGES, PynativeInputs, check_stages
 from ms_tune.dialects.plan_checks import passes, tell_refused
+from ms_tune.dialects.values import pattern_fault
 from ms_tune.facts.keys import registered
 from ms_tune.facts.models import LAYERS
 
@@ -326,7 +327,7 @@ def find_bad_lora(context: CheckContext) -> Iterator[Violation]:
     target = context.get("lora_config.target_modules", "")
     if not isinstance(target, str) or not target.strip():
         yield Violation(("lora_config", "target_modules"))
-    elif not _is_pattern(target):
+    elif pattern_fault(target):
         yield Violation(("lora_config", "target_modules"), "pattern")
     for name in ("lora_rank", "lora_alpha"):
         if (context.integer(f"lora_config.{name}", 1) or 0) <= 0:
@@ -334,11 +335,3 @@ def find_bad_lora(context: CheckContext) -> Iterator[Violation]:
     dropout = context.get("lora_config.lora_dropout", 0.0)
     if isinstance(dropout, (int, float)) and not 0 <= dropout < 1:
         yield Violation(("lora_config", "lora_dropout"))
-
-
-def _is_pattern(text: str) -> bool:
-    try:
-        re.compile(text)
-    except (re.error, RecursionError, OverflowError):
-        return False
-    return True

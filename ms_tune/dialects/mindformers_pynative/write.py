@@ -11,7 +11,7 @@ from ms_tune.dialects.draft import LISTS, is_full, write_dynamic_swap
 from ms_tune.dialects.mindformers_pynative.read import SECTIONS, plan_layers
 from ms_tune.dialects.remedy import guess_flag, guess_number
 from ms_tune.dialects.sections import section_of
-from ms_tune.dialects.values import compile_segment
+from ms_tune.dialects.values import pattern_fault
 from ms_tune.errors import MsTuneError
 from ms_tune.facts.models import LAYERS
 from ms_tune.source.yaml import MISSING
@@ -281,12 +281,7 @@ def _is_entry(entry: object, *, named: bool) -> bool:
 
 
 def _is_pattern(value: object) -> bool:
-    if not isinstance(value, str) or not value.strip():
-        return False
-    try:
-        return compile_segment(value) is not None
-    except re.error:
-        return False
+    return isinstance(value, str) and bool(value.strip()) and not pattern_fault(value)
 
 
 def _propose_modules(path: KeyPath, value: object, total: int) -> Iterator[Values]:
