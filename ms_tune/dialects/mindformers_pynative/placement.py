@@ -146,10 +146,10 @@ def _refuse(text: str, path: KeyPath, message: str, **params: object) -> Framewo
     return FrameworkStop("ValueError", text, None, UNEVEN_STAGES, path, message, **params)
 
 
-def place_pynative(layers: int, stages: int, chunks: int, value: object) -> Ranges:
+def place_pynative(layers: int, stages: int, chunks: int, value: Any) -> Ranges:  # noqa: ANN401 - as the config has it
     """The layers of each cell, chunk 0 over all stages first: of ``auto``, or of a text a stage with a range a chunk."""
     stop_at_first(check_stages(layers, stages, chunks, value))
-    if isinstance(value, str) and value == "auto":
+    if value == "auto":
         share = layers // (stages * chunks)
         firsts = [[(chunk * stages + stage) * share for stage in range(stages)] for chunk in range(chunks)]
         return tuple(tuple((first, first + share - 1) for first in row) for row in firsts)
