@@ -72,7 +72,7 @@ def test_terminal(capsys: pytest.CaptureFixture[str], language: str) -> None:
 
 def test_what_does_not_fit_is_a_finding(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["memory", str(SMALL / "over_limit")]) == ExitCode.FINDINGS
-    assert "does not fit" in capsys.readouterr().out
+    assert "memory: exceeds the limit. Needs 8.0 GiB, usable 4.0 GiB (over by 4.0 GiB)" in capsys.readouterr().out
     assert main(["memory", str(SMALL / "asc2"), "--device-memory", "1MB"]) == ExitCode.FINDINGS
 
 
