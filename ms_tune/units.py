@@ -43,6 +43,12 @@ def gib(size: int) -> str:
     return f"{size / GIB:,.2f} GiB"
 
 
+def short_gib(size: int) -> str:
+    """Return a size of a verdict with at most three significant digits: ``28.9 GiB``, ``101 GiB``, ``0.05 GiB``."""
+    digits = 0 if size >= 100 * GIB else 1 if size >= GIB else 2
+    return f"{size / GIB:,.{digits}f} GiB"
+
+
 def mib(size: int) -> str:
     """``1234567890`` as ``1,177.4 MiB``."""
     return f"{size / MIB:,.1f} MiB"

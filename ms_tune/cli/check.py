@@ -121,4 +121,4 @@ def _show_screens(screens: Sequence[Overview], arguments: Namespace, console: Co
     elif arguments.format == "github":
         write_github(screens, console)
     else:
-        write_overviews(screens, console)
+        write_overviews(screens, console, verbose=arguments.verbose, quiet=arguments.quiet)

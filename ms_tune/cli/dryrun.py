@@ -120,7 +120,7 @@ def _simulate(arguments: Namespace, console: Console) -> ExitCode:
     for warning in result.warnings:
         console.warn(warning)
     if present_report(dryrun_json.dryrun_json(result), result.folder, arguments, console):
-        dryrun_text.show_dryrun(result, console)
+        dryrun_text.show_dryrun(result, console, verbose=arguments.verbose, quiet=arguments.quiet)
     if arguments.html:
         write_page(result, arguments.html, console)
     return config_exit_code([result], arguments)

@@ -65,13 +65,13 @@ def _compare_real(arguments: Namespace, console: Console) -> ExitCode:
         if arguments.json:
             console.write_json(dryrun_json.log_json(logged))
         else:
-            dryrun_modes.show_log(logged, console)
+            dryrun_modes.show_log(logged, console, quiet=arguments.quiet)
         return exit_code([pair.simulated.verdict for pair in logged.pairs], arguments)
     comparison = compare_real(simulated, arguments.compare_real, terms)
     if arguments.json:
         console.write_json(dryrun_json.real_json(comparison))
     else:
-        dryrun_modes.show_real(comparison, console)
+        dryrun_modes.show_real(comparison, console, quiet=arguments.quiet)
     return exit_code([rank.simulated.verdict for rank in comparison.ranks], arguments)
 
 
@@ -81,7 +81,7 @@ def _sweep_config(arguments: Namespace, console: Console) -> ExitCode:
             [(one, None) for one in list_variants(config_request(arguments), arguments.sweep)], progress
         )
     if present_report(dryrun_json.variants_json(result), result.folder, arguments, console):
-        dryrun_modes.show_variants(result, console)
+        dryrun_modes.show_variants(result, console, quiet=arguments.quiet)
     if any(variant.error is not None for variant in result.variants):
         return ExitCode.USAGE
     return config_exit_code([variant.result for variant in result.variants if variant.result is not None], arguments)
@@ -107,7 +107,7 @@ def _run_command(arguments: Namespace, console: Console) -> ExitCode | int:
     for warning in result.warnings:
         console.warn(warning)
     if present_report(dryrun_json.command_json(result), result.folder, arguments, console):
-        dryrun_modes.show_command(result, console)
+        dryrun_modes.show_command(result, console, verbose=arguments.verbose, quiet=arguments.quiet)
     if arguments.html:
         write_page(result, arguments.html, console)
     if result.code:
@@ -120,7 +120,7 @@ def _sweep_command(arguments: Namespace, console: Console) -> ExitCode:
     with DryrunProgress(console) as progress:
         result = sweep_command(list_variants(_command_request(arguments), arguments.sweep), progress)
     if present_report(dryrun_json.variants_json(result), result.folder, arguments, console):
-        dryrun_modes.show_variants(result, console)
+        dryrun_modes.show_variants(result, console, quiet=arguments.quiet)
     if any(variant.result is None or variant.result.code for variant in result.variants):
         return ExitCode.USAGE
     return exit_code([variant.result.verdict for variant in result.variants if variant.result], arguments)

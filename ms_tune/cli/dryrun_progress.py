@@ -1,7 +1,7 @@
 """What ``ms-tune dryrun`` tells on standard error while processes run.
 
-On a terminal a line for each running process is kept up to date, and one with the time that is left; elsewhere each new
-phase of each process is a line, and what goes on and the time left are told again every thirty seconds.
+On a terminal a line for each running process is kept up to date, and one with the time that is left; elsewhere there is at
+most one line in ten seconds, with what is done, what goes on and the time left.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ms_tune.report.console import Console
     from ms_tune.text import Message
 
-_SILENCE = 30.0  # seconds; without a terminal there is a line at least so often
+_SILENCE = 10.0  # seconds between two lines where there is no terminal
 _SHORT = 90.0  # seconds up to which the time left is told in seconds
 _WIDTH = 100  # columns of a terminal that does not tell
 _STEP = 5  # seconds to which it is rounded
@@ -41,7 +41,7 @@ class DryrunProgress(Observer, AbstractContextManager["DryrunProgress"]):
         self._tasks: dict[str, Task] = {}
         self._pace = Pace(())
         self._lines: dict[str, str] = {}
-        self._told: dict[str, str] = {}
+        self._told = ""
         self._ended = 0
         self._drawn = 0
         self._said = time.monotonic()
@@ -56,9 +56,9 @@ class DryrunProgress(Observer, AbstractContextManager["DryrunProgress"]):
         text = self._console.say(message)
         if self._live:
             self._draw([text])
-        elif self._told.get("") != text:
+        elif self._told != text:
             self._console.note(text)
-            self._told[""] = text
+            self._told = text
 
     def begin(self, tasks: Sequence[Task]) -> None:
         """These are the processes that will run."""
@@ -68,7 +68,7 @@ class DryrunProgress(Observer, AbstractContextManager["DryrunProgress"]):
     def state(self, task: Task, state: TaskState) -> None:
         """What a process is doing."""
         self._pace.state(task, state)
-        self._tell(task, _state_message(state), f"{state.phase} {state.step}")
+        self._tell(task, _state_message(state))
         if self._meanwhile is not None:
             meanwhile, self._meanwhile = self._meanwhile, None
             meanwhile()
@@ -79,10 +79,10 @@ class DryrunProgress(Observer, AbstractContextManager["DryrunProgress"]):
         self._pace.end(task, ended)
         self._lines.pop(task.folder, None)
         if len(self._tasks) > 1:
-            self._tell(task, msg("dryrun.progress.ended", seconds=round(ended.seconds)), "ended")
+            self._tell(task, msg("dryrun.progress.ended", seconds=round(ended.seconds)))
             self._lines.pop(task.folder, None)
 
-    def _tell(self, task: Task, what: Message, phase: str) -> None:
+    def _tell(self, task: Task, what: Message) -> None:
         # One process needs no name.
         if len(self._tasks) > 1:
             what = msg("dryrun.progress.task", stage=task.stage, layers=task.layers, what=what)
@@ -90,15 +90,11 @@ class DryrunProgress(Observer, AbstractContextManager["DryrunProgress"]):
         if self._live:
             self._lines[task.folder] = text
             self._draw([*self._lines.values(), *self._rest()])
-        elif self._told.get(task.folder) != phase:
-            self._note(task, text, phase)
         elif time.monotonic() - self._said >= _SILENCE:
-            self._note(task, "; ".join([text, *self._left()]), phase)
-
-    def _note(self, task: Task, text: str, phase: str) -> None:
-        self._console.note(text)
-        self._told[task.folder] = phase
-        self._said = time.monotonic()
+            counts = {"done": self._ended, "all": len(self._tasks)}
+            done = [self._console.text("dryrun.progress.done", **counts)] if len(self._tasks) > 1 else []
+            self._console.note(self._console.text("cli.semicolon").join([*done, text, *self._left()]))
+            self._said = time.monotonic()
 
     def _rest(self) -> list[str]:
         waiting = len(self._tasks) - self._ended - len(self._lines)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from ms_tune.diagnostics import Severity
 from ms_tune.encode import record_json
-from ms_tune.report.console import SEVERITY_COLOURS, pad, shown_path, text_width, wrap
+from ms_tune.report.console import SEVERITY_COLOURS, pad, shown_path, terminal_width, text_width, wrap
 from ms_tune.report.github import LEVELS, format_annotation
+from ms_tune.report.words import evidence_lines
 from ms_tune.text import Message, msg
-from ms_tune.units import gib
+from ms_tune.units import short_gib
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -26,10 +27,10 @@ def _change_sentence(difference: MemoryDifference, console: Console) -> str:
     more = difference.after_bytes - difference.before_bytes
     estimated = console.text("check.base.estimated") if difference.estimated else ""
     sizes = {
-        "after": gib(difference.after_bytes),
-        "before": gib(difference.before_bytes),
-        "more": gib(more),
-        "limit": gib(difference.limit_bytes),
+        "after": short_gib(difference.after_bytes),
+        "before": short_gib(difference.before_bytes),
+        "more": short_gib(more),
+        "limit": short_gib(difference.limit_bytes),
     }
     text = console.text(f"check.base.{difference.outcome}", stage=difference.stage, estimated=estimated, **sizes)
     if difference.estimated and difference.outcome == "over" and difference.before_bytes > difference.limit_bytes:
@@ -50,12 +51,13 @@ def _change_sentence(difference: MemoryDifference, console: Console) -> str:
 def _memory_sentence(overview: Overview) -> Message | None:
     worst = overview.worst
     if worst is not None:
-        count = len({one.stage for one in overview.stages})
-        return msg("check.verdict", stage=worst.stage, stages=count, sentence=worst.verdict.sentence)
+        return worst.verdict.sentence_about(worst.stage)
     found = overview.estimate
     if found is not None:
-        sizes = {"peak": gib(found.fullest.peak_bytes), "limit": gib(found.limit.bytes)}
-        return msg(f"check.estimate.{found.outlook.value}", stage=found.fullest.stage, **sizes)
+        peak, limit = found.fullest.peak_bytes, found.limit.bytes
+        sizes = {"peak": short_gib(peak), "limit": short_gib(limit), "over": short_gib(peak - limit)}
+        high = f"{found.seen_range[1]:g}"
+        return msg(f"check.estimate.{found.outlook.value}", stage=found.fullest.stage, **sizes, high=high)
     reason = overview.no_estimate_because
     return None if reason is None else msg("check.estimate.none", reason=reason)
 
@@ -65,39 +67,53 @@ def _shorten_value(value: object, console: Console) -> str:
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
 
 
-_WIDTH = 80  # columns, however wide the terminal is: it is one screen everywhere
-_SHOWN = 3  # matters
-_LINES = 2  # of each of them
+_SHOWN = 3  # matters with --verbose
+_LINES = 2  # of a sentence
 
 
-def write_overviews(overviews: Sequence[Overview], console: Console) -> None:
-    """One screen after the other."""
+def write_overviews(
+    overviews: Sequence[Overview], console: Console, *, verbose: bool = False, quiet: bool = False
+) -> None:
+    """Write one screen after the other; ``quiet`` leaves the verdict of each file."""
     for number, overview in enumerate(overviews):
+        if quiet:
+            about = f"{overview.path}: " if len(overviews) > 1 else ""
+            console.write_whole(f"{about}{_verdict_line(overview, console)}")
+            continue
         if number:
             console.write("")
-        for line in _overview_lines(overview, console):
-            console.write(line)
+        for line in _overview_lines(overview, console, verbose=verbose):
+            console.write_whole(line)
 
 
-def _overview_lines(overview: Overview, console: Console) -> Iterator[str]:
-    yield from _wrap_lines(_subject_text(overview, console))
-    if overview.assumptions is not None:
-        yield from _wrap_lines(_assumptions_text(overview, console))
-    told = _memory_sentence(overview)
-    if told is not None:
-        first, *rest = _wrap_lines(console.say(told), _LINES)
-        yield console.paint(first, _memory_colour(overview))
-        yield from rest
-    if overview.estimate is not None and not overview.stages:
-        yield from _estimate_lines(overview.estimate, console)
+def _verdict_line(overview: Overview, console: Console) -> str:
+    told = _memory_sentence(overview) or msg("check.estimate.none", reason=msg("verdict.none.unknown"))
+    return console.text("verdict.line.verdict", sentence=console.say(told))
+
+
+def _overview_lines(overview: Overview, console: Console, *, verbose: bool) -> Iterator[str]:
+    most = None if verbose else _LINES
+    for line in _wrap_lines(_verdict_line(overview, console), most):
+        yield console.paint(line, _memory_colour(overview))
+    if verbose:
+        yield from _evidence(overview, console)
     if overview.against is not None:
-        yield from _wrap_lines(_change_sentence(overview.against, console), 3)
-    yield from _matters_lines(overview, console)
+        yield from _wrap_lines(_change_sentence(overview.against, console), None if verbose else _LINES + 1)
+    yield from _wrap_lines(_subject_text(overview, console), most)
+    if overview.assumptions is not None:
+        yield from _wrap_lines(_assumptions_text(overview, console), most)
+    yield from _matters_lines(overview, console, verbose=verbose)
     if overview.change is not None:
-        yield from _wrap_lines(console.text("check.change", change=console.say(overview.change.text)), _LINES)
+        yield from _wrap_lines(console.text("check.change", change=console.say(overview.change.text)), most)
     head = console.text("check.next")
-    for number, command in enumerate(overview.next):
+    for number, command in enumerate(overview.next if verbose else _best_command(overview)):
         yield f"{pad('' if number else head, text_width(head))}{command}"
+
+
+def _best_command(overview: Overview) -> Sequence[str]:
+    # The first is the linter's where it has findings: what is wrong goes before what is too large.
+    wrong = any(one.severity is Severity.ERROR for one in overview.matters)
+    return overview.next[:1] if wrong else overview.next[-1:]
 
 
 def _subject_text(overview: Overview, console: Console) -> str:
@@ -111,33 +127,54 @@ def _subject_text(overview: Overview, console: Console) -> str:
 def _assumptions_text(overview: Overview, console: Console) -> str:
     seen = overview.assumptions
     assert seen is not None  # noqa: S101 - the caller has looked
-    ways = {name: getattr(seen.split, name) for name in ("data", "tensor", "pipeline", "context", "expert")}
-    chunks = console.text("check.assumed.chunks", count=seen.chunks) if seen.chunks > 1 else ""
+    chunks = f" VPP={seen.chunks}" if seen.chunks > 1 else ""
     rest = {"devices": seen.devices, "source": console.say(seen.source), "micro_batches": seen.micro_batches}
-    return console.text("check.assumed", **ways, **rest, chunks=chunks)
+    return console.text("check.assumed", **seen.split._asdict(), **rest, chunks=chunks)
+
+
+def _evidence(overview: Overview, console: Console) -> Iterator[str]:
+    if overview.worst is not None:
+        yield from evidence_lines(overview.worst.verdict, console)
+    elif overview.estimate is not None:
+        yield from _estimate_lines(overview.estimate, console)
 
 
 def _estimate_lines(estimate: Estimate, console: Console) -> Iterator[str]:
     fullest = estimate.fullest
     sizes = {
-        "lasting": gib(fullest.lasting_bytes),
-        "activations": gib(fullest.activation_bytes),
-        "passing": gib(fullest.transient_bytes),
+        "lasting": short_gib(fullest.lasting_bytes),
+        "activations": short_gib(fullest.activation_bytes),
+        "passing": short_gib(fullest.transient_bytes),
     }
     counts = {"recomputed": fullest.recomputed, "layers": fullest.layers}
     low, high = estimate.seen_range
-    yield from _wrap_lines(console.text("check.estimate.parts", **sizes, **counts), indent="  ")
-    yield from _wrap_lines(console.text("check.estimate.worth", low=low, high=high), indent="  ")
+    yield from _wrap_lines(f"- {console.text('check.estimate.parts', **sizes, **counts)}", indent="  ")
+    yield from _wrap_lines(f"- {console.text('check.estimate.worth', low=low, high=high)}", indent="  ")
 
 
-def _matters_lines(overview: Overview, console: Console) -> Iterator[str]:
+def _matters_lines(overview: Overview, console: Console, *, verbose: bool) -> Iterator[str]:
     if not overview.matters:
         yield console.text("check.matters.none")
         return
-    counts = {f"{severity.value}s": sum(one.severity is severity for one in overview.matters) for severity in Severity}
-    yield console.text("check.matters", **counts)
+    counts = [
+        console.text(f"check.count.{severity.value}", count=count)
+        for severity in Severity
+        if (count := sum(one.severity is severity for one in overview.matters))
+    ]
+    first = overview.matters[0]
+    if not verbose:
+        where = f"{first.path.name}:{first.line}: " if first.line is not None else ""
+        name = f"{first.id} " if first.name else ""
+        worst = f"{where}{name}{console.say(first.text)}"
+        text = console.text("check.matters.worst", counts=console.listed(counts), worst=worst)
+        (line,) = _wrap_lines(text, 1)
+        yield line.replace(name, console.paint(name, SEVERITY_COLOURS[first.severity]), 1) if name else line
+        return
+    yield console.text("check.matters", counts=console.listed(counts))
     for number, one in enumerate(overview.matters[:_SHOWN], 1):
         yield from _matter_lines(number, one, console)
+    if len(overview.matters) > _SHOWN:
+        yield f"  {console.text('check.matters.more', count=len(overview.matters) - _SHOWN)}"
 
 
 def _matter_lines(number: int, one: Matter, console: Console) -> Iterator[str]:
@@ -156,10 +193,10 @@ def _memory_colour(overview: Overview) -> str:
     return {"over": "red", "unsure": "yellow", "below": "green"}[overview.estimate.outlook.value]
 
 
-def _wrap_lines(text: str, most: int = 3, indent: str = "") -> list[str]:
-    # The text in lines of the screen's width; what is more than so many is cut off with a mark.
-    lines = wrap(text, _WIDTH - text_width(indent) - 2, prose=True)
-    if len(lines) > most:
+def _wrap_lines(text: str, most: int | None = None, indent: str = "") -> list[str]:
+    # The text in lines of the terminal's width; what is more than so many is cut off with a mark.
+    lines = wrap(text, max(terminal_width() - text_width(indent) - 2, 20), prose=True)
+    if most is not None and len(lines) > most:
         lines = [*lines[: most - 1], f"{lines[most - 1]} …"]
     return [f"{indent}{'  ' if number else ''}{line}" for number, line in enumerate(lines)]
 

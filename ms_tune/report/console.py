@@ -28,6 +28,7 @@ _CLOSING, _OPENING = "，。；：、）！？”》", "（“《"
 _FALLBACK = 100  # columns, where there is no terminal to ask
 # Patterns, which most commands never need.
 _NAME, _PARTS = r"\w+(?:@\w+)*", r"[^_@]+[_@]*|[_@]+"
+_BLANK = r"(?<!\d) | (?![GMK]iB\b)"  # no blank between a number and its unit
 _ESCAPE = r"\033\[[0-9;]*m"
 _LABEL = r" *(?:[-=] +(?:\w+(?:: |：))?|\d+ +|\S(?:[^ ]| (?! ))*? {2,})(?=\S)"
 _WHOLE = r" *(?:\$ |ms-tune |(?:Formative|Set) )|[^:]+: ms-tune [a-z]| *--> |\s*\d*\s*\|"
@@ -181,7 +182,7 @@ def fold(line: str, width: int) -> list[str]:
 
 def _split_words(text: str, *, prose: bool) -> Iterator[tuple[str, str]]:
     # What must not be broken, each with the blank before it; a closing mark stays with the letter before it.
-    for number, part in enumerate(text.split(" ")):
+    for number, part in enumerate(re.split(_BLANK, text) if prose else text.split(" ")):
         blank = " " if number else ""
         start = 0
         for place in range(1, len(part) if prose else 0):
@@ -220,9 +221,13 @@ class Console:
         """What a label is about, behind its colon; an empty text for a heading."""
         return self.text("cli.labelled", label=label, text=text).rstrip()
 
-    def listed(self, items: Iterable[str]) -> str:
-        """Several things one after the other."""
-        return self.text("cli.comma").join(items)
+    def listed(self, items: Iterable[str], *, last: bool = False) -> str:
+        """Return several things one after the other; ``last`` puts "and" before the last one."""
+        *some, end = list(items) or [""]
+        comma = self.text("cli.comma")
+        if last and some:
+            return self.text("cli.and", some=comma.join(some), end=end)
+        return comma.join([*some, end])
 
     def write(self, text: str) -> None:
         """A line of the result, folded to the terminal's width; a text of several lines stays as it is."""

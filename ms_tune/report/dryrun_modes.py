@@ -13,10 +13,12 @@ from ms_tune.report.dryrun_check import job_params
 from ms_tune.report.dryrun_text import in_gib, near_path, theory_lines
 from ms_tune.report.words import (
     by_name,
+    evidence_lines,
+    largest_in_gib,
     number_or_dash,
     show_table,
     signed_text,
-    verdict_lines,
+    verdict_line,
     verdict_sentence,
     verdict_word,
 )
@@ -34,34 +36,48 @@ if TYPE_CHECKING:
     from ms_tune.report.console import Console
     from ms_tune.verdict.outcome import Verdict
 
+_SHOWN_RANKS = 3  # without --verbose
 _SHOWN_HOLDERS = 5
 _SHOWN_PLACES = 10
 _SHOWN_CONTENTS = ("weights", "optimizer_state", "activations")
 
 
-def show_command(result: CommandResult, console: Console) -> None:
-    """How it ended, then the verdict and what holds the memory, if it left a trace."""
+def show_command(result: CommandResult, console: Console, *, verbose: bool = False, quiet: bool = False) -> None:
+    """Show the verdict and how the command ended; with ``verbose`` the evidence and what uses the memory, too."""
+    worst = result.worst
+    line = verdict_line(result.verdict, console, worst.stage if worst is not None else None)
+    (console.write_whole if quiet else console.write)(line)
+    if quiet:
+        return
     params = {"command": shlex.join(result.command), "code": result.code, "seconds": f"{result.seconds:.1f}"}
     console.write_text("stages.command.run", **params)
     for job in result.jobs:
         if job.ranks:
             console.write(job_line(job, console))
-    _show_changes(result, console)
-    worst = result.worst
-    console.write("")
-    for line in verdict_lines(result.verdict, console):
-        console.write(line)
-    _show_doubtful(result, console)
     if worst is not None:
-        _show_figures(result, worst, console)
-    console.write_section("dryrun.show.kept", folder=near_path(result.folder))
+        _show_ranks(result, console, verbose=verbose)
+        largest = largest_in_gib(worst.contents, console)
+        name = "largest-rank" if worst.stage is None else "largest"
+        console.write_text(f"dryrun.show.{name}", stage=worst.stage, rank=number_or_dash(worst.rank), parts=largest)
+    _show_doubtful(result, console)
+    if verbose:
+        _show_evidence(result, console)
+    console.write_text("dryrun.show.kept" if verbose else "dryrun.show.kept-more", folder=near_path(result.folder))
     if worst is not None:
         console.write_text("dryrun.show.next", command=f"ms-tune memory {near_path(result.folder)}")
 
 
+def _show_evidence(result: CommandResult, console: Console) -> None:
+    console.write_section("dryrun.show.evidence")
+    for line in evidence_lines(result.verdict, console):
+        console.write(line)
+    _show_changes(result, console)
+    if result.worst is not None:
+        _show_figures(result, result.worst, console)
+    console.write("")
+
+
 def _show_figures(result: CommandResult, worst: RankResult, console: Console) -> None:
-    if len(result.ranks) > 1 or worst.extrapolation is not None:
-        _show_ranks(result, console)
     if any(rank.extrapolation is not None for rank in result.ranks):
         console.write_text("launch.layers.few")
     if worst.extrapolation is not None:
@@ -121,24 +137,30 @@ def _show_doubtful(result: CommandResult, console: Console) -> None:
                 console.write(f"  {console.text('stages.command.more', count=len(places) - _SHOWN_PLACES)}")
 
 
-def _show_ranks(result: CommandResult, console: Console) -> None:
+def _show_ranks(result: CommandResult, console: Console, *, verbose: bool) -> None:
     launched = ["job", "stage"] if any(rank.job is not None for rank in result.ranks) else []
     derived = any(rank.extrapolation is not None for rank in result.ranks)
     layered = ["layers"] if derived else []
-    columns = [*launched, "rank", "process", *layered, *_SHOWN_CONTENTS, "peak", "footprint", "limit", "verdict"]
+    process, contents = (["process"], _SHOWN_CONTENTS) if verbose else ([], ())
+    columns = [*launched, "rank", *process, *layered, *contents, "peak", "footprint", "limit", "verdict"]
     rows = []
-    for rank in sorted(result.ranks, key=lambda one: -one.judged_bytes):
+    ordered = sorted(result.ranks, key=lambda one: -one.judged_bytes)
+    shown = ordered if verbose else ordered[:_SHOWN_RANKS]
+    for rank in shown:
         sizes = by_name(rank.contents)
-        amounts = [sizes.get(name, 0) for name in _SHOWN_CONTENTS]
+        amounts = [sizes.get(name, 0) for name in contents]
         limit = rank.verdict.limit
         amounts += [rank.judged_bytes, rank.footprint_bytes, limit.bytes if limit else 0]
-        names = [number_or_dash(rank.rank), str(rank.process.pid) if rank.process else "–"]
+        names = [number_or_dash(rank.rank), str(rank.process.pid) if rank.process else "–"][: 1 + len(process)]
         where = [number_or_dash(rank.job), number_or_dash(rank.stage)]
         layers = [_layers_text(rank)] if derived else []
         rows.append(
             [*where[: len(launched)], *names, *layers, *map(in_gib, amounts), verdict_word(rank.verdict, console)]
         )
-    console.write_section("stages.command.ranks")
+    left_out = (
+        console.text("stages.left-out", shown=len(shown), count=len(ordered)) if len(shown) < len(ordered) else ""
+    )
+    console.write_text("stages.command.ranks", rest=left_out)
     show_table(console, columns, rows, "stages")
 
 
@@ -151,8 +173,12 @@ def _layers_text(rank: RankResult) -> str:
 _RANK_COLUMNS = ("rank", "simulated", "real", "difference", "share", "simulated_footprint", "real_footprint")
 
 
-def show_real(comparison: RealComparison, console: Console) -> None:
-    """A row for each rank, then where the rank that needs most differs."""
+def show_real(comparison: RealComparison, console: Console, *, quiet: bool = False) -> None:
+    """Show both verdicts, a row for each rank, then where the rank that needs most differs."""
+    worst = max(comparison.ranks, key=lambda rank: rank.real.curve.peak_bytes)
+    _show_verdicts((worst.simulated.verdict, worst.real.verdict), console)
+    if quiet:
+        return
     _show_head("stages.compare.title", comparison, console)
     rows = []
     for rank in comparison.ranks:
@@ -160,7 +186,6 @@ def show_real(comparison: RealComparison, console: Console) -> None:
         footprints = (simulated.footprint_bytes, real.footprint_bytes)
         rows.append(_rank_row(rank.rank, (simulated.peak_bytes, real.peak_bytes), footprints))
     show_table(console, _RANK_COLUMNS, rows, "stages")
-    worst = max(comparison.ranks, key=lambda rank: rank.real.curve.peak_bytes)
     rows = []
     for content, amount in worst.real.peak.contents.items():
         other = worst.simulated.peak.contents[content]
@@ -168,19 +193,21 @@ def show_real(comparison: RealComparison, console: Console) -> None:
             rows.append([console.text(f"memory.content.{content.value}"), *_size_cells(other, amount)])
     console.write("")
     show_table(console, ["content", "simulated", "real", "difference"], rows, "stages")
-    console.write("")
-    _show_end((worst.simulated.verdict, worst.real.verdict), comparison, console)
+    _show_missing(comparison, console)
 
 
-def show_log(comparison: LogComparison, console: Console) -> None:
-    """A row for each rank, then the figures of the rank that needs most, what they differ by, and both verdicts."""
+def show_log(comparison: LogComparison, console: Console, *, quiet: bool = False) -> None:
+    """Show both verdicts, a row for each rank, then the figures of the rank that needs most and what they differ by."""
+    worst = max(comparison.pairs, key=lambda pair: pair.real.peak_bytes)
+    _show_verdicts((worst.simulated.verdict, worst.real_verdict), console)
+    if quiet:
+        return
     _show_head("stages.log.title", comparison, console)
     rows = []
     for pair in comparison.pairs:
         peaks, footprints = ((figure.simulated, figure.real) for figure in pair.figures[:2])
         rows.append(_rank_row(pair.rank, peaks, footprints))
     show_table(console, _RANK_COLUMNS, rows, "stages")
-    worst = max(comparison.pairs, key=lambda pair: pair.real.peak_bytes)
     console.write_section("stages.log.figures", rank=number_or_dash(worst.rank))
     rows = [
         [console.text(f"stages.log.figure.{figure.name}"), *_size_cells(figure.simulated, figure.real)]
@@ -190,7 +217,7 @@ def show_log(comparison: LogComparison, console: Console) -> None:
     console.write("")
     for note in worst.notes:
         console.write(f"- {console.say(note)}")
-    _show_end((worst.simulated.verdict, worst.real_verdict), comparison, console)
+    _show_missing(comparison, console)
     if comparison.only_simulated:
         missing = ", ".join(map(number_or_dash, comparison.only_simulated))
         console.write_text("stages.log.only-simulated", ranks=missing)
@@ -218,9 +245,12 @@ def _size_or_dash(amount: int | None) -> str:
     return "–" if amount is None else in_gib(amount)
 
 
-def _show_end(verdicts: tuple[Verdict, Verdict], comparison: RealComparison | LogComparison, console: Console) -> None:
+def _show_verdicts(verdicts: tuple[Verdict, Verdict], console: Console) -> None:
     for side, verdict in zip(("simulated", "real"), verdicts, strict=True):
         console.write(console.labelled(console.text(f"stages.column.{side}"), verdict_sentence(verdict, console)))
+
+
+def _show_missing(comparison: RealComparison | LogComparison, console: Console) -> None:
     if comparison.only_real:
         missing = ", ".join(map(number_or_dash, comparison.only_real))
         console.write_text("stages.compare.only-real", ranks=missing)
@@ -261,17 +291,22 @@ def _row_of(
     )
 
 
-def show_variants(result: SweepResult[DryrunResult] | SweepResult[CommandResult], console: Console) -> None:
-    """A row for each variant; what failed is told below."""
+def show_variants(
+    result: SweepResult[DryrunResult] | SweepResult[CommandResult], console: Console, *, quiet: bool = False
+) -> None:
+    """Show a row for each variant, then why those failed that did; ``quiet`` leaves the rows."""
     variants = list(map(_variant_row, result.variants))
     first = next((variant.peak for variant in variants if variant.peak is not None), 0)
     columns = ["variant", "settings", "stage", "layers", *_SHOWN_CONTENTS, "peak", "change", "verdict"]
-    console.write_text("stages.variants.title", count=len(variants))
     shared = _shared_settings(variants)
-    if shared:
+    if not quiet:
+        console.write_text("stages.variants.title", count=len(variants))
+    if shared and not quiet:
         console.write_text("dryrun.show.settings", settings=", ".join(shared))
     rows = [_variant_cells(number, variant, shared, first, console) for number, variant in enumerate(variants, start=1)]
     show_table(console, columns, rows, "stages")
+    if quiet:
+        return
     if any(variant.derived for variant in variants):
         console.write_text("stages.variants.extrapolated")
     for number, variant in enumerate(variants, start=1):

@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING
 from ms_tune.dryrun.cann_sim.environment import Backend
 from ms_tune.report import memory_text
 from ms_tune.report.console import pad
-from ms_tune.report.words import by_name, show_table, size_text, verdict_lines, verdict_word
+from ms_tune.report.words import (
+    by_name,
+    evidence_lines,
+    largest_in_gib,
+    show_table,
+    size_text,
+    verdict_line,
+    verdict_word,
+)
 from ms_tune.units import GIB, gib
 from ms_tune.verdict.outcome import Fit
 
@@ -19,43 +27,56 @@ if TYPE_CHECKING:
     from ms_tune.dryrun.result import BesideTheory, DryrunResult, StageResult
     from ms_tune.report.console import Console
 
+_SHOWN_STAGES = 3  # without --verbose
 _SHOWN_CHANGES = 12
 _SHOWN_HOLDERS = 5
 _OWN = "ms_tune/"  # in the places of what the reference transformer allocates
 
 
-def show_dryrun(result: DryrunResult, console: Console) -> None:
-    """The assumptions, the verdict, the whole model; then what was run, and what the figures are worth."""
-    _show_assumptions(result, console)
-    console.write("")
+def show_dryrun(result: DryrunResult, console: Console, *, verbose: bool = False, quiet: bool = False) -> None:
+    """Show the verdict, the job, its stages and the next command; with ``verbose`` the evidence, too."""
     if result.stages:
-        for line in verdict_lines(result.verdict, console):
-            console.write(line)
-        show_stages(result, console)
-        _show_saving(result.worst, console)
-        _show_run(result, console)
-        _show_traced(result.worst, console)
-        console.write("")
+        line = verdict_line(result.verdict, console, result.worst.run.stage)
+        (console.write_whole if quiet else console.write)(line)
     else:
         console.write_text("dryrun.show.compiled", count=len(result.runs))
-        _show_run(result, console)
-        console.write("")
-    _show_changes(result, console)
-    _show_worth(result, console)
-    console.write_section("dryrun.show.kept", folder=near_path(result.folder))
+    if quiet:
+        return
+    _show_job(result, console)
+    if result.stages:
+        show_stages(result, console, verbose=verbose)
+        largest = largest_in_gib(result.worst.contents, console)
+        console.write_text("dryrun.show.largest", stage=result.worst.run.stage, parts=largest)
+    if verbose:
+        _show_evidence(result, console)
+    console.write_text("dryrun.show.kept" if verbose else "dryrun.show.kept-more", folder=near_path(result.folder))
     console.write_text("dryrun.show.next", command=_next_command(result))
 
 
-def _show_assumptions(result: DryrunResult, console: Console) -> None:
+def _show_job(result: DryrunResult, console: Console) -> None:
     run = result.worst.run if result.stages else result.runs[0]
     job = {"config": run.config_name, "devices": run.world_size, "source": console.say(run.devices_source)}
     console.write_text("dryrun.show.assumed", **job, **run.split._asdict())
-    if run.standing:
-        console.write(f"  {console.say(run.model)}:")
-    for message in run.standing:
-        console.write(f"    {console.say(message)}")
     if result.settings:
         console.write_text("dryrun.show.settings", settings=", ".join(map(str, result.settings)))
+
+
+def _show_evidence(result: DryrunResult, console: Console) -> None:
+    run = result.worst.run if result.stages else result.runs[0]
+    console.write_section("dryrun.show.evidence")
+    for line in evidence_lines(result.verdict, console):
+        console.write(line)
+    for message in run.standing:
+        console.write(f"  - {console.say(message)}")
+    if result.stages:
+        _show_saving(result.worst, console)
+    _show_run(result, console)
+    if result.stages:
+        _show_traced(result.worst, console)
+    console.write("")
+    _show_changes(result, console)
+    _show_worth(result, console)
+    console.write("")
 
 
 def _show_run(result: DryrunResult, console: Console) -> None:
@@ -82,7 +103,7 @@ def _show_traced(stage: StageResult, console: Console) -> None:
         ("peak", stage.reading.peak_bytes, ""),
         ("footprint", stage.reading.footprint_bytes, console.text("dryrun.show.footprint-note")),
     ):
-        label = pad(console.text(f"dryrun.show.{name}"), 16)
+        label = pad(console.text(f"dryrun.show.{name}"), 20)
         console.write(f"  {label}{gib(amount):>12}   {note}".rstrip())
     _show_theory(stage, console)
     # By layer is left to `ms-tune memory`; places in ms-tune's own files tell the user nothing.
@@ -178,27 +199,35 @@ _SHOWN_CONTENTS = ("weights", "optimizer_state", "gradients", "activations")
 _EVEN = 0.1  # a smaller difference between stages is not worth a remark
 
 
-def show_stages(result: DryrunResult, console: Console) -> None:
-    """A row for each stage with all its layers, and how far they are apart."""
-    columns = ["stage", "rank", "layers", *_SHOWN_CONTENTS, "other", "peak", "footprint", "verdict"]
+def show_stages(result: DryrunResult, console: Console, *, verbose: bool) -> None:
+    """Show a row for each stage with all its layers, the worst first; ``verbose`` shows all stages and what they are made of."""
     ordered = sorted(
         result.stages,
         key=lambda stage: (-stage.verdict.severity, -stage.judged_bytes, stage.run.stage, stage.run.rank),
     )
-    console.write_section("stages.title")
-    show_table(console, columns, [_stage_row(stage, console) for stage in ordered], "stages")
-    for text in _stage_remarks(result, console):
+    shown = ordered if verbose else ordered[:_SHOWN_STAGES]
+    left_out = (
+        console.text("stages.left-out", shown=len(shown), count=len(ordered)) if len(shown) < len(ordered) else ""
+    )
+    console.write_text("stages.title", source=_stage_source(result, console), rest=left_out)
+    parts = ("rank", "layers", *_SHOWN_CONTENTS, "other") if verbose else ("layers",)
+    columns = ["stage", *parts, "peak", "footprint", "verdict"]
+    show_table(console, columns, [_stage_row(stage, console, verbose=verbose) for stage in shown], "stages")
+    for text in _stage_remarks(result, console) if verbose else ():
         console.write(text)
 
 
+def _stage_source(result: DryrunResult, console: Console) -> str:
+    derived = [stage.extrapolation for stage in result.stages if stage.extrapolation is not None]
+    numbers = sorted({layers for one in derived for layers in one.from_layers})
+    if numbers:
+        return console.text("stages.extrapolated", runs=console.listed(map(str, numbers), last=True))
+    if any(stage.full_layers not in (None, stage.run.layers) for stage in result.stages):
+        return console.text("stages.part-note")
+    return ""
+
+
 def _stage_remarks(result: DryrunResult, console: Console) -> Iterator[str]:
-    derived = [stage for stage in result.stages if stage.extrapolation]
-    for runs in dict.fromkeys(stage.extrapolation.from_layers for stage in derived if stage.extrapolation):
-        yield console.text("stages.whole-note", runs=", ".join(map(str, runs)))
-    if any(
-        stage.extrapolation is None and stage.full_layers not in (None, stage.run.layers) for stage in result.stages
-    ):
-        yield console.text("stages.part-note")
     if result.skipped:
         yield console.text("stages.skipped", stages=", ".join(map(str, result.skipped)))
     if result.imbalance > _EVEN:
@@ -209,15 +238,16 @@ def _stage_remarks(result: DryrunResult, console: Console) -> Iterator[str]:
         yield console.text("stages.imbalance", size=gap, **params)
 
 
-def _stage_row(stage: StageResult, console: Console) -> list[str]:
+def _stage_row(stage: StageResult, console: Console, *, verbose: bool) -> list[str]:
     sizes = by_name(stage.contents)
     shown = [sizes.pop(name, 0) for name in _SHOWN_CONTENTS]
+    parts = [in_gib(amount) if stage.contents else "–" for amount in (*shown, sum(sizes.values()))]
     need = stage.verdict.need
     return [
         str(stage.run.stage),
-        str(stage.run.rank),
+        *([str(stage.run.rank)] if verbose else []),
         _layer_counts(stage),
-        *(in_gib(amount) if stage.contents else "–" for amount in (*shown, sum(sizes.values()))),
+        *(parts if verbose else []),
         in_gib(stage.judged_bytes),
         in_gib(need.footprint_bytes if need else stage.reading.footprint_bytes),
         verdict_word(stage.verdict, console),

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
 from ms_tune.diagnostics import Diagnostic, Severity
 from ms_tune.report.console import Console, pad, terminal_width, wrap
-from ms_tune.units import GIB, KIB, MIB, gib, mib
+from ms_tune.units import GIB, KIB, MIB, gib, mib, short_gib
 from ms_tune.verdict.outcome import Fit, Verdict
 
 if TYPE_CHECKING:
@@ -15,7 +14,6 @@ if TYPE_CHECKING:
 
     from ms_tune.enums import MemoryCategory
 
-_UNIT, _GLUE = re.compile(r"(?<=\d) (?=[GMK]iB)"), "\ue000"
 _COLOURS = {Fit.FITS: "green", Fit.TIGHT: "yellow", Fit.DOES_NOT_FIT: "red", None: "yellow"}
 
 
@@ -26,18 +24,27 @@ def verdict_word(verdict: Verdict | None, console: Console) -> str:
     return console.text(f"verdict.word.{verdict.outcome.value if verdict.outcome else 'none'}")
 
 
-def verdict_sentence(verdict: Verdict, console: Console) -> str:
-    """The verdict, in its colour."""
-    return console.paint(console.say(verdict.sentence), _COLOURS[verdict.outcome])
+def verdict_sentence(verdict: Verdict, console: Console, stage: int | None = None) -> str:
+    """Return the verdict in its colour, about a stage where one decides."""
+    return console.paint(console.say(verdict.sentence_about(stage)), _COLOURS[verdict.outcome])
+
+
+def verdict_line(verdict: Verdict, console: Console, stage: int | None = None) -> str:
+    """Return the line with which a screen begins, and which ``--quiet`` shows alone."""
+    return console.text("verdict.line.verdict", sentence=verdict_sentence(verdict, console, stage))
+
+
+def evidence_lines(verdict: Verdict, console: Console) -> Iterator[str]:
+    """Yield what the verdict is based on: what is needed, reserved and usable."""
+    for ground in verdict.grounds:
+        for number, line in enumerate(wrap(console.say(ground), max(terminal_width() - 6, 40), prose=True)):
+            yield f"  {'  ' if number else '- '}{line}"
 
 
 def verdict_lines(verdict: Verdict, console: Console) -> Iterator[str]:
-    """The verdict, then what it was made of."""
-    yield console.text("verdict.line.verdict", sentence=verdict_sentence(verdict, console))
-    for ground in verdict.grounds:
-        text = _UNIT.sub(_GLUE, console.say(ground))  # a size and its unit stay together
-        for number, line in enumerate(wrap(text, max(terminal_width() - 6, 40), prose=True)):
-            yield f"  {'  ' if number else '- '}{line.replace(_GLUE, ' ')}"
+    """Yield the verdict, then its evidence."""
+    yield verdict_line(verdict, console)
+    yield from evidence_lines(verdict, console)
 
 
 def verdict_json(verdict: Verdict) -> dict[str, object]:
@@ -89,6 +96,13 @@ def largest_contents(contents: Mapping[MemoryCategory, int], most: int, console:
     return console.listed(
         f"{console.text(f'memory.content.{content.value}')} {size_text(amount)}" for content, amount in found
     )
+
+
+def largest_in_gib(contents: Mapping[MemoryCategory, int], console: Console) -> str:
+    """Return the three largest categories with their GiB, for a line that names the unit."""
+    found = sorted(contents.items(), key=lambda item: -item[1])[:3]
+    names = (f"{console.text(f'memory.content.{content.value}')} {short_gib(amount)}" for content, amount in found)
+    return console.listed(name.removesuffix(" GiB") for name in names)
 
 
 def number_or_dash(value: int | None) -> str:

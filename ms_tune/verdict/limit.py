@@ -1,4 +1,4 @@
-"""How much of a device MindSpore's pool may take, and what says so."""
+"""How much memory of a device MindSpore's pool can use, and which setting or rule limits it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ms_tune.errors import UsageError, closest
 from ms_tune.facts.devices import NO_CAP_BYTES, Chip, chip_named, chips, default_chip, free_of_card, pool_of
 from ms_tune.records import Record
 from ms_tune.text import Message, msg
-from ms_tune.units import MIB, gib
+from ms_tune.units import MIB, short_gib
 
 
 class Device(Record):
@@ -58,11 +58,11 @@ def device_of(chip: str | None = None, card_bytes: int | None = None) -> Device:
         one = default_chip()
         return _make_device(one, one.name, "default")
     free = free_of_card(card_bytes)
-    return Device(card_bytes, free, msg("verdict.device.size", card=gib(card_bytes), free=gib(free)))
+    return Device(card_bytes, free, msg("verdict.device.size", card=short_gib(card_bytes), free=short_gib(free)))
 
 
 def _make_device(chip: Chip, name: str, known_by: str) -> Device:
-    sizes = {"card": gib(chip.card_bytes), "free": gib(chip.free_bytes)}
+    sizes = {"card": short_gib(chip.card_bytes), "free": short_gib(chip.free_bytes)}
     text = msg(f"verdict.device.{known_by}", chip=name, **sizes)
     return Device(chip.card_bytes, chip.free_bytes, text, chip.heeded_bytes)
 
@@ -82,12 +82,12 @@ def limit_of(device: Device, cap_bytes: int | None = None, cap: Cap = Cap.CONFIG
     if cap is Cap.USER:
         return Limit(cap_bytes, device, msg("verdict.limit.user"))
     if cap is Cap.SCRIPT and device.heeded_bytes is not None and cap_bytes > device.heeded_bytes:
-        sizes = {"cap": gib(cap_bytes), "heeded": gib(device.heeded_bytes)}
+        sizes = {"cap": short_gib(cap_bytes), "heeded": short_gib(device.heeded_bytes)}
         return Limit(pool_of(device.free_bytes), device, msg("verdict.limit.unheeded", device=device.name, **sizes))
     if cap_bytes >= device.free_bytes:
         whole = pool_of(device.free_bytes) // (1024 * MIB)
         raise UsageError(
-            msg(f"verdict.limit.refused.{cap.value}", cap=gib(cap_bytes), device=device.name),
+            msg(f"verdict.limit.refused.{cap.value}", cap=short_gib(cap_bytes), device=device.name),
             msg(f"verdict.limit.refused.{cap.value}.hint", size=f"{whole}GB"),
         )
-    return Limit(cap_bytes, device, msg(f"verdict.limit.{cap.value}", cap=gib(cap_bytes), device=device.name))
+    return Limit(cap_bytes, device, msg(f"verdict.limit.{cap.value}", cap=short_gib(cap_bytes), device=device.name))

@@ -1,7 +1,7 @@
 """Three outcomes, or none: fits, tight, does not fit.
 
-``fits``: the footprint (the peak with its fragments) and the reserve are not above the limit. ``does-not-fit``: the blocks
-in use alone are. ``tight`` is what lies between: it runs only without its fragments, or only inside what is set aside.
+``fits``: the footprint (the peak with fragmentation) and the reserve are within the limit. ``does-not-fit``: the allocated
+blocks alone exceed it. ``tight`` lies between: the job runs only without fragmentation, or only by using the reserve.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from enum import Enum
 from ms_tune.facts.devices import communicator_bytes, workspace_bytes
 from ms_tune.records import Record
 from ms_tune.text import Message, msg
-from ms_tune.units import gib, mib
+from ms_tune.units import mib, short_gib
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class Need(Record):
         lost = [(used, max(foot - used, 0)) for used, foot in runs if used] or [(1, 0)]
         used, fragments = max(lost)
         high = peak + round(peak * fragments / used)
-        params = {"low": gib(peak), "high": gib(high), "share": f"{(high - peak) / max(peak, 1):.1%}"}
+        params = {"low": short_gib(peak), "high": short_gib(high), "share": f"{(high - peak) / max(peak, 1):.1%}"}
         return cls(peak, high, peak, msg("verdict.footprint.derived", **params))
 
 
@@ -88,6 +88,7 @@ class ReserveItem(Record):
     name: str
     bytes: int
     why: Message
+    is_unknown: bool = False  # nothing shows how much is needed: 0 bytes is no finding
 
 
 class Verdict(Record):
@@ -122,28 +123,43 @@ class Verdict(Record):
 
     @property
     def sentence(self) -> Message:
-        """The verdict in one sentence, the same in every command."""
+        """Return state, need, limit and difference, the same in every command."""
+        return self.sentence_about(None)
+
+    def sentence_about(self, stage: int | None) -> Message:
+        """Return the same sentence with the pipeline stage that decides as its subject, where there is one."""
         if self.outcome is None or self.need is None or self.limit is None:
             return msg("verdict.none", reason=self.no_verdict_because or msg("verdict.none.unknown"))
+        whole = self.need.footprint_bytes + self.reserve_bytes
+        who = msg("verdict.subject.none") if stage is None else msg("verdict.subject.stage", stage=stage)
+        limit = short_gib(self.limit.bytes)
         if self.outcome is Fit.FITS:
-            return msg("verdict.fits", size=gib(self.spare_bytes))
+            return msg("verdict.fits", who=who, need=short_gib(whole), limit=limit, size=short_gib(self.spare_bytes))
         if self.outcome is Fit.DOES_NOT_FIT:
-            return msg("verdict.does-not-fit", size=gib(self.need.peak_bytes - self.limit.bytes))
+            peak, over = short_gib(self.need.peak_bytes), short_gib(self.need.peak_bytes - self.limit.bytes)
+            return msg("verdict.does-not-fit", who=who, need=peak, limit=limit, size=over)
         inside = self.need.footprint_bytes <= self.limit.bytes
         without = self.need.peak_bytes + self.reserve_bytes <= self.limit.bytes
         why = "reserve" if inside and not without else "fragments" if without and not inside else "either"
-        return msg(f"verdict.tight.{why if inside or without else 'both'}", size=gib(-self.spare_bytes))
+        sizes = {"need": short_gib(whole), "limit": limit, "size": short_gib(-self.spare_bytes)}
+        return msg(f"verdict.tight.{why if inside or without else 'both'}", who=who, **sizes)
 
     @property
     def grounds(self) -> tuple[Message, ...]:
-        """What it was made of, a sentence each: the need, what is set aside, the limit."""
+        """Return the evidence, a sentence each: what is needed, reserved and usable."""
         found = []
         if self.need is not None:
-            sizes = {"peak": gib(self.need.peak_bytes), "footprint": gib(self.need.footprint_bytes)}
+            sizes = {"peak": short_gib(self.need.peak_bytes), "footprint": short_gib(self.need.footprint_bytes)}
             found.append(msg("verdict.line.need", **sizes, source=self.need.source))
-        found += [msg("verdict.line.reserve", size=mib(item.bytes), why=item.why) for item in self.reserve]
+            if self.outcome is Fit.TIGHT and self.need.footprint_bytes > self.need.peak_bytes:
+                found.append(msg("verdict.line.vmm"))
+        found += [
+            msg("verdict.line.reserve", size=mib(item.bytes), why=item.why)
+            for item in self.reserve
+            if item.bytes or item.is_unknown
+        ]
         if self.limit is not None:
-            found.append(msg("verdict.line.limit", size=gib(self.limit.bytes), source=self.limit.source))
+            found.append(msg("verdict.line.limit", size=short_gib(self.limit.bytes), source=self.limit.source))
         return tuple(found)
 
 
@@ -182,7 +198,7 @@ def reserve_of(outside: UntracedNeeds, limit: Limit) -> tuple[ReserveItem, ...]:
 
 def _communication_item(outside: UntracedNeeds, limit: Limit) -> ReserveItem:
     if outside.communicators is None:
-        return ReserveItem("communication", 0, msg("verdict.reserve.communication.unknown"))
+        return ReserveItem("communication", 0, msg("verdict.reserve.communication.unknown"), is_unknown=True)
     each = communicator_bytes(outside.buffer_mib)
     whole = outside.communicators * each
     params = {"count": outside.communicators, "each": mib(each), "beside": mib(limit.beside_bytes)}

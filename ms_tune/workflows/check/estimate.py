@@ -26,7 +26,7 @@ from ms_tune.normalize.sapp_lists import SappLists
 from ms_tune.planning.table import cells_of
 from ms_tune.records import Record
 from ms_tune.text import msg
-from ms_tune.units import gib
+from ms_tune.units import short_gib
 from ms_tune.workflows.check.result import Suggestion
 
 TYPE_CHECKING = False
@@ -183,7 +183,7 @@ def _suggest_by_estimate(name: str, now: Estimate, after: Estimate, **params: ob
 
 
 def _suggest_change(name: str, change: Message, freed: int, *, enough: bool) -> Suggestion:
-    text = msg("check.change.frees", what=change, size=gib(max(freed, 0)))
+    text = msg("check.change.frees", what=change, size=short_gib(max(freed, 0)))
     return Suggestion(name, text if enough else msg("check.change.not-enough", what=text), freed, enough)
 
 
