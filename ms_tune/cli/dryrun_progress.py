@@ -93,7 +93,7 @@ class DryrunProgress(Observer, AbstractContextManager["DryrunProgress"]):
         elif time.monotonic() - self._said >= _SILENCE:
             counts = {"done": self._ended, "all": len(self._tasks)}
             done = [self._console.text("dryrun.progress.done", **counts)] if len(self._tasks) > 1 else []
-            self._console.note(self._console.text("cli.semicolon").join([*done, text, *self._left()]))
+            self._console.note("; ".join([*done, text, *self._left()]))
             self._said = time.monotonic()
 
     def _rest(self) -> list[str]:

@@ -100,7 +100,7 @@ def largest_contents(contents: Mapping[MemoryCategory, int], most: int, console:
 
 def largest_in_gib(contents: Mapping[MemoryCategory, int], console: Console) -> str:
     """Return the three largest categories with their GiB, for a line that names the unit."""
-    found = sorted(contents.items(), key=lambda item: -item[1])[:3]
+    found = sorted(((content, amount) for content, amount in contents.items() if amount), key=lambda item: -item[1])[:3]
     names = (f"{console.text(f'memory.content.{content.value}')} {short_gib(amount)}" for content, amount in found)
     return console.listed(name.removesuffix(" GiB") for name in names)
 

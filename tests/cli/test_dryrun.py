@@ -210,25 +210,24 @@ class TestText:
         self, capsys: pytest.CaptureFixture[str], child: Callable[[str], None]
     ) -> None:
         child(good_child(3 * GIB, 4 * GIB))
-        code, out, err = ms_tune(capsys, "--layers", "4", "--no-extrapolate")
+        code, out, err = ms_tune(capsys, "--layers", "4", "--no-extrapolate", "--verbose")
         assert code == 0
-        paragraphs = out.split("\n\n")
-        assert paragraphs[0].splitlines()[0] == (
-            "yaml_templates/mindspeed_ms/llama2_7b.yaml on 8 device(s) (as the config's comment '# devices:' says): "
-            "data 8 x tensor 1 x pipeline 1 x context 1, experts over 1"
+        first, job, stages = out.splitlines()[:3]
+        assert first == (
+            "memory: fits. Stage 0 needs 4.4 GiB including fragmentation and reserve, usable 56.8 GiB (52.4 GiB headroom)"
         )
-        assert "held to the code of MindSpeed-Core-MS r0.1.0" in paragraphs[0]
-        assert paragraphs[1].startswith("verdict: fits: ")
-        assert paragraphs[2].startswith("the whole model by stage")
+        assert job == (
+            "yaml_templates/mindspeed_ms/llama2_7b.yaml on 8 NPUs (from `# devices:`): DP=8 TP=1 PP=1 CP=1 EP=1"
+        )
+        assert stages == "Stages in GiB with the layers that ran, not of the whole model:"
+        assert "validated against MindSpeed-Core-MS r0.1.0" in out
         assert re.search(r"^  peak +3\.00 GiB$", out, re.MULTILINE)
-        assert re.search(r"^  footprint +4\.00 GiB ", out, re.MULTILINE)
-        assert re.search(r"^verdict: fits: 52\.36 GiB to spare ", out, re.MULTILINE)
-        assert re.search(r"^  - may take 56\.80 GiB: .* 910B with 64\.00 GiB", out, re.MULTILINE)
-        assert "stage 0 as it ran, small: rank 0, 4 of 32 layers (not the whole model):" in out
-        assert "run: ms-tune's reference transformer; MindSpore 2.9.0" in out
-        assert "this is about the layers that ran, not about the whole model" in out
-        assert "stand-in CANN, simulation level 1" in out
-        assert "any comparison with a real NPU: none was made" in out
+        assert re.search(r"^  with fragmentation +4\.00 GiB ", out, re.MULTILINE)
+        assert re.search(r"^  - usable: 56\.8 GiB, .* 910B with 64\.0 GiB", out, re.MULTILINE)
+        assert "Sample run: stage 0, rank 0, 4 of 32 layers. The figures below are for the sample." in out
+        assert "Simulated ms-tune's reference transformer: MindSpore 2.9.0" in out
+        assert "without CANN (stand-ins), simulation level 1" in out
+        assert "a comparison with a real NPU: none has been made" in out
         assert "next: ms-tune dryrun config.yaml" in out
         assert "warning" not in err
 
@@ -236,10 +235,10 @@ class TestText:
         self, capsys: pytest.CaptureFixture[str], child: Callable[[str], None]
     ) -> None:
         child(good_child())
-        out = ms_tune(capsys, "--layers", "4")[1]
-        assert "measured beside theory (stage 0, 4 layer(s)):" in out
+        out = ms_tune(capsys, "--layers", "4", "-v")[1]
+        assert "Persistent memory, measured vs. expected (stage 0, 4 layers):" in out
         # 4 layers of Llama-2-7B, bfloat16; the made-up trace holds none of them
-        assert re.search(r"^  weights +0\.0 MiB   by theory 2\.00 GiB, difference -100\.000%$", out, re.MULTILINE)
+        assert re.search(r"^  weights +0\.0 MiB   expected 2\.00 GiB, difference -100\.000%$", out, re.MULTILINE)
 
     def test_the_page_for_the_browser_has_theory_too(
         self, capsys: pytest.CaptureFixture[str], child: Callable[[str], None]
@@ -259,16 +258,18 @@ class TestText:
         self, capsys: pytest.CaptureFixture[str], child: Callable[[str], None]
     ) -> None:
         child(good_child())
-        assert "bytes by theory: not known" in ms_tune(capsys, "--layers", "2", "--stage", "0", "config.yaml")[1]
+        out = ms_tune(capsys, "-v", "--layers", "2", "--stage", "0", "config.yaml")[1]
+        assert "Expected persistent memory: unknown" in out
         assert json.loads(ms_tune(capsys, "--stage", "0", "--json", "config.yaml")[1])["stages"][0]["theory"] is None
 
     def test_chinese_shows_the_same_figures(
         self, capsys: pytest.CaptureFixture[str], child: Callable[[str], None]
     ) -> None:
         child(good_child(3 * GIB, 4 * GIB))
-        english = ms_tune(capsys, "--layers", "4")[1]
-        chinese = ms_tune(capsys, "--layers", "4", "--lang", "zh")[1]
-        assert re.search(r"^结论：放得下：扣除碎片和预留后还余 52\.36 GiB$", chinese, re.MULTILINE)
+        english = ms_tune(capsys, "--layers", "4", "-v")[1]
+        chinese = ms_tune(capsys, "--layers", "4", "-v", "--lang", "zh")[1]
+        told = "结论：显存充足。阶段 0 需要 4.4 GiB（含碎片和预留），可用 56.8 GiB，余 52.4 GiB"
+        assert chinese.splitlines()[0] == told
         size = re.compile(r"[\d.]+ GiB")
         assert size.findall(chinese) == size.findall(english)
         assert "peak" not in chinese
@@ -277,7 +278,7 @@ class TestText:
         self, capsys: pytest.CaptureFixture[str], child: Callable[[str], None]
     ) -> None:
         child(good_child())
-        lines = [line for line in ms_tune(capsys)[1].splitlines() if "by theory" not in line]
+        lines = [line for line in ms_tune(capsys, "-v")[1].splitlines() if "expected" not in line]
         shares = [float(share) for line in lines for share in re.findall(r"^  \S.* [GM]iB +([\d.]+)%", line)]
         assert len(shares) == len(MemoryCategory)
         assert sum(shares) == pytest.approx(100, abs=0.3)
@@ -355,7 +356,7 @@ class TestText:
         self, capsys: pytest.CaptureFixture[str], child: Callable[[str], None]
     ) -> None:
         child(good_child().replace("PyNative,Zeros", "PyNative,[bold]Zeros"))
-        assert "[bold]Zeros" in ms_tune(capsys)[1]
+        assert "[bold]Zeros" in ms_tune(capsys, "-v")[1]
 
 
 FACTS = ("verdict", "no_verdict_because", "limit_bytes", "limit_source", "reserve")
@@ -428,7 +429,7 @@ class TestOneJudge:
         self, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...]
     ) -> None:
         assert main(list(arguments)) == 2
-        assert "is not a size with its unit" in capsys.readouterr().err
+        assert "(expected a number with a unit" in capsys.readouterr().err
         assert not Path("ms-tune-runs").exists()
 
 
@@ -440,7 +441,11 @@ class TestExitCodes:
         child(good_child(9 * GIB, 9 * GIB))
         code, out, _ = ms_tune(capsys, "--device-memory", "9GB", *form)
         assert code == 1
-        assert ("does-not-fit" if form else "does not fit: the peak alone is 1.33 GiB too much") in out
+        assert (
+            "does-not-fit"
+            if form
+            else "memory: exceeds the limit. Stage 0 needs 9.0 GiB, usable 7.7 GiB (over by 1.3 GiB)"
+        ) in out
 
     def test_a_run_that_failed_is_2_with_its_last_error(
         self, capsys: pytest.CaptureFixture[str], child: Callable[[str], None]
@@ -448,7 +453,7 @@ class TestExitCodes:
         child("raise RuntimeError('no such operator')")
         code, out, err = ms_tune(capsys, "--json")
         assert (code, out) == (2, "")
-        assert "error: the simulated run ended with exit code 1: " in err
+        assert "error: the simulation ended with exit code 1: " in err
         assert ":1: RuntimeError: no such operator" in err
         assert "log.txt" in err
         assert "Traceback" not in err
@@ -482,8 +487,8 @@ class TestExitCodes:
         child(good_child())
         code, out, err = ms_tune(capsys, "--json")
         assert code == 0
-        assert json.loads(out)["warnings"] == ["set otherwise for the simulated run: MS_ALLOC_CONF"]
-        assert "warning: set otherwise for the simulated run: MS_ALLOC_CONF" in err
+        assert json.loads(out)["warnings"] == ["environment variables overridden for the simulation: MS_ALLOC_CONF"]
+        assert "warning: environment variables overridden for the simulation: MS_ALLOC_CONF" in err
 
     @pytest.mark.slow
     def test_each_phase_is_told_once_where_there_is_no_terminal(
@@ -539,10 +544,12 @@ class TestCheck:
         assert "MindSpore" in read["problem"]
         code, out, _ = ms_tune(capsys, "--check")
         assert code == 2
-        assert "dryrun cannot run here: 'ms-tune dryrun' needs MindSpore" in out
+        assert "dryrun does not work on this machine: 'ms-tune dryrun' requires MindSpore" in out
 
     @pytest.mark.usefixtures("ready")
-    @pytest.mark.parametrize(("language", "last"), [("en", "dryrun can run here"), ("zh", "dryrun 可以在本机运行")])
+    @pytest.mark.parametrize(
+        ("language", "last"), [("en", "dryrun works on this machine"), ("zh", "dryrun 可以在本机运行")]
+    )
     def test_it_is_shown_a_line_a_fact(self, capsys: pytest.CaptureFixture[str], language: str, last: str) -> None:
         code, out, err = ms_tune(capsys, "--check", "--lang", language)
         lines = out.splitlines()

@@ -68,8 +68,11 @@ def cells(page: str) -> list[list[str]]:
     return [re.findall(r"<td[^>]*>(.*?)</td>", row) for row in rows]
 
 
-def test_stages_are_shown_with_the_worst_first(ms_tune: Callable[..., tuple[int, str, str]]) -> None:
-    code, out, _ = ms_tune("--layers", "4", "config.yaml")
+def test_stages_are_shown_with_the_worst_first(
+    monkeypatch: pytest.MonkeyPatch, ms_tune: Callable[..., tuple[int, str, str]]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "140")
+    code, out, _ = ms_tune("--layers", "4", "-v", "config.yaml")
     assert code == 0
     rows = table(out, "stage")
     assert [row[:3] for row in rows] == [
@@ -80,15 +83,15 @@ def test_stages_are_shown_with_the_worst_first(ms_tune: Callable[..., tuple[int,
     ]
     # 1 GiB, an eighth for each of sixteen layers, and the last stage's head
     assert [(row[8], row[10]) for row in rows] == [("4.00", "fits"), *[("3.00", "fits")] * 3]
-    assert "derived from runs with 4, 5 layers; not run whole" in out
-    assert re.search(r"^stage 3 as it ran, small: rank 24, 4 of 16 layers", out, re.MULTILINE)
+    assert "Stages in GiB, extrapolated from 4 and 5 layers:" in out
+    assert re.search(r"^Sample run: stage 3, rank 24, 4 of 16 layers", out, re.MULTILINE)
     assert re.search(r"^  peak +2\.50 GiB$", out, re.MULTILINE)
-    assert "imbalance: stage 0 needs 1.00 GiB (25%) less than stage 3" in out
+    assert "Imbalance: stage 0 needs 1.00 GiB (25%) less than stage 3" in out
 
 
 @pytest.mark.slow
 def test_every_row_fits_the_width_of_a_file(ms_tune: Callable[..., tuple[int, str, str]]) -> None:
-    out = ms_tune("--layers", "4", "config.yaml")[1]
+    out = ms_tune("--layers", "4", "-v", "config.yaml")[1]
     assert "…" not in "".join(line for line in out.splitlines() if line[:6].strip().isdigit())
     assert max(len(line) for line in out.splitlines() if re.match(r" +\d+ +\d+ ", line)) <= 100
 
@@ -98,7 +101,7 @@ def test_a_max_device_memory_that_the_chip_does_not_have_is_refused_before_anyth
 ) -> None:
     code, out, err = ms_tune("--layers", "4", "--chip", "910B4", "config.yaml")
     assert (code, out) == (2, "")
-    assert "max_device_memory, 58.00 GiB, on a 910B4" in err
+    assert "MindSpore would reject max_device_memory 58.0 GiB from the config" in err
     assert "--set context.max_device_memory=27GB" in err
     assert not Path("ms-tune-runs").exists()
 
@@ -107,7 +110,7 @@ def test_a_max_device_memory_that_the_chip_does_not_have_is_refused_before_anyth
 def test_a_stage_that_does_not_fit_decides(ms_tune: Callable[..., tuple[int, str, str]]) -> None:
     code, out, _ = ms_tune("--layers", "4", "--set", "context.max_device_memory=3GB", "config.yaml")
     assert code == 1
-    assert re.search(r"^ +3 +24 .* does not fit", out, re.MULTILINE)
+    assert re.search(r"^ +3 +16 .* exceeds the limit", out, re.MULTILINE)
     assert out.splitlines()[-1] == "next: ms-tune fit config.yaml"
 
 
@@ -130,11 +133,14 @@ def test_json_has_every_stage_and_the_worst_on_top(ms_tune: Callable[..., tuple[
     assert json.loads((Path(result["run"]) / "report.json").read_text("utf-8")) == result
 
 
-def test_progress_names_each_process(ms_tune: Callable[..., tuple[int, str, str]]) -> None:
+def test_progress_names_each_process(
+    monkeypatch: pytest.MonkeyPatch, ms_tune: Callable[..., tuple[int, str, str]]
+) -> None:
+    monkeypatch.setattr("ms_tune.cli.dryrun_progress._SILENCE", 0.0)
     err = ms_tune("--layers", "4", "--stages", "0,3", "config.yaml")[2]
     for stage in (0, 3):
         for layers in (4, 5):
-            assert f"stage {stage}, {layers} layer(s): ended after" in err
+            assert f"stage {stage}, {layers} layers: done in" in err
 
 
 @pytest.mark.slow
@@ -158,7 +164,7 @@ def test_levels_that_need_a_device_are_refused_without_one(
 ) -> None:
     code, out, err = ms_tune("--layers", "4", "--level", level, "config.yaml")
     assert (code, out) == (2, "")
-    assert f"simulation level {level} needs an NPU" in err
+    assert f"simulation level {level} requires an NPU" in err
     assert not Path("ms-tune-runs").exists()
 
 
@@ -179,7 +185,7 @@ class TestSweep:
         shared = "parallel_config.micro_batch_num=16"
         out = ms_tune("--set", shared, *self.SWEEP[:-1], "model.model_config.num_hidden_layers=64,32", "config.yaml")[1]
         assert out.count(shared) == 1
-        assert f"run with {shared}\n" in out
+        assert f"Settings: {shared}\n" in out
 
     def test_json_has_the_whole_result_of_each(self, ms_tune: Callable[..., tuple[int, str, str]]) -> None:
         result: dict[str, Any] = json.loads(ms_tune(*self.SWEEP, "--json", "config.yaml")[1])

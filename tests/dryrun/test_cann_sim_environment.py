@@ -177,7 +177,7 @@ class TestWhoIsServed:
 
     def test_a_python_without_mindspore_is_told_what_to_install(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
-        with pytest.raises(MissingExtraError, match="'ms-tune dryrun' needs MindSpore"):
+        with pytest.raises(MissingExtraError, match="'ms-tune dryrun' requires MindSpore"):
             find_mindspore()
 
     def test_a_folder_that_happens_to_be_called_mindspore_is_not_an_installed_one(
@@ -315,6 +315,6 @@ class TestBuild:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
         monkeypatch.setattr(environment, "compile_library", full)
-        with pytest.raises(StandInBuildError, match="no space is left"):
+        with pytest.raises(StandInBuildError, match="no space left on the disk"):
             prepare_cann(mindspore, lambda _: None)
         assert stand_ins_built(mindspore) is None

@@ -43,7 +43,7 @@ def test_one_rank_each_needs_no_number() -> None:
 
 
 def test_runs_without_a_common_rank_are_told() -> None:
-    with pytest.raises(TraceError, match="no rank in common"):
+    with pytest.raises(TraceError, match="no ranks in common"):
         compare_real(run("simulated", {0: GIB, 1: GIB}), run("real", {2: GIB, 3: GIB}), MemoryRequest())
 
 

@@ -41,7 +41,7 @@ def test_the_packaged_model_is_the_same_job_named_and_unnamed() -> None:
 
 @pytest.mark.parametrize("devices", [MOST_DEVICES + 8, 10**18])
 def test_more_devices_than_any_job_has_are_refused(devices: int) -> None:
-    with pytest.raises(ConfigError, match=f"{devices} devices are more than any job has"):
+    with pytest.raises(ConfigError, match=f"{devices} devices exceed the supported maximum"):
         run(MINDSPEED, devices=devices)
 
 

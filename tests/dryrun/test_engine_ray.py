@@ -38,7 +38,7 @@ needs_ray = pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="
 def test_without_ray_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     real = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "ray" else real(name))
-    with pytest.raises(MissingExtraError, match="'ms-tune dryrun --engine ray' needs Ray"):
+    with pytest.raises(MissingExtraError, match="'ms-tune dryrun --engine ray' requires Ray"):
         RayEngine(None).run([], tmp_path, lambda *_: None, lambda *_: None)
 
 

@@ -118,7 +118,7 @@ class TestFewestLayers:
             assert ([run.layers for run in stage.runs], stage.factors, stage.full_layers) == ([5], (), 5)
 
     def test_more_layers_than_the_stages_have_are_refused(self) -> None:
-        with pytest.raises(UsageError, match="17 is more than the 16 layers") as caught:
+        with pytest.raises(UsageError, match="17 exceeds the 16 layers") as caught:
             planned(EVEN, layers=17)
         assert "--layers auto" in str(caught.value.hint)
 

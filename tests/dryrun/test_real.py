@@ -89,7 +89,7 @@ def test_a_machine_with_too_few_devices_is_told(
     machine(1)
     assert main(["dryrun", "--real", "config.yaml"]) == 2
     err = capsys.readouterr().err
-    assert "needs 2 NPU(s); this machine has 1" in err
+    assert "requires 2 NPUs; this machine has 1" in err
     assert "--real -- msrun" in err
 
 

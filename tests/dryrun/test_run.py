@@ -277,7 +277,7 @@ class TestFailures:
         child(good_child())
         Path("config.yaml").write_text(yaml.safe_dump(MINDFORMERS), encoding="utf-8")
         monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
-        with pytest.raises(MissingExtraError, match="'ms-tune dryrun' needs MindFormers"):
+        with pytest.raises(MissingExtraError, match="'ms-tune dryrun' requires MindFormers"):
             simulate(config=Path("config.yaml"))
 
 

@@ -112,7 +112,7 @@ class TestEdits:
         assert caught.value.hint.params["path"] == meant
 
     def test_a_path_like_no_other_is_told(self) -> None:
-        with pytest.raises(UsageError, match=r"no zzz\.yyy"):
+        with pytest.raises(UsageError, match=r"no key zzz\.yyy"):
             edited("zzz.yyy=1")
 
     def test_what_follows_an_anchor_follows(self) -> None:

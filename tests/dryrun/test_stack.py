@@ -147,14 +147,14 @@ def test_a_mindspore_that_the_adapter_refuses(tmp_path: Path, needs: str, refuse
         "msadapter": [package(tmp_path / "b", "msadapter", "0.9", needs)],
     }
     messages = [str(problem) for problem, _ in find_refusals(parts_of(folders), folders)]
-    assert [text.startswith("MSAdapter 0.9 needs MindSpore ") for text in messages] == [True] * refused
+    assert [text.startswith("MSAdapter 0.9 requires MindSpore ") for text in messages] == [True] * refused
 
 
 def test_an_installed_wheel_hides_what_stands_for_torch(tmp_path: Path) -> None:
     package(tmp_path / "site", "msadapter", "0.5.0b1")
     folders = {"torch": [package(tmp_path / "site", "torch")]}
     ((problem, hint),) = find_refusals(parts_of(folders), folders)
-    assert "hides what MSAdapter puts in torch's place" in str(problem)
+    assert "hides MSAdapter's replacements for torch" in str(problem)
     assert "msa_thirdparty" in str(hint)
     meant = {"torch": [package(tmp_path / "site" / "msa_thirdparty", "torch")]}
     assert list(find_refusals(parts_of(meant), meant)) == []

@@ -107,5 +107,5 @@ def test_a_spoilt_file_says_nothing(whole: Any, parts: dict[str, Any]) -> None: 
 def test_a_record_of_another_form_gives_no_verdict(key: str) -> None:
     assert from_json({key: 1, "chip": "910B"}).chip == "910B"
     assert str(from_json({key: 2, "chip": "910B"}).doubts["."]) == (
-        "judged.json has schema_version 2, which this ms-tune does not know"
+        "judged.json has schema_version 2, which this version of ms-tune does not support"
     )

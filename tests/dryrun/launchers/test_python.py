@@ -82,4 +82,4 @@ def test_it_is_not_for_configs(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_one_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["dryrun", "--python", "no-such-python", "--", "true"]) == 2
-    assert "there is no program no-such-python" in capsys.readouterr().err
+    assert "program not found: no-such-python" in capsys.readouterr().err

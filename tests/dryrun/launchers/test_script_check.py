@@ -132,7 +132,7 @@ def test_a_mindspore_that_the_adapter_refuses_is_told_before_a_run(
 
 def test_a_script_without_a_launcher(checked: Callable[..., Checked]) -> None:
     assert [one["problem"] for one in checked("true")[1]["problems"]] == [
-        "the script came to its end without calling a launcher, and no program of it imported MindSpore"
+        "the script ended without calling a launcher, and none of its programs imported MindSpore"
     ]
     Path("train.py").write_text("import mindspore\nopen('trained', 'w')\n", encoding="utf-8")
     (told,) = checked("python train.py")[1]["problems"]

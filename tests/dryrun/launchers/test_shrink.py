@@ -120,7 +120,7 @@ def test_the_fewest_layers_and_more() -> None:
     assert sizes_of(arguments, 0, 14).factors == ()
     whole = sizes_of(arguments, 0, 13)
     assert (whole.factors, str(whole.reason)) == ((), "no smaller numbers of layers than all tell the whole stage")
-    with pytest.raises(UsageError, match="--layers 15 is more than the 14 layers of the stage"):
+    with pytest.raises(UsageError, match="--layers 15 exceeds the 14 layers of the stage"):
         sizes_of(arguments, 0, 15)
 
 
