@@ -214,7 +214,7 @@ def test_the_base_install_names_the_command_and_the_line(
     done = call(base, *arguments, cwd=tmp_path)
     assert (done.returncode, done.stdout) == (2, "")
     if extra == "dryrun" and sys.version_info[:2] not in extras._MINDSPORE_PYTHONS:
-        assert f"'{command}' needs MindSpore, which has no wheel for this Python" in done.stderr
+        assert f"'{command}' requires MindSpore, which has no wheel for this Python" in done.stderr
     else:
         assert f"'{command}' needs NumPy, which is not installed" in done.stderr
         assert f"python -m pip install '{wheel}[{extra}]'" in done.stderr

@@ -330,16 +330,16 @@ class TestText:
             return replace(found, stages=tuple(replace(stage, layer_activations=GIB) for stage in found.stages))
 
         monkeypatch.setattr("ms_tune.cli.dryrun.dryrun_job", holding)
-        out = ms_tune(capsys, "--devices", devices, "--layers", "all", "--run-dir", "kept", "dynamic.yaml")[1]
+        out = ms_tune(capsys, "--devices", devices, "--layers", "all", "--run-dir", "kept", "-v", "dynamic.yaml")[1]
         assert out.splitlines()[-1] == f"next: {hint}"
-        assert ("recomputing it frees" in out) is (devices == "2")
+        assert ("recomputing it saves that" in out) is (devices == "2")
 
     @pytest.mark.slow
     def test_changes_are_shown(self, capsys: pytest.CaptureFixture[str], child: Callable[[str], None]) -> None:
         child(good_child())
-        out = ms_tune(capsys, "--layers", "2", "config.yaml")[1]
+        out = ms_tune(capsys, "-v", "--layers", "2", "config.yaml")[1]
         assert "  model.model_config.num_hidden_layers: 64 → 5\n" in out
-        assert "  train_dataset_task: left out\n" in out
+        assert "  train_dataset_task: removed\n" in out
 
     @pytest.mark.slow
     def test_a_long_config_value_does_not_fill_the_screen(
@@ -348,7 +348,7 @@ class TestText:
         config = {**MINDFORMERS, "callbacks": [{"type": "CheckpointMonitor", "prefix": "x" * 500}]}
         Path("config.yaml").write_text(yaml.safe_dump(config), encoding="utf-8")
         child(good_child())
-        out = ms_tune(capsys, "--layers", "2", "config.yaml")[1]
+        out = ms_tune(capsys, "-v", "--layers", "2", "config.yaml")[1]
         assert "callbacks" in out
         assert max(map(len, out.splitlines())) < 160
 
@@ -491,9 +491,10 @@ class TestExitCodes:
         assert "warning: environment variables overridden for the simulation: MS_ALLOC_CONF" in err
 
     @pytest.mark.slow
-    def test_each_phase_is_told_once_where_there_is_no_terminal(
-        self, capsys: pytest.CaptureFixture[str], child: Callable[[str], None]
+    def test_progress_is_plain_lines_where_there_is_no_terminal(
+        self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], child: Callable[[str], None]
     ) -> None:
+        monkeypatch.setattr("ms_tune.cli.dryrun_progress._SILENCE", 0.4)
         child("import time; time.sleep(0.5)\n" + good_child())
         err = ms_tune(capsys, "--layers", "all")[2]
         assert len([line for line in err.splitlines() if "starting MindSpore" in line]) == 1

@@ -90,6 +90,19 @@ def test_stages_are_shown_with_the_worst_first(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_the_screen_begins_with_the_verdict_and_has_twelve_lines(
+    monkeypatch: pytest.MonkeyPatch, ms_tune: Callable[..., tuple[int, str, str]], language: str
+) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
+    lines = ms_tune("--layers", "4", "--lang", language, "config.yaml")[1].splitlines()
+    assert len(lines) <= 12
+    assert lines[0].startswith("memory: fits. Stage 3 needs" if language == "en" else "结论：显存充足。阶段 3 需要")
+    (verdict,) = ms_tune("--layers", "4", "--lang", language, "--quiet", "config.yaml")[1].splitlines()
+    assert verdict.startswith(lines[0])  # which may be folded
+
+
+@pytest.mark.slow
 def test_every_row_fits_the_width_of_a_file(ms_tune: Callable[..., tuple[int, str, str]]) -> None:
     out = ms_tune("--layers", "4", "-v", "config.yaml")[1]
     assert "…" not in "".join(line for line in out.splitlines() if line[:6].strip().isdigit())
@@ -147,8 +160,8 @@ def test_progress_names_each_process(
 def test_compiling_only_is_told(ms_tune: Callable[..., tuple[int, str, str]]) -> None:
     code, out, _ = ms_tune("--layers", "4", "--level", "0", "--no-extrapolate", "config.yaml")
     assert code == 0
-    assert "compiled: 4 stage(s)" in out
-    assert "peak" not in out.partition("run otherwise")[0]
+    assert out.startswith("Compiled 4 stages. ")
+    assert "peak" not in out
     result = json.loads(ms_tune("--layers", "4", "--level", "0", "--no-extrapolate", "--json", "config.yaml")[1])
     assert (result["simulation_level"], result["peak_bytes"], result["verdict"], result["stages"]) == (
         0,
@@ -216,7 +229,7 @@ class TestPage:
         assert [rank["peak_bytes"] for rank in data["ranks"]] == [2 * GIB + GIB // 2, *[GIB + GIB // 2] * 3]
         assert all(rank["blocks"] for rank in data["ranks"])
         assert cells(page) == [
-            [stage, rank, "", "", "", "by theory: not known"]
+            [stage, rank, "", "", "", "expected: unknown"]
             for stage, rank in (("3", "24"), ("0", "0"), ("1", "8"), ("2", "16"))
         ]
 

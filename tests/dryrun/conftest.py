@@ -121,7 +121,7 @@ def small_device_run(
     packaged_run: RealRun,  # noqa: ARG001 - which builds the stand-ins
 ) -> RealRun:
     """The same on a device of 8 GB, as Chinese text."""
-    arguments = ("--layers", "4", "--no-extrapolate", "--device-memory", "8GB", "--lang", "zh")
+    arguments = ("--layers", "4", "--no-extrapolate", "--device-memory", "8GB", "--verbose", "--lang", "zh")
     return run_dryrun(tmp_path_factory.mktemp("small"), stray_cache, *arguments)
 
 

@@ -274,4 +274,4 @@ def test_a_model_that_mindformers_does_not_train_is_told_with_its_own_sentence(
     )
     assert made.code == 2
     assert "Train mode is not supported for Qwen2 model." in made.err
-    assert "MindFormers' own error as it builds the model" in made.err
+    assert "MindFormers raised this error while building the model" in made.err

@@ -78,8 +78,8 @@ def test_what_a_script_would_find_is_told_and_nothing_is_trained_or_kept(
     assert main(["dryrun", "--check", "pretrain.sh"]) == 0
     out = capsys.readouterr().out
     assert "MindSpeed-LLM: v2.3.0 (by the arguments that it defines), " in out
-    assert "--tokenizer-name-or-path my own: made up for the run" in out
-    assert "all that its programs import can be imported; nothing was trained" in out
+    assert "--tokenizer-name-or-path my own: replaced by generated content" in out
+    assert "everything the programs import is available; nothing was trained" in out
 
 
 @pytest.mark.slow
@@ -92,9 +92,7 @@ def test_what_is_missing_comes_with_what_the_documentation_says(
     assert code == 2
     told = [one["problem"] for one in script["problems"]]
     assert told[0] == "not found: MSAdapter, Megatron-LM"
-    assert script["problems"][0]["hint"].startswith(
-        "MindSpeed-Core-MS r0.5.0 is documented to run with MindSpeed-LLM 2.3.0"
-    )
+    assert script["problems"][0]["hint"].startswith("MindSpeed-Core-MS r0.5.0 is documented with MindSpeed-LLM 2.3.0")
     assert "ModuleNotFoundError: No module named 'megatron'" in told[1]
 
 
@@ -123,7 +121,7 @@ def test_a_mindspore_that_the_adapter_refuses_is_told_before_a_run(
     metadata.mkdir()
     (metadata / "METADATA").write_text("Requires-Dist: mindspore>=2.10\n", encoding="utf-8")
     code, script, _ = checked(LINE)
-    problem = "MSAdapter 0.9 needs MindSpore >=2.10, here is 2.9.0"
+    problem = "MSAdapter 0.9 requires MindSpore >=2.10, found 2.9.0"
     assert (code, [one["problem"] for one in script["problems"]]) == (2, [problem])
     assert main(["dryrun", "pretrain.sh"]) == 2
     assert problem in capsys.readouterr().err
@@ -136,7 +134,7 @@ def test_a_script_without_a_launcher(checked: Callable[..., Checked]) -> None:
     ]
     Path("train.py").write_text("import mindspore\nopen('trained', 'w')\n", encoding="utf-8")
     (told,) = checked("python train.py")[1]["problems"]
-    assert told["problem"].startswith("the script calls no launcher; its program came as far as importing MindSpore")
+    assert told["problem"].startswith("the script calls no launcher; its program reached the import of MindSpore")
     assert not Path("trained").exists()
 
 

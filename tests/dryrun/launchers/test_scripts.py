@@ -265,7 +265,7 @@ def test_a_defect_of_the_stack_and_options_that_are_not_simulated_are_named(
     Path("train.py").write_text(text, encoding="utf-8")
     code, result, err = script(f"msrun --worker_num 4 --join=True train.py {ARGUMENTS} --use-ascend-coc --fail-0")
     assert code == 1
-    assert "hint: MSAdapter 0.5.0b1 itself fails here, on devices, too" in err
+    assert "hint: a bug in MSAdapter 0.5.0b1, on real devices too" in err
     assert [warning for warning in result["warnings"] if "--use-ascend-coc" in warning]
     assert not script(f"msrun --worker_num 4 train.py {ARGUMENTS} --use-ascend-coc")[1]["warnings"]
 
@@ -319,7 +319,7 @@ class TestFewerLayers:
     def test_more_than_there_are_is_refused(self, script: Callable[..., tuple[int, dict[str, Any], str]]) -> None:
         code, _, err = script(f"{self.LINE} 8", "--layers", "5")
         assert code == 2
-        assert "--layers 5 is more than the 4 layers of the stage" in err
+        assert "--layers 5 exceeds the 4 layers of the stage" in err
 
     def test_what_is_not_followed_is_run_whole_and_told(
         self, script: Callable[..., tuple[int, dict[str, Any], str]]
@@ -367,11 +367,11 @@ class TestFewerLayers:
 
     def test_it_is_told_in_words(self, capsys: pytest.CaptureFixture[str]) -> None:
         Path("pretrain.sh").write_text(f"{self.LINE} 80\n", encoding="utf-8")
-        assert main(["dryrun", "--layers", "auto", "pretrain.sh"]) == 0
+        assert main(["dryrun", "--verbose", "--layers", "auto", "pretrain.sh"]) == 0
         out = capsys.readouterr().out
         assert "2, 3 → 40" in out
         assert "derived: the stages were run with fewer layers than they have" in out
-        assert "as it ran, small: rank 0, 2 of 40 layers" in out
+        assert "rank 0, 2 of 40 layers. The figures below are for the sample." in out
 
 
 @pytest.mark.slow
@@ -395,7 +395,7 @@ def test_ctrl_c_leaves_nothing_behind(tmp_path: Path) -> None:
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert "what was run so far is kept in" in err
+    assert "the results so far are in" in err
     assert not Path(f"/proc/{pid}").exists()
 
 
@@ -414,7 +414,7 @@ def test_what_is_run_otherwise_is_listed(
         "--eval-iters": (None, "0"),
         "--no-initialization": (None, ""),
     }
-    assert main(["dryrun", "pretrain.sh"]) == 0
+    assert main(["dryrun", "-v", "pretrain.sh"]) == 0
     out = capsys.readouterr().out
     for text in (
         "--train-iters: 9 → 2 (job 1)",
