@@ -134,7 +134,7 @@ def test_the_sub_commands_of_memory() -> None:
 def test_a_missing_extra_is_named(name: str, package: str) -> None:
     code = f"import sys; sys.modules['numpy'] = None; from ms_tune import {name}"
     done = subprocess.run([sys.executable, "-c", code], stderr=subprocess.PIPE, text=True, check=False, cwd=ROOT)
-    assert f"MissingExtraError: 'ms_tune.{name}' needs {package}, which is not installed" in done.stderr
+    assert f"MissingExtraError: 'ms_tune.{name}' requires {package}, which is not installed" in done.stderr
 
 
 def test_an_unknown_config_of_dryrun_is_told() -> None:

@@ -216,7 +216,7 @@ def test_the_base_install_names_the_command_and_the_line(
     if extra == "dryrun" and sys.version_info[:2] not in extras._MINDSPORE_PYTHONS:
         assert f"'{command}' requires MindSpore, which has no wheel for this Python" in done.stderr
     else:
-        assert f"'{command}' needs NumPy, which is not installed" in done.stderr
+        assert f"'{command}' requires NumPy, which is not installed" in done.stderr
         assert f"python -m pip install '{wheel}[{extra}]'" in done.stderr
     assert command in call(base, *arguments, cwd=tmp_path, language="zh_CN.UTF-8").stderr
 
@@ -234,7 +234,7 @@ def test_the_python_api_says_the_same_as_an_error_of_its_own(base: Path, tmp_pat
     )
     said = done.stdout.splitlines()
     assert len(said) == len(API)
-    assert all(re.match("'ms(-tune |_tune.)[a-z_]+' needs (NumPy|MindSpore), which", line) for line in said)
+    assert all(re.match("'ms(-tune |_tune.)[a-z_]+' requires (NumPy|MindSpore), which", line) for line in said)
 
 
 def test_the_line_of_the_base_install_is_one_that_pip_takes(base: Path, tmp_path: Path) -> None:

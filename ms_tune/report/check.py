@@ -87,7 +87,7 @@ def write_overviews(
 
 
 def _verdict_line(overview: Overview, console: Console) -> str:
-    told = _memory_sentence(overview) or msg("check.estimate.none", reason=msg("verdict.none.unknown"))
+    told = _memory_sentence(overview) or msg("check.estimate.refused")
     return console.text("verdict.line.verdict", sentence=console.say(told))
 
 
