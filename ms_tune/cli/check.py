@@ -1,4 +1,4 @@
-"""``ms-tune check``: one screen about a job."""
+"""``ms-tune check``: a job on one screen."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _CONFIGS = (".yaml", ".yml")
 
 
 def build_parser(language: Language) -> Parser:
-    """The command's own parser."""
+    """Return the command's parser."""
     parser = Parser(_PROGRAM, language, "check.description", "check.examples")
     parser.option("files", "check.help.file", nargs="*", type=Path, metavar="FILE")
     parser.flag("--dryrun", "check.help.dryrun")
@@ -49,7 +49,7 @@ def build_parser(language: Language) -> Parser:
 
 
 def run(arguments: Namespace, console: Console) -> int:
-    """Look at each file, one screen after the other; a file that cannot be read does not keep the others back."""
+    """Show one screen per file; an unreadable file does not stop the others."""
     files = _find_files(arguments, console)
     screens, failed = [], False
     for file in files:

@@ -1,4 +1,4 @@
-"""What ``ms-tune dryrun`` does alike for configs and for commands."""
+"""``ms-tune dryrun``: simulate a config, or start what ``dryrun_modes`` does."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _ABOUT_SEVERAL_RUNS = ("sweep", "compare_real")
 
 
 class _DryrunParser(Parser):
-    """Leaves what follows ``--`` alone: it is the user's own command."""
+    """A parser that leaves the user's command after ``--`` unparsed."""
 
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:  # noqa: ANN401 - as argparse types it
         arguments: Sequence[str] = args or ()
@@ -59,7 +59,7 @@ class _DryrunParser(Parser):
 
 
 def build_parser(language: Language) -> Parser:
-    """The command's own parser."""
+    """Return the command's parser."""
     parser = _DryrunParser("ms-tune dryrun", language, "dryrun_help.description", "dryrun_help.examples")
     parser.option("config", "dryrun_help.config", nargs="?", type=Path, metavar="CONFIG")
     parser.option("--layers", "dryrun_help.layers", type=_layers_type(parser), metavar="N|auto|all")

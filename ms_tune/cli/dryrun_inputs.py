@@ -1,4 +1,4 @@
-"""What ``ms-tune dryrun`` does alike for configs and for commands."""
+"""Make requests from arguments, and write results, for configs and commands alike."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _parse_numbers(option: str, text: str) -> tuple[int, ...]:
 
 
 def shared_fields(arguments: Namespace) -> dict[str, Any]:
-    """The fields that requests for configs and for commands have in common, by their names."""
+    """Return the fields that requests for configs and commands share."""
     return {
         "ranks": _parse_numbers("--ranks", arguments.ranks) if arguments.ranks else (),
         "layers": arguments.layers if isinstance(arguments.layers, int) else None,
@@ -50,7 +50,7 @@ def shared_fields(arguments: Namespace) -> dict[str, Any]:
 
 
 def parse_stages(arguments: Namespace) -> StageChoice | tuple[int, ...]:
-    """The pipeline stages that are asked for."""
+    """Return the requested pipeline stages."""
     if arguments.stage:
         return tuple(arguments.stage)
     text = arguments.stages or StageChoice.ALL.value
@@ -58,7 +58,7 @@ def parse_stages(arguments: Namespace) -> StageChoice | tuple[int, ...]:
 
 
 def present_report(report: Mapping[str, object], folder: Path, arguments: Namespace, console: Console) -> bool:
-    """Keep what ``--json`` prints in the run folder, and print it where it is asked for; whether words are wanted instead."""
+    """Save the JSON in the run folder and print it if requested; return whether text is wanted instead."""
     with contextlib.suppress(ConfigError):  # on a full disk the user has seen it all the same
         write_atomically(folder / "report.json", (console.json_text(report) + "\n").encode())
     if arguments.json:
@@ -67,7 +67,7 @@ def present_report(report: Mapping[str, object], folder: Path, arguments: Namesp
 
 
 def python_of(name: str | None) -> str | None:
-    """The interpreter, by its path from the root: the command may run elsewhere."""
+    """Return the absolute path of the interpreter, because the command may run elsewhere."""
     found = shutil.which(name) if name is not None else None
     if name is not None and found is None:
         raise UsageError(msg("stages.command.absent", program=name), msg("stages.command.absent.hint"))
@@ -75,7 +75,7 @@ def python_of(name: str | None) -> str | None:
 
 
 def config_request(arguments: Namespace) -> DryrunRequest:
-    """What to simulate of a config."""
+    """Return the request for a config."""
     return DryrunRequest(
         config=arguments.config,
         fewest_layers=_wants_fewest_layers(arguments),
@@ -94,7 +94,7 @@ def _wants_fewest_layers(arguments: Namespace) -> bool:
 
 
 def config_exit_code(results: Sequence[DryrunResult], arguments: Namespace) -> ExitCode:
-    """What was compiled only was not asked for a verdict."""
+    """Return the exit code; results that were only compiled have no verdict."""
     return exit_code([result.verdict for result in results if result.stages], arguments)
 
 
@@ -102,7 +102,7 @@ _MOST_RANKS = 12  # of a page, which keeps all blocks of four of them and the cu
 
 
 def write_page(result: DryrunResult | CommandResult, path: Path, console: Console) -> None:
-    """The page about all stages of a job, or all ranks of a command."""
+    """Write the page about all stages of a job, or all ranks of a command."""
     if not (result.stages if isinstance(result, DryrunResult) else result.ranks):
         console.warn(msg("dryrun.html.nothing", file=path))
         return

@@ -1,4 +1,4 @@
-"""What ``ms-tune dryrun`` does beside simulating one config: a command of the user's own, variants, and one run beside another."""
+"""Run the other modes of ``ms-tune dryrun``: a user's command, variants, and a comparison of two runs."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _ABOUT_CONFIGS: dict[str, object] = {
 
 
 def run(arguments: Namespace, console: Console) -> ExitCode | int:
-    """The one that the command line asks for."""
+    """Run the mode of the command line."""
     if arguments.command:
         return _run_command(arguments, console)
     if arguments.compare_real:
@@ -127,7 +127,7 @@ def _sweep_command(arguments: Namespace, console: Console) -> ExitCode:
 
 
 def check_command(arguments: Namespace, console: Console) -> ScriptCheck:
-    """What the command's programs would find; nothing of it is trained or kept."""
+    """Check what the command's programs would find, without training or saving anything."""
     _see_that_it_is_no_yaml(arguments.command, console)
     with DryrunProgress(console) as progress:
         return check_script(_command_request(arguments), progress)

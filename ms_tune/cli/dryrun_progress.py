@@ -1,4 +1,4 @@
-"""What ``ms-tune dryrun`` tells on standard error while processes run.
+"""Show progress on standard error while ``ms-tune dryrun`` runs processes.
 
 On a terminal a line for each running process is kept up to date, and one with the time that is left; elsewhere there is at
 most one line in ten seconds, with what is done, what goes on and the time left.
@@ -32,7 +32,7 @@ _STEP = 5  # seconds to which it is rounded
 
 
 class DryrunProgress(Observer, AbstractContextManager["DryrunProgress"]):
-    """An observer that tells the user; ``meanwhile`` is done once, when the first process runs."""
+    """Show progress to the user; ``meanwhile`` is called once, when the first process runs."""
 
     def __init__(self, console: Console, meanwhile: Callable[[], object] = lambda: None) -> None:
         self._console = console
@@ -52,7 +52,7 @@ class DryrunProgress(Observer, AbstractContextManager["DryrunProgress"]):
         self._draw([])
 
     def say(self, message: Message) -> None:
-        """Something that is not about one process."""
+        """Show a message that is not about one process."""
         text = self._console.say(message)
         if self._live:
             self._draw([text])
@@ -61,12 +61,12 @@ class DryrunProgress(Observer, AbstractContextManager["DryrunProgress"]):
             self._told = text
 
     def begin(self, tasks: Sequence[Task]) -> None:
-        """These are the processes that will run."""
+        """Set the processes that will run."""
         self._tasks = {task.folder: task for task in tasks}
         self._pace = Pace(tasks)
 
     def state(self, task: Task, state: TaskState) -> None:
-        """What a process is doing."""
+        """Update what a process is doing."""
         self._pace.state(task, state)
         self._tell(task, _state_message(state))
         if self._meanwhile is not None:
@@ -74,7 +74,7 @@ class DryrunProgress(Observer, AbstractContextManager["DryrunProgress"]):
             meanwhile()
 
     def end(self, task: Task, ended: ProcessEnd) -> None:
-        """A process has ended."""
+        """Record that a process has ended."""
         self._ended += 1
         self._pace.end(task, ended)
         self._lines.pop(task.folder, None)
@@ -139,7 +139,7 @@ _LAST = 4  # processes that have ended
 
 
 class Pace:
-    """Sees processes begin, get on and end."""
+    """Estimates the time left from how processes begin, proceed and end."""
 
     def __init__(self, tasks: Sequence[Task]) -> None:
         self._waiting = {task.folder: task for task in tasks}
@@ -151,7 +151,7 @@ class Pace:
         self._at_once = 1
 
     def state(self, task: Task, state: TaskState) -> None:
-        """A process runs."""
+        """Record the phase of a running process."""
         self._waiting.pop(task.folder, None)
         self._running[task.folder] = (task, state.elapsed)
         self._at_once = max(self._at_once, len(self._running))
@@ -166,13 +166,13 @@ class Pace:
             self._expected[task.folder] = state.elapsed / before[phase]
 
     def end(self, task: Task, ended: ProcessEnd) -> None:
-        """A process has ended."""
+        """Record that a process has ended."""
         self._waiting.pop(task.folder, None)
         self._running.pop(task.folder, None)
         self._took.append((task.layers, ended.seconds))
 
     def left(self) -> float | None:
-        """Seconds until the last process will have ended; None while nothing tells."""
+        """Return the seconds until the last process ends; None if unknown."""
         free = [self._left_of(task, elapsed) for task, elapsed in self._running.values()]
         each = [self._whole(task) for task in self._waiting.values()]
         known = [seconds for seconds in (*free, *each) if seconds is not None]

@@ -116,7 +116,7 @@ def _complete(language: Language) -> None:
 
 
 def _completed(language: Language, words: list[str]) -> argparse.ArgumentParser:
-    """A parser of the whole command line; of all commands only the one that was typed is imported."""
+    """Return a parser of the whole command line; only the typed command is imported."""
     parser = argparse.ArgumentParser(prog="ms-tune")
     places = parser.add_subparsers()
     for name, module in COMMANDS.items():
@@ -194,7 +194,7 @@ class OutputStream:
             self._drop(error)
 
     def isatty(self) -> bool:
-        """Whether it is a terminal."""
+        """Return whether it is a terminal."""
         return self._stream is not None and self._stream.isatty()
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever the stream has
@@ -218,7 +218,7 @@ def prepare() -> None:
 
 
 def trouble(error: OSError) -> UsageError | None:
-    """What to tell of a file, folder or disk that does not do what it is asked; None where that is ms-tune's fault."""
+    """Return the error for a failing file, folder or disk; None if ms-tune itself is at fault."""
     if error.errno not in _TROUBLE:
         return None
     names = ", ".join(str(name) for name in (error.filename, error.filename2) if name is not None)
@@ -226,7 +226,7 @@ def trouble(error: OSError) -> UsageError | None:
 
 
 def entry_point() -> None:
-    """The console script."""
+    """Run the console script."""
     if _ASKED in os.environ:
         _complete(language_from_environment())
     prepare()

@@ -96,7 +96,7 @@ class Parser(argparse.ArgumentParser):
         self.option("--help-all", "cli.help.help-all", action=_HelpAll, nargs=0)
 
     def tr(self, text_id: str, **params: object) -> str:
-        """A text in the parser's language."""
+        """Return a text in the parser's language."""
         return render(Message(text_id, params), self.language)
 
     def option(
@@ -110,7 +110,7 @@ class Parser(argparse.ArgumentParser):
         params: Mapping[str, object] | None = None,
         **how: Any,  # noqa: ANN401 - as argparse
     ) -> None:
-        """An argument with its text.
+        """Add an argument with its text.
 
         Args:
             name: Its name; ``-h, --help`` for both.
@@ -126,11 +126,11 @@ class Parser(argparse.ArgumentParser):
             vars(action)["completer"] = lambda **_: among()  # asked for by argcomplete
 
     def flag(self, name: str, text_id: str, /, **how: Any) -> None:  # noqa: ANN401 - as above
-        """An option that takes no value."""
+        """Add an option without a value."""
         self.option(name, text_id, action="store_true", **how)
 
     def file(self, name: str, text_id: str, /, **how: Any) -> None:  # noqa: ANN401 - as above
-        """An option that takes a file."""
+        """Add an option with a file as its value."""
         self.option(name, text_id, type=Path, metavar="FILE", **how)
 
     def add_common_arguments(self, *, json: bool = True) -> None:
@@ -143,7 +143,7 @@ class Parser(argparse.ArgumentParser):
             self.flag("-q, --quiet", "cli.help.quiet", into=length)
 
     def size(self, text: str) -> int:
-        """An argparse type: ``64GB`` to bytes."""
+        """Parse ``64GB`` to bytes (an argparse type)."""
         from ms_tune.units import parse_size  # noqa: PLC0415 - start-up time
 
         try:
@@ -152,25 +152,25 @@ class Parser(argparse.ArgumentParser):
             raise argparse.ArgumentTypeError(self.tr("cli.usage.size", value=text)) from None
 
     def count(self, text: str) -> int:
-        """An argparse type: a whole number from 1 up."""
+        """Parse a positive integer (an argparse type)."""
         number = _number(text)
         if not number:
             raise argparse.ArgumentTypeError(self.tr("cli.usage.positive-int", value=text))
         return number
 
     def natural(self, text: str) -> int:
-        """An argparse type: a whole number from 0 up."""
+        """Parse zero or a positive integer (an argparse type)."""
         number = _number(text)
         if number is None:
             raise argparse.ArgumentTypeError(self.tr("cli.usage.natural", value=text))
         return number
 
     def share(self, text: str) -> float:
-        """An argparse type: a number above 0 and below 1."""
+        """Parse a number between 0 and 1 (an argparse type)."""
         return self._number_below(1, text, "cli.usage.share")
 
     def positive(self, text: str) -> float:
-        """An argparse type: a number above 0."""
+        """Parse a positive number (an argparse type)."""
         return self._number_below(float("inf"), text, "metrics.positive")
 
     def _number_below(self, limit: float, text: str, text_id: str) -> float:
@@ -183,7 +183,7 @@ class Parser(argparse.ArgumentParser):
         return number
 
     def check(self, refuse: Callable[[str], object], text: str) -> str:
-        """An argparse type, once it is given a function that raises an error for what it refuses."""
+        """Check a value with a function that raises an error for invalid ones (an argparse type with ``partial``)."""
         try:
             refuse(text)
         except MsTuneError as error:
@@ -191,15 +191,15 @@ class Parser(argparse.ArgumentParser):
         return text
 
     def actions(self) -> list[argparse.Action]:
-        """All arguments, in the order in which they were added."""
+        """Return all arguments, in the order in which they were added."""
         return self._actions
 
     def exclusive_groups(self) -> list[Group]:
-        """Options that do not go together."""
+        """Return the groups of mutually exclusive options."""
         return self._mutually_exclusive_groups
 
     def write_texts(self) -> None:
-        """Put the texts of the help in their places."""
+        """Fill in the texts of the help."""
         description, epilog = self._about
         self.description = self.tr(description)
         self.epilog = f"{self.before_examples}{self.tr(epilog)}" if epilog else None
@@ -207,12 +207,12 @@ class Parser(argparse.ArgumentParser):
             action.help = render(message, self.language)
 
     def format_help(self) -> str:
-        """One screen, with examples; ``--help-all`` explains every option."""
+        """Return the short help with examples; ``--help-all`` explains every option."""
         self.write_texts()
         return _short_help(self)
 
     def format_help_all(self) -> str:
-        """Every option with its explanation."""
+        """Return the help with every option explained."""
         self.write_texts()
         return _whole_help(self)
 
@@ -235,7 +235,7 @@ class Parser(argparse.ArgumentParser):
         raise AssertionError(message)
 
     def _similar(self, text_id: str, complaint: Mapping[str, str]) -> str:
-        """What was meant by a misspelt option or choice; an empty text if nothing is like it."""
+        """Return the option or choice similar to a misspelt one; an empty text if there is none."""
         if text_id == "cli.usage.choice":
             return closest(complaint["value"], re.findall(r"[^\s,']+", complaint["choices"]))
         if text_id == _UNRECOGNIZED:
@@ -250,7 +250,7 @@ def _number(text: str) -> int | None:
 
 
 def language_from_arguments(arguments: Iterable[str], default: Language) -> Language:
-    """The language that ``--lang`` asks for, needed before there is a parser to parse it."""
+    """Return the language of ``--lang``, which is needed before there is a parser."""
     previous, found = "", default
     for argument in arguments:
         if argument == "--":
@@ -324,7 +324,7 @@ def _fit_line(line: str, width: int) -> list[str]:
 
 
 def _continued(command: str, indent: int, width: int) -> list[str]:
-    """A command in lines that a shell reads as one, broken in front of options."""
+    """Break a command before options, into lines that a shell joins."""
     parts = wrap(re.sub(r" (?!-)", "\0", command), width - indent - _SET_IN - 2)
     return [
         " " * (indent + (_SET_IN if number else 0))
@@ -335,7 +335,7 @@ def _continued(command: str, indent: int, width: int) -> list[str]:
 
 
 def _flowing(text: str, columns: int) -> str:
-    """A text whose lines are broken anew for so many columns; paragraphs with lines set in stay as they are."""
+    """Wrap a text again for a number of columns; paragraphs with indented lines stay unchanged."""
     paragraphs = text.split("\n\n")
     return "\n\n".join(
         one
@@ -346,7 +346,7 @@ def _flowing(text: str, columns: int) -> str:
 
 
 def _joined(paragraph: str) -> str:
-    """One line of several: with a blank between words, with none between East Asian letters."""
+    """Join lines: with a blank between words, without one between East Asian letters."""
     first, *rest = paragraph.splitlines()
     for line in rest:
         wide = text_width(first[-1:]) > 1 or text_width(line[:1]) > 1

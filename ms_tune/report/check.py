@@ -1,4 +1,4 @@
-"""One screen about a job: in the terminal, as annotations of GitHub Actions, as JSON."""
+"""Show a job on one screen: in the terminal, as annotations of GitHub Actions, as JSON."""
 
 from __future__ import annotations
 
@@ -206,7 +206,7 @@ _OUTCOMES = {"over": "error", "still": "error", "tight": "warning", "more": "not
 
 
 def write_github(overviews: Sequence[Overview], console: Console) -> None:
-    """One workflow command for the memory of each file, and one for each finding, the worst first."""
+    """Write one workflow command for the memory of each file and one per finding, worst first."""
     for one in overviews:
         for line in (*_annotated_memory(one, console), *_annotated_matters(one, console)):
             console.write_whole(line)
@@ -242,7 +242,7 @@ def _file_line(path: Path, line: int) -> dict[str, object]:
 
 
 def overviews_json(overviews: Sequence[Overview], console: Console) -> dict[str, object]:
-    """All files, in the order in which they were named."""
+    """Return all files as JSON, in the order of the command line."""
     return {"files": [_overview_json(one, console) for one in overviews]}
 
 

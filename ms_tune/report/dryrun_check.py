@@ -1,4 +1,4 @@
-"""What ``dryrun --check`` found of this machine and of a script, and what a launcher was told, as text and JSON; it needs no NumPy."""
+"""Show the result of ``dryrun --check`` for this machine and a script, as text and JSON; NumPy is not required."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def show_machine(check: MachineCheck, console: Console) -> None:
-    """A line a fact."""
+    """Show one line per fact."""
     absent = console.text("dryrun.check.absent")
     backend = console.text(f"dryrun.check.{check.backend.value}") if check.backend else absent
     built = str(check.cann) if check.cann else console.text("dryrun.check.not-built")
@@ -53,7 +53,7 @@ def show_machine(check: MachineCheck, console: Console) -> None:
 
 
 def machine_json(check: MachineCheck) -> dict[str, object]:
-    """The object that ``ms-tune dryrun --check --json`` prints."""
+    """Return the object that ``ms-tune dryrun --check --json`` prints."""
     pynative = None if isinstance(check.pynative, Message) else check.pynative.name
     return {
         "version": 1,
@@ -68,7 +68,7 @@ def machine_json(check: MachineCheck) -> dict[str, object]:
 
 
 def show_script(check: ScriptCheck, console: Console) -> None:
-    """Each job with the parts that its program would find, then what is wrong."""
+    """Show each job with the packages that its program would find, then the problems."""
     console.write_section("stack.script", command=shlex.join(check.command))
     for job in check.jobs:
         if job.job.ranks:
@@ -105,7 +105,7 @@ def _where_found(part: StackPart, console: Console) -> str:
 
 
 def script_json(check: ScriptCheck) -> dict[str, object]:
-    """What ``--json`` has under ``script``."""
+    """Return the value of ``script`` in ``--json``."""
     return {
         "command": check.command,
         "ready": not check.problems,
@@ -130,14 +130,14 @@ def _job_json(job: JobCheck) -> dict[str, object]:
 
 
 def job_params(job: LaunchedJob) -> dict[str, object]:
-    """What a launcher was told, as parameters of a text."""
+    """Return a launcher's job as parameters of a text."""
     split = msg("launch.no-split") if job.split is None else Message("launch.split", split_json(job))
     told = {"number": job.number, "launcher": job.launcher, "program": job.program, "world": job.world}
     return {**told, "split": split}
 
 
 def split_json(job: LaunchedJob) -> dict[str, object]:
-    """Over how many ranks each dimension is split; the data dimension is what the others leave."""
+    """Return the number of ranks per dimension; data parallelism gets those that the others leave."""
     if job.split is None or job.world is None:
         return {}
     split = job.split

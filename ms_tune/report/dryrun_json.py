@@ -1,4 +1,4 @@
-"""What ``dryrun`` prints with ``--json``: of a config, of a command, of variants, and of a run beside a real one; sizes are bytes. docs/dryrun.md describes every key."""
+"""Make the JSON of ``dryrun``: for a config, a command, variants, and a comparison with a real run. Sizes are bytes; docs/dryrun.md describes every key."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _LAYER_FIGURES = ("bytes_per_layer", "activation_bytes_per_layer")
 
 
 def dryrun_json(result: DryrunResult) -> dict[str, object]:
-    """What is about one stage is about the worst; ``stages`` has all of them. At level 0 there are no figures."""
+    """Return a result with the figures of the worst stage; ``stages`` has all. At level 0 there are no figures."""
     worst = result.worst if result.stages else None
     run = worst.run if worst else result.runs[0]
     return {
@@ -123,7 +123,7 @@ def _shared_name(reading: Reading, rows: tuple[int, ...]) -> str | None:
 
 
 def command_json(result: CommandResult) -> dict[str, object]:
-    """What is about one rank is about the worst; ``ranks`` has all of them."""
+    """Return a result with the figures of the worst rank; ``ranks`` has all."""
     worst = result.worst
     return {
         "version": VERSION,
@@ -164,7 +164,7 @@ def _job_json(job: LaunchedJob) -> dict[str, object]:
 
 
 def variants_json(result: SweepResult[DryrunResult] | SweepResult[CommandResult]) -> dict[str, object]:
-    """The object of ``dryrun`` for every variant of a config, or of a command."""
+    """Return one object per variant of a config or a command."""
 
     def result_json(found: DryrunResult | CommandResult) -> dict[str, object]:
         return dryrun_json(found) if isinstance(found, DryrunResult) else command_json(found)
@@ -184,7 +184,7 @@ def variants_json(result: SweepResult[DryrunResult] | SweepResult[CommandResult]
 
 
 def real_json(comparison: RealComparison) -> dict[str, object]:
-    """The object that ``--compare-real --json`` prints of two traces."""
+    """Return the comparison of two traces that ``--compare-real --json`` prints."""
     return {
         "version": VERSION,
         **record_json(comparison, "simulated", "real", "only_real"),
@@ -203,7 +203,7 @@ def _real_rank_json(rank: ComparedRank) -> dict[str, object]:
 
 
 def log_json(comparison: LogComparison) -> dict[str, object]:
-    """The object that ``--compare-real LOG --json`` prints."""
+    """Return the object that ``--compare-real LOG --json`` prints."""
     return {
         "version": VERSION,
         **record_json(comparison, "simulated", "real", "only_real", "only_simulated"),

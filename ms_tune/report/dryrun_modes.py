@@ -1,4 +1,4 @@
-"""What ``dryrun`` shows beside the result of one config: a command of the user's own, variants, and one run beside another."""
+"""Show the other results of ``dryrun``: a user's command, variants, and a comparison of two runs."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def _change_text(change: OptionChange, job: LaunchedJob) -> Message:
 
 
 def job_line(job: LaunchedJob, console: Console) -> str:
-    """What a launcher was told, and which of its ranks stand for all."""
+    """Return a launcher's job and the ranks that represent all others."""
     named = [
         console.text("launch.one" if one.stage is None else "launch.one.stage", rank=one.rank, stage=one.stage)
         for one in job.ranks

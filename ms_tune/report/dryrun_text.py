@@ -1,4 +1,4 @@
-"""The result of ``dryrun`` in the terminal."""
+"""Show the result of ``dryrun`` in the terminal."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def _show_theory(stage: StageResult, console: Console) -> None:
 
 
 def theory_lines(pairs: Iterable[BesideTheory], console: Console) -> Iterator[str]:
-    """A line for each content: measured, by theory, the difference."""
+    """Yield a line per category: measured, expected, difference."""
     for pair in pairs:
         label = pad(console.text(f"memory.content.{pair.content}"), 18)
         difference = "–" if pair.difference is None else f"{pair.difference:+.3%}"
@@ -182,7 +182,7 @@ def _next_command(result: DryrunResult) -> str:
 
 
 def near_path(path: Path) -> str:
-    """The path as seen from the working folder, if it lies below it."""
+    """Return the path relative to the working folder if it is below it."""
     try:
         return str(path.resolve().relative_to(Path.cwd()))
     except ValueError:
@@ -255,7 +255,7 @@ def _stage_row(stage: StageResult, console: Console, *, verbose: bool) -> list[s
 
 
 def in_gib(amount: int) -> str:
-    """Bytes in GiB, for a column whose title names the unit."""
+    """Return bytes in GiB, for a column whose title names the unit."""
     return f"{amount / GIB:,.2f}"
 
 

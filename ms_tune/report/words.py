@@ -1,4 +1,4 @@
-"""What several commands show alike: a verdict, doubts about figures, sizes, places and tables; in words, in lines, in JSON."""
+"""Format what several commands share: verdicts, doubts about figures, sizes, places and tables."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _COLOURS = {Fit.FITS: "green", Fit.TIGHT: "yellow", Fit.DOES_NOT_FIT: "red", Non
 
 
 def verdict_word(verdict: Verdict | None, console: Console) -> str:
-    """One word, for a table; a dash where nothing is said about it."""
+    """Return the state for a table; a dash where there is no verdict."""
     if verdict is None:
         return "–"
     return console.text(f"verdict.word.{verdict.outcome.value if verdict.outcome else 'none'}")
@@ -48,7 +48,7 @@ def verdict_lines(verdict: Verdict, console: Console) -> Iterator[str]:
 
 
 def verdict_json(verdict: Verdict) -> dict[str, object]:
-    """The keys that every command's JSON has; sizes are bytes."""
+    """Return the keys that every command's JSON has; sizes are bytes."""
     return {
         "verdict": verdict.outcome,
         "no_verdict_because": verdict.no_verdict_because,
@@ -59,13 +59,13 @@ def verdict_json(verdict: Verdict) -> dict[str, object]:
 
 
 def doubt_line(doubt: Diagnostic, label: str, console: Console) -> str:
-    """A doubt about figures in one line."""
+    """Return a doubt about figures in one line."""
     hint = f" ({console.say(doubt.help)})" if doubt.help else ""
     return f"{console.labelled(label, console.say(doubt.message))}{hint} [{doubt.id}]"
 
 
 def doubt_json(doubt: Diagnostic) -> dict[str, object]:
-    """A doubt about figures."""
+    """Return a doubt about figures as JSON."""
     serious = doubt.severity is Severity.ERROR
     return {"id": doubt.id, "serious": serious, "message": doubt.message, "hint": doubt.help}
 
@@ -80,18 +80,18 @@ _PARTS, _PLACE = 3, 44  # of a place: its last parts, its last characters
 
 
 def show_table(console: Console, columns: Sequence[str], rows: Sequence[Sequence[str]], room: str = "memory") -> None:
-    """A table whose columns a room's texts name; numbers are on the right and never cut, however narrow the terminal is."""
+    """Show a table with column names from a room's texts; numbers are right-aligned and never cut."""
     right = {place for place, name in enumerate(columns) if name not in _WORDS}
     console.write_table([console.text(f"{room}.column.{name}") for name in columns], rows, right=right)
 
 
 def by_name(contents: Mapping[MemoryCategory, int]) -> dict[str, int]:
-    """Bytes by the contents' names, as JSON has them."""
+    """Return bytes by category name, as in JSON."""
     return {content.value: amount for content, amount in contents.items()}
 
 
 def largest_contents(contents: Mapping[MemoryCategory, int], most: int, console: Console) -> str:
-    """What takes most, with its bytes."""
+    """Return the largest categories with their sizes."""
     found = sorted(contents.items(), key=lambda item: -item[1])[:most]
     return console.listed(
         f"{console.text(f'memory.content.{content.value}')} {size_text(amount)}" for content, amount in found
@@ -106,29 +106,29 @@ def largest_in_gib(contents: Mapping[MemoryCategory, int], console: Console) -> 
 
 
 def number_or_dash(value: int | None) -> str:
-    """A number, or a dash where there is none."""
+    """Return a number, or a dash for None."""
     return "–" if value is None else str(value)
 
 
 def size_text(amount: int) -> str:
-    """Bytes as a person reads them."""
+    """Return bytes in a readable unit."""
     if 0 < amount < MIB // 10:
         return f"{amount / KIB:,.1f} KiB"
     return gib(amount) if amount >= GIB else mib(amount)
 
 
 def signed_text(amount: int) -> str:
-    """A difference of bytes with its sign."""
+    """Return a signed difference of bytes."""
     return ("+" if amount > 0 else "−" if amount < 0 else "") + size_text(abs(amount))
 
 
 def shorten_place(where: str) -> str:
-    """A long place by its last parts: ``…/27-TransformerLayer/mlp-MLP``; its end, with the line, is what tells."""
+    """Shorten a long place to its last parts: ``…/27-TransformerLayer/mlp-MLP``."""
     parts = where.split("/")
     short = where if len(parts) <= _PARTS else "…/" + "/".join(parts[-_PARTS:])
     return short if len(short) <= _PLACE else "…" + short[1 - _PLACE :]
 
 
 def write_figure(console: Console, text_id: str, amount: str, note: str = "") -> None:
-    """A figure in a line: what it is, how much, and a note."""
+    """Write a figure in a line: label, size, note."""
     console.write(f"{pad(console.text(text_id), _LABEL)}{amount:>12}   {note}".rstrip())

@@ -1,1 +1,1 @@
-"""Does it fit? One judge for all commands: what a rank needs, what a device gives, what is set aside. Pure arithmetic."""
+"""Decide whether a job fits, for all commands: need, usable memory and reserve. Pure arithmetic."""

@@ -12,7 +12,7 @@ from ms_tune.units import MIB, short_gib
 
 
 class Device(Record):
-    """A device."""
+    """A device and its memory."""
 
     card_bytes: int  # memory as sold; None where a log of a real run tells of the device instead
     free_bytes: int  # memory that is free when MindSpore starts, or assumed to be
@@ -22,7 +22,7 @@ class Device(Record):
 
 
 class Cap(str, Enum):
-    """Where a ``max_device_memory`` comes from."""
+    """The source of a ``max_device_memory``."""
 
     CONFIG = "config"
     FRAMEWORK = "framework"  # the framework's own default
@@ -32,7 +32,7 @@ class Cap(str, Enum):
 
 
 class Limit(Record):
-    """What a footprint is compared with."""
+    """The usable memory that a footprint is compared with."""
 
     bytes: int  # what the pool may take
     device: Device  # of which device
@@ -40,12 +40,12 @@ class Limit(Record):
 
     @property
     def beside_bytes(self) -> int:
-        """Bytes that are free beside the pool."""
+        """Return the free bytes outside the pool."""
         return max(self.device.free_bytes - self.bytes, 0)
 
 
 def device_of(chip: str | None = None, card_bytes: int | None = None) -> Device:
-    """The device that the user names, or the default."""
+    """Return the device that the user names, or the default."""
     if chip is not None:
         found = chip_named(chip)
         if found is None:
@@ -68,7 +68,7 @@ def _make_device(chip: Chip, name: str, known_by: str) -> Device:
 
 
 def limit_of(device: Device, cap_bytes: int | None = None, cap: Cap = Cap.CONFIG) -> Limit:
-    """The limit on a device.
+    """Return the usable memory of a device.
 
     MindSpore takes fifteen sixteenths of the memory that is free, or ``max_device_memory``; it refuses one that is not
     below what is free (AscendMemAdapter::Initialize). Of one above the size that it knows of the chip it takes no notice

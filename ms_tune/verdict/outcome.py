@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Fit(str, Enum):
-    """What the judge says."""
+    """The outcome of a verdict."""
 
     FITS = "fits"
     TIGHT = "tight"
@@ -34,7 +34,7 @@ _SEVERITY = (Fit.FITS, Fit.TIGHT, None, Fit.DOES_NOT_FIT)  # one rank that does 
 
 
 class Need(Record):
-    """What a rank needs."""
+    """The memory that a rank needs."""
 
     peak_bytes: int  # the most bytes in use
     # The most of the device that the pool takes for it, fragments included; the upper end where only a range is known.
@@ -44,13 +44,13 @@ class Need(Record):
 
     @classmethod
     def of_trace(cls, peak: int, footprint: int) -> Need:
-        """As a trace tells it; a trace without the column for the footprint tells the peak alone."""
+        """Return the need from a trace; without a footprint column only the peak is known."""
         whole = max(peak, footprint)
         return cls(peak, whole, whole, msg("verdict.footprint.traced"))
 
     @classmethod
     def of_derived_stage(cls, peak: int, runs: Sequence[tuple[int, int]]) -> Need:
-        """Of a stage that was not run: its fragments lie between none and the share of the largest run.
+        """Return the need of an extrapolated stage: fragmentation is between none and the share of the largest run.
 
         What a pool loses grows more slowly than what it holds: with more layers its share of the peak falls. It may even be
         fewer bytes than with fewer layers (last stage of a Qwen3-8B in 4: 1,080 MiB with 2 layers, 1,027 with all 9).
@@ -63,7 +63,7 @@ class Need(Record):
 
 
 class UntracedNeeds(Record):
-    """What no trace shows and the device needs all the same."""
+    """Memory that a device needs and no trace contains."""
 
     simulated: bool = True  # the trace is of a simulation, which asks for no workspaces and no communication buffers
     workspaces_traced: bool = False  # it is of a simulation that asks for workspaces (levels 2 and 3, on a device)
@@ -75,7 +75,7 @@ class UntracedNeeds(Record):
     reserve_bytes: int = 0  # what the user sets aside
 
     def with_groups(self, groups: Mapping[str, int] | None) -> UntracedNeeds:
-        """The same with these communicators: by name the ranks of each, 0 where they are not known; None if nothing tells."""
+        """Return a copy with these communicators: ranks by name, 0 where unknown; None if nothing is known."""
         if groups is None:
             return self._replace(communicators=None, groups=())
         names = tuple(f"{name} ({ranks})" if ranks else name for name, ranks in groups.items())
@@ -83,7 +83,7 @@ class UntracedNeeds(Record):
 
 
 class ReserveItem(Record):
-    """Something that is set aside: its name in JSON, its bytes, and why."""
+    """A part of the reserve: its name in JSON, its bytes and the reason."""
 
     name: str
     bytes: int
@@ -92,7 +92,7 @@ class ReserveItem(Record):
 
 
 class Verdict(Record):
-    """What the judge says, and on what grounds."""
+    """A verdict with its evidence."""
 
     outcome: Fit | None  # None where there is no verdict
     no_verdict_because: Message | None  # why there is none
@@ -102,23 +102,23 @@ class Verdict(Record):
 
     @property
     def reserve_bytes(self) -> int:
-        """All that is set aside."""
+        """Return the sum of the reserve."""
         return sum(item.bytes for item in self.reserve)
 
     @property
     def spare_bytes(self) -> int:
-        """What is left of the limit beside footprint and reserve; below zero where that is not enough."""
+        """Return usable memory minus footprint and reserve; negative if it is not enough."""
         if self.need is None or self.limit is None:
             return 0
         return self.limit.bytes - self.need.footprint_bytes - self.reserve_bytes
 
     @property
     def severity(self) -> int:
-        """0 for what fits, more for what is worse; no verdict is worse than tight."""
+        """Return 0 for what fits, and more for what is worse; no verdict is worse than tight."""
         return _SEVERITY.index(self.outcome)
 
     def is_good(self, *, allow_tight: bool) -> bool:
-        """Whether a job may be started."""
+        """Return whether a job can be started."""
         return self.outcome is Fit.FITS or (allow_tight and self.outcome is Fit.TIGHT)
 
     @property
@@ -164,7 +164,7 @@ class Verdict(Record):
 
 
 def judge(need: Need, limit: Limit, outside: UntracedNeeds, doubts: Iterable[Message] = ()) -> Verdict:
-    """The verdict about one rank."""
+    """Return the verdict about one rank."""
     reserve = reserve_of(outside, limit)
     doubt = next(iter(doubts), None)
     if doubt is not None:
@@ -177,12 +177,12 @@ def judge(need: Need, limit: Limit, outside: UntracedNeeds, doubts: Iterable[Mes
 
 
 def no_verdict(reason: Message) -> Verdict:
-    """Nothing is known that could be judged."""
+    """Return a verdict without an outcome, because nothing is known."""
     return Verdict(None, reason, None, None, ())
 
 
 def reserve_of(outside: UntracedNeeds, limit: Limit) -> tuple[ReserveItem, ...]:
-    """What has to be set aside of the limit.
+    """Return what must be reserved of the usable memory.
 
     A run on a device has its workspaces in its trace, and its communicators found their place beside the pool.
     """

@@ -1,4 +1,4 @@
-"""What a simulated run keeps for later, so that every command gives the verdict that ``dryrun`` gave (``judged.json``)."""
+"""Record a simulated run (``judged.json``), so that every command gives the same verdict as ``dryrun``."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _DEEPEST = 3  # messages in a message
 
 @dataclass(frozen=True, slots=True)
 class RankRecord:
-    """What is known of one rank beside its trace."""
+    """Facts about one rank that are not in its trace."""
 
     cap_bytes: int | None = None  # `max_device_memory`; None where nothing sets it
     cap: Cap = Cap.CONFIG  # what sets it
@@ -34,7 +34,7 @@ class RankRecord:
 
 @dataclass(frozen=True, slots=True)
 class RunRecord:
-    """What is known of a run."""
+    """Facts about a run."""
 
     chip: str | None = None  # the chip that the user named
     card_bytes: int | None = None  # the memory that the user named
@@ -46,20 +46,20 @@ class RunRecord:
     asked: Mapping[str, int] = field(default_factory=dict)
 
     def rank_of(self, names: Iterable[str]) -> RankRecord | None:
-        """What is known of the rank of a trace that is in these folders, below the run's own."""
+        """Return the facts about the rank of a trace in these folders below the run's folder."""
         return next((self.ranks[name] for name in names if name in self.ranks), None)
 
     def asked_by(self, names: Iterable[str]) -> int | None:
-        """The ``max_device_memory`` of the program that wrote such a trace."""
+        """Return the ``max_device_memory`` of the program that wrote such a trace."""
         return next((self.asked[name] for name in (*names, OWN) if name in self.asked), None)
 
     def doubt_about(self, names: Iterable[str]) -> Message | None:
-        """Why there is no verdict about such a trace; None where nothing speaks against one."""
+        """Return why there is no verdict about such a trace; None if there can be one."""
         return next((self.doubts[name] for name in (*names, OWN) if name in self.doubts), None)
 
 
 def to_json(kept: RunRecord) -> dict[str, object]:
-    """What is written to the file."""
+    """Return the content of the file."""
     return {
         SCHEMA_VERSION: _VERSION,
         "chip": kept.chip,
@@ -112,7 +112,7 @@ def _outside_json(outside: UntracedNeeds) -> dict[str, object]:
 
 
 def from_json(content: object) -> RunRecord:
-    """What a file says; whatever is not of the right type is as if it were absent."""
+    """Read a file; values of a wrong type are ignored."""
     version = schema_version_of(content) if isinstance(content, dict) else None
     if not isinstance(content, dict) or version is None:
         return RunRecord()

@@ -1,4 +1,4 @@
-"""What a change of a config or a launch script did to its memory: the job before and after, and which key or line is to blame."""
+"""Compare the memory of a config or a launch script before and after a change, and find the key or line that caused it."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def changed_since(revision: str, folder: Path) -> list[Path]:
 
 
 def compare_configs(before: InspectedConfig, after: InspectedConfig) -> MemoryDifference | None:
-    """What a change did to the stage that is fullest now; None where memory is not known on both sides."""
+    """Compare the stage that is fullest now; None if memory is unknown on one side."""
     was, now = before.memory.estimate, after.memory.estimate
     if before.verdicts and after.verdicts:
         change = _compare_dryruns(before.verdicts, after.verdicts)
@@ -72,7 +72,7 @@ def compare_configs(before: InspectedConfig, after: InspectedConfig) -> MemoryDi
 
 
 def compare_scripts(was: str, now: str, estimate: Callable[[str], Estimate | None]) -> MemoryDifference | None:
-    """The same of a launch script by its text: each changed line is taken back alone."""
+    """Do the same for the text of a launch script: each changed line is reverted alone."""
     before, after = estimate(was), estimate(now)
     if before is None or after is None:
         return None

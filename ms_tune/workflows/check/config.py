@@ -39,7 +39,7 @@ _SAID_BY = {"list-short": "short-recompute-list", "offset-rejected": "impossible
 
 
 class OverviewRequest(Record):
-    """What to look at.
+    """The request for one screen.
 
     Attributes:
         job: The config's devices and the device that it is judged by.
@@ -53,7 +53,7 @@ class OverviewRequest(Record):
 
 
 class JobMemory(Record):
-    """A job with what its stages hold, or why that is not known."""
+    """A job with its memory estimate, or the reason why there is none."""
 
     job: PlannedJob | None  # the job; None where the config tells none
     estimate: Estimate | None  # what its stages hold
@@ -62,7 +62,7 @@ class JobMemory(Record):
 
 
 class InspectedConfig(Record):
-    """A config as it was looked at."""
+    """An inspected config."""
 
     request: OverviewRequest  # what was asked for
     loaded: LoadedConfig
@@ -72,14 +72,14 @@ class InspectedConfig(Record):
     verdicts: tuple[StageVerdict, ...]  # what a dryrun says of them; empty where none was asked for
 
     def estimate_other(self, loaded: LoadedConfig) -> Estimate | None:
-        """What the stages of another config hold on the same devices."""
+        """Estimate the memory of another config on the same devices."""
         return _estimate_config(self.request.job._replace(config=self.loaded.source.path), loaded).estimate
 
 
 def inspect_config(
     request: OverviewRequest, path: Path, known: Job | None = None, observer: Observer | None = None
 ) -> InspectedConfig:
-    """What a config's job is and holds.
+    """Inspect a config's job and its memory.
 
     A dryrun is made where an observer is told what is simulated.
     """
@@ -98,7 +98,7 @@ def inspect_config(
 
 
 def start_overview(path: Path, subject: Subject, report: LintReport, plan: LayerPlan | None = None) -> Overview:
-    """What the linter found, and where layers do not do what the file says."""
+    """Return a screen with the findings of the linter and the layers that differ from the file."""
     matters = [
         Matter(one.severity, one.message, file.path, one.location.line, one.id, one.name)
         for file in report.files
@@ -123,7 +123,7 @@ def start_overview(path: Path, subject: Subject, report: LintReport, plan: Layer
 
 
 def config_overview(config: InspectedConfig, path: Path, report: LintReport) -> Overview:
-    """What can be said on one screen of a config that is inspected, by the path and the report of ``start_overview``."""
+    """Complete the screen of an inspected config, with the path and report of ``start_overview``."""
     memory, stages = config.memory, config.verdicts
     screen = start_overview(path, _subject(config), report, config.plan)
     matters = screen.matters
@@ -188,7 +188,7 @@ def _subject(config: InspectedConfig) -> Subject:
 
 
 def release_in(report: LintReport) -> str:
-    """The framework and release that a file was checked for."""
+    """Return the framework and release that a file was checked for."""
     return next((f"{one.release.framework} {one.release.version}" for one in report.files), "")
 
 

@@ -1,4 +1,4 @@
-"""What a job's stages hold by closed forms, and the cheapest change that frees memory on the fullest of them."""
+"""Estimate the memory of a job's stages by formulas, and find the cheapest change for the fullest stage."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 
 def estimate_job(job: PlannedJob, limit: Limit, reserve_bytes: int) -> Estimate:
-    """What every stage of a job holds as its config has it."""
+    """Estimate the memory of every stage of a job."""
     widths = widths_of(job.loaded.job.model)
     if widths is None:
         raise UnsupportedError(msg("layouts.no-sizes"), msg("layouts.no-sizes.hint"))
@@ -84,7 +84,7 @@ _TRIES = 12  # halvings of a number of layers; nobody has more than a few thousa
 
 
 def cheapest_change(job: PlannedJob, now: Estimate) -> Suggestion | None:
-    """The first change, by its price, with which the estimate is below the limit; else the one that frees most.
+    """Return the cheapest change with an estimate below the limit; else the one that saves most.
 
     None where no change that is known frees anything.
     """
@@ -192,7 +192,7 @@ _APART = {RecomputeMode.SELECT: RecomputeMode.COMM, RecomputeMode.COMM: Recomput
 
 
 class TablePrediction(Record):
-    """What a table says of a job."""
+    """The prediction of a table for a job."""
 
     fits: bool  # whether every stage keeps within its room as the config is
     # The recompute that costs the least time of those with which every stage does; else the one that frees most.
@@ -200,7 +200,7 @@ class TablePrediction(Record):
 
 
 def predict_by_table(job: PlannedJob, room_bytes: int) -> TablePrediction | None:
-    """What the table of an earlier run says; None where there is none that still holds, or lists cannot say what layers do now."""
+    """Predict from the table of an earlier run; None if no valid table exists, or lists cannot express the layers."""
     if importlib.util.find_spec("numpy") is None:
         return None
     from ms_tune.fit.table_cache import read_cached_table  # noqa: PLC0415 - it needs NumPy, which the base install has not
@@ -223,7 +223,7 @@ def predict_by_table(job: PlannedJob, room_bytes: int) -> TablePrediction | None
 
 
 class _TableSearch:
-    """The fewest more layers of every stage that is over, for each kind of recompute."""
+    """Search the fewest additional layers of every stage over the limit, per kind of recomputation."""
 
     def __init__(self, costs: Costs, room: NDArray[Any], now: NDArray[Any]) -> None:
         self._costs, self._room, self._now = costs, room, now
@@ -233,7 +233,7 @@ class _TableSearch:
         self._fullest = int(over.argmax())
 
     def search(self) -> TablePrediction:
-        """What there is."""
+        """Return the prediction."""
         if not self._over:
             return TablePrediction(fits=True)
         tried = [one for kind in self._costs.table.kinds for one in self._suggest_mode(kind)]

@@ -1,4 +1,4 @@
-"""What is known of a job at a glance."""
+"""The result of ``check``: a job at a glance."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Subject(Record):
-    """What a file is."""
+    """The kind of a file."""
 
     dialect: str  # its dialect, as its name
     framework: str  # the framework and release that it is read for
@@ -30,7 +30,7 @@ class Subject(Record):
 
 
 class Assumptions(Record):
-    """What of a job the answer rests on."""
+    """The assumptions about a job that the answer is based on."""
 
     devices: int  # NPUs
     source: Message  # what says how many
@@ -40,7 +40,7 @@ class Assumptions(Record):
 
 
 class Matter(Record):
-    """Something that its author should look at."""
+    """An issue to look at."""
 
     severity: Severity  # how bad it is
     text: Message  # what it is
@@ -51,7 +51,7 @@ class Matter(Record):
 
 
 class Suggestion(Record):
-    """A change of the file."""
+    """A suggested change of the file."""
 
     # What kind of change: `optimizer`, `sequence`, `recompute`, `micro-batch` or `fixes`; `table` for recompute by the
     # table that `ms-tune fit` measured, `none` where every stage keeps within its limit by it.
@@ -63,19 +63,19 @@ class Suggestion(Record):
 
 
 class StageVerdict(Record):
-    """What a dryrun says of a stage."""
+    """The simulated verdict about a stage."""
 
     stage: int
     verdict: Verdict  # the judge's
 
 
 def worst_stage(stages: Sequence[StageVerdict]) -> StageVerdict:
-    """The one that decides."""
+    """Return the stage that decides."""
     return max(stages, key=lambda one: (one.verdict.severity, -one.verdict.spare_bytes))
 
 
 class Blame(Record):
-    """The changed key that the fullest stage's memory depends on most."""
+    """The changed key with the largest effect on the fullest stage's memory."""
 
     path: KeyPath
     line: int  # where it stands now, or what is around it
@@ -99,12 +99,12 @@ class MemoryDifference(Record):
 
     @property
     def is_short(self) -> bool:
-        """Whether it says that memory is short."""
+        """Return whether memory is short."""
         return self.outcome in ("over", "tight", "still")
 
 
 class Overview(Record):
-    """One screen about a job."""
+    """A job on one screen."""
 
     path: Path  # the file, as the user named it
     subject: Subject  # what it is
@@ -123,18 +123,18 @@ class Overview(Record):
 
     @property
     def worst(self) -> StageVerdict | None:
-        """The simulated stage that decides."""
+        """Return the simulated stage that decides."""
         return worst_stage(self.stages) if self.stages else None
 
     @property
     def is_over(self) -> bool:
-        """Whether it does not fit: by a dryrun where there was one, else by the estimate."""
+        """Return whether the job exceeds the limit: by a dryrun if there was one, else by the estimate."""
         if self.stages:
             return any(one.verdict.outcome is Fit.DOES_NOT_FIT for one in self.stages)
         return self.estimate is not None and self.estimate.outlook is Outlook.OVER
 
     def exit_code(self, *, allow_tight: bool = False) -> ExitCode:
-        """1 for findings that are at least warnings, and for a job that does not fit; 2 for a dryrun without a verdict."""
+        """Return 1 for warnings, errors and a job that does not fit, 2 for a dryrun without a verdict."""
         good = all(one.verdict.is_good(allow_tight=allow_tight) for one in self.stages)
         if not self.is_over and any(one.verdict.outcome is None for one in self.stages):
             return ExitCode.USAGE

@@ -1,4 +1,4 @@
-"""From a config or a launch script to one screen about its job."""
+"""Make one screen about a config or a launch script."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def check_job(
     base: str | None = None,
     observer: Observer | None = None,
 ) -> Overview:
-    """What a config or a launch script is, whether it fits, what matters most in it, and what would help.
+    """Check a config or a launch script: what it is, whether it fits, its worst issues, and what helps.
 
     Args:
         file: The file.

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 def script_overview(
     request: OverviewRequest, script: ScriptJob, report: LintReport, observer: Observer | None = None
 ) -> Overview:
-    """What can be said of a launch script on one screen.
+    """Make one screen about a launch script.
 
     A dryrun, which runs the script, is made where an observer is told what is simulated.
     """
@@ -63,7 +63,7 @@ def script_overview(
 
 
 def estimate_script(request: OverviewRequest, script: ScriptJob) -> Estimate | None:
-    """What the stages of the job hold that a launch script would start; None where that is not known."""
+    """Estimate the memory of the job that a launch script would start; None if it is unknown."""
     try:
         config = _inspect_config(request, script, None)
         if config is not None:
@@ -156,7 +156,7 @@ _TUNED = ("sft",)  # stages of posttrain_gpt.py that hold one model
 
 
 def estimate_arguments(command: ProgramArguments, plan: LayerPlan, split: Split, limit: tuple[Limit, int]) -> Estimate:
-    """What every stage holds.
+    """Estimate the memory of every stage.
 
     Args:
         command: The program's arguments.
