@@ -167,8 +167,9 @@ def _matters_lines(overview: Overview, console: Console, *, verbose: bool) -> It
         name = f"{first.id} " if first.name else ""
         worst = f"{where}{name}{console.say(first.text)}"
         text = console.text("check.matters.worst", counts=console.listed(counts), worst=worst)
-        (line,) = _wrap_lines(text, 1)
+        line, *rest = _wrap_lines(text, 1 if overview.change is not None else _LINES)
         yield line.replace(name, console.paint(name, SEVERITY_COLOURS[first.severity]), 1) if name else line
+        yield from rest
         return
     yield console.text("check.matters", counts=console.listed(counts))
     for number, one in enumerate(overview.matters[:_SHOWN], 1):

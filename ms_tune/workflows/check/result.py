@@ -54,7 +54,7 @@ class Suggestion(Record):
     """A suggested change of the file."""
 
     # What kind of change: `optimizer`, `sequence`, `recompute`, `micro-batch` or `fixes`; `table` for recompute by the
-    # table that `ms-tune fit` measured, `none` where every stage keeps within its limit by it.
+    # table that `ms-tune fit` measured, `none` where every stage keeps within its limit by it, `config` for a mistake in it.
     name: str
     text: Message  # what to write, and what it costs
     # What the fullest stage holds less, by the estimate; None for a change that is not about memory.
@@ -120,6 +120,7 @@ class Overview(Record):
     next: tuple[str, ...] = ()  # the commands to go on with
     # What became of its memory since the base; None where there is none, or it is not known on both sides.
     against: MemoryDifference | None = None
+    is_stopped: bool = False  # its job cannot be determined; the worst matter says why
 
     @property
     def worst(self) -> StageVerdict | None:
@@ -135,6 +136,8 @@ class Overview(Record):
 
     def exit_code(self, *, allow_tight: bool = False) -> ExitCode:
         """Return 1 for warnings, errors and a job that does not fit, 2 for a dryrun without a verdict."""
+        if self.is_stopped:
+            return ExitCode.USAGE
         good = all(one.verdict.is_good(allow_tight=allow_tight) for one in self.stages)
         if not self.is_over and any(one.verdict.outcome is None for one in self.stages):
             return ExitCode.USAGE

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
+from shlex import quote
 
+from ms_tune.diagnostics import Severity
 from ms_tune.errors import ConfigError
 from ms_tune.job import Job, load_job
 from ms_tune.lint.result import LintRequest
@@ -13,7 +15,7 @@ from ms_tune.source.yaml import parse_source
 from ms_tune.text import msg
 from ms_tune.workflows.check.base import compare_configs, compare_scripts, text_at
 from ms_tune.workflows.check.config import OverviewRequest, config_overview, inspect_config, release_in, start_overview
-from ms_tune.workflows.check.result import Overview, Subject
+from ms_tune.workflows.check.result import Matter, Overview, Subject, Suggestion
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -61,13 +63,27 @@ def check_job(
         return screen._replace(no_estimate_because=msg("check.checked-only"))
     if path.suffix in SCRIPTS:
         return _check_script(path, request, report, base, observer)
-    config = inspect_config(request, path, job, observer)
+    try:
+        config = inspect_config(request, path, job, observer)
+    except ConfigError as error:
+        if job is None or observer is not None:
+            raise
+        return _stopped_overview(path, Subject(job.dialect.value, release_in(report)), report, error)
     screen = config_overview(config, path, report)
     text = text_at(base, path) if base is not None else None
     if text is None:
         return screen
     before = inspect_config(request, path, Job(parse_source(text, path)), observer)
     return screen._replace(against=compare_configs(before, config))
+
+
+def _stopped_overview(path: Path, subject: Subject, report: LintReport, error: ConfigError) -> Overview:
+    # What can be said of a config whose job cannot be determined: the linter's findings, and what is wrong.
+    screen = start_overview(path, subject, report)
+    wrong = Matter(Severity.ERROR, error.message, path, error.line)
+    hint = Suggestion("config", error.hint) if error.hint is not None else None
+    commands = (*screen.next, f"ms-tune check {quote(str(path))}")
+    return screen._replace(matters=(wrong, *screen.matters), change=hint, next=commands, is_stopped=True)
 
 
 def _check_script(

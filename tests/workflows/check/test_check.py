@@ -172,6 +172,31 @@ class TestScreen:
         (tmp_path / "ci.yml").write_text("run_mode: [\n", encoding="utf-8")
         assert screen(capsys, *files, "--skip-unknown")[0] == ExitCode.USAGE
 
+    def test_a_config_without_a_job_has_its_findings_and_the_next_command(
+        self, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    ) -> None:
+        file = tmp_path / "train.yaml"
+        text = "use_parallel: True\nrun_mode: train\ntrainer: {}\nparallel_config: {pipeline_stage: 4}\n"
+        file.write_text(text, encoding="utf-8")
+        code, out, err = screen(capsys, str(file))
+        assert (code, err) == (ExitCode.USAGE, "")
+        assert "1 error, 1 warning; worst: train.yaml:1: the config does not say how many layers" in out
+        assert "suggestion: " in out
+        assert out.splitlines()[-1] == f"next: ms-tune lint {file}"
+        assert check_job(file).is_stopped
+
+    def test_quiet_leaves_the_verdict_and_verbose_shows_the_evidence(
+        self, capsys: pytest.CaptureFixture[str], config: Path
+    ) -> None:
+        (line,) = screen(capsys, str(config), "--quiet")[1].splitlines()
+        assert line.startswith("memory: ")
+        two = screen(capsys, str(config), str(ALL[0]), "-q")[1].splitlines()
+        assert two[0] == f"{config}: {line}"
+        assert len(two) == 2
+        assert (
+            "- estimate only: simulated peaks ranged from 0.95x to 1.5x of it" in screen(capsys, str(config), "-v")[1]
+        )
+
     def test_without_a_file_it_says_what_it_wants(self, capsys: pytest.CaptureFixture[str]) -> None:
         code, _, err = screen(capsys)
         assert code == ExitCode.USAGE
