@@ -428,7 +428,7 @@ def test_what_a_c_library_forks_is_told_like_what_python_forks(simulated: Callab
     ends = "fork(True, lambda: os._exit(0))"
     run = simulated(f"{_KILLED}{_BY_C}kept = mint.zeros((16, 1024, 256)); {ends}\n")
     assert run.json["verdict"] is None
-    assert "allocated 64.0 MiB itself" in run.json["no_verdict_because"]
+    assert "and allocated 64.0 MiB: no trace" in run.json["no_verdict_because"]
     assert peaks(run) == pytest.approx([16], abs=0.1)
 
 
@@ -554,7 +554,7 @@ for gib in (1, 2, 5):
     run = simulated(code)
     assert run.code == 1
     assert run.json["verdict"] == "does-not-fit"
-    assert [("train.py:12 goes beyond 4,096.0 MiB" in text) for text in run.json["warnings"]] == [True] * told
+    assert [("train.py:12 exceeds 4,096.0 MiB" in text) for text in run.json["warnings"]] == [True] * told
 
 
 @pytest.mark.parametrize(
