@@ -313,7 +313,7 @@ def show_variants(
         if variant.error is not None:
             reason = console.say(variant.error)
             console.write_text("stages.variants.failed", number=number, reason=reason)
-    console.write_section("dryrun.show.kept", folder=near_path(result.folder))
+    console.write_text("dryrun.show.kept", folder=near_path(result.folder))
 
 
 def _shared_settings(variants: Sequence[_VariantRow]) -> tuple[str, ...]:
