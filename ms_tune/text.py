@@ -29,9 +29,9 @@ _FOLDER = Path(__file__).parent / "texts"
 # What is counted in English texts, and the verbs behind it: "1 blocks match" is "1 block matches". The report in the browser
 # (report/templates/memory_data.js) does the same.
 _COUNTED = (
-    r"\{(\w+)\} ((?:small|equal|worst|more|offloaded|data-parallel|pipeline) )?"
+    r"\{(\w+)\} ((?:small|equal|worst|more|offloaded|data-parallel|pipeline|MTP|multi-token-prediction) )?"
     r"(allocation|batch|block|byte|card|chunk|copy|count|device|difference|dryrun|entr|error|event|file|folder|iteration|layer|"
-    r"level|line|log|micro-batch|number|page|parameter|place|plan|process|rank|round|row|run|sample|stage|step|tick|time|token|"
+    r"argument|layout|level|line|log|micro-batch|number|page|parameter|place|plan|process|rank|round|row|run|sample|stage|step|tick|time|token|"
     r"value|warning|NPU)(ies|es|s)\b( (?:are|were|have|do|match|tell)\b)?"
 )
 _VERBS = {

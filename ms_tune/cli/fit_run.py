@@ -68,10 +68,15 @@ def run_table(arguments: Namespace, console: Console) -> int:
     if arguments.json:
         console.write_json(fit_json.table_fit_json(report))
     else:
-        fit_text.show_report(fit_text.fit_page(report, console), console)
+        fit_text.show_report(fit_text.fit_page(report, console), console, **_length_of(arguments))
     if report.stopped:
         return INTERRUPTED
     return ExitCode.FINDINGS if report.planned is None else ExitCode.OK
+
+
+def _length_of(arguments: Namespace) -> dict[str, bool]:
+    written = bool(getattr(arguments, "write", False))
+    return {"verbose": arguments.verbose, "quiet": arguments.quiet, "written": written}
 
 
 class _FitProgress(ProgressLine):
@@ -191,7 +196,7 @@ def _plan_config(arguments: Namespace, console: Console) -> int:
         for sentence in report.verdict_lines_of(found):
             console.note(console.say(sentence))
     else:
-        fit_text.show_report(report.shown_of(found, console), console)
+        fit_text.show_report(report.shown_of(found, console), console, **_length_of(arguments))
     if arguments.write and found.chosen is not None:
         _write_plan(found, arguments.config, console)
     if found.last.report.stopped:
@@ -297,7 +302,7 @@ def _search_layouts(arguments: Namespace, console: Console) -> int:
     elif arguments.diff and best is not None:
         console.write_whole(report.diff_of_plan(best).rstrip("\n"))
     else:
-        report.show_search(found, console)
+        report.show_search(found, console, **_length_of(arguments))
     if arguments.write and best is not None and found.chosen is not None:
         told = msg("layouts.written", layout=str(found.chosen.candidate.layout), path=str(arguments.config))
         _write_text(best, arguments.config, told, console)
