@@ -87,8 +87,8 @@ class TestSeconds:
         assert found["seconds_of_step"] == pytest.approx(expected)
         assert main(arguments) == ExitCode.OK
         shown = capsys.readouterr().out
-        assert "a step of about 6 s, by the 8 s measured now" in shown
-        assert "is taken to scale" in shown
+        assert "Step time about 6 s, scaled from the measured 8 s" in shown
+        assert "is assumed to scale" in shown
 
     def test_by_measured_layers(self, table: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         file = tmp_path / "times.json"
@@ -152,4 +152,4 @@ def test_a_measured_step_needs_the_plan_that_it_was_measured_with(
     path = tmp_path / "bare.json"
     path.write_text(json.dumps(table_json(SMALL._replace(present=None))), encoding="utf-8")
     assert main(["fit", "--table", str(path), "--calibrate", "step=8s"]) == ExitCode.USAGE
-    assert "without the plan" in capsys.readouterr().err
+    assert "requires the plan" in capsys.readouterr().err
