@@ -99,7 +99,8 @@ def _show_program(program: ProgramPlan, arguments: Namespace, console: Console, 
         return
     for file in program.plan.read_from:
         console.note(console.text("normalize.read-from", file=file))
-    report.write_plan(program.plan, choose_layers(program.plan, arguments.stage, arguments.layer), console)
+    layers = choose_layers(program.plan, arguments.stage, arguments.layer)
+    report.write_plan(program.plan, layers, console, verbose=arguments.verbose, quiet=arguments.quiet)
 
 
 def _exit_code(plans: Sequence[LayerPlan | Converted | None]) -> ExitCode:

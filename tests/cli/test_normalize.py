@@ -416,7 +416,7 @@ def test_the_heat_map(
     offset = [cells[start : start + 16] for start in range(0, len(cells), 16)]
     text = flat(stages=16, layers=f"61, pp_interleave_num: {chunks}", offset=offset, recompute=[2, 1] + [0] * 13 + [9])
     config.write_text(text + "parallel: {pipeline_config: {pipeline_interleave: True, pipeline_scheduler: 1f1b}}\n")
-    assert main(["normalize-recompute", "--lang", language, str(config)]) == 1
+    assert main(["normalize-recompute", "-v", "--lang", language, str(config)]) == 1
     lines = capsys.readouterr().out.splitlines()
     start = next(
         number for number, line in enumerate(lines) if line.split()[:3] in (["stage", "0", "1"], ["阶段", "0", "1"])
@@ -427,6 +427,20 @@ def test_the_heat_map(
     assert lines[start + 2].split()[0] == ("2/4" if chunks == 1 else "1/2")
     assert not any("\033" in line for line in lines)
     assert max(map(len, lines[start : start + 1 + 2 * chunks])) <= 80
+
+
+def test_the_short_screen_and_the_line_of_quiet(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config.write_text(flat(recompute=[9, 0]))
+    arguments = ["normalize-recompute", "--lang", "en", str(config)]
+    code = main(arguments)
+    short = capsys.readouterr().out
+    assert "Recomputation per layer" in short
+    assert "Formative" not in short
+    assert "-v also shows" in short.splitlines()[-1]
+    assert main([*arguments, "-v"]) == code
+    assert "Formative layer_recompute" in capsys.readouterr().out
+    assert main([*arguments, "-q"]) == code
+    assert capsys.readouterr().out == "8 layers, 4 stages, 1 chunk: 0 errors, 2 warnings\n"
 
 
 def test_conversion(config: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -159,7 +159,7 @@ class Shown:
 
     def __init__(self, config: Path, capsys: pytest.CaptureFixture[str]) -> None:
         arguments = ["normalize-recompute", "--lang", "en", str(config)]
-        self.codes = {main(arguments)}
+        self.codes = {main([*arguments, "-v"])}
         self.text = capsys.readouterr().out
         self.codes.add(main([*arguments, "--json"]))
         self.json = json.loads(capsys.readouterr().out)
