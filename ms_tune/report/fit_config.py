@@ -96,7 +96,11 @@ def _result_lines(found: ConfigFit) -> list[Message]:
         return [msg("fitting.unproved", rounds=len(found.rounds)), *stages, *_lacking_lines(found)]
     if found.chosen is None:
         return [fit_text.verdict_of(one.report)]
-    told = [fit_text.verdict_of(one.report, "fits" if one.verified else "estimated"), *fit_text.step_times(one.report)]
+    state = "fits" if one.fits else "tight" if one.verified else "estimated"
+    now = one.report.reference.cells if one.report.has_present else ()
+    plans = [(tried.report.planned, tried.fits) for tried in found.rounds if tried.verified]
+    fails = any(plan is not None and plan.cells == now and not fits for plan, fits in plans)
+    told = [fit_text.verdict_of(one.report, state, present_fails=fails), *fit_text.step_times(one.report)]
     if one.verified:
         worst = max(one.verified, key=lambda stage: abs(stage.error))
         params = {"stages": len(one.verified), "error": f"{abs(worst.error):.2%}", "stage": worst.stage}

@@ -158,7 +158,7 @@ def _other_plans(report: FitReport, console: Console) -> list[str]:
     return [
         console.text("fit.alternative", name=msg(f"fit.other.{other.name}"), more=f"{other.time / time - 1:+.2%}")
         for other in report.alternatives
-        if other.time is not None and (other.time > time or other.name == "one-gib-to-spare")
+        if other.time is not None and (other.time > time or (other.time == time and other.name == "one-gib-to-spare"))
     ]
 
 
@@ -170,15 +170,22 @@ def relative_time(report: FitReport, time: float) -> str:
     return f"{report.relative_time(time):.2f}"
 
 
-def verdict_of(report: FitReport, state: str = "estimated") -> Message:
-    """Return the result in one sentence; ``state`` is ``fits`` where the plan was simulated."""
+def verdict_of(report: FitReport, state: str = "estimated", *, present_fails: bool = False) -> Message:
+    """Return the result in one sentence.
+
+    Args:
+        report: The plan, or why there is none.
+        state: ``fits`` or ``tight`` where the plan was simulated.
+        present_fails: Whether the present plan was simulated and does not fit.
+    """
     if report.planned is None:
         assert report.shortage is not None  # noqa: S101 - there is one where there is no plan
         short = report.shortage
         if short.at_least_bytes:
             return msg("fit.nothing-fits", over=gib(short.at_least_bytes), limit=gib(report.table.limit_bytes))
         return msg("fit.nothing-found", over=gib(short.over_bytes), stage=short.stage)
-    params = {"state": msg(f"fit.state.{state}"), "change": _change_of(report, report.planned.time)}
+    change = _change_of(report, report.planned.time, present_fails=present_fails)
+    params = {"state": msg(f"fit.state.{state}"), "change": change}
     if report.optimal:
         return msg("fit.optimal", **params)
     return msg("fit.planned", **params, gap=f"{report.gap or 0:.2%}")
@@ -187,10 +194,11 @@ def verdict_of(report: FitReport, state: str = "estimated") -> Message:
 _SAME = 5e-5  # of a time: less is no difference
 
 
-def _change_of(report: FitReport, time: float) -> Message:
+def _change_of(report: FitReport, time: float, *, present_fails: bool) -> Message:
     name = "even"
     if report.has_present:
-        name = "exceeds" if max(report.reference.peak_bytes) > report.table.limit_bytes else "present"
+        exceeds = max(report.reference.peak_bytes) > report.table.limit_bytes
+        name = "fails" if present_fails else "exceeds" if exceeds else "present"
     more = time / report.reference.time - 1
     reference = msg(f"fit.reference.{name}")
     if abs(more) < _SAME:
