@@ -241,7 +241,7 @@ def show_search(found: SearchFit, console: Console, **how: bool) -> None:
         console.write("")
         show_plan(shown_of(found.best, console), console, **how)
     else:
-        console.write_section("fit.next", what=msg("fit.next.more"))
+        console.write_section("fit.next", what=msg("layouts.next.more" if found.tried else "layouts.next.simulate"))
 
 
 def _head_lines(found: SearchFit) -> Iterator[Message]:
