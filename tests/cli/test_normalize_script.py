@@ -80,7 +80,7 @@ def test_a_refusal_has_the_frameworks_words_the_file_and_what_to_do(
     assert run(written(tmp_path, SCRIPT.replace("--recompute-num-layers 2", ""))) == 1
     out = capsys.readouterr().out
     assert "recompute_num_layers must be between 1 and num_layers_per_pipeline_rank: 4" in out
-    assert "add --recompute-num-layers (megatron/core/transformer/transformer_config.py" in out
+    assert "add --recompute-num-layers; see megatron/core/transformer/transformer_config.py" in out
     assert "help: change to (- means: remove): --recompute-num-layers 1" in out
 
 
