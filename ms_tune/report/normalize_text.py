@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ms_tune.report.console import Console
 
 _NAMES = "abcdefghijklmnopqrstuvwxyz"
-_NUMBERS = 4  # columns of the layer table that hold numbers
+_NUMBERS = 4  # columns of numbers in the layer table
 _SHADES = "·░▒▓█"  # none, then up to a third, up to two thirds, below all, all
 _THIRDS = 3
 _ALIKE = attrgetter(
@@ -118,7 +118,7 @@ def _write_placement(plan: LayerPlan, console: Console, width: int) -> None:
 
 
 def _write_formative(plan: LayerPlan, console: Console) -> None:
-    # The lines to look for in the framework's log, to the letter; or the lists, where it logs none.
+    # The lines of the framework's log, to the letter; or the lists, if it logs none.
     # A model with prediction layers logs them twice.
     lines = list(dict.fromkeys([line for line in plan.log if line.startswith("Formative ")]))
     title = console.text("normalize.title.formative" if lines else "normalize.title.lists")
@@ -202,8 +202,8 @@ def _write_problems(problems: Sequence[Diagnostic], console: Console) -> None:
 
 
 def _heat_map(layers: Sequence[LayerSpec], console: Console, width: int) -> list[str]:
-    # Stages across, chunks down, how much of each cell is recomputed: a block of stages as wide as the terminal, then the next block.
-    # Layers recomputed in full are counted; if there are none, those with selected operators or communication are.
+    # Stages across, chunks down, the share of each cell that is recomputed: a block of stages as wide as the terminal, then the next block.
+    # Fully recomputed layers are counted; if there are none, those with selected operators or communication are.
     effects = [layer.recompute for layer in layers]
     counted, title = {RecomputeMode.FULL}, "normalize.title.map.full"
     if RecomputeMode.FULL not in effects:
