@@ -61,7 +61,7 @@ def write_plan(
     """
     if quiet:
         counted = Counter([problem.severity.value for problem in plan.problems])
-        head = _sizes_of(plan, console) or console.text("normalize.no-plan")
+        head = _sizes_of(plan, console) or console.text("normalize.no-plan.short")
         console.write_text("normalize.counts", head=head, errors=counted["error"], warnings=counted["warning"])
         return
     framework = console.text(f"normalize.framework.{plan.dialect}")

@@ -441,6 +441,9 @@ def test_the_short_screen_and_the_line_of_quiet(config: Path, capsys: pytest.Cap
     assert "Formative layer_recompute" in capsys.readouterr().out
     assert main([*arguments, "-q"]) == code
     assert capsys.readouterr().out == "8 layers, 4 stages, 1 chunk: 0 errors, 2 warnings\n"
+    config.write_text(flat(layers=9))
+    assert main([*arguments, "-q"]) == 1
+    assert capsys.readouterr().out == "no plan, rejected by the framework: 1 error, 0 warnings\n"
 
 
 def test_conversion(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
