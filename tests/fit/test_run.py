@@ -234,6 +234,7 @@ class TestPlans:
         assert "fitting.note.off" in [note.id for note in config.plan_notes(found)]
         # The page says what the terminal says: the peaks of the dryruns, and those without their fragments.
         console = Console(Language.EN)
+        assert console.say(config.verdict_lines_of(found)[0]).startswith("Plan found: fits; ")
         page = fit_text.plan_page(partial(config.shown_of, found), [found.source.path], Language.EN)
         for one, predicted in zip(found.chosen.verified, found.chosen.peak_bytes, strict=True):
             row = f'<td class="n">{one.stage}</td><td class="n">{predicted / GIB:.2f}</td><td>{one.peak_bytes / GIB:.2f}</td>'
