@@ -29,10 +29,11 @@ _FOLDER = Path(__file__).parent / "texts"
 # What is counted in English texts, and the verbs behind it: "1 blocks match" is "1 block matches". The report in the browser
 # (report/templates/memory_data.js) does the same.
 _COUNTED = (
-    r"\{(\w+)\} ((?:small|equal|worst|more|safe|offloaded|data-parallel|pipeline) )?"
-    r"(allocation|batch|block|byte|card|chunk|communicator|copy|count|device|difference|dryrun|entr|error|event|file|fix|folder|"
-    r"info|iteration|layer|level|line|log|micro-batch|number|page|parameter|place|plan|process|rank|round|row|run|sample|stage|"
-    r"step|tick|time|token|value|variant|warning|NPU)(ies|es|s)\b( (?:are|were|have|do|match|tell)\b)?"
+    r"\{(\w+)\} ((?:small|equal|worst|more|safe|offloaded|data-parallel|pipeline|MTP|multi-token-prediction) )?"
+    r"(allocation|argument|batch|block|byte|card|check|chunk|communicator|copy|count|device|difference|dryrun|entr|error|event|"
+    r"file|finding|fix|folder|info|issue|iteration|layer|layout|level|line|log|micro-batch|number|page|parameter|place|plan|"
+    r"process|rank|round|row|run|sample|stage|step|tick|time|token|value|variant|warning|NPU)(ies|es|s)\b"
+    r"( (?:are|were|have|do|match|mention|remain|tell)\b)?"
 )
 _VERBS = {
     "": "",
@@ -41,6 +42,8 @@ _VERBS = {
     " have": " has",
     " do": " does",
     " match": " matches",
+    " mention": " mentions",
+    " remain": " remains",
     " tell": " tells",
 }
 

@@ -27,7 +27,7 @@ TEXTS: dict[str, Text] = {text_id: lookup(text_id) for room in ROOMS for text_id
 CJK = re.compile("[\u4e00-\u9fff]")
 # Nothing in them needs another language: names, numbers and parameters.
 NEUTRAL = {
-    "fit.other",
+    "fit.alternative",
     "fit.why.and",
     "planning.file.at",
     "check.base.and",
@@ -48,6 +48,7 @@ NEUTRAL = {
     "normalize.framework.mindspeed-ms",
     "normalize.framework.megatron",
     "normalize.kind.dense",
+    "normalize.kind.prediction",
     "normalize.map.chunk",
     "normalize.column.swap",
 }
@@ -112,7 +113,7 @@ def _wrong(given: Mapping[str, Text]) -> list[str]:
         (msg("memory_html.matches", count="1", size="4 MiB"), "1 block matches, 4 MiB"),
         (msg("memory_html.matches", count="21", size="4 MiB"), "21 blocks match, 4 MiB"),
         (msg("memory.show.rows", rows=1, steps=2), "1 block, 2 steps"),
-        (msg("planning.table.stage-bytes", key="a", found=1, stages=2), "a has 1 entry for 2 stages"),
+        (msg("planning.table.stage-bytes", key="a", found=1, stages=2), "a has 1 entry, expected 2 (one per stage)"),
         (msg("snapshot.show.replayed", allocations=1, differences=0), "replayed: 1 allocation, 0 differences"),
     ],
 )

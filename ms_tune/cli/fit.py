@@ -1,4 +1,4 @@
-"""``ms-tune fit``: the cheapest placement and recompute plan that fits. Its options; what needs NumPy and SciPy is imported when it runs."""
+"""``ms-tune fit``: its options. Modules that need NumPy and SciPy are imported when the command runs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 _EFFORTS = ("quick", "normal", "best")  # of ms_tune.planning.search, which needs scipy
 _ONLY_SAPP = ("stages", "micro_batches", "order", "chunks", "constant")
-# Options for configs, with what they are when they are not given.
+# Options for configs, with their defaults.
 _ONLY_CONFIG: Mapping[str, object] = {
     **dict.fromkeys(("devices", "device_memory", "chip", "reserve", "kinds", "jobs"), None),
     **dict.fromkeys(("search", "keep", "top", "node_devices"), None),
@@ -38,12 +38,12 @@ _ONLY_CONFIG: Mapping[str, object] = {
     "timeout": 3600,
 }
 _NODE, _TOP = 8, 3  # of ms_tune.fit.search
-_MOST_BANDWIDTH = 2**50  # bytes a second
+_MOST_BANDWIDTH = 2**50  # bytes per second
 _WRITTEN = ("html", "export_table")
 
 
 def build_parser(language: Language) -> Parser:
-    """The command's own parser."""
+    """Return the parser of the command."""
     parser = Parser("ms-tune fit", language, "fit.description", "fit.examples")
     _add_config_arguments(parser)
     parser.file("--table", "fit.help.table")
@@ -124,7 +124,7 @@ def _bandwidth_type(language: Language) -> Callable[[str], int]:
 
 
 def run(arguments: Namespace, console: Console) -> int:
-    """Refuse what does not go together; then read, plan, show."""
+    """Reject invalid combinations of options, then read, plan and print."""
     for module in ("numpy", "scipy"):
         need("ms-tune fit", "fit", module)
     for name in _WRITTEN:
@@ -141,7 +141,7 @@ def run(arguments: Namespace, console: Console) -> int:
 
 
 def _check_alone(arguments: Namespace) -> None:
-    # A config says by itself what a table would.
+    # A config contains the values of these options.
     for name in ("table", "limit", *_ONLY_SAPP):
         if getattr(arguments, name) is not None:
             option = f"--{name.replace('_', '-')}"

@@ -1,4 +1,4 @@
-"""What ``ms-tune fit`` does: the cheapest plan of a table that fits; and of a config, with a table from small dryruns and the plan's own dryrun."""
+"""The run of ``ms-tune fit``: the fastest plan that fits, for a table, or for a config whose layers are measured by small dryruns."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ _MOST_BYTES = 16_000_000  # of a file
 
 
 def run_table(arguments: Namespace, console: Console) -> int:
-    """Read, plan, show."""
+    """Read a table, plan and print."""
     file: Path = arguments.table
     text = _read_text(file)
     request = _table_request(arguments, sapp=is_sapp(text, str(file)))
@@ -68,15 +68,20 @@ def run_table(arguments: Namespace, console: Console) -> int:
     if arguments.json:
         console.write_json(fit_json.table_fit_json(report))
     else:
-        fit_text.show_report(fit_text.fit_page(report, console), console)
+        fit_text.show_report(fit_text.fit_page(report, console), console, **_length_of(arguments))
     if report.stopped:
         return INTERRUPTED
     return ExitCode.FINDINGS if report.planned is None else ExitCode.OK
 
 
+def _length_of(arguments: Namespace) -> dict[str, bool]:
+    written = bool(getattr(arguments, "write", False))
+    return {"verbose": arguments.verbose, "quiet": arguments.quiet, "written": written}
+
+
 class _FitProgress(ProgressLine):
     def tell(self, progress: SearchProgress) -> None:
-        """Show it."""
+        """Show the progress."""
         figures = {"time": _shorten_figure(progress.time), "bound": _shorten_figure(progress.bound)}
         self.show(msg("fit.progress", part=msg(f"fit.progress.{progress.part}"), **figures), progress.done)
 
@@ -160,7 +165,7 @@ _MOST_SIZE = 1_000_000  # of a dimension that is kept
 
 
 def run_config(arguments: Namespace, console: Console) -> int:
-    """Measure, plan, simulate, show, write."""
+    """Measure the layers of a config, plan, simulate, print and write."""
     if arguments.write and arguments.diff:
         raise UsageError(msg("cli.usage.not-allowed", argument="--diff", other="--write"))
     if arguments.write and arguments.set:
@@ -178,8 +183,8 @@ def run_config(arguments: Namespace, console: Console) -> int:
 def _plan_config(arguments: Namespace, console: Console) -> int:
     need("ms-tune fit", "dryrun", "mindspore")
     with DryrunProgress(console) as progress, without_native_output():
-        told = _Searching(progress)
-        found = fit_config(_fit_request(arguments), progress, told.tell)
+        searching = _Searching(progress)
+        found = fit_config(_fit_request(arguments), progress, searching.tell)
     if arguments.html:
         page = fit_text.plan_page(partial(report.shown_of, found), [found.source.path], console.language)
         write_text_file(arguments.html, page, console)
@@ -191,7 +196,7 @@ def _plan_config(arguments: Namespace, console: Console) -> int:
         for sentence in report.verdict_lines_of(found):
             console.note(console.say(sentence))
     else:
-        fit_text.show_report(report.shown_of(found, console), console)
+        fit_text.show_report(report.shown_of(found, console), console, **_length_of(arguments))
     if arguments.write and found.chosen is not None:
         _write_plan(found, arguments.config, console)
     if found.last.report.stopped:
@@ -220,20 +225,20 @@ def _write_plan(found: ConfigFit, path: Path, console: Console) -> None:
 
 
 def _write_text(found: ConfigFit, path: Path, told: Message, console: Console) -> None:
-    if found.source.path != path:  # what a base_config says was put together for the run
+    if found.source.path != path:  # the config was merged with its base_config
         raise ConfigError(msg("fitting.write.base"), msg("fitting.write.base.hint"), path=path)
     write_back(path, found.source.text, found.text)
     console.note(console.say(told))
 
 
 class _Searching:
-    """Tells of a search between the runs of processes: once for each of its parts."""
+    """Report a search between the runs of processes: one line for each of its parts."""
 
     def __init__(self, progress: DryrunProgress) -> None:
         self._progress, self._part = progress, ""
 
     def tell(self, progress: SearchProgress) -> None:
-        """A part has begun."""
+        """Report that a part has begun."""
         if progress.part != self._part:
             self._part = progress.part
             self._progress.say(msg("fitting.searching", part=msg(f"fit.progress.{progress.part}")))
@@ -297,7 +302,7 @@ def _search_layouts(arguments: Namespace, console: Console) -> int:
     elif arguments.diff and best is not None:
         console.write_whole(report.diff_of_plan(best).rstrip("\n"))
     else:
-        report.show_search(found, console)
+        report.show_search(found, console, **_length_of(arguments))
     if arguments.write and best is not None and found.chosen is not None:
         told = msg("layouts.written", layout=str(found.chosen.candidate.layout), path=str(arguments.config))
         _write_text(best, arguments.config, told, console)
@@ -312,7 +317,7 @@ def _lint_errors(request: LintRequest, file: Path | str) -> list[Diagnostic]:
 
 
 def _new_error(source: SourceFile, known: set[str]) -> Message | None:
-    # What the framework would stop at, by lint's checks, that it does not stop at in the config as it is.
+    # Errors of lint that the original config does not have.
     for one in _lint_errors(LintRequest(stdin=source.text.encode()), "-"):
         if one.id not in known:
             return msg("layouts.refused.lint", id=one.id, name=one.name)

@@ -1,4 +1,4 @@
-"""``ms-tune normalize-recompute``: what each layer of a config will recompute and swap."""
+"""``ms-tune normalize-recompute``: the recomputation and swap of each layer of a config."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _NOT_AGAINST = ("as_log", "write", "diff", "to", "from_sapp", "stage", "layer")
 
 
 def build_parser(language: Language) -> Parser:
-    """The command's own parser."""
+    """Return the parser of the command."""
     parser = Parser(_PROGRAM, language, "normalize.description", "normalize.examples")
     parser.add_common_arguments()
     parser.flag("--as-log", "normalize.help.as-log")
@@ -63,7 +63,7 @@ def build_parser(language: Language) -> Parser:
 
 
 def run(arguments: Namespace, console: Console) -> ExitCode:  # noqa: PLR0911 - a form a line
-    """Read the config, work out the plan, show it."""
+    """Read the config, calculate the plan, show it."""
     _check_forms(arguments)
     if arguments.file is not None and arguments.file.suffix in SCRIPTS:
         from ms_tune.cli.normalize_script import run_script  # noqa: PLC0415 - start-up time
@@ -104,7 +104,7 @@ def _read_stdin(path: Path) -> SourceFile:
 
 
 def _check_sizes(whole: SourceFile, arguments: Namespace) -> None:
-    """What the command line says about sizes must not be other than what the config says."""
+    """Raise if sizes on the command line contradict the config."""
     sizes = (
         ("--layers", arguments.layers, names_of(LAYERS)),
         ("--stages", arguments.stages, ("pipeline_stage", "pipeline_parallel", "pipeline_model_parallel_size")),
@@ -135,7 +135,7 @@ def _show_plan(plan: LayerPlan, arguments: Namespace, console: Console) -> ExitC
             if problem.id == PlanIssue.AS_WRITTEN:
                 console.note(console.say(problem.message))
     else:
-        report.write_plan(plan, layers, console)
+        report.write_plan(plan, layers, console, verbose=arguments.verbose, quiet=arguments.quiet)
     return _exit_code(plan.problems)
 
 
@@ -180,7 +180,7 @@ def _compare_with_logs(job: Job, arguments: Namespace, console: Console) -> Exit
 
 
 def _check_sapp(arguments: Namespace) -> None:
-    """SAPP's lists do not tell the sizes: they come from a config, or from the command line."""
+    """Raise unless the sizes of SAPP's lists come from a config or the command line."""
     merging = bool(arguments.from_sapp) and arguments.file is not None
     if not merging and (arguments.write or arguments.diff):
         other = "--write" if arguments.write else "--diff"

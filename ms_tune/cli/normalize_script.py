@@ -1,4 +1,4 @@
-"""``ms-tune normalize-recompute pretrain_x.sh``: what each layer does in the programs that a script starts."""
+"""``ms-tune normalize-recompute pretrain_x.sh``: the layers of the programs that a script starts."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _NOT_HERE = ("from_sapp", "layers", "stages", "chunks")
 
 
 def run_script(arguments: Namespace, console: Console) -> ExitCode:
-    """Read the script, work out the plan of each program, show it."""
+    """Read the script, calculate the plan of each program, print it."""
     if arguments.as_log or arguments.against:
         raise UnsupportedError(msg("megatron_layers.not-logged"))
     for name in _NOT_HERE:
@@ -99,7 +99,8 @@ def _show_program(program: ProgramPlan, arguments: Namespace, console: Console, 
         return
     for file in program.plan.read_from:
         console.note(console.text("normalize.read-from", file=file))
-    report.write_plan(program.plan, choose_layers(program.plan, arguments.stage, arguments.layer), console)
+    layers = choose_layers(program.plan, arguments.stage, arguments.layer)
+    report.write_plan(program.plan, layers, console, verbose=arguments.verbose, quiet=arguments.quiet)
 
 
 def _exit_code(plans: Sequence[LayerPlan | Converted | None]) -> ExitCode:

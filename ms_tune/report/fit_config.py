@@ -1,4 +1,4 @@
-"""The plan of a config in the terminal: what the table says, and what the plan's own dryrun showed."""
+"""The plan of a config in the terminal: the prediction of the table, and the result of simulating the plan."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def shown_of(found: ConfigFit, console: Console, more: Sequence[Message] = ()) -> FitPage:
-    """The verdict, the stages before and after, the change, the reasons and the rest."""
+    """Return the verdict, the stages before and after, the change, the reasons and the rest."""
     report = found.last.report
     plan = report.planned or report.nearest
     heads, rows = _stage_table(found, plan, console) if plan is not None else ([], [])
@@ -42,7 +42,17 @@ def shown_of(found: ConfigFit, console: Console, more: Sequence[Message] = ()) -
             ("fitting.title.table", tuple(_table_lines(found))),
             ("fit.title.notes", (*more, *plan_notes(found))),
         ),
+        next_step=_next_step(found),
+        changed_file=found.source.path.name if found.chosen is not None and found.changed else "",
     )
+
+
+def _next_step(found: ConfigFit) -> str:
+    if found.chosen is None:
+        return "search"
+    if not found.last.verified:
+        return "verify"
+    return "write" if found.changed else "more"
 
 
 def _change_text(found: ConfigFit, console: Console) -> str:
@@ -52,7 +62,7 @@ def _change_text(found: ConfigFit, console: Console) -> str:
 
 
 def diff_of_plan(found: ConfigFit) -> str:
-    """What the plan changes in the config, as ``diff -u`` shows it."""
+    """Return what the plan changes in the config, as ``diff -u`` shows it."""
     name = found.source.path.name
     before, after = found.source.text.splitlines(keepends=True), found.text.splitlines(keepends=True)
     lines = difflib.unified_diff(before, after, f"a/{name}", f"b/{name}")
@@ -75,14 +85,22 @@ def _assumption_lines(found: ConfigFit) -> Iterator[Message]:
 
 
 def verdict_lines_of(found: ConfigFit) -> list[Message]:
-    """What came out: the table's word, and the dryrun's."""
+    """Return the result: of the search, and of simulating the plan."""
+    return [*_result_lines(found), *fit_text.stop_notes(found.last.report)]
+
+
+def _result_lines(found: ConfigFit) -> list[Message]:
     one = found.last
     if found.chosen is None and one.verified:
         stages = (msg("fitting.stage-verdict", stage=at.stage, verdict=at.verdict.sentence) for at in one.verified)
         return [msg("fitting.unproved", rounds=len(found.rounds)), *stages, *_lacking_lines(found)]
     if found.chosen is None:
         return [fit_text.verdict_of(one.report)]
-    told = [fit_text.verdict_of(one.report), *fit_text.step_times(one.report)]
+    state = "fits" if one.fits else "tight" if one.verified else "estimated"
+    now = one.report.reference.cells if one.report.has_present else ()
+    plans = [(tried.report.planned, tried.fits) for tried in found.rounds if tried.verified]
+    fails = any(plan is not None and plan.cells == now and not fits for plan, fits in plans)
+    told = [fit_text.verdict_of(one.report, state, present_fails=fails), *fit_text.step_times(one.report)]
     if one.verified:
         worst = max(one.verified, key=lambda stage: abs(stage.error))
         params = {"stages": len(one.verified), "error": f"{abs(worst.error):.2%}", "stage": worst.stage}
@@ -138,7 +156,7 @@ def _free_text(found: ConfigFit, seen: dict[int, VerifiedStage], stage: int, pea
 
 
 def plan_reasons(found: ConfigFit) -> list[Message]:
-    """Why the plan is as it is; which stage has the least room is told by its dryrun where there was one."""
+    """Return the reasons for the plan; the stage with the least free memory is that of the dryrun where there was one."""
     told, one = fit_text.reasons_of(found.last.report), found.last
     if not told or not one.verified:
         return told
@@ -160,7 +178,7 @@ def _table_lines(found: ConfigFit) -> Iterator[Message]:
 
 
 def plan_notes(found: ConfigFit) -> list[Message]:
-    """What the figures are, and are not."""
+    """Return notes on the figures."""
     report = found.last.report
     told = [
         *found.notes,
@@ -179,8 +197,6 @@ def plan_notes(found: ConfigFit) -> list[Message]:
         told.append(msg("fitting.note.off", count=off, rounds=len(found.rounds), most=f"{NEAR:.1%}"))
     if found.checked is not None and not found.checked.exact:
         told.append(msg("fitting.note.check", most=f"{NEAR:.1%}", margin=mib(found.checked.margin_bytes)))
-    if report.stopped:
-        told.insert(0, msg("fit.note.stopped"))
     return told
 
 
@@ -199,27 +215,33 @@ def _relief_lines(number: int, one: VerifyRound) -> Iterator[Message]:
 _SHOWN = 10  # layouts of the ranking
 
 
-def show_search(found: SearchFit, console: Console) -> None:
-    """The layouts, what their dryruns showed, and the plan of the chosen one."""
-    for line in _head_lines(found):
+def show_search(found: SearchFit, console: Console, **how: bool) -> None:
+    """Print the verdict, the layouts that were simulated and the plan of the chosen one; with ``verbose`` everything."""
+    for line in search_verdict(found):
+        console.write(console.say(line))
+    if how.get("quiet"):
+        return
+    verbose = how.get("verbose", False)
+    heads = list(_head_lines(found))
+    for line in heads if verbose else heads[:1]:
         console.write(console.say(line))
     ranked = found.ranking.candidates
-    if ranked:
+    if ranked and (verbose or not found.tried):
         console.write_section("layouts.title.ranking", shown=min(_SHOWN, len(ranked)), count=len(ranked))
         console.write_table(*_ranking_table(found, console), right=range(1))
     if found.tried:
         console.write_section("layouts.title.tried")
         console.write_table(*_tried_table(found, console), right=range(1))
-    console.write("")
-    for line in search_verdict(found):
-        console.write(console.say(line))
+    if verbose:
+        console.write_section("layouts.title.notes")
+        for line in search_notes(found):
+            console.write(f"  - {console.say(line)}")
     if found.best is not None:
         console.write_section("layouts.plan")
         console.write("")
-        show_plan(shown_of(found.best, console), console)
-    console.write_section("layouts.title.notes")
-    for line in search_notes(found):
-        console.write(f"  - {console.say(line)}")
+        show_plan(shown_of(found.best, console), console, **how)
+    else:
+        console.write_section("fit.next", what=msg("layouts.next.more" if found.tried else "layouts.next.simulate"))
 
 
 def _head_lines(found: SearchFit) -> Iterator[Message]:
@@ -233,7 +255,7 @@ def _head_lines(found: SearchFit) -> Iterator[Message]:
 
 
 def list_refusals(found: SearchFit) -> Iterator[tuple[Message, int]]:
-    """Why layouts are left out, and how many are for one reason; of reasons in the same words the first is shown."""
+    """Return why layouts are excluded, and how many for each reason; of reasons with the same text the first is shown."""
     for name, count in found.refused.items():
         yield msg(f"layouts.refused.{name}"), count
     alike: dict[str, list[Message]] = {}
@@ -302,7 +324,7 @@ def _undecided_text(one: TriedLayout) -> Message:
 
 
 def search_verdict(found: SearchFit) -> list[Message]:
-    """What came out."""
+    """Return the result of the search."""
     if found.chosen is None or found.chosen.time is None:
         runs = sum(one.fit is not None for one in found.tried)
         return [msg("layouts.none", count=runs) if found.tried else msg("layouts.only-ranked")]
@@ -311,7 +333,7 @@ def search_verdict(found: SearchFit) -> list[Message]:
 
 
 def search_notes(found: SearchFit) -> list[Message]:
-    """What the figures are, and are not."""
+    """Return notes on the figures."""
     reference = "layouts.note.present" if found.reference is not None else "layouts.note.best"
     names = ("estimate", "time", "sent", "order", "equal")
     return [msg(reference), *(msg(f"layouts.note.{name}") for name in names)]

@@ -1,4 +1,4 @@
-"""What ``ms-tune fit --json`` prints: of a table, of a config, of layouts, and where a config's time goes. docs/fit.md describes every key."""
+"""The output of ``ms-tune fit --json``: for a table, a config, layouts, and the step time of a config. docs/fit.md describes every key."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _LAYOUT = ("data", "tensor", "pipeline", "chunks", "context", "expert", "size", 
 
 
 def table_fit_json(report: FitReport) -> dict[str, object]:
-    """The plan of a table."""
+    """Return the plan of a table."""
     plan, table = report.planned, report.table
     values: dict[str, object] = {
         "fits": plan is not None,
@@ -66,7 +66,7 @@ def _plan_json(plan: EvaluatedPlan) -> dict[str, object]:
 
 
 def explanation_json(found: TimeExplanation) -> dict[str, object]:
-    """The report of ``--explain --json``; parts add up to 1."""
+    """Return the report of ``--explain --json``; parts add up to 1."""
     return {
         **record_json(found.table, "stages", "chunks", "micro_batches", "order"),
         **record_json(found.parts, *TIME_PARTS, "busy"),
@@ -77,7 +77,7 @@ def explanation_json(found: TimeExplanation) -> dict[str, object]:
 
 
 def config_fit_json(found: ConfigFit) -> dict[str, object]:
-    """That of a table, with what the config and its dryruns add."""
+    """Return the plan of a config: that of its table, with the results of its dryruns."""
     one, fits = found.last, found.chosen is not None
     values = table_fit_json(one.report)
     return {
@@ -124,7 +124,7 @@ def _stage_json(one: VerifiedStage) -> dict[str, object]:
 
 
 def search_json(found: SearchFit) -> dict[str, object]:
-    """The report of ``--search --json``."""
+    """Return the report of ``--search --json``."""
     return {
         **record_json(found, "devices", "samples", "stopped"),
         "now": _layout_json(found.now),

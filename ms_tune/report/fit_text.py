@@ -1,4 +1,4 @@
-"""The result of ``fit`` in the terminal: the plan, why it is as it is, what else there is; and where a config's time goes now."""
+"""The result of ``fit`` in the terminal: the plan, its reasons and alternatives; and where a config's step time goes now."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def fit_page(report: FitReport, console: Console) -> FitPage:
-    """The verdict, the stages, the lists, the reasons and the rest of a table's plan."""
+    """Return the verdict, the stages, the lists, the reasons and the rest of a table's plan."""
     plan = report.planned or report.nearest
     heads, rows = _stage_table(report, plan, console) if plan is not None else ([], [])
     lists = report.planned.plan.to_json() if report.planned is not None else {}
@@ -30,7 +30,7 @@ def fit_page(report: FitReport, console: Console) -> FitPage:
         report=report,
         good=report.planned is not None,
         assumptions=(),
-        verdict=(verdict_of(report), *step_times(report)),
+        verdict=(verdict_of(report), *step_times(report), *stop_notes(report)),
         heads=heads,
         rows=rows,
         change="\n".join(f"{name}: {cells}" for name, cells in lists.items()),
@@ -40,6 +40,7 @@ def fit_page(report: FitReport, console: Console) -> FitPage:
             ("fit.title.remedies", remedies_of(report)),
             ("fit.title.notes", notes_of(report)),
         ),
+        next_step="more",
     )
 
 
@@ -59,7 +60,7 @@ def _stage_table(report: FitReport, plan: EvaluatedPlan, console: Console) -> tu
 
 
 def layer_cells(report: FitReport, plan: EvaluatedPlan, stage: int) -> tuple[str, str, str]:
-    """Of a stage its layers by chunk, what they recompute, and how both are now."""
+    """Return the layers of a stage by chunk, their recomputation, and both in the current plan."""
     cells = plan.cells[stage :: report.table.stages]
     before = report.reference.cells[stage :: report.table.stages] if report.has_present else ()
     return (
@@ -69,33 +70,52 @@ def layer_cells(report: FitReport, plan: EvaluatedPlan, stage: int) -> tuple[str
     )
 
 
-NUMBERS = 2  # columns of the table of stages that hold nothing but numbers
+NUMBERS = 2  # columns of numbers in the table of stages
 
 
 @dataclass(frozen=True, slots=True)
 class FitPage:
-    """The parts of what is shown, in order."""
+    """The parts of a result, in order."""
 
     report: FitReport  # the plan, or why there is none
-    good: bool  # whether a plan is handed over
-    assumptions: Sequence[Message]  # what is planned for
-    verdict: Sequence[Message]  # what came out; the first sentence is the verdict
+    good: bool  # whether a plan was found, and verified where that was asked for
+    assumptions: Sequence[Message]  # the pipeline and its limit
+    verdict: Sequence[Message]  # the result; the first sentence is the verdict
     heads: Sequence[str]  # the names of the columns of the stages
-    rows: Sequence[Sequence[str]]  # the stages; none where there is no plan at all
-    change: str  # what is to be written, as lines
+    rows: Sequence[Sequence[str]]  # the stages; empty without any plan
+    change: str  # what would be written, as lines
     # Sentences under their titles, which are ids of texts; those without sentences are left out.
     sections: Sequence[tuple[str, Sequence[Message]]]
+    next_step: str  # the last part of the id of what to do next
+    changed_file: str = ""  # the config that a diff in `change` is about
 
 
-def show_report(shown: FitPage, console: Console) -> None:
-    """In the terminal."""
+def show_report(
+    shown: FitPage, console: Console, *, verbose: bool = False, quiet: bool = False, written: bool = False
+) -> None:
+    """Print the verdict, the change and the next step; with ``verbose`` all parts, with ``quiet`` the verdict alone.
+
+    ``written`` is for a plan that this run writes into the config.
+    """
     colour = "green" if shown.good else "red"
-    for line in shown.assumptions:
-        console.write(console.say(line))
+    for sentence in shown.verdict[: 1 if quiet else None]:
+        console.write(console.paint(console.say(sentence), colour))
+    if quiet:
+        return
+    if verbose:
+        _show_evidence(shown, console)
+    else:
+        _show_short(shown, console)
+    console.write("")
+    step = "more" if written and shown.next_step == "write" else shown.next_step
+    console.write_text("fit.next", what=msg(f"fit.next.{step}"))
+
+
+def _show_evidence(shown: FitPage, console: Console) -> None:
     if shown.assumptions:
         console.write("")
-    for sentence in shown.verdict:
-        console.write(console.paint(console.say(sentence), colour))
+    for line in shown.assumptions:
+        console.write(console.say(line))
     if shown.rows:
         console.write("")
         console.write_table(shown.heads, shown.rows, right=range(NUMBERS))
@@ -108,30 +128,92 @@ def show_report(shown: FitPage, console: Console) -> None:
                 console.write(f"  - {console.say(sentence)}")
 
 
+_FEW = 3  # remedies on the default screen
+
+
+def _show_short(shown: FitPage, console: Console) -> None:
+    lines = shown.change.split("\n") if shown.change else []
+    if shown.changed_file:
+        lines = [line for line in lines if line[:1] in "+-" and line[:3] not in {"+++", "---"}]
+        console.write_section("fit.title.change", file=shown.changed_file)
+    elif lines:
+        console.write("")
+    for line in lines:
+        console.write_whole(line)
+    if shown.good:
+        if others := _other_plans(shown.report, console):
+            console.write_section("fit.alternatives", plans=console.listed(others))
+        return
+    for title, sentences in shown.sections:
+        if title == "fit.title.remedies" and sentences:
+            console.write_section(title)
+            for sentence in sentences[:_FEW]:
+                console.write(f"  - {console.say(sentence)}")
+
+
+def _other_plans(report: FitReport, console: Console) -> list[str]:
+    # Those that were found and differ from this plan: of equally fast ones, that with more headroom does.
+    assert report.planned is not None  # noqa: S101 - the caller has looked
+    time = report.planned.time
+    return [
+        console.text("fit.alternative", name=msg(f"fit.other.{other.name}"), more=f"{other.time / time - 1:+.2%}")
+        for other in report.alternatives
+        if other.time is not None and (other.time > time or (other.time == time and other.name == "one-gib-to-spare"))
+    ]
+
+
 _MANY_CELLS = 3  # on the longest path that are named
 
 
 def relative_time(report: FitReport, time: float) -> str:
-    """A time where 100 is the reference."""
+    """Return a time where the reference is 100."""
     return f"{report.relative_time(time):.2f}"
 
 
-def verdict_of(report: FitReport) -> Message:
-    """What came out, in one sentence."""
+def verdict_of(report: FitReport, state: str = "estimated", *, present_fails: bool = False) -> Message:
+    """Return the result in one sentence.
+
+    Args:
+        report: The plan, or why there is none.
+        state: ``fits`` or ``tight`` where the plan was simulated.
+        present_fails: Whether the present plan was simulated and does not fit.
+    """
     if report.planned is None:
         assert report.shortage is not None  # noqa: S101 - there is one where there is no plan
         short = report.shortage
         if short.at_least_bytes:
-            return msg("fit.nothing-fits", over=_size_text(short.at_least_bytes), limit=gib(report.table.limit_bytes))
-        return msg("fit.nothing-found", over=_size_text(short.over_bytes), stage=short.stage)
-    figures = {"time": relative_time(report, report.planned.time), "bound": relative_time(report, report.lower_bound)}
+            return msg("fit.nothing-fits", over=gib(short.at_least_bytes), limit=gib(report.table.limit_bytes))
+        return msg("fit.nothing-found", over=gib(short.over_bytes), stage=short.stage)
+    change = _change_of(report, report.planned.time, present_fails=present_fails)
+    params = {"state": msg(f"fit.state.{state}"), "change": change}
     if report.optimal:
-        return msg("fit.optimal", **figures)
-    return msg("fit.planned", **figures, gap=f"{report.gap or 0:.2%}")
+        return msg("fit.optimal", **params)
+    return msg("fit.planned", **params, gap=f"{report.gap or 0:.2%}")
+
+
+_SAME = 5e-5  # of a time: less is no difference
+
+
+def _change_of(report: FitReport, time: float, *, present_fails: bool) -> Message:
+    name = "even"
+    if report.has_present:
+        exceeds = max(report.reference.peak_bytes) > report.table.limit_bytes
+        name = "fails" if present_fails else "exceeds" if exceeds else "present"
+    more = time / report.reference.time - 1
+    reference = msg(f"fit.reference.{name}")
+    if abs(more) < _SAME:
+        return msg("fit.change.same", reference=reference)
+    direction = "faster" if more < 0 else "slower"
+    return msg(f"fit.change.{direction}", reference=reference, percent=f"{100 * abs(more):.3g}%")
+
+
+def stop_notes(report: FitReport) -> list[Message]:
+    """Return the note that the user stopped the search, if so."""
+    return [msg("fit.note.stopped")] if report.stopped else []
 
 
 def step_times(report: FitReport) -> list[Message]:
-    """The step in seconds, where something was measured."""
+    """Return the step in seconds, where something was measured."""
     plan, now = report.planned, report.seconds(report.reference.time)
     if plan is None or now is None:
         return []
@@ -149,7 +231,7 @@ def _time_text(seconds: float | None) -> str:
 
 
 def clock_notes(clock: Clock) -> list[Message]:
-    """What the times are: relative, or from what was measured, and what of it."""
+    """Return notes on the times: relative, or from measured steps and layers."""
     if not clock.runs:
         return [msg("fit.note.relative")]
     both = clock.step_seconds is not None and bool(clock.times)
@@ -158,12 +240,12 @@ def clock_notes(clock: Clock) -> list[Message]:
 
 
 def reasons_of(report: FitReport) -> list[Message]:
-    """Why the plan is as it is: memory, time, and what more memory would buy."""
+    """Return the reasons for the plan: memory, time, and the gain from more memory."""
     plan, stage = report.planned, report.binding_stage
     if plan is None:
         return []
     free = report.table.limit_bytes - plan.peak_bytes[stage]
-    found = [msg("fit.why.memory", stage=stage, free=_size_text(free), peak=gib(plan.peak_bytes[stage]))]
+    found = [msg("fit.why.memory", stage=stage, free=gib(free), peak=gib(plan.peak_bytes[stage]))]
     cells = [
         msg("fit.why.cell", chunk=cell // report.table.stages, stage=cell % report.table.stages, share=f"{share:.0%}")
         for cell, share in report.critical[:_MANY_CELLS]
@@ -179,7 +261,7 @@ def reasons_of(report: FitReport) -> list[Message]:
 
 
 def alternatives_of(report: FitReport) -> list[Message]:
-    """Other plans and what they cost."""
+    """Return other plans and their times."""
     found = []
     for other in report.alternatives:
         name = msg(f"fit.other.{other.name}")
@@ -192,12 +274,12 @@ def alternatives_of(report: FitReport) -> list[Message]:
 
 
 def remedies_of(report: FitReport) -> list[Message]:
-    """What would help where nothing fits."""
+    """Return ways to make a plan fit."""
     return [
         msg(
             "fit.remedy",
             name=msg(f"fit.remedy.{remedy.name}"),
-            freed=_size_text(remedy.freed_bytes),
+            freed=gib(remedy.freed_bytes),
             enough=msg("fit.remedy.enough" if remedy.fits else "fit.remedy.not-enough"),
         )
         for remedy in report.remedies
@@ -205,23 +287,17 @@ def remedies_of(report: FitReport) -> list[Message]:
 
 
 def notes_of(report: FitReport) -> list[Message]:
-    """What the figures are, and are not."""
+    """Return notes on the figures."""
     reference = "fit.note.present" if report.has_present else "fit.note.even"
     found = [msg(reference), *clock_notes(report.clock)]
     if report.planned is not None:
         found.append(msg("fit.note.not-verified"))
-    if report.stopped:
-        found.insert(0, msg("fit.note.stopped"))
     return found
 
 
 def recomputed_layers(cell: Mapping[RecomputeMode, int]) -> str:
-    """What a cell recomputes, such as ``full 3, select 2``."""
+    """Return what a cell recomputes, such as ``full 3, select 2``."""
     return ", ".join(f"{kind.value} {count}" for kind, count in cell.items() if count and kind.value != "none") or "-"
-
-
-def _size_text(size: int) -> str:
-    return gib(size)
 
 
 def _join_messages(messages: list[Message]) -> Message:
@@ -235,7 +311,7 @@ TIME_PARTS = ("work", "recompute", "fill", "imbalance")
 
 
 def show_explanation(found: TimeExplanation, console: Console) -> None:
-    """The parts, then the stages."""
+    """Print the parts of the step, then the stages."""
     sizes = found.table
     params = {"layers": sizes.layer_count, "stages": sizes.stages, "chunks": sizes.chunks}
     order = sizes.order.value
@@ -271,7 +347,7 @@ _BACKWARD = ("#d98544", "#e4a36f", "#efc09b", "#b5682d")
 
 
 def plan_page(show: Callable[[Console], FitPage], sources: Iterable[object], language: Language) -> str:
-    """The page; it runs no scripts and loads nothing."""
+    """Return the HTML page, which runs no scripts and loads nothing."""
     return write_page("fit.page.title", sources, lambda console: _page_parts(show(console), console), language)
 
 

@@ -1,4 +1,4 @@
-"""What ``ms-tune normalize-recompute`` shows: a plan, a plan beside the logs of a job, the settings of another dialect; as text and as JSON (``docs/normalize-recompute.md``)."""
+"""The output of ``ms-tune normalize-recompute``: a plan, its comparison with the logs of a job, the settings of another dialect; as text and JSON (``docs/normalize-recompute.md``)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ms_tune.report.console import Console
 
 _NAMES = "abcdefghijklmnopqrstuvwxyz"
-_NUMBERS = 4  # columns of the layer table that hold numbers
+_NUMBERS = 4  # columns of numbers in the layer table
 _SHADES = "·░▒▓█"  # none, then up to a third, up to two thirds, below all, all
 _THIRDS = 3
 _ALIKE = attrgetter(
@@ -37,12 +37,12 @@ _ALIKE = attrgetter(
 
 
 def log_text(plan: LayerPlan) -> str:
-    """The lines that the framework logs; its log puts date and place before them."""
+    """Return the lines that the framework logs, without the date and place before them."""
     return "\n".join(f"{'WARNING' if isinstance(line, Warned) else 'INFO'} - {line}" for line in plan.log)
 
 
 def write_difference(path: Path, old: str, new: str, console: Console) -> None:
-    """What ``--write`` would change, as a unified difference; nothing if that is nothing."""
+    """Print what ``--write`` would change as a unified diff; nothing if there is no change."""
     from difflib import unified_diff  # noqa: PLC0415 - start-up time
 
     name = path.as_posix()
@@ -52,38 +52,55 @@ def write_difference(path: Path, old: str, new: str, console: Console) -> None:
         console.write("\n".join(shown))
 
 
-def write_plan(plan: LayerPlan, layers: Sequence[LayerSpec], console: Console) -> None:
-    """The whole report: placement, the framework's own lists, heat map, layers, problems."""
-    placement = plan.placement
+def write_plan(
+    plan: LayerPlan, layers: Sequence[LayerSpec], console: Console, *, verbose: bool = False, quiet: bool = False
+) -> None:
+    """Print the placement, the layers and the findings; with ``verbose`` also the framework's lists and a map of the stages.
+
+    ``quiet`` prints one line: the sizes and the number of findings.
+    """
+    if quiet:
+        counted = Counter([problem.severity.value for problem in plan.problems])
+        head = _sizes_of(plan, console) or console.text("normalize.no-plan.short")
+        console.write_text("normalize.counts", head=head, errors=counted["error"], warnings=counted["warning"])
+        return
     framework = console.text(f"normalize.framework.{plan.dialect}")
     rules = console.text(
         "normalize.head.rules", dialect=plan.dialect, framework=framework, version=plan.framework_version
     )
-    if placement:
-        placed, known = sum(map(sum, placement)), len(plan.layers)
-        text = "normalize.head.ahead" if known > placed else "normalize.head"
-        size = console.text(
-            text,
-            layers=min(placed, known or placed),
-            ahead=known - placed,
-            stages=len(placement[0]),
-            chunks=len(placement),
-        )
+    size = _sizes_of(plan, console)
+    if size:
         gap = "   " if text_width(f"{size}   {rules}") <= terminal_width() else "\n"
         rules = f"{size}{gap}{rules}"
     console.write(rules)
     width = terminal_width()
-    if placement is not None:
+    if plan.placement is not None:
         _write_placement(plan, console, width)
     if plan.formative is not None:
-        _write_formative(plan, console)
-        if plan.layers:
-            console.write("\n" + "\n".join(_heat_map(plan.layers, console, width)))
+        if verbose:
+            _write_formative(plan, console)
+            if plan.layers:
+                console.write("\n" + "\n".join(_heat_map(plan.layers, console, width)))
         _write_layers(plan, layers, console, width)
     else:
         console.write(f"\n{console.text('normalize.no-plan')}")
     if plan.problems:
         _write_problems(plan.problems, console)
+    if plan.formative is not None and not verbose:
+        console.write_section("normalize.next.more")
+
+
+def _sizes_of(plan: LayerPlan, console: Console) -> str:
+    if not plan.placement:
+        return ""
+    placed, known = sum(map(sum, plan.placement)), len(plan.layers)
+    return console.text(
+        "normalize.head.ahead" if known > placed else "normalize.head",
+        layers=min(placed, known or placed),
+        ahead=known - placed,
+        stages=len(plan.placement[0]),
+        chunks=len(plan.placement),
+    )
 
 
 def _write_placement(plan: LayerPlan, console: Console, width: int) -> None:
@@ -101,7 +118,7 @@ def _write_placement(plan: LayerPlan, console: Console, width: int) -> None:
 
 
 def _write_formative(plan: LayerPlan, console: Console) -> None:
-    # The lines to look for in the framework's log, to the letter; or the lists, where it logs none.
+    # The lines of the framework's log, to the letter; or the lists, if it logs none.
     # A model with prediction layers logs them twice.
     lines = list(dict.fromkeys([line for line in plan.log if line.startswith("Formative ")]))
     title = console.text("normalize.title.formative" if lines else "normalize.title.lists")
@@ -185,8 +202,8 @@ def _write_problems(problems: Sequence[Diagnostic], console: Console) -> None:
 
 
 def _heat_map(layers: Sequence[LayerSpec], console: Console, width: int) -> list[str]:
-    # Stages across, chunks down, how much of each cell is recomputed: a block of stages as wide as the terminal, then the next block.
-    # Layers recomputed in full are counted; if there are none, those with selected operators or communication are.
+    # Stages across, chunks down, the share of each cell that is recomputed: a block of stages as wide as the terminal, then the next block.
+    # Fully recomputed layers are counted; if there are none, those with selected operators or communication are.
     effects = [layer.recompute for layer in layers]
     counted, title = {RecomputeMode.FULL}, "normalize.title.map.full"
     if RecomputeMode.FULL not in effects:
@@ -227,7 +244,7 @@ _VERDICT_COLOURS = {
 
 
 def write_comparison(result: Compared, console: Console) -> None:
-    """What agrees and what does not, the first difference in full, and the layers side by side."""
+    """Print the verdict, the first difference in full, and the layers side by side."""
     plan = result.plan
     head = console.text(f"against.verdict.{result.verdict.value}", logs=len(result.logs), count=len(result.differences))
     console.write(console.paint(head, _VERDICT_COLOURS[result.verdict.value]))
@@ -282,7 +299,7 @@ def _compared_row(run: list[LayerState], console: Console) -> list[str]:
 
 
 def converted_text(dialect: str, converted: Converted) -> str:
-    """The settings as their dialect spells them: arguments, ready to be put into a script, or YAML."""
+    """Return the settings in the form of their dialect: arguments for a script, or YAML."""
     if dialect.partition("@")[0] == MEGATRON:
         words = (name if value is True else f"{name} {value}" for name, value in converted.values.items())
         return " \\\n".join(words)
@@ -290,7 +307,7 @@ def converted_text(dialect: str, converted: Converted) -> str:
 
 
 def conversion_yaml(values: Mapping[str, object]) -> str:
-    """The settings as YAML, ready to be put into a config."""
+    """Return the settings as YAML for a config."""
     nested = nest_values({tuple(key.split(".")): value for key, value in values.items()})
     return "\n".join(_yaml_lines(nested, ""))
 
@@ -312,7 +329,7 @@ _VERSION = 1
 
 
 def plan_json(plan: LayerPlan, layers: Sequence[LayerSpec]) -> dict[str, object]:
-    """A plan, with those of its layers that were asked for."""
+    """Return a plan with the requested layers."""
     return {
         "version": _VERSION,
         **record_json(plan, "dialect", "framework_version", "placement", "formative", "read_from"),
@@ -336,7 +353,7 @@ def _layer_json(layer: LayerSpec) -> dict[str, object]:
 
 
 def programs_json(programs: Sequence[ProgramPlan]) -> dict[str, object]:
-    """The programs that a script starts: each a plan, or what it depends on."""
+    """Return the programs of a script, each with its plan or the reason why it has none."""
     jobs = [
         {
             **record_json(one, "program", "line"),
@@ -349,7 +366,7 @@ def programs_json(programs: Sequence[ProgramPlan]) -> dict[str, object]:
 
 
 def conversion_json(dialect: str, converted: Converted) -> dict[str, object]:
-    """The settings that a conversion gives; arguments are settings, too."""
+    """Return the settings of a conversion; arguments are settings, too."""
     return {
         "version": _VERSION,
         "dialect": dialect.partition("@")[0],
@@ -360,7 +377,7 @@ def conversion_json(dialect: str, converted: Converted) -> dict[str, object]:
 
 
 def comparison_json(result: Compared) -> dict[str, object]:
-    """A plan beside the logs of a job."""
+    """Return the comparison of a plan with the logs of a job."""
     return {
         "version": _VERSION,
         **record_json(result.plan, "dialect", "framework_version", "read_from"),

@@ -79,7 +79,7 @@ def test_a_table_is_planned_with_swap(capsys: pytest.CaptureFixture[str], table:
     assert sum(map(sum, found["plan"]["swap"])) > 0
     assert not any(map(any, found["plan"]["recompute"]))
     assert "swap " in page.read_text(encoding="utf-8")
-    assert main(["fit", "--table", str(table), *options]) == ExitCode.OK
+    assert main(["fit", "-v", "--table", str(table), *options]) == ExitCode.OK
     assert re.search(r"swap \d", capsys.readouterr().out)
     slow = run_json(capsys, "--table", table, *options[:-1], "800MB/s")
     assert "swap" not in slow["plan"]
@@ -107,6 +107,25 @@ def test_the_text_and_the_page_say_the_same(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_the_answer_comes_first_and_the_evidence_with_verbose(
+    capsys: pytest.CaptureFixture[str], table: Path, language: str
+) -> None:
+    arguments = ["fit", "--table", str(table), "--effort", "quick", "--lang", language]
+    assert main(arguments) == ExitCode.OK
+    short = capsys.readouterr().out.splitlines()
+    assert len(short) <= 12
+    assert main([*arguments, "--quiet"]) == ExitCode.OK
+    assert capsys.readouterr().out.splitlines() == short[:1]
+    assert main([*arguments, "--verbose"]) == ExitCode.OK
+    long = capsys.readouterr().out
+    assert long.splitlines()[0] == short[0]
+    assert {"en": "About these figures:", "zh": "关于这些数字："}[language] in long
+    assert short[-1] in long
+    assert short[-1].startswith({"en": "next: ", "zh": "下一步："}[language])
+
+
+@pytest.mark.slow
 def test_nothing_fits_is_exit_code_1_and_says_what_would_help(capsys: pytest.CaptureFixture[str], table: Path) -> None:
     result = run_json(capsys, "--table", table, "--limit", "16000MB", "--effort", "quick", code=ExitCode.FINDINGS)
     assert (result["fits"], result["plan"], result["time"]) == (False, None, None)
@@ -114,8 +133,8 @@ def test_nothing_fits_is_exit_code_1_and_says_what_would_help(capsys: pytest.Cap
     assert [remedy["name"] for remedy in result["remedies"]] == ["micro-batch", "stages", "tensor"]
     assert main(["fit", "--table", str(table), "--limit", "16000MB"]) == ExitCode.FINDINGS
     shown = capsys.readouterr().out
-    assert "nothing fits (proved)" in shown
-    assert "tensor parallelism: frees" in shown
+    assert "No plan fits (proved)" in shown
+    assert "double TP: saves up to" in shown
 
 
 @pytest.mark.slow
@@ -133,17 +152,17 @@ def test_the_layers_of_sapp_are_planned(capsys: pytest.CaptureFixture[str], tmp_
     ("arguments", "words"),
     [
         ([], "missing: CONFIG, --table"),
-        (["--table", "absent.json"], "cannot be read"),
+        (["--table", "absent.json"], "cannot read the file"),
         (["--sapp-layers", "{sapp}"], "--table FILE"),
         (["--table", "{table}", "--export-sapp", "x.json"], "--export-table"),
         (["--table", "{table}", "--stages", "4"], "--stages cannot be used with this table"),
         (["--table", "{table}", "--limit", "56"], "56"),
         (["--table", "{table}", "--swap-bandwidth", "20GB/s"], "no layer of the table has the kind 'swap'"),
-        (["--table", "{table}", "--swap-bandwidth", "20GB"], "'20GB' is no bandwidth"),
-        (["--table", "{table}", "--swap-bandwidth", "9" * 400 + "GB/s"], "is no bandwidth"),
+        (["--table", "{table}", "--swap-bandwidth", "20GB"], "invalid bandwidth '20GB'"),
+        (["--table", "{table}", "--swap-bandwidth", "9" * 400 + "GB/s"], "invalid bandwidth"),
         (["--table", "{table}", "--effort", "more"], "more"),
         (["--table", "{table}", "--seed", "99999999999999999999"], "99999999999999999999"),
-        (["--table", "{sapp}"], "needs --stages, --micro-batches, --order, --limit"),
+        (["--table", "{sapp}"], "requires --stages, --micro-batches, --order, --limit"),
         (["--table", "{sapp}", *["--stages", "5000", "--micro-batches", "1", "--order", "1f1b", "--limit", "1GB"]], "at most"),
         (["--table", "{sapp}", *["--stages", "5", "--micro-batches", "1", "--order", "1b1f", "--limit", "1GB"]], "1b1f"),
         (["--table", "{sapp}", *["--stages", "5", "--micro-batches", "1", "--order", "1f1b", "--limit", "1GB"]], "layers_description[0]"),
@@ -173,4 +192,4 @@ def test_a_stop_shows_the_best_so_far(
     report = replace(fit_table(read, effort=Effort.QUICK, clock=clock), stopped=True)
     monkeypatch.setattr("ms_tune.cli.fit_run.fit_table", lambda *_args, **_more: report)
     assert main(["fit", "--table", str(table)]) == 130
-    assert "the best so far" in capsys.readouterr().out
+    assert "the best plan so far" in capsys.readouterr().out

@@ -74,7 +74,7 @@ class TestSeconds:
         assert told["measured"] == pytest.approx(step.now / 1e6)
         # 4 x 2 x (1 + 2 + 1) ms now, 4 x 2 x 3 where nothing is recomputed; the rest of the step stays.
         assert told["reference"] - told["plan"] == pytest.approx(0.008)
-        assert main(arguments) == ExitCode.OK
+        assert main([*arguments, "-v"]) == ExitCode.OK
         assert "1 / none 2 | full 3 ms (4/4)" in " ".join(capsys.readouterr().out.split())
 
     def test_by_a_measured_step(self, table: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -85,10 +85,10 @@ class TestSeconds:
         assert found["relative_time"] == pytest.approx(75)
         expected = {"plan": 6.0, "reference": 8.0, "lower_bound": 6.0, "measured": 8.0}
         assert found["seconds_of_step"] == pytest.approx(expected)
-        assert main(arguments) == ExitCode.OK
+        assert main([*arguments, "-v"]) == ExitCode.OK
         shown = capsys.readouterr().out
-        assert "a step of about 6 s, by the 8 s measured now" in shown
-        assert "is taken to scale" in shown
+        assert "Step time about 6 s, scaled from the measured 8 s" in shown
+        assert "is assumed to scale" in shown
 
     def test_by_measured_layers(self, table: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         file = tmp_path / "times.json"
@@ -105,7 +105,7 @@ class TestSeconds:
         arguments = ["fit", "--table", str(table), "--effort", "quick"]
         assert main([*arguments, "--json"]) == ExitCode.OK
         assert json.loads(capsys.readouterr().out)["seconds_of_step"] is None
-        assert main(arguments) == ExitCode.OK
+        assert main([*arguments, "-v"]) == ExitCode.OK
         assert not re.search(r"\d s\b", capsys.readouterr().out)
 
 
@@ -152,4 +152,4 @@ def test_a_measured_step_needs_the_plan_that_it_was_measured_with(
     path = tmp_path / "bare.json"
     path.write_text(json.dumps(table_json(SMALL._replace(present=None))), encoding="utf-8")
     assert main(["fit", "--table", str(path), "--calibrate", "step=8s"]) == ExitCode.USAGE
-    assert "without the plan" in capsys.readouterr().err
+    assert "requires the plan" in capsys.readouterr().err

@@ -136,7 +136,7 @@ def test_what_cannot_be_mended_says_why(capsys: pytest.CaptureFixture[str], monk
     monkeypatch.setenv("MS_ALLOC_CONF", "enable_vmm=True")
     code, out, _ = run(capsys, "--env-from-process", "--fix=unsafe")
     assert code == 1
-    assert "not automatic here, because the variable belongs to this process" in out
+    assert "not automatic here, because the variable is from the environment of this process" in out
     assert "此处不能自动修复：该变量来自当前进程" in run(capsys, "--env-from-process", "--lang", "zh")[1]
 
 

@@ -272,10 +272,10 @@ def test_a_fix_that_cannot_be_written_is_not_counted(capsys: pytest.CaptureFixtu
     code, out, err = run(capsys, "--fix", "--format", "json", "train.yaml", "other.yaml")
     report = json.loads(out)
     assert (code, report["summary"]["fixed"], report["summary"]["unreadable"]) == (2, 1, 0)
-    assert [(one["file"], one["message"][:18]) for one in report["failed"]] == [("train.yaml", "may not be written")]
+    assert [(one["file"], one["message"][:18]) for one in report["failed"]] == [("train.yaml", "is write-protected")]
     assert "chmod u+w train.yaml" in report["failed"][0]["hint"]
     assert [one["file"] for one in report["findings"] if one["id"] == "MST102"] == ["train.yaml"]
-    assert "train.yaml: error: may not be written" in err
+    assert "train.yaml: error: is write-protected" in err
     assert (project / "train.yaml").read_text(encoding="utf-8") == CONFIG
     out = run(capsys, "--fix", "train.yaml")[1]
     assert "fixed" not in out

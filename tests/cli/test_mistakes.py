@@ -170,7 +170,7 @@ def test_a_file_that_nobody_may_write(capsys: pytest.CaptureFixture[str]) -> Non
     before = config.read_bytes()
     assert main(["lint", "--fix", "train.yaml"]) == ExitCode.USAGE
     assert config.read_bytes() == before
-    assert "hint: if it is to be changed, allow it first: chmod u+w train.yaml" in capsys.readouterr().err
+    assert "hint: to change it, allow writing first: chmod u+w train.yaml" in capsys.readouterr().err
 
 
 def process(*words: str, **options: object) -> subprocess.CompletedProcess[str]:

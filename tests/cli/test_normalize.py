@@ -207,7 +207,7 @@ def test_as_log_warns_beside_the_result(config: Path, capsys: pytest.CaptureFixt
     assert main(["normalize-recompute", "--as-log", "--lang", "en", str(config)]) == 1
     captured = capsys.readouterr()
     assert "Formative layer_recompute: [[1, 0, 0, 0]]" in captured.out
-    assert captured.err.startswith("warning: recompute has 1 number")
+    assert captured.err.startswith("warning: recompute has only 1 number")
 
 
 def test_swap_that_never_reaches_the_model(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -225,9 +225,9 @@ def test_prediction_layers_of_legacy_models_count(config: Path, capsys: pytest.C
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("parallel_config: {pipeline_stage: 4}\nmodel: {model_config: {a: 1}}\n", ":2:9: error: the config does not say how many"),
-        (flat(layers="x"), "num_hidden_layers must be a whole number from 1 to 10000, not 'x'"),
-        (flat(layers="8, num_layers: 9"), "num_layers and num_hidden_layers are two names"),
+        ("parallel_config: {pipeline_stage: 4}\nmodel: {model_config: {a: 1}}\n", ":2:9: error: the config does not give the number"),
+        (flat(layers="x"), "num_hidden_layers must be an integer from 1 to 10000, not 'x'"),
+        (flat(layers="8, num_layers: 9"), "num_layers and num_hidden_layers are the same setting"),
         (flat(stages=-1), "pipeline_stage must be"),
         (flat(layers=10**9), "num_hidden_layers must be"),
         (flat(layers="8, pp_interleave_num: 1000000"), "pp_interleave_num must be"),
@@ -236,11 +236,11 @@ def test_prediction_layers_of_legacy_models_count(config: Path, capsys: pytest.C
         (flat() + "swap_config: {swapp: True}\n", "swap_config has no key 'swapp'"),
         (flat() + "swap_config: 1\n", "swap_config must be a mapping"),
         (flat() + "base_config: other.yaml\n", "other.yaml, which is not a file"),
-        (flat() + "parallel: {pipeline_config: {pipeline_interleave: True}}\n", "takes nothing else; found: pipeline_interleave"),
+        (flat() + "parallel: {pipeline_config: {pipeline_interleave: True}}\n", "nothing else; found: pipeline_interleave"),
         (flat() + "parallel: {pipeline_config: {pipeline_interleave: 1, pipeline_scheduler: 1f1b}}\n", "pipeline_interleave must be"),
         (flat() + "parallel: {pipeline_config: {pipeline_interleave: True, pipeline_scheduler: x}}\n", "'x' is not one of 1f1b"),
         (flat() + "parallel: 1\n", "parallel must be a mapping"),
-        ("a: 1\n", "does not look like a training config"),
+        ("a: 1\n", "not a training config"),
     ],
 )  # fmt: skip
 def test_configs_that_cannot_be_read(text: str, words: str, config: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -328,7 +328,7 @@ def test_stage_and_layer(config: Path, capsys: pytest.CaptureFixture[str]) -> No
         assert main(["normalize-recompute", "--json", *options, str(config)]) == 0
         assert [layer["layer"] for layer in json.loads(capsys.readouterr().out)["layers"]] == expected
     assert main(["normalize-recompute", "--lang", "en", "--stage", "5", str(config)]) == 2
-    assert "there is no stage 5; the stages are 0 to 4" in capsys.readouterr().err
+    assert "stage 5 does not exist; the stages are 0 to 4" in capsys.readouterr().err
     assert main(["normalize-recompute", "--lang", "en", "--layer", "48", str(config)]) == 2
     assert "the layers are 0 to 47" in capsys.readouterr().err
 
@@ -376,7 +376,7 @@ def test_write(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config.write_text(GUIDE)
     config.chmod(0o640)
     before = as_json(config, GUIDE, capsys)[1]
-    for words in ("4 value(s) written out", "the lists are explicit already"):
+    for words in ("4 values written in explicit form", "the lists are explicit already"):
         assert main(["normalize-recompute", "--write", "--lang", "en", str(config)]) == 0
         captured = capsys.readouterr()
         assert captured.out == ""
@@ -400,7 +400,7 @@ def test_nothing_is_written_where_the_framework_stops(config: Path, capsys: pyte
     text = flat(recompute="[-1, 0, 0, 0]")
     config.write_text(text)
     assert main(["normalize-recompute", "--write", "--lang", "en", str(config)]) == 2
-    assert "nothing is written" in capsys.readouterr().err
+    assert "nothing written" in capsys.readouterr().err
     assert config.read_text() == text
 
 
@@ -416,7 +416,7 @@ def test_the_heat_map(
     offset = [cells[start : start + 16] for start in range(0, len(cells), 16)]
     text = flat(stages=16, layers=f"61, pp_interleave_num: {chunks}", offset=offset, recompute=[2, 1] + [0] * 13 + [9])
     config.write_text(text + "parallel: {pipeline_config: {pipeline_interleave: True, pipeline_scheduler: 1f1b}}\n")
-    assert main(["normalize-recompute", "--lang", language, str(config)]) == 1
+    assert main(["normalize-recompute", "-v", "--lang", language, str(config)]) == 1
     lines = capsys.readouterr().out.splitlines()
     start = next(
         number for number, line in enumerate(lines) if line.split()[:3] in (["stage", "0", "1"], ["阶段", "0", "1"])
@@ -427,6 +427,23 @@ def test_the_heat_map(
     assert lines[start + 2].split()[0] == ("2/4" if chunks == 1 else "1/2")
     assert not any("\033" in line for line in lines)
     assert max(map(len, lines[start : start + 1 + 2 * chunks])) <= 80
+
+
+def test_the_short_screen_and_the_line_of_quiet(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config.write_text(flat(recompute=[9, 0]))
+    arguments = ["normalize-recompute", "--lang", "en", str(config)]
+    code = main(arguments)
+    short = capsys.readouterr().out
+    assert "Recomputation per layer" in short
+    assert "Formative" not in short
+    assert "-v also shows" in short.splitlines()[-1]
+    assert main([*arguments, "-v"]) == code
+    assert "Formative layer_recompute" in capsys.readouterr().out
+    assert main([*arguments, "-q"]) == code
+    assert capsys.readouterr().out == "8 layers, 4 stages, 1 chunk: 0 errors, 2 warnings\n"
+    config.write_text(flat(layers=9))
+    assert main([*arguments, "-q"]) == 1
+    assert capsys.readouterr().out == "no plan, rejected by the framework: 1 error, 0 warnings\n"
 
 
 def test_conversion(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -445,7 +462,7 @@ def test_lists_of_a_pipeline_tool(config: Path, capsys: pytest.CaptureFixture[st
     effects = [layer["recompute"] for layer in json.loads(capsys.readouterr().out)["layers"]]
     assert effects == ["full", "select", "none", "none"]
     assert main([*command, "--lang", "en"]) == 2
-    assert "--from-sapp needs a config" in capsys.readouterr().err
+    assert "--from-sapp requires a config" in capsys.readouterr().err
 
 
 SAPP = "offset: [[0, 0]]\nrecompute: [[1, 0]]\nselect_recompute: [[2, 0]]\n"
@@ -471,15 +488,15 @@ def test_lists_of_a_pipeline_tool_in_a_config(config: Path, capsys: pytest.Captu
     assert "recompute: [1, 0]" in capsys.readouterr().out
     config.write_text(flat(stages=4))
     assert main([*command, "--write"]) == 2
-    assert "for 1 chunk(s) and 2 stage(s); the config has 1 chunk(s) and 4 stage(s)" in capsys.readouterr().err
+    assert "for 1 chunk and 2 stages, but the config has 1 chunk and 4 stages" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--write"], "--write needs a config to change"),
-        (["--diff", "--layers", "4", "--stages", "2"], "--diff needs a config to change"),
-        (["FILE", "--stages", "2"], "--stages is for lists without a config"),
+        (["--write"], "--write requires a config to change"),
+        (["--diff", "--layers", "4", "--stages", "2"], "--diff requires a config to change"),
+        (["FILE", "--stages", "2"], "--stages cannot be used with a config"),
     ],
 )
 def test_how_sapp_is_called(arguments: list[str], words: str, config: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -498,7 +515,7 @@ def test_the_release_of_a_target(config: Path, capsys: pytest.CaptureFixture[str
     assert main([*command, "mindformers-pynative@1.9"]) == 2
     assert "mindformers-pynative 2.0, 2.1" in capsys.readouterr().err
     assert main([*command, "megatrons"]) == 2
-    assert "choose from mindformers, mindformers-pynative, mindspeed-ms" in capsys.readouterr().err
+    assert "expected one of: mindformers, mindformers-pynative, mindspeed-ms" in capsys.readouterr().err
 
 
 MINDSPEED = """\

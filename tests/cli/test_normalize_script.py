@@ -35,7 +35,7 @@ def run(*words: str) -> int:
 def test_the_table_of_a_script(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(written(tmp_path, SCRIPT)) == 0
     lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
-    assert lines[0] == "8 layers, 2 stage(s), 1 chunk(s) dialect megatron, MindSpeed-LLM 2.3"
+    assert lines[0] == "8 layers, 2 stages, 1 chunk dialect megatron, MindSpeed-LLM 2.3"
     assert "0 0 0 1 dense full" in lines
     assert "0 0 1 1 experts full" in lines
     assert "0 0 2-3 2 experts select a b" in lines
@@ -56,7 +56,7 @@ def test_json_and_a_release(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
 def test_stage_and_layer(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = written(tmp_path, SCRIPT)
     assert run("--layer", "7", path) == 0
-    assert "noop" in capsys.readouterr().out.partition("recomputes")[2]
+    assert "noop" in capsys.readouterr().out.partition("Recomputation per layer")[2]
     assert run("--stage", "2", path) == 2
     assert "stage 2" in capsys.readouterr().err
     assert run("--layer", "8", path) == 2
@@ -65,8 +65,8 @@ def test_stage_and_layer(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
 def test_what_is_not_known_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(written(tmp_path, TWO)) == 2
     out = capsys.readouterr().out
-    assert "line 2: pretrain_gpt.py\nnot evaluable: 1; the value of --recompute-num-layers depends on it" in out
-    assert "line 3: posttrain_gpt.py\n4 layers, 2 stage(s)" in out
+    assert "line 2: pretrain_gpt.py\ncannot evaluate 1, on which --recompute-num-layers depends" in out
+    assert "line 3: posttrain_gpt.py\n4 layers, 2 stages" in out
     assert run("--json", written(tmp_path, TWO)) == 2
     first, second = json.loads(capsys.readouterr().out)["jobs"]
     assert first["not_evaluable"] == {"argument": "--recompute-num-layers", "unknown": "1"}
@@ -80,8 +80,8 @@ def test_a_refusal_has_the_frameworks_words_the_file_and_what_to_do(
     assert run(written(tmp_path, SCRIPT.replace("--recompute-num-layers 2", ""))) == 1
     out = capsys.readouterr().out
     assert "recompute_num_layers must be between 1 and num_layers_per_pipeline_rank: 4" in out
-    assert "write --recompute-num-layers; megatron/core/transformer/transformer_config.py" in out
-    assert "help: this passes (- means: leave it out): --recompute-num-layers 1" in out
+    assert "add --recompute-num-layers; see megatron/core/transformer/transformer_config.py" in out
+    assert "help: change to (- means: remove): --recompute-num-layers 1" in out
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ def test_a_refusal_has_the_frameworks_words_the_file_and_what_to_do(
     [
         (("--as-log",), "does not log"),
         (("--against", "log"), "does not log"),
-        (("--layers", "4"), "--layers does not work with launch scripts"),
+        (("--layers", "4"), "--layers cannot be used with launch scripts"),
         (("--framework-version", "1.0"), "1.0"),
         (("--framework-version", "2.0"), "2.2, 2.3, 26.0, 26.1"),
     ],
@@ -104,13 +104,16 @@ def test_what_does_not_work(
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("echo hello\n", "no program of MindSpeed-LLM"),
+        ("echo hello\n", "does not start a MindSpeed-LLM program"),
         ("python pretrain_gpt.py --hidden-size 4\n", "--num-layers is missing"),
-        ("python pretrain_gpt.py --num-layers 1000000000000000000\n", "whole number from 1 to 10000"),
-        ("python pretrain_gpt.py --num-layers 4 --num-virtual-stages-per-pipeline-rank 99999\n", "whole number"),
+        ("python pretrain_gpt.py --num-layers 1000000000000000000\n", "integer from 1 to 10000"),
+        ("python pretrain_gpt.py --num-layers 4 --num-virtual-stages-per-pipeline-rank 99999\n", "integer"),
         ("python pretrain_gpt.py --num-layers 4 --spec my.own layer_spec\n", "--spec my.own layer_spec"),
         ("python pretrain_gpt.py --num-layers 4 --moe-fb-overlap\n", "--moe-fb-overlap"),
-        ("python pretrain_gpt.py --num-layers 4 --moe-layer-freq '[0]*2+[1]*2'\n", "cannot tell what --moe-layer-freq"),
+        (
+            "python pretrain_gpt.py --num-layers 4 --moe-layer-freq '[0]*2+[1]*2'\n",
+            "cannot determine the effect of --moe-layer-freq",
+        ),
     ],
 )
 def test_what_cannot_be_told(text: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -153,11 +156,11 @@ def test_what_is_ignored_is_written_out_of_the_script(tmp_path: Path, capsys: py
     assert "-N=20  # layers" in lines
     assert "+N=4  # layers" in lines
     assert run("--write", path) == 0
-    assert "4 argument(s) changed" in capsys.readouterr().err
+    assert "4 arguments changed" in capsys.readouterr().err
     assert Path(path).read_text("utf-8") == PLAIN
     assert shown(path, capsys) == before
     assert run("--diff", path) == run("--write", path) == 0
-    assert "no argument about layers is ignored" in capsys.readouterr().err
+    assert "no layer argument is ignored" in capsys.readouterr().err
 
 
 def shown(path: str, capsys: pytest.CaptureFixture[str]) -> object:
@@ -170,7 +173,7 @@ def test_what_cannot_be_written_is_named_and_stays(tmp_path: Path, capsys: pytes
     path = written(tmp_path, IDLE + two)
     assert run("--write", path) == 1
     error = " ".join(capsys.readouterr().err.split())
-    assert "the program in line 4 could have --recompute-num-layers 4, which is not written" in error
+    assert "the program in line 4 could use --recompute-num-layers 4, but it was not written" in error
     assert "N=20" in Path(path).read_text("utf-8")
 
 
@@ -178,10 +181,10 @@ def test_refused_arguments_are_not_written(tmp_path: Path, capsys: pytest.Captur
     path = written(tmp_path, SCRIPT.replace("--recompute-method block", ""))
     assert run("--write", path) == 2
     error = capsys.readouterr().err
-    assert "nothing is written" in error
+    assert "nothing written" in error
     assert "--recompute-method block" in error
     assert run("--write", written(tmp_path, TWO.replace("posttrain_gpt", "convert"))) == 2
-    assert "not evaluable: 1" in capsys.readouterr().err
+    assert "cannot evaluate 1" in capsys.readouterr().err
 
 
 def test_what_the_parser_refuses_has_no_plan(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -191,7 +194,7 @@ def test_what_the_parser_refuses_has_no_plan(tmp_path: Path, capsys: pytest.Capt
     assert plan["layers"] == []
     assert [problem["id"] for problem in plan["problems"]] == ["parser-rejected"] * 2
     assert run("--diff", path) == 2
-    assert "takes full, selective, not 'ful'" in capsys.readouterr().err
+    assert "accepts full, selective, not 'ful'" in capsys.readouterr().err
 
 
 def test_absurd_scripts_are_refused_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -208,5 +211,5 @@ def test_what_nobody_sets_is_left_out_and_told(tmp_path: Path, capsys: pytest.Ca
     run(written(tmp_path, script))
     told = capsys.readouterr()
     assert "does not set $MEM_ARGS" in told.out + told.err
-    assert plain.partition("Layers recomputed")[2].rstrip() in told.out
+    assert plain.partition("Fully recomputed layers")[2].rstrip() in told.out
     assert run(written(tmp_path, script.replace("$MEM_ARGS", "$(cat more)"))) == 2

@@ -301,9 +301,9 @@ def test_sapps_lists_mean_what_mindformers_makes_of_them() -> None:
     [
         (([[0, 0]], [[2, 0]], [[1, 0]], None), "SAPP counts those as well"),
         (([[0, 0]], [[1, 0]], [[1, 0]], [[0, 0]]), "SAPP counts those as well"),
-        (([[0, 0]], [[5, 0]], None, None), "has 5 of 4 layers"),
-        (([[0, 1]], [[0, 0]], None, None), "the cells hold 9 layers"),
-        (([[0, 0], [0, 0]], [[0, 0]], None, None), "offset is 2 x 2"),
+        (([[0, 0]], [[5, 0]], None, None), "asks for 5 of 4 layers"),
+        (([[0, 1]], [[0, 0]], None, None), "places 9 layers"),
+        (([[0, 0], [0, 0]], [[0, 0]], None, None), "offset has the shape 2 x 2"),
     ],
 )
 def test_lists_that_cannot_be_sapps(lists: tuple[Any, ...], text: str) -> None:
@@ -320,14 +320,14 @@ def test_kinds_that_sapp_was_not_asked_for() -> None:
     ("text", "words"),
     [
         ("nothing here", "none of the lists"),
-        ("recompute: [[1]]\nrecompute: [[1]]", "stands there twice"),
-        ("recompute: [[1, [2]]]", "must be a list of whole numbers"),
-        ("recompute: [[1, 2], [3]]", "must be a list of whole numbers"),
-        ("recompute: [__import__('os')]", "must be a list of whole numbers"),
-        ("recompute: [[1, 2]", "must be a list of whole numbers"),
-        ("recompute: " + "[" * 5000, "must be a list of whole numbers"),
-        ("recompute: [[99999999999]]", "must be a list of whole numbers"),
-        ("x" * 300_000, "more than 200000 characters"),
+        ("recompute: [[1]]\nrecompute: [[1]]", "duplicate key"),
+        ("recompute: [[1, [2]]]", "must be a list of integers"),
+        ("recompute: [[1, 2], [3]]", "must be a list of integers"),
+        ("recompute: [__import__('os')]", "must be a list of integers"),
+        ("recompute: [[1, 2]", "must be a list of integers"),
+        ("recompute: " + "[" * 5000, "must be a list of integers"),
+        ("recompute: [[99999999999]]", "must be a list of integers"),
+        ("x" * 300_000, "exceeds 200000 characters"),
     ],
 )
 def test_pasted_text_that_is_refused(text: str, words: str) -> None:

@@ -190,7 +190,7 @@ def test_the_stages_that_stop_are_named_four_at_most() -> None:
 
 def test_where_all_ranks_stop_the_reason_is_told_and_no_rank() -> None:
     text = told(parallel("recompute_config: {full_recompute_list: [1, 1]}"))
-    assert "the tuning guide speaks of full_recompute_list" in text
+    assert "the tuning guide names full_recompute_list" in text
     text = told(parallel("recompute_config: {recompute: [9, 9]}"))
     assert "full_recompute_layers 9 > num_layers 4." in text
     assert "only the ranks" not in text
@@ -205,7 +205,7 @@ def test_the_fault_of_a_stage_for_the_embedding() -> None:
     settings = "standalone_embedding_stage: True, recompute_config: {recompute: [1, 1, 1]}"
     plan = parallel(settings, layers=9, stages=4)
     assert failure(plan).endswith("full_recompute_layers 1 > num_layers 0.")
-    assert "fault of the framework, seen at chunk 0:" in render(plan.problems[0].message, Language.EN)
+    assert "bug of the framework, at chunk 0:" in render(plan.problems[0].message, Language.EN)
     plan = parallel(settings.replace("1, 1]", "1, 0]"), layers=9, stages=4)
     assert plan.placement == ((0, 3, 3, 3),)
     assert effects(plan) == "f--f-----"
@@ -308,10 +308,10 @@ def test_true_and_false_count_as_numbers() -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("parallel_config: {}", "how many layers"),
+        ("parallel_config: {}", "the number of layers"),
         ("model_config: []", "must be a mapping"),
-        ("model_config: {num_layers: 99999}", "more than 10000"),
-        (f"model_config: {{num_layers: 4}}\nparallel_config: {{recompute: '{'[' * 300_000}'}}", "more than 200000"),
+        ("model_config: {num_layers: 99999}", "exceeds 10000"),
+        (f"model_config: {{num_layers: 4}}\nparallel_config: {{recompute: '{'[' * 300_000}'}}", "exceeds 200000"),
     ],
 )
 def test_configs_that_cannot_be_read(text: str, words: str) -> None:
@@ -321,7 +321,7 @@ def test_configs_that_cannot_be_read(text: str, words: str) -> None:
 
 @pytest.mark.parametrize("text", ["[" * 100_000, "-" * 100_000 + "1", "- " * 60 + "1"])
 def test_deep_texts_do_no_harm(text: str) -> None:
-    with pytest.raises(ConfigError, match="lists in lists"):
+    with pytest.raises(ConfigError, match="nested too deeply"):
         parallel(f"recompute: '{text}'")
 
 

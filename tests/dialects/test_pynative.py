@@ -350,10 +350,10 @@ def test_aliases_are_written_into_as_the_framework_does() -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("training: {}", "how many layers"),
-        ("model: {num_layers: 4, n_layer: 5}", "two names"),
-        ("model: {num_layers: '4'}", "whole number"),
-        ("model: {num_layers: 4}\nparallelism: {pipeline_parallel: 999999}", "more than"),
+        ("training: {}", "the number of layers"),
+        ("model: {num_layers: 4, n_layer: 5}", "the same setting"),
+        ("model: {num_layers: '4'}", "an integer"),
+        ("model: {num_layers: 4}\nparallelism: {pipeline_parallel: 999999}", "exceeds"),
     ],
 )
 def test_configs_that_cannot_be_read(text: str, words: str) -> None:

@@ -200,9 +200,9 @@ class TestPlans:
         assert [note.params["kind"] for note in slow.notes if note.id == "fitting.kind-fails"] == ["swap"]
 
     def test_swap_needs_a_bandwidth(self) -> None:
-        with pytest.raises(UsageError, match="how long swap takes"):
+        with pytest.raises(UsageError, match="the cost of swap"):
             ConfigFitRequest(kinds=(RecomputeMode.SWAP,))
-        with pytest.raises(UsageError, match="no plan may swap"):
+        with pytest.raises(UsageError, match="not allowed to swap"):
             ConfigFitRequest(swap_bandwidth=GIB)
 
     def test_a_dialect_without_swap_says_so(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -234,6 +234,7 @@ class TestPlans:
         assert "fitting.note.off" in [note.id for note in config.plan_notes(found)]
         # The page says what the terminal says: the peaks of the dryruns, and those without their fragments.
         console = Console(Language.EN)
+        assert console.say(config.verdict_lines_of(found)[0]).startswith("Plan found: fits; ")
         page = fit_text.plan_page(partial(config.shown_of, found), [found.source.path], Language.EN)
         for one, predicted in zip(found.chosen.verified, found.chosen.peak_bytes, strict=True):
             row = f'<td class="n">{one.stage}</td><td class="n">{predicted / GIB:.2f}</td><td>{one.peak_bytes / GIB:.2f}</td>'

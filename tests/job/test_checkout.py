@@ -93,7 +93,7 @@ def test_programs_with_a_parser_of_their_own_are_not_checked(
     out, err = capsys.readouterr()
     assert json.loads(out)["findings"] == []
     assert "parser of their own" in err
-    with pytest.raises(ConfigError, match="parser of their own"):
+    with pytest.raises(ConfigError, match="their own parser"):
         _ = ScriptJob(script, _SCRIPT).release
 
 

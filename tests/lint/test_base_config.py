@@ -56,7 +56,7 @@ def test_a_value_in_the_base_is_told_with_its_file(capsys: pytest.CaptureFixture
     assert code == 1
     assert "some.yaml:1:14" in out
     assert "model.model_config.offset stands in base.yaml, line 1" in out
-    assert "base.yaml:1 says it, on which other configs may build: change it there" in out
+    assert "it is set in base.yaml:1, which other configs may include: change it there" in out
     before = (tmp_path / "some.yaml").read_text(), (tmp_path / "base.yaml").read_text()
     run(capsys, "--fix=unsafe", "some.yaml")
     assert ((tmp_path / "some.yaml").read_text(), (tmp_path / "base.yaml").read_text()) == before

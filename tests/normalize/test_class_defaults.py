@@ -76,7 +76,7 @@ def test_layers_and_prediction_layers_of_the_class() -> None:
 
 def test_layers_that_nobody_knows_are_asked_for() -> None:
     text = _DYNAMIC.format(model="mine", pattern="mlp.experts", layers="0")
-    with pytest.raises(ConfigError, match="how many layers"):
+    with pytest.raises(ConfigError, match="the number of layers"):
         dynamic_plan(parse_source(text, Path("a.yaml")), "2.1")
 
 

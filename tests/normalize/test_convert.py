@@ -77,7 +77,7 @@ def test_legacy_names_become_dynamic_ones() -> None:
         "input_layernorm.norm": ["1-7"],
         "pre_mlp_layernorm.norm": ["1-7"],
     }
-    assert said(converted, "counterpart") == [f"The names are proved against the layers of qwen3 in {NEWEST}."]
+    assert said(converted, "counterpart") == [f"The names were verified against the layers of qwen3 in {NEWEST}."]
 
 
 def test_what_has_no_equivalent_is_named_with_its_layers() -> None:
@@ -133,7 +133,7 @@ model: {model_type: qwen3, num_hidden_layers: 6}
 recompute: {mode: select, full_recompute_layer: ['0'], select_module: {mlp: ['1-2']}}
 """
     converted = convert_source(source(text), "mindformers@1.6")
-    assert said(converted, "differs") == ["Layer 1-2 would not do the same. Here: select mlp. There: -."]
+    assert said(converted, "differs") == ["Layer 1-2 would behave differently. Here: select mlp. There: -."]
     assert ids(convert_source(source(text), "mindformers@1.7")) == []
 
 

@@ -97,7 +97,7 @@ def test_whole_numbers(before: str, after: str) -> None:
 def test_what_the_framework_refuses(dialect: Dialect, text: str, framework: str) -> None:
     with pytest.raises(UsageError) as caught:
         explicit(parse_source(text, Path("c.yaml")), dialect)
-    assert f"nothing is written: {framework} does not get through this config" in str(caught.value)
+    assert f"nothing written: {framework} rejects this config" in str(caught.value)
 
 
 def test_a_shared_list_is_refused() -> None:

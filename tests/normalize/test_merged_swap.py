@@ -121,6 +121,6 @@ def test_releases_that_lose_the_stage_of_layers_are_refused(version: str) -> Non
 def test_other_dialects_are_refused() -> None:
     text = "training_config: {}\nmodel_config: {num_layers: 4}\nparallel_config: {pipeline_model_parallel_size: 2}\n"
     lists = SappLists(None, [[0, 0]], [[0, 0]], [[0, 0]], swap=[[1, 0]])
-    with pytest.raises(UsageError, match="cannot be swapped"):
+    with pytest.raises(UsageError, match="cannot swap layers"):
         merge_sapp(Job(source(text)), lists)
     assert "swap" not in merge_sapp(Job(source(text)), lists._replace(swap=[[0, 0]])).text

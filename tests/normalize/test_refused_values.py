@@ -61,11 +61,11 @@ def with_line(text: str, old: str, new: str) -> tuple[str, int]:
 @pytest.mark.parametrize(
     ("text", "old", "new", "said"),
     [
-        (STATIC, "num_layers: 8", "num_layers: {}", "num_layers must be a whole number from 1 to 10000"),
-        (STATIC, "pipeline_stage: 2", "pipeline_stage: {}", "pipeline_stage must be a whole number from 0 to 10000"),
-        (STATIC, "interleave_num: 2", "interleave_num: {}", "pp_interleave_num must be a whole number from 1 to 10000"),
-        (DYNAMIC, "num_layers: 8", "num_layers: {}", "num_layers must be a whole number from 1 to 10000"),
-        (DYNAMIC, "predict_layers: 0", "predict_layers: {}", "num_nextn_predict_layers must be a whole number from 0 to 10000"),
+        (STATIC, "num_layers: 8", "num_layers: {}", "num_layers must be an integer from 1 to 10000"),
+        (STATIC, "pipeline_stage: 2", "pipeline_stage: {}", "pipeline_stage must be an integer from 0 to 10000"),
+        (STATIC, "interleave_num: 2", "interleave_num: {}", "pp_interleave_num must be an integer from 1 to 10000"),
+        (DYNAMIC, "num_layers: 8", "num_layers: {}", "num_layers must be an integer from 1 to 10000"),
+        (DYNAMIC, "predict_layers: 0", "predict_layers: {}", "num_nextn_predict_layers must be an integer from 0 to 10000"),
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("value", ["10001", "True", "'2'", "2.0", "[2]"])

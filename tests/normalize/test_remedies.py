@@ -274,7 +274,7 @@ def assert_hint(text: str, hint: str) -> None:
     assert plan.failure is not None
     told = plan.problems[0].help
     assert told is not None
-    passes = f"it passes without {hint[1:]}" if hint[0] == "-" else f"this passes: {hint}"
+    passes = f"remove {hint[1:]}" if hint[0] == "-" else f"change to: {hint}"
     assert render(told, Language.EN) == passes
 
 

@@ -150,4 +150,4 @@ def test_operators_to_leave_out_are_a_list_of_names_in_2_0() -> None:
     text = f"{DYNAMIC}recompute: {{mode: full, full_recompute_layer: ['0'], exclude_op: {{mlp: ['99'], ' ': []}}}}\n"
     hint = normalize_source(parse_source(text, Path("c.yaml")), "2.0").problems[0].help
     assert hint is not None
-    assert render(hint, Language.EN) == "this passes: recompute.exclude_op: [mlp]"
+    assert render(hint, Language.EN) == "change to: recompute.exclude_op: [mlp]"

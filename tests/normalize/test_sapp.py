@@ -190,10 +190,14 @@ def test_kinds_that_sapp_was_not_asked_for_are_told() -> None:
         (
             "pipeline_stage: 5",
             "pipeline_stage: 4",
-            "2 chunk(s) and 5 stage(s); the config has 2 chunk(s) and 4 stage(s)",
+            "2 chunks and 5 stages, but the config has 2 chunks and 4 stages",
         ),
-        ("pipeline_interleave: True", "pipeline_interleave: False", "the config has 1 chunk(s) and 5 stage(s)"),
-        ("num_hidden_layers: 48", "num_hidden_layers: 49", "hold 48 layers, or fewer than none, and the model has 49"),
+        ("pipeline_interleave: True", "pipeline_interleave: False", "the config has 1 chunk and 5 stages"),
+        (
+            "num_hidden_layers: 48",
+            "num_hidden_layers: 49",
+            "places 48 layers, or a negative number in a cell; the model has 49",
+        ),
     ],
 )
 def test_sizes_that_do_not_agree_are_both_named(old: str, new: str, words: str) -> None:
@@ -219,9 +223,7 @@ def test_lists_of_two_kinds_of_layers_come_to_those_of_all() -> None:
 def test_a_list_of_one_row_is_one_chunk() -> None:
     with pytest.raises(UsageError) as caught:
         merge_sapp("recompute: [1, 0, 0, 0, 0]", source(STATIC))
-    assert "1 chunk(s) and 5 stage(s); the config has 2 chunk(s) and 5 stage(s)" in render(
-        caught.value.message, Language.EN
-    )
+    assert "1 chunk and 5 stages, but the config has 2 chunks and 5 stages" in render(caught.value.message, Language.EN)
 
 
 @pytest.mark.parametrize(("length", "fine"), [(200_000, True), (200_001, False)])
@@ -274,7 +276,7 @@ def test_a_pipeline_that_turns_round_is_not_what_sapp_means() -> None:
     lists = "offset: [[0,1,1,1,1],[0,1,1,1,1]]\nrecompute: [[2,1,0,0,0],[1,0,0,0,0]]\n"
     with pytest.raises(UsageError) as caught:
         merge_sapp(lists, source(text))
-    assert "would not mean the same" in render(caught.value.message, Language.EN)
+    assert "would have a different meaning" in render(caught.value.message, Language.EN)
 
 
 def test_what_stands_in_other_files_counts_and_stays(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -296,8 +298,8 @@ def test_what_stands_in_other_files_counts_and_stays(tmp_path: Path, capsys: pyt
     assert main([*arguments, "--diff"]) == 1
     assert main([*arguments, "--write"]) == 1  # select_comm_recompute is a kind that SAPP was not asked for
     said = capsys.readouterr().err
-    assert said.count(f"settings of {tmp_path / 'base.yaml'} count, too") == 2
-    assert said.count(f"settings of {model} count, too") == 2
+    assert said.count(f"includes settings of {tmp_path / 'base.yaml'}\n") == 2
+    assert said.count(f"includes settings of {model}\n") == 2
     changed = yaml.safe_load(config.read_text())
     assert changed == {
         "base_config": "base.yaml",
@@ -335,7 +337,7 @@ def test_lists_without_an_offset_leave_the_configs_own() -> None:
     merged = merge_sapp(f"recompute: {nothing}", source(config))
     assert merged.plan.placement == ((4, 4, 4, 4, 5), (4, 4, 4, 4, 3))
     assert own in merged.text
-    with pytest.raises(UsageError, match="would not mean the same"):  # SAPP counted in other cells
+    with pytest.raises(UsageError, match="would have a different meaning"):  # SAPP counted in other cells
         merge_sapp(f"recompute: {FULL}", source(config))
 
 

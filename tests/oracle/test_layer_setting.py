@@ -134,7 +134,7 @@ def test_configs_of_mindformers(path: Path, oracle: layer_setting.Oracle) -> Non
         inputs = read_recompute(source)
     except ConfigError as error:
         said = str(error)
-        assert "how many layers" in said or "config.json of pretrained_model_dir" in said
+        assert "the number of layers" in said or "config.json of pretrained_model_dir" in said
         pytest.skip("no layer count")
     except UnsupportedError:
         pytest.fail("all of these are served")

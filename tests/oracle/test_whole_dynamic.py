@@ -85,17 +85,17 @@ def release(request: pytest.FixtureRequest) -> Iterator[Release]:
 
 
 def two_counts(text: str, version: str) -> str:
-    """What ms-tune says of a config whose number of layers the release refuses, for it stands there under two names."""
+    """What ms-tune says of a config whose number of layers the release refuses, for it stands there under the same setting."""
     source = parse_source(text, Path("config.yaml"))
     written = model_of(source, Dialect.MINDFORMERS_PYNATIVE, version).written("num_layers")
     if len({field.value for field in written}) > 1:
-        with pytest.raises(ConfigError, match="two names"):
+        with pytest.raises(ConfigError, match="the same setting"):
             dynamic_plan(source, version)
         return "two numbers of layers"
     plan = dynamic_plan(source, version)
     loads = plan.failure is None or not any(problem.id == "load-rejected" for problem in plan.problems)
     assert not loads or "second-name" in {problem.id for problem in plan.problems}, text
-    return "a second name" if loads else "not loaded"
+    return "another name" if loads else "not loaded"
 
 
 def compare(release: Release, config: dict[str, Any]) -> str:

@@ -74,7 +74,7 @@ def test_too_many_are_refused_at_once(devices: int) -> None:
 
 
 def test_more_devices_than_there_are() -> None:
-    with pytest.raises(UsageError, match="more than the 131072"):
+    with pytest.raises(UsageError, match="exceed the maximum of 131072"):
         list_layouts(SPACE._replace(devices=10**18))
 
 

@@ -87,10 +87,10 @@ def test_full_layers_count_in_every_list() -> None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"offset": ((0,) * 15,)}, "not 1 x 16"),
-        ({"offset": ((1,) * 16,)}, "do not place 96 layers"),
-        ({"recompute": ((7,) * 16,)}, "less than nothing"),
-        ({"select_recompute": ((3,) * 16,)}, "recompute 'select', of which the table has no figures"),
+        ({"offset": ((0,) * 15,)}, "must be 1 x 16"),
+        ({"offset": ((1,) * 16,)}, "do not place all 96 layers"),
+        ({"recompute": ((7,) * 16,)}, "negative number of layers"),
+        ({"select_recompute": ((3,) * 16,)}, "use recompute kind 'select', which is not in the table"),
     ],
 )
 def test_lists_that_do_not_fit_the_table_are_refused(

@@ -35,7 +35,7 @@ def test_layers_that_recompute_nothing_all_and_some() -> None:
     }
     first, second = (render(note, Language.EN) for note in clock.notes)
     assert "dense 2 / none 5.25 | full 7.375 ms (2/2), experts 3.25 / none 8 ms (2/3)" in first
-    assert second == "Not measured, but taken beside dense as relative times have it: tail 1 ms forward."
+    assert second == "Not measured, but derived from dense by relative times: tail 1 ms forward."
     table = with_times(TABLE, clock.times, "here")
     dense = table.layers[0]
     assert 2 * dense.forward * (1 + dense.recompute[RecomputeMode.FULL].backward_extra) == pytest.approx(7.375)
@@ -49,7 +49,7 @@ def test_a_kind_that_was_not_captured_and_times_of_the_user() -> None:
     assert not clock.times["dense"].backward
     assert clock.times["experts"] == LayerTimes(3.0, {RecomputeMode.NONE: 6.0})
     assert clock.times["tail"] == given["tail"]
-    assert "beside experts as relative times have it: dense 2 ms forward" in render(clock.notes[1], Language.EN)
+    assert "derived from experts by relative times: dense 2 ms forward" in render(clock.notes[1], Language.EN)
 
 
 def test_a_layer_of_which_both_tell_is_as_the_user_says() -> None:
@@ -59,7 +59,7 @@ def test_a_layer_of_which_both_tell_is_as_the_user_says() -> None:
     assert clock.times["tail"] == LayerTimes(3.5)  # beside the 7 ms that count
     layers, rest = (render(note, Language.EN) for note in clock.notes)
     assert "dense" not in layers
-    assert "beside dense as relative times have it: tail 3.5 ms" in rest
+    assert "derived from dense by relative times: tail 3.5 ms" in rest
     assert not with_layers(Clock(9.0, dict.fromkeys(("dense", "tail", "experts"), LayerTimes(7.0)), seen), TABLE).notes
 
 
@@ -70,7 +70,7 @@ def test_a_quick_layer_that_is_recomputed_is_no_contradiction() -> None:
 
 
 def test_of_another_model() -> None:
-    with pytest.raises(UsageError, match="has a layer 5, and the model 5 layers"):
+    with pytest.raises(UsageError, match="has a layer 5, but the model has 5 layers"):
         with_layers(Clock(9.0, seen=(SeenLayer(5, 1.0, 1.0, 0.0),)), TABLE)
 
 

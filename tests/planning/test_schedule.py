@@ -149,8 +149,8 @@ def test_the_first_of_the_fullest_moments_counts() -> None:
 @pytest.mark.parametrize(
     ("schedule", "sizes", "words"),
     [
-        (Schedule.ONE_FORWARD_ONE_BACKWARD, (4, 2, 8), "one chunk a stage, not 2"),
-        (Schedule.INTERLEAVED, (4, 2, 3), "3 for 4 stages"),
+        (Schedule.ONE_FORWARD_ONE_BACKWARD, (4, 2, 8), "one chunk per stage, not 2"),
+        (Schedule.INTERLEAVED, (4, 2, 3), "3 micro-batches for 4 stages"),
         (FULL_WARM_UP, (4, 2, 6), "a multiple of the 4 stages"),
     ],
 )

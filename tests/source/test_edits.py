@@ -91,10 +91,10 @@ def test_layer_numbers_when_swap_is_on() -> None:
     [
         ("  recompute: &r [1, 0]\nother: *r\n", "used elsewhere"),
         ("  recompute: &r [[9, 0], [0, 0]]\nother: *r\n", "used elsewhere"),
-        ("  recompute: [[&n 9, 0], [0, *n]]\n", "behind an alias"),
-        ("  recompute: *r\n", "behind an alias"),
-        ("  <<: *s\n", "behind an alias"),
-        ("  recompute: [-1, 0]\n", "nothing is written"),
+        ("  recompute: [[&n 9, 0], [0, *n]]\n", "is an alias"),
+        ("  recompute: *r\n", "is an alias"),
+        ("  <<: *s\n", "is an alias"),
+        ("  recompute: [-1, 0]\n", "nothing written"),
     ],
 )
 def test_what_is_refused(body: str, words: str) -> None:

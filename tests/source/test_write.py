@@ -90,7 +90,7 @@ def test_a_file_that_nobody_may_write_is_left_alone(tmp_path: Path) -> None:
     file = tmp_path / "a.yaml"
     file.write_text("a: 1\n")
     file.chmod(0o444)
-    with pytest.raises(ConfigError, match="may not be written") as caught:
+    with pytest.raises(ConfigError, match="is write-protected") as caught:
         write_back(file, "a: 1\n", "a: 2\n")
     assert "chmod u+w" in render(caught.value.hint or caught.value.message, Language.EN)
     assert file.read_text() == "a: 1\n"
@@ -131,9 +131,9 @@ def open_folder() -> Iterator[Path]:
     ("owner", "mode", "says"),
     [
         (NOBODY, 0o600, "written"),
-        (NOBODY, 0o444, "may not be written"),
-        (NOBODY, 0o466, "may not be written"),  # an owner has the owner's permissions, not those of the others
-        (0, 0o644, "may not be written"),
+        (NOBODY, 0o444, "is write-protected"),
+        (NOBODY, 0o466, "is write-protected"),  # an owner has the owner's permissions, not those of the others
+        (0, 0o644, "is write-protected"),
         (0, 0o666, "belongs to 0:0"),  # it could be written, but not stay its owner's
     ],
 )
@@ -167,7 +167,7 @@ def test_who_cannot_allow_it_is_not_told_to(tmp_path: Path, monkeypatch: pytest.
     hints = []
     for user in (file.stat().st_uid, 12345):
         monkeypatch.setattr(os, "geteuid", lambda user=user: user)
-        with pytest.raises(ConfigError, match="may not be written") as caught:
+        with pytest.raises(ConfigError, match="is write-protected") as caught:
             write_back(file, "a: 1\n", "a: 2\n")
         hints.append(caught.value.hint and caught.value.hint.id)
     assert hints == ["edits.write.read-only.hint", "edits.write.owner.hint"]
@@ -185,10 +185,10 @@ def test_what_was_changed_meanwhile_is_left_alone(tmp_path: Path, monkeypatch: p
         return write(part, content)
 
     monkeypatch.setattr(Path, "write_bytes", somebody_saves)
-    with pytest.raises(ConfigError, match="has changed"):
+    with pytest.raises(ConfigError, match="was modified"):
         write_back(file, "a: 1\n", "a: 2\n")
     assert file.read_text() == "a: 7\n"
-    with pytest.raises(ConfigError, match="has changed"):
+    with pytest.raises(ConfigError, match="was modified"):
         write_back(file, "a: 1\n", "a: 2\n")
     file.unlink()
     with pytest.raises(ConfigError, match="cannot be read"):
