@@ -122,8 +122,8 @@ def _outlier_text(one: Outlier, console: Console) -> str:
     names = kinds[0] if kinds else ""
     for other in kinds[1:]:
         names = console.text("metrics.show.kind.and", one=names, other=other)
-    beside = console.text("metrics.show.outlier.beside", kinds=names) if names else ""
-    return console.text("metrics.show.outlier", number=one.step, seconds=_seconds_text(one.seconds), beside=beside)
+    extra = console.text("metrics.show.outlier.beside", kinds=names) if names else ""
+    return console.text("metrics.show.outlier", number=one.step, seconds=_seconds_text(one.seconds), extra=extra)
 
 
 def _other_rows(run: RunMetrics, console: Console) -> Iterator[tuple[str, str, str]]:
