@@ -42,9 +42,11 @@ class VerdictTerms(Record):
     doubt: Message | None  # why there can be no verdict
 
     @property
-    def is_part(self) -> bool:
-        """Whether the verdict is about a stage of which the trace holds some layers only."""
-        return self.record is not None and self.record.run_layers is not None
+    def sample(self) -> tuple[int, int] | None:
+        """Return the layers that the trace has and those of its stage, which the verdict is about; None for a whole stage."""
+        if self.record is None or self.record.run_layers is None:
+            return None
+        return self.record.run_layers, self.record.stage_layers
 
 
 def find_run_record(trace: Path) -> tuple[RunRecord, list[str]]:

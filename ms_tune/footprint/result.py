@@ -55,6 +55,7 @@ class RankReport:
     theory: Theory  # what weights, gradients and optimizer state should need
     verdict: Verdict  # whether it fits, where something tells the device
     overflow: SizeOverflow | None = None  # a tensor whose block is too small for it
+    sample: tuple[int, int] | None = None  # layers that it ran and that its stage has; None for a whole stage
     host_rows: int = 0  # blocks in the pool of host memory, which no other figure counts
     host_bytes: int = 0  # the most bytes that they take at once
     host_moved_bytes: int = 0  # all of them together: what went to the host during the whole trace

@@ -102,8 +102,10 @@ class WhatIfReport(Record):
 
     def verdict_about(self, outcome: ReplayOutcome) -> Verdict | None:
         """The verdict about a setting or a what-if; None where the run is a part of what its own is about."""
-        if self.terms.is_part or outcome.recorded:
-            return None if self.terms.is_part else self.verdict
+        if self.terms.sample is not None:
+            return None
+        if outcome.recorded:
+            return self.verdict
         # A pool that needs more than there is needs all that it reserved.
         footprint = outcome.actual_bytes if outcome.fits else max(outcome.actual_bytes, outcome.reserved_bytes)
         doubts = [] if self.terms.doubt is None else [self.terms.doubt]

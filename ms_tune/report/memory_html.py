@@ -234,6 +234,7 @@ def _rank_data(rank: RankReport, *, with_blocks: bool) -> dict[str, object]:
     return {
         **told,
         "limit_bytes": rank.limit_bytes,
+        "sample": rank.sample,
         "verdict": _verdict_data(rank.verdict),
         "spans": rank.spans,
         "bands": bands_of(rank, POINTS),
