@@ -50,6 +50,8 @@ _INTERLEAVED = {
     Dialect.MINDFORMERS: Schedule.INTERLEAVED,
     Dialect.MINDFORMERS_PYNATIVE: Schedule.INTERLEAVED_SPREAD,
 }
+SMALL_BUBBLE = 0.1  # of a step; a larger one is worth more micro-batches
+_DOUBLINGS = 5
 
 
 def compute_bubble_share(schedule: Schedule, placement: Sequence[Sequence[int]], micro_batches: int) -> float | None:
@@ -103,6 +105,8 @@ class JobFacts(Record):
     # Share of a step in which stages wait at least; None without stages, or where the schedule is not known.
     bubble: float | None
     stages: tuple[int, int, int] | None  # pipeline stages, chunks of each, and micro-batches of a step
+    # Micro-batches, the fewest of the doublings, with which the bubble is small, and the bubble then; None if none is needed or enough.
+    relief: tuple[int, float] | None = None
 
 
 def read_job(path: Path, version: str | None = None, cards: int | None = None) -> JobFacts:
@@ -142,12 +146,15 @@ def _make_facts(
     placement: Sequence[Sequence[int]] | None,
     interleaved: Schedule,
 ) -> JobFacts:
-    waits, stages = None, None
+    waits, stages, relief = None, None, None
     if placement and len(placement[0]) > 1 and split.micro_batches:
         schedule = interleaved if len(placement) > 1 else Schedule.ONE_FORWARD_ONE_BACKWARD
         waits = compute_bubble_share(schedule, placement, split.micro_batches)
         stages = (len(placement[0]), len(placement), split.micro_batches)
-    return JobFacts(count_operations(widths, layers), widths.tokens, split.batch, split.cards, waits, stages)
+        more = [split.micro_batches * 2**times for times in range(1, _DOUBLINGS)] if waits and waits > SMALL_BUBBLE else []
+        bubbles = ((many, compute_bubble_share(schedule, placement, many)) for many in more)
+        relief = next(((many, share) for many, share in bubbles if share is not None and share <= SMALL_BUBBLE), None)
+    return JobFacts(count_operations(widths, layers), widths.tokens, split.batch, split.cards, waits, stages, relief)
 
 
 def _refuse_unusable(path: Path, plan: LayerPlan) -> None:

@@ -109,6 +109,7 @@ class RunMetrics:
     about_steps: tuple[Diagnostic, ...]
     impossible: tuple[Diagnostic, ...]  # figures that no device reaches
     curve: StepCurve  # for a picture
+    judgement: tuple[Message, ...] = ()  # whether the MFU is good, and what lowers it
     ordered: tuple[float, ...] = field(default=(), repr=False)
 
     @property

@@ -23,7 +23,7 @@ from ms_tune.metrics.figures import (
     make_utilisation_figures,
     measure_steps,
 )
-from ms_tune.metrics.job import JobFacts, read_job
+from ms_tune.metrics.job import SMALL_BUBBLE, JobFacts, read_job
 from ms_tune.metrics.result import (
     Convention,
     Counted,
@@ -47,6 +47,9 @@ if TYPE_CHECKING:
     from ms_tune.diagnostics import Diagnostic
 
 _POINTS = 500
+# Published MFU of large runs: 30 % (Pangu Ultra MoE on Ascend, arXiv:2505.04519) to 56 % (dense, arXiv:2205.05198, on A100).
+_LOW_MFU, _HIGH_MFU = 0.3, 0.5
+_MUCH_RECOMPUTE = 0.1  # operations that are recomputed, of the model's
 
 
 class _Source(Record):
@@ -200,6 +203,7 @@ def _measure_run(source: Path, number: int, run: LoggedTraining, given: _Given) 
         memory=tuple(run.memory[rank] for rank in sorted(run.memory)),
         about_steps=tuple(check_run(run, steps, times)),
         impossible=tuple(find_impossible_figures(steps.form, inputs, rate, fastest_peak())),
+        judgement=tuple(_judge_figures(figures, given.job)),
         curve=_thin_curve(steps, {one.step for one in times.outliers}),
         ordered=tuple(sorted(steps.seconds[1:])),
     )
@@ -210,6 +214,21 @@ def _make_bubble_figure(job: JobFacts | None) -> Iterator[Figure]:
         stages, chunks, micro_batches = job.stages
         formula = msg("metrics.formula.bubble", stages=stages, chunks=chunks, micro_batches=micro_batches)
         yield Figure("bubble", job.bubble, formula)
+
+
+def _judge_figures(figures: Sequence[Figure], job: JobFacts | None) -> Iterator[Message]:
+    values = {figure.name: figure.value for figure in figures}
+    mfu, hfu, bubble = values.get("mfu"), values.get("hfu"), values.get("bubble")
+    if mfu is not None:
+        word = "low" if mfu < _LOW_MFU else "typical" if mfu <= _HIGH_MFU else "high"
+        yield msg(f"metrics.judge.mfu.{word}", low=f"{_LOW_MFU:.0%}", high=f"{_HIGH_MFU:.0%}")
+    if bubble is not None and bubble > SMALL_BUBBLE and job is not None and job.stages is not None:
+        yield msg("metrics.judge.bubble", bubble=f"{bubble:.0%}")
+        if job.relief is not None:
+            many, share = job.relief
+            yield msg("metrics.judge.relief", now=job.stages[2], many=many, bubble=f"{share:.0%}")
+    if mfu and hfu and hfu / mfu - 1 > _MUCH_RECOMPUTE:
+        yield msg("metrics.judge.recompute", share=f"{hfu / mfu - 1:.0%}")
 
 
 def _other_conventions(job: JobFacts | None, chosen: Convention, figures: Sequence[Figure]) -> tuple[Counted, ...]:
