@@ -102,7 +102,7 @@ def _show_trace_diff(arguments: Namespace, console: Console) -> ExitCode:
     if arguments.json:
         console.write_json(memory_json.comparison_json(comparison))
     else:
-        memory_text.show_comparison(comparison, console, arguments.top)
+        memory_text.show_comparison(comparison, console, arguments.top, quiet=arguments.quiet)
     same = not any(pair.changes for pair in comparison.ranks) and not (comparison.only_before or comparison.only_after)
     return ExitCode.OK if same else ExitCode.FINDINGS
 

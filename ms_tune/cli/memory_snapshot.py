@@ -67,7 +67,7 @@ def _show_snapshot_diff(arguments: Namespace, console: Console) -> ExitCode:
     if arguments.json:
         console.write_json(memory_json.torch_comparison_json(before, after, changes))
     else:
-        torch_text.show_comparison(before, after, changes, console, arguments.top)
+        torch_text.show_comparison(before, after, changes, console, None if arguments.quiet else arguments.top)
     return ExitCode.FINDINGS if changes else ExitCode.OK
 
 

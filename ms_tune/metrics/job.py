@@ -151,7 +151,9 @@ def _make_facts(
         schedule = interleaved if len(placement) > 1 else Schedule.ONE_FORWARD_ONE_BACKWARD
         waits = compute_bubble_share(schedule, placement, split.micro_batches)
         stages = (len(placement[0]), len(placement), split.micro_batches)
-        more = [split.micro_batches * 2**times for times in range(1, _DOUBLINGS)] if waits and waits > SMALL_BUBBLE else []
+        more = (
+            [split.micro_batches * 2**times for times in range(1, _DOUBLINGS)] if waits and waits > SMALL_BUBBLE else []
+        )
         bubbles = ((many, compute_bubble_share(schedule, placement, many)) for many in more)
         relief = next(((many, share) for many, share in bubbles if share is not None and share <= SMALL_BUBBLE), None)
     return JobFacts(count_operations(widths, layers), widths.tokens, split.batch, split.cards, waits, stages, relief)

@@ -223,10 +223,12 @@ def _judge_figures(figures: Sequence[Figure], job: JobFacts | None) -> Iterator[
         word = "low" if mfu < _LOW_MFU else "typical" if mfu <= _HIGH_MFU else "high"
         yield msg(f"metrics.judge.mfu.{word}", low=f"{_LOW_MFU:.0%}", high=f"{_HIGH_MFU:.0%}")
     if bubble is not None and bubble > SMALL_BUBBLE and job is not None and job.stages is not None:
-        yield msg("metrics.judge.bubble", bubble=f"{bubble:.0%}")
-        if job.relief is not None:
-            many, share = job.relief
-            yield msg("metrics.judge.relief", now=job.stages[2], many=many, bubble=f"{share:.0%}")
+        if job.relief is None:
+            yield msg("metrics.judge.bubble", bubble=f"{bubble:.0%}")
+        else:
+            many, then = job.relief
+            sizes = {"now": job.stages[2], "many": many, "then": f"{then:.0%}"}
+            yield msg("metrics.judge.relief", bubble=f"{bubble:.0%}", **sizes)
     if mfu and hfu and hfu / mfu - 1 > _MUCH_RECOMPUTE:
         yield msg("metrics.judge.recompute", share=f"{hfu / mfu - 1:.0%}")
 

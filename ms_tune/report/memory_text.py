@@ -57,7 +57,9 @@ def show_summary(report: MemoryReport, console: Console, top: int | None) -> Non
         console.write_section("remedies.title" if rank.remedies else "remedies.none")
         for remedy in rank.remedies[:_REMEDIES]:
             title, price = console.say(remedy.title), console.say(remedy.price)
-            console.write("  " + console.text("remedies.line", size=size_text(remedy.bytes_freed), title=title, price=price))
+            console.write(
+                "  " + console.text("remedies.line", size=size_text(remedy.bytes_freed), title=title, price=price)
+            )
     findings = sorted(report.all_findings, key=lambda finding: finding.severity.rank)
     console.write("")
     if findings:
@@ -74,7 +76,9 @@ def _show_short(holders: Sequence[Holder], console: Console) -> None:
     for holder, name, operator in zip(holders, names, operators, strict=True):
         line = f"  {size_text(holder.bytes):>10}  {pad(name, widths[0])}  {pad(operator, widths[1])}  "
         place, room = shorten_place(holder.where), max(terminal_width() - text_width(line), 1)
-        console.write_whole(f"{line}{place if text_width(place) <= room else '…' + place[len(place) - room + 1 :]}".rstrip())
+        console.write_whole(
+            f"{line}{place if text_width(place) <= room else '…' + place[len(place) - room + 1 :]}".rstrip()
+        )
 
 
 def show_report(report: MemoryReport, console: Console, top: int) -> None:
@@ -334,10 +338,10 @@ def _finding_title(finding: Diagnostic, console: Console) -> str:
     return f"{console.paint(label, SEVERITY_COLOURS[finding.severity])}[{finding.id}] {title}{where}"
 
 
-def show_comparison(comparison: Comparison, console: Console, top: int) -> None:
+def show_comparison(comparison: Comparison, console: Console, top: int, *, quiet: bool = False) -> None:
     """Show what grew and what vanished."""
     for pair in comparison.ranks:
-        _show_pair(pair, console, top)
+        _show_pair(pair, console, top, quiet=quiet)
     missing = (*comparison.only_before, *comparison.only_after)
     if missing:
         console.write_text("memory.diff.only", ranks=", ".join(number_or_dash(rank) for rank in missing))
@@ -345,12 +349,14 @@ def show_comparison(comparison: Comparison, console: Console, top: int) -> None:
         console.write_text("memory.diff.none")
 
 
-def _show_pair(pair: RankComparison, console: Console, top: int) -> None:
+def _show_pair(pair: RankComparison, console: Console, top: int, *, quiet: bool) -> None:
     before, after = size_text(pair.before.curve.peak_bytes), size_text(pair.after.curve.peak_bytes)
     rank = number_or_dash(pair.after.rank)
     console.write_text(
         "memory.diff.title", rank=rank, before=before, after=after, change=signed_text(pair.change_bytes)
     )
+    if quiet:
+        return
     if not pair.changes:
         console.write_text("memory.diff.same")
         return

@@ -77,21 +77,12 @@ def _short_rows(run: RunMetrics, console: Console) -> Iterator[tuple[str, str, s
         yield console.text("metrics.show.step"), console.text(f"metrics.show.short.{said}", **seconds), ""
     rates = [one for one in map(run.figure, _RATES) if one is not None and one.value is not None]
     if rates:
-        names = [(_short_number(one.value), console.text(f"metrics.show.figure.{one.name}")) for one in rates]
-        parts = [console.text("metrics.show.rate", value=value, name=name) for value, name in names]
+        parts = [f"{_short_number(one.value)} {console.text(f'metrics.show.figure.{one.name}')}" for one in rates]
         yield console.text("metrics.show.throughput"), console.listed(parts), ""
     mfu = run.figure("mfu")
     if mfu is not None:
         name, value, _ = _figure_row(mfu, console)
-        judged = _judgement_text(run, console)
-        yield name, console.text("metrics.show.judged", value=value, judgement=judged) if judged else value, ""
-
-
-def _judgement_text(run: RunMetrics, console: Console) -> str:
-    text = ""
-    for one in run.judgement:
-        text = console.text("metrics.show.also", text=text, other=console.say(one)) if text else console.say(one)
-    return text
+        yield name, console.listed([value, *map(console.say, run.judgement)]), ""
 
 
 def _short_number(value: float | None) -> str:
@@ -139,8 +130,7 @@ def _write_rows(rows: Iterable[tuple[str, str, str]], console: Console) -> None:
     kept = list(rows)
     width = max((text_width(name) for name, _, _ in kept), default=0)
     for name, value, made_of in kept:
-        shown = console.text("metrics.show.made-of", value=value, formula=made_of) if made_of else value
-        console.write(f"  {pad(name, width)}  {shown}")
+        console.write(f"  {pad(name, width)}  {value}" + (f"   ({made_of})" if made_of else ""))
 
 
 def _time_rows(run: RunMetrics, console: Console) -> Iterator[tuple[str, str, str]]:
@@ -194,7 +184,7 @@ def _other_rows(run: RunMetrics, console: Console) -> Iterator[tuple[str, str, s
     for figure in run.figures:
         yield _figure_row(figure, console)
         if figure.name == "mfu" and run.judgement:
-            yield "", _judgement_text(run, console), ""
+            yield "", console.listed(map(console.say, run.judgement)), ""
         if figure.name in ("mfu", "hfu"):
             for one in run.counted_otherwise:
                 share = one.mfu if figure.name == "mfu" else one.hfu

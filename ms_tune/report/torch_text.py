@@ -213,14 +213,23 @@ def _list_options(settings: TorchSettings) -> Iterator[str]:
 
 
 def show_comparison(
-    before: TorchReport, after: TorchReport, changes: Sequence[PlaceChange], console: Console, top: int
+    before: TorchReport,
+    after: TorchReport,
+    changes: Sequence[PlaceChange],
+    console: Console,
+    top: int | None,
 ) -> None:
-    """Show what grew and what vanished, and which figures are compared."""
+    """Show what grew and what vanished, and which figures are compared; without ``top`` the two peaks alone."""
     for name, report in (("before", before), ("after", after)):
         console.write_text(f"snapshot.diff.{name}", path=report.snapshot.path)
+        if top is None:
+            show_peak(report, console)
+            continue
         show_replay(report, console)
         _show_figures(report, console)
         console.write("")
+    if top is None:
+        return
     if before.replay.is_exact != after.replay.is_exact:
         console.write_text("snapshot.diff.unlike")
     if not changes:
