@@ -174,8 +174,9 @@ def show_what_if(result: TorchWhatIf, console: Console, *, quiet: bool = False, 
         ]
         rows.append([*sizes, _setting_text(outcome, console), over])
     show_table(console, ["start", "peak", "change", "end", "setting", "fits"], rows)
+    for line in proof_lines(report)[0 if verbose else 1 :]:
+        console.write(console.say(line))
     if verbose:
-        show_replay(report, console)
         recorded = report.reserved_peak_bytes or 0
         write_figure(console, "snapshot.show.reserved", size_text(recorded), console.text("snapshot.show.as-recorded"))
     if verbose or result.error_bytes:

@@ -61,13 +61,22 @@ def test_at_a_tick(capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.parametrize("language", ["en", "zh"])
 def test_terminal(capsys: pytest.CaptureFixture[str], language: str) -> None:
-    assert main(["memory", str(folder(LLAMA)), "--lang", language]) == ExitCode.OK
+    command = ["memory", str(folder(LLAMA)), "--lang", language]
+    assert main([*command, "-v"]) == ExitCode.OK
     shown = capsys.readouterr().out
     for text in ("13.17 GiB", "14.74 GiB", "█", "┆", "MatMulExt", "/workspace/llama.py:58", "MSM201", "MSM203"):
         assert text in shown
     assert "late-free" not in shown
     assert "{" not in shown
     assert ("峰值" in shown) == (language == "zh")
+    assert main(command) == ExitCode.OK
+    short = capsys.readouterr().out.splitlines()
+    assert len(short) <= 22
+    assert short[0] == shown.splitlines()[0]
+    assert all(any(text in line for line in short) for text in ("13.17 GiB", "14.74 GiB", "MatMulExt", "MSM201"))
+    assert short[-1].endswith("--html report.html")
+    assert main([*command, "-q"]) == ExitCode.OK
+    assert capsys.readouterr().out.splitlines() == short[:1]
 
 
 def test_what_does_not_fit_is_a_finding(capsys: pytest.CaptureFixture[str]) -> None:
