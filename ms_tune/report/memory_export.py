@@ -155,7 +155,7 @@ def _torch_events(lives: TorchLives) -> Iterator[dict[str, object]]:
     drawn = split_in_bands(
         lives.curve, Lives(lives.start, lives.end, lives.size, lives.content), lives.contents, _POINTS
     )
-    yield from counter_events(process, drawn, "held of the device")
+    yield from counter_events(process, drawn, "reserved")
     for cause in report.causes:
         grown = {
             "taken": cause.taken_bytes,

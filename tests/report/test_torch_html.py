@@ -124,7 +124,7 @@ def test_perfetto_has_the_peak_and_every_growth(report: TorchReport) -> None:
     write_torch_perfetto(file, trace_lives(report))
     events = json.loads(file.getvalue())["traceEvents"]
     used = [sum(event["args"].values()) for event in events if event["name"] == "memory in use"]
-    held = [event["args"]["bytes"] for event in events if event["name"] == "held of the device" and event["ph"] == "C"]
+    held = [event["args"]["bytes"] for event in events if event["name"] == "reserved" and event["ph"] == "C"]
     assert (max(used), max(held)) == (report.peak_bytes, report.reserved_peak_bytes)
     grown = [event["args"]["taken"] for event in events if "taken" in event.get("args", {})]
     assert grown == [cause.taken_bytes for cause in report.causes]
