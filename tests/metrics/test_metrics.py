@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from random import Random
 from statistics import median
 from typing import TYPE_CHECKING
@@ -18,8 +19,6 @@ from ms_tune.metrics.result import MetricsRequest
 from tests.readers.training_logs import PUBLIC, megatron_line, megatron_log, static_line
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from ms_tune.metrics.result import RunMetrics
 
 
@@ -116,6 +115,25 @@ class TestFigures:
         (tmp_path / "worker_3.log").write_text(megatron_log([900, 100, 100]), "utf-8")
         (run,) = measure_runs(tmp_path).runs
         assert (run.ranks.count, run.times.median) == (1, 0.1)
+
+
+class TestJudgement:
+    @pytest.mark.parametrize(("tflops", "word"), [(29, "low"), (30, "typical"), (50, "typical"), (51, "high")])
+    def test_the_mfu_is_compared_with_published_runs(self, tmp_path: Path, tflops: float, word: str) -> None:
+        run = run_of(tmp_path, megatron_log([1000] * 8, total=8, tflops=tflops), MetricsRequest(peak_tflops=100))
+        (judged,) = run.judgement
+        assert str(judged) == f"{word} (published large-model runs reach 30% to 50%)"
+
+    def test_what_lowers_it_is_named_with_figures(self, tmp_path: Path) -> None:
+        config = Path(__file__).parents[2] / "examples" / "out_of_memory.yaml"
+        request = MetricsRequest(config=config, cards=8, batch=8, peak_tflops=354)
+        (judged, bubble) = run_of(tmp_path, megatron_log([3000] * 8, total=8), request).judgement
+        assert "low" in str(judged)
+        # Four stages, 8 micro-batches: 3 / (8 + 3); with 32 of them 3 / (32 + 3).
+        assert str(bubble) == "pipeline bubble at least 27% (raise the micro-batches from 8 to 32 for 9%)"
+
+    def test_without_an_mfu_nothing_is_judged(self, tmp_path: Path) -> None:
+        assert run_of(tmp_path, megatron_log([1000] * 8, total=8)).judgement == ()
 
 
 class TestDoubts:
