@@ -1,4 +1,4 @@
-"""``ms-tune memory`` and its sub-commands: where the memory of a run went. Its options; what needs NumPy is imported when it runs."""
+"""Define ``ms-tune memory`` and its subcommands. Modules that need NumPy are imported when they run."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _ONLY_SNAPSHOTS = (
 
 
 class SubCommand(NamedTuple):
-    """What a module provides for a command, here for each sub-command."""
+    """The parts of a subcommand that a module provides for a command."""
 
     summary: str  # the text with its one-line help
     build_parser: Callable[[Language], Parser]
@@ -65,7 +65,7 @@ class _MemoryParser(Parser):
 
 
 def build_parser(language: Language) -> Parser:
-    """The command's own parser."""
+    """Return the command's parser."""
     parser = _MemoryParser("ms-tune memory", language, "memory.description", "memory.examples")
     parser.option("path", "memory.help.path", type=Path, metavar="RUN")
     _add_rank_arguments(parser)
@@ -88,7 +88,7 @@ def _add_rank_arguments(parser: Parser) -> None:
 
 
 def run(arguments: Namespace, console: Console) -> ExitCode:
-    """Read, analyse, show."""
+    """Run the command."""
     if "command" in arguments:
         return cast("ExitCode", arguments.command.run(arguments, console))
     path: Path = arguments.path

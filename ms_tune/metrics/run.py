@@ -1,4 +1,4 @@
-"""From training logs to figures: files to runs, ranks to one, runs beside a baseline."""
+"""Measure runs from training logs: split files into runs, join ranks, compare with a baseline."""
 
 from __future__ import annotations
 
@@ -72,24 +72,24 @@ def measure_runs(
     baseline: str | Path | None = None,
     on_bytes: Callable[[int, int], None] = lambda _done, _all: None,
 ) -> MetricsReport:
-    """Step time, throughput and utilisation of real runs, from their training logs.
+    """Measure step time, throughput and utilization of real runs from their training logs.
 
-    A figure of which an input is missing has the value None and names the options that would tell it; one that cannot be
-    true is None with a problem that says why.
+    A figure with a missing input is None and names the options that provide it; an impossible figure is None, and a
+    problem explains it.
 
     Args:
         logs: Logs, or folders of ranks' logs.
-        request: What the logs do not tell: cards, sizes, the device.
+        request: Inputs that the logs lack: devices, sizes, the chip.
         baseline: A log, or a folder of logs, to compare with.
-        on_bytes: Told the bytes read so far, and the bytes of all files.
+        on_bytes: Called with the bytes read so far and the bytes of all files.
 
     Returns:
-        The runs, the longest of them beside the longest of the baseline, and doubts about the files. Times are seconds,
+        The runs, a comparison of the longest one with the longest of the baseline, and problems of the files. Times are seconds,
         shares are parts of 1, and operations are 10^12 a second.
 
     Raises:
-        TraceError: A log cannot be read, or no line of it tells how long a step took.
-        UsageError: The device is not known.
+        TraceError: A log cannot be read, or no line of it has a step time.
+        UsageError: The chip is unknown.
         ConfigError: The config cannot be read, or a size is missing that its operations follow from.
 
     Example::
@@ -145,7 +145,7 @@ def _read_sources(paths: Sequence[Path], on_bytes: Callable[[int, int], None]) -
 
 
 def _read_logs_with_steps(files: Sequence[Path], count: Callable[[int], None]) -> list[TrainingLog]:
-    # Of Megatron's ranks only the last one tells about steps.
+    # Of Megatron's ranks only the last one logs steps.
     found, without = [], None
     for file in files:
         try:
@@ -251,7 +251,7 @@ def _choose_main_rank(run: LoggedTraining) -> RankSteps:
     def told(steps: RankSteps) -> tuple[int, int, int]:
         return (
             len(steps),
-            sum(map(eq, steps.tflops, steps.tflops)),  # NaN, which equals nothing, is what is not logged
+            sum(map(eq, steps.tflops, steps.tflops)),  # NaN, which equals nothing, marks values that are not logged
             sum(map(eq, steps.loss, steps.loss)),
         )
 
@@ -260,7 +260,7 @@ def _choose_main_rank(run: LoggedTraining) -> RankSteps:
 
 def _compare_ranks(run: LoggedTraining) -> Ranks:
     able = [steps for steps in run.ranks if len(steps) > 1]
-    if len(able) < 2:  # noqa: PLR2004 - one rank is beside no other
+    if len(able) < 2:  # noqa: PLR2004 - one rank cannot be compared
         return Ranks(len(run.ranks))
     medians = [(median(steps.seconds[1:]), steps.rank) for steps in able]
     slowest = max(medians, key=lambda one: one[0])

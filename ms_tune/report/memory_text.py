@@ -40,7 +40,7 @@ def show_verdict(report: MemoryReport, console: Console) -> None:
 
 
 def show_summary(report: MemoryReport, console: Console, top: int | None) -> None:
-    """Show the verdict, the peak, its largest parts, and what to do, each in a few lines."""
+    """Show the verdict, the peak, its largest parts, and suggestions, each in a few lines."""
     rank = report.worst
     show_verdict(report, console)
     _show_trace(rank, len(report.ranks), console)
@@ -339,7 +339,7 @@ def _finding_title(finding: Diagnostic, console: Console) -> str:
 
 
 def show_comparison(comparison: Comparison, console: Console, top: int, *, quiet: bool = False) -> None:
-    """Show what grew and what vanished."""
+    """Show the changes between two runs."""
     for pair in comparison.ranks:
         _show_pair(pair, console, top, quiet=quiet)
     missing = (*comparison.only_before, *comparison.only_after)
@@ -379,7 +379,7 @@ def _show_pair(pair: RankComparison, console: Console, top: int, *, quiet: bool)
 
 
 def show_failure(failure: MemoryFailure, first: Sequence[Method], console: Console, *, quiet: bool = False) -> None:
-    """Show what a log reports of memory that ran out: the request, what was free, the cause, and what to try first."""
+    """Show an out-of-memory error of a log: the request, the free memory, the cause, and first suggestions."""
     wanted = size_text(failure.wanted_bytes) if failure.wanted_bytes is not None else console.text("oom.untold")
     console.write_text("oom.title", framework=failure.framework, wanted=wanted, line=failure.line)
     if quiet:

@@ -47,7 +47,7 @@ def show_verdicts(report: MetricsReport, console: Console) -> None:
 
 
 def show_summary(report: MetricsReport, config: Path | None, console: Console) -> None:
-    """Show each run in a few lines: the verdict, step time, throughput, MFU with a judgement, the worst problem; then what is next."""
+    """Show each run in a few lines: the verdict, step time, throughput, MFU with a judgement, the worst problem; then the next command."""
     for run in report.runs:
         show_verdicts(report._replace(runs=(run,)), console)
         _write_rows(_short_rows(run, console), console)
@@ -262,7 +262,7 @@ def comparison_lines(comparison: RunComparison, console: Console) -> Iterator[st
 
 
 def _seconds_text(value: float | None) -> str:
-    return "-" if value is None else f"{value:,.4f}" if value < 100 else f"{value:,.1f}"  # noqa: PLR2004 - digits that tell
+    return "-" if value is None else f"{value:,.4f}" if value < 100 else f"{value:,.1f}"  # noqa: PLR2004 - significant digits
 
 
 def report_json(report: MetricsReport) -> dict[str, object]:

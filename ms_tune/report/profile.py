@@ -50,7 +50,7 @@ def show_verdict(report: ProfileReport, console: Console) -> None:
 
 
 def show_summary(report: ProfileReport, console: Console) -> None:
-    """Show the verdict with its evidence, the largest gaps by what the host did, and what is next."""
+    """Show the verdict with its evidence, the largest gaps by the host's activity, and the next steps."""
     show_verdict(report, console)
     for line in report.verdict.evidence:
         console.write(f"  - {console.say(line)}")
@@ -75,7 +75,7 @@ def show_summary(report: ProfileReport, console: Console) -> None:
 
 
 def _group_gaps(gaps: Sequence[Gap]) -> list[list[Gap]]:
-    # By cause and what the host did, those with most time first.
+    # By cause and the host's activity, those with most time first.
     groups: dict[tuple[QueueState, str], list[Gap]] = {}
     for gap in gaps:
         groups.setdefault((gap.cause, gap.host), []).append(gap)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def show_peak(report: TorchReport, console: Console) -> None:
-    """Show the first figure alone: the peak, or what was in use."""
+    """Show the first figure alone: the peak, or the memory in use."""
     for name, amount, when in list(list_figures(report))[:1]:
         write_figure(console, f"snapshot.show.{name}", size_text(amount), console.say(when))
 
@@ -149,7 +149,7 @@ def _make_finding(
 
 
 def show_what_if(result: TorchWhatIf, console: Console, *, quiet: bool = False, verbose: bool = True) -> None:
-    """Show the best setting, then what each setting reserves, the recorded one first."""
+    """Show the best setting, then the memory that each setting reserves, the recorded one first."""
     report = result.report
     asked = [outcome for outcome in result.outcomes if not outcome.recorded]
     best = min(asked, key=lambda outcome: outcome.reserved_peak_bytes)
@@ -220,7 +220,7 @@ def show_comparison(
     console: Console,
     top: int | None,
 ) -> None:
-    """Show what grew and what vanished, and which figures are compared; without ``top`` the two peaks alone."""
+    """Show the changes by line, and which figures are compared; without ``top`` the two peaks alone."""
     for name, report in (("before", before), ("after", after)):
         console.write_text(f"snapshot.diff.{name}", path=report.snapshot.path)
         if top is None:

@@ -24,7 +24,7 @@ def show_best(report: WhatIfReport, console: Console) -> None:
 
 
 def show_summary(report: WhatIfReport, console: Console) -> None:
-    """Show the best setting, how to write it, and what it saves; beside the run, in a table."""
+    """Show the best setting with its line to copy and its saving, and compare it with the run in a table."""
     result = report.result
     for said, lines in _best_lines(report, console):
         console.write(said)
