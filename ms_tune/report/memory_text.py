@@ -65,7 +65,7 @@ def show_summary(report: MemoryReport, console: Console, top: int | None) -> Non
     if findings:
         more = console.text("memory.show.more-findings", count=len(findings) - 1) if len(findings) > 1 else ""
         console.write(_finding_title(findings[0], console) + more)
-    console.write_text("memory.show.next", path=report.source)
+    console.write_whole(console.text("memory.show.next", path=report.source))
 
 
 def _show_short(holders: Sequence[Holder], console: Console) -> None:
@@ -97,7 +97,8 @@ def show_report(report: MemoryReport, console: Console, top: int) -> None:
     if len(report.ranks) > 1:
         _show_ranks(report, console)
     _show_findings(report.all_findings, console)
-    console.write_section("memory.show.next", path=report.source)
+    console.write("")
+    console.write_whole(console.text("memory.show.next", path=report.source))
 
 
 def show_breakdown(parts: PeakBreakdown, console: Console, top: int) -> None:

@@ -48,7 +48,7 @@ def show_report(
     for finding in list_findings(report, top if verbose else 1):
         console.write(console.say(finding.message))
     name = "next" if report.refused_because is None else "no-next"
-    console.write_text(f"snapshot.show.{name}", path=report.snapshot.path)
+    console.write_whole(console.text(f"snapshot.show.{name}", path=report.snapshot.path))
 
 
 def _show_figures(report: TorchReport, console: Console) -> None:

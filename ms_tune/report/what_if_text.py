@@ -26,13 +26,11 @@ def show_best(report: WhatIfReport, console: Console) -> None:
 def show_summary(report: WhatIfReport, console: Console) -> None:
     """Show the best setting with its line to copy and its saving, and compare it with the run in a table."""
     result = report.result
-    for said, lines in _best_lines(report, console):
-        console.write(said)
-        place = next((name for name in ("environment", "config", "script") if getattr(lines, name, None)), None)
-        if place is not None:
-            console.write_whole(
-                "  " + console.labelled(console.text(f"allocator.place.{place}"), getattr(lines, place))
-            )
+    said, lines = next(_best_lines(report, console))
+    console.write(said)
+    place = next((name for name in ("environment", "config", "script") if getattr(lines, name, None)), None)
+    if place is not None:
+        console.write_whole("  " + console.labelled(console.text(f"allocator.place.{place}"), getattr(lines, place)))
     kept = (result.best, result.best_without_vmm)
     _show_settings(report, console, [one for one in result.outcomes if one.recorded or one in kept])
     _show_finding(report, console)

@@ -103,7 +103,7 @@ class TestVerdict:
         host_bound().write(tmp_path)
         report = analyse_profiles(tmp_path)
         assert report.shares[QueueState.WAITING] > report.shares[QueueState.HOST]
-        assert any("for ranks whose hosts are also late" in str(line) for line in report.verdict.evidence)
+        assert any("for late hosts, not for the network" in str(line) for line in report.verdict.evidence)
 
     def test_advice_from_kernels_and_gaps(self, tmp_path: Path) -> None:
         step = Step()
