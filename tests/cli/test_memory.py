@@ -15,6 +15,7 @@ import pytest
 
 from ms_tune.cli.main import main
 from ms_tune.errors import ExitCode
+from ms_tune.text import lookup
 from tests.memory.reports import LLAMA, QWEN_TINY
 from tests.readers.samples import SMALL, folder
 
@@ -81,7 +82,7 @@ def test_terminal(capsys: pytest.CaptureFixture[str], language: str) -> None:
 
 def test_what_does_not_fit_is_a_finding(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["memory", str(SMALL / "over_limit")]) == ExitCode.FINDINGS
-    assert "does not fit" in capsys.readouterr().out
+    assert lookup("verdict.word.does-not-fit").en in capsys.readouterr().out.splitlines()[0]
     assert main(["memory", str(SMALL / "asc2"), "--device-memory", "1MB"]) == ExitCode.FINDINGS
 
 
