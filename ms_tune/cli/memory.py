@@ -1,4 +1,4 @@
-"""``ms-tune memory`` and its sub-commands: where the memory of a run went. Its options; what needs NumPy is imported when it runs."""
+"""Define ``ms-tune memory`` and its subcommands. Modules that need NumPy are imported when they run."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _ONLY_SNAPSHOTS = (
 
 
 class SubCommand(NamedTuple):
-    """What a module provides for a command, here for each sub-command."""
+    """The parts of a subcommand that a module provides for a command."""
 
     summary: str  # the text with its one-line help
     build_parser: Callable[[Language], Parser]
@@ -65,13 +65,13 @@ class _MemoryParser(Parser):
 
 
 def build_parser(language: Language) -> Parser:
-    """The command's own parser."""
+    """Return the command's parser."""
     parser = _MemoryParser("ms-tune memory", language, "memory.description", "memory.examples")
     parser.option("path", "memory.help.path", type=Path, metavar="RUN")
     _add_rank_arguments(parser)
     add_device_arguments(parser)
     parser.option("--at", "memory.help.at", type=parser.natural, metavar="TICK")
-    parser.option("--top", "memory.help.top", type=parser.count, default=10, metavar="N")
+    parser.option("--top", "memory.help.top", type=parser.count, metavar="N")
     parser.file("--html", "memory.help.html")
     parser.file("--csv", "memory.help.csv")
     parser.flag("--force", "memory.help.force")
@@ -88,7 +88,7 @@ def _add_rank_arguments(parser: Parser) -> None:
 
 
 def run(arguments: Namespace, console: Console) -> ExitCode:
-    """Read, analyse, show."""
+    """Run the command."""
     if "command" in arguments:
         return cast("ExitCode", arguments.command.run(arguments, console))
     path: Path = arguments.path
@@ -128,7 +128,7 @@ def _build_diff_parser(language: Language) -> Parser:
     parser.option("before", "memory.help.before", type=Path, metavar="BEFORE")
     parser.option("after", "memory.help.after", type=Path, metavar="AFTER")
     _add_rank_arguments(parser)
-    parser.option("--top", "memory.help.top", type=parser.count, default=20, metavar="N")
+    parser.option("--top", "memory.help.diff-top", type=parser.count, default=20, metavar="N")
     parser.file("--html", "memory.help.html")
     parser.flag("--force", "memory.help.force")
     parser.add_common_arguments()

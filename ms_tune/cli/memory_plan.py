@@ -1,4 +1,4 @@
-"""``ms-tune memory plan`` and ``import-memlog``: how low the blocks of a trace, of a placement problem or of STAlloc's trace could lie."""
+"""Run ``ms-tune memory plan`` and ``import-memlog``: place the blocks of a trace, a placement problem or a STAlloc trace as low as possible."""
 
 from __future__ import annotations
 
@@ -30,6 +30,8 @@ def _run_plan(arguments: Namespace, console: Console) -> ExitCode:
     _write_files(report, arguments, console)
     if arguments.json:
         console.write_json(packing.plan_json(report))
+    elif arguments.quiet:
+        packing.show_height(report, console)
     else:
         packing.show_plan_report(report, console)
     return _exit_code_of(report)
@@ -103,7 +105,10 @@ def _run_import(arguments: Namespace, console: Console) -> ExitCode:
         else:
             if len(files) > 1:
                 console.write(str(file))
-            packing.show_memlog(found.log, found.report, found.plan, found.stalloc, console)
+            if arguments.quiet:
+                packing.show_height(found.plan, console)
+            else:
+                packing.show_memlog(found.log, found.report, found.plan, found.stalloc, console)
         code = max([code, _exit_code_of(found.plan), *([_exit_code_of(found.stalloc.plan)] if found.stalloc else [])])
     if arguments.json:
         console.write_json({"devices": results} if arguments.file.is_dir() else results[0])

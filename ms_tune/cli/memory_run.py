@@ -1,4 +1,4 @@
-"""What ``ms-tune memory`` and its sub-commands do with a trace of MindSpore's memory tracker, and a log of a run without memory."""
+"""Run ``ms-tune memory`` and its sub-commands on a trace of MindSpore's memory tracker, or on the log of an out-of-memory run."""
 
 from __future__ import annotations
 
@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from ms_tune.report.console import Console
 
 
+_ROWS = 10  # of a table, where nobody says
+
+
 def _show_trace(arguments: Namespace, console: Console) -> ExitCode:
     request = MemoryRequest(
         frozenset(arguments.rank),
@@ -48,7 +51,7 @@ def _show_failure(arguments: Namespace, console: Console) -> ExitCode:
     if arguments.json:
         console.write_json(memory_json.failure_json(failure, first, arguments.path))
     else:
-        memory_text.show_failure(failure, first, console)
+        memory_text.show_failure(failure, first, console, quiet=arguments.quiet)
     return ExitCode.FINDINGS
 
 
@@ -61,16 +64,21 @@ def _show_report(report: MemoryReport, arguments: Namespace, console: Console) -
         parts = report.worst.breakdown_at(arguments.at)
         if not len(parts.rows):
             raise UsageError(msg("memory.no-at", tick=arguments.at))
+    top = arguments.top or _ROWS
     if arguments.json:
         extra = {}
         if parts is not None:
-            split = memory_json.breakdown_json(parts, arguments.top)
+            split = memory_json.breakdown_json(parts, top)
             extra = {"at": {"tick": parts.tick, "categories": parts.contents, **split}}
-        console.write_json(memory_json.report_json(report, arguments.top) | extra)
+        console.write_json(memory_json.report_json(report, top) | extra)
+    elif arguments.quiet:
+        memory_text.show_verdict(report, console)
     elif parts is not None:
-        memory_text.show_breakdown(parts, console, arguments.top)
+        memory_text.show_breakdown(parts, console, top)
+    elif arguments.verbose:
+        memory_text.show_report(report, console, top)
     else:
-        memory_text.show_report(report, console, arguments.top)
+        memory_text.show_summary(report, console, arguments.top)
 
 
 def _write_files(report: MemoryReport, arguments: Namespace, console: Console) -> None:
@@ -94,7 +102,7 @@ def _show_trace_diff(arguments: Namespace, console: Console) -> ExitCode:
     if arguments.json:
         console.write_json(memory_json.comparison_json(comparison))
     else:
-        memory_text.show_comparison(comparison, console, arguments.top)
+        memory_text.show_comparison(comparison, console, arguments.top, quiet=arguments.quiet)
     same = not any(pair.changes for pair in comparison.ranks) and not (comparison.only_before or comparison.only_after)
     return ExitCode.OK if same else ExitCode.FINDINGS
 
@@ -134,7 +142,8 @@ def _show_trace_what_if(arguments: Namespace, console: Console) -> ExitCode:
     if arguments.json:
         console.write_json(memory_json.what_if_json(report))
     else:
-        what_if_text.show_what_if(report, console)
+        length = "show_best" if arguments.quiet else "show_what_if" if arguments.verbose else "show_summary"
+        getattr(what_if_text, length)(report, console)
     code = exit_code([report.verdict], arguments)
     return ExitCode.FINDINGS if report.finding is not None and code is ExitCode.OK else code
 

@@ -1,4 +1,4 @@
-"""What ``ms-tune memory`` and its sub-commands do with a snapshot of PyTorch's or torch_npu's allocator; a trace needs nothing of it."""
+"""Run ``ms-tune memory`` and its sub-commands on a snapshot of PyTorch's or torch_npu's allocator."""
 
 from __future__ import annotations
 
@@ -21,14 +21,20 @@ if TYPE_CHECKING:
     from ms_tune.report.console import Console
 
 
+_ROWS = 10  # of a table with -v, where nobody says
+
+
 def _show_snapshot(arguments: Namespace, console: Console) -> ExitCode:
     report = _read_snapshot(arguments.path, arguments, console)
     remedies = torch_remedies(report)
     _write_snapshot_page(report, None, remedies, arguments, console)
     if arguments.json:
-        console.write_json(memory_json.snapshot_json(report, remedies, arguments.top))
+        console.write_json(memory_json.snapshot_json(report, remedies, arguments.top or _ROWS))
+    elif arguments.quiet:
+        torch_text.show_peak(report, console)
     else:
-        torch_text.show_report(report, remedies, console, arguments.top)
+        top = arguments.top or (_ROWS if arguments.verbose else _ROWS // 2)
+        torch_text.show_report(report, remedies, console, top, verbose=arguments.verbose)
     return ExitCode.OK
 
 
@@ -50,7 +56,7 @@ def _show_snapshot_what_if(arguments: Namespace, console: Console) -> ExitCode:
     if arguments.json:
         console.write_json(memory_json.torch_what_if_json(result))
     else:
-        torch_text.show_what_if(result, console)
+        torch_text.show_what_if(result, console, quiet=arguments.quiet, verbose=arguments.verbose)
     return ExitCode.FINDINGS if result.is_over_limit else ExitCode.OK
 
 
@@ -61,7 +67,7 @@ def _show_snapshot_diff(arguments: Namespace, console: Console) -> ExitCode:
     if arguments.json:
         console.write_json(memory_json.torch_comparison_json(before, after, changes))
     else:
-        torch_text.show_comparison(before, after, changes, console, arguments.top)
+        torch_text.show_comparison(before, after, changes, console, None if arguments.quiet else arguments.top)
     return ExitCode.FINDINGS if changes else ExitCode.OK
 
 

@@ -1,4 +1,4 @@
-"""``ms-tune metrics``: figures of real runs from their logs."""
+"""Run ``ms-tune metrics``: figures of real runs from their logs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ms_tune.diagnostics import Severity
 from ms_tune.errors import ExitCode
 from ms_tune.metrics.result import Convention, MetricsRequest
 from ms_tune.metrics.run import measure_runs
-from ms_tune.report.metrics import report_html, report_json, show_report
+from ms_tune.report.metrics import report_html, report_json, show_report, show_summary, show_verdicts
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def build_parser(language: Language) -> Parser:
-    """The command's own parser."""
+    """Return the command's parser."""
     parser = Parser("ms-tune metrics", language, "metrics.description", "metrics.examples")
     parser.option("logs", "metrics.help.logs", type=Path, nargs="+", metavar="LOG")
     parser.option("--cards", "metrics.help.cards", type=parser.count, metavar="N")
@@ -45,7 +45,7 @@ def build_parser(language: Language) -> Parser:
 
 
 def run(arguments: Namespace, console: Console) -> ExitCode:
-    """Read, work out, show."""
+    """Run the command."""
     new_file(arguments.html, force=arguments.force)
     request = MetricsRequest(
         cards=arguments.cards,
@@ -65,7 +65,11 @@ def run(arguments: Namespace, console: Console) -> ExitCode:
         write_text_file(arguments.html, report_html(report, console.language), console)
     if arguments.json:
         console.write_json(report_json(report))
-    else:
+    elif arguments.quiet:
+        show_verdicts(report, console)
+    elif arguments.verbose:
         show_report(report, console)
+    else:
+        show_summary(report, arguments.config, console)
     serious = any(problem.severity is Severity.ERROR for problem in report.all_problems)
     return ExitCode.FINDINGS if serious else ExitCode.OK

@@ -1,4 +1,4 @@
-"""``ms-tune profile``: why a run is slow, from what Ascend's profilers exported."""
+"""Run ``ms-tune profile``: why a run is slow, from the exports of Ascend's profilers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ms_tune.cli.parser import Parser
 from ms_tune.diagnostics import Severity
 from ms_tune.errors import ExitCode
 from ms_tune.profile.run import analyse_profiles
-from ms_tune.report.profile import report_html, report_json, show_report
+from ms_tune.report.profile import report_html, report_json, show_report, show_summary, show_verdict
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def build_parser(language: Language) -> Parser:
-    """The command's own parser."""
+    """Return the command's parser."""
     parser = Parser("ms-tune profile", language, "profile.description", "profile.examples")
     parser.option("paths", "profile.help.paths", type=Path, nargs="+", metavar="DIR")
     parser.option("--top", "profile.help.top", type=parser.count, default=10, metavar="N")
@@ -31,7 +31,7 @@ def build_parser(language: Language) -> Parser:
 
 
 def run(arguments: Namespace, console: Console) -> ExitCode:
-    """Read, judge, show."""
+    """Run the command."""
     new_file(arguments.html, force=arguments.force)
     with ProgressLine(console, LONG) as progress:
         report = analyse_profiles(*arguments.paths, gaps=arguments.top, on_bytes=progress.read)
@@ -39,7 +39,11 @@ def run(arguments: Namespace, console: Console) -> ExitCode:
         write_text_file(arguments.html, report_html(report, arguments.top, console.language), console)
     if arguments.json:
         console.write_json(report_json(report, arguments.top))
-    else:
+    elif arguments.quiet:
+        show_verdict(report, console)
+    elif arguments.verbose:
         show_report(report, arguments.top, console)
+    else:
+        show_summary(report, console)
     serious = any(problem.severity is Severity.ERROR for problem in report.problems)
     return ExitCode.FINDINGS if serious else ExitCode.OK

@@ -31,26 +31,27 @@ _MOST_KEPT = 4 * MIB  # of the file that a run keeps
 
 
 class VerdictTerms(Record):
-    """What one rank is judged by."""
+    """The terms by which one rank is judged."""
 
-    limit: Limit  # what it may take
-    # What told it: `user` (a size), `device` (named by the user), `run` (kept by dryrun), `log`, or `assumed` if
-    # nothing did.
+    limit: Limit  # the usable memory
+    # Its source: `user` (a size), `device` (named by the user), `run` (kept by dryrun), `log`, or `assumed`.
     limit_by: str
-    outside: UntracedNeeds  # what no trace shows
-    record: RankRecord | None  # what its run kept
+    outside: UntracedNeeds  # needs outside the trace
+    record: RankRecord | None  # the record of its run
     doubt: Message | None  # why there can be no verdict
 
     @property
-    def is_part(self) -> bool:
-        """Whether the verdict is about a stage of which the trace holds some layers only."""
-        return self.record is not None and self.record.run_layers is not None
+    def sample(self) -> tuple[int, int] | None:
+        """Return the layers that the trace has and those of its stage, which the verdict is about; None for a whole stage."""
+        if self.record is None or self.record.run_layers is None:
+            return None
+        return self.record.run_layers, self.record.stage_layers
 
 
 def find_run_record(trace: Path) -> tuple[RunRecord, list[str]]:
-    """What the run that a trace belongs to keeps, and the folders of the trace below the run's own, the deepest first.
+    """Return the record of the run that a trace belongs to, and the folders of the trace within it, the deepest first.
 
-    Nothing where ``dryrun`` did not make it.
+    Both are empty if ``dryrun`` did not write it.
     """
     at = trace.absolute().parent
     for _ in range(_LEVELS):
@@ -67,19 +68,19 @@ def find_run_record(trace: Path) -> tuple[RunRecord, list[str]]:
 
 
 def is_simulated(statistics: MemoryStatistics) -> bool:
-    """Whether a log is of a simulation, whose device has 64 GiB to the byte; real ones show less."""
+    """Return whether a log is of a simulation, whose device has exactly 64 GiB; real ones show less."""
     return statistics.device_mib == SIMULATED_MIB
 
 
 def apply_asked_cap(statistics: MemoryStatistics, asked_bytes: int | None) -> MemoryStatistics:
-    """The statistics of a simulation with the ``max_device_memory`` of its program, of which it may have taken no notice."""
+    """Return the statistics of a simulation with the ``max_device_memory`` of its program, which it may have ignored."""
     if asked_bytes is None or not is_simulated(statistics):
         return statistics
     return replace(statistics, used_mib=asked_bytes // MIB)
 
 
 def read_cap(statistics: MemoryStatistics) -> int | None:
-    """The ``max_device_memory`` that a simulated run was given, in bytes; None if it was given none."""
+    """Return the ``max_device_memory`` of a simulated run in bytes; None if it was not set."""
     default = pool_of(statistics.device_mib * MIB) // MIB
     return None if statistics.used_mib == default else statistics.used_mib * MIB
 
@@ -87,7 +88,7 @@ def read_cap(statistics: MemoryStatistics) -> int | None:
 def list_communicators(
     order: CommunicationOrder | None, log: RuntimeLog | None, rank: int | None
 ) -> dict[str, int] | None:
-    """The communicators that a rank creates, its world's included, with how many ranks each has; None where no file tells.
+    """Return the communicators that a rank creates, its world's included, with their numbers of ranks; None if unknown.
 
     HCCL makes one for each name, whether or not something runs through it: the group that a pipeline stage sends by has
     another one than the group of the same ranks that it receives by. A group of one rank has nobody to exchange with. The log
@@ -105,9 +106,9 @@ def list_communicators(
 def collect_terms(
     files: RankFiles, log: RuntimeLog | None, order: CommunicationOrder | None, asked: JudgedRequest, most: int | None
 ) -> VerdictTerms:
-    """What a trace is judged by: the command line first, then what its run kept, then its log.
+    """Return the terms of a trace: from the command line, then from the record of its run, then from its log.
 
-    ``most`` is what the user says that the pool may take, whatever the device.
+    ``most`` is the user's limit of the pool, whatever the device.
     """
     run, names = find_run_record(files.blocks)
     record, doubt = run.rank_of(names), run.doubt_about(names)
@@ -142,7 +143,7 @@ def collect_terms(
 def list_doubts(
     table: Table, curve: Curve, log: RuntimeLog | None, overflow: SizeOverflow | None, card_bytes: int
 ) -> Iterator[Message]:
-    """Why a trace cannot be judged."""
+    """Yield the reasons why a trace cannot be judged."""
     if overflow is not None:
         yield msg("verdict.none.uncountable", operator=overflow.operator or "?", tensor=overflow.tensor)
     if not curve.peak_bytes:
@@ -163,7 +164,7 @@ def list_doubts(
 def judge_trace(
     terms: VerdictTerms, table: Table, curve: Curve, log: RuntimeLog | None, overflow: SizeOverflow | None
 ) -> Verdict:
-    """The verdict about a trace, or about the whole stage that its run was a part of."""
+    """Return the verdict on a trace, or on the whole stage of its sample run."""
     doubts = [] if terms.doubt is None else [terms.doubt]
     doubts += list_doubts(table, curve, log, overflow, terms.limit.device.card_bytes)
     need = Need.of_trace(curve.peak_bytes, curve.footprint_bytes)
@@ -177,12 +178,12 @@ def judge_trace(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgedRequest:
-    """What a run is judged by.
+    """The terms that the user names.
 
     Attributes:
         chip: The device's name.
         device_bytes: The device's memory as sold.
-        reserve_bytes: What to set aside beside what is known; None for what was set aside in the run.
+        reserve_bytes: Memory to reserve in addition to the known needs; None for that of the run.
     """
 
     chip: str | None = None
@@ -191,5 +192,5 @@ class JudgedRequest:
 
     @property
     def names_device(self) -> bool:
-        """Whether the user names a device."""
+        """Return whether the user names a device."""
         return self.chip is not None or self.device_bytes is not None

@@ -121,6 +121,7 @@ def analyse_rank(files: RankFiles, request: MemoryRequest, on_bytes: Callable[[i
         recompute=recompute_all_layers(table, contents, curve),
         theory=compare_with_theory(table, contents, parts, lambda row: find_tensor(table, graph, row)),
         verdict=judge_trace(terms, table, curve, log, overflow),
+        sample=terms.sample,
         overflow=overflow,
         host_rows=len(everything) - len(table),
         host_bytes=0 if table is everything else compute_curve(everything.select_rows(~on_device)).peak_bytes,

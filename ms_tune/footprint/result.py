@@ -1,4 +1,4 @@
-"""What the analysis of a trace tells: the results of :mod:`ms_tune.footprint.report`."""
+"""Define the results of :mod:`ms_tune.footprint.report`."""
 
 from __future__ import annotations
 
@@ -33,41 +33,42 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RankReport:
-    """What is known about one rank."""
+    """The analysis of one rank."""
 
     files: RankFiles  # where it comes from
-    rank: int | None  # its number; None if nothing tells
+    rank: int | None  # its number; None if unknown
     table: Table  # the blocks on the device
-    contents: Contents  # what they hold
+    contents: Contents  # their categories
     curve: Curve  # memory over time
     tasks: Tasks | None  # the launches, if there is a `task.csv`
     graph: TrackerGraph | None  # the tensors, if there is a `tracker_graph.ir`
     collectives: CommunicationOrder | None  # the collective operations, if there is a `comm_execute_order.csv`
-    log: RuntimeLog | None  # what the log says, if there is one
+    log: RuntimeLog | None  # the log, if there is one
     join: Join | None  # blocks and launches
     steps: Steps  # the training steps
     spans: tuple[StepSpan, ...]  # the phases over time, few enough for a picture
     lifetimes: Lifetimes  # how long blocks live
     map: AddressMap  # the address space at the peak
     peak: PeakBreakdown  # the memory at the peak, taken apart
-    activations: tuple[LayerActivations, ...]  # what the layers keep for the backward pass at the peak
-    recompute: RecomputeSaving  # what full recompute of all layers would save of them
-    theory: Theory  # what weights, gradients and optimizer state should need
-    verdict: Verdict  # whether it fits, where something tells the device
+    activations: tuple[LayerActivations, ...]  # activations of the layers at the peak
+    recompute: RecomputeSaving  # the saving of full recomputation of all layers
+    theory: Theory  # expected memory of weights, gradients and optimizer state
+    verdict: Verdict  # whether it fits
     overflow: SizeOverflow | None = None  # a tensor whose block is too small for it
+    sample: tuple[int, int] | None = None  # layers that it ran and that its stage has; None for a whole stage
     host_rows: int = 0  # blocks in the pool of host memory, which no other figure counts
     host_bytes: int = 0  # the most bytes that they take at once
-    host_moved_bytes: int = 0  # all of them together: what went to the host during the whole trace
+    host_moved_bytes: int = 0  # bytes moved to the host during the whole trace
     # Why files that help the analysis, but that it can do without, could not be read.
     unread: tuple[TraceError, ...] = ()
     held_at_peak: tuple[ContentBytes, ...] = ()  # the memory at the peak by phase and content
     moments: tuple[PeakMoment, ...] = ()  # the highest moment of each phase
-    remedies: tuple[MemoryRemedy, ...] = ()  # what would lower the peak, what frees most first
-    findings: tuple[Diagnostic, ...] = ()  # what is worth saying
+    remedies: tuple[MemoryRemedy, ...] = ()  # ways to reduce the peak, the largest saving first
+    findings: tuple[Diagnostic, ...] = ()  # findings of this rank
 
     @property
     def limit_bytes(self) -> int | None:
-        """What MindSpore may use of the device; None if nothing tells."""
+        """Return the memory that MindSpore can use of the device; None if unknown."""
         return self.verdict.limit.bytes if self.verdict.limit is not None else None
 
     def tensor_of(self, row: int) -> str:
@@ -75,11 +76,11 @@ class RankReport:
         return describe_tensor(self.table, self.graph, row)
 
     def layer_of(self, row: int) -> str:
-        """The layer of the model that a row belongs to; empty if unknown."""
+        """Return the layer of the model that a row belongs to; empty if unknown."""
         return find_layer(self.table, row, self.contents.names.get(row))
 
     def operator_of(self, row: int) -> str:
-        """The operator that allocated a row."""
+        """Return the operator that allocated a row."""
         return find_operator(self.table, row)
 
     def location_of(self, row: int) -> str:
@@ -87,16 +88,16 @@ class RankReport:
         return find_location(self.table, row)
 
     def content_of(self, row: int) -> MemoryCategory:
-        """What a row holds."""
+        """Return the category of a row."""
         return CONTENTS[int(self.contents.codes[row])]
 
     def final_map(self) -> AddressMap:
-        """The address space after the last tick."""
+        """Return the address space after the last tick."""
         last = int(self.curve.tick[-1]) if len(self.curve.tick) else 0
         return map_addresses(self.table, self.curve, last)
 
     def refused_rows(self) -> dict[str, tuple[int, Sequence[DroppedRow]]]:
-        """How many rows of each file were refused, and some of them; without the files of which none was."""
+        """Return the number of rejected rows of each file, and some of them; files without any are omitted."""
         read = (
             (self.files.tasks, self.tasks),
             (self.files.graph, self.graph),
@@ -107,24 +108,24 @@ class RankReport:
         return {name: (count, rows) for name, (count, rows) in counts.items() if count}
 
     def breakdown_at(self, tick: int) -> PeakBreakdown:
-        """The memory at a tick, taken apart."""
+        """Return the breakdown of the memory at a tick."""
         return break_down_memory(self.table, self.contents, self.curve, tick, self.tensor_of)
 
     def alike_layers(self) -> tuple[tuple[LayerActivations, ...], ...]:
-        """The layers that keep activations; those that follow each other and keep as much are together."""
+        """Return the layers that keep activations; neighbors that keep as much are grouped."""
         return group_alike_layers(self.activations)
 
     def phase_at_peak(self) -> Phase | None:
-        """The phase that allocates at the peak; None if nothing tells."""
+        """Return the phase that allocates at the peak; None if unknown."""
         return find_phase(self.table, self.contents.phases.sure_codes, self.curve.peak_tick)
 
     def peak_by_phase(self) -> dict[Phase | None, int]:
-        """The most bytes in use while each phase of a training step allocates; under None while nothing tells which."""
+        """Return the most bytes in use while each phase of a training step allocates; None is the unknown phase."""
         found = find_phase_peaks(self.curve, self.table, self.contents.phases.sure_codes)
         return {phase: used for phase, (used, _) in found.items()}
 
     def padding_at_peak(self) -> int | None:
-        """Bytes at the peak that are alignment only; None if no graph file tells the tensors' sizes."""
+        """Return the alignment padding at the peak; None without a graph file."""
         if self.graph is None:
             return None
         padding = 0
@@ -137,12 +138,12 @@ class RankReport:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MemoryReport:
-    """What is known about a run.
+    """The analysis of a run.
 
     Attributes:
-        source: What the user named.
+        source: The path that the user named.
         ranks: The ranks, by number.
-        stages: The pipeline stage of each rank, as far as the layers of its parameters tell.
+        stages: The pipeline stage of each rank, if the layers of its parameters determine it.
         findings: Findings that compare ranks.
     """
 
@@ -153,17 +154,17 @@ class MemoryReport:
 
     @property
     def worst(self) -> RankReport:
-        """The rank whose verdict is the worst, and that needs most."""
+        """Return the rank with the worst verdict and the highest peak."""
         return max(self.ranks, key=lambda rank: (rank.verdict.severity, rank.curve.peak_bytes))
 
     @property
     def all_findings(self) -> tuple[Diagnostic, ...]:
-        """The findings that compare ranks, then those of every rank."""
+        """Return the findings that compare ranks, then those of every rank."""
         return (*self.findings, *(finding for rank in self.ranks for finding in rank.findings))
 
 
 def find_tensor(table: Table, graph: TrackerGraph | None, row: int) -> TensorType | None:
-    """The tensor in a row; None if no graph tells."""
+    """Return the tensor in a row; None if unknown."""
     return graph.tensors.get(int(table.start[row])) if graph is not None else None
 
 

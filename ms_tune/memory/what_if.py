@@ -56,30 +56,30 @@ class RankTrace(Record):
     files: RankFiles  # where it was read from
     table: Table  # its blocks
     others: tuple[int, ...]  # the numbers of the ranks that were not read
-    log: RuntimeLog | None  # what the log says; None if there is none
+    log: RuntimeLog | None  # the log; None if there is none
 
     @property
     def limit_bytes(self) -> int | None:
-        """Bytes that MindSpore could take of the device in the run; None if no log tells."""
+        """Return the bytes that MindSpore could use of the device in the run; None if unknown."""
         statistics = self.log.statistics if self.log is not None else None
         return statistics.used_mib * MIB if statistics and statistics.used_mib else None
 
 
 class WhatIfReport(Record):
-    """The settings side by side, and what would have become of other allocations."""
+    """The settings compared, and the what-ifs on the allocations."""
 
-    rank: int | None  # the rank; None if no folder tells
+    rank: int | None  # the rank; None if unknown
     others: tuple[int, ...]  # ranks of the run that were not read
-    terms: VerdictTerms  # what all are judged by
+    terms: VerdictTerms  # the terms of all verdicts
     verdict: Verdict  # about the run, the same that `memory` and `dryrun` give
     result: WhatIf  # the settings
     scenarios: tuple[ReplayOutcome, ...]  # the what-ifs on the trace itself
-    names: tuple[str, ...]  # what the trace calls the operator or parameter of each request
+    names: tuple[str, ...]  # the trace's name of the operator or parameter of each request
     seconds: float  # time of all replays
 
     @property
     def finding(self) -> Diagnostic | None:
-        """That the run's setting wastes much of what it reserves; None where it does not."""
+        """Return a finding if the run's setting wastes much of its reserved memory."""
         recorded = self.result.recorded_outcome
         if not self.result.is_wasteful:
             return None
@@ -97,13 +97,15 @@ class WhatIfReport(Record):
 
     @property
     def limit_by(self) -> str:
-        """What told the limit: ``user``, ``device``, ``run``, ``log``, or ``assumed`` if nothing did."""
+        """Return the source of the limit: ``user``, ``device``, ``run``, ``log``, or ``assumed``."""
         return self.terms.limit_by
 
     def verdict_about(self, outcome: ReplayOutcome) -> Verdict | None:
-        """The verdict about a setting or a what-if; None where the run is a part of what its own is about."""
-        if self.terms.is_part or outcome.recorded:
-            return None if self.terms.is_part else self.verdict
+        """Return the verdict on a setting or a what-if; None for a sample of the stage that the run's verdict is about."""
+        if self.terms.sample is not None:
+            return None
+        if outcome.recorded:
+            return self.verdict
         # A pool that needs more than there is needs all that it reserved.
         footprint = outcome.actual_bytes if outcome.fits else max(outcome.actual_bytes, outcome.reserved_bytes)
         doubts = [] if self.terms.doubt is None else [self.terms.doubt]
@@ -117,7 +119,7 @@ class WhatIfReport(Record):
 
 
 def replay_run(path: Path, request: WhatIfRequest, on_progress: Callable[[Message, float], None]) -> WhatIfReport:
-    """All replays of one rank of a run."""
+    """Run all replays of one rank of a run."""
     trace = read_rank(path, request.rank)
     start = time.perf_counter()
     pool, work, rows = largest_pool(trace.table)
@@ -161,7 +163,7 @@ def read_rank(path: Path, rank: int | None) -> RankTrace:
 
 
 def largest_pool(table: Table) -> tuple[str, Workload, list[int]]:
-    """The device's memory pool that was asked for most: its name, its workload, and the trace's row of every request."""
+    """Return the device's largest memory pool: its name, its workload, and the trace's row of every request."""
     pools = split_by_pool(table)
     if not pools:
         raise UsageError(msg("allocator.empty"))
@@ -222,12 +224,12 @@ class TorchWhatIf(Record):
     # The recorded setting first, replayed like the others, so that its distance from the recording shows the error of a
     # start that is allocated again.
     outcomes: tuple[TorchOutcome, ...]
-    limit: int | None  # bytes that the allocator may take; None: no limit
+    limit: int | None  # the limit of the allocator; None: no limit
     error_bytes: int  # how far the replay of the recorded setting, without a limit, is from the recording at the peak
 
     @property
     def is_over_limit(self) -> bool:
-        """Whether what is asked for, or else the best of all, is over the limit."""
+        """Return whether the requested setting, or else the best one, is over the limit."""
         asked = [one for one in self.outcomes if not one.recorded] or list(self.outcomes)
         return all(one.over_limit for one in asked)
 
@@ -286,11 +288,11 @@ def _settings_to_try(
 
 @dataclass(frozen=True, slots=True)
 class WhatIfRequest(JudgedRequest):
-    """What to replay of a run's allocations beside other settings of the pool, judged by what :class:`JudgedRequest` says.
+    """The what-ifs on a run's allocations, in addition to other settings of the pool; judged by :class:`JudgedRequest`.
 
     Attributes:
         rank: The rank; None for the first.
-        max_memory: Bytes that the pool may take of the device; None for what it may take where the run is judged.
+        max_memory: Limit of the pool in bytes; None for that of the run.
         remove: Blocks to leave out: a content, or the name of a parameter.
         shard: Blocks to share out.
         parts: Over how many ranks; None for two.
@@ -307,7 +309,7 @@ class WhatIfRequest(JudgedRequest):
 
 @dataclass(frozen=True, slots=True)
 class TorchWhatIfRequest:
-    """What to replay."""
+    """The settings to replay."""
 
     device: int | None = None  # the device's number; None for the one with the most events
     expandable: bool | None = None  # `expandable_segments`; None as recorded
@@ -316,10 +318,10 @@ class TorchWhatIfRequest:
     keep_cache: bool = False  # whether the script's calls of `empty_cache` are left out
     empty_each_step: bool = False  # whether it is called after each training step
     collect_above: float | None = None  # `garbage_collection_threshold`, a share of `limit`; None: not set
-    limit: int | None = None  # bytes of the device that the allocator may take; None: no limit
+    limit: int | None = None  # the limit of the allocator in bytes; None: no limit
 
     @property
     def names_settings(self) -> bool:
-        """Whether a setting is asked for."""
+        """Return whether a setting is requested."""
         named = (self.expandable, self.max_split, self.roundup, self.collect_above)
         return self.keep_cache or self.empty_each_step or any(each is not None for each in named)

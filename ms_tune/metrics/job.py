@@ -1,7 +1,6 @@
-"""What a config, or a launch script, tells about a run that its log does not: operations, sizes, cards, stages.
+"""Read the facts about a run that its log lacks from its config or launch script: FLOPs, sizes, devices, stages.
 
-A backward pass is two forward passes. Operations are counted by three conventions, of which one is chosen and the others are shown
-beside it:
+A backward pass is two forward passes. FLOPs are counted by three conventions, of which one is chosen and the others are also shown:
 
 * ``full``: attention scores count in full, as the papers of Megatron-LM count (Narayanan et al., 2021, appendix; Korthikanti et al.,
   2022, section 6.3) and ``num_floating_point_operations`` of Megatron-LM and MindFormers do;
@@ -50,13 +49,15 @@ _INTERLEAVED = {
     Dialect.MINDFORMERS: Schedule.INTERLEAVED,
     Dialect.MINDFORMERS_PYNATIVE: Schedule.INTERLEAVED_SPREAD,
 }
+SMALL_BUBBLE = 0.1  # of a step; a larger one is worth more micro-batches
+_DOUBLINGS = 5
 
 
 def compute_bubble_share(schedule: Schedule, placement: Sequence[Sequence[int]], micro_batches: int) -> float | None:
-    """The share of a step in which pipeline stages wait; None where no framework runs these sizes, or with too many passes to follow.
+    """Return the share of a step in which pipeline stages wait; None if no framework runs these sizes, or with too many passes.
 
     The passes of the schedule are played with equal micro-batches: a backward pass takes two forward passes, sending takes
-    no time, and chunks take what their layers do. What is left is the schedule's own, and the least that a run can have.
+    no time, and chunks take what their layers do. The result is that of the schedule alone, a lower bound for a real run.
     """
     chunks, stages = len(placement), len(placement[0])
     if chunks * stages * micro_batches > MOST_PASSES or why_refused(schedule, stages, chunks, micro_batches):
@@ -94,15 +95,17 @@ def _input_ready_at(one: PipelinePass, cell: int, cells: int, ends: dict[tuple[b
 
 
 class JobFacts(Record):
-    """What a config tells."""
+    """The facts of a config."""
 
     work: Work  # operations of one token
     tokens: int  # tokens of a sample
-    batch: int | None  # samples of a step; None where the config does not tell
+    batch: int | None  # samples of a step; None if the config does not specify them
     cards: int | None  # devices; None likewise
     # Share of a step in which stages wait at least; None without stages, or where the schedule is not known.
     bubble: float | None
     stages: tuple[int, int, int] | None  # pipeline stages, chunks of each, and micro-batches of a step
+    # Micro-batches, the fewest of the doublings, with which the bubble is small, and the bubble then; None if none is needed or enough.
+    relief: tuple[int, float] | None = None
 
 
 def read_job(path: Path, version: str | None = None, cards: int | None = None) -> JobFacts:
@@ -142,12 +145,17 @@ def _make_facts(
     placement: Sequence[Sequence[int]] | None,
     interleaved: Schedule,
 ) -> JobFacts:
-    waits, stages = None, None
+    waits, stages, relief = None, None, None
     if placement and len(placement[0]) > 1 and split.micro_batches:
         schedule = interleaved if len(placement) > 1 else Schedule.ONE_FORWARD_ONE_BACKWARD
         waits = compute_bubble_share(schedule, placement, split.micro_batches)
         stages = (len(placement[0]), len(placement), split.micro_batches)
-    return JobFacts(count_operations(widths, layers), widths.tokens, split.batch, split.cards, waits, stages)
+        more = (
+            [split.micro_batches * 2**times for times in range(1, _DOUBLINGS)] if waits and waits > SMALL_BUBBLE else []
+        )
+        bubbles = ((many, compute_bubble_share(schedule, placement, many)) for many in more)
+        relief = next(((many, share) for many, share in bubbles if share is not None and share <= SMALL_BUBBLE), None)
+    return JobFacts(count_operations(widths, layers), widths.tokens, split.batch, split.cards, waits, stages, relief)
 
 
 def _refuse_unusable(path: Path, plan: LayerPlan) -> None:
@@ -199,16 +207,16 @@ def _with_overrides(
 
 
 _FORWARD_AND_BACKWARD = 3
-# Patterns of operators that stand for attention's core: of MindFormers' and MindSpeed's networks, and Megatron's module.
+# Patterns of operators of the attention core: of MindFormers' and MindSpeed's networks, and Megatron's module.
 _CORE = ("core_attn", "core_attention", "flash_attention", "dotproductattention", "flashattention")
 
 
 class LayerWork(Record):
-    """What a layer does."""
+    """The work of a layer."""
 
     experts: bool  # whether it has experts
     prediction: bool = False  # whether it predicts further tokens
-    recompute: RecomputeMode = RecomputeMode.NONE  # what of it is recomputed
+    recompute: RecomputeMode = RecomputeMode.NONE  # its recomputed part
     core: bool = False  # whether attention's core is among the operators that are
 
 
@@ -216,13 +224,12 @@ class Work(Record):
     """Operations of one token in a step."""
 
     model: dict[Convention, int]  # of the forward and the backward pass, by convention
-    # The same with what is recomputed; what operators beside attention's core cost again is left out, which is next to
-    # nothing of the operations.
+    # The same with recomputation, except operators outside the attention core, whose FLOPs are negligible.
     hardware: dict[Convention, int]
 
 
 def list_layer_work(plans: Sequence[LayerSpec], dense: int, *, experts: bool) -> tuple[LayerWork, ...]:
-    """The layers of a plan; ``dense`` is how many without experts come first, where the plan does not tell."""
+    """Return the layers of a plan; ``dense`` is the number of leading layers without experts if the plan does not specify it."""
     found = []
     for plan in plans:
         if plan.kind is LayerKind.NOOP:
@@ -234,7 +241,7 @@ def list_layer_work(plans: Sequence[LayerSpec], dense: int, *, experts: bool) ->
 
 
 def count_operations(widths: Widths, layers: Sequence[LayerWork]) -> Work:
-    """The operations of one token in a training step."""
+    """Return the FLOPs of one token in a training step."""
     model: dict[Convention, int] = {}
     hardware: dict[Convention, int] = {}
     whole = score_flops(widths)

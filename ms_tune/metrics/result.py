@@ -1,4 +1,4 @@
-"""What `metrics` is asked for, and what it found: runs with their figures, each with its formula and its inputs, and doubts."""
+"""Define the request and the result of `metrics`: runs with their figures, each with formula and inputs, and problems."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ class Convention(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class MetricsRequest:
-    """What the logs do not tell about the runs.
+    """Inputs about the runs that their logs lack.
 
     Attributes:
         cards: Devices of a run.
-        batch: Samples of a step, of all cards; for logs that do not tell.
+        batch: Samples of a step, of all cards; for logs that do not report them.
         tokens: Tokens of a sample.
         peak_tflops: 10^12 floating-point operations a second that a device is able to do.
         chip: The device by name, for its peak.
@@ -59,12 +59,12 @@ class Figure(Record):
     name: str  # its name in JSON
     value: float | None  # in the unit that its text names; None if an input is missing or it would be no truth
     formula: Message  # how it was worked out
-    inputs: tuple[Message, ...] = ()  # what went in, and where each came from
-    missing: tuple[str, ...] = ()  # what would have to be told, as options
+    inputs: tuple[Message, ...] = ()  # its inputs, each with its source
+    missing: tuple[str, ...] = ()  # options that provide the missing inputs
 
 
 class StepCurve(Record):
-    """Steps for a picture: at most a few hundred, evenly chosen, and all that stand out."""
+    """Steps for a picture: at most a few hundred, evenly chosen, and all slow ones."""
 
     step: tuple[int, ...]
     seconds: tuple[float, ...]
@@ -73,7 +73,7 @@ class StepCurve(Record):
 
 @dataclass(frozen=True, slots=True)
 class Ranks:
-    """The ranks of a run beside each other."""
+    """The ranks of a run, compared."""
 
     count: int  # ranks that write steps
     fastest_median: float | None = None  # the shortest median of a rank, in seconds; None with one rank
@@ -100,37 +100,38 @@ class RunMetrics:
     first_step: int  # counter of the first one
     last_step: int  # counter of the last one
     times: StepTimes  # how long they took
-    ranks: Ranks  # ranks beside each other
+    ranks: Ranks  # ranks compared
     figures: tuple[Figure, ...]  # all other figures, in order
     counted_otherwise: tuple[Counted, ...]  # MFU and HFU by the other conventions of counting operations
     losses: tuple[float, float] | None  # the first and the last loss
-    memory: tuple[LoggedMemory, ...]  # what ranks said about their memory
-    # What makes it doubtful; what must not be believed is an error, what is good to know an info.
+    memory: tuple[LoggedMemory, ...]  # memory reported by the ranks
+    # Problems: errors make figures unreliable, infos are worth knowing.
     about_steps: tuple[Diagnostic, ...]
     impossible: tuple[Diagnostic, ...]  # figures that no device reaches
     curve: StepCurve  # for a picture
+    judgement: tuple[Message, ...] = ()  # how the MFU compares, and the causes that lower it
     ordered: tuple[float, ...] = field(default=(), repr=False)
 
     @property
     def problems(self) -> tuple[Diagnostic, ...]:
-        """All that makes it doubtful."""
+        """Return all problems of the run."""
         return (*self.about_steps, *self.impossible)
 
     def figure(self, name: str) -> Figure | None:
-        """One of the figures by its name."""
+        """Return a figure by its name."""
         return next((figure for figure in self.figures if figure.name == name), None)
 
     def value(self, name: str) -> float | None:
-        """The value of one of the figures, if there is one."""
+        """Return the value of a figure, if there is one."""
         figure = self.figure(name)
         return figure.value if figure else None
 
 
 class RunComparison(Record):
-    """A run beside another one."""
+    """A run compared with another one."""
 
     run: RunMetrics
-    baseline: RunMetrics  # what it is compared with
+    baseline: RunMetrics  # the run to compare with
     ratio: float  # its median step time, of the baseline's
     low: float | None  # the true ratio lies above this with 95 %; None with too few steps
     high: float | None  # and below this
@@ -140,12 +141,12 @@ class RunComparison(Record):
 
     @property
     def is_told_apart(self) -> bool:
-        """Whether the steps are enough to tell one from the other."""
+        """Return whether the difference is significant."""
         return self.low is not None and self.high is not None and not self.low <= 1 <= self.high
 
 
 class MetricsReport(Record):
-    """All runs, and the first log's longest run beside the baseline's."""
+    """All runs, and the comparison of the longest run with the baseline's."""
 
     runs: tuple[RunMetrics, ...]  # the runs of all logs, in order
     baseline: tuple[RunMetrics, ...] = ()
@@ -165,7 +166,7 @@ class Outlier(Record):
     step: int  # its counter
     line: int  # its line in the log
     seconds: float  # how long it took
-    beside: tuple[str, ...]  # what happened beside it: `checkpoint`, `evaluation`
+    beside: tuple[str, ...]  # events at the same time: `checkpoint`, `evaluation`
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,15 +174,15 @@ class StepTimes:
     """How long the steps of a run took, in seconds; all but ``first`` without the first step."""
 
     count: int  # steps that count
-    median: float | None  # of these; None if there is none
+    median: float | None  # of these; None without steps
     mad: float | None  # their median absolute deviation
-    low: float | None  # of an interval that holds the true median with 95 %; None with fewer steps than it takes
+    low: float | None  # of the 95 % interval of the median; None with too few steps
     high: float | None  # see above
     first: float  # the first step
     shortest: float | None
     longest: float | None
-    mean: float | None  # their mean, outliers and all: what a long run takes
-    outliers: tuple[Outlier, ...]  # the slowest of those that stand out
+    mean: float | None  # their mean, outliers included
+    outliers: tuple[Outlier, ...]  # the slowest outliers
     outlier_count: int  # how many do
     resolution: float  # seconds of the log's smallest unit
-    averaged_over: int  # steps that one line stands for
+    averaged_over: int  # steps per line of the log

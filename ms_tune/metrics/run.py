@@ -1,4 +1,4 @@
-"""From training logs to figures: files to runs, ranks to one, runs beside a baseline."""
+"""Measure runs from training logs: split files into runs, join ranks, compare with a baseline."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from ms_tune.metrics.figures import (
     make_utilisation_figures,
     measure_steps,
 )
-from ms_tune.metrics.job import JobFacts, read_job
+from ms_tune.metrics.job import SMALL_BUBBLE, JobFacts, read_job
 from ms_tune.metrics.result import (
     Convention,
     Counted,
@@ -47,6 +47,9 @@ if TYPE_CHECKING:
     from ms_tune.diagnostics import Diagnostic
 
 _POINTS = 500
+# Published MFU of large runs: 30 % (Pangu Ultra MoE on Ascend, arXiv:2505.04519) to 56 % (dense, arXiv:2205.05198, on A100).
+_LOW_MFU, _HIGH_MFU = 0.3, 0.5
+_MUCH_RECOMPUTE = 0.1  # operations that are recomputed, of the model's
 
 
 class _Source(Record):
@@ -69,24 +72,24 @@ def measure_runs(
     baseline: str | Path | None = None,
     on_bytes: Callable[[int, int], None] = lambda _done, _all: None,
 ) -> MetricsReport:
-    """Step time, throughput and utilisation of real runs, from their training logs.
+    """Measure step time, throughput and utilization of real runs from their training logs.
 
-    A figure of which an input is missing has the value None and names the options that would tell it; one that cannot be
-    true is None with a problem that says why.
+    A figure with a missing input is None and names the options that provide it; an impossible figure is None, and a
+    problem explains it.
 
     Args:
         logs: Logs, or folders of ranks' logs.
-        request: What the logs do not tell: cards, sizes, the device.
+        request: Inputs that the logs lack: devices, sizes, the chip.
         baseline: A log, or a folder of logs, to compare with.
-        on_bytes: Told the bytes read so far, and the bytes of all files.
+        on_bytes: Called with the bytes read so far and the bytes of all files.
 
     Returns:
-        The runs, the longest of them beside the longest of the baseline, and doubts about the files. Times are seconds,
+        The runs, a comparison of the longest one with the longest of the baseline, and problems of the files. Times are seconds,
         shares are parts of 1, and operations are 10^12 a second.
 
     Raises:
-        TraceError: A log cannot be read, or no line of it tells how long a step took.
-        UsageError: The device is not known.
+        TraceError: A log cannot be read, or no line of it has a step time.
+        UsageError: The chip is unknown.
         ConfigError: The config cannot be read, or a size is missing that its operations follow from.
 
     Example::
@@ -142,7 +145,7 @@ def _read_sources(paths: Sequence[Path], on_bytes: Callable[[int, int], None]) -
 
 
 def _read_logs_with_steps(files: Sequence[Path], count: Callable[[int], None]) -> list[TrainingLog]:
-    # Of Megatron's ranks only the last one tells about steps.
+    # Of Megatron's ranks only the last one logs steps.
     found, without = [], None
     for file in files:
         try:
@@ -200,6 +203,7 @@ def _measure_run(source: Path, number: int, run: LoggedTraining, given: _Given) 
         memory=tuple(run.memory[rank] for rank in sorted(run.memory)),
         about_steps=tuple(check_run(run, steps, times)),
         impossible=tuple(find_impossible_figures(steps.form, inputs, rate, fastest_peak())),
+        judgement=tuple(_judge_figures(figures, given.job)),
         curve=_thin_curve(steps, {one.step for one in times.outliers}),
         ordered=tuple(sorted(steps.seconds[1:])),
     )
@@ -210,6 +214,23 @@ def _make_bubble_figure(job: JobFacts | None) -> Iterator[Figure]:
         stages, chunks, micro_batches = job.stages
         formula = msg("metrics.formula.bubble", stages=stages, chunks=chunks, micro_batches=micro_batches)
         yield Figure("bubble", job.bubble, formula)
+
+
+def _judge_figures(figures: Sequence[Figure], job: JobFacts | None) -> Iterator[Message]:
+    values = {figure.name: figure.value for figure in figures}
+    mfu, hfu, bubble = values.get("mfu"), values.get("hfu"), values.get("bubble")
+    if mfu is not None:
+        word = "low" if mfu < _LOW_MFU else "typical" if mfu <= _HIGH_MFU else "high"
+        yield msg(f"metrics.judge.mfu.{word}", low=f"{_LOW_MFU:.0%}", high=f"{_HIGH_MFU:.0%}")
+    if bubble is not None and bubble > SMALL_BUBBLE and job is not None and job.stages is not None:
+        if job.relief is None:
+            yield msg("metrics.judge.bubble", bubble=f"{bubble:.0%}")
+        else:
+            many, then = job.relief
+            sizes = {"now": job.stages[2], "many": many, "then": f"{then:.0%}"}
+            yield msg("metrics.judge.relief", bubble=f"{bubble:.0%}", **sizes)
+    if mfu and hfu and hfu / mfu - 1 > _MUCH_RECOMPUTE:
+        yield msg("metrics.judge.recompute", share=f"{hfu / mfu - 1:.0%}")
 
 
 def _other_conventions(job: JobFacts | None, chosen: Convention, figures: Sequence[Figure]) -> tuple[Counted, ...]:
@@ -230,7 +251,7 @@ def _choose_main_rank(run: LoggedTraining) -> RankSteps:
     def told(steps: RankSteps) -> tuple[int, int, int]:
         return (
             len(steps),
-            sum(map(eq, steps.tflops, steps.tflops)),  # NaN, which equals nothing, is what is not logged
+            sum(map(eq, steps.tflops, steps.tflops)),  # NaN, which equals nothing, marks values that are not logged
             sum(map(eq, steps.loss, steps.loss)),
         )
 
@@ -239,7 +260,7 @@ def _choose_main_rank(run: LoggedTraining) -> RankSteps:
 
 def _compare_ranks(run: LoggedTraining) -> Ranks:
     able = [steps for steps in run.ranks if len(steps) > 1]
-    if len(able) < 2:  # noqa: PLR2004 - one rank is beside no other
+    if len(able) < 2:  # noqa: PLR2004 - one rank cannot be compared
         return Ranks(len(run.ranks))
     medians = [(median(steps.seconds[1:]), steps.rank) for steps in able]
     slowest = max(medians, key=lambda one: one[0])

@@ -90,7 +90,7 @@ def _step_slices(place: tuple[int, int], ends: Sequence[int]) -> Iterator[dict[s
 
 
 def counter_events(process: int, bands: Bands, held: str) -> Iterator[dict[str, object]]:
-    """The memory in use by content, and what is held, by its name."""
+    """Yield counters: the memory in use by category, and the reserved memory under its name."""
     for place, tick in enumerate(bands.tick):
         used = {name: values[place] for name, values in bands.used.items()}
         yield {"ph": "C", "name": "memory in use", "pid": process, "tid": _PHASES, "ts": tick, "args": used}
@@ -108,7 +108,7 @@ class _Tracks:
     """Slices of blocks that come in the order of their begin: those that overlap get different tracks."""
 
     def __init__(self, process: int, last: int) -> None:
-        self._process, self._last = process, last  # where what is never freed ends
+        self._process, self._last = process, last  # the end of blocks that are never freed
         self._busy: list[tuple[int, int]] = []
         self._free: list[int] = []
         self._count = 0
@@ -129,13 +129,13 @@ class _Tracks:
 def slice_of(
     place: tuple[int, int], name: str, start: int, end: int, what: Mapping[str, object] | None = None
 ) -> dict[str, object]:
-    """A slice at a place: process and track."""
+    """Return a slice of a process and a track."""
     times = {"ts": start, "dur": max(0, end - start)}
     return {"ph": "X", "name": name, "pid": place[0], "tid": place[1], **times, "args": what or {}}
 
 
 def name_of(kind: str, process: int, track: int, name: str) -> dict[str, object]:
-    """What a process or a track is called."""
+    """Return the name of a process or a track."""
     return {"ph": "M", "name": kind, "pid": process, "tid": track, "args": {"name": name}}
 
 
@@ -155,7 +155,7 @@ def _torch_events(lives: TorchLives) -> Iterator[dict[str, object]]:
     drawn = split_in_bands(
         lives.curve, Lives(lives.start, lives.end, lives.size, lives.content), lives.contents, _POINTS
     )
-    yield from counter_events(process, drawn, "held of the device")
+    yield from counter_events(process, drawn, "reserved")
     for cause in report.causes:
         grown = {
             "taken": cause.taken_bytes,
@@ -191,7 +191,7 @@ def write_snapshot(file: BinaryIO, rank: RankReport) -> None:
 
 
 def snapshot_of(rank: RankReport) -> dict[str, list[object]]:
-    """The snapshot as plain containers."""
+    """Return the snapshot as plain containers."""
     frames = _Frames(rank)
     return {"segments": _snapshot_segments(rank, frames), "device_traces": [_snapshot_events(rank, frames)]}
 

@@ -1,7 +1,7 @@
-"""The report of `memory` for the browser: one file that works off line, for traces, snapshots and comparisons alike.
+"""Write the report of `memory` for the browser: one file that works offline, for traces, snapshots and comparisons.
 
 Its content security policy allows the file's own scripts and styles, by their hashes, and nothing else: no network, no
-inline handlers. All data is in JSON islands, which are no scripts; all texts are in both languages. Blocks are columns of
+inline handlers. All data is in JSON islands, which are not scripts; all texts are in both languages. Blocks are columns of
 small numbers (differences, codes) in JSON, compressed and in base64, which the page unpacks with ``DecompressionStream``.
 Scope paths repeat their beginnings ten thousand times, so that they are stored as a tree.
 """
@@ -54,9 +54,9 @@ CARD = ("id", "severity", "rank", "bytes", "title", "message", "help", "stack") 
 
 
 def memory_page(title: str, data: Mapping[str, object], language: Language, further: str = "") -> str:
-    """The page about what its data shows, in both languages, beginning in one.
+    """Return the page of some data in both languages, starting in one.
 
-    ``further`` is a section of HTML before that of theory. It says all in both languages, of which the page shows one.
+    ``further`` is a section of HTML, in both languages, before the section of expected memory.
     """
     common = {"version": __version__, "source": title, "language": language.value, "languages": LANGUAGES}
     body = _read_asset("templates", "memory.html").replace("<!-- further -->", further)
@@ -82,7 +82,7 @@ def _read_asset(folder: str, name: str) -> str:
 
 
 def _json_island(value: object) -> str:
-    # JSON that cannot end the script element that it stands in.
+    # Escaped so that it cannot end the script element around it.
     text = json_text(value)
     for character, escape in (("<", "\\u003c"), (">", "\\u003e"), ("&", "\\u0026"), ("\u2028", "\\u2028")):
         text = text.replace(character, escape)
@@ -90,7 +90,7 @@ def _json_island(value: object) -> str:
 
 
 def page_texts() -> dict[str, Text]:
-    """All texts that the page may need, by the names that its scripts use."""
+    """Return all texts of the page by the names that its scripts use."""
     names = [name.partition(".")[2] for name in texts_of("memory_html")]
     texts = {name: lookup(f"memory_html.{name}") for name in names}
     return texts | {name.partition(".")[2]: lookup(name) for name in texts_of("memory") if name.startswith(_SHARED)}
@@ -105,16 +105,16 @@ class PageBlocks:
     last: NDArray[np.int64]  # when it is used last; `ms_tune.readers.table.NONE` if nobody knows
     size: NDArray[np.int64]  # bytes
     address: NDArray[np.uint64]
-    content: NDArray[np.int64]  # what it holds, as a place in the page's contents
-    node: Coded[str]  # the scope path of what allocated it, with `/` between its parts
+    content: NDArray[np.int64]  # its category, as a place in the page's categories
+    node: Coded[str]  # the scope path of its operator, with `/` between the parts
     stack: Coded[tuple[Frame, ...]]  # the Python stack, outermost frame first
-    kind: Coded[str]  # what allocated it where the path tells no operator
-    tensor: Coded[str]  # what it is called
+    kind: Coded[str]  # its operator if the path does not contain it
+    tensor: Coded[str]  # its name
     names: Mapping[int, str]  # parameters by place of the block
 
 
 def pack_rank_blocks(rank: RankReport) -> tuple[str, int]:
-    """The blocks that take part in the curve, packed, and how many of them; of very many the most telling ones."""
+    """Return the blocks of the curve, packed, and their number; of very many only the largest and longest."""
     table, rows = rank.table, rank.curve.rows
     rows = rows[np.argsort(table.start[rows], kind="stable")]
     rows = rows[most_telling(table.start[rows], table.end[rows], table.size[rows], rank.curve.peak_tick)]
@@ -209,7 +209,7 @@ def _path_tree(paths: list[str]) -> tuple[list[list[object]], list[int]]:
 
 
 def report_html(report: MemoryReport, comparison: Comparison | None, language: Language, further: str = "") -> str:
-    """The page of a run, beside the run that a comparison is with; ``further`` as for :func:`memory_page`."""
+    """Return the page of a run, compared with another run if there is one; ``further`` as for :func:`memory_page`."""
     return memory_page(str(report.source), _page_data(report, comparison), language, further)
 
 
@@ -234,6 +234,7 @@ def _rank_data(rank: RankReport, *, with_blocks: bool) -> dict[str, object]:
     return {
         **told,
         "limit_bytes": rank.limit_bytes,
+        "sample": rank.sample,
         "verdict": _verdict_data(rank.verdict),
         "spans": rank.spans,
         "bands": bands_of(rank, POINTS),
@@ -257,16 +258,16 @@ def _pair_data(pair: RankComparison) -> dict[str, object]:
 
 
 def sum_bands(bands: Bands) -> dict[str, list[int]]:
-    """A curve of all contents together."""
+    """Return the curve of all categories together."""
     return {"tick": bands.tick, "used": [sum(values) for values in zip(*bands.used.values(), strict=True)]}
 
 
 def job_html(report: JobReport, language: Language) -> str:
-    """The page."""
+    """Return the page of a job."""
     memory = report.memory
     if not report.stages:
         return report_html(memory, None, language)
-    # Theory from the model's sizes takes the place of what the page would guess from the weights that it sees.
+    # Expected memory from the model's sizes replaces the page's guess from the weights.
     ranks = tuple(
         replace(rank, theory=Theory(rank.theory.weights_bytes, rank.theory.parameters, (), None, None))
         if stage.theory

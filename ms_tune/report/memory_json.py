@@ -52,7 +52,7 @@ _CAUSE = ("event", "taken_bytes", "wanted_bytes", "free_bytes", "largest_free_by
 
 
 def report_json(report: MemoryReport, top: int) -> dict[str, object]:
-    """The object that ``ms-tune memory --json`` prints: the rank that needs most, then every rank in short."""
+    """Return the object of ``ms-tune memory --json``: the rank with the highest peak, then every rank in short."""
     worst = report.worst
     return {
         "version": VERSION,
@@ -79,7 +79,7 @@ def _stack_json(stack: Sequence[tuple[str, int, str]]) -> list[str]:
 
 
 def rank_json(rank: RankReport) -> dict[str, object]:
-    """All about one rank but what holds its peak, which :func:`breakdown_json` tells."""
+    """Return everything about one rank except the breakdown of its peak (:func:`breakdown_json`)."""
     joined, theory, lives = rank.join, rank.theory, rank.lifetimes
     return {
         "rank": rank.rank,
@@ -123,7 +123,7 @@ def _phase_json(held: ContentBytes | PeakMoment) -> dict[str, object]:
 
 
 def phase_name(phase: Phase | None) -> str:
-    """A phase as scripts read it; ``unknown`` where nothing tells."""
+    """Return a phase as scripts read it; ``unknown`` if it is not known."""
     return phase.value if phase is not None else "unknown"
 
 
@@ -144,7 +144,7 @@ def _rows_json(rank: RankReport) -> dict[str, object]:
 
 
 def breakdown_json(parts: PeakBreakdown, top: int) -> dict[str, object]:
-    """The memory at a tick, taken apart."""
+    """Return the breakdown of the memory at a tick."""
     return {
         "largest": [
             record_json(holder, "bytes", "count", "operator", "where", "category") | {"tensor": holder.tensor or None}
@@ -158,7 +158,7 @@ def breakdown_json(parts: PeakBreakdown, top: int) -> dict[str, object]:
 
 
 def comparison_json(comparison: Comparison) -> dict[str, object]:
-    """The object that ``ms-tune memory diff --json`` prints."""
+    """Return the object of ``ms-tune memory diff --json``."""
     return {
         "version": VERSION,
         "ranks": [pair_json(pair, len(pair.changes)) for pair in comparison.ranks],
@@ -179,7 +179,7 @@ def pair_json(pair: RankComparison, most: int) -> dict[str, object]:
 
 
 def failure_json(failure: MemoryFailure, first: Sequence[Method], source: Path) -> dict[str, object]:
-    """The object that ``ms-tune memory LOG --json`` prints: what a log tells of memory that ran out."""
+    """Return the object of ``ms-tune memory LOG --json`` for an out-of-memory log."""
     return {
         "version": VERSION,
         "kind": "out-of-memory",
@@ -196,19 +196,19 @@ def failure_json(failure: MemoryFailure, first: Sequence[Method], source: Path) 
 
 
 def methods_after(failure: MemoryFailure, first: Sequence[Method]) -> list[tuple[Method, Text]]:
-    """The methods that the framework of a failure has a way to do, and how."""
+    """Return the methods that apply to the framework of a failure, and how to write them."""
     dialects = TORCH if failure.is_of_torch else (*STATIC, *DYNAMIC)
     found = [(method, method.how_in(dialects)) for method in first]
     return [(method, how) for method, how in found if how.en]
 
 
 def trace_text(failure: MemoryFailure) -> Message:
-    """How to make a trace of such a run."""
+    """Return how to record a trace of such a run."""
     return msg("oom.trace.torch" if failure.is_of_torch else "oom.trace.mindspore")
 
 
 def what_if_json(report: WhatIfReport) -> dict[str, object]:
-    """The object that ``ms-tune memory what-if --json`` prints."""
+    """Return the object of ``ms-tune memory what-if --json``."""
     result = report.result
     recorded, *others = result.outcomes
     return {
@@ -292,7 +292,7 @@ def _causes_json(report: WhatIfReport) -> dict[str, object]:
 
 
 def snapshot_json(report: TorchReport, remedies: Sequence[TorchRemedy], top: int) -> dict[str, object]:
-    """The object that ``ms-tune memory SNAPSHOT --json`` prints."""
+    """Return the object of ``ms-tune memory SNAPSHOT --json``."""
     fragments = [cause for cause in report.causes if cause.fragments]
     largest = sorted(report.causes, key=lambda cause: (-cause.taken_bytes, cause.event))
     return {
@@ -346,7 +346,7 @@ def _torch_settings_json(settings: TorchSettings) -> dict[str, object]:
 
 
 def torch_what_if_json(result: TorchWhatIf) -> dict[str, object]:
-    """The object that ``ms-tune memory what-if SNAPSHOT --json`` prints."""
+    """Return the object of ``ms-tune memory what-if SNAPSHOT --json``."""
     return {
         "version": VERSION,
         "kind": "torch-snapshot-what-if",
@@ -369,7 +369,7 @@ def _torch_outcome_json(outcome: TorchOutcome) -> dict[str, object]:
 
 
 def torch_comparison_json(before: TorchReport, after: TorchReport, changes: Sequence[PlaceChange]) -> dict[str, object]:
-    """The object that ``ms-tune memory diff --json`` prints about two snapshots."""
+    """Return the object of ``ms-tune memory diff --json`` for two snapshots."""
     names = ("before_recording", "before_bytes", "after_bytes", "change_bytes")
     return {
         "version": VERSION,

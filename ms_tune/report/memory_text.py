@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ms_tune.report.console import SEVERITY_COLOURS, Console, pad, terminal_width
+from ms_tune.report.console import SEVERITY_COLOURS, Console, pad, terminal_width, text_width
 from ms_tune.report.memory_curve import block_graph
 from ms_tune.report.memory_json import methods_after, trace_text
 from ms_tune.report.words import (
@@ -23,20 +23,68 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ms_tune.diagnostics import Diagnostic
-    from ms_tune.footprint.breakdown import LayerActivations, PeakBreakdown
+    from ms_tune.footprint.breakdown import Holder, LayerActivations, PeakBreakdown
     from ms_tune.footprint.remedies import ContentBytes, Method
     from ms_tune.footprint.result import MemoryReport, RankReport
     from ms_tune.memory.diff import Comparison, RankComparison
     from ms_tune.readers.memory_log import MemoryFailure
 
 _BAR, _LABEL, _CURVE_LINES, _FRAMES = 24, 22, 8, 12
-_HELD = 4  # kinds of memory that the first line names
+_HELD = 4  # kinds of memory that the line about the peak names
+_PARTS, _SHORT, _REMEDIES = 3, 5, 3  # categories, holders and remedies of the short screen
+
+
+def show_verdict(report: MemoryReport, console: Console) -> None:
+    """Show the verdict line alone."""
+    console.write(next(verdict_lines(report.worst.verdict, console)))
+
+
+def show_summary(report: MemoryReport, console: Console, top: int | None) -> None:
+    """Show the verdict, the peak, its largest parts, and suggestions, each in a few lines."""
+    rank = report.worst
+    show_verdict(report, console)
+    _show_trace(rank, len(report.ranks), console)
+    if len(rank.table):
+        peak, footprint = rank.curve.peak_bytes, rank.curve.footprint_bytes
+        at = console.text("memory.show.at-tick", tick=rank.curve.peak_tick, phase=_phase_text(rank, console))
+        said = "peak-line" if footprint else "peak-line-alone"
+        sizes = {"peak": size_text(peak), "footprint": size_text(footprint or peak)}
+        console.write_text(f"memory.show.{said}", at=at, **sizes)
+        contents = {content: amount for content, amount in rank.peak.contents.items() if amount}
+        console.write_text("memory.show.categories", parts=largest_contents(contents, _PARTS, console))
+        console.write_section("memory.show.largest")
+        _show_short(rank.peak.holders[: top or _SHORT], console)
+        console.write_section("remedies.title" if rank.remedies else "remedies.none")
+        for remedy in rank.remedies[:_REMEDIES]:
+            title, price = console.say(remedy.title), console.say(remedy.price)
+            console.write(
+                "  " + console.text("remedies.line", size=size_text(remedy.bytes_freed), title=title, price=price)
+            )
+    findings = sorted(report.all_findings, key=lambda finding: finding.severity.rank)
+    console.write("")
+    if findings:
+        more = console.text("memory.show.more-findings", count=len(findings) - 1) if len(findings) > 1 else ""
+        console.write(_finding_title(findings[0], console) + more)
+    console.write_whole(console.text("memory.show.next", path=report.source))
+
+
+def _show_short(holders: Sequence[Holder], console: Console) -> None:
+    # Each in one line: a place that is too long is cut at its beginning.
+    names = [console.text(f"memory.content.{holder.category.value}") for holder in holders]
+    operators = [holder.operator or "–" for holder in holders]
+    widths = [max(map(text_width, column), default=0) for column in (names, operators)]
+    for holder, name, operator in zip(holders, names, operators, strict=True):
+        line = f"  {size_text(holder.bytes):>10}  {pad(name, widths[0])}  {pad(operator, widths[1])}  "
+        place, room = shorten_place(holder.where), max(terminal_width() - text_width(line), 1)
+        console.write_whole(
+            f"{line}{place if text_width(place) <= room else '…' + place[len(place) - room + 1 :]}".rstrip()
+        )
 
 
 def show_report(report: MemoryReport, console: Console, top: int) -> None:
-    """Verdict first, then what holds the memory, then what to do."""
+    """Show everything: the verdict, how to lower the peak, the memory from several sides, the findings."""
     worst = report.worst
-    _show_verdict(worst, console)
+    _show_figures(report, console)
     if len(worst.table):
         _show_remedies(worst, console, top)
         _show_curve(worst, console)
@@ -49,32 +97,45 @@ def show_report(report: MemoryReport, console: Console, top: int) -> None:
     if len(report.ranks) > 1:
         _show_ranks(report, console)
     _show_findings(report.all_findings, console)
-    console.write_section("memory.show.next", path=report.source)
+    console.write("")
+    console.write_whole(console.text("memory.show.next", path=report.source))
 
 
 def show_breakdown(parts: PeakBreakdown, console: Console, top: int) -> None:
-    """The memory at a tick that the user names."""
+    """Show the memory at a tick that the user names."""
     _show_contents(parts, console)
     _show_holders(parts, console, top)
     _show_groups("layers", parts, console, top)
 
 
-def _show_verdict(rank: RankReport, console: Console) -> None:
-    name = console.text("memory.show.rank", rank=rank.rank) + ": " if rank.rank is not None else ""
-    console.write(name + console.text("memory.show.rows", rows=f"{len(rank.table):,}", steps=len(rank.steps.ends)))
+def _show_trace(rank: RankReport, ranks: int, console: Console) -> None:
+    rows = console.text("memory.show.rows", rows=f"{len(rank.table):,}", steps=len(rank.steps.ends))
+    if rank.rank is not None:
+        rows = console.labelled(console.text("memory.show.rank", rank=rank.rank), rows)
+    console.write(rows + (console.text("memory.show.other-ranks", count=ranks - 1) if ranks > 1 else ""))
+    if rank.sample is not None:
+        console.write_text("memory.show.sample", run=rank.sample[0], layers=rank.sample[1])
     if not len(rank.table):
         console.write_text("memory.empty")
-        return
-    console.write("")
+
+
+def _phase_text(rank: RankReport, console: Console) -> str:
+    phase = rank.phase_at_peak()
+    if phase is None:
+        return console.text("memory.show.phase-unknown")
+    return console.text("memory.show.in-phase", phase=console.text(f"memory.phase.{phase.value}"))
+
+
+def _show_figures(report: MemoryReport, console: Console) -> None:
+    rank = report.worst
     for line in verdict_lines(rank.verdict, console):
         console.write(line)
+    _show_trace(rank, len(report.ranks), console)
+    if not len(rank.table):
+        return
     peak, footprint = rank.curve.peak_bytes, rank.curve.footprint_bytes
-    phase = rank.phase_at_peak()
-    in_phase = console.text("memory.show.phase-unknown")
-    if phase is not None:
-        in_phase = console.text("memory.show.in-phase", phase=console.text(f"memory.phase.{phase.value}"))
     console.write("")
-    at = console.text("memory.show.at-tick", tick=rank.curve.peak_tick, phase=in_phase)
+    at = console.text("memory.show.at-tick", tick=rank.curve.peak_tick, phase=_phase_text(rank, console))
     write_figure(console, "memory.show.peak", size_text(peak), at)
     holes = {"free": size_text(rank.map.free_bytes), "hole": size_text(rank.map.largest_hole)}
     told = "holes" if footprint else "footprint-untold"
@@ -116,7 +177,6 @@ def _show_remedies(rank: RankReport, console: Console, top: int) -> None:
 
 
 def _content_text(held: ContentBytes, console: Console) -> str:
-    # Who allocated it is told only where something tells.
     content, amount = console.text(f"memory.content.{held.category.value}"), size_text(held.bytes)
     if held.phase is None:
         return f"{content} {amount}"
@@ -262,11 +322,7 @@ def _show_findings(findings: Sequence[Diagnostic], console: Console) -> None:
         return
     console.write_text("memory.show.findings")
     for finding in findings:
-        severity = finding.severity.value
-        label = console.paint(console.text(f"memory.severity.{severity}"), SEVERITY_COLOURS[finding.severity])
-        where = f" (rank {finding.rank})" if finding.rank is not None else ""
-        title = console.say(finding.title) if finding.title else finding.name
-        console.write(f"  {label}[{finding.id}] {title}{where}")
+        console.write(f"  {_finding_title(finding, console)}")
         console.write(f"    {console.say(finding.message)}")
         if finding.stack:
             console.write(f"    {console.text('memory.show.allocated-by')}")
@@ -276,10 +332,17 @@ def _show_findings(findings: Sequence[Diagnostic], console: Console) -> None:
             console.write(f"    {console.text('memory.show.do', help=finding.help)}")
 
 
-def show_comparison(comparison: Comparison, console: Console, top: int) -> None:
-    """What grew, what vanished."""
+def _finding_title(finding: Diagnostic, console: Console) -> str:
+    label = console.text(f"memory.severity.{finding.severity.value}")
+    where = f" (rank {finding.rank})" if finding.rank is not None else ""
+    title = console.say(finding.title) if finding.title else finding.name
+    return f"{console.paint(label, SEVERITY_COLOURS[finding.severity])}[{finding.id}] {title}{where}"
+
+
+def show_comparison(comparison: Comparison, console: Console, top: int, *, quiet: bool = False) -> None:
+    """Show the changes between two runs."""
     for pair in comparison.ranks:
-        _show_pair(pair, console, top)
+        _show_pair(pair, console, top, quiet=quiet)
     missing = (*comparison.only_before, *comparison.only_after)
     if missing:
         console.write_text("memory.diff.only", ranks=", ".join(number_or_dash(rank) for rank in missing))
@@ -287,12 +350,14 @@ def show_comparison(comparison: Comparison, console: Console, top: int) -> None:
         console.write_text("memory.diff.none")
 
 
-def _show_pair(pair: RankComparison, console: Console, top: int) -> None:
+def _show_pair(pair: RankComparison, console: Console, top: int, *, quiet: bool) -> None:
     before, after = size_text(pair.before.curve.peak_bytes), size_text(pair.after.curve.peak_bytes)
     rank = number_or_dash(pair.after.rank)
     console.write_text(
         "memory.diff.title", rank=rank, before=before, after=after, change=signed_text(pair.change_bytes)
     )
+    if quiet:
+        return
     if not pair.changes:
         console.write_text("memory.diff.same")
         return
@@ -314,10 +379,12 @@ def _show_pair(pair: RankComparison, console: Console, top: int) -> None:
     console.write("")
 
 
-def show_failure(failure: MemoryFailure, first: Sequence[Method], console: Console) -> None:
-    """What a log tells of memory that ran out: what was asked, what was free, why, where, and what to do first."""
+def show_failure(failure: MemoryFailure, first: Sequence[Method], console: Console, *, quiet: bool = False) -> None:
+    """Show an out-of-memory error of a log: the request, the free memory, the cause, and first suggestions."""
     wanted = size_text(failure.wanted_bytes) if failure.wanted_bytes is not None else console.text("oom.untold")
     console.write_text("oom.title", framework=failure.framework, wanted=wanted, line=failure.line)
+    if quiet:
+        return
     console.write_text(f"oom.cause.{failure.cause}")
     console.write("")
     for name in ("wanted", "free", "used", "held", "limit"):

@@ -1,4 +1,4 @@
-"""The result of `metrics` in the terminal, as JSON, and as a page: each run's step times as a curve, its figures with formulas and inputs."""
+"""Show the result of `metrics` in the terminal, as JSON, and as a page with curves; every figure with its formula and inputs."""
 
 from __future__ import annotations
 
@@ -10,16 +10,18 @@ from ms_tune.diagnostics import START, Diagnostic, Severity
 from ms_tune.encode import record_json
 from ms_tune.report.console import Console, pad, text_width
 from ms_tune.report.page import list_html, table_html, verdict_html, write_page
-from ms_tune.report.words import doubt_json, doubt_line
+from ms_tune.report.words import doubt_json, doubt_line, shorten_place
 from ms_tune.units import gib
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
+    from pathlib import Path
 
     from ms_tune.metrics.result import Figure, MetricsReport, Outlier, RunComparison, RunMetrics
     from ms_tune.text import Language
 
 _SHARES = ("mfu", "hfu", "linearity", "linearity_guide", "bubble")
+_RATES = ("samples_per_second", "tokens_per_second_per_card", "tflops_per_card")  # of the short screen
 _SHOWN = 5  # slow steps
 VERSION = 1
 # Keys of every run; null where a figure is not there.
@@ -35,9 +37,62 @@ _WIDTH, _HEIGHT, _LEFT, _BELOW = 1000, 220, 70, 24
 _TIME, _LOSS = "#3b6fb6", "#b5651d"
 
 
-def show_report(report: MetricsReport, console: Console) -> None:
-    """Write all runs, the comparison, and the doubts."""
+def show_verdicts(report: MetricsReport, console: Console) -> None:
+    """Show one line per run: whether its figures are reliable."""
     for run in report.runs:
+        errors = sum(problem.severity is Severity.ERROR for problem in (*run.problems, *report.problems))
+        said = "unreliable" if errors else "reliable"
+        verdict = console.text(f"metrics.show.verdict.{said}", run=title_of(run, console), count=errors)
+        console.write(console.paint(verdict, "red") if errors else verdict)
+
+
+def show_summary(report: MetricsReport, config: Path | None, console: Console) -> None:
+    """Show each run in a few lines: the verdict, step time, throughput, MFU with a judgement, the worst problem; then the next command."""
+    for run in report.runs:
+        show_verdicts(report._replace(runs=(run,)), console)
+        _write_rows(_short_rows(run, console), console)
+        problems = sorted((*run.problems, *report.problems), key=lambda problem: problem.severity.rank)
+        if problems:
+            text = console.say(problems[0].message)
+            if len(problems) > 1:
+                text = console.text("metrics.show.doubts.more", text=text, count=len(problems) - 1)
+            console.write(f"  {console.labelled(_problem_label(problems[0], console), text)}")
+    if report.comparison:
+        _show_comparison(report.comparison, console, formulas=False)
+    last = report.runs[-1].figure("mfu")
+    missing = last.missing if last is not None else ()
+    if missing:
+        console.write_text("metrics.show.next.options", options=", ".join(missing))
+    elif config is not None and len(report.runs[-1].judgement) > 1:
+        console.write_whole(console.text("metrics.show.next.config", config=config))
+    else:
+        console.write_text("metrics.show.next.profile")
+
+
+def _short_rows(run: RunMetrics, console: Console) -> Iterator[tuple[str, str, str]]:
+    times = run.times
+    if times.median is not None:
+        said = "step" if times.low is None else "interval"
+        seconds = {name: _short_number(getattr(times, name)) for name in ("median", "low", "high", "first")}
+        yield console.text("metrics.show.step"), console.text(f"metrics.show.short.{said}", **seconds), ""
+    rates = [one for one in map(run.figure, _RATES) if one is not None and one.value is not None]
+    if rates:
+        parts = [f"{_short_number(one.value)} {console.text(f'metrics.show.figure.{one.name}')}" for one in rates]
+        yield console.text("metrics.show.throughput"), console.listed(parts), ""
+    mfu = run.figure("mfu")
+    if mfu is not None:
+        name, value, _ = _figure_row(mfu, console)
+        yield name, console.listed([value, *map(console.say, run.judgement)]), ""
+
+
+def _short_number(value: float | None) -> str:
+    return "-" if value is None else f"{value:,.0f}" if value >= 1000 else f"{value:.4g}"  # noqa: PLR2004 - four digits
+
+
+def show_report(report: MetricsReport, console: Console) -> None:
+    """Show all runs with every figure, the comparison, and the problems."""
+    for run in report.runs:
+        show_verdicts(report._replace(runs=(run,)), console)
         _show_run(run, console)
     if report.comparison:
         _show_comparison(report.comparison, console)
@@ -46,10 +101,10 @@ def show_report(report: MetricsReport, console: Console) -> None:
 
 
 def title_of(run: RunMetrics, console: Console) -> str:
-    """A run in one line."""
+    """Return a run in one line."""
     return console.text(
         "metrics.show.run",
-        source=run.source,
+        source=shorten_place(str(run.source)),
         number=run.run,
         form=run.form.value,
         steps=run.steps,
@@ -60,13 +115,12 @@ def title_of(run: RunMetrics, console: Console) -> str:
 
 
 def rows_of(run: RunMetrics, console: Console) -> Iterator[tuple[str, str, str]]:
-    """Its figures: name, value, and what it is made of."""
+    """Return the figures of a run: name, value, and formula with inputs."""
     yield from _time_rows(run, console)
     yield from _other_rows(run, console)
 
 
 def _show_run(run: RunMetrics, console: Console) -> None:
-    console.write(title_of(run, console))
     _write_rows(rows_of(run, console), console)
     _show_problems(run.problems, console)
     console.write("")
@@ -122,13 +176,15 @@ def _outlier_text(one: Outlier, console: Console) -> str:
     names = kinds[0] if kinds else ""
     for other in kinds[1:]:
         names = console.text("metrics.show.kind.and", one=names, other=other)
-    beside = console.text("metrics.show.outlier.beside", kinds=names) if names else ""
-    return console.text("metrics.show.outlier", number=one.step, seconds=_seconds_text(one.seconds), beside=beside)
+    extra = console.text("metrics.show.outlier.beside", kinds=names) if names else ""
+    return console.text("metrics.show.outlier", number=one.step, seconds=_seconds_text(one.seconds), extra=extra)
 
 
 def _other_rows(run: RunMetrics, console: Console) -> Iterator[tuple[str, str, str]]:
     for figure in run.figures:
         yield _figure_row(figure, console)
+        if figure.name == "mfu" and run.judgement:
+            yield "", console.listed(map(console.say, run.judgement)), ""
         if figure.name in ("mfu", "hfu"):
             for one in run.counted_otherwise:
                 share = one.mfu if figure.name == "mfu" else one.hfu
@@ -165,21 +221,26 @@ def _show_problems(problems: Iterable[Diagnostic], console: Console) -> None:
 
 
 def problem_line(problem: Diagnostic, console: Console, colour: str | None = None) -> str:
-    """A doubt in one line."""
-    label = console.text("metrics.show.serious" if problem.severity is Severity.ERROR else "metrics.show.problem")
+    """Return a problem in one line."""
+    label = _problem_label(problem, console)
     return doubt_line(problem, label if colour is None else console.paint(label, colour), console)
 
 
-def _show_comparison(comparison: RunComparison, console: Console) -> None:
+def _problem_label(problem: Diagnostic, console: Console) -> str:
+    return console.text("metrics.show.serious" if problem.severity is Severity.ERROR else "metrics.show.problem")
+
+
+def _show_comparison(comparison: RunComparison, console: Console, *, formulas: bool = True) -> None:
     title, *lines = comparison_lines(comparison, console)
     console.write(title)
     for line in lines:
         console.write(f"  {line}")
-    _write_rows([_figure_row(one, console) for one in (comparison.linearity, comparison.guide) if one], console)
+    rows = [_figure_row(one, console) for one in (comparison.linearity, comparison.guide) if one]
+    _write_rows(rows if formulas else [(name, value, "") for name, value, _ in rows[:1]], console)
 
 
 def comparison_lines(comparison: RunComparison, console: Console) -> Iterator[str]:
-    """Which runs, the ratio of their medians, and whether that tells them apart."""
+    """Return which runs are compared, the ratio of their medians, and whether it is significant."""
     run, baseline = comparison.run, comparison.baseline
     yield console.text("metrics.show.comparison", run=run.source, baseline=baseline.source)
     yield console.text(
@@ -201,11 +262,11 @@ def comparison_lines(comparison: RunComparison, console: Console) -> Iterator[st
 
 
 def _seconds_text(value: float | None) -> str:
-    return "-" if value is None else f"{value:,.4f}" if value < 100 else f"{value:,.1f}"  # noqa: PLR2004 - digits that tell
+    return "-" if value is None else f"{value:,.4f}" if value < 100 else f"{value:,.1f}"  # noqa: PLR2004 - significant digits
 
 
 def report_json(report: MetricsReport) -> dict[str, object]:
-    """The whole object."""
+    """Return the JSON object."""
     return {
         "version": VERSION,
         "runs": [_run_json(run) for run in report.runs],
@@ -226,6 +287,7 @@ def _run_json(run: RunMetrics) -> dict[str, object]:
         **{figure.name: figure.value for figure in run.figures},
         "mfu_counted_otherwise": {one.convention: one.mfu for one in run.counted_otherwise},
         "hfu_counted_otherwise": {one.convention: one.hfu for one in run.counted_otherwise},
+        "judgement": run.judgement,
         "loss": {"first": run.losses[0], "last": run.losses[1]} if run.losses else None,
         "memory": [
             {
@@ -261,7 +323,7 @@ def _comparison_json(comparison: RunComparison) -> dict[str, object]:
 
 
 def report_html(report: MetricsReport, language: Language) -> str:
-    """The page, beginning in one language."""
+    """Return the page, starting in one language."""
     runs = (*report.runs, *report.baseline)
     sources = dict.fromkeys(run.source for run in runs)
 

@@ -56,6 +56,12 @@ def plan_json(report: PlanReport) -> dict[str, object]:
     }
 
 
+def show_height(report: PlanReport, console: Console) -> None:
+    """Show the height of the plan alone."""
+    gap = _gap_text(report.plan, console)
+    console.write(f"{console.labelled(console.text('placement.show.height'), amount_text(report.plan.height))}  {gap}")
+
+
 def show_plan_report(report: PlanReport, console: Console) -> None:
     """A few lines: what was planned, how low, whether it is valid."""
     head = {"blocks": f"{len(report.plan.problem):,}", "source": report.source}

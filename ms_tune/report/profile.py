@@ -1,4 +1,4 @@
-"""A profile's verdict on the terminal, and the tables it rests on."""
+"""Show a profile's verdict with its evidence in the terminal, as JSON, and as a page."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from ms_tune.report.words import doubt_json, doubt_line
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from ms_tune.profile.result import ProfileReport, RankTimes
+    from ms_tune.diagnostics import Diagnostic
+    from ms_tune.profile.result import Gap, ProfileReport, QueueState, RankTimes
     from ms_tune.readers.profile_tables import Kernels
     from ms_tune.text import Language
 
@@ -39,16 +40,65 @@ _COLOURS = {
 }
 _HEIGHT, _WIDTH, _NAME = 22, 1000, 70  # of a bar, of the picture, of the ranks' names
 _MOST_BARS = 64
+_SHORT = 3  # groups of gaps on the short screen
+
+
+def show_verdict(report: ProfileReport, console: Console) -> None:
+    """Show the verdict line alone."""
+    bound = console.text(f"profile.bound.{report.verdict.bound.value}")
+    console.write(console.paint(console.text("profile.show.verdict-line", bound=bound), "cyan"))
+
+
+def show_summary(report: ProfileReport, console: Console) -> None:
+    """Show the verdict with its evidence, the largest gaps by the host's activity, and the next steps."""
+    show_verdict(report, console)
+    for line in report.verdict.evidence:
+        console.write(f"  - {console.say(line)}")
+    if report.gaps:
+        console.write_section("profile.show.short-gaps")
+    for gaps in _group_gaps(report.gaps)[:_SHORT]:
+        longest = max(gaps, key=lambda gap: gap.microseconds)
+        cause = console.text(f"profile.short.{longest.cause.value}")
+        console.write(
+            "  " + console.text("profile.show.short-gap", ms=f"{_total_ms(gaps):.3g}", count=len(gaps), cause=cause)
+        )
+        if longest.host:
+            console.write("    " + console.text("profile.show.gap-of-host", host=longest.host))
+        where = {"timestamp": longest.timestamp_us, "rank": rank_name(longest.rank)}
+        ms = f"{longest.microseconds / 1000:.3g}"
+        console.write("    " + console.text("profile.show.longest-gap", ms=ms, **where))
+    _show_next(report, console)
+    problems = sorted(report.problems, key=lambda problem: problem.severity.rank)
+    for problem in problems[:1]:
+        console.write(_problem_line(problem, console))
+    console.write_text("profile.show.verbose")
+
+
+def _group_gaps(gaps: Sequence[Gap]) -> list[list[Gap]]:
+    # By cause and the host's activity, those with most time first.
+    groups: dict[tuple[QueueState, str], list[Gap]] = {}
+    for gap in gaps:
+        groups.setdefault((gap.cause, gap.host), []).append(gap)
+    return sorted(groups.values(), key=_total_ms, reverse=True)
+
+
+def _total_ms(gaps: Sequence[Gap]) -> float:
+    return sum(gap.microseconds for gap in gaps) / 1000
+
+
+def _show_next(report: ProfileReport, console: Console) -> None:
+    console.write("")
+    console.write(console.labelled(console.text("profile.show.next"), ""))
+    for line in report.verdict.next_steps:
+        console.write(f"  - {console.say(line)}")
 
 
 def show_report(report: ProfileReport, top: int, console: Console) -> None:
-    """Write all of it, the verdict first."""
-    bound = console.text(f"profile.bound.{report.verdict.bound.value}")
-    console.write(console.labelled(console.text("profile.show.verdict"), console.paint(bound, "cyan")))
-    for label, lines in (("because", report.verdict.evidence), ("next", report.verdict.next_steps)):
-        console.write(console.labelled(console.text(f"profile.show.{label}"), ""))
-        for line in lines:
-            console.write(f"  - {console.say(line)}")
+    """Show everything, the verdict first."""
+    show_verdict(report, console)
+    for line in report.verdict.evidence:
+        console.write(f"  - {console.say(line)}")
+    _show_next(report, console)
     _show_shares(report, console)
     for title, heads, rows, right in tables_of(report, top, console):
         if rows:
@@ -73,7 +123,7 @@ def _show_shares(report: ProfileReport, console: Console) -> None:
 
 
 def tables_of(report: ProfileReport, top: int, console: Console) -> Iterator[_ShownTable]:
-    """Ranks, queues, gaps, collectives, operators, layers."""
+    """Return the tables: ranks, queues, gaps, collectives, operators, layers."""
     causes = sorted(report.shares, key=lambda cause: -report.shares[cause])
     ranks = [
         [
@@ -99,9 +149,10 @@ def tables_of(report: ProfileReport, top: int, console: Console) -> Iterator[_Sh
             gap.timestamp_us,
             console.text(f"profile.short.{gap.cause.value}"),
             " … ".join(name or "-" for name in gap.kernels_around),
-            gap.host or "-",
+            console.text("profile.show.again") if place and gap.host else gap.host or "-",
         ]
-        for gap in report.gaps
+        for some in _group_gaps(report.gaps)
+        for place, gap in enumerate(some)
     ]
     yield _make_table("gaps", ("rank", "gap-ms", "gap-at", "gap-cause", "gap-between", "gap-host"), gaps, 3, console)
     collectives = [
@@ -159,7 +210,7 @@ def _make_table(
 
 
 def rank_name(rank: int | None) -> str:
-    """A rank's number for readers."""
+    """Return a rank's number for readers."""
     return "?" if rank is None else str(rank)
 
 
@@ -168,7 +219,7 @@ def _shorten_shapes(shapes: str) -> str:
 
 
 def report_json(report: ProfileReport, top: int) -> dict[str, object]:
-    """The whole object."""
+    """Return the JSON object."""
     return {
         "version": VERSION,
         "verdict": report.verdict.bound,
@@ -211,7 +262,7 @@ def _kernels_json(kernels: Kernels, top: int) -> dict[str, object]:
 
 
 def report_html(report: ProfileReport, top: int, language: Language) -> str:
-    """The page, beginning in one language."""
+    """Return the page, starting in one language."""
 
     def parts(console: Console) -> Iterator[str]:
         yield verdict_html([console.text(f"profile.bound.{report.verdict.bound.value}")])
@@ -256,8 +307,12 @@ def _doubt_lines(report: ProfileReport, console: Console) -> Iterator[str]:
     if report.identity_error_us is not None:
         yield console.text("profile.show.identity", error=f"{report.identity_error_us:,.3f}")
     for problem in report.problems:
-        label = console.text("profile.show.serious" if problem.severity is Severity.ERROR else "profile.show.problem")
-        yield doubt_line(problem, label, console)
+        yield _problem_line(problem, console)
+
+
+def _problem_line(problem: Diagnostic, console: Console) -> str:
+    label = console.text("profile.show.serious" if problem.severity is Severity.ERROR else "profile.show.problem")
+    return doubt_line(problem, label, console)
 
 
 def _escaped_text(console: Console, text_id: str, **params: object) -> str:

@@ -1,4 +1,4 @@
-"""The report about a snapshot of PyTorch's allocator for the browser: the page of traces, by line of the script."""
+"""Write the page of a snapshot of PyTorch's allocator: the page of traces, by line of the script."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def snapshot_html(
     language: Language,
     remedies: Sequence[TorchRemedy] = (),
 ) -> str:
-    """The page of a snapshot; beside another one, with what the lines of the script hold more."""
+    """Return the page of a snapshot; compared with another one, with the growth by line of the script."""
     report = lives.report
     keys = [f"line-{place}" if place < _lines_data(lives) else name for place, name in enumerate(lives.contents)]
     data: dict[str, object] = {
@@ -132,7 +132,7 @@ def _device_data(
         "bands": split_in_bands(lives.curve, blocks, keys, POINTS),
         "categories_at_peak": totals,
         "by_layer": [_group_data(place, lives, keys) for place in report.contents[:TOP]],
-        "held_at_peak": [  # without a history there is no peak that could be lowered
+        "held_at_peak": [  # without a history the peak is unknown
             {"phase": "unknown", "category": key, "bytes": amount}
             for key, amount in sorted(totals.items(), key=lambda item: -item[1])
             if amount and len(report.device.events)

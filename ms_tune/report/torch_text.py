@@ -1,4 +1,4 @@
-"""What is said about a snapshot of PyTorch's allocator, in the terminal."""
+"""Show a snapshot of PyTorch's allocator in the terminal."""
 
 from __future__ import annotations
 
@@ -20,28 +20,35 @@ if TYPE_CHECKING:
     from ms_tune.report.console import Console
 
 
-def show_report(report: TorchReport, remedies: Sequence[TorchRemedy], console: Console, top: int) -> None:
-    """The peak, whether it is proved, what made it up, what is left, why memory was taken."""
+def show_peak(report: TorchReport, console: Console) -> None:
+    """Show the first figure alone: the peak, or the memory in use."""
+    for name, amount, when in list(list_figures(report))[:1]:
+        write_figure(console, f"snapshot.show.{name}", size_text(amount), console.say(when))
+
+
+def show_report(
+    report: TorchReport, remedies: Sequence[TorchRemedy], console: Console, top: int, *, verbose: bool = True
+) -> None:
+    """Show the peak, how to lower it, whether it is proved, the memory by line of the script, and the findings."""
+    _show_figures(report, console)
     device, others = report.device.number, [str(each.number) for each in report.snapshot.devices]
     console.write_text("snapshot.show.device", device=device, events=f"{len(report.device.events):,}")
     if len(others) > 1:
         console.write_text("snapshot.show.devices", devices=", ".join(others))
     show_replay(report, console)
-    console.write("")
-    _show_figures(report, console)
     for remedy in remedies[:top]:
         sizes = {"freed": size_text(remedy.bytes_freed), "after": size_text(remedy.peak_after_bytes)}
         name = f"snapshot.show.remedy.{'held' if remedy.of == 'reserved' else 'used'}"
         console.write_text(name, title=console.say(remedy.title), how=remedy.how, **sizes)
     _show_contents(report, console, top)
-    if report.step_ends:
+    if report.step_ends and verbose:
         ends = ", ".join(map(str, report.step_ends[:top]))
         console.write_section("snapshot.show.steps", count=len(report.step_ends), ends=ends)
-    for number, finding in enumerate(list_findings(report, top)):
-        console.write(f"{'' if number else chr(10)}{console.say(finding.message)}")
     console.write("")
+    for finding in list_findings(report, top if verbose else 1):
+        console.write(console.say(finding.message))
     name = "next" if report.refused_because is None else "no-next"
-    console.write_text(f"snapshot.show.{name}", path=report.snapshot.path)
+    console.write_whole(console.text(f"snapshot.show.{name}", path=report.snapshot.path))
 
 
 def _show_figures(report: TorchReport, console: Console) -> None:
@@ -51,7 +58,7 @@ def _show_figures(report: TorchReport, console: Console) -> None:
 
 
 def list_figures(report: TorchReport) -> Iterator[tuple[str, int, Message]]:
-    """The figures that are known, each with its name in the texts, its bytes, and when that was."""
+    """Return the known figures, each with its name in the texts, its bytes, and its moment."""
     recorded, used = len(report.device.events) > 0, report.content_bytes if report.replay.is_exact else None
     known: tuple[tuple[str, int | None, int | None], ...] = (
         ("used-peak", report.peak_bytes, report.peak_event) if recorded else ("used-then", used, report.event),
@@ -65,20 +72,20 @@ def list_figures(report: TorchReport) -> Iterator[tuple[str, int, Message]]:
 
 
 def moment_text(report: TorchReport, event: int | None) -> Message:
-    """A moment as part of a sentence."""
+    """Return a moment as part of a sentence."""
     if event is not None and event >= 0:
         return msg("snapshot.show.at-event", event=event)
     return msg("snapshot.show.at-start" if len(report.device.events) else "snapshot.show.at-snapshot")
 
 
 def show_replay(report: TorchReport, console: Console) -> None:
-    """The lines that say whether the figures are proved."""
+    """Show whether the figures are proved."""
     for line in proof_lines(report):
         console.write(console.say(line))
 
 
 def proof_lines(report: TorchReport) -> list[Message]:
-    """Whether the figures are proved."""
+    """Return whether the figures are proved, as lines."""
     replay, reason = report.replay, report.refused_because
     unknown = [report.passed_over] if report.passed_over is not None else []
     if not len(report.device.events):
@@ -112,7 +119,7 @@ def _show_contents(report: TorchReport, console: Console, top: int) -> None:
 
 
 def list_findings(report: TorchReport, most: int) -> Iterator[Diagnostic]:
-    """Requests that failed, leaks, and what grows with every step, of each so many; and memory taken though enough was free."""
+    """Return failed requests, leaks, and growth per step, so many of each; and memory taken although enough was free."""
     for one in report.shortages[:most]:
         sizes = {"wanted": size_text(one.wanted_bytes), "free": size_text(one.device_free_bytes)}
         message = msg("snapshot.show.oom", event=one.event, **sizes)
@@ -141,13 +148,17 @@ def _make_finding(
     return Diagnostic("", severity, message, what_to_do, name, title=title, bytes=amount, stack=stack)
 
 
-def show_what_if(result: TorchWhatIf, console: Console) -> None:
-    """What each setting takes, the recorded one first."""
+def show_what_if(result: TorchWhatIf, console: Console, *, quiet: bool = False, verbose: bool = True) -> None:
+    """Show the best setting, then the memory that each setting reserves, the recorded one first."""
     report = result.report
-    show_replay(report, console)
-    console.write("")
-    recorded = report.reserved_peak_bytes or 0
-    write_figure(console, "snapshot.show.reserved", size_text(recorded), console.text("snapshot.show.as-recorded"))
+    asked = [outcome for outcome in result.outcomes if not outcome.recorded]
+    best = min(asked, key=lambda outcome: outcome.reserved_peak_bytes)
+    saved = result.outcomes[0].reserved_peak_bytes - best.reserved_peak_bytes
+    setting = _setting_text(best, console)
+    text = "snapshot.show.saves" if saved > 0 else "snapshot.show.no-gain"
+    console.write_text(text, saved=size_text(max(saved, 0)), setting=setting, written=_variable_text(best))
+    if quiet:
+        return
     console.write("")
     rows = []
     for outcome in result.outcomes:
@@ -163,13 +174,13 @@ def show_what_if(result: TorchWhatIf, console: Console) -> None:
         ]
         rows.append([*sizes, _setting_text(outcome, console), over])
     show_table(console, ["start", "peak", "change", "end", "setting", "fits"], rows)
-    console.write_text("snapshot.show.error", error=signed_text(result.error_bytes))
-    asked = [outcome for outcome in result.outcomes if not outcome.recorded]
-    best = min(asked, key=lambda outcome: outcome.reserved_peak_bytes)
-    saved = result.outcomes[0].reserved_peak_bytes - best.reserved_peak_bytes
-    setting = _setting_text(best, console)
-    text = "snapshot.show.saves" if saved > 0 else "snapshot.show.no-gain"
-    console.write_text(text, saved=size_text(max(saved, 0)), setting=setting, written=_variable_text(best))
+    for line in proof_lines(report)[0 if verbose else 1 :]:
+        console.write(console.say(line))
+    if verbose:
+        recorded = report.reserved_peak_bytes or 0
+        write_figure(console, "snapshot.show.reserved", size_text(recorded), console.text("snapshot.show.as-recorded"))
+    if verbose or result.error_bytes:
+        console.write_text("snapshot.show.error", error=signed_text(result.error_bytes))
     if any(outcome.settings.collect_above is not None for outcome in asked):
         console.write_text("snapshot.show.collect", limit=size_text(result.limit or 0))
 
@@ -203,14 +214,23 @@ def _list_options(settings: TorchSettings) -> Iterator[str]:
 
 
 def show_comparison(
-    before: TorchReport, after: TorchReport, changes: Sequence[PlaceChange], console: Console, top: int
+    before: TorchReport,
+    after: TorchReport,
+    changes: Sequence[PlaceChange],
+    console: Console,
+    top: int | None,
 ) -> None:
-    """What grew, what vanished, and of which figures that is told."""
+    """Show the changes by line, and which figures are compared; without ``top`` the two peaks alone."""
     for name, report in (("before", before), ("after", after)):
         console.write_text(f"snapshot.diff.{name}", path=report.snapshot.path)
+        if top is None:
+            show_peak(report, console)
+            continue
         show_replay(report, console)
         _show_figures(report, console)
         console.write("")
+    if top is None:
+        return
     if before.replay.is_exact != after.replay.is_exact:
         console.write_text("snapshot.diff.unlike")
     if not changes:
@@ -230,6 +250,6 @@ def show_comparison(
 
 
 def measure_text(report: TorchReport) -> Message:
-    """Which figure the report's contents add up to."""
+    """Return the figure that the report's contents add up to."""
     figure = msg(f"snapshot.show.{report.content_measure}")
     return msg("snapshot.diff.figure", figure=figure, when=moment_text(report, report.event))

@@ -8,6 +8,8 @@ from ms_tune.report.words import show_table, verdict_lines, verdict_word
 from ms_tune.units import GIB, gib, mib
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
     from ms_tune.memory.what_if import WhatIfReport
     from ms_tune.pools.pool import PoolGrowth
     from ms_tune.pools.what_if import Causes, Lines, Pin, ReplayOutcome
@@ -16,11 +18,37 @@ if TYPE_CHECKING:
 _SHOWN = 3  # growths and units of the reasons
 
 
+def show_best(report: WhatIfReport, console: Console) -> None:
+    """Show the best setting alone."""
+    console.write(next(_best_lines(report, console))[0])
+
+
+def show_summary(report: WhatIfReport, console: Console) -> None:
+    """Show the best setting with its line to copy and its saving, and compare it with the run in a table."""
+    result = report.result
+    said, lines = next(_best_lines(report, console))
+    console.write(said)
+    place = next((name for name in ("environment", "config", "script") if getattr(lines, name, None)), None)
+    if place is not None:
+        console.write_whole("  " + console.labelled(console.text(f"allocator.place.{place}"), getattr(lines, place)))
+    kept = (result.best, result.best_without_vmm)
+    _show_settings(report, console, [one for one in result.outcomes if one.recorded or one in kept])
+    _show_finding(report, console)
+    if result.inferred.mismatches.total:
+        _show_proof(report, console)
+    left = len(result.outcomes) + len(report.scenarios) - 1
+    console.write_text("allocator.show.next", count=left)
+
+
 def show_what_if(report: WhatIfReport, console: Console) -> None:
-    """Settings of the run, the table, the best, the reasons, the what-ifs."""
+    """Show the best setting, all settings in a table, the settings of the run, the reasons, the what-ifs."""
+    for said, lines in _best_lines(report, console):
+        console.write(said)
+        _show_lines(lines, console)
+    _show_settings(report, console, report.result.outcomes)
+    _show_finding(report, console)
+    console.write("")
     _show_run(report, console)
-    _show_settings(report, console)
-    _show_best(report, console)
     _show_causes(report, console)
     _show_scenarios(report, console)
     console.write("")
@@ -60,7 +88,7 @@ def _show_proof(report: WhatIfReport, console: Console) -> None:
     console.write("  " + console.text(f"allocator.unexplained.{why}"))
 
 
-def _show_settings(report: WhatIfReport, console: Console) -> None:
+def _show_settings(report: WhatIfReport, console: Console, outcomes: Sequence[ReplayOutcome]) -> None:
     rows = [
         (
             _setting_label(outcome, console),
@@ -68,11 +96,10 @@ def _show_settings(report: WhatIfReport, console: Console) -> None:
             f"{outcome.waste_share:.1%}",
             verdict_word(report.verdict_about(outcome), console),
         )
-        for outcome in report.result.outcomes
+        for outcome in outcomes
     ]
     console.write("")
     show_table(console, ("setting", "used", "actual", "reserved", "waste", "verdict"), rows, "allocator")
-    console.write("")
 
 
 def _setting_label(outcome: ReplayOutcome, console: Console) -> str:
@@ -86,33 +113,36 @@ def _setting_label(outcome: ReplayOutcome, console: Console) -> str:
     return console.text("allocator.setting.vmm-floor") if outcome.name == "vmm floor" else outcome.name
 
 
-def _show_best(report: WhatIfReport, console: Console) -> None:
-    result, finding = report.result, report.finding
+def _show_finding(report: WhatIfReport, console: Console) -> None:
+    finding = report.finding
     if finding is not None:
         warning = f"{console.text('cli.warning')}[{finding.id}] {console.say(finding.message)}"
         console.write(console.paint(warning, "yellow"))
+
+
+def _best_lines(report: WhatIfReport, console: Console) -> Iterator[tuple[str, Lines | None]]:
+    # The best setting, then the best without vmm, each with the lines that set it.
+    result = report.result
     if result.best is None:
-        console.write_text("allocator.show.none-fits")
+        yield console.text("allocator.show.none-fits"), None
         return
     for outcome, kind in ((result.best, "best"), (result.best_without_vmm, "else")):
         if outcome is None or (outcome is result.best and kind == "else"):
             continue
         if outcome.recorded:
-            console.write_text(f"allocator.show.{kind}-recorded")
+            yield console.text(f"allocator.show.{kind}-recorded"), None
             continue
         saved = result.recorded_outcome.reserved_bytes - outcome.reserved_bytes
         said = f"allocator.show.{kind}" if saved > 0 else f"allocator.show.{kind}-no-gain"
-        console.write_text(said, setting=_setting_label(outcome, console), saved=gib(abs(saved)))
-        _show_lines(outcome.setting_lines, console)
+        sizes = {"setting": _setting_label(outcome, console), "saved": gib(abs(saved))}
+        yield console.text(said, **sizes), outcome.setting_lines
 
 
-def _show_lines(lines: Lines, console: Console) -> None:
-    # The exact lines; never wrapped, for they are there to be copied.
-    for place, line in (("script", lines.script), ("config", lines.config), ("environment", lines.environment)):
-        if line:
-            console.write("  " + console.text(f"allocator.place.{place}"))
-            for part in line.splitlines():
-                console.write_whole(f"    {part}")
+def _show_lines(lines: Lines | None, console: Console) -> None:
+    # Never wrapped: they are there to be copied.
+    for place in ("script", "config", "environment"):
+        if line := getattr(lines, place, None):
+            console.write_whole("  " + console.labelled(console.text(f"allocator.place.{place}"), line))
 
 
 def _show_causes(report: WhatIfReport, console: Console) -> None:

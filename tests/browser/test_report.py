@@ -138,7 +138,7 @@ def test_what_holds_the_peak_and_what_theory_says(page: Browser) -> None:
     )
     assert widths == pytest.approx(100, abs=0.1)
     assert "4.39 GiB4.39 GiB1.00" in page.text("theory")
-    assert "largest request that still fits" in page.text("facts")
+    assert "largest request that fits in a hole" in page.text("facts")
     assert "558.3 MiB" in page.text("facts")
 
 
@@ -274,7 +274,7 @@ def test_a_snapshot_without_a_history_is_about_one_moment(browser: Browser, tmp_
     snapshot = saved(Program(NPU, seed=5).run(), tmp_path / "s.pickle", device_traces=[[]])
     page = _opened(browser, tmp_path, "memory", str(snapshot))
     _clean(page)
-    assert page.text("make-up").startswith("What holds the memory at the time of the snapshot")
+    assert page.text("make-up").startswith("Memory by category at the time of the snapshot")
     assert page.text("live-title").startswith("Alive at the time of the snapshot: ")
     assert page.text("map-title") == "Address map at the time of the snapshot"
     assert page.run("$('over-time').hidden && $('remedies').hidden")

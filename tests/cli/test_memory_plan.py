@@ -150,7 +150,7 @@ def test_a_folder_of_logs_and_what_they_lack(capsys: pytest.CaptureFixture[str],
     assert (first["file"], first["missing"]) == (str(folder / "mem_log_dev2.txt"), [])
     assert second["missing"] == ["iteration", "micro-batch", "layer"]
     assert main(["memory", "import-memlog", str(tmp_path)]) == ExitCode.OK
-    assert "no mark of an iteration" in capsys.readouterr().out
+    assert "no iteration markers" in capsys.readouterr().out
     assert main(["memory", "import-memlog", str(tmp_path), "--csv", str(tmp_path / "b.csv")]) == ExitCode.USAGE
 
 

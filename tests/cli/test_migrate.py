@@ -138,7 +138,7 @@ def explained(*more: Surplus) -> DifferenceReason:
 @pytest.mark.parametrize(
     ("language", "words"),
     [
-        ("en", ("+30.0 MiB (static: forward, dynamic: not known)", "from 2 places", "adds 10.0 MiB")),
+        ("en", ("+30.0 MiB (static: forward, dynamic: unknown)", "from 2 places", "adds 10.0 MiB")),
         ("zh", ("+30.0 MiB（静态图：前向，动态图：未知）", "来自 2 处", "增加 10.0 MiB")),
     ],
 )

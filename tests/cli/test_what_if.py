@@ -55,17 +55,23 @@ def test_it_is_readable_at_80_columns(
     run_name: str, language: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    run("--lang", language, PACKED / run_name)
+    run("-v", "--lang", language, PACKED / run_name)
     out, err = capsys.readouterr()
     assert err == ""
     copied = ("ms.runtime.set_memory(", "export MS_ALLOC_CONF", "context: {")
     too_wide = [line for line in out.splitlines() if text_width(line) > 80 and not line.lstrip().startswith(copied)]
     assert too_wide == []
     assert "0 mismatches" in out or "0 处不符" in out
+    run("--lang", language, PACKED / run_name)
+    short = capsys.readouterr().out.splitlines()
+    assert len(short) <= 10
+    assert all(text_width(line) <= 80 or line.lstrip().startswith(copied) for line in short)
+    run("-q", "--lang", language, PACKED / run_name)
+    assert capsys.readouterr().out.splitlines() == short[:1] == out.splitlines()[:1]
 
 
 def test_waste_is_a_finding_with_the_line_that_mends_it(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(GRAPH) == 1
+    assert run("-v", GRAPH) == 1
     out, _ = capsys.readouterr()
     assert "[MSM301]" in out
     assert "export MS_ALLOC_CONF=enable_vmm:True" in out
@@ -137,7 +143,7 @@ def test_a_trace_of_another_pool_is_said_to_be_unexplained(tmp_path: Path, capsy
     assert result["mismatches"]["address"] > 0
     assert result["first_difference"] is not None
     run(tmp_path)
-    assert "no known setting explains" in capsys.readouterr().out
+    assert "no known setting reproduces" in capsys.readouterr().out
 
 
 @pytest.mark.slow

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from ms_tune.cli.main import main
 from ms_tune.footprint.judgement import list_communicators
 from ms_tune.footprint.report import MemoryRequest, analyse_memory
 from ms_tune.readers.runtime_log import WORLD, CollectiveLaunch, CommunicationOrder, ProcessGroups, RuntimeLog
@@ -116,7 +117,17 @@ class TestKept:
         report = judged(run)
         assert report.curve.peak_bytes < GIB
         assert report.verdict.outcome is Fit.DOES_NOT_FIT
+        assert report.sample == (2, 32)
         assert "does-not-fit" in {finding.name for finding in report.findings}
+
+    def test_all_other_figures_are_marked_as_those_of_the_sample(
+        self, run: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        assert judged(run).sample is None
+        self.keep(run, run_layers=2, stage_layers=32, stage_need=Need.of_derived_stage(60 * GIB, [(GIB, GIB)]))
+        for arguments in ((), ("-v",)):
+            main(["memory", str(run), *arguments])
+            assert "\nSample run: 2 of 32 layers of the stage. " in capsys.readouterr().out
 
     def test_a_stage_that_was_not_derived_has_none(self, run: Path) -> None:
         self.keep(run, run_layers=2, stage_layers=32)

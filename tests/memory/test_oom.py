@@ -80,10 +80,10 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     found = json.loads(capsys.readouterr().out)
     assert (found["cause"], found["where"]) == ("fragments", "/workspace/train.py:31")
     assert [remedy["bytes_freed"] for remedy in found["remedies"]] == [None, None, None]
-    for language, words in (("en", "fragments"), ("zh", "碎片")):
+    for language, words in (("en", "cause: fragmentation"), ("zh", "原因：碎片")):
         assert main(["--lang", language, "memory", str(path)]) == 1
         shown = capsys.readouterr().out
         assert words in shown
         assert "expandable_segments:True" in shown
     assert main(["memory", str(log(tmp_path, "all is well\n"))]) == 2
-    assert "no request for memory that failed" in capsys.readouterr().err
+    assert "nor a log with a failed memory request" in capsys.readouterr().err

@@ -39,7 +39,7 @@ def test_what_is_not_to_be_believed(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="are mixed"):
         measure_clock(log)
     (operator_bound().write(tmp_path / "p") / "trace_view.json").write_text("[{", "utf-8")
-    with pytest.raises(UsageError, match="cut off"):
+    with pytest.raises(UsageError, match="is truncated"):
         measure_clock(tmp_path / "p")
 
 
@@ -66,8 +66,8 @@ def test_the_layers_of_a_profile(tmp_path: Path) -> None:
     assert found == pytest.approx([0, 0.12, 0.21, 0.0, 1, 0.0, 0.21, 0.24, 2, 0.12, 0.26, 0.0])
     told = [render(note, Language.EN) for note in clock.notes]
     assert told == [
-        "The profile has not both passes of layers 3: they are left out.",
-        "Layers of mtp.layers in the profile are not taken, those of decoder.layers are.",
+        "The profile lacks the forward or backward pass of layers 3; they are skipped.",
+        "The layers of decoder.layers in the profile are used, those of mtp.layers are not.",
     ]
 
 
@@ -75,12 +75,12 @@ def test_a_profile_that_tells_no_layers(tmp_path: Path) -> None:
     output = operator_bound().write(tmp_path)
     clock = measure_clock(tmp_path)
     assert clock.seen == ()
-    assert ["not named by scopes" in render(note, Language.EN) for note in clock.notes] == [True]
+    assert ["have no layer scopes" in render(note, Language.EN) for note in clock.notes] == [True]
     (output / "kernel_details.csv").unlink()
-    assert "has no kernel_details.csv" in render(measure_clock(tmp_path).notes[0], Language.EN)
+    assert "kernel_details.csv is missing" in render(measure_clock(tmp_path).notes[0], Language.EN)
     table = output / "step_trace_time.csv"
     table.write_text(table.read_text("utf-8").replace("\n50,", "\n,"), "utf-8")
-    assert "taken for one" in render(measure_clock(tmp_path).notes[0], Language.EN)
+    assert "counts as one" in render(measure_clock(tmp_path).notes[0], Language.EN)
     table.unlink()
     assert "counts as one step" in render(measure_clock(tmp_path).notes[0], Language.EN)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from random import Random
 from statistics import median
 from typing import TYPE_CHECKING
@@ -18,8 +19,6 @@ from ms_tune.metrics.result import MetricsRequest
 from tests.readers.training_logs import PUBLIC, megatron_line, megatron_log, static_line
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from ms_tune.metrics.result import RunMetrics
 
 
@@ -93,7 +92,7 @@ class TestFigures:
         text = megatron_log([1000] * 8, total=8, tflops=200)
         run = run_of(tmp_path, text, MetricsRequest(chip="Ascend910B2"))
         assert run.value("mfu") == pytest.approx(200 / 353.89)
-        with pytest.raises(UsageError, match="'H100' is not known; known are 910B1"):
+        with pytest.raises(UsageError, match="'H100' is unknown; known chips: 910B1"):
             run_of(tmp_path, text, MetricsRequest(chip="H100"))
 
     def test_ranks_of_a_folder(self, tmp_path: Path) -> None:
@@ -118,6 +117,25 @@ class TestFigures:
         assert (run.ranks.count, run.times.median) == (1, 0.1)
 
 
+class TestJudgement:
+    @pytest.mark.parametrize(("tflops", "word"), [(29, "low"), (30, "typical"), (50, "typical"), (51, "high")])
+    def test_the_mfu_is_compared_with_published_runs(self, tmp_path: Path, tflops: float, word: str) -> None:
+        run = run_of(tmp_path, megatron_log([1000] * 8, total=8, tflops=tflops), MetricsRequest(peak_tflops=100))
+        (judged,) = run.judgement
+        assert str(judged) == f"{word} (published large-model runs reach 30% to 50%)"
+
+    def test_what_lowers_it_is_named_with_figures(self, tmp_path: Path) -> None:
+        config = Path(__file__).parents[2] / "examples" / "out_of_memory.yaml"
+        request = MetricsRequest(config=config, cards=8, batch=8, peak_tflops=354)
+        (judged, bubble) = run_of(tmp_path, megatron_log([3000] * 8, total=8), request).judgement
+        assert "low" in str(judged)
+        # Four stages, 8 micro-batches: 3 / (8 + 3); with 32 of them 3 / (32 + 3).
+        assert str(bubble) == "pipeline bubble at least 27% (raise the micro-batches from 8 to 32 for 9%)"
+
+    def test_without_an_mfu_nothing_is_judged(self, tmp_path: Path) -> None:
+        assert run_of(tmp_path, megatron_log([1000] * 8, total=8)).judgement == ()
+
+
 class TestDoubts:
     def test_more_than_the_peak_is_impossible(self, tmp_path: Path) -> None:
         run = run_of(tmp_path, megatron_log([1000] * 8, total=8, tflops=1528.6), MetricsRequest(chip="910B2"))
@@ -135,7 +153,7 @@ class TestDoubts:
         request = MetricsRequest(cards=8, chip="910B2")
         text = "".join(static_line(step, 1000, total=8, tflops=1600) for step in range(1, 9))
         problem = next(one for one in run_of(tmp_path, text, request).problems if one.id == "impossible-mfu")
-        assert "divided by the cards it is 200" in str(problem.help)
+        assert "divided by the devices it is 200" in str(problem.help)
         (problem,) = run_of(tmp_path, megatron_log([1000] * 8, total=8, tflops=1600), request).problems
         assert "divided" not in str(problem.help)  # MindFormers' own
 
@@ -267,11 +285,19 @@ class TestCommand:
         log.write_text(
             megatron_log([9000, *[1000] * 8, 9000], total=10).replace(" [2026", remarks + " [2026", 1), "utf-8"
         )
-        code = main(["metrics", str(log), "--cards", "8", "--seq", "64", "--lang", language])
+        command = ["metrics", str(log), "--cards", "8", "--seq", "64", "--lang", language]
+        assert main([*command, "-v"]) == 0
         shown = capsys.readouterr().out
-        assert code == 0
-        for text in ("1.0000 s", "9.0000 s", "--chip", "8.0 x" if language == "en" else "9.0 倍"):
-            assert text.replace("8.0 x", "9.0 x") in shown
+        for text in ("1.0000 s", "9.0000 s", "--chip", "9.0x" if language == "en" else "9.0 倍"):
+            assert text in shown
+        assert main(command) == 0
+        short = capsys.readouterr().out.splitlines()
+        assert len(short) == 5
+        assert short[0] == shown.splitlines()[0]
+        assert "reliable" in short[0] if language == "en" else "可信" in short[0]
+        assert "--chip" in short[-1]
+        assert main([*command, "-q"]) == 0
+        assert capsys.readouterr().out.splitlines() == short[:1]
 
     @pytest.mark.parametrize("language", ["en", "zh"])
     def test_page(self, tmp_path: Path, language: str) -> None:

@@ -250,7 +250,7 @@ class TestJob:
         with pytest.raises(ConfigError, match=r"x\.sh: .*--seq-length, --padded-vocab-size"):
             read_job(script)
         script.write_text("echo nothing\n", "utf-8")
-        with pytest.raises(UnsupportedError, match="starts no program"):
+        with pytest.raises(UnsupportedError, match="starts neither a Megatron program"):
             read_job(script)
 
     @pytest.mark.parametrize("argument", ["hidden-size", "num-layers", "padded-vocab-size"])

@@ -307,7 +307,7 @@ def test_files_that_say_nothing(tmp_path: Path) -> None:
         with pytest.raises(TraceError) as caught:
             against(tmp_path, CONFIG, text)
         assert caught.value.line == text.count("\n")
-    with pytest.raises(TraceError, match="there is no such file"):
+    with pytest.raises(TraceError, match="no such file"):
         compare(parse_source(CONFIG, tmp_path / "c.yaml"), [tmp_path / "gone.log"])
     (tmp_path / "empty").mkdir()
     with pytest.raises(TraceError, match="no log in this folder"):

@@ -138,7 +138,7 @@ def test_the_place_is_the_programs_own_innermost_line(tmp_path: Path, library: s
     "text", ["", "all is well\n", "halMemAlloc done: size=12\n", "out of memory\n", "failed to allocate: size=12\n"]
 )
 def test_nothing_failed(tmp_path: Path, text: str) -> None:
-    with pytest.raises(TraceError, match="no request for memory that failed"):
+    with pytest.raises(TraceError, match="nor a log with a failed memory request"):
         read(tmp_path, text)
 
 

@@ -218,7 +218,7 @@ class TestBroken:
         assert math.isnan(log.runs[0].ranks[0].rate[1])
 
     def test_no_step(self, tmp_path: Path) -> None:
-        with pytest.raises(TraceError, match="no line of this log tells"):
+        with pytest.raises(TraceError, match="no line of this log reports"):
             read(tmp_path, "Hello\n" * 100)
 
     def test_only_damaged_steps(self, tmp_path: Path) -> None:
@@ -228,13 +228,13 @@ class TestBroken:
     @pytest.mark.parametrize(
         ("text", "what"),
         [
-            ("{", "not JSON"),
+            ("{", "invalid JSON"),
             ("{}", "no list"),
             ('{"time": []}', "no list"),
             ('{"time": [1, "x"]}', "entry 2 of 'time'"),
             ('{"time": [1, 1e400]}', "entry 2"),
             ('{"time info": [1, -5]}', "entry 2"),
-            ('{"time":' + "[" * 100_000, "not JSON"),
+            ('{"time":' + "[" * 100_000, "invalid JSON"),
         ],
     )
     def test_a_baseline_that_is_none(self, tmp_path: Path, text: str, what: str) -> None:
@@ -242,7 +242,7 @@ class TestBroken:
             read(tmp_path, text, "base.json")
 
     def test_a_file_that_is_not_there(self, tmp_path: Path) -> None:
-        with pytest.raises(TraceError, match="there is no such file"):
+        with pytest.raises(TraceError, match="no such file"):
             read_training_log(tmp_path / "none.log")
 
     def test_absurd_counters_are_damaged(self, tmp_path: Path) -> None:

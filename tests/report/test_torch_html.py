@@ -65,11 +65,11 @@ def test_the_page_has_the_blocks_and_the_figures(report: TorchReport) -> None:
     at = device["bands"]["tick"].index(report.peak_event)
     assert sum(values[at] for values in device["bands"]["used"].values()) == report.peak_bytes
     assert device["verdict"]["word"] == {"en": "replayed exactly", "zh": "精确重放"}
-    leak = next(card for card in data["findings"] if card["title"]["en"] == "Looks like a leak")
+    leak = next(card for card in data["findings"] if card["title"]["en"] == "Possible leak")
     assert leak["stack"] == [{"file": "/workspace/train.py", "line": 12, "function": "keep"}]
     assert all(data["texts"][f"content.{name}"]["zh"] for name in data["contents"])
     assert data["texts"]["when"] == {"en": "after event {tick}", "zh": "事件 {tick} 之后"}
-    assert data["texts"]["make-up"]["en"] == "What holds the peak"
+    assert data["texts"]["make-up"]["en"] == "Memory by category at the peak"
 
 
 def test_what_was_there_before_the_recording_is_told_apart(tmp_path: Path) -> None:
@@ -88,14 +88,14 @@ def test_what_was_there_before_the_recording_is_told_apart(tmp_path: Path) -> No
 def test_a_page_names_the_moment_that_it_is_about(tmp_path: Path) -> None:
     path = saved(Program(NPU, seed=5).run(), tmp_path / "s.pickle")
     early = data_of(snapshot_html(trace_lives(report_of(path, at=1)), None, Language.EN))["texts"]
-    assert early["make-up"] == {"en": "What holds the memory after event 1", "zh": "在事件 1 之后的内存构成"}
-    assert early["held"]["en"] == "Held after event 1: {parts}"
+    assert early["make-up"] == {"en": "Memory by category after event 1", "zh": "在事件 1 之后的内存构成"}
+    assert early["held"]["en"] == "Memory after event 1: {parts}"
     assert early["go-peak"]["en"] == "go to that moment"
     assert early["when.start"]["en"] == "before the first event"
     bare = saved(Program(NPU, seed=5).run(), tmp_path / "bare.pickle", device_traces=[[]])
     data = data_of(snapshot_html(trace_lives(report_of(bare)), None, Language.EN))
     (device,), texts = data["ranks"], data["texts"]
-    assert texts["make-up"] == {"en": "What holds the memory at the time of the snapshot", "zh": "生成快照时的内存构成"}
+    assert texts["make-up"] == {"en": "Memory by category at the time of the snapshot", "zh": "生成快照时的内存构成"}
     assert texts["when.start"]["en"] == "at the time of the snapshot"
     assert (device["held_at_peak"], device["remedies"], len(device["bands"]["tick"])) == ([], [], 1)
     assert device["verdict"]["word"]["en"] == "no history"
@@ -124,7 +124,7 @@ def test_perfetto_has_the_peak_and_every_growth(report: TorchReport) -> None:
     write_torch_perfetto(file, trace_lives(report))
     events = json.loads(file.getvalue())["traceEvents"]
     used = [sum(event["args"].values()) for event in events if event["name"] == "memory in use"]
-    held = [event["args"]["bytes"] for event in events if event["name"] == "held of the device" and event["ph"] == "C"]
+    held = [event["args"]["bytes"] for event in events if event["name"] == "reserved" and event["ph"] == "C"]
     assert (max(used), max(held)) == (report.peak_bytes, report.reserved_peak_bytes)
     grown = [event["args"]["taken"] for event in events if "taken" in event.get("args", {})]
     assert grown == [cause.taken_bytes for cause in report.causes]
@@ -146,4 +146,4 @@ def test_the_commands_write_the_files(tmp_path: Path, capsys: pytest.CaptureFixt
     assert json.loads(trace.read_text(encoding="utf-8"))["traceEvents"]
     assert main(["memory", str(path), "--html", str(page)]) == 2
     assert main(["memory", "export", str(path), "--snapshot", str(tmp_path / "other.pickle")]) == 2
-    assert "--snapshot is for traces of MindSpore" in capsys.readouterr().err
+    assert "--snapshot applies to MindSpore traces" in capsys.readouterr().err

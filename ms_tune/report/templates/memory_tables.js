@@ -1,7 +1,7 @@
 // Facts, findings, ranks, and the tables of the peak.
 
 function drawFacts() {
-  const { peak_bytes: peak, footprint_bytes: footprint, verdict, rows_dropped: dropped, holes_at_peak: holes } = rank();
+  const { peak_bytes: peak, footprint_bytes: footprint, verdict, rows_dropped: dropped, holes_at_peak: holes, sample } = rank();
   const fact = (value, label, note = "", kind = "") =>
     make("div", { className: `fact ${kind}` }, make("b", {}, value), make("span", {}, label),
       note ? make("small", {}, ` · ${note}`) : null);
@@ -9,6 +9,7 @@ function drawFacts() {
   $("facts").replaceChildren(...[
     make("div", { className: `fact verdict ${verdict.kind}` }, make("b", {}, verdict.word[State.language]),
       ...verdict.lines.map((line, at) => make(at ? "small" : "span", {}, line[State.language]))),
+    sample ? make("div", { className: "fact tight" }, make("span", {}, say("sample", { run: sample[0], layers: sample[1] }))) : null,
     ...(own ?? [fact(bytes(peak), say("peak"), when(rank().peak_tick)),
       fact(bytes(footprint), say("footprint"), say("fragments", { size: bytes(Math.max(0, footprint - peak)) })),
       fact(bytes(holes.largest_bytes), say("largest-hole"), say("holes", { size: bytes(holes.free_bytes) })),
@@ -19,7 +20,7 @@ function drawFacts() {
   ].filter(Boolean));
 }
 
-// What holds the peak, as one bar.
+// The peak by category, as one bar.
 function drawMakeUp() {
   const { categories_at_peak: contents, peak_bytes: peak } = rank();
   const parts = Object.entries(contents).filter(([, size]) => size > 0).map(([name, size]) => {
