@@ -37,6 +37,7 @@ class Fixed(Record):
     text: str  # the text after all fixes
     made: int  # how many findings were fixed
     refused: int = 0  # how many fixes were not made, because the result would have been worse
+    titles: tuple[Message, ...] = ()  # the title of each fix that was made
 
 
 def fix_of(
@@ -157,7 +158,8 @@ def apply_fixes(
         unsafe: Whether to apply unsafe fixes, too.
         admits: Whether a config with some fixes is good enough to take the place of the one without; None if all are.
     """
-    count = refused = 0
+    titles: list[Message] = []
+    refused = 0
     seen = {source.text}
     for _ in range(_ROUNDS):
         wanted = [
@@ -170,8 +172,9 @@ def apply_fixes(
         if fixed is None or fixed.text in seen:
             break  # nothing to do, or two fixes undo each other: the author has to choose
         seen.add(fixed.text)
-        source, count = fixed, count + len(made)
-    return source, Fixed(source.text, count, refused)
+        source = fixed
+        titles += [fix.title for fix in made]
+    return source, Fixed(source.text, len(titles), refused, tuple(titles))
 
 
 def _admitted(

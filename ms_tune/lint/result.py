@@ -46,6 +46,7 @@ class FileReport(Record):
     # The text before the fixes, if they changed it; `text` is the one after them then.
     original: str | None = None
     fixed: int = 0  # how many findings were fixed
+    fixes: tuple[Message, ...] = ()  # the title of each fix that was made
 
     def line(self, number: int) -> str:
         """The text of a line, without its line break."""

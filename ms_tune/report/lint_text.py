@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import unicodedata
+from collections import Counter
 
 from ms_tune.records import Record
 from ms_tune.report.console import SEVERITY_COLOURS, shown_path
+from ms_tune.text import Language
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from ms_tune.diagnostics import Diagnostic, Location
-    from ms_tune.lint.result import FileReport, LintReport
+    from ms_tune.facts.query import Release
+    from ms_tune.lint.result import FileReport, LintReport, LintSummary
     from ms_tune.lint.settings import ProjectSettings
     from ms_tune.report.console import Console
 
@@ -35,10 +38,12 @@ def write_lint(report: LintReport, console: Console, *, concise: bool = False, s
                 console.write_whole(_concise_line(finding, file, console))
             else:
                 console.write_prose(_finding_text(finding, file, report.settings, console) + "\n")
+        for line in _list_fixes(file, console):
+            console.write_whole(line)
     if statistics:
         _write_statistics(report, console)
     if report.files:
-        console.write(_summary_text(report, console))
+        _write_summary(report, console)
 
 
 def _concise_line(finding: Diagnostic, file: FileReport, console: Console) -> str:
@@ -60,29 +65,53 @@ def _write_statistics(report: LintReport, console: Console) -> None:
         console.write(f"{count:>{width}}  {head} {finding.id}  {console.text('lint.statistics.files', files=files)}")
 
 
-def _summary_text(report: LintReport, console: Console) -> str:
+def _list_fixes(file: FileReport, console: Console) -> Iterator[str]:
+    for title, count in Counter(console.say(title) for title in file.fixes).items():
+        words = title if count == 1 else f"{title} (x{count})"
+        yield console.text("lint.fixed.one", file=shown_path(file.path), title=words)
+
+
+def _write_summary(report: LintReport, console: Console) -> None:
+    """Write what was checked, and last what was found."""
     found = report.summary
-    params = found._asdict()
-    parts = [console.text("lint.total" if found.errors + found.warnings + found.infos else "lint.clean", **params)]
-    others = {
+    checked = console.listed(_release_text(release, console) for release in found.checked_for)
+    counts = {
         "lint.unreadable": found.unreadable,
         "lint.unwritten": len(report.unwritten),
-        "lint.fixed": found.fixed,
-        "lint.fixable": found.fixable,
-        "lint.fixable.unsafe": found.fixable_unsafe,
+        "lint.skipped.count": found.skipped,
         "lint.ignored": found.ignored,
         "lint.baselined": found.baselined,
-        "lint.skipped.count": found.skipped,
     }
-    for text_id, count in others.items():
-        parts += [console.text(text_id, count=count)] if count else []
-    for release in found.checked_for:
-        framework, version, installed = release
-        text_id = "lint.rules.not-installed" if installed else "lint.rules"
-        if release.is_installed:
-            text_id = "lint.rules.installed"
-        parts.append(console.text(text_id, framework=framework, version=version, installed=installed))
-    return " · ".join(parts)
+    parts = [console.text("lint.checked", files=found.files, versions=checked)]
+    parts += [console.text(text_id, count=count) for text_id, count in counts.items() if count]
+    console.write(_join_sentences(parts, console))
+    console.write(_join_sentences(_list_results(found, console), console))
+
+
+def _release_text(release: Release, console: Console) -> str:
+    ending = ".installed" if release.is_installed else ".not-installed" if release.installed else ""
+    return console.text(f"lint.rules{ending}", **release._asdict())
+
+
+def _list_results(found: LintSummary, console: Console) -> Iterator[str]:
+    by_severity = {severity: count for severity, count in found.by_severity.items() if count}
+    total = sum(by_severity.values())
+    severities = console.listed(
+        console.text(f"lint.count.{severity.value}", count=count) for severity, count in by_severity.items()
+    )
+    if found.fixed:
+        yield console.text("lint.fixed", count=found.fixed)
+    text_id = "lint.remaining" if found.fixed else "lint.total"
+    yield console.text(text_id if total else f"{text_id}.none", count=total, severities=severities)
+    safe, unsafe = found.fixable, found.fixable_unsafe
+    if safe and unsafe:
+        yield console.text("lint.fixable.both", count=safe, more=unsafe)
+    elif safe or unsafe:
+        yield console.text("lint.fixable" if safe else "lint.fixable.unsafe", count=safe or unsafe)
+
+
+def _join_sentences(sentences: Iterable[str], console: Console) -> str:
+    return ("" if console.language is Language.ZH else " ").join(sentences)
 
 
 def _finding_text(finding: Diagnostic, file: FileReport, settings: ProjectSettings, console: Console) -> str:
