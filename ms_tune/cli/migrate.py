@@ -59,10 +59,9 @@ def run(arguments: Namespace, console: Console) -> int:
     )
     if arguments.write is not None and not found.refused:
         write_atomically(arguments.write, found.text.encode(), parents=True)
+        console.note(console.text("memory.written", file=arguments.write))
     sides = _simulate_both(found, arguments, console) if arguments.dryrun and not found.refused else None
     _show_migration(found, sides, arguments, console)
-    if arguments.write is not None and not found.refused:
-        console.note(console.text("memory.written", file=arguments.write))
     return found.exit_code
 
 
@@ -87,9 +86,15 @@ def _show_migration(found: Migration, sides: BothSides | None, arguments: Namesp
     if arguments.diff and not found.refused:
         report.write_diff(found, arguments.write, console)
         return
-    report.write_migration(found, console, everything=arguments.all)
+    if arguments.quiet:
+        report.write_verdict(found, console)
+        return
+    verbose = arguments.verbose or arguments.all
+    report.write_migration(found, console, verbose=verbose, everything=arguments.all)
     if sides is not None:
-        report.write_memory(sides, console)
-    elif arguments.write is None and not found.refused:
+        report.write_memory(sides, console, verbose=verbose)
+    elif arguments.write is None and not found.refused and verbose:
         console.write("")
         console.write_whole(found.text.rstrip("\n"))
+    if not found.refused:
+        console.write_section("migrate.next" if arguments.write else "migrate.next.write", file=arguments.write or found.path)

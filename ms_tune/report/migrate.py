@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ms_tune.encode import record_json
 from ms_tune.enums import BlockKind
-from ms_tune.report.console import pad
+from ms_tune.report.console import pad, text_width
 from ms_tune.units import MIB
 from ms_tune.workflows.migrate.result import Fate
 
@@ -20,33 +20,76 @@ if TYPE_CHECKING:
     from ms_tune.memory.diff import Surplus
     from ms_tune.report.console import Console
     from ms_tune.workflows.migrate.memory import BothSides, DifferenceReason, StageMemory
-    from ms_tune.workflows.migrate.result import KeyFate, Migration, MigrationVerdict
+    from ms_tune.workflows.migrate.result import KeyFate, Migration
 
 _COLOURS = {Fate.TRANSLATED: "green", Fate.DEFAULT: "dim", Fate.NONE: "yellow", Fate.ASK: "red"}
 _MARKS = {True: ("holds", "green"), False: ("fails", "red"), None: ("unknown", "yellow")}
 _LONGEST = 60
+_FEW = 5  # decisions, and keys without counterpart, that the short screen names
 
 
-def write_migration(found: Migration, console: Console, *, everything: bool) -> None:
-    """The fates, then the lines that no key says, then the proof."""
+def write_migration(found: Migration, console: Console, *, verbose: bool, everything: bool) -> None:
+    """Write the verdict, the decisions to make and the proof; verbosely, every key that needs a word, or every key."""
+    write_verdict(found, console)
     counts = {fate.value: found.count(fate) for fate in Fate}
     console.write_text(
         "migrate.head", file=found.path, dialect=found.dialect.value, release=found.release, target=found.target
     )
     console.write_text("migrate.counts", total=len(found.entries), **counts)
+    if verbose or everything:
+        _show_fates(found, console, everything=everything)
+    else:
+        _show_open(found, console)
+    if not found.refused:
+        _show_proof(found, console)
+
+
+def write_verdict(found: Migration, console: Console) -> None:
+    """Write the one line that says how it ended."""
+    if found.refused:
+        name, colour = "refused", "red"
+    elif found.questions or (found.proof and not found.proved):
+        name, colour = "open", "yellow"
+    else:
+        name, colour = ("done", "green") if found.proof else ("unproved", "yellow")
+    unproved = sum(not part.holds for part in found.proof)
+    console.write(
+        console.paint(console.text(f"migrate.{name}", questions=len(found.questions), unproved=unproved), colour)
+    )
+
+
+def _show_open(found: Migration, console: Console) -> None:
+    rows = found.blocking if found.refused else found.questions
+    if rows or found.missing:
+        console.write_section("migrate.blocking" if found.refused else "migrate.fate.ask")
+        _show_entries(rows[:_FEW], console)
+        for one_missing in found.missing:
+            console.write(f"        {console.say(one_missing)}")
+    if len(rows) > _FEW:
+        console.write(f"        {console.text('migrate.more', count=len(rows) - _FEW)}")
+    lost = [one.name for one in found.entries if one.fate is Fate.NONE]
+    if lost and not found.refused:
+        more = [console.text("migrate.more", count=len(lost) - _FEW)] if len(lost) > _FEW else []
+        console.write_section("migrate.lost", keys=console.listed([*lost[:_FEW], *more]))
+
+
+def _show_fates(found: Migration, console: Console, *, everything: bool) -> None:
     for fate in Fate:
         rows = [one for one in found.entries if one.fate is fate and (everything or _worth_telling(one))]
         if rows:
             console.write("")
             console.write(console.paint(console.text(f"migrate.fate.{fate.value}"), _COLOURS[fate]))
             _show_entries(rows, console)
+    if found.refused:
+        console.write_section("migrate.blocking")
+        _show_entries(found.blocking, console)
+        for one_missing in found.missing:
+            console.write(f"        {console.say(one_missing)}")
     if found.added:
         console.write_section("migrate.added")
         for added in found.added:
             console.write(f"  {'.'.join(added.to)}: {_shorten_value(added.value)}")
             console.write(f"      {console.say(added.why)}")
-    console.write("")
-    _show_end(found, console)
 
 
 def _worth_telling(one: KeyFate) -> bool:
@@ -65,32 +108,16 @@ def _show_entries(rows: Sequence[KeyFate], console: Console) -> None:
             console.write(f"        {console.say(one.why)}")
 
 
-def _show_end(found: Migration, console: Console) -> None:
-    if found.refused:
-        console.write(console.paint(console.text("migrate.refused"), "red"))
-        _show_entries(found.blocking, console)
-        for one_missing in found.missing:
-            console.write(f"        {console.say(one_missing)}")
-        return
-    console.write_text("migrate.proof")
+def _show_proof(found: Migration, console: Console) -> None:
     if not found.proof:
-        console.write(f"  {console.text('migrate.unproved')}")
         return
+    console.write_section("migrate.proof")
+    marks = {holds: (console.text(f"migrate.{word}"), colour) for holds, (word, colour) in _MARKS.items()}
+    width = max(text_width(text) for text, _ in marks.values())
     for part in found.proof:
-        _show_part(part, console)
-    if found.exit_code:
-        unproved = sum(not part.holds for part in found.proof)
-        console.write_text("migrate.open", questions=len(found.questions), unproved=unproved)
-    else:
-        console.write(console.paint(console.text("migrate.done"), "green"))
-
-
-def _show_part(part: MigrationVerdict, console: Console) -> None:
-    word, colour = _MARKS[part.holds]
-    mark = console.paint(console.text(f"migrate.{word}"), colour)
-    console.write(
-        f"  {console.labelled(console.labelled(console.text(f'migrate.part.{part.name}'), mark), console.say(part.detail))}"
-    )
+        text, colour = marks[part.holds]
+        words = console.labelled(console.text(f"migrate.part.{part.name}"), console.say(part.detail))
+        console.write(f"  {console.paint(pad(text, width), colour)}  {words}")
 
 
 def _shorten_value(value: object) -> str:
@@ -113,17 +140,17 @@ _MOST = 6  # places of a kind
 _LEAST = MIB // 20  # what would be told as 0.0
 
 
-def write_memory(sides: BothSides, console: Console) -> None:
-    """Each stage by content, what makes up the difference, and what the figures rest on."""
+def write_memory(sides: BothSides, console: Console, *, verbose: bool) -> None:
+    """Write each stage by content and what the figures assume; verbosely, what makes up the difference."""
     console.write_section("migrate.memory")
     for one in sides.stages:
         _show_stage(one, console, unproved=bool(sides.unproved))
-        if one.explained is not None:
+        if verbose and one.explained is not None:
             _show_reasons(one.explained, console)
-        else:
+        elif verbose:
             console.write_text("migrate.memory.not-explained")
     console.write("")
-    for name in ("weights", "gradients", "passing"):
+    for name in ("weights", "gradients", "passing") if verbose else ():
         console.write_text(f"migrate.memory.why.{name}")
     for name, told in (("unproved", sides.unproved), ("limits", sides.limits)):
         if told:

@@ -22,6 +22,7 @@ from ms_tune.lint.engine import lint
 from ms_tune.normalize.script import normalize_script
 from ms_tune.source.yaml import parse_source, source_of, yaml_text
 from ms_tune.text import msg
+from ms_tune.units import gib
 from ms_tune.workflows.migrate.from_mindformers import global_batch
 from ms_tune.workflows.migrate.model import differing_fields, is_served
 from ms_tune.workflows.migrate.result import Fate, MigrationVerdict
@@ -169,8 +170,8 @@ def _prove_weights(draft: MigrationDraft, source: SourceFile) -> MigrationVerdic
             return _verdict("weights", "weights-differ", holds=False, stage=stage, old=here, new=narrow + wide)
         total += here
         copies += 2 * narrow
-    figures = {"parameters": total, "stages": len(old), "bytes": _MASTER * total, "copies": copies}
-    return _verdict("weights", "weights", holds=True, **figures)
+    figures = {"memory": gib(_MASTER * total), "copies": gib(copies)}
+    return _verdict("weights", "weights", holds=True, parameters=f"{total:,}", stages=len(old), **figures)
 
 
 def count_parameters(theory: Mapping[str, int]) -> tuple[int, int]:
