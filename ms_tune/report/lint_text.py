@@ -89,8 +89,11 @@ def _write_summary(report: LintReport, console: Console) -> None:
 
 
 def _release_text(release: Release, console: Console) -> str:
-    ending = ".installed" if release.is_installed else ".not-installed" if release.installed else ""
-    return console.text(f"lint.rules{ending}", **release._asdict())
+    text_id = "lint.rules.not-installed" if release.installed else "lint.rules"
+    if release.is_installed:
+        text_id = "lint.rules.installed"
+    framework, version, installed = release
+    return console.text(text_id, framework=framework, version=version, installed=installed)
 
 
 def _list_results(found: LintSummary, console: Console) -> Iterator[str]:
@@ -101,8 +104,11 @@ def _list_results(found: LintSummary, console: Console) -> Iterator[str]:
     )
     if found.fixed:
         yield console.text("lint.fixed", count=found.fixed)
-    text_id = "lint.remaining" if found.fixed else "lint.total"
-    yield console.text(text_id if total else f"{text_id}.none", count=total, severities=severities)
+    if total:
+        text_id = "lint.remaining" if found.fixed else "lint.total"
+    else:
+        text_id = "lint.remaining.none" if found.fixed else "lint.total.none"
+    yield console.text(text_id, count=total, severities=severities)
     safe, unsafe = found.fixable, found.fixable_unsafe
     if safe and unsafe:
         yield console.text("lint.fixable.both", count=safe, more=unsafe)

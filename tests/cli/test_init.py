@@ -91,14 +91,14 @@ def test_copy(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: p
     template = TEMPLATES[0]
     assert run(capsys, template.name)[:2] == (
         0,
-        f"{template.name}.yaml written; check it with: ms-tune lint {template.name}.yaml\n",
+        f"wrote {template.name}.yaml; check it with: ms-tune lint {template.name}.yaml\n",
     )
     copied = tmp_path / f"{template.name}.yaml"
     assert copied.read_bytes() == template.file.read_bytes()
     copied.write_text("mine\n")
     code, _, err = run(capsys, template.name)
     assert code == 2
-    assert "is there already" in err
+    assert "already exists" in err
     assert copied.read_text() == "mine\n"
     assert run(capsys, template.name, "--force")[0] == 0
     assert copied.read_bytes() == template.file.read_bytes()
@@ -112,9 +112,9 @@ def test_copy(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: p
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ((), "which template?"),
+        ((), "no template specified"),
         (("llama2_7",), "did you mean llama2_7b?"),
-        (("zzz",), "'ms-tune init --list' lists them"),
+        (("zzz",), "run 'ms-tune init --list' to list the templates"),
         (("llama2_7b", "plain-file/a.yaml"), "cannot be written"),
     ],
 )

@@ -46,21 +46,21 @@ info[unused-key] MST202: MindFormers does not read 'zebra_stripes'
 2 | zebra_stripes: False
   | ^^^^^^^^^^^^^
   |
-  = consequence: the run goes on as if this were not there
+  = consequence: the setting is ignored
   = help: remove the key, unless a script of your own reads it
-  = fix: remove 'zebra_stripes' (--fix=unsafe does it)
+  = fix: remove 'zebra_stripes' (available with --fix=unsafe)
   = more: ms-tune rule unused-key
 
 """
 
 ENGLISH = """\
-error[unexpected-training-key] MST204: recompute_config does not take the key '名'
+error[unexpected-training-key] MST204: recompute_config does not accept the key '名'
  --> config.yaml:5:4
   |
 5 |   {"名": 1, recompute: [1, 1, 1]}
   |    ^^^^
   |
-  = consequence: every process stops while it reads its settings, before anything is built
+  = consequence: every process stops while reading its settings, before anything is built
   = help: correct the key, or remove it
   = more: ms-tune rule unexpected-training-key
 
@@ -73,7 +73,7 @@ error[recompute-list-too-long] MST401: 3 numbers for 2 pipeline stages
 5 |   {"名": 1, recompute: [1, 1, 1]}
   |                        ^^^^^^^^^
   |
-  = consequence: every process stops while it starts, before its first step
+  = consequence: every process stops during startup, before the first step
   = help: write one number for each stage; for interleaves write one list for each
   = more: ms-tune rule recompute-list-too-long
 
@@ -85,10 +85,11 @@ warning[save-graphs-on] MST505: 'save_graphs' is on: every compile writes its gr
   |
   = consequence: the run is slower and writes large files
   = help: set it to False after debugging
-  = fix: set 'save_graphs' to False (--fix=unsafe does it)
+  = fix: set 'save_graphs' to False (available with --fix=unsafe)
   = more: ms-tune rule save-graphs-on
 
-errors: 2, warnings: 1, infos: 0, files: 1 · with --fix=unsafe: 1 · checked for MindFormers 1.9
+Checked 1 file for MindFormers 1.9.
+Found 3 issues (2 errors, 1 warning). 1 fixable with `--fix=unsafe`.
 """
 
 
@@ -101,7 +102,7 @@ def test_text_in_chinese(capsys: pytest.CaptureFixture[str]) -> None:
     assert code == 1
     assert out.startswith("错误[unexpected-training-key] MST204: recompute_config 不接受键“名”\n")
     assert "3 |   pipeline_stage: 2  # 两个阶段\n  |   -------------- 流水线阶段数\n" in out
-    assert out.endswith("1 个文件：2 个错误，1 个警告，0 个提示 · --fix=unsafe 可修复 1 个 · 按 MindFormers 1.9 检查\n")
+    assert out.endswith("已按 MindFormers 1.9 版检查 1 个文件。\n发现 3 个问题（2 个错误、1 个警告）。`--fix=unsafe` 可修复 1 个。\n")
 
 
 def test_colours(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -146,7 +147,7 @@ def test_json(capsys: pytest.CaptureFixture[str]) -> None:
         "message": "3 numbers for 2 pipeline stages",
         "consequence": {
             "id": "stops-starting",
-            "text": "every process stops while it starts, before its first step",
+            "text": "every process stops during startup, before the first step",
         },
         "related": [
             {
@@ -185,7 +186,7 @@ def test_exit_codes(capsys: pytest.CaptureFixture[str], arguments: list[str], co
 def test_clean(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(capsys, "clean.yaml", "info.yaml", "clean.yaml") == (
         0,
-        INFO + "errors: 0, warnings: 0, infos: 1, files: 2 · with --fix=unsafe: 1 · checked for MindFormers 1.9\n",
+        INFO + "Checked 2 files for MindFormers 1.9.\nFound 1 issue (1 info). 1 fixable with `--fix=unsafe`.\n",
         "",
     )
 
@@ -194,7 +195,7 @@ def test_one_bad_file_does_not_hide_the_others(capsys: pytest.CaptureFixture[str
     code, out, err = run(capsys, "missing.yaml", "config.yaml")
     assert code == 2
     assert err.startswith("missing.yaml: error: no such file\n  hint: ")
-    assert out == ENGLISH.replace("files: 1 ·", "files: 1 · files not checked: 1 ·")
+    assert out == ENGLISH.replace("1.9.\n", "1.9. Could not check 1 file.\n")
     code, out, _ = run(capsys, "--json", "missing.yaml")
     assert json.loads(out)["summary"]["unreadable"] == 1
 
@@ -209,9 +210,9 @@ def test_dialects(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     code, out, _ = run(capsys, "--dialect", "mindspeed-ms", "some.yaml")
     assert code == 1
     assert "write 1.e-5" in out
-    assert out.endswith("checked for MindSpeed-Core-MS 0.1\n")
+    assert "for MindSpeed-Core-MS 0.1." in out
     file.write_text("training_config: {}\nmodel_config: {}\ntrainer: {}\n")
-    assert "taken for 'mindspeed-ms'" in run(capsys, "some.yaml")[2]
+    assert "treated as 'mindspeed-ms'" in run(capsys, "some.yaml")[2]
     file.write_text("training_config: {}\ntrainer: {}\n")
     assert "keys of several frameworks" in run(capsys, "some.yaml")[2]
 
@@ -250,8 +251,8 @@ def test_own_checklist(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> No
     ("base", "reason"),
     [
         ("b.yaml", "which is not a file"),
-        ("../b.yaml", "outside of this config's folder"),
-        ("some.yaml", "this very file"),
+        ("../b.yaml", "outside this config's folder"),
+        ("some.yaml", "builds on this file"),
     ],
 )
 def test_a_base_that_is_not_followed_is_told(
@@ -261,7 +262,7 @@ def test_a_base_that_is_not_followed_is_told(
     (tmp_path / "some.yaml").write_text(f"base_config: {base}\ntrainer: {{}}\n")
     code, _, err = run(capsys, "some.yaml")
     assert code == 0
-    assert err.startswith("warning: some.yaml: base_config is not followed (")
+    assert err.startswith("warning: some.yaml: base_config was not read (")
     assert reason in err
 
 

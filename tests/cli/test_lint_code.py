@@ -54,11 +54,11 @@ def texts(project: Path) -> tuple[str, ...]:
 def test_safe_and_unsafe_fixes_are_written(capsys: pytest.CaptureFixture[str], project: Path) -> None:
     code, out, _ = run(capsys, "--fix", *FILES)
     assert code == 1
-    assert "fixed: 1" in out
+    assert "Fixed 1 issue." in out
     assert texts(project) == (SAFE_SHELL, SAFE_PYTHON)
     code, out, _ = run(capsys, "--fix=unsafe", ".")
     assert code == 0
-    assert "fixed: 3" in out
+    assert "Fixed 3 issues." in out
     assert texts(project) == (ALL_SHELL, ALL_PYTHON)
     assert "fixed" not in run(capsys, "--fix=unsafe", *FILES)[1]
     assert sorted(path.name for path in project.iterdir()) == sorted(FILES)
@@ -67,7 +67,7 @@ def test_safe_and_unsafe_fixes_are_written(capsys: pytest.CaptureFixture[str], p
 def test_a_diff_is_shown_and_nothing_written(capsys: pytest.CaptureFixture[str], project: Path) -> None:
     code, out, err = run(capsys, "--diff=unsafe", *FILES)
     assert code == 1
-    assert "fixes: 4, files: 2" in err
+    assert "Would fix 4 issues in 2 files." in err
     assert texts(project) == (SHELL, PYTHON)
     for file in FILES:  # GNU patch compares bytes, and the mark is no part of the text
         (project / file).write_bytes((project / file).read_bytes().removeprefix(b"\xef\xbb\xbf"))
@@ -136,7 +136,7 @@ def test_what_cannot_be_mended_says_why(capsys: pytest.CaptureFixture[str], monk
     monkeypatch.setenv("MS_ALLOC_CONF", "enable_vmm=True")
     code, out, _ = run(capsys, "--env-from-process", "--fix=unsafe")
     assert code == 1
-    assert "not automatic here, because the variable is from the environment of this process" in out
+    assert "not automatic here: the variable is from the environment of this process" in out
     assert "此处不能自动修复：该变量来自当前进程" in run(capsys, "--env-from-process", "--lang", "zh")[1]
 
 

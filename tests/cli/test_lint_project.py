@@ -45,10 +45,14 @@ def test_fix_mends_the_file_and_reports_the_rest(capsys: pytest.CaptureFixture[s
     assert (code, err) == (1, "")
     assert (project / "train.yaml").read_text(encoding="utf-8") == CONFIG.replace("1e-8", "1.e-8")
     assert out.startswith("warning[profiling-on] MST509")
-    assert "infos: 0, files: 1 · fixed: 1 · with --fix=unsafe: 1 ·" in out
+    assert "train.yaml: fixed: set 'eps' to 1.e-8\n" in out
+    assert out.endswith("\nFixed 1 issue. 1 issue remains (1 warning). 1 fixable with `--fix=unsafe`.\n")
     code, out, _ = run(capsys, "--fix=unsafe", "train.yaml")
     assert code == 0
-    assert out == "no findings, files: 1 · fixed: 1 · checked for MindFormers 1.9\n"
+    assert out == (
+        "train.yaml: fixed: set 'profile' to False\n"
+        "Checked 1 file for MindFormers 1.9.\nFixed 1 issue. No issues remain.\n"
+    )
     assert (project / "train.yaml").read_text(encoding="utf-8") == CONFIG.replace("1e-8", "1.e-8").replace(
         "True", "False"
     )
@@ -67,14 +71,14 @@ DIFF = """\
 
 
 def test_diff_changes_nothing(capsys: pytest.CaptureFixture[str], project: Path) -> None:
-    assert run(capsys, "--diff", "train.yaml") == (1, DIFF, "fixes: 1, files: 1\n")
+    assert run(capsys, "--diff", "train.yaml") == (1, DIFF, "Would fix 1 issue in 1 file.\n")
     code, out, _ = run(capsys, "--diff=unsafe", "train.yaml")
     assert code == 1
     assert "+profile: False  # on\n" in out
     assert run(capsys, "--diff", "--fix=unsafe", "train.yaml")[1] == out
     assert (project / "train.yaml").read_text(encoding="utf-8") == CONFIG
     run(capsys, "--fix", "train.yaml")
-    assert run(capsys, "--diff", "train.yaml") == (0, "", "fixes: 0, files: 0\n")
+    assert run(capsys, "--diff", "train.yaml") == (0, "", "Would fix 0 issues in 0 files.\n")
 
 
 def test_diff_without_a_last_line_break(capsys: pytest.CaptureFixture[str], project: Path) -> None:
@@ -115,7 +119,7 @@ def test_folders_say_what_they_skip(capsys: pytest.CaptureFixture[str], project:
     (project / "compose.yaml").write_text("services: {}\n")
     code, out, err = run(capsys, "--fail-on", "error", ".")
     assert (code, err) == (0, "")
-    assert "skipped: 1 (--verbose tells why)" in out
+    assert "Skipped 1 file (`--verbose` lists them)." in out
     err = run(capsys, "--verbose", ".")[2]
     assert err == ("compose.yaml: skipped: does not look like a training config of MindFormers or MindSpeed-Core-MS\n")
     assert json.loads(run(capsys, "--json", ".")[1])["summary"]["skipped"] == 1
@@ -125,7 +129,7 @@ def test_nothing_to_check(capsys: pytest.CaptureFixture[str], project: Path) -> 
     (project / "train.yaml").write_text("services: {}\n")
     code, _, err = run(capsys, ".")
     assert code == 2
-    assert "no training config found, files skipped: 1" in err
+    assert "no training config found; skipped 1 file" in err
     assert run(capsys, "--skip-unknown", "train.yaml")[0] == 0
     assert run(capsys, "train.yaml")[0] == 2
 
@@ -134,15 +138,15 @@ def test_settings_of_the_project(capsys: pytest.CaptureFixture[str], project: Pa
     (project / "ms-tune.toml").write_text(
         "ignore = ['profiling-on']\nfail-on = 'error'\n[severity]\nnumber-read-as-text = 'error'\n"
     )
-    assert [line.split(": ")[1] for line in concise(capsys, "train.yaml")[:-1]] == ["error[number-read-as-text] MST102"]
-    assert len(concise(capsys, "--no-config", "train.yaml")) == 3
+    assert [line.split(": ")[1] for line in concise(capsys, "train.yaml")[:-2]] == ["error[number-read-as-text] MST102"]
+    assert len(concise(capsys, "--no-config", "train.yaml")) == 4
     assert run(capsys, "--no-config", "--fail-on", "error", "train.yaml")[0] == 0
-    assert len(concise(capsys, "--select", "MST5", "train.yaml")) == 2
-    assert concise(capsys, "--ignore", "MST102", "train.yaml")[0].startswith("no findings")
+    assert len(concise(capsys, "--select", "MST5", "train.yaml")) == 3
+    assert concise(capsys, "--ignore", "MST102", "train.yaml")[-1] == "No issues found."
     (project / "other.toml").write_text("select = ['nothing-like-this']\n")
     code, _, err = run(capsys, "--config", "other.toml", "train.yaml")
     assert code == 2
-    assert "there is no check 'nothing-like-this'" in err
+    assert "there is no check named 'nothing-like-this'" in err
     code, _, err = run(capsys, "--select", "profiling-onn", "train.yaml")
     assert (code, "did you mean profiling-on?" in err) == (2, True)
 
@@ -153,7 +157,7 @@ def test_settings_of_a_folder_and_for_paths(capsys: pytest.CaptureFixture[str], 
     (project / "ms-tune.toml").write_text("[[per-path]]\npaths = ['debug/']\nignore = ['debug-left-on']\n")
     assert sum("profiling-on" in line for line in concise(capsys, ".")) == 1
     (project / "debug" / "ms-tune.toml").write_text("ignore = ['all']\n")
-    assert [line.split(":")[0] for line in concise(capsys, ".")[:-1]] == ["train.yaml", "train.yaml"]
+    assert [line.split(":")[0] for line in concise(capsys, ".")[:-2]] == ["train.yaml", "train.yaml"]
 
 
 def test_profiles(capsys: pytest.CaptureFixture[str], project: Path) -> None:
@@ -164,29 +168,29 @@ def test_profiles(capsys: pytest.CaptureFixture[str], project: Path) -> None:
 
 def test_checklists_can_replace_and_turn_off(capsys: pytest.CaptureFixture[str], project: Path) -> None:
     (project / "team.yaml").write_text("disable: [profiling-on, MST102]\n")
-    assert concise(capsys, "--checklist", "team.yaml", "train.yaml")[0].startswith("no findings")
+    assert concise(capsys, "--checklist", "team.yaml", "train.yaml")[-1] == "No issues found."
     (project / "ms-tune.toml").write_text("checklists = ['team.yaml']\n")
-    assert concise(capsys, "train.yaml")[0].startswith("no findings")
+    assert concise(capsys, "train.yaml")[-1] == "No issues found."
 
 
 def test_baseline(capsys: pytest.CaptureFixture[str], project: Path) -> None:
     code, out, err = run(capsys, "--baseline", "old.json", "--write-baseline", "train.yaml")
-    assert (code, out, err) == (0, "", "findings written to old.json: 2\n")
+    assert (code, out, err) == (0, "", "Wrote 2 findings to old.json.\n")
     code, out, _ = run(capsys, "--baseline", "old.json", "train.yaml")
-    assert (code, out) == (0, "no findings, files: 1 · in the baseline: 2 · checked for MindFormers 1.9\n")
+    assert (code, out) == (0, "Checked 1 file for MindFormers 1.9. 2 in the baseline.\nNo issues found.\n")
     # Lines may move; a second finding of the same kind is new.
     (project / "train.yaml").write_text(f"seed: 1\n{CONFIG}lr_schedule: {{eps: 1e-8}}\n", encoding="utf-8")
     lines = concise(capsys, "--baseline", "old.json", "train.yaml")
-    assert [line.split(": ")[0] for line in lines[:-1]] == ["train.yaml:7:20"]
+    assert [line.split(": ")[0] for line in lines[:-2]] == ["train.yaml:7:20"]
     # Old findings are not mended either.
-    assert run(capsys, "--baseline", "old.json", "--diff=unsafe", "train.yaml")[2] == "fixes: 1, files: 1\n"
+    assert run(capsys, "--baseline", "old.json", "--diff=unsafe", "train.yaml")[2] == "Would fix 1 issue in 1 file.\n"
     (project / "ms-tune.toml").write_text("baseline = 'old.json'\n")
-    assert len(concise(capsys, "train.yaml")) == 2
+    assert len(concise(capsys, "train.yaml")) == 3
 
 
 def test_baselines_that_are_none(capsys: pytest.CaptureFixture[str], project: Path) -> None:
     assert run(capsys, "--write-baseline", "train.yaml")[0] == 2
-    assert "make one with --write-baseline" in run(capsys, "--baseline", "old.json", "train.yaml")[2]
+    assert "create one with --write-baseline" in run(capsys, "--baseline", "old.json", "train.yaml")[2]
     for text in ("x", "[]", '{"version": 2}', '{"version": 1, "files": {"a": 1}}'):
         (project / "old.json").write_text(text)
         code, _, err = run(capsys, "--baseline", "old.json", "train.yaml")
@@ -199,13 +203,13 @@ def test_a_baseline_of_0_2_0_is_read(capsys: pytest.CaptureFixture[str], project
     written = json.loads((project / "old.json").read_text())
     assert written.pop("schema_version") == 1
     (project / "old.json").write_text(json.dumps({"version": 1, **written}))
-    assert "in the baseline: " in run(capsys, "--baseline", "old.json", "train.yaml")[1]
+    assert " in the baseline." in run(capsys, "--baseline", "old.json", "train.yaml")[1]
 
 
 def test_statistics(capsys: pytest.CaptureFixture[str], project: Path) -> None:
     (project / "two.yaml").write_text("trainer: {}\na: {b: 1e1, c: 1e2}\n")
     lines = run(capsys, "--statistics", "train.yaml", "two.yaml")[1].splitlines()
-    assert lines[0] == "3  warning[number-read-as-text] MST102  in files: 2"
+    assert lines[0] == "3  warning[number-read-as-text] MST102  in 2 files"
     statistics = json.loads(run(capsys, "--json", "--statistics", "two.yaml", "train.yaml")[1])["statistics"]
     assert statistics[0] == {
         "id": "MST102",
@@ -255,11 +259,11 @@ def test_environment_settings(
     (project / "other.sh").write_text("export A=1\n")
     lines = concise(capsys, "--select", "MST801", ".")
     assert lines[0].startswith("run.sh:1:22: warning[setting-without-colon] MST801: ")
-    assert "checked for MindSpore 2.9" in lines[-1]
-    assert "other.sh: skipped: sets no variable that MindSpore reads" in run(capsys, "--verbose", ".")[2]
-    assert concise(capsys, "other.sh")[0].startswith("no findings")
+    assert "MindSpore 2.9." in lines[-2]
+    assert "other.sh: skipped: does not set any variable that MindSpore reads" in run(capsys, "--verbose", ".")[2]
+    assert concise(capsys, "other.sh")[-1] == "No issues found."
     (project / "run.sh").write_text("# ms-tune: ignore[MST801]\nexport MS_ALLOC_CONF=enable_vmm=True\n")
-    assert "ignored by comments: 1" in concise(capsys, "--select", "MST801", "run.sh")[0]
+    assert "1 ignored by comments." in concise(capsys, "--select", "MST801", "run.sh")[0]
     monkeypatch.setenv("MS_ALLOC_CONF", "enable_vmm=True")
     lines = concise(capsys, "--select", "MST801", "--env-from-process")
     assert lines[0].startswith("environment:1:")
@@ -279,4 +283,4 @@ def test_a_fix_that_cannot_be_written_is_not_counted(capsys: pytest.CaptureFixtu
     assert (project / "train.yaml").read_text(encoding="utf-8") == CONFIG
     out = run(capsys, "--fix", "train.yaml")[1]
     assert "fixed" not in out
-    assert "files not written: 1" in out
+    assert "Could not write 1 file." in out

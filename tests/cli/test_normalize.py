@@ -351,7 +351,7 @@ def test_versions_differ(version: str, *, refused: bool, config: Path, capsys: p
 def test_a_version_that_is_not_served(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config.write_text(flat())
     assert main(["normalize-recompute", "--lang", "en", "--framework-version", "1.5", str(config)]) == 2
-    assert "version 1.5 is not served; served: mindformers 1.6, 1.7" in capsys.readouterr().err
+    assert "version 1.5 is not supported; supported: mindformers 1.6, 1.7" in capsys.readouterr().err
 
 
 def test_the_old_release_drops_patterns_of_other_models(config: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -35,10 +35,10 @@ def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, 
 def test_a_rule_by_id_and_by_name(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = run(capsys, "mst102")
     assert code == 0
-    assert out.startswith("MST102 number-read-as-text: A number is written so that YAML reads a text\n")
-    assert "Why it matters on Ascend:\nYAML 1.1 wants" in out
+    assert out.startswith("MST102 number-read-as-text: A number that YAML reads as a string\n")
+    assert "Why it matters on Ascend:\nYAML 1.1 requires" in out
     assert "Bad:\n  optimizer:\n    type: AdamW\n    eps: 1e-8\n" in out
-    assert "How to fix it:\nwrite <number>\n'ms-tune lint --fix' does it" in out
+    assert "How to fix it:\nwrite <number>\n'ms-tune lint --fix' fixes it" in out
     assert "Evidence:\n  PyYAML 6.0: yaml/resolver.py\n" in out
     assert run(capsys, "number-read-as-text")[1] == out
     assert "\n\nMST509 profiling-on" in run(capsys, "MST102", "MST509")[1]
@@ -74,15 +74,15 @@ def test_all(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ((), "which check? name one, or use --all"),
-        (("MST999",), "there is no check 'MST999'"),
+        ((), "no check specified; give its name, or use --all"),
+        (("MST999",), "there is no check named 'MST999'"),
         (("profiling",), "did you mean profiling-on?"),
-        (("zzzzzz",), "'ms-tune rule --all' lists them"),
-        (("MST9999",), "'ms-tune rule --all' lists them"),  # MST919 has another number, and is another check
+        (("zzzzzz",), "run 'ms-tune rule --all' to list all checks"),
+        (("MST9999",), "run 'ms-tune rule --all' to list all checks"),  # MST919 has another number, and is another check
         (("MTS101",), "did you mean MST101?"),
         (("mst-101",), "did you mean MST101?"),
         (("unused-kye",), "did you mean unused-key?"),
-        (("learning",), "'ms-tune rule --all' lists them"),
+        (("learning",), "run 'ms-tune rule --all' to list all checks"),
     ],
 )
 def test_mistakes(capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], words: str) -> None:

@@ -38,7 +38,7 @@ def test_install_adds_a_modeline_and_nothing_else(capsys: pytest.CaptureFixture[
     for _ in range(2):
         code, _, err = run(capsys, "--install", str(file))
         assert code == 0
-        assert f"{file} points to it" in err
+        assert f" and set up in {file}" in err
         assert file.read_bytes() == b"\xef\xbb\xbf" + (line + CONFIG).encode()
     written = json.loads((tmp_path / ".ms-tune" / "mindformers.schema.json").read_text(encoding="utf-8"))
     assert written == schema(Dialect.MINDFORMERS)

@@ -60,7 +60,7 @@ def test_what_is_served_has_facts(dialect: Dialect) -> None:
 
 @pytest.mark.parametrize("version", ["0.7", "1.4", "1.5.0", "2.4", "2.10", "99", "", "new", "1.9x", "1.9/..", "²·¹"])
 def test_no_other_release_is_taken(version: str) -> None:
-    with pytest.raises(UnsupportedError, match=r"served: mindformers 1\.6, 1\.7.*; mindspeed-ms 0\.1"):
+    with pytest.raises(UnsupportedError, match=r"supported: mindformers 1\.6, 1\.7.*; mindspeed-ms 0\.1"):
         release_of(version)
 
 
@@ -101,10 +101,10 @@ def test_a_release_of_another_dialect_is_none(tmp_path: Path, capsys: pytest.Cap
     folder.mkdir()
     config.write_text(DYNAMIC_CONFIG)
     assert main(["lint", "--lang", "en", "--framework-version", "1.9", str(config)]) == 2
-    assert "served: mindformers-pynative 2.0, 2.1" in capsys.readouterr().err
+    assert "supported: mindformers-pynative 2.0, 2.1" in capsys.readouterr().err
     (folder / "b.yaml").write_text(CONFIG)
     assert main(["lint", "--lang", "en", "--framework-version", "1.9", str(folder)]) in (0, 1)
-    assert "checked for MindFormers 1.9" in capsys.readouterr().out
+    assert "for MindFormers 1.9" in capsys.readouterr().out
 
 
 def test_the_settings_file_is_refused_likewise(
@@ -114,7 +114,7 @@ def test_the_settings_file_is_refused_likewise(
     (tmp_path / "ms-tune.toml").write_text('framework-version = "1.5"\n')
     monkeypatch.chdir(tmp_path)
     assert main(["lint", "--lang", "en", "a.yaml"]) == 2
-    assert "version 1.5 is not served" in capsys.readouterr().err
+    assert "version 1.5 is not supported" in capsys.readouterr().err
 
 
 def test_what_is_installed_and_not_served_is_told(
@@ -123,4 +123,4 @@ def test_what_is_installed_and_not_served_is_told(
     monkeypatch.setattr(query, "installed_version", lambda _package: "2.7.1")
     (tmp_path / "a.yaml").write_text(CONFIG)
     main(["lint", "--lang", "en", str(tmp_path / "a.yaml")])
-    assert f"checked for MindFormers {NEWEST} (not for 2.7.1, which is installed)" in capsys.readouterr().out
+    assert f"for MindFormers {NEWEST} (installed: 2.7.1)" in capsys.readouterr().out

@@ -43,7 +43,7 @@ def test_a_base_counts_and_is_told(capsys: pytest.CaptureFixture[str], tmp_path:
     assert {"MST301", "MST302"} <= {identity for identity, _ in both[0]}
     assert {one["line"] for one in found["some.yaml"]["findings"] if one["id"] == "MST301"} == {2}
     code, _, err = run(capsys, "--fix=unsafe", "some.yaml")
-    assert "some.yaml: settings of base.yaml count, too" in err
+    assert "some.yaml: settings in base.yaml also apply" in err
     assert (tmp_path / "base.yaml").read_text() == STAGES
     fixed = run(capsys, "--json", "some.yaml")[1]
     assert {"MST301", "MST302"}.isdisjoint(one["id"] for one in json.loads(fixed)["findings"])
@@ -55,7 +55,7 @@ def test_a_value_in_the_base_is_told_with_its_file(capsys: pytest.CaptureFixture
     code, out, _ = run(capsys, "some.yaml")
     assert code == 1
     assert "some.yaml:1:14" in out
-    assert "model.model_config.offset stands in base.yaml, line 1" in out
+    assert "model.model_config.offset is set in base.yaml, line 1" in out
     assert "it is set in base.yaml:1, which other configs may include: change it there" in out
     before = (tmp_path / "some.yaml").read_text(), (tmp_path / "base.yaml").read_text()
     run(capsys, "--fix=unsafe", "some.yaml")

@@ -71,7 +71,7 @@ def test_settings(parallel: str, model: str, refused: bool) -> None:  # noqa: FB
 
 def test_numbers_are_those_that_do_not_divide() -> None:
     assert found("model_parallel: 8", "n_kv_heads: 4") == [
-        "MST34508 4 heads of keys and values cannot be split 8 ways",
+        "MST34508 4 key/value heads cannot be split 8 ways",
     ]
     # Two thirds of four times the hidden size are 170, and the next multiple of 6 counts.
     assert found("model_parallel: 8", "multiple_of: 6") == [
@@ -113,14 +113,14 @@ def test_stretched_positions() -> None:
     )
     good = llama3.replace("FACTOR", "8.0").replace("LENGTH", "32")
     assert found(model=good) == []
-    assert found(model=good.replace("8.0", "8")) == ["MST347 LLAMA3 needs a factor with a point: 8.0"]
+    assert found(model=good.replace("8.0", "8")) == ["MST347 LLAMA3 needs a factor with a decimal point: 8.0"]
     assert found(model=good.replace("8.0", "0.5")) == ["MST347 the factor must be at least 1, not 0.5"]
     assert found(model=good.replace(": 32", ": 64")) != []
     assert found(model=good.replace("high_freq_factor: 4.0", "high_freq_factor: 0.5")) != []
     assert found(model=good.replace("high_freq_factor: 4.0, ", "")) == [
         "MST347 extend_method: LLAMA3 also needs high_freq_factor"
     ]
-    assert found(model=good.replace("{factor", "{x: 1, factor")) == ["MST347 extend_method: LLAMA3 does not take 'x'"]
+    assert found(model=good.replace("{factor", "{x: 1, factor")) == ["MST347 extend_method: LLAMA3 does not accept 'x'"]
 
 
 # ``LayerSetting`` refuses these offsets; the class has 32 layers, that of ChatGLM 28.

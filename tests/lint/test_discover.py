@@ -72,7 +72,7 @@ def test_globs() -> None:
     assert names("b/*") == [f"b/{name}" for name in sorted((*IN_B, "notes.txt"))]
     Path("odd[1].yaml").write_text(CONFIG)
     assert names("odd[1].yaml") == ["odd[1].yaml"]
-    with pytest.raises(UsageError, match=r"no file fits '\*\.json'"):
+    with pytest.raises(UsageError, match=r"no file matches '\*\.json'"):
         names("*.json")
 
 

@@ -85,7 +85,7 @@ def test_scripts_that_source_each_other(tmp_path: Path) -> None:
     (tmp_path / "b.sh").write_text("source a.sh\n", encoding="utf-8")
     text = "source a.sh\n" + GROUP + RUN
     script.write_text(text, encoding="utf-8")
-    assert ("MST184", "what is sourced here sources this script again, without end") in found(text, script)
+    assert ("MST184", "the script sourced here sources this script again, endlessly") in found(text, script)
     (tmp_path / "b.sh").write_text("source pretrain_x.sh\n", encoding="utf-8")
     assert "MST184" in [one for one, _ in found(text, script)]
     (tmp_path / "b.sh").write_text("X=1\n", encoding="utf-8")

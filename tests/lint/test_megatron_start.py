@@ -38,20 +38,20 @@ def found(text: str, *own: str) -> list[tuple[str, str]]:
             TORCH.replace("--nproc_per_node", "--nproc-per-nodes"),
             "torchrun has no option --nproc_per_nodes; did you mean",
         ),
-        (TORCH.replace("8 pre", "8 --nnodes 2 --node_rank 2 pre"), "machine 2 of 2: they are counted from 0 on"),
-        (TORCH.replace("8 pre", "8 --nnodes 1 --node_rank 1 pre"), "machine 1 of 1: they are counted from 0 on"),
-        (RUN.replace("num 8 pre", "num 4 --node_rank 2 pre"), "machine 2 of 2: they are counted from 0 on"),
-        (TORCH.replace("8 pre", "8 --master_port 65536 pre"), "there is no port 65536: the last is 65535"),
-        (f"{RUN}\n    --bf16 \\\n    --fp16\n", "bash takes --bf16 for a command: the line before does not go on"),
-        (f"{RUN} \\ \n    --train-iters=5\n", "bash takes --train-iters for a command: the line before does not go on"),
+        (TORCH.replace("8 pre", "8 --nnodes 2 --node_rank 2 pre"), "machine number 2 of 2 machines does not exist: they are counted from 0"),
+        (TORCH.replace("8 pre", "8 --nnodes 1 --node_rank 1 pre"), "machine number 1 of 1 machines does not exist: they are counted from 0"),
+        (RUN.replace("num 8 pre", "num 4 --node_rank 2 pre"), "machine number 2 of 2 machines does not exist: they are counted from 0"),
+        (TORCH.replace("8 pre", "8 --master_port 65536 pre"), "port 65536 does not exist: the highest is 65535"),
+        (f"{RUN}\n    --bf16 \\\n    --fp16\n", "bash treats --bf16 as a command: the line before is not continued"),
+        (f"{RUN} \\ \n    --train-iters=5\n", "bash treats --train-iters as a command: the line before is not continued"),
         (f"export A = 1\n{RUN}", "A is not set: there is a blank before the equals sign"),
-        (f"{RUN} --micro-batch-size 0", "--micro-batch-size is 0, it has to be 1 or more"),
-        (f"{RUN} --log-interval 0", "--log-interval is 0, it has to be 1 or more"),
-        (f"{RUN} --adam-beta2 1.0", "--adam-beta2 is 1.0, it has to be 0 or more and below 1"),
-        (f"{RUN} --train-iters 9 --train-samples 9", "--train-iters and --train-samples exclude each other"),
+        (f"{RUN} --micro-batch-size 0", "--micro-batch-size is 0, but must be at least 1"),
+        (f"{RUN} --log-interval 0", "--log-interval is 0, but must be at least 1"),
+        (f"{RUN} --adam-beta2 1.0", "--adam-beta2 is 1.0, but must be at least 0 and below 1"),
+        (f"{RUN} --train-iters 9 --train-samples 9", "--train-iters and --train-samples cannot be used together"),
         (
             f"{RUN} --lr-warmup-fraction 0.1 --lr-warmup-iters 9",
-            "--lr-warmup-fraction and --lr-warmup-iters exclude each other",
+            "--lr-warmup-fraction and --lr-warmup-iters cannot be used together",
         ),
         (f"{RUN} --num-query-groups 2", "--num-query-groups 2 is left out of account without --group-query-attention"),
         (f"{RUN} --save out", "--save needs --save-interval"),
@@ -61,26 +61,26 @@ def found(text: str, *own: str) -> list[tuple[str, str]]:
         ),
         (
             f"{RUN} --seq-length 4088 --tensor-model-parallel-size 8 --context-parallel-size 2 --sequence-parallel",
-            "2044 tokens of the sequence (CP 2) cannot be shared out over TP 8",
+            "2044 tokens of the sequence (CP 2) cannot be split over TP 8",
         ),
-        (f"{RUN} {CP} 2 --tensor-model-parallel-size 8", "8 heads cannot be shared out over TP 8 x 2 ranks of CP"),
+        (f"{RUN} {CP} 2 --tensor-model-parallel-size 8", "8 heads cannot be split over TP 8 x 2 ranks of CP"),
         (f"{RUN} {HYBRID}", "hybrid_cp_algo needs --ulysses-degree-in-cp"),
         (f"{RUN} {HYBRID} --ulysses-degree-in-cp 3", "--ulysses-degree-in-cp 3 leaves no ring of CP 4"),
         (f"{RUN} {HYBRID} --ulysses-degree-in-cp 4", "--ulysses-degree-in-cp 4 leaves no ring of CP 4"),
         (
             f"{RUN} {HYBRID} --ulysses-degree-in-cp 2 --tensor-model-parallel-size 8",
-            "8 heads cannot be shared out over TP 8 x 2 ranks of CP",
+            "8 heads cannot be split over TP 8 x 2 ranks of CP",
         ),
-        (f"{RUN} --data-path a --mock-data", "--mock-data and --data-path exclude each other"),
-        (f"{RUN} --data-path a --valid-data-path b", "--data-path and --valid-data-path exclude each other"),
-        (f"{RUN} --start-weight-decay 0.1", "--start-weight-decay is refused where the weight decay is constant"),
+        (f"{RUN} --data-path a --mock-data", "--mock-data and --data-path cannot be used together"),
+        (f"{RUN} --data-path a --valid-data-path b", "--data-path and --valid-data-path cannot be used together"),
+        (f"{RUN} --start-weight-decay 0.1", "--start-weight-decay is rejected if the weight decay is constant"),
         (
             f"{RUN} --weight-decay-incr-style cosine --end-weight-decay 0.1",
             "a cosine weight decay needs --start-weight-decay",
         ),
-        (f"{RUN} --num-experts 4 --moe-router-topk 8", "--moe-router-topk 8 of 4 experts"),
-        (f"{RUN} --hidden-dropout 1.5", "--hidden-dropout is 1.5, it has to be 0 or more and below 1"),
-        (f"{RUN} --num-workers -2", "--num-workers is -2, it has to be 0 or more"),
+        (f"{RUN} --num-experts 4 --moe-router-topk 8", "--moe-router-topk 8 exceeds the 4 experts"),
+        (f"{RUN} --hidden-dropout 1.5", "--hidden-dropout is 1.5, but must be at least 0 and below 1"),
+        (f"{RUN} --num-workers -2", "--num-workers is -2, but must be at least 0"),
     ],
 )
 def test_each_of_them(text: str, expected: str) -> None:
@@ -126,7 +126,7 @@ def test_words_of_a_number_are_no_sentence() -> None:
     """``your tp size`` is to be replaced by who starts the script; ``2 4`` is two numbers of which the parser takes one."""
     ask = f"{RUN} --tensor-model-parallel-size $TP"
     assert found(f'TP="2 4"\n{ask}', "MST151") == [
-        ("MST151", "'4' behind --tensor-model-parallel-size belongs to no argument")
+        ("MST151", "'4' after --tensor-model-parallel-size does not belong to any argument")
     ]
     assert found(f'TP="your size"\n{ask}', "MST151") == []
 

@@ -107,13 +107,13 @@ def test_the_nearest_file_counts(tmp_path: Path) -> None:
         ("a = ", "is not valid TOML"),
         ("selekt = []", "unknown setting 'selekt'; did you mean 'select'?"),
         ("zzz = []", "unknown setting 'zzz'"),
-        ("select = 'a'", "'select' must be a list of texts"),
-        ("ignore = [1]", "'ignore' must be a list of texts"),
-        ("baseline = 1", "'baseline' must be a text"),
+        ("select = 'a'", "'select' must be a list of strings"),
+        ("ignore = [1]", "'ignore' must be a list of strings"),
+        ("baseline = 1", "'baseline' must be a string"),
         ("severity = 1", "'severity' must be a table"),
-        ("[severity]\na = 'bad'", "'severity.a' is 'bad' and must be one of error, warning, info"),
-        ("profile = 'fast'", "'profile' is 'fast' and must be one of performance, debug-memory, reproducible"),
-        ("framework-version = 'new'", "version new is not served; served: mindformers 1.6"),
+        ("[severity]\na = 'bad'", "'severity.a' is 'bad', but must be one of error, warning, info"),
+        ("profile = 'fast'", "'profile' is 'fast', but must be one of performance, debug-memory, reproducible"),
+        ("framework-version = 'new'", "version new is not supported; supported: mindformers 1.6"),
         ("per-path = 1", "'per-path' must be a list of tables"),
         ("[[per-path]]\npath = ['a']", "unknown setting 'per-path.path'; did you mean 'paths'?"),
         ("per-path = ['a']", "'per-path' must be a table"),
@@ -166,7 +166,7 @@ def test_the_command_line_wins() -> None:
 
 def test_selectors_that_mean_nothing() -> None:
     check_selectors(["MST1", "all", "memory", "unused-ignore", "MST001"], built_in(), "here")
-    with pytest.raises(UsageError, match="here: there is no check 'duplicated-key'") as caught:
+    with pytest.raises(UsageError, match="here: there is no check named 'duplicated-key'") as caught:
         check_selectors(["duplicated-key"], built_in(), "here")
     assert caught.value.hint is not None
     assert caught.value.hint.params == {"similar": "duplicate-key"}

@@ -84,7 +84,7 @@ def test_comments_that_do_not(text: str, expected: list[tuple[str, int]]) -> Non
 def test_messages_in_both_languages() -> None:
     text = "trainer: {}\nseed: 1  # ms-tune: ignore[profiling-on]\nrun_mode: train  # ms-tune: nothing\n"
     unused, malformed = report(text).findings
-    assert unused.message.say(Language.EN) == "'profiling-on' is ignored here, and there is nothing to ignore"
+    assert unused.message.say(Language.EN) == "'profiling-on' is ignored here, but has no findings here"
     assert "没有" in malformed.message.say(Language.ZH)
     assert unused.help is not None
     assert unused.help.say(Language.EN) == "remove 'profiling-on' from the comment"

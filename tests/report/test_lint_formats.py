@@ -140,7 +140,7 @@ def test_github(capsys: pytest.CaptureFixture[str]) -> None:
     assert [line.split(" ")[0] for line in lines] == ["::error", "::warning", "::warning", "::notice"]
     assert lines[2] == (
         "::warning file=my config.yaml,line=3,endLine=3,col=18,endColumn=22,title=MST102 number-read-as-text"
-        "::YAML reads '1e-8' as a text, not as a number; every process stops while it starts, before its first step"
+        "::YAML reads '1e-8' as a string, not as a number; every process stops during startup, before the first step"
         "%0Ahelp: write 1.e-8"
     )
 

@@ -260,7 +260,7 @@ def test_unreadable_files(tmp_path: Path) -> None:
     assert refused(file) == "/a.yaml: no such file"
     assert refused(tmp_path) == ": is a folder, not a file"
     file.write_bytes(b"a: \xc4\xe3\xba\xc3\n")
-    assert refused(file) == "/a.yaml:1:4: is not UTF-8 from here on"
+    assert refused(file) == "/a.yaml:1:4: is not valid UTF-8 from here on"
     file.write_bytes(b"\x7fELF\0\0")
     assert "binary" in refused(file)
     for encoding in ("utf-16", "utf-16-be"):

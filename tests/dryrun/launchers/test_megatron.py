@@ -136,7 +136,7 @@ class TestSimulated:
 
     def test_but_not_where_it_tells_the_size_of_the_vocabulary(self, tmp_path: Path) -> None:
         line = BASE.replace("--padded-vocab-size 999", "--tokenizer-name-or-path your path")
-        with pytest.raises(UsageError, match="your path is not there, and without it nothing tells") as error:
+        with pytest.raises(UsageError, match="your path does not exist, so the vocabulary size is unknown") as error:
             words(line, tmp_path)
         assert "--set padded-vocab-size=" in str(error.value.hint)
 

@@ -112,7 +112,7 @@ def test_the_users_number_of_devices_wins() -> None:
         (MSRUN, "--worker_num four t.py", "--worker_num four: not one of"),
         (MSRUN, "--worker_num 0 t.py", "--worker_num 0"),
         (MSRUN, "--worker_num 99999999 t.py", "--worker_num 99999999"),
-        (MSRUN, "--join yes t.py", "--join yes: not one of True, False"),
+        (MSRUN, "--join yes t.py", "invalid --join yes (expected True, False)"),
         (TORCHRUN, "--nproc-per-node auto t.py", "--nproc-per-node auto is what the training machine has"),
         (TORCHRUN, "--no-python -m t.py", "exclude each other"),
         (TORCHRUN, "--nnodes x t.py", "--nnodes x"),

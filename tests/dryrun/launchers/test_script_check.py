@@ -148,4 +148,4 @@ def test_a_script_that_fails_before_its_launcher(checked: Callable[..., Checked]
 def test_a_launcher_that_is_not_simulated(checked: Callable[..., Checked]) -> None:
     code, script, _ = checked("deepspeed train.py")
     assert code == 2
-    assert "this launcher is not simulated" in script["problems"][0]["problem"]
+    assert "this launcher cannot be simulated" in script["problems"][0]["problem"]

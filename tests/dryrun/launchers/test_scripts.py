@@ -154,13 +154,13 @@ class TestMsrun:
     ) -> None:
         code, result, err = script("msrun --worker_num four train.py")
         assert code == 2
-        assert "nothing was started by msrun: --worker_num four" in err
+        assert "msrun did not start anything: --worker_num four" in err
         assert result["verdict"] is None
 
     def test_stages_that_there_are_not(self, script: Callable[..., tuple[int, dict[str, Any], str]]) -> None:
         code, _, err = script(f"msrun --worker_num 4 train.py {ARGUMENTS}", "--stages", "7")
         assert code == 2
-        assert "there is no stage 7: the job has 2" in err
+        assert "stage 7 does not exist: the job has 2 stages" in err
 
 
 @pytest.mark.parametrize(
@@ -201,13 +201,13 @@ def test_other_launchers_are_named_and_not_run(
 ) -> None:
     code, _, err = script(f"{launcher} start train.py")
     assert code == 2
-    assert err.count(f"nothing was started by {launcher}: this launcher is not simulated") == 1
+    assert err.count(f"{launcher} did not start anything: this launcher cannot be simulated") == 1
 
 
 def test_beside_a_job_they_are_a_warning(script: Callable[..., tuple[int, dict[str, Any], str]]) -> None:
     code, result, _ = script(f"ray stop\nmsrun --worker_num 4 train.py {ARGUMENTS}")
     assert code == 0
-    assert "nothing was started by ray: this launcher is not simulated" in result["warnings"]
+    assert "ray did not start anything: this launcher cannot be simulated" in result["warnings"]
 
 
 def test_a_program_without_a_pipeline_is_one_rank(
@@ -216,7 +216,7 @@ def test_a_program_without_a_pipeline_is_one_rank(
     _, result, _ = script("msrun --worker_num 8 train.py --layers 4")
     assert [(one["rank"], one["stage"]) for one in result["jobs"][0]["ranks"]] == [(0, 0)]
     assert main(["dryrun", "--", "msrun", "--worker_num", "8", "train.py"]) == 0
-    assert "its arguments name no pipeline, so that one rank stands for all" in capsys.readouterr().out
+    assert "the arguments do not set pipeline parallelism, so one rank represents all" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -328,7 +328,7 @@ class TestFewerLayers:
         code, result, _ = script(line, "--layers", "auto")
         assert (code, result["extrapolated_peak_bytes"]) == (0, None)
         assert result["warnings"] == [
-            "run with all layers: how the layers lie is not followed where --decoder-first-pipeline-num-layers says it"
+            "run with all layers: layer placement cannot be determined when set by --decoder-first-pipeline-num-layers"
         ]
 
     def test_a_run_that_fails_leaves_no_verdict(self, script: Callable[..., tuple[int, dict[str, Any], str]]) -> None:
@@ -418,7 +418,7 @@ def test_what_is_run_otherwise_is_listed(
     out = capsys.readouterr().out
     for text in (
         "--train-iters: 9 → 2 (job 1)",
-        "--load: left out, it was my model (job 1)",
+        "--load: removed, was my model (job 1)",
         "--no-initialization: added",
     ):
         assert text in out

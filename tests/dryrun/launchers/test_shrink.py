@@ -119,7 +119,8 @@ def test_the_fewest_layers_and_more() -> None:
     assert sizes_of(arguments, 0, 5).factors == (Fraction(-8), Fraction(9))
     assert sizes_of(arguments, 0, 14).factors == ()
     whole = sizes_of(arguments, 0, 13)
-    assert (whole.factors, str(whole.reason)) == ((), "no smaller numbers of layers than all tell the whole stage")
+    reason = "no smaller number of layers is enough to extrapolate the whole stage"
+    assert (whole.factors, str(whole.reason)) == ((), reason)
     with pytest.raises(UsageError, match="--layers 15 exceeds the 14 layers of the stage"):
         sizes_of(arguments, 0, 15)
 

@@ -185,7 +185,7 @@ def test_comments_of_a_script_stay(tmp_path: Path) -> None:
     script = tmp_path / "pretrain.sh"
     text = "#!/bin/bash\n# 训练脚本 # one\n" + SCRIPT.replace("LAYERS=8", "LAYERS=8  # layers, not 'chunks'")
     script.write_text(text + 'echo "# in a text" $# ${#LAYERS} a#b\nwait # for all', encoding="utf-8")
-    kept = migrate_script(script, check=False).text.partition("pretrain.sh, by their lines there:\n")[2]
+    kept = migrate_script(script, check=False).text.partition("pretrain.sh, by line number there:\n")[2]
     assert kept.splitlines() == ["#   2: # 训练脚本 # one", "#   3: # layers, not 'chunks'", "#   11: # for all"]
 
 
