@@ -49,6 +49,6 @@ def check_the_example(check: Check, bad: SourceFile, again: Callable[[SourceFile
     assert finding.fix is not None
     assert all(render(finding.fix.title, language) for language in Language)
     after, done = apply_fixes(bad, again, unsafe=True)
-    assert done == Fixed(check.good, 1)
+    assert done._replace(titles=()) == Fixed(check.good, 1)
     assert apply_fixes(after, again, unsafe=True)[1].made == 0
     assert apply_fixes(bad, again)[1].made == int(finding.fix.safe)

@@ -65,7 +65,7 @@ def test_a_value_in_the_base_is_told_with_its_file(capsys: pytest.CaptureFixture
     (tmp_path / "some.yaml").write_text(f"base_config: base.yaml  # ms-tune: ignore[MST302, MST301]\n{STAGES}")
     assert run(capsys, "some.yaml")[0] == 0
     (tmp_path / "base.yaml").write_text("a: [\n")
-    assert "is not followed (base.yaml:2: " in run(capsys, "some.yaml")[2]
+    assert "was not read (base.yaml:2: " in run(capsys, "some.yaml")[2]
 
 
 def test_a_config_that_is_known_by_its_base(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -76,5 +76,5 @@ def test_a_config_that_is_known_by_its_base(capsys: pytest.CaptureFixture[str], 
     (tmp_path / "base.yaml").write_text(core)
     (tmp_path / "some.yaml").write_text("base_config: base.yaml\n")
     _, out, err = run(capsys, "--json", "some.yaml")
-    assert "settings of base.yaml count, too" in err
+    assert "settings in base.yaml also apply" in err
     assert json.loads(out)["read_from"] == {"some.yaml": ["base.yaml", "model/config.json"]}

@@ -102,7 +102,7 @@ def test_interleaved_layer_split() -> None:
     assert [finding.id for finding in run(text.replace("OFFSET", "[0, 1]"))] == ["MST303"]
     assert run(text.replace("OFFSET", "[[0, 1], [0, 0]]")) == ()
     (finding,) = run(text.replace("OFFSET", "[0, 1]"))
-    assert "hold 10 layers, and the model has 9" in finding.message.say(Language.EN)
+    assert "have 10 layers, but the model has 9" in finding.message.say(Language.EN)
     assert "容纳 10 层" in finding.message.say(Language.ZH)
 
 

@@ -53,7 +53,7 @@ def found(text: str, *own: str) -> list[tuple[str, str]]:
             f"{RUN} --lr-warmup-fraction 0.1 --lr-warmup-iters 9",
             "--lr-warmup-fraction and --lr-warmup-iters cannot be used together",
         ),
-        (f"{RUN} --num-query-groups 2", "--num-query-groups 2 is left out of account without --group-query-attention"),
+        (f"{RUN} --num-query-groups 2", "--num-query-groups 2 is ignored without --group-query-attention"),
         (f"{RUN} --save out", "--save needs --save-interval"),
         (
             f"{RUN} --overlap-param-gather --use-distributed-optimizer",

@@ -40,11 +40,11 @@ def test_what_the_page_says_works(folder: Path, capsys: pytest.CaptureFixture[st
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        (("bad: .*", 'bad: "output_dir: /results"'), "the bad example is not found (mindformers)"),
-        (("good: .*", 'good: "output_dir: elsewhere"'), "the good example is found, too (mindformers)"),
+        (("bad: .*", 'bad: "output_dir: /results"'), "the bad example is not reported (mindformers)"),
+        (("good: .*", 'good: "output_dir: elsewhere"'), "the good example is reported as well (mindformers)"),
         (("{value}", "{valeu}"), "the check fails on its bad example: KeyError: 'valeu'"),
-        (("good: .*", "good: '[1'"), "the good example is no YAML"),
-        (("severity:", 'versions: ">=99"\n    severity:'), "no release that ms-tune knows is in >=99"),
+        (("good: .*", "good: '[1'"), "the good example is not valid YAML"),
+        (("severity:", 'versions: ">=99"\n    severity:'), "no supported release matches >=99"),
     ],
 )
 @pytest.mark.parametrize("language", ["en", "zh"])

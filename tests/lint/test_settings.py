@@ -130,7 +130,7 @@ def test_mistakes_in_pyproject_name_the_table(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"unknown setting 'tool\.ms-tune\.a'"):
         load_settings(write(tmp_path, "[tool.ms-tune]\na = 1\n", "pyproject.toml"))
     (tmp_path / "ms-tune.toml").write_bytes(b"a = '\xff'")
-    with pytest.raises(ConfigError, match="not UTF-8"):
+    with pytest.raises(ConfigError, match="not valid UTF-8"):
         load_settings(tmp_path / "ms-tune.toml")
     with pytest.raises(ConfigError):
         load_settings(tmp_path / "missing.toml")

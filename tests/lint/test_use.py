@@ -70,7 +70,7 @@ def test_standard_input_of_every_kind(
 
 def test_a_name_for_standard_input_needs_standard_input(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["lint", "--lang", "en", "--stdin-filename", "a.sh", "b.yaml"]) == 2
-    assert "--stdin-filename is about the file -" in capsys.readouterr().err
+    assert "--stdin-filename requires the file argument -" in capsys.readouterr().err
 
 
 def test_a_checklist_of_a_team_needs_no_evidence_and_one_language(

@@ -111,15 +111,15 @@ def test_an_error_in_the_base_points_to_the_base(tmp_path: Path) -> None:
     ("base", "says"),
     [
         ("gone.yaml", "which is not a file"),
-        ("[a.yaml]", "builds on this very file"),
-        ("b.yaml", "builds on this very file"),
-        ("../secret/base.yaml", "outside of this config's folder"),
-        ("/etc/hostname", "outside of this config's folder"),
-        ("link.yaml", "outside of this config's folder"),
-        ("7", "must name a file"),
-        ("{a: 1}", "must name a file"),
-        ("0.yaml", "more than 8 files in a row"),
-        ("list.yaml", "set in a section that is none"),
+        ("[a.yaml]", "builds on this file"),
+        ("b.yaml", "builds on this file"),
+        ("../secret/base.yaml", "outside this config's folder"),
+        ("/etc/hostname", "outside this config's folder"),
+        ("link.yaml", "outside this config's folder"),
+        ("7", "must be a file name"),
+        ("{a: 1}", "must be a file name"),
+        ("0.yaml", "a chain of more than 8 files"),
+        ("list.yaml", "not a section in base_config"),
     ],
 )
 def test_bases_that_are_not_followed(tmp_path: Path, base: str, says: str) -> None:
@@ -148,7 +148,7 @@ def test_many_bases_are_bounded(tmp_path: Path) -> None:
     for number in range(4):
         write(tmp_path / f"{number}.yaml", f"base_config: [{', '.join([f'{number + 1}.yaml'] * 8)}]\n")
     write(tmp_path / "4.yaml", BASE)
-    with pytest.raises(ConfigError, match="32 in all"):
+    with pytest.raises(ConfigError, match="32 files in total"):
         with_bases(load_source(tmp_path / "0.yaml"))
 
 

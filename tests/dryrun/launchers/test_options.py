@@ -109,12 +109,12 @@ def test_the_users_number_of_devices_wins() -> None:
     [
         (MSRUN, "--worker_num 4", "the following arguments are required: program"),
         (MSRUN, "--workers 4 t.py", "unrecognized arguments: --workers"),
-        (MSRUN, "--worker_num four t.py", "--worker_num four: not one of"),
+        (MSRUN, "--worker_num four t.py", "invalid --worker_num four"),
         (MSRUN, "--worker_num 0 t.py", "--worker_num 0"),
         (MSRUN, "--worker_num 99999999 t.py", "--worker_num 99999999"),
-        (MSRUN, "--join yes t.py", "invalid --join yes (expected True, False)"),
-        (TORCHRUN, "--nproc-per-node auto t.py", "--nproc-per-node auto is what the training machine has"),
-        (TORCHRUN, "--no-python -m t.py", "exclude each other"),
+        (MSRUN, "--join yes t.py", "invalid --join yes .expected True, False"),
+        (TORCHRUN, "--nproc-per-node auto t.py", "--nproc-per-node auto depends on the training machine"),
+        (TORCHRUN, "--no-python -m t.py", "cannot be used together"),
         (TORCHRUN, "--nnodes x t.py", "--nnodes x"),
     ],
 )
