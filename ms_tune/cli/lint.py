@@ -176,7 +176,8 @@ def _write_report(report: LintReport, arguments: Namespace, console: Console) ->
     """Write the report in the format that was asked for. Whether something was found that is bad."""
     chosen = "json" if arguments.json else arguments.format or "text"
     if chosen in ("text", "concise"):
-        write_lint(report, console, concise=chosen == "concise", statistics=arguments.statistics)
+        concise = chosen == "concise"
+        write_lint(report, console, concise=concise, statistics=arguments.statistics, quiet=arguments.quiet)
     else:
         _write_for_program(chosen, report, arguments, console)
     if not report.files and not arguments.skip_unknown:

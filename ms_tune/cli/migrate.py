@@ -97,4 +97,6 @@ def _show_migration(found: Migration, sides: BothSides | None, arguments: Namesp
         console.write("")
         console.write_whole(found.text.rstrip("\n"))
     if not found.refused:
-        console.write_section("migrate.next" if arguments.write else "migrate.next.write", file=arguments.write or found.path)
+        console.write_section(
+            "migrate.next" if arguments.write else "migrate.next.write", file=arguments.write or found.path
+        )

@@ -426,9 +426,7 @@ class CheckedFile(Record):
         report = after.report()
         if not fixed.made:
             return report
-        return report._replace(
-            text=fixed_source.text, original=source.text, fixed=fixed.made, fixes=fixed.titles
-        )
+        return report._replace(text=fixed_source.text, original=source.text, fixed=fixed.made, fixes=fixed.titles)
 
     def with_source(self, source: SourceFile) -> CheckedFile:
         """The file with another text."""

@@ -30,8 +30,14 @@ class _Label(Record):
     colour: str
 
 
-def write_lint(report: LintReport, console: Console, *, concise: bool = False, statistics: bool = False) -> None:
-    """Write the report to standard output; concisely: one line a finding."""
+def write_lint(
+    report: LintReport, console: Console, *, concise: bool = False, statistics: bool = False, quiet: bool = False
+) -> None:
+    """Write the report to standard output: concisely one line per finding, quietly the summary line alone."""
+    if quiet:
+        if report.files:
+            console.write(_join_sentences(_list_results(report.summary, console), console))
+        return
     for file in report.files:
         for finding in file.findings if not statistics else ():
             if concise:

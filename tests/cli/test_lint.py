@@ -102,7 +102,9 @@ def test_text_in_chinese(capsys: pytest.CaptureFixture[str]) -> None:
     assert code == 1
     assert out.startswith("错误[unexpected-training-key] MST204: recompute_config 不接受键“名”\n")
     assert "3 |   pipeline_stage: 2  # 两个阶段\n  |   -------------- 流水线阶段数\n" in out
-    assert out.endswith("已按 MindFormers 1.9 版检查 1 个文件。\n发现 3 个问题（2 个错误、1 个警告）。`--fix=unsafe` 可修复 1 个。\n")
+    assert out.endswith(
+        "已按 MindFormers 1.9 版检查 1 个文件。\n发现 3 个问题（2 个错误、1 个警告）。`--fix=unsafe` 可修复 1 个。\n"
+    )
 
 
 def test_colours(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

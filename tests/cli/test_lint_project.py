@@ -284,3 +284,12 @@ def test_a_fix_that_cannot_be_written_is_not_counted(capsys: pytest.CaptureFixtu
     out = run(capsys, "--fix", "train.yaml")[1]
     assert "fixed" not in out
     assert "Could not write 1 file." in out
+
+
+def test_quiet_is_the_summary_alone(capsys: pytest.CaptureFixture[str], project: Path) -> None:
+    assert project.is_dir()
+    code, out, _ = run(capsys, "-q", "train.yaml")
+    assert (code, out) == (
+        1,
+        "Found 2 issues (2 warnings). 1 fixable with `--fix`, 1 more with `--fix=unsafe`.\n",
+    )

@@ -193,3 +193,13 @@ def test_the_models_config(config: Path, capsys: pytest.CaptureFixture[str]) -> 
     script.write_text("python pretrain_gpt.py\n", encoding="utf-8")
     assert main(["migrate", str(script), "--model-config", str(folder)]) == 2
     assert "--model-config" in capsys.readouterr().err
+
+
+def test_the_default_screen_is_short_and_quiet_is_one_line(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(command(config, "--lang", "en")) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "migration: not proved (--no-check)."
+    assert len(lines) < 12
+    assert lines[-1].startswith("next: ms-tune migrate ")
+    assert main(command(config, "-q", "--lang", "en")) == 0
+    assert capsys.readouterr().out == "migration: not proved (--no-check).\n"

@@ -78,7 +78,10 @@ def test_all(capsys: pytest.CaptureFixture[str]) -> None:
         (("MST999",), "there is no check named 'MST999'"),
         (("profiling",), "did you mean profiling-on?"),
         (("zzzzzz",), "run 'ms-tune rule --all' to list all checks"),
-        (("MST9999",), "run 'ms-tune rule --all' to list all checks"),  # MST919 has another number, and is another check
+        (
+            ("MST9999",),
+            "run 'ms-tune rule --all' to list all checks",
+        ),  # MST919 has another number, and is another check
         (("MTS101",), "did you mean MST101?"),
         (("mst-101",), "did you mean MST101?"),
         (("unused-kye",), "did you mean unused-key?"),

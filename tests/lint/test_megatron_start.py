@@ -38,12 +38,24 @@ def found(text: str, *own: str) -> list[tuple[str, str]]:
             TORCH.replace("--nproc_per_node", "--nproc-per-nodes"),
             "torchrun has no option --nproc_per_nodes; did you mean",
         ),
-        (TORCH.replace("8 pre", "8 --nnodes 2 --node_rank 2 pre"), "machine number 2 of 2 machines does not exist: they are counted from 0"),
-        (TORCH.replace("8 pre", "8 --nnodes 1 --node_rank 1 pre"), "machine number 1 of 1 machines does not exist: they are counted from 0"),
-        (RUN.replace("num 8 pre", "num 4 --node_rank 2 pre"), "machine number 2 of 2 machines does not exist: they are counted from 0"),
+        (
+            TORCH.replace("8 pre", "8 --nnodes 2 --node_rank 2 pre"),
+            "machine number 2 of 2 machines does not exist: they are counted from 0",
+        ),
+        (
+            TORCH.replace("8 pre", "8 --nnodes 1 --node_rank 1 pre"),
+            "machine number 1 of 1 machines does not exist: they are counted from 0",
+        ),
+        (
+            RUN.replace("num 8 pre", "num 4 --node_rank 2 pre"),
+            "machine number 2 of 2 machines does not exist: they are counted from 0",
+        ),
         (TORCH.replace("8 pre", "8 --master_port 65536 pre"), "port 65536 does not exist: the highest is 65535"),
         (f"{RUN}\n    --bf16 \\\n    --fp16\n", "bash treats --bf16 as a command: the line before is not continued"),
-        (f"{RUN} \\ \n    --train-iters=5\n", "bash treats --train-iters as a command: the line before is not continued"),
+        (
+            f"{RUN} \\ \n    --train-iters=5\n",
+            "bash treats --train-iters as a command: the line before is not continued",
+        ),
         (f"export A = 1\n{RUN}", "A is not set: there is a blank before the equals sign"),
         (f"{RUN} --micro-batch-size 0", "--micro-batch-size is 0, but must be at least 1"),
         (f"{RUN} --log-interval 0", "--log-interval is 0, but must be at least 1"),

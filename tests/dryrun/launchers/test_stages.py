@@ -62,7 +62,8 @@ def test_one_rank_of_each_stage() -> None:
 
 
 @pytest.mark.parametrize(
-    ("stages", "ranks", "says"), [((2,), (), "stage 2 does not exist: the job has 2 stages"), (None, (8,), "rank 8 does not exist")]
+    ("stages", "ranks", "says"),
+    [((2,), (), "stage 2 does not exist: the job has 2 stages"), (None, (8,), "rank 8 does not exist")],
 )
 def test_what_there_is_not_is_refused(stages: tuple[int, ...] | None, ranks: tuple[int, ...], says: str) -> None:
     with pytest.raises(UsageError, match=says):
