@@ -97,6 +97,7 @@ def _show_migration(found: Migration, sides: BothSides | None, arguments: Namesp
         console.write("")
         console.write_whole(found.text.rstrip("\n"))
     if not found.refused:
-        console.write_section(
-            "migrate.next" if arguments.write else "migrate.next.write", file=arguments.write or found.path
-        )
+        text_id = "migrate.next.decide" if found.questions else "migrate.next"
+        if arguments.write is None:
+            text_id = "migrate.next.write"
+        console.write_section(text_id, file=arguments.write or found.path)
