@@ -32,6 +32,7 @@ def build_parser(language: Language) -> Parser:
         "names", "rule.help.name", nargs="*", metavar="CHECK", among=lambda: [rule.name for rule in all_rules()]
     )
     parser.flag("--all", "rule.help.all")
+    parser.option("--search", "rule.help.search", metavar="WORD")
     parser.option("--markdown", "rule.help.markdown", metavar="FOLDER", type=Path)
     parser.file("--checklist", "rule.help.checklist", action="append", default=[])
     parser.flag("--try", "rule.help.try", dest="tries")
@@ -47,14 +48,18 @@ def run(arguments: Namespace, console: Console) -> ExitCode:
     checklists = (*settings_for(Path.cwd()).checklists, *arguments.checklist)
     if arguments.tries:
         return _try_examples(checklists, console)
-    if not arguments.names and not arguments.all:
+    if not arguments.names and not arguments.all and not arguments.search:
         raise UsageError(msg("rule.none"), usage_hint(_PROGRAM))
     rules = all_rules(checklists)
     chosen = rules if arguments.all else [rule for name in arguments.names for rule in _find_rules(name, rules)]
+    if arguments.search:
+        chosen = _search_rules(arguments.search, rules)
+        if not chosen:
+            raise UsageError(msg("rule.search.none", word=arguments.search), msg("rule.unknown.hint"))
     if arguments.json:
         console.write_json(rules_json(chosen))
         return ExitCode.OK
-    if arguments.all:
+    if arguments.all or arguments.search:
         write_rules(chosen, console)
     else:
         for position, rule in enumerate(chosen):
@@ -83,7 +88,19 @@ def _find_rules(name: str, rules: Sequence[RuleEntry]) -> list[RuleEntry]:
         return found
     similar = closest_check(name, [known for ones in called.values() for one in ones for known in (one.name, one.id)])
     hint = msg("rule.unknown.similar", similar=similar) if similar else msg("rule.unknown.hint")
+    count = 0 if similar else len(_search_rules(name, rules))
+    if count:
+        hint = msg("rule.unknown.search", count=count, name=name)
     raise UsageError(msg("rule.unknown", name=name), hint)
+
+
+def _search_rules(word: str, rules: Sequence[RuleEntry]) -> list[RuleEntry]:
+    """Return the checks whose id, name, title or explanation contains a word."""
+    return [
+        rule
+        for rule in rules
+        if any(word.lower() in text.lower() for text in (rule.id, rule.name, *rule.title, *rule.why, *rule.help))
+    ]
 
 
 def _write_reference(rules: Sequence[RuleEntry], folder: Path, console: Console) -> None:

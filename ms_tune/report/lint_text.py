@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ms_tune.report.console import Console
 
 _WIDTH = 160  # longer lines are shown in part
+_MANY = 5  # files with findings from which on a table of them is shown
 _BEFORE = 40  # how much of a long line is shown before the place
 
 
@@ -48,8 +49,20 @@ def write_lint(
             console.write_whole(line)
     if statistics:
         _write_statistics(report, console)
+    elif not concise:
+        _write_files(report, console)
     if report.files:
         _write_summary(report, console)
+
+
+def _write_files(report: LintReport, console: Console) -> None:
+    found = [file for file in report.files if file.findings]
+    if len(found) < _MANY:
+        return
+    console.write_text("lint.by-file")
+    for file in found:
+        console.write_whole(f"{len(file.findings):>6}  {shown_path(file.path)}")
+    console.write("")
 
 
 def _concise_line(finding: Diagnostic, file: FileReport, console: Console) -> str:

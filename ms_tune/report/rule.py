@@ -181,7 +181,7 @@ def _list_chapters(parts: Iterable[CoursePart], language: Language) -> Iterator[
     yield from (f"## {_text_in('rule.index.path', language)}", "")
     for number, part in enumerate(parts, 1):
         yield f"{number}. **{part.title.say(language)}** · {part.text.say(language)}"
-        yield from (f"   - [{topic.title.say(language)}](#{topic.id}) ({len(topic.rules)})" for topic in part.topics)
+        yield from (f"    - [{topic.title.say(language)}](#{topic.id}) ({len(topic.rules)})" for topic in part.topics)
     yield ""
 
 

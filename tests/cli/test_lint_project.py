@@ -146,7 +146,7 @@ def test_settings_of_the_project(capsys: pytest.CaptureFixture[str], project: Pa
     (project / "other.toml").write_text("select = ['nothing-like-this']\n")
     code, _, err = run(capsys, "--config", "other.toml", "train.yaml")
     assert code == 2
-    assert "there is no check named 'nothing-like-this'" in err
+    assert "unknown check 'nothing-like-this'" in err
     code, _, err = run(capsys, "--select", "profiling-onn", "train.yaml")
     assert (code, "did you mean profiling-on?" in err) == (2, True)
 
@@ -293,3 +293,11 @@ def test_quiet_is_the_summary_alone(capsys: pytest.CaptureFixture[str], project:
         1,
         "Found 2 issues (2 warnings). 1 fixable with `--fix`, 1 more with `--fix=unsafe`.\n",
     )
+
+
+def test_findings_of_many_files_end_with_a_table_of_them(capsys: pytest.CaptureFixture[str], project: Path) -> None:
+    for number in range(5):
+        (project / f"{number}.yaml").write_text(CONFIG, encoding="utf-8")
+    lines = run(capsys, *(f"{number}.yaml" for number in range(5)))[1].splitlines()
+    assert lines[-9:-2] == ["Issues by file:", *(f"     2  {number}.yaml" for number in range(5)), ""]
+    assert "Issues by file:" not in run(capsys, "--format", "concise", ".")[1]

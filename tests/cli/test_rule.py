@@ -75,7 +75,7 @@ def test_all(capsys: pytest.CaptureFixture[str]) -> None:
     ("arguments", "words"),
     [
         ((), "no check specified; give its name, or use --all"),
-        (("MST999",), "there is no check named 'MST999'"),
+        (("MST999",), "unknown check 'MST999'"),
         (("profiling",), "did you mean profiling-on?"),
         (("zzzzzz",), "run 'ms-tune rule --all' to list all checks"),
         (
@@ -85,7 +85,8 @@ def test_all(capsys: pytest.CaptureFixture[str]) -> None:
         (("MTS101",), "did you mean MST101?"),
         (("mst-101",), "did you mean MST101?"),
         (("unused-kye",), "did you mean unused-key?"),
-        (("learning",), "run 'ms-tune rule --all' to list all checks"),
+        (("learning",), "checks mention it: ms-tune rule --search learning"),
+        (("--search", "no-such-word"), "no check contains 'no-such-word'"),
     ],
 )
 def test_mistakes(capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], words: str) -> None:
@@ -194,3 +195,10 @@ def test_own_checklists_are_explained_too(capsys: pytest.CaptureFixture[str], tm
     assert yaml.safe_load(example)
     (tmp_path / "own.yaml").write_text(example, encoding="utf-8")
     assert run(capsys, "--checklist", str(tmp_path / "own.yaml"), "OUR001")[0] == 0
+
+
+def test_checks_are_found_by_a_word(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(capsys, "--search", "prefetch")
+    assert code == 0
+    assert "MST416" in out
+    assert 1 < len(out.splitlines()) < len(RULES) / 10

@@ -166,7 +166,7 @@ def test_the_command_line_wins() -> None:
 
 def test_selectors_that_mean_nothing() -> None:
     check_selectors(["MST1", "all", "memory", "unused-ignore", "MST001"], built_in(), "here")
-    with pytest.raises(UsageError, match="here: there is no check named 'duplicated-key'") as caught:
+    with pytest.raises(UsageError, match="here: unknown check 'duplicated-key'") as caught:
         check_selectors(["duplicated-key"], built_in(), "here")
     assert caught.value.hint is not None
     assert caught.value.hint.params == {"similar": "duplicate-key"}
