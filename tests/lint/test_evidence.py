@@ -28,7 +28,7 @@ _QUOTED = re.compile(r"'((?:\w*Error|Exception): .*?)'(?=[\s.,;:)]|$)")
 # Python itself says these; the frameworks only let it come to that.
 _PYTHONS_OWN = (
     "is not a valid ContextParallelAlgo",
-    "unsupported operand type",
+    "unsupported operand",
     "list index out of range",
     "malformed node or string",
     "missing 1 required positional argument",

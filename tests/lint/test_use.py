@@ -114,4 +114,4 @@ def test_of_very_many_findings_the_first_are_told(tmp_path: Path, capsys: pytest
     findings = json.loads(capsys.readouterr().out)["findings"]
     assert len(findings) == 2001
     (more,) = (one for one in findings if one["id"] == "MST004")
-    assert "finds more here; only the first 2000 are told" in more["message"]
+    assert "has more findings here; only the first 2000 are listed" in more["message"]
