@@ -45,7 +45,7 @@ class _LintParser(Parser):
 
     def format_help_all(self) -> str:
         """The help text, with the values of those options as they have to be written."""
-        return re.sub(r"--(fix|diff) \[=unsafe\]", r"--\1[=unsafe]", super().format_help_all())
+        return re.sub(r"--(fix|diff) \[=unsafe\]( *)", r"--\1[=unsafe]\2 ", super().format_help_all())
 
 
 def build_parser(language: Language) -> Parser:
