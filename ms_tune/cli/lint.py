@@ -44,8 +44,9 @@ class _LintParser(Parser):
         return super().parse_args(words, namespace)
 
     def format_help_all(self) -> str:
-        """The help text, with the values of those options as they have to be written."""
-        return re.sub(r"--(fix|diff) \[=unsafe\]( *)", r"--\1[=unsafe]\2 ", super().format_help_all())
+        """Return the help text, with the values of those options written as they must be."""
+        aligned = re.sub(r"--(fix|diff) (\[=unsafe\])(?=  )", r"--\1\2 ", super().format_help_all())
+        return re.sub(r"--(fix|diff) \[", r"--\1[", aligned)
 
 
 def build_parser(language: Language) -> Parser:
