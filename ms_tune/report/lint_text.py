@@ -116,10 +116,10 @@ def _release_text(release: Release, console: Console) -> str:
 
 
 def _list_results(found: LintSummary, console: Console) -> Iterator[str]:
-    by_severity = {severity: count for severity, count in found.by_severity.items() if count}
-    total = sum(by_severity.values())
+    counts = {"error": found.errors, "warning": found.warnings, "info": found.infos}
+    total = sum(counts.values())
     severities = console.listed(
-        console.text(f"lint.count.{severity.value}", count=count) for severity, count in by_severity.items()
+        console.text(f"lint.count.{severity}", count=count) for severity, count in counts.items() if count
     )
     if found.fixed:
         yield console.text("lint.fixed", count=found.fixed)
