@@ -11,7 +11,6 @@ steps that come again and again, one for one, are carried out once, and what the
 from __future__ import annotations
 
 from array import array
-from collections import deque
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple
@@ -231,19 +230,16 @@ def _contradicted_replay(device: DeviceTrace, settings: TorchSettings, differenc
     return found
 
 
-class _Bases:
-    """The addresses of what the recorded allocator took for the block that is being allocated."""
+class _Bases(list[int]):
+    """The addresses of what the recorded allocator took for the block that is being allocated, the first one last."""
 
-    def __init__(self) -> None:
-        self.queue: deque[int] = deque()
-
-    def __iter__(self) -> _Bases:
+    def __iter__(self) -> _Bases:  # type: ignore[override]  # takes them out
         return self
 
     def __next__(self) -> int:
-        if not self.queue:
+        if not self:
             raise StopIteration
-        return self.queue.popleft()
+        return self.pop()
 
 
 def _replay_events(
@@ -345,13 +341,10 @@ class _Replay(RecordingRun):
             raise RecordingError(reason="alloc", event=place)
         found, state = self.found, self.pool.state
         found.allocations += 1
-        wanted = 0
-        if self._taken:
-            self._bases.queue = deque(base for base, _ in self._taken)
-            wanted = sum(taken for _, taken in self._taken)
-            self._taken = []
-        elif self._bases.queue:
-            self._bases.queue.clear()
+        wanted = sum(taken for _, taken in self._taken)
+        if self._taken or self._bases:
+            self._bases[:] = [base for base, _ in reversed(self._taken)]
+            self._taken.clear()
         state.request = place
         held, before = state.reserved, len(state.growths)
         block = self._where[address] = self.pool.take(size, stream)
@@ -443,6 +436,7 @@ class _SettingRun(RecordingRun):
     def __init__(self, recording: Recording, settings: TorchSettings, cache: Cache) -> None:
         events, start, step_ends = recording
         self._cache = cache
+        self._ages_matter = settings.collect_above is not None  # how long blocks have been free
         self._gave = -2
         self._emptied = frozenset(step_ends) if cache is Cache.EMPTIED_EACH_STEP else frozenset[int]()
         telling = events.rows_with(Action.ALLOC, Action.FREE_COMPLETED, *_GIVES)
@@ -472,7 +466,7 @@ class _SettingRun(RecordingRun):
         return True
 
     def state_key(self) -> object:
-        return None if self._emptied or self.pool.counts_ages else super().state_key()
+        return None if self._emptied or self._ages_matter else super().state_key()
 
     def tell_again(self, begin: int, end: int, times: int) -> None:
         super().tell_again(begin, end, times)
