@@ -6,11 +6,11 @@ import contextlib
 import os
 import re
 import shutil
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ms_tune.dryrun.environment import LaunchPlan, stand_in_programs
+from ms_tune.dryrun.environment import LaunchPlan
 from ms_tune.dryrun.launcher import LOG, ProcessEnd
 from ms_tune.dryrun.launchers.shrink import AUTO
 from ms_tune.dryrun.local_engine import engine_for
@@ -114,8 +114,7 @@ def _make_task(request: CommandRequest, rank: int, size: int) -> Task:
         command=request.command,
         working_folder=str(Path.cwd()),
         real=request.real,
-        programs={} if request.real else stand_in_programs(),
-        launched=None if request.real else asdict(wanted),
+        launched=None if request.real else wanted,
     )
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ms_tune.dryrun.child.hook import bounds, finite_checks, frameworks, startup, support
-from ms_tune.dryrun.child.hook.process import HookedProcess
+from ms_tune.dryrun.child.hook.support import HookedProcess
 from ms_tune.estimate.megatron import MegatronModel
 from ms_tune.text import Message
 

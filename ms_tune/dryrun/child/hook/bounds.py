@@ -18,7 +18,7 @@ from .support import put_around
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from .process import HookedProcess
+    from .support import HookedProcess
 
 _MOST = 50  # places that are told
 _UNIQUE = ("sorted", "return_inverse", "return_counts", "dim")  # arguments behind the tensor

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from .support import put_around, tell
 
 if TYPE_CHECKING:
-    from .process import HookedProcess
+    from .support import HookedProcess
 
 STUCK = "stuck.txt"  # is not empty where a graph was stopped
 _PATIENCE = float(os.environ.get("MS_TUNE_GRAPH_PATIENCE", "60"))  # seconds; a step in simulation takes a few

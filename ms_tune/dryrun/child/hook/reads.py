@@ -20,7 +20,7 @@ from .support import put_around
 if TYPE_CHECKING:
     from types import FrameType
 
-    from .process import HookedProcess
+    from .support import HookedProcess
 
 _METHODS = ("_item", "_tolist", "asnumpy", "get_bytes")  # all others end in these
 # Operators whose result is as large as a tensor's values say, without an upper bound; the first argument with such values.
