@@ -20,7 +20,7 @@ from ms_tune.records import Record
 from ms_tune.source.yaml import parse_source, yaml_text
 from ms_tune.text import Message, msg
 from ms_tune.units import MIB
-from ms_tune.verdict.limit import device_of, limit_of
+from ms_tune.verdict.limit import Cap, device_of, limit_of
 from ms_tune.verdict.outcome import reserve_of
 
 TYPE_CHECKING = False
@@ -98,22 +98,18 @@ def _size_in(script: Path, config: str) -> int | None:
 
 
 def limit_before(request: DryrunRequest, run: PreparedRun) -> tuple[Limit, int]:
-    """What a stage may take, and the bytes that are set aside of it; the communicators follow from the job's split."""
-    limit = limit_of(device_of(request.chip, request.device_bytes), run.max_device_memory, run.limited_by)
-    return limit, _reserved_bytes(request, limit, run.split if run.world_size > 1 else None)
+    """Return what a stage may use, and the bytes that are reserved of it; the communicators follow from the job's split."""
+    return limit_of_script(request, run.split, run.max_device_memory, run.limited_by)
 
 
-def limit_of_script(request: DryrunRequest, split: Split) -> tuple[Limit, int]:
-    """The same for a program whose arguments name no limit."""
-    limit = limit_of(device_of(request.chip, request.device_bytes))
-    return limit, _reserved_bytes(request, limit, split if split.communicators > 1 else None)
-
-
-def _reserved_bytes(request: DryrunRequest, limit: Limit, split: Split | None) -> int:
-    outside = untraced_needs(request)
-    if split is not None:
+def limit_of_script(
+    request: DryrunRequest, split: Split, cap_bytes: int | None = None, cap: Cap = Cap.CONFIG
+) -> tuple[Limit, int]:
+    """Return the same for a program, whose arguments name no limit."""
+    limit, outside = limit_of(device_of(request.chip, request.device_bytes), cap_bytes, cap), untraced_needs(request)
+    if split.communicators > 1:
         outside = outside._replace(communicators=split.communicators, counted=False)
-    return sum(item.bytes for item in reserve_of(outside, limit))
+    return limit, sum(item.bytes for item in reserve_of(outside, limit))
 
 
 class LoadedConfig(Record):

@@ -30,7 +30,6 @@ from ms_tune.dryrun.launchers.arguments import (
     LAUNCHERS,
     MSRUN,
     LauncherCall,
-    ProgramSplit,
     SimulatedRank,
     choose_ranks,
     parallel_of,
@@ -114,15 +113,17 @@ def main(launcher: str, words: Sequence[str], plan: Mapping[str, Any]) -> int:
         launch = parse_launcher(launcher, words, os.environ, plan["devices"])
         given = simulation_arguments(launch.arguments, launch.world, job.folder, plan["settings"])
         launch = replace(launch, arguments=given.arguments())
-        parallel = parallel_of(launch.arguments)
-        ranks = choose_ranks(launch.world, parallel, _choose_stages(launch, parallel, plan["stages"]), plan["ranks"])
+        parallel, stages = parallel_of(launch.arguments), plan["stages"]
+        if isinstance(stages, str):
+            stages = worst_of(launch.arguments, parallel.pipeline) if parallel is not None else None
+        ranks = choose_ranks(launch.world, parallel, stages, plan["ranks"])
         sizes = [_choose_sizes(launch, rank, plan["layers"]) for rank in ranks]
     except UsageError as error:
         return _refuse_job(job, error)
     job.facts |= {
         "world": launch.world,
         "program": launch.program,
-        "changes": [asdict(change) for change in (*launch.changes, *given.changes)],
+        "changes": [change._asdict() for change in (*launch.changes, *given.changes)],
         "split": asdict(parallel) if parallel is not None else None,
     }
     runs = [
@@ -140,14 +141,6 @@ def main(launcher: str, words: Sequence[str], plan: Mapping[str, Any]) -> int:
     job.facts["stages"] = [_stage_told(rank, stage) for rank, stage in zip(ranks, sizes, strict=True)]
     job.write()
     return _run_ranks(job, plan, show=launch.waits)
-
-
-def _choose_stages(
-    launch: LauncherCall, parallel: ProgramSplit | None, wanted: Sequence[int] | str | None
-) -> Sequence[int] | None:
-    if not isinstance(wanted, str):
-        return wanted
-    return worst_of(launch.arguments, parallel.pipeline) if parallel is not None else None
 
 
 def _choose_sizes(launch: LauncherCall, rank: SimulatedRank, layers: int | str | None) -> StageSizes:
