@@ -112,12 +112,7 @@ class _EvenCounts:
 
 def _replace_everywhere(name: str, new: Callable[..., object]) -> None:
     # Put a function into MindSpore's place in every module that has taken it by name.
-    places = [
-        module for module in list(sys.modules.values()) if _of_mindspore(getattr(module, "__dict__", {}).get(name))
-    ]
-    for module in places:
-        setattr(module, name, new)
-
-
-def _of_mindspore(thing: object) -> bool:
-    return str(getattr(thing, "__module__", "")).startswith("mindspore.") and callable(thing)
+    for module in list(sys.modules.values()):
+        thing = getattr(module, "__dict__", {}).get(name)
+        if str(getattr(thing, "__module__", "")).startswith("mindspore.") and callable(thing):
+            setattr(module, name, new)

@@ -68,10 +68,10 @@ class AdamW:
 
     def __init__(self, weights: Sequence[Parameter]) -> None:
         self.parameters = weights
-        self.exp_avg = [make_zeros(f"adam_m.{weight.name}", int(weight.size), mindspore.float32) for weight in weights]
-        self.exp_avg_sq = [
-            make_zeros(f"adam_v.{weight.name}", int(weight.size), mindspore.float32) for weight in weights
-        ]
+        self.exp_avg, self.exp_avg_sq = (
+            [make_zeros(f"{name}.{weight.name}", int(weight.size), mindspore.float32) for weight in weights]
+            for name in ("adam_m", "adam_v")
+        )
         for moment in (*self.exp_avg, *self.exp_avg_sq):
             moment.zero_()  # a new parameter is on the host
 

@@ -52,9 +52,6 @@ class Unsharded:
     def start(self) -> None:
         """Nothing is gathered."""
 
-    def finish_backward(self) -> None:
-        """Nothing is on its way."""
-
 
 @dataclass(frozen=True, slots=True)
 class Parts:
