@@ -74,7 +74,12 @@ def run_command(request: CommandRequest, observer: Observer) -> CommandResult:
         _read_task(task, folder / task.folder, ends[task.folder], found)
     kept = found.kept
     ranks = [_with_whole_stage(request, rank, found.runs, found.jobs) for rank in found.ranks]
-    write_kept(folder, replace(kept, ranks=_rank_records(request, ranks, folder), doubts=_list_doubts(folder, ranks)))
+    doubts = {
+        str(rank.reading.trace.parent.relative_to(folder)): rank.verdict.no_verdict_because
+        for rank in ranks
+        if rank.verdict.no_verdict_because is not None
+    }
+    write_kept(folder, replace(kept, ranks=_rank_records(request, ranks, folder), doubts=doubts))
     failed = [ended for ended in ends.values() if ended.code]
     failed += [part.ended for part in rank_parts(found.jobs, None) if part.ended.code]
     return CommandResult(
@@ -218,14 +223,6 @@ def _judge_readings(
         rank = reading.report.rank
         told = part.rank.rank if part.rank is not None and rank is None else rank
         yield RankResult(told, reading, verdict, process, part.stage, part.job)
-
-
-def _list_doubts(folder: Path, ranks: Sequence[RankResult]) -> dict[str, Message]:
-    return {
-        str(rank.reading.trace.parent.relative_to(folder)): rank.verdict.no_verdict_because
-        for rank in ranks
-        if rank.verdict.no_verdict_because is not None
-    }
 
 
 def _find_problems(

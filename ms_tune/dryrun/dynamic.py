@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from ms_tune.dialects import JobView
     from ms_tune.dialects.job_parts import TrainingConfig
     from ms_tune.dialects.stage import Stage, StageLayer
-    from ms_tune.dryrun.job import ChildJob
     from ms_tune.reference.read import DynamicJob, Placed
     from ms_tune.source.yaml import SourceFile
 
@@ -98,7 +97,11 @@ def prepare_dynamic(config: JobView, name: str, request: DryrunRequest, devices:
     if not isinstance(framework, Framework):
         return run
     left = None if stage is full else [layer for _, _, layer in _with_stage(job.layers, stage)]
-    return _by_framework(_with_theory_if_served(run, source, reduced), source, framework, left)
+    try:
+        _SERVED[dialect](source, reduced)
+    except UnsupportedError:  # the arithmetic is that of the reference transformer, which would do something else
+        run = run._replace(theory={})
+    return _by_framework(run, source, framework, left)
 
 
 def _split_of(job: DynamicJob) -> Split:
@@ -130,32 +133,25 @@ def _own_model(source: SourceFile, dialect: Dialect) -> tuple[Message, ...]:
     return ()
 
 
-def _with_theory_if_served(run: PreparedRun, source: SourceFile, config: TrainingConfig) -> PreparedRun:
-    # The arithmetic is that of the reference transformer: where that would do something else, there is none.
-    try:
-        _SERVED[run.dialect](source, config)
-    except UnsupportedError:
-        return run._replace(theory={})
-    return run
-
-
 def _by_framework(
     run: PreparedRun, source: SourceFile, framework: Framework, left: Sequence[StageLayer] | None
 ) -> PreparedRun:
     # The same run with the framework's own code; ``left`` are the layers where some were left out.
-    job: ChildJob
     if run.dialect is Dialect.MINDFORMERS_PYNATIVE:
         trained, configs, changes = trainer_job(source, run.changes, left)
-        job = trained._replace(**_p2p_shape(run.job.config)) if isinstance(run.job, ReferenceJob) else trained
-        model = msg("pynative.by-trainer", framework=framework.name)
-        without = [msg("pynative.not-included.data"), msg("pynative.not-included.surroundings")]
-    else:
-        job, configs, changes = _framework_job(source, run.changes, framework)
-        model = msg("reference.by-framework", framework=framework.name)
-        without = [msg("reference.not-included.data")]
-    run = run._replace(job=job, configs=configs, model=model, changes=changes, not_included=tuple(without), unproved=())
-    # MindSpeed-Core-MS's own code is that of r0.1.0, too.
-    return run._replace(standing=()) if run.dialect is Dialect.MINDFORMERS_PYNATIVE else run
+        return run._replace(
+            job=trained._replace(**_p2p_shape(run.job.config)) if isinstance(run.job, ReferenceJob) else trained,
+            configs=configs,
+            model=msg("pynative.by-trainer", framework=framework.name),
+            changes=changes,
+            not_included=(msg("pynative.not-included.data"), msg("pynative.not-included.surroundings")),
+            standing=(),
+            unproved=(),
+        )
+    # What stands for it is said of its own code, too: that is r0.1.0's.
+    job, configs, changes = _framework_job(source, run.changes, framework)
+    model, without = msg("reference.by-framework", framework=framework.name), (msg("reference.not-included.data"),)
+    return run._replace(job=job, configs=configs, model=model, changes=changes, not_included=without, unproved=())
 
 
 def _with_stage(layers: Sequence[Placed], stage: Stage) -> list[Placed]:

@@ -71,7 +71,7 @@ class LocalEngine:
                 for task, process in list(running.values()):
                     ended = process.end_if_over()
                     if ended is not None:
-                        watch.remove(process)
+                        watch.running.remove(process)
                         del running[task.folder]
                         on_end(task, ended)
 
@@ -94,7 +94,7 @@ class _TaskProcesses:
             running = self._forked(child) or start_program(child)
         except OSError as error:
             raise RunError(msg("dryrun.run.not-started", folder=child.folder, detail=reason_of(error))) from error
-        self.watch.add(running)
+        self.watch.running.append(running)
         return running
 
     def _forked(self, child: ChildProcess) -> RunningProcess | None:
@@ -106,7 +106,7 @@ class _TaskProcesses:
             server = ForkServer.start(child, self.folder)
             self.servers[imports] = server
             self.last.callback(server.close)
-            self.watch.add(RunningProcess(server.process, math.inf))
+            self.watch.running.append(RunningProcess(server.process, math.inf))
         return self.servers[imports].fork(child)
 
 

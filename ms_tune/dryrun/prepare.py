@@ -25,8 +25,6 @@ from ms_tune.verdict.outcome import reserve_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from types import ModuleType
-
     from ms_tune.dryrun.request import Split
     from ms_tune.dryrun.shrink.mindformers_layers import SettledConfig
     from ms_tune.source.yaml import SourceFile
@@ -163,7 +161,13 @@ def prepare_run(request: DryrunRequest, loaded: LoadedConfig | None = None) -> P
     if config.dialect is Dialect.MINDFORMERS:
         run = mindformers.prepare_mindformers(config.settled, config.name, request)
     else:
-        run = _dynamic_module().prepare_dynamic(config.job, config.name, request, config.devices.npus)
+        try:
+            from ms_tune.dryrun import dynamic  # noqa: PLC0415 - the only way to ms_tune.reference, which may be gone
+        except ModuleNotFoundError as error:
+            if "reference" not in str(error.name).split("."):
+                raise
+            raise UnsupportedError(msg("reference.gone"), msg("reference.gone.hint")) from None
+        run = dynamic.prepare_dynamic(config.job, config.name, request, config.devices.npus)
     run = run._replace(devices_source=config.devices.source)
     told = (msg("normalize.read-from", file=file) for file in config.original.read_from)
     return run._replace(warnings=(*told, *run.warnings))
@@ -183,14 +187,3 @@ def _short_path(path: Path) -> str:
         return str(path.resolve().relative_to(Path.cwd()))
     except ValueError:
         return str(path)
-
-
-def _dynamic_module() -> ModuleType:
-    # What prepares jobs of the dynamic graph.
-    try:
-        from ms_tune.dryrun import dynamic  # noqa: PLC0415 - the only way to ms_tune.reference, which may be gone
-    except ModuleNotFoundError as error:
-        if "reference" not in str(error.name).split("."):
-            raise
-        raise UnsupportedError(msg("reference.gone"), msg("reference.gone.hint")) from None
-    return dynamic

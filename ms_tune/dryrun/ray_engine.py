@@ -63,7 +63,7 @@ def run_here(task: Task) -> BroughtFiles:
             write_files(task, folder)
             with watch_programs() as watch:
                 running = start_program(child_of(task, folder, cann))
-                watch.add(running)
+                watch.running.append(running)
                 while (ended := running.end_if_over()) is None:
                     watch.wait_briefly()
         except MsTuneError as error:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import os
 import time
 from dataclasses import dataclass, field
 from functools import cache, partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ms_tune.dryrun import machine
-from ms_tune.dryrun.cann_sim.environment import Backend, Cann, find_mindspore, prepare_cann
+from ms_tune.dryrun.cann_sim.environment import Backend, Cann, find_mindspore, installed_version, prepare_cann
 from ms_tune.dryrun.environment import overridden_variables
 from ms_tune.dryrun.job import JOB_FILE
 from ms_tune.dryrun.local_engine import connect_engine, engine_for
@@ -38,7 +38,6 @@ from ms_tune.verdict.run_record import OWN, RunRecord
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from pathlib import Path
 
     from ms_tune.dryrun.cann_sim.environment import MindSpore
     from ms_tune.dryrun.launcher import ProcessEnd
@@ -74,9 +73,8 @@ def dryrun_job(
     job = _plan_request(request, loaded)
     here = _look_around(mindspore, [job], observer)
     _announce_plan(job, observer)
-    folder = create_run_folder(request.run_folder, job.loaded.name)
-    job.folder = folder
-    _run_processes([job], folder, here, observer, keep_going=False)
+    job.folder = create_run_folder(request.run_folder, job.loaded.name)
+    _run_processes([job], job.folder, here, observer, keep_going=False)
     return _judge_job(job, here)
 
 
@@ -142,7 +140,7 @@ class _SimulatedJob:
     loaded: LoadedConfig
     plan: JobPlan
     prefix: str = ""  # of the folders of its tasks, below the run folder
-    folder: Path | None = None  # where it is kept
+    folder: Path = Path()  # where it is kept, once that is known
     readings: dict[str, Reading] = field(default_factory=dict)  # what the processes left, by folder below `folder`
     error: MsTuneError | None = None  # why it has no result
     seconds: float = 0.0  # until its last process ended
@@ -162,15 +160,15 @@ class _SimulatedJob:
 
 
 def _announce_plan(job: _SimulatedJob, observer: Observer) -> None:
-    told: dict[tuple[object, ...], list[str]] = {}
+    told: dict[tuple[tuple[int, ...], int | None, bool], list[str]] = {}
     for stage in job.plan.stages:
         key = (tuple(run.layers for run in stage.runs), stage.full_layers, bool(stage.factors))
         told.setdefault(key, []).append(str(stage.run.stage))
     for (layers, full, derived), stages in told.items():
         if full is None or not (derived or layers == (full,)):
             continue
-        runs = ", ".join(map(str, layers)) if isinstance(layers, tuple) else ""
         text = "stages.plan.derived" if derived else "stages.plan.whole"
+        runs = ", ".join(map(str, layers))
         observer.say(msg(text, stages=", ".join(dict.fromkeys(stages)), runs=runs, full=full))
 
 
@@ -193,18 +191,15 @@ def _plan_request(request: DryrunRequest, loaded: LoadedConfig | None = None) ->
 
 def _look_around(mindspore: MindSpore, jobs: Sequence[_SimulatedJob], observer: Observer) -> _Machine:
     connect_engine(jobs[0].request.engine, observer)
-    needs = any(job.first.dialect is Dialect.MINDFORMERS for job in jobs)
-    mindformers = _mindformers_version() if needs else None
+    mindformers = None
+    if any(job.first.dialect is Dialect.MINDFORMERS for job in jobs):
+        need("ms-tune dryrun", "dryrun", "mindformers")
+        mindformers = installed_version("mindformers")
     if jobs[0].request.real:
         return _Machine(mindspore.version, mindformers, real_cann())
     cann = prepare_cann(mindspore, observer.say)
     check_level(jobs[0].request.level, cann)
     return _Machine(mindspore.version, mindformers, cann)
-
-
-def _mindformers_version() -> str:
-    need("ms-tune dryrun", "dryrun", "mindformers")
-    return importlib.metadata.version("mindformers")
 
 
 def _run_processes(
@@ -300,8 +295,6 @@ def _write_inputs(jobs: Sequence[_SimulatedJob], folder: Path, here: _Machine) -
 
 
 def _judge_job(job: _SimulatedJob, here: _Machine) -> DryrunResult:
-    if job.folder is None:
-        raise AssertionError(job.prefix)
     stages = () if not job.request.level else _judge_stages(job)
     runs = [stage.run for stage in job.plan.stages]
     return DryrunResult(
@@ -322,7 +315,7 @@ def _judge_job(job: _SimulatedJob, here: _Machine) -> DryrunResult:
 
 def _judge_stages(job: _SimulatedJob) -> tuple[StageResult, ...]:
     found = [_judge_one(stage, job) for stage in job.plan.stages]
-    if job.folder is not None and not job.request.real:
+    if not job.request.real:
         ranks = {_folder_of(stage.run, job.plan): kept for stage, (_, kept) in zip(job.plan.stages, found, strict=True)}
         write_kept(job.folder, RunRecord(job.request.chip, job.request.device_bytes, ranks=ranks))
     return tuple(result for result, _ in found)

@@ -7,6 +7,7 @@ them with the standard library alone.
 from __future__ import annotations
 
 import contextlib
+import operator
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,12 +25,12 @@ if TYPE_CHECKING:
 _VERSION = re.compile(r"^(MAJOR|MINOR|PATCH) *= *(\d+)", re.MULTILINE)
 _NEEDS = re.compile(r"^Requires-Dist: mindspore *\(?(>=|==|<=|<|>|!=) *(\d+(?:\.\d+)*)", re.MULTILINE)
 _COMPARED = {
-    ">=": lambda one, other: one >= other,
-    "<=": lambda one, other: one <= other,
-    "==": lambda one, other: one == other,
-    "!=": lambda one, other: one != other,
-    "<": lambda one, other: one < other,
-    ">": lambda one, other: one > other,
+    ">=": operator.ge,
+    "<=": operator.le,
+    "==": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    ">": operator.gt,
 }
 _MINDSPORE, _ADAPTER = "MindSpore", "MSAdapter"
 _LARGEST = MIB  # of a file that tells a version

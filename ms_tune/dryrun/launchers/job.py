@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from ms_tune.dialects.stage import StageLayerKind
 
-_RECORD, _LOOKED = "launch.json", "look.json"
+RECORD, LOOKED = "launch.json", "look.json"
 _TEXTS = ("launch.", "stack.", "stages.layers.")
 _LARGEST = 16 * MIB
 _MOST = 10_000  # ranks of a job that are read
@@ -95,7 +95,7 @@ def folder_of(job: Path, rank: int, run: int) -> Path:
 
 def jobs_in(folder: Path) -> tuple[LaunchedJob, ...]:
     """The jobs that a command launched, in the order in which they began."""
-    found = (_read_job(record) for record in folder.glob(f"job_*/{_RECORD}"))
+    found = (_read_job(record) for record in folder.glob(f"job_*/{RECORD}"))
     return tuple(sorted((job for job in found if job is not None), key=lambda job: job.number))
 
 
@@ -117,7 +117,7 @@ def _read_job(record: Path) -> LaunchedJob | None:
             problem=_read_message(told, "problem"),
             hint=_read_message(told, "hint"),
             arguments=tuple(map(str, told.get("arguments", ()))),
-            look=_read_look(record.with_name(_LOOKED)),
+            look=_read_look(record.with_name(LOOKED)),
             stages=tuple(map(_read_stage, told.get("stages", [])[:_MOST])),
         )
     return None

@@ -35,7 +35,7 @@ from ms_tune.dryrun.launchers.arguments import (
     parallel_of,
     parse_launcher,
 )
-from ms_tune.dryrun.launchers.job import folder_of
+from ms_tune.dryrun.launchers.job import LOOKED, RECORD, folder_of
 from ms_tune.dryrun.launchers.megatron import EACH_RANK, simulation_arguments
 from ms_tune.dryrun.launchers.shrink import SmallStage, StageSizes, sizes_of, worst_of
 from ms_tune.dryrun.stack import find_refusals, module_names, parts_of
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from types import FrameType
 
-RECORD, LOG, LOOKED = "launch.json", "log.txt", "look.json"
+LOG = "log.txt"
 _PYTHONS = ("python", "python3")
 REFUSED = 2  # as argparse ends
 _MOST_JOBS = 1000

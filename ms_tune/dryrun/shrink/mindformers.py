@@ -77,7 +77,13 @@ def prepare_mindformers(settled: SettledConfig, name: str, request: DryrunReques
     limit, limited_by = _memory_limit(config, source)
     split = _split_of(config, stages, world_size)
     warnings += _warn_of_unshared_state(config, split)
-    job = _make_job(config)
+    job = MindFormersJob(
+        config_file=_CONFIG_FILE,
+        columns=synthetic_columns(config, sample_length(config)),
+        batches=STEPS,
+        batch_size=batch_size(config),
+        threads=max(_DISPATCH_THREADS, os.cpu_count() or 1),
+    )
     put_in_place(model.config, job.columns, STEPS * job.batch_size * world_size)
     take_out_the_surroundings(model.config)
     return PreparedRun(
@@ -114,14 +120,10 @@ def _pipeline_of(config: ConfigCopy, stages: int) -> Pipeline:
     if not config.get(section + "pipeline_interleave"):  # without it MindSpore looks at no scheduler
         return Pipeline(Schedule.ONE_FORWARD_ONE_BACKWARD, stages, 1, micro_batches)
     named = config.get(section + "pipeline_scheduler") or "1f1b"
-    schedule = {"gpipe": Schedule.GPIPE, "1f1b": _interleaved_schedule()}.get(str(named))
+    less = os.environ.get("ENABLE_LESS_MEM_VPP") == "1"  # in the process to come, too
+    interleaved = Schedule.INTERLEAVED_LESS_MEMORY if less else Schedule.INTERLEAVED
+    schedule = {"gpipe": Schedule.GPIPE, "1f1b": interleaved}.get(str(named))
     return Pipeline(schedule, stages, config.count(f"{MODEL}.pp_interleave_num", 1), micro_batches)
-
-
-def _interleaved_schedule() -> Schedule:
-    # What MindSpore's interleaved scheduler does in the process to come, which has this one's environment.
-    less = os.environ.get("ENABLE_LESS_MEM_VPP") == "1"
-    return Schedule.INTERLEAVED_LESS_MEMORY if less else Schedule.INTERLEAVED
 
 
 def _settle_run_mode(config: ConfigCopy) -> None:
@@ -130,16 +132,6 @@ def _settle_run_mode(config: ConfigCopy) -> None:
         config.set("run_mode", "train")  # as its launch script would say
     elif mode not in ("train", "finetune"):
         raise UnsupportedError(msg("dryrun.run-mode", mode=mode), msg("dryrun.run-mode.hint"))
-
-
-def _make_job(config: ConfigCopy) -> MindFormersJob:
-    return MindFormersJob(
-        config_file=_CONFIG_FILE,
-        columns=synthetic_columns(config, sample_length(config)),
-        batches=STEPS,
-        batch_size=batch_size(config),
-        threads=max(_DISPATCH_THREADS, os.cpu_count() or 1),
-    )
 
 
 def _not_included(model: CutModel) -> tuple[Message, ...]:
@@ -196,6 +188,5 @@ def _memory_limit(config: ConfigCopy, source: SourceFile) -> tuple[int | None, C
     try:
         return parse_size(str(text)), Cap.CONFIG if "max_device_memory" in section else Cap.FRAMEWORK
     except ValueError:
-        raise ConfigError(
-            msg("dryrun.bad-size", key="context.max_device_memory", value=text), path=source.path
-        ) from None
+        wrong = msg("dryrun.bad-size", key="context.max_device_memory", value=text)
+        raise ConfigError(wrong, path=source.path) from None
