@@ -13,7 +13,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from . import reads
-from .support import put_around
+from .support import note, put_around
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -50,18 +50,13 @@ class _Bounds:
         self.mindspore = framework
         self.mint: Any = importlib.import_module("mindspore.mint")
         self.process = process
-        self.told: list[dict[str, object]] = []
 
     def tell(self, operator: str) -> None:
         """Note where the program asked for an operator."""
         frame, _ = reads.find_asker(self.mindspore, sys._getframe(1))  # noqa: SLF001 - its public name
-        if frame is None or self.process is None or len(self.told) >= _MOST:
-            return
-        place = {"file": frame.f_code.co_filename, "line": frame.f_lineno, "how": operator}
-        if place not in self.told:
-            self.told.append(place)
-            self.process.facts["bounds"] = self.told
-            self.process.write()
+        if frame is not None:
+            place = {"file": frame.f_code.co_filename, "line": frame.f_lineno, "how": operator}
+            note(self.process, "bounds", place, _MOST)
 
     def numbers(self, shape: Sequence[int]) -> Any:  # noqa: ANN401 - a tensor
         """Indices or counts."""

@@ -74,9 +74,9 @@ def _follow_methods(tensor: Any) -> None:  # noqa: ANN401 - a class of a framewo
         _follow_method(tensor, name, lambda arguments, _: _if_known(operator.not_, arguments[0]))
     for rule, names in _METHODS["binary"].items():
         for name in names:
-            _follow_method(tensor, name, functools.partial(_combine_values, _RULES[rule]))
+            _follow_method(tensor, name, functools.partial(_combine_values, _RULES[rule], 0))
     for name, value in (("isfinite", True), ("isnan", False), ("isinf", False)):
-        _follow_method(tensor, name, lambda _arguments, _result, value=value: value)
+        _follow_method(tensor, name, functools.partial(_give_value, value))
     for name in _METHODS["changing"]:
         _forget_after(tensor, name)
 
@@ -93,12 +93,11 @@ def _follow_primitives(mindspore: Any) -> None:  # noqa: ANN401 - as above
     rules: dict[str, Callable[[tuple[Any, ...], Any], Any]] = {
         **dict.fromkeys(_PRIMITIVES["same"], lambda arguments, _: value_of(arguments[1]) if arguments[1:] else None),
         **{
-            # The operands stand behind the primitive itself.
-            name: lambda arguments, result, rule=_RULES[rule]: _combine_values(rule, arguments[1:], result)
+            name: functools.partial(_combine_values, _RULES[rule], 1)  # its operands follow the primitive itself
             for rule, names in _PRIMITIVES["binary"].items()
             for name in names
         },
-        **{name: lambda _arguments, _result, value=value: value for name, value in _PRIMITIVES["told"].items()},
+        **{name: functools.partial(_give_value, value) for name, value in _PRIMITIVES["told"].items()},
         **dict.fromkeys(("ReduceSum", "SumExt"), lambda arguments, result: _sum_value(arguments[1:], result)),
         **dict.fromkeys(_PRIMITIVES["many"], _of_many),
         "LogicalNot": lambda arguments, _: _if_known(operator.not_, arguments[1]) if arguments[1:] else None,
@@ -151,6 +150,10 @@ def _forget_after(owner: Any, name: str) -> None:  # noqa: ANN401 - a class
         put_around(owner, name, forget)
 
 
+def _give_value(value: Any, _arguments: object, _result: object) -> Any:  # noqa: ANN401 - a number
+    return value
+
+
 def _if_known(compute: Callable[[Any], bool], thing: Any) -> bool | None:  # noqa: ANN401 - a tensor, or anything
     value = value_of(thing)
     return None if value is None else compute(value)
@@ -164,10 +167,10 @@ def _sum_value(arguments: tuple[Any, ...], result: Any) -> Any:  # noqa: ANN401 
     return value * (before // after) if after else None
 
 
-def _combine_values(compute: Callable[[Any, Any], Any], arguments: tuple[Any, ...], _result: object) -> Any:  # noqa: ANN401 - as above
-    if len(arguments) < 2:  # noqa: PLR2004 - the other operand was given by its name
+def _combine_values(compute: Callable[[Any, Any], Any], first: int, arguments: tuple[Any, ...], _result: object) -> Any:  # noqa: ANN401 - as above
+    if len(arguments) < first + 2:  # the other operand was given by its name
         return None
-    left, right = value_of(arguments[0]), value_of(arguments[1])
+    left, right = value_of(arguments[first]), value_of(arguments[first + 1])
     return None if left is None or right is None else compute(left, right)
 
 

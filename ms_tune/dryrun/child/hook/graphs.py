@@ -15,7 +15,7 @@ import importlib
 import os
 from typing import TYPE_CHECKING, Any
 
-from .support import put_around, tell
+from .support import note, put_around, tell
 
 if TYPE_CHECKING:
     from .support import HookedProcess
@@ -30,7 +30,7 @@ _CONDITION = b"\x1a\x06Switch"  # a node's `op_type` in the graph's protobuf (2.
 class _Limit:
     """The time limit of graphs with loops."""
 
-    loops: list[dict[str, object]] = []  # noqa: RUF012 - one process, one list
+    loops = False  # whether any source had one
     file: Any = None
 
     @classmethod
@@ -77,11 +77,9 @@ def _find_loops(parser: Any, own: str, process: HookedProcess) -> None:  # noqa:
         if isinstance(parsed, tuple) and not self.filename.startswith(own):
             for node in ast.walk(parsed[1]):
                 if isinstance(node, ast.While) and not isinstance(node.test, ast.Constant):
+                    _Limit.loops = True
                     place = {"file": self.filename, "line": self.line_offset + node.lineno - 1}
-                    if place not in _Limit.loops and len(_Limit.loops) < _MOST:
-                        _Limit.loops.append(place)
-                        process.facts["graph_loops"] = _Limit.loops
-                        process.write()
+                    note(process, "graph_loops", place, _MOST)
         return parsed
 
     put_around(parser, "parse", looking)

@@ -131,7 +131,7 @@ def _load_mindspore(execute: Callable[[ModuleType], None], module: ModuleType) -
             _ProcessState.write_trace = function
         return register(function, *arguments, **named)
 
-    atexit.register = remember
+    atexit.register = remember  # type: ignore[assignment]  # takes what atexit's does
     try:
         execute(module)
     finally:

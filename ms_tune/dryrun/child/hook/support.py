@@ -107,13 +107,18 @@ def framework_loads(
 
 def tell(process: HookedProcess | None, text: str, **params: object) -> None:
     """Note, once, that something is run otherwise than on a device: a text by its id behind ``support.``."""
-    if process is None:
-        return
-    told = process.facts.setdefault("support", [])
-    one = {"text": f"support.{text}", "params": {name: str(value) for name, value in params.items()}}
-    if one not in told:
-        told.append(one)
-        process.write()
+    note(
+        process, "support", {"text": f"support.{text}", "params": {name: str(value) for name, value in params.items()}}
+    )
+
+
+def note(process: HookedProcess | None, kind: str, entry: dict[str, object], most: int = 1000) -> None:
+    """Write an entry into one of the lists of the record, once, and so many of them at most."""
+    if process is not None:
+        told = process.facts.setdefault(kind, [])
+        if entry not in told and len(told) < most:
+            told.append(entry)
+            process.write()
 
 
 def put_around(owner: Any, name: str, around: Callable[..., Any]) -> None:  # noqa: ANN401 - a module or a class without types
