@@ -125,9 +125,8 @@ def shared_imports(child: ChildProcess) -> tuple[str, ...] | None:
 
 
 @dataclass(slots=True, eq=False)
-class ForkedProcess:
-    """A forked process, with what :class:`subprocess.Popen` has for one of its own."""
-
+class _ForkedProcess:
+    # A forked process, with what `subprocess.Popen` has for one of its own.
     server: ForkServer
     folder: Path
     own_pid: int | None = None
@@ -135,20 +134,13 @@ class ForkedProcess:
 
     @property
     def pid(self) -> int:
-        """Its number; until it has one that of the server, with which it ends."""
-        return self.own_pid or self.server.process.pid
+        return self.own_pid or self.server.process.pid  # with which it ends
 
     def poll(self) -> int | None:
-        """Its exit code, as Popen gives it; None while it runs."""
         self.server.read_messages()
         return self.returncode
 
     def wait(self, timeout: float | None = None) -> int:
-        """Wait until it ends.
-
-        Raises:
-            subprocess.TimeoutExpired: It did not.
-        """
         while self.poll() is None:
             ready, _, _ = select.select([self.server.socket], [], [], timeout)
             if not ready:
@@ -164,7 +156,7 @@ class ForkServer:
     socket: socket.socket  # our end of what goes between us
     said: IO[bytes]  # what it has printed
     # Its processes, in the order in which they were asked for.
-    forked: list[ForkedProcess] = field(default_factory=list)
+    forked: list[_ForkedProcess] = field(default_factory=list)
 
     @classmethod
     def start(cls, like: ChildProcess, folder: Path) -> ForkServer:
@@ -192,7 +184,7 @@ class ForkServer:
 
     def fork(self, child: ChildProcess) -> RunningProcess:
         """Ask for one more process."""
-        forked = ForkedProcess(self, child.folder)
+        forked = _ForkedProcess(self, child.folder)
         message = {
             "id": len(self.forked),
             "folder": str(child.folder),

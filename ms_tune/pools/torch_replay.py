@@ -225,7 +225,7 @@ def _find_foreign_block(device: DeviceTrace) -> ReplayDifference | None:
 
 def _contradicted_replay(device: DeviceTrace, settings: TorchSettings, difference: ReplayDifference) -> TorchReplay:
     count = len(device.events.places_with(Action.ALLOC))
-    found = TorchReplay(settings, Start((), {}, {}, {}), count)
+    found = TorchReplay(settings, Start((), {}, {}), count)
     found.count_difference(difference, max(count, 1))
     return found
 
@@ -233,7 +233,7 @@ def _contradicted_replay(device: DeviceTrace, settings: TorchSettings, differenc
 class _Bases(list[int]):
     """The addresses of what the recorded allocator took for the block that is being allocated, the first one last."""
 
-    def __iter__(self) -> _Bases:  # type: ignore[override]  # takes them out
+    def __iter__(self) -> _Bases:
         return self
 
     def __next__(self) -> int:
@@ -443,7 +443,7 @@ class _SettingRun(RecordingRun):
         telling[list(self._emptied)] = True
         super().__init__(events, telling, TorchPool(settings))
         for address in sorted(start.live):
-            self._where[address] = self.pool.take(start.requested[address], start.streams[address])
+            self._where[address] = self.pool.take(*start.asked[address])
         self.curve = [(-1, self.pool.state.reserved)]
 
     def carry_out(self, end: int) -> bool:

@@ -165,7 +165,7 @@ def test_what_is_derived_adds_up_to_the_whole_stage(seed: int) -> None:
     text = drawn(draw)
     words = OptionWords(text.split())
     layout = layout_of(words)
-    stage = draw.randrange(layout.stages)
+    stage = draw.randrange(layout.inputs.stages)
     full = kinds_of(layout, stage)
     doing = sum(layout.layers(one) for one in range(layout.stages))
     assert doing == layout.inputs.layers - len(layout.settled.noop)
