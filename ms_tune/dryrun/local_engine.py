@@ -87,7 +87,6 @@ class _TaskProcesses:
     servers: dict[tuple[str, ...], ForkServer] = field(default_factory=dict)  # by what they have imported
 
     def start(self, task: Task) -> RunningProcess:
-        """Start the process of a task."""
         child = self.children[task.folder]
         try:
             write_files(task, child.folder)

@@ -125,8 +125,6 @@ def _variant_result(
 
 @dataclass(frozen=True, slots=True)
 class _Machine:
-    """What the runs run on."""
-
     mindspore: str
     mindformers: str | None
     cann: Cann
@@ -150,11 +148,9 @@ class _SimulatedJob:
 
     @property
     def first(self) -> PreparedRun:
-        """The run of its first stage."""
         return self.plan.stages[0].run
 
     def tasks(self) -> list[Task]:
-        """Its processes that leave a trace."""
         runs = [run for stage in self.plan.stages for run in stage.runs]
         return [_make_task(run, self.prefix + _folder_of(run, self.plan), self.request) for run in runs]
 

@@ -61,7 +61,6 @@ class _FoldedStep(NamedTuple):
 
     @property
     def saved_allocations(self) -> int:
-        """Allocations that need not be planned."""
         return self.last - self.first - self.period
 
 

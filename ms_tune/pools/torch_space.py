@@ -117,7 +117,6 @@ class PoolSegment:
     unit: PoolUnit
     base: int
     expandable: bool
-    mapped: int = 0
 
 
 @dataclass(slots=True, eq=False)
@@ -296,7 +295,6 @@ class SegmentSpace:
 
     def count_reserved(self, segment: PoolSegment, size: int) -> None:
         """More or, below zero, less memory of the device."""
-        segment.mapped += size
         if segment.expandable:
             segment.unit.size += size
             segment.unit.high = segment.unit.base + segment.unit.size

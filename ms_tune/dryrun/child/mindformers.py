@@ -78,7 +78,6 @@ class _StaticStepReport(Callback):
         self.steps = steps
 
     def on_train_step_begin(self, run_context: RunContext) -> None:
-        """Report the step that begins."""
         step = run_context.original_args().cur_step_num
         # The first step compiles the graph before it runs, which takes most of the time.
         report("step" if step > 1 else "compile", step, self.steps)

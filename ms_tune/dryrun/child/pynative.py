@@ -45,7 +45,6 @@ class _DynamicStepReport(TrainerCallback):
         self.steps = steps
 
     def on_step_begin(self, args: object, state: Any, **_: object) -> None:  # noqa: ANN401, ARG002 - as it is called
-        """Report the step that begins."""
         report("step", state.global_step + 1, self.steps)
 
 

@@ -274,8 +274,7 @@ def _with_values(words: OptionWords, values: Mapping[str, object]) -> OptionWord
 def worst_of(arguments: Sequence[str], stages: int) -> tuple[int, ...]:
     """The stages that no other outdoes; all where the arguments are not followed."""
     words = OptionWords(arguments)
-    try:
+    with contextlib.suppress(UsageError, IndexError):
         layout = layout_of(words)
         return undominated_stages([kinds_of(layout, stage) for stage in range(stages)])
-    except (UsageError, IndexError):
-        return tuple(range(stages))
+    return tuple(range(stages))

@@ -52,18 +52,15 @@ class _Bounds:
         self.process = process
 
     def tell(self, operator: str) -> None:
-        """Note where the program asked for an operator."""
         frame, _ = reads.find_asker(self.mindspore, sys._getframe(1))  # noqa: SLF001 - its public name
         if frame is not None:
             place = {"file": frame.f_code.co_filename, "line": frame.f_lineno, "how": operator}
             note(self.process, "bounds", place, _MOST)
 
     def numbers(self, shape: Sequence[int]) -> Any:  # noqa: ANN401 - a tensor
-        """Indices or counts."""
         return self.mint.zeros(tuple(shape), dtype=self.mindspore.int64)
 
     def flat(self, tensor: Any) -> Any:  # noqa: ANN401 - a tensor
-        """All elements, in memory of their own."""
         return self.mint.reshape(tensor, (-1,)).clone()
 
     def nonzero(self, tensor: Any, as_tuple: bool = False) -> Any:  # noqa: ANN401, FBT001, FBT002 - as MindSpore's
@@ -74,7 +71,6 @@ class _Bounds:
         return self.numbers((_count_elements(tensor), tensor.ndim))
 
     def nonzero_tuple(self, tensor: Any) -> Any:  # noqa: ANN401 - as above
-        """No element is zero; an array for each dimension."""
         return self.nonzero(tensor, as_tuple=True)
 
     def masked_select(self, tensor: Any, mask: Any) -> Any:  # noqa: ANN401 - tensors
@@ -106,7 +102,6 @@ class _Bounds:
         return found[0] if len(found) == 1 else tuple(found)
 
     def unique_consecutive(self, tensor: Any, *arguments: Any, **named: Any) -> Any:  # noqa: ANN401 - as MindSpore's
-        """No element is there twice; the same arguments but for the first."""
         return self.unique(tensor, True, *arguments, **named)  # noqa: FBT003 - whether they are sorted
 
     def unique_old(self, tensor: Any) -> Any:  # noqa: ANN401 - as above

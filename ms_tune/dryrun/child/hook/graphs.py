@@ -35,14 +35,12 @@ class _Limit:
 
     @classmethod
     def begin(cls, process: HookedProcess) -> None:
-        """From here on a graph runs, if one has loops."""
         if cls.loops:
             cls.file = cls.file or (process.folder / STUCK).open("w", encoding="utf-8")
             faulthandler.dump_traceback_later(_PATIENCE, exit=True, file=cls.file)
 
     @classmethod
     def end(cls) -> None:
-        """The graph has come back."""
         if cls.loops:
             faulthandler.cancel_dump_traceback_later()
 
