@@ -60,13 +60,20 @@ def prepare_dynamic(config: JobView, name: str, request: DryrunRequest, devices:
         _SERVED[dialect](source, job.config)
     check_devices(job, source.path)
     check_sizes(job.config, source.path, job.names)
-    parallel, full = job.config.parallelism, _whole_stage(job, request.stage)
+    parallel, chunks = job.config.parallelism, job.config.parallelism.virtual_pipeline or 1
+    if not 0 <= request.stage < parallel.pipeline:
+        raise UsageError(msg("dryrun.stage", stage=request.stage, stages=parallel.pipeline))
+    full = stage_of(job.layers, request.stage, parallel.pipeline, chunks)
     stage = full if request.layers in (None, full.layers) else resize_stage(full, request.layers or 0)
     changes = () if stage is full else tuple(job.layer_changes(job.layers, _with_stage(job.layers, stage)))
     micro_batches, fewer = _micro_batches(job)
     reduced = job.config._replace(batch=job.config.batch._replace(micro_batch_num=micro_batches))
     world_size = job.devices
-    split = _split_of(job)
+    experts = parallel.expert if job.config.shape.experts else 1
+    split = Split(world_size // parallel.model_size, parallel.tensor, parallel.pipeline, parallel.context, experts)
+    warnings = job.warnings
+    if job.config.optimizer.sharding is not Sharding.NONE and split.data * split.context == 1:
+        warnings = (*warnings, msg("stages.devices.alone", devices=world_size, more=8 * world_size))
     reference = ReferenceJob(reduced, stage, split.data, STEPS)
     rank = request.stage * (world_size // parallel.pipeline)
     own_model = _own_model(source, dialect)
@@ -86,7 +93,7 @@ def prepare_dynamic(config: JobView, name: str, request: DryrunRequest, devices:
         max_device_memory=None,
         changes=(*changes, *fewer),
         not_included=(*not_started, *own_model, *job.not_included),
-        warnings=(*job.warnings, *_warn_of_unshared_state(job, split)),
+        warnings=warnings,
         kinds=stage.kinds,
         theory=theory_of(reference, rank),
         split=split,
@@ -102,25 +109,6 @@ def prepare_dynamic(config: JobView, name: str, request: DryrunRequest, devices:
     except UnsupportedError:  # the arithmetic is that of the reference transformer, which would do something else
         run = run._replace(theory={})
     return _by_framework(run, source, framework, left)
-
-
-def _split_of(job: DynamicJob) -> Split:
-    parallel = job.config.parallelism
-    experts = parallel.expert if job.config.shape.experts else 1
-    return Split(job.devices // parallel.model_size, parallel.tensor, parallel.pipeline, parallel.context, experts)
-
-
-def _warn_of_unshared_state(job: DynamicJob, split: Split) -> tuple[Message, ...]:
-    if job.config.optimizer.sharding is Sharding.NONE or split.data * split.context > 1:
-        return ()
-    return (msg("stages.devices.alone", devices=job.devices, more=8 * job.devices),)
-
-
-def _whole_stage(job: DynamicJob, index: int) -> Stage:
-    parallel = job.config.parallelism
-    if not 0 <= index < parallel.pipeline:
-        raise UsageError(msg("dryrun.stage", stage=index, stages=parallel.pipeline))
-    return stage_of(job.layers, index, parallel.pipeline, parallel.virtual_pipeline or 1)
 
 
 def _own_model(source: SourceFile, dialect: Dialect) -> tuple[Message, ...]:
@@ -174,10 +162,10 @@ def _micro_batches(job: DynamicJob) -> tuple[int, tuple[SettingChange, ...]]:
 
 def _pipeline_of(config: TrainingConfig) -> Pipeline:
     parallel = config.parallelism
-    schedule = Schedule.INTERLEAVED_FULL_WARM_UP if config.shape.legacy else Schedule.INTERLEAVED_SPREAD
-    chunks = parallel.virtual_pipeline or 1
-    if chunks == 1:
-        schedule = Schedule.ONE_FORWARD_ONE_BACKWARD
+    chunks, several = parallel.virtual_pipeline or 1, Schedule.INTERLEAVED_SPREAD
+    if config.shape.legacy:
+        several = Schedule.INTERLEAVED_FULL_WARM_UP
+    schedule = several if chunks > 1 else Schedule.ONE_FORWARD_ONE_BACKWARD
     return Pipeline(schedule, parallel.pipeline, chunks, config.batch.micro_batch_num)
 
 

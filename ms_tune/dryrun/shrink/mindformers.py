@@ -19,7 +19,6 @@ from ms_tune.dryrun.shrink.mindformers_data import (
     undo_split,
 )
 from ms_tune.dryrun.shrink.mindformers_layers import (
-    CutModel,
     SettledConfig,
     cut_stage,
     layer_count_key,
@@ -76,7 +75,8 @@ def prepare_mindformers(settled: SettledConfig, name: str, request: DryrunReques
     model = cut_stage(settled, config, plan, request.stage, request.layers)
     limit, limited_by = _memory_limit(config, source)
     split = _split_of(config, stages, world_size)
-    warnings += _warn_of_unshared_state(config, split)
+    if split.data * split.context == 1 and config.get("parallel.enable_parallel_optimizer", default=False):
+        warnings += (msg("stages.devices.alone-static"),)
     job = MindFormersJob(
         config_file=_CONFIG_FILE,
         columns=synthetic_columns(config, sample_length(config)),
@@ -86,6 +86,8 @@ def prepare_mindformers(settled: SettledConfig, name: str, request: DryrunReques
     )
     put_in_place(model.config, job.columns, STEPS * job.batch_size * world_size)
     take_out_the_surroundings(model.config)
+    # ``preprocess_with_dryrun`` in parallel_core/training_graph/transformer/moe/token_dispatcher.py
+    uneven = not is_legacy(model.config.data) and any(kind.make is LayerKind.EXPERTS for kind in model.kinds)
     return PreparedRun(
         job=job,
         dialect=Dialect.MINDFORMERS,
@@ -102,7 +104,7 @@ def prepare_mindformers(settled: SettledConfig, name: str, request: DryrunReques
         max_device_memory=limit,
         limited_by=limited_by,
         changes=model.config.changes,
-        not_included=_not_included(model),
+        not_included=(msg("dryrun.not-included.uneven-experts"),) if uneven else (),
         warnings=warnings,
         kinds=model.kinds,
         theory=mindformers_theory(model.config, model.stage),
@@ -132,13 +134,6 @@ def _settle_run_mode(config: ConfigCopy) -> None:
         config.set("run_mode", "train")  # as its launch script would say
     elif mode not in ("train", "finetune"):
         raise UnsupportedError(msg("dryrun.run-mode", mode=mode), msg("dryrun.run-mode.hint"))
-
-
-def _not_included(model: CutModel) -> tuple[Message, ...]:
-    if not is_legacy(model.config.data) and any(kind.make is LayerKind.EXPERTS for kind in model.kinds):
-        # ``preprocess_with_dryrun`` in parallel_core/training_graph/transformer/moe/token_dispatcher.py
-        return (msg("dryrun.not-included.uneven-experts"),)
-    return ()
 
 
 def _check_plan(plan: LayerPlan | None, source: SourceFile, *, shrunk: bool) -> tuple[Message, ...]:
@@ -172,12 +167,6 @@ def _split_of(config: ConfigCopy, stages: int, world_size: int) -> Split:
     names = ("data_parallel", "model_parallel", "context_parallel", "expert_parallel")
     data, tensor, context, expert = (config.count(f"parallel_config.{name}", 1) for name in names)
     return Split(data, tensor, stages, context, expert)
-
-
-def _warn_of_unshared_state(config: ConfigCopy, split: Split) -> tuple[Message, ...]:
-    if split.data * split.context > 1 or not config.get("parallel.enable_parallel_optimizer", default=False):
-        return ()
-    return (msg("stages.devices.alone-static"),)
 
 
 def _memory_limit(config: ConfigCopy, source: SourceFile) -> tuple[int | None, Cap]:

@@ -110,8 +110,11 @@ def cut_stage(
     stage = settled.pipeline[number]
     if layers is None or layers == stage.layers:
         return CutModel(config, stage.layers, stage.layers, stage.kinds, stage)
-    _check_chunks(stage, layers)
-    kept = _layers_that_stay(plan, settled.pipeline, resize_stage(stage, layers))
+    resized = resize_stage(stage, layers)
+    if any(old.layers and not new.layers for new, old in zip(resized.chunks, stage.chunks, strict=True)):
+        chunks = sum(bool(chunk.layers) for chunk in stage.chunks)
+        raise TooFewLayersError(msg("dryrun.layers-chunks", layers=layers, chunks=chunks))
+    kept = _layers_that_stay(plan, settled.pipeline, resized)
     for candidate in _list_candidates(config, plan, settled.layers_key, kept):
         result = layer_plan(candidate)
         if result is None or result.failure is not None:
@@ -119,10 +122,6 @@ def cut_stage(
         if list(map(_layer_actions, result.layers)) == list(map(_layer_actions, kept)):
             cut = pipeline_in(candidate)[stage.number]
             return CutModel(candidate, layers, stage.layers, cut.kinds, cut)
-    return _cut_unlike(settled, config, layers, stage)
-
-
-def _cut_unlike(settled: SettledConfig, config: ConfigCopy, layers: int, stage: Stage) -> CutModel:
     made = _cut_evenly(settled, config, stage.number, layers)
     if made.stage is None:
         raise UncutLayersError(msg("dryrun.cut"), msg("dryrun.cut.hint"))
@@ -164,13 +163,6 @@ def _first_dense_key(config: ConfigCopy) -> str:
 
 def _first_dense(config: ConfigCopy) -> int:
     return max(config.job.model.number("first_k_dense_replace") or 0, 0)
-
-
-def _check_chunks(stage: Stage, layers: int) -> None:
-    made = resize_stage(stage, layers)
-    if any(old.layers and not new.layers for new, old in zip(made.chunks, stage.chunks, strict=True)):
-        chunks = sum(bool(chunk.layers) for chunk in stage.chunks)
-        raise TooFewLayersError(msg("dryrun.layers-chunks", layers=layers, chunks=chunks))
 
 
 def _layers_that_stay(plan: LayerPlan, pipeline: Sequence[Stage], stage: Stage) -> list[LayerSpec]:
