@@ -42,11 +42,7 @@ _KEPT = MemoryCategory.ACTIVATIONS
 
 
 def extrapolate_stage(plan: StagePlan, readings: Sequence[Reading]) -> Extrapolation | None:
-    """The full stage; None where it was not asked for or the runs do not tell.
-
-    Each phase of the step has a peak of its own that grows with the layers at its own rate; the largest of them in the
-    full stage is its peak, whichever it is in the runs.
-    """
+    """Return the full stage; None where it was not asked for or the runs cannot determine it."""
     if not plan.factors or plan.full_layers is None:
         return None
     runs = [(run.layers, run.layer_counts) for run in plan.runs]
@@ -59,7 +55,11 @@ def derive_stage(
     factors: Sequence[Fraction],
     readings: Sequence[Reading],
 ) -> Extrapolation:
-    """A stage with so many layers, from runs with fewer, the smallest first; see :func:`extrapolate_stage`."""
+    """Return a stage with so many layers, from runs with fewer, the smallest first.
+
+    Each phase of the step has a peak of its own that grows with the layers at its own rate; the largest of them in the
+    full stage is its peak, whichever it is in the runs.
+    """
     moments = [(phase, combine_figures(sizes, factors), parts) for phase, sizes, parts in _common_moments(readings)]
     _, peak, parts = max(moments, key=lambda moment: moment[1])
     sizes = [sum(part.contents.values()) for part in parts]

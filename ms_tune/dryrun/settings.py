@@ -64,7 +64,11 @@ def list_variants(request: _RequestT, sweeps: Iterable[str]) -> list[_RequestT]:
     count = math.prod(map(len, swept))
     if count > MOST_VARIANTS:
         raise UsageError(msg("stages.sweep.many", count=count, most=MOST_VARIANTS))
-    return [request._replace(settings=(*request.settings, *chosen)) for chosen in itertools.product(*swept)]
+
+    def replace_settings(chosen: tuple[Any, ...]) -> _RequestT:
+        return request._replace(settings=(*request.settings, *chosen))
+
+    return list(map(replace_settings, itertools.product(*swept)))
 
 
 def with_settings(source: SourceFile, settings: Sequence[Setting], dialect: Dialect | None) -> SourceFile:

@@ -138,7 +138,15 @@ def main(launcher: str, words: Sequence[str], plan: Mapping[str, Any]) -> int:
         if refused is not None:
             return _refuse_job(job, refused)
     job.runs = runs
-    job.facts["stages"] = [_stage_told(rank, stage) for rank, stage in zip(ranks, sizes, strict=True)]
+    job.facts["stages"] = [
+        {
+            "rank": rank.rank,
+            "layers": stage.layers,
+            "factors": list(map(str, stage.factors)),
+            "reason": None if stage.reason is None else {"text": stage.reason.id, "params": stage.reason.params},
+        }
+        for rank, stage in zip(ranks, sizes, strict=True)
+    ]
     job.write()
     return _run_ranks(job, plan, show=launch.waits)
 
@@ -148,11 +156,6 @@ def _choose_sizes(launch: LauncherCall, rank: SimulatedRank, layers: int | str |
         reason = msg("launch.layers.ranks") if layers is not None else None
         return StageSizes(None, (SmallStage(0, {}, launch.arguments),), reason=reason)
     return sizes_of(launch.arguments, rank.stage, layers)
-
-
-def _stage_told(rank: SimulatedRank, stage: StageSizes) -> dict[str, Any]:
-    reason = None if stage.reason is None else {"text": stage.reason.id, "params": stage.reason.params}
-    return {"rank": rank.rank, "layers": stage.layers, "factors": list(map(str, stage.factors)), "reason": reason}
 
 
 def _look_only(launch: LauncherCall, folder: Path) -> LauncherCall:

@@ -25,7 +25,7 @@ _UNIQUE = ("sorted", "return_inverse", "return_counts", "dim")  # arguments behi
 
 
 class _BoundsState:
-    most: int | None = None
+    most: int | None = None  # elements of a result, where something else than its values tells
 
 
 @contextlib.contextmanager
@@ -36,11 +36,6 @@ def at_most(elements: int) -> Iterator[None]:
         yield
     finally:
         _BoundsState.most = before
-
-
-def element_limit() -> int | None:
-    """How many elements a result has, where something else than its values tells."""
-    return _BoundsState.most
 
 
 class _Bounds:
@@ -80,7 +75,7 @@ class _Bounds:
         rank = max(map(len, shapes))
         shape = tuple(map(max, zip(*((1,) * (rank - len(one)) + one for one in shapes), strict=True)))
         found = self.flat(self.mint.broadcast_to(tensor, shape))
-        most = element_limit()
+        most = _BoundsState.most
         return found if most is None else found[:most].clone()
 
     def by_mask(self, tensor: Any, mask: Any) -> Any:  # noqa: ANN401 - tensors

@@ -14,7 +14,6 @@ import atexit
 import contextlib
 import faulthandler
 import fcntl
-import functools
 import importlib
 import json
 import os
@@ -148,8 +147,11 @@ def _begin_process() -> None:
     _ProcessState.process = process = HookedProcess(folder)
     _ProcessState.pid = os.getpid()
     process.write()
-    _hold_settings(_tracker_path(folder))
-    forks.prepare_marks(folder)
+    tracker = str(folder)
+    if _SEPARATORS.search(tracker):  # MindSpore would cut it; the process keeps the folder open
+        tracker = f"/proc/self/fd/{os.open(folder, os.O_RDONLY | os.O_DIRECTORY)}"
+    _hold_settings(tracker)
+    os.environ[forks.USES] = str(folder / forks.MARKS)  # for processes that use the device to mark themselves
     with contextlib.suppress(Exception):
         if not faulthandler.is_enabled():
             faulthandler.enable()  # a crash in MindSpore is told with the program's line
@@ -184,7 +186,12 @@ def _hold_settings(tracker: str) -> None:
     # Set the variables that are needed, and keep them whatever the program sets, before its imports or after them. MindSpore
     # reads some of them when the device is used first (2.9), so that ``os.environ["MS_ALLOC_CONF"] = ...`` behind the import
     # would turn the tracker off. What the program sets counts as before, but for what ms-tune reads.
-    needed: dict[str, Callable[[str], str]] = {**_NEEDED, _ALLOCATOR: functools.partial(_with_tracker, tracker)}
+
+    def with_tracker(value: str) -> str:
+        kept = [setting for setting in value.split(",") if setting and not setting.startswith(_TRACKER)]
+        return ",".join([*kept, "memory_tracker:True", f"memory_tracker_path:{tracker}"])
+
+    needed: dict[str, Callable[[str], str]] = {**_NEEDED, _ALLOCATOR: with_tracker}
     for name, of in needed.items():
         os.environ[name] = of(os.environ.get(name, ""))
     os.environ.pop("MS_SUBMODULE_LOG_v", None)  # a module's own level would hide the statistics
@@ -201,18 +208,6 @@ def _hold_settings(tracker: str) -> None:
 
     support.put_around(os, "putenv", put_needed)  # what os.environ calls
     support.put_around(os, "unsetenv", unset_unneeded)
-
-
-def _with_tracker(path: str, value: str) -> str:
-    kept = [setting for setting in value.split(",") if setting and not setting.startswith(_TRACKER)]
-    return ",".join([*kept, "memory_tracker:True", f"memory_tracker_path:{path}"])
-
-
-def _tracker_path(folder: Path) -> str:
-    # The folder's path in a form that MindSpore does not cut; the process keeps the folder open for it.
-    if not _SEPARATORS.search(str(folder)):
-        return str(folder)
-    return f"/proc/self/fd/{os.open(folder, os.O_RDONLY | os.O_DIRECTORY)}"
 
 
 def _claim_folder(folder: Path) -> Path:
