@@ -19,6 +19,7 @@ from ms_tune.dryrun.request import StageChoice
 from ms_tune.dryrun.rundir import tell_folder_if_interrupted
 from ms_tune.dryrun.task import Task
 from ms_tune.errors import UsageError
+from ms_tune.facts.launchers import is_launcher
 from ms_tune.source import SCRIPTS
 from ms_tune.text import msg
 from ms_tune.units import GIB, whole_number
@@ -37,8 +38,9 @@ _HOST_BYTES = GIB  # of a process that nobody knows
 
 def check_request(request: CommandRequest) -> None:
     """See that there is such a program, and that there are such ranks."""
-    if shutil.which(request.command[0]) is None and (request.real or not request.starts_launcher):
-        raise UsageError(msg("stages.command.absent", program=request.command[0]), msg("stages.command.absent.hint"))
+    program = request.command[0]  # a launcher that a stand-in is there for need not be installed
+    if shutil.which(program) is None and (request.real or not is_launcher(program)):
+        raise UsageError(msg("stages.command.absent", program=program), msg("stages.command.absent.hint"))
     size = _world_size(request)
     outside = [rank for rank in request.ranks if rank >= size]
     if outside and not request.launches:
@@ -206,8 +208,3 @@ def without_ranks(jobs: Sequence[LaunchedJob], folder: Path) -> list[tuple[Messa
     last = jobs[-1]
     problem = msg("launch.refused", launcher=last.launcher, problem=last.problem or "")
     return [(problem, last.hint or msg("dryrun.run.log", log=folder / LOG))]
-
-
-def in_job(trace: Path, folder: Path) -> bool:
-    """Whether a trace below a command's folder is one of a launched rank."""
-    return trace.relative_to(folder).parts[0].startswith("job_")

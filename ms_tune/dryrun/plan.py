@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _MOST_SIZES = 8  # further numbers of layers that are tried
 # One layer is the first and the last at once, and the line through it need not be that of the others. In a static graph, from one
 # layer and two: mostly to the last kilobyte, and of a last stage with context parallelism 0.64 % too low (docs/dryrun.md).
-_FEWEST = 2
+FEWEST_LAYERS = 2
 _MOST_TRIED = 64  # numbers of layers to begin with
 
 
@@ -45,11 +45,6 @@ class StagePlan:
     def runs(self) -> tuple[PreparedRun, ...]:
         """All runs, the user's first."""
         return (self.run, *self.others)
-
-    @property
-    def from_too_few(self) -> bool:
-        """Whether it is derived from a run with fewer layers than are taken where none are asked for."""
-        return bool(self.factors) and self.run.layers < _FEWEST
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +168,7 @@ def _stage_plan(request: DryrunRequest, prepared: _PreparedRuns, stage: int, ran
 def _cheapest_plan(prepare: Callable[[int | None], PreparedRun]) -> StagePlan:
     # The smallest number of layers that works, unless running all of them takes no more.
     full = prepare(None)
-    for layers in range(_FEWEST, min(full.layers, _MOST_TRIED)):
+    for layers in range(FEWEST_LAYERS, min(full.layers, _MOST_TRIED)):
         found = _plan_from(prepare, layers, full)
         if found is not None and found.others and sum(run.layers for run in found.runs) < full.layers:
             return found

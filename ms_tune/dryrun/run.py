@@ -15,7 +15,7 @@ from ms_tune.dryrun.environment import overridden_variables
 from ms_tune.dryrun.job import JOB_FILE
 from ms_tune.dryrun.local_engine import connect_engine, engine_for
 from ms_tune.dryrun.machine import check_graph_engine, check_level, real_cann
-from ms_tune.dryrun.plan import JobPlan, StagePlan, plan_job
+from ms_tune.dryrun.plan import FEWEST_LAYERS, JobPlan, StagePlan, plan_job
 from ms_tune.dryrun.prepare import LoadedConfig, load_config, prepare_run
 from ms_tune.dryrun.result import DryrunResult, Reading, StageResult, SweepResult, VariantResult, unlike_theory
 from ms_tune.dryrun.rundir import (
@@ -348,7 +348,8 @@ def _collect_warnings(job: _SimulatedJob, stages: Sequence[StageResult]) -> tupl
     changed = overridden_variables(os.environ)
     found = [message for stage in job.plan.stages for message in stage.run.warnings]
     found += [stage.reason for stage in job.plan.stages if stage.reason is not None]
-    found += [msg("stages.extrapolate.too-few") for stage in job.plan.stages if stage.from_too_few]
+    few = any(stage.factors and stage.run.layers < FEWEST_LAYERS for stage in job.plan.stages)
+    found += [msg("stages.extrapolate.too-few")] if few else []
     found += [message for reading in job.readings.values() for message in reading.warnings]
     found += [message for stage in stages for message in unlike_theory(stage.theory)]
     if changed:

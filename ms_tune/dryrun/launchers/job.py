@@ -83,10 +83,6 @@ class LaunchedJob:
         given = {word.partition("=")[0] for word in self.arguments}
         return tuple(option for option in load("launchers")["megatron"]["untold"] if option in given)
 
-    def stage_of(self, rank: int) -> JobStage:
-        """The stage of one of its ranks."""
-        return next((one for one in self.stages if one.rank == rank), JobStage(rank, None))
-
 
 def folder_of(job: Path, rank: int, run: int) -> Path:
     """Where a rank of a job runs: ``rank_N``; further runs of it one level down, where nobody takes them for more ranks."""

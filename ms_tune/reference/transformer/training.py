@@ -109,7 +109,8 @@ class Trainer:
 
     def _receive(self, rank: int) -> Tensor:
         settings = self.settings
-        shape = (settings.tokens_between, settings.config.batch.micro_batch_size, settings.shape.hidden_size)
+        tokens = settings.tokens // (settings.groups.tensor.size if settings.sequence else 1)
+        shape = (tokens, settings.config.batch.micro_batch_size, settings.shape.hidden_size)
         dtype = settings.dtype if self.legacy else settings.format_of("compute")
         buffer = mint.empty(shape, dtype=dtype)
         distributed.recv(buffer, rank)
