@@ -145,16 +145,15 @@ def layer_activations(run: PreparedRun, reading: Reading, whole: Extrapolation |
 def _largest_layer(report: RankReport) -> int:
     # The activations, at the peak, of the layer that keeps most of them and is not recomputed; 0 if there is none. Known for
     # graphs only, whose operators have the path of their layer.
-    sizes: dict[str, int] = {}
-    kinds: dict[str, set[tuple[str, str]]] = {}
+    rows: dict[str, list[int]] = {}
     for row in report.peak.rows.tolist():
-        if report.content_of(row) is not _KEPT:
-            continue
-        layer = report.layer_of(row)
+        layer = report.layer_of(row) if report.content_of(row) is _KEPT else ""
         if layer.rpartition(".")[2].isdigit():
-            sizes[layer] = sizes.get(layer, 0) + int(report.table.size[row])
-            kinds.setdefault(layer, set()).add((report.operator_of(row), report.location_of(row)))
-    return max((size for layer, size in sizes.items() if len(kinds[layer]) > 1), default=0)
+            rows.setdefault(layer, []).append(row)
+    several = (
+        own for own in rows.values() if len({(report.operator_of(one), report.location_of(one)) for one in own}) > 1
+    )
+    return max((int(report.table.size[own].sum()) for own in several), default=0)
 
 
 _NEAR = 0.005  # of the derived peak, that the replay's may be off

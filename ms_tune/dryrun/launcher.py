@@ -91,11 +91,7 @@ class RunningProcess:
 
 
 def start_program(child: ChildProcess) -> RunningProcess:
-    """Start a program.
-
-    Raises:
-        OSError: It cannot be started, or its log cannot be written.
-    """
+    """Start a program; OSError where it cannot be started, or its log cannot be written."""
     with (child.folder / LOG).open("wb") as output:
         process = subprocess.Popen(
             list(child.command),

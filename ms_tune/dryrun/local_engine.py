@@ -159,11 +159,7 @@ class ForkServer:
 
     @classmethod
     def start(cls, like: ChildProcess, folder: Path) -> ForkServer:
-        """Start one for processes like this.
-
-        Raises:
-            OSError: It cannot be started.
-        """
+        """Start one for processes like this; OSError where it cannot be started."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         said = tempfile.TemporaryFile("w+b", dir=folder)  # noqa: SIM115 - it lives as long as the server
         ours.settimeout(0)

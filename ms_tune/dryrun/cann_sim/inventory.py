@@ -68,11 +68,7 @@ class Inventory:
 
 
 def take_inventory(mindspore: Path) -> Inventory:
-    """What the Ascend plug-in under the package folder ``mindspore`` lacks.
-
-    Raises:
-        FileNotFoundError: The wheel has no Ascend plug-in.
-    """
+    """Return what the Ascend plug-in under the package folder ``mindspore`` lacks; FileNotFoundError where there is none."""
     plugin = mindspore / "lib" / "plugin"
     if not (plugin / "libmindspore_ascend.so.2").is_file():
         raise FileNotFoundError(plugin / "libmindspore_ascend.so.2")

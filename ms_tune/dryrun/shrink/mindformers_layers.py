@@ -96,12 +96,7 @@ def pipeline_in(config: ConfigCopy) -> tuple[Stage, ...]:
 def cut_stage(
     settled: SettledConfig, config: ConfigCopy, plan: LayerPlan | None, number: int, layers: int | None
 ) -> CutModel:
-    """Give one stage the layers that are wanted.
-
-    Raises:
-        TooFewLayersError: They cannot be spread over the stage's chunks.
-        UncutLayersError: The settings cannot be cut.
-    """
+    """Give one stage the layers that are wanted, which do what they did in the whole model."""
     full = config.count(settled.layers_key, 1)
     if plan is None or not settled.pipeline:  # nothing is known about single layers: every stage gets the same
         if layers is None:

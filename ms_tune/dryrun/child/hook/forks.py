@@ -41,7 +41,7 @@ def mark_process(folder: Path) -> None:
 
 
 def unmark_process(folder: Path) -> None:
-    """All is told that this process has to tell."""
+    """Take the mark away: this process has written all that it has to."""
     with contextlib.suppress(OSError):
         (folder / MARKS / str(os.getpid())).unlink()
         (folder / MARKS).rmdir()  # of the last one
