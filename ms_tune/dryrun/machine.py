@@ -117,14 +117,6 @@ def devices_here(folder: Path = Path("/dev")) -> int:
     return sum(_DEVICE.fullmatch(path.name) is not None for path in folder.iterdir())
 
 
-def check_devices_suffice(world_size: int, present: int) -> None:
-    """Raise :class:`UnsupportedError` unless the job fits on this machine."""
-    if present < world_size:
-        raise UnsupportedError(
-            msg("stages.real.devices", size=world_size, present=present), msg("stages.real.devices.hint")
-        )
-
-
 def cluster_tasks(tasks: list[Task]) -> list[Task]:
     """The tasks of ``--real`` as the workers of one cluster, and its scheduler; a task alone needs none.
 

@@ -29,7 +29,7 @@ from ms_tune.dryrun.rundir import (
 )
 from ms_tune.dryrun.task import Observer, Task, child_of
 from ms_tune.enums import Dialect
-from ms_tune.errors import MsTuneError
+from ms_tune.errors import MsTuneError, UnsupportedError
 from ms_tune.extras import need
 from ms_tune.records import plain_data
 from ms_tune.text import msg
@@ -180,7 +180,10 @@ def _plan_request(request: DryrunRequest, loaded: LoadedConfig | None = None) ->
         return job
     # On devices every rank runs, and what is shrunk is not run twice.
     world_size = prepare_run(request, loaded).world_size
-    machine.check_devices_suffice(world_size, machine.devices_here())
+    present = machine.devices_here()
+    if present < world_size:
+        few = msg("stages.real.devices", size=world_size, present=present)
+        raise UnsupportedError(few, msg("stages.real.devices.hint"))
     whole = request._replace(ranks=tuple(range(world_size)), extrapolate=False, fewest_layers=False)
     return _SimulatedJob(whole, loaded, plan_job(whole, loaded))
 

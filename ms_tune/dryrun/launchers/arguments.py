@@ -221,14 +221,13 @@ def _of_msrun(launcher: str, found: Namespace, devices: int | None) -> LauncherC
     local = min(_parse_number("--local_worker_num", found.local_worker_num), world)
     if found.join not in {"True", "False"}:
         raise UsageError(msg("launch.number", option="--join", value=found.join, wanted="True, False"))
-    bare = found.program in _PYTHONS
     return LauncherCall(
         launcher=launcher,
         world=world,
         local=local,
         waits=found.join == "True",
         master=(found.master_addr, found.master_port),
-        prefix=() if bare else ("python",),
+        prefix=() if found.program in _PYTHONS else ("python",),
         program=found.program,
         arguments=tuple(found.arguments),
     )
