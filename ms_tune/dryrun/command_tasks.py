@@ -49,7 +49,7 @@ def check_request(request: CommandRequest) -> None:
 
 def tasks_of(request: CommandRequest) -> list[Task]:
     """One process for each rank that is asked for; of a command that launches by itself, only one."""
-    ranks = dict.fromkeys(request.ranks or (_from_environment("RANK_ID") or 0,))
+    ranks = dict.fromkeys(request.ranks or (whole_number(os.environ.get("RANK_ID", "")) or 0,))
     return [_make_task(request, rank, _world_size(request)) for rank in ranks]
 
 
@@ -74,16 +74,12 @@ def run_tasks(
 
 
 def _world_size(request: CommandRequest) -> int:
-    return request.devices or _from_environment("RANK_SIZE") or 1
+    return request.devices or whole_number(os.environ.get("RANK_SIZE", "")) or 1
 
 
 def name_of(command: Sequence[str]) -> str:
     """What a run is called: its script, or its program."""
     return next((word for word in command if word.endswith(SCRIPTS)), command[0])
-
-
-def _from_environment(name: str) -> int | None:
-    return whole_number(os.environ.get(name, ""))
 
 
 def _make_task(request: CommandRequest, rank: int, size: int) -> Task:

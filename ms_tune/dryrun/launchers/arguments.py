@@ -99,14 +99,16 @@ class SimulatedRank:
 def parallel_of(arguments: Sequence[str]) -> ProgramSplit | None:
     """The split that Megatron's arguments name, the last one of each winning; None if they name no pipeline."""
     names, words = load("launchers")["parallel"], OptionWords(arguments)
-    pipeline = words.number(names["pipeline"])
+    tensor, pipeline, context, expert = (
+        words.number(names[name]) for name in ("tensor", "pipeline", "context", "expert")
+    )
     if pipeline is None:
         return None
     return ProgramSplit(
-        tensor=words.number(names["tensor"]) or 1,
-        pipeline=pipeline,
-        context=words.number(names["context"]) or 1,
-        expert=words.number(names["expert"]) or 1,
+        tensor or 1,
+        pipeline,
+        context or 1,
+        expert or 1,
         pipeline_before_data=names["pipeline_before_data"] in arguments,
     )
 

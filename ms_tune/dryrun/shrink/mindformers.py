@@ -55,7 +55,11 @@ _DEFAULT_LIMIT = "58GB"  # `ContextConfig` in mindformers/tools/register/templat
 def settle_config(job: Job, devices: int | None) -> SettledConfig:
     """What all stages of a job's own model in MindFormers have in common."""
     config = ConfigCopy(job.written.data, job.written.path, _SECTIONS, job)
-    _settle_run_mode(config)
+    mode = config.get("run_mode")
+    if mode is None:
+        config.set("run_mode", "train")  # as its launch script would say
+    elif mode not in ("train", "finetune"):
+        raise UnsupportedError(msg("dryrun.run-mode", mode=mode), msg("dryrun.run-mode.hint"))
     warnings = inline_model_folder(config)
     stages, world_size = _job_sizes(config, devices)
     if not splits_operators(config):
@@ -126,14 +130,6 @@ def _pipeline_of(config: ConfigCopy, stages: int) -> Pipeline:
     interleaved = Schedule.INTERLEAVED_LESS_MEMORY if less else Schedule.INTERLEAVED
     schedule = {"gpipe": Schedule.GPIPE, "1f1b": interleaved}.get(str(named))
     return Pipeline(schedule, stages, config.count(f"{MODEL}.pp_interleave_num", 1), micro_batches)
-
-
-def _settle_run_mode(config: ConfigCopy) -> None:
-    mode = config.get("run_mode")
-    if mode is None:
-        config.set("run_mode", "train")  # as its launch script would say
-    elif mode not in ("train", "finetune"):
-        raise UnsupportedError(msg("dryrun.run-mode", mode=mode), msg("dryrun.run-mode.hint"))
 
 
 def _check_plan(plan: LayerPlan | None, source: SourceFile, *, shrunk: bool) -> tuple[Message, ...]:
