@@ -143,20 +143,20 @@ def replay_workload(work: Workload, pool: Pool) -> Replay:
 
 def _serve_requests(work: Workload, pool: Pool, addresses: list[int]) -> Iterator[int]:
     # Yield each request as soon as it has its address.
-    requests = work.requests
+    requests, state, allocate, free = work.requests, pool.state, pool.allocate, pool.free
     for event in work.schedule:
         if event >= 0:
             request = requests[event]
-            pool.state.request = event
+            state.request = event
             if request.batch == 1:
-                addresses[event] = pool.allocate(request)
+                addresses[event] = allocate(request)
             elif request.batch:
                 addresses[event : event + request.batch] = pool.allocate_batch(requests[event : event + request.batch])
             yield event
         elif event == RELEASE:
             pool.release()
         else:
-            pool.free(addresses[~event])
+            free(addresses[~event])
 
 
 class Placing(Enum):
