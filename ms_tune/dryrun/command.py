@@ -12,7 +12,6 @@ from ms_tune.dryrun.command_result import CommandResult, RankResult
 from ms_tune.dryrun.command_tasks import (
     CommandPart,
     check_request,
-    in_job,
     name_of,
     rank_parts,
     run_tasks,
@@ -21,7 +20,7 @@ from ms_tune.dryrun.command_tasks import (
 )
 from ms_tune.dryrun.judge import derive_stage
 from ms_tune.dryrun.launcher import LOG
-from ms_tune.dryrun.launchers.job import jobs_in
+from ms_tune.dryrun.launchers.job import JobStage, jobs_in
 from ms_tune.dryrun.local_engine import connect_engine
 from ms_tune.dryrun.machine import check_level, real_cann
 from ms_tune.dryrun.processes import killed_forks, outside_in, processes_of, unhooked_in
@@ -74,7 +73,12 @@ def run_command(request: CommandRequest, observer: Observer) -> CommandResult:
         _read_task(task, folder / task.folder, ends[task.folder], found)
     kept = found.kept
     ranks = [_with_whole_stage(request, rank, found.runs, found.jobs) for rank in found.ranks]
-    write_kept(folder, replace(kept, ranks=_rank_records(request, ranks, folder), doubts=_list_doubts(folder, ranks)))
+    doubts = {
+        str(rank.reading.trace.parent.relative_to(folder)): rank.verdict.no_verdict_because
+        for rank in ranks
+        if rank.verdict.no_verdict_because is not None
+    }
+    write_kept(folder, replace(kept, ranks=_rank_records(request, ranks, folder), doubts=doubts))
     failed = [ended for ended in ends.values() if ended.code]
     failed += [part.ended for part in rank_parts(found.jobs, None) if part.ended.code]
     return CommandResult(
@@ -189,8 +193,8 @@ def _read_traces(part: CommandPart) -> tuple[list[Reading], list[tuple[Message, 
     found: list[Reading] = []
     unread: list[tuple[Message, Message]] = []
     for files in traces:
-        if part.launched and in_job(files.blocks, part.folder):
-            continue  # read with its rank
+        if part.launched and files.blocks.relative_to(part.folder).parts[0].startswith("job_"):
+            continue  # a launched rank's, which is read with it
         try:
             found.append(reading_of(part.folder, files, part.ended.seconds))
         except TraceError as error:
@@ -218,14 +222,6 @@ def _judge_readings(
         rank = reading.report.rank
         told = part.rank.rank if part.rank is not None and rank is None else rank
         yield RankResult(told, reading, verdict, process, part.stage, part.job)
-
-
-def _list_doubts(folder: Path, ranks: Sequence[RankResult]) -> dict[str, Message]:
-    return {
-        str(rank.reading.trace.parent.relative_to(folder)): rank.verdict.no_verdict_because
-        for rank in ranks
-        if rank.verdict.no_verdict_because is not None
-    }
 
 
 def _find_problems(
@@ -295,7 +291,7 @@ def _with_whole_stage(
     own = [one for one in runs if one.job == rank.job and one.rank.rank == rank.rank]
     if job is None or not own or rank.rank is None:
         return rank
-    stage = job.stage_of(rank.rank)
+    stage = next((one for one in job.stages if one.rank == rank.rank), JobStage(rank.rank, None))
     sized = replace(rank, layers=own[0].rank.layers or None, full_layers=stage.layers)
     whole = stage.factors and stage.layers is not None and len(stage.factors) == len(own)
     sound = rank.verdict.no_verdict_because is None and all(not one.rank.code and len(one.readings) == 1 for one in own)

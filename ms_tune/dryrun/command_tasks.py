@@ -6,11 +6,11 @@ import contextlib
 import os
 import re
 import shutil
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ms_tune.dryrun.environment import LaunchPlan, stand_in_programs
+from ms_tune.dryrun.environment import LaunchPlan
 from ms_tune.dryrun.launcher import LOG, ProcessEnd
 from ms_tune.dryrun.launchers.shrink import AUTO
 from ms_tune.dryrun.local_engine import engine_for
@@ -19,6 +19,7 @@ from ms_tune.dryrun.request import StageChoice
 from ms_tune.dryrun.rundir import tell_folder_if_interrupted
 from ms_tune.dryrun.task import Task
 from ms_tune.errors import UsageError
+from ms_tune.facts.launchers import is_launcher
 from ms_tune.source import SCRIPTS
 from ms_tune.text import msg
 from ms_tune.units import GIB, whole_number
@@ -37,8 +38,9 @@ _HOST_BYTES = GIB  # of a process that nobody knows
 
 def check_request(request: CommandRequest) -> None:
     """See that there is such a program, and that there are such ranks."""
-    if shutil.which(request.command[0]) is None and (request.real or not request.starts_launcher):
-        raise UsageError(msg("stages.command.absent", program=request.command[0]), msg("stages.command.absent.hint"))
+    program = request.command[0]  # a launcher that a stand-in is there for need not be installed
+    if shutil.which(program) is None and (request.real or not is_launcher(program)):
+        raise UsageError(msg("stages.command.absent", program=program), msg("stages.command.absent.hint"))
     size = _world_size(request)
     outside = [rank for rank in request.ranks if rank >= size]
     if outside and not request.launches:
@@ -47,7 +49,7 @@ def check_request(request: CommandRequest) -> None:
 
 def tasks_of(request: CommandRequest) -> list[Task]:
     """One process for each rank that is asked for; of a command that launches by itself, only one."""
-    ranks = dict.fromkeys(request.ranks or (_from_environment("RANK_ID") or 0,))
+    ranks = dict.fromkeys(request.ranks or (whole_number(os.environ.get("RANK_ID", "")) or 0,))
     return [_make_task(request, rank, _world_size(request)) for rank in ranks]
 
 
@@ -72,16 +74,12 @@ def run_tasks(
 
 
 def _world_size(request: CommandRequest) -> int:
-    return request.devices or _from_environment("RANK_SIZE") or 1
+    return request.devices or whole_number(os.environ.get("RANK_SIZE", "")) or 1
 
 
 def name_of(command: Sequence[str]) -> str:
     """What a run is called: its script, or its program."""
     return next((word for word in command if word.endswith(SCRIPTS)), command[0])
-
-
-def _from_environment(name: str) -> int | None:
-    return whole_number(os.environ.get(name, ""))
 
 
 def _make_task(request: CommandRequest, rank: int, size: int) -> Task:
@@ -114,8 +112,7 @@ def _make_task(request: CommandRequest, rank: int, size: int) -> Task:
         command=request.command,
         working_folder=str(Path.cwd()),
         real=request.real,
-        programs={} if request.real else stand_in_programs(),
-        launched=None if request.real else asdict(wanted),
+        launched=None if request.real else wanted,
     )
 
 
@@ -207,8 +204,3 @@ def without_ranks(jobs: Sequence[LaunchedJob], folder: Path) -> list[tuple[Messa
     last = jobs[-1]
     problem = msg("launch.refused", launcher=last.launcher, problem=last.problem or "")
     return [(problem, last.hint or msg("dryrun.run.log", log=folder / LOG))]
-
-
-def in_job(trace: Path, folder: Path) -> bool:
-    """Whether a trace below a command's folder is one of a launched rank."""
-    return trace.relative_to(folder).parts[0].startswith("job_")

@@ -155,17 +155,12 @@ def _real_limit(report: RankReport, real: RankMemory, terms: MemoryRequest) -> L
     return report.verdict.limit or limit_of(device_of())
 
 
-def _needed_bytes(report: RankReport) -> tuple[int, int]:
-    # Peak and footprint of a simulated rank: of the whole stage, where the run held a part of it.
-    need = report.verdict.need
-    if need is None:
-        return report.curve.peak_bytes, report.curve.footprint_bytes
-    return need.peak_bytes, need.footprint_bytes
-
-
 def _compare_figures(report: RankReport, real: RankMemory) -> Iterator[ComparedFigure]:
-    peak, footprint = _needed_bytes(report)
-    verdict = report.verdict
+    verdict, whole = (
+        report.verdict,
+        report.verdict.need or report.curve,
+    )  # of the whole stage, where the run held a part of it
+    peak, footprint = whole.peak_bytes, whole.footprint_bytes
     yield ComparedFigure("peak", peak, real.peak_bytes)
     yield ComparedFigure("footprint", footprint, real.footprint_bytes)
     lost = None if real.footprint_bytes is None else max(real.footprint_bytes - real.peak_bytes, 0)
@@ -179,9 +174,8 @@ def _compare_figures(report: RankReport, real: RankMemory) -> Iterator[ComparedF
 
 
 def _explain_differences(report: RankReport, real: RankMemory) -> Iterator[Message]:
-    peak, _ = _needed_bytes(report)
     verdict = report.verdict
-    missing = real.peak_bytes - peak
+    missing = real.peak_bytes - (verdict.need or report.curve).peak_bytes
     sizes = {"size": mib(abs(missing)), "share": f"{abs(missing) / max(real.peak_bytes, 1):.1%}"}
     aside = sum(item.bytes for item in verdict.reserve if item.name == "workspaces")
     if abs(missing) < max(real.unit_bytes, 1):

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from ms_tune.dialects import JobView
     from ms_tune.dialects.job_parts import TrainingConfig
     from ms_tune.dialects.stage import Stage, StageLayer
-    from ms_tune.dryrun.job import ChildJob
     from ms_tune.reference.read import DynamicJob, Placed
     from ms_tune.source.yaml import SourceFile
 
@@ -61,13 +60,20 @@ def prepare_dynamic(config: JobView, name: str, request: DryrunRequest, devices:
         _SERVED[dialect](source, job.config)
     check_devices(job, source.path)
     check_sizes(job.config, source.path, job.names)
-    parallel, full = job.config.parallelism, _whole_stage(job, request.stage)
+    parallel, chunks = job.config.parallelism, job.config.parallelism.virtual_pipeline or 1
+    if not 0 <= request.stage < parallel.pipeline:
+        raise UsageError(msg("dryrun.stage", stage=request.stage, stages=parallel.pipeline))
+    full = stage_of(job.layers, request.stage, parallel.pipeline, chunks)
     stage = full if request.layers in (None, full.layers) else resize_stage(full, request.layers or 0)
     changes = () if stage is full else tuple(job.layer_changes(job.layers, _with_stage(job.layers, stage)))
     micro_batches, fewer = _micro_batches(job)
     reduced = job.config._replace(batch=job.config.batch._replace(micro_batch_num=micro_batches))
     world_size = job.devices
-    split = _split_of(job)
+    experts = parallel.expert if job.config.shape.experts else 1
+    split = Split(world_size // parallel.model_size, parallel.tensor, parallel.pipeline, parallel.context, experts)
+    warnings = job.warnings
+    if job.config.optimizer.sharding is not Sharding.NONE and split.data * split.context == 1:
+        warnings = (*warnings, msg("stages.devices.alone", devices=world_size, more=8 * world_size))
     reference = ReferenceJob(reduced, stage, split.data, STEPS)
     rank = request.stage * (world_size // parallel.pipeline)
     own_model = _own_model(source, dialect)
@@ -87,7 +93,7 @@ def prepare_dynamic(config: JobView, name: str, request: DryrunRequest, devices:
         max_device_memory=None,
         changes=(*changes, *fewer),
         not_included=(*not_started, *own_model, *job.not_included),
-        warnings=(*job.warnings, *_warn_of_unshared_state(job, split)),
+        warnings=warnings,
         kinds=stage.kinds,
         theory=theory_of(reference, rank),
         split=split,
@@ -98,26 +104,11 @@ def prepare_dynamic(config: JobView, name: str, request: DryrunRequest, devices:
     if not isinstance(framework, Framework):
         return run
     left = None if stage is full else [layer for _, _, layer in _with_stage(job.layers, stage)]
-    return _by_framework(_with_theory_if_served(run, source, reduced), source, framework, left)
-
-
-def _split_of(job: DynamicJob) -> Split:
-    parallel = job.config.parallelism
-    experts = parallel.expert if job.config.shape.experts else 1
-    return Split(job.devices // parallel.model_size, parallel.tensor, parallel.pipeline, parallel.context, experts)
-
-
-def _warn_of_unshared_state(job: DynamicJob, split: Split) -> tuple[Message, ...]:
-    if job.config.optimizer.sharding is Sharding.NONE or split.data * split.context > 1:
-        return ()
-    return (msg("stages.devices.alone", devices=job.devices, more=8 * job.devices),)
-
-
-def _whole_stage(job: DynamicJob, index: int) -> Stage:
-    parallel = job.config.parallelism
-    if not 0 <= index < parallel.pipeline:
-        raise UsageError(msg("dryrun.stage", stage=index, stages=parallel.pipeline))
-    return stage_of(job.layers, index, parallel.pipeline, parallel.virtual_pipeline or 1)
+    try:
+        _SERVED[dialect](source, reduced)
+    except UnsupportedError:  # the arithmetic is that of the reference transformer, which would do something else
+        run = run._replace(theory={})
+    return _by_framework(run, source, framework, left)
 
 
 def _own_model(source: SourceFile, dialect: Dialect) -> tuple[Message, ...]:
@@ -130,32 +121,25 @@ def _own_model(source: SourceFile, dialect: Dialect) -> tuple[Message, ...]:
     return ()
 
 
-def _with_theory_if_served(run: PreparedRun, source: SourceFile, config: TrainingConfig) -> PreparedRun:
-    # The arithmetic is that of the reference transformer: where that would do something else, there is none.
-    try:
-        _SERVED[run.dialect](source, config)
-    except UnsupportedError:
-        return run._replace(theory={})
-    return run
-
-
 def _by_framework(
     run: PreparedRun, source: SourceFile, framework: Framework, left: Sequence[StageLayer] | None
 ) -> PreparedRun:
     # The same run with the framework's own code; ``left`` are the layers where some were left out.
-    job: ChildJob
     if run.dialect is Dialect.MINDFORMERS_PYNATIVE:
         trained, configs, changes = trainer_job(source, run.changes, left)
-        job = trained._replace(**_p2p_shape(run.job.config)) if isinstance(run.job, ReferenceJob) else trained
-        model = msg("pynative.by-trainer", framework=framework.name)
-        without = [msg("pynative.not-included.data"), msg("pynative.not-included.surroundings")]
-    else:
-        job, configs, changes = _framework_job(source, run.changes, framework)
-        model = msg("reference.by-framework", framework=framework.name)
-        without = [msg("reference.not-included.data")]
-    run = run._replace(job=job, configs=configs, model=model, changes=changes, not_included=tuple(without), unproved=())
-    # MindSpeed-Core-MS's own code is that of r0.1.0, too.
-    return run._replace(standing=()) if run.dialect is Dialect.MINDFORMERS_PYNATIVE else run
+        return run._replace(
+            job=trained._replace(**_p2p_shape(run.job.config)) if isinstance(run.job, ReferenceJob) else trained,
+            configs=configs,
+            model=msg("pynative.by-trainer", framework=framework.name),
+            changes=changes,
+            not_included=(msg("pynative.not-included.data"), msg("pynative.not-included.surroundings")),
+            standing=(),
+            unproved=(),
+        )
+    # What stands for it is said of its own code, too: that is r0.1.0's.
+    job, configs, changes = _framework_job(source, run.changes, framework)
+    model, without = msg("reference.by-framework", framework=framework.name), (msg("reference.not-included.data"),)
+    return run._replace(job=job, configs=configs, model=model, changes=changes, not_included=without, unproved=())
 
 
 def _with_stage(layers: Sequence[Placed], stage: Stage) -> list[Placed]:
@@ -178,10 +162,10 @@ def _micro_batches(job: DynamicJob) -> tuple[int, tuple[SettingChange, ...]]:
 
 def _pipeline_of(config: TrainingConfig) -> Pipeline:
     parallel = config.parallelism
-    schedule = Schedule.INTERLEAVED_FULL_WARM_UP if config.shape.legacy else Schedule.INTERLEAVED_SPREAD
-    chunks = parallel.virtual_pipeline or 1
-    if chunks == 1:
-        schedule = Schedule.ONE_FORWARD_ONE_BACKWARD
+    chunks, several = parallel.virtual_pipeline or 1, Schedule.INTERLEAVED_SPREAD
+    if config.shape.legacy:
+        several = Schedule.INTERLEAVED_FULL_WARM_UP
+    schedule = several if chunks > 1 else Schedule.ONE_FORWARD_ONE_BACKWARD
     return Pipeline(schedule, parallel.pipeline, chunks, config.batch.micro_batch_num)
 
 

@@ -42,11 +42,7 @@ _KEPT = MemoryCategory.ACTIVATIONS
 
 
 def extrapolate_stage(plan: StagePlan, readings: Sequence[Reading]) -> Extrapolation | None:
-    """The full stage; None where it was not asked for or the runs do not tell.
-
-    Each phase of the step has a peak of its own that grows with the layers at its own rate; the largest of them in the
-    full stage is its peak, whichever it is in the runs.
-    """
+    """Return the full stage; None where it was not asked for or the runs cannot determine it."""
     if not plan.factors or plan.full_layers is None:
         return None
     runs = [(run.layers, run.layer_counts) for run in plan.runs]
@@ -59,7 +55,11 @@ def derive_stage(
     factors: Sequence[Fraction],
     readings: Sequence[Reading],
 ) -> Extrapolation:
-    """A stage with so many layers, from runs with fewer, the smallest first; see :func:`extrapolate_stage`."""
+    """Return a stage with so many layers, from runs with fewer, the smallest first.
+
+    Each phase of the step has a peak of its own that grows with the layers at its own rate; the largest of them in the
+    full stage is its peak, whichever it is in the runs.
+    """
     moments = [(phase, combine_figures(sizes, factors), parts) for phase, sizes, parts in _common_moments(readings)]
     _, peak, parts = max(moments, key=lambda moment: moment[1])
     sizes = [sum(part.contents.values()) for part in parts]
@@ -145,16 +145,15 @@ def layer_activations(run: PreparedRun, reading: Reading, whole: Extrapolation |
 def _largest_layer(report: RankReport) -> int:
     # The activations, at the peak, of the layer that keeps most of them and is not recomputed; 0 if there is none. Known for
     # graphs only, whose operators have the path of their layer.
-    sizes: dict[str, int] = {}
-    kinds: dict[str, set[tuple[str, str]]] = {}
+    rows: dict[str, list[int]] = {}
     for row in report.peak.rows.tolist():
-        if report.content_of(row) is not _KEPT:
-            continue
-        layer = report.layer_of(row)
+        layer = report.layer_of(row) if report.content_of(row) is _KEPT else ""
         if layer.rpartition(".")[2].isdigit():
-            sizes[layer] = sizes.get(layer, 0) + int(report.table.size[row])
-            kinds.setdefault(layer, set()).add((report.operator_of(row), report.location_of(row)))
-    return max((size for layer, size in sizes.items() if len(kinds[layer]) > 1), default=0)
+            rows.setdefault(layer, []).append(row)
+    several = (
+        own for own in rows.values() if len({(report.operator_of(one), report.location_of(one)) for one in own}) > 1
+    )
+    return max((int(report.table.size[own].sum()) for own in several), default=0)
 
 
 _NEAR = 0.005  # of the derived peak, that the replay's may be off

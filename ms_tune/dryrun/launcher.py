@@ -54,29 +54,21 @@ class ProcessEnd:
     timed_out: bool = False  # it was stopped because its time was up
 
 
-class WatchedProcess(Protocol):
-    """What is used of :class:`subprocess.Popen`."""
-
+class _WatchedProcess(Protocol):
+    # What is used of :class:`subprocess.Popen`; its number is that of its process group.
     @property
-    def pid(self) -> int:
-        """Its number, and that of its process group."""
+    def pid(self) -> int: ...
 
-    @property
-    def returncode(self) -> int | None:
-        """Its exit code, negative for a signal; None until it was seen to have ended."""
+    def poll(self) -> int | None: ...
 
-    def poll(self) -> int | None:
-        """Look whether it has ended."""
-
-    def wait(self, timeout: float | None = None) -> int:
-        """Wait until it has ended."""
+    def wait(self, timeout: float | None = None) -> int: ...
 
 
 @dataclass(slots=True)
 class RunningProcess:
     """A program that runs."""
 
-    process: WatchedProcess
+    process: _WatchedProcess
     timeout: float
     start: float = field(default_factory=time.monotonic)
     timed_out: bool = False
@@ -99,11 +91,7 @@ class RunningProcess:
 
 
 def start_program(child: ChildProcess) -> RunningProcess:
-    """Start a program.
-
-    Raises:
-        OSError: It cannot be started, or its log cannot be written.
-    """
+    """Start a program; OSError where it cannot be started, or its log cannot be written."""
     with (child.folder / LOG).open("wb") as output:
         process = subprocess.Popen(
             list(child.command),
@@ -164,16 +152,8 @@ class ProcessWatch:
     """The programs that must not be left behind."""
 
     def __init__(self) -> None:
-        self._running: list[RunningProcess] = []
+        self.running: list[RunningProcess] = []
         self._asked = False
-
-    def add(self, running: RunningProcess) -> None:
-        """One more."""
-        self._running.append(running)
-
-    def remove(self, running: RunningProcess) -> None:
-        """One that has ended."""
-        self._running.remove(running)
 
     def note_signal(self, _number: int, _frame: FrameType | None) -> None:
         """Handle a signal: note it."""
@@ -187,17 +167,12 @@ class ProcessWatch:
     def wait_briefly(self) -> None:
         """Wait until something may have happened, a tenth of a second at most."""
         self.check()
-        latest = self._running[-1].process if self._running else None
-        if latest is None:
+        if not self.running:
             time.sleep(_POLL_SECONDS)
             return
         with contextlib.suppress(subprocess.TimeoutExpired):
-            latest.wait(_POLL_SECONDS)
+            self.running[-1].process.wait(_POLL_SECONDS)
         self.check()
-
-    def stop_all(self) -> None:
-        """End whatever still runs."""
-        _stop_programs(self._running)
 
 
 @contextlib.contextmanager
@@ -215,7 +190,7 @@ def watch_programs() -> Iterator[ProcessWatch]:
         yield watch
     finally:
         try:
-            watch.stop_all()
+            _stop_programs(watch.running)
         finally:
             for number, handler in previous.items():
                 signal.signal(number, handler)

@@ -71,7 +71,7 @@ class LocalEngine:
                 for task, process in list(running.values()):
                     ended = process.end_if_over()
                     if ended is not None:
-                        watch.remove(process)
+                        watch.running.remove(process)
                         del running[task.folder]
                         on_end(task, ended)
 
@@ -87,14 +87,13 @@ class _TaskProcesses:
     servers: dict[tuple[str, ...], ForkServer] = field(default_factory=dict)  # by what they have imported
 
     def start(self, task: Task) -> RunningProcess:
-        """Start the process of a task."""
         child = self.children[task.folder]
         try:
             write_files(task, child.folder)
             running = self._forked(child) or start_program(child)
         except OSError as error:
             raise RunError(msg("dryrun.run.not-started", folder=child.folder, detail=reason_of(error))) from error
-        self.watch.add(running)
+        self.watch.running.append(running)
         return running
 
     def _forked(self, child: ChildProcess) -> RunningProcess | None:
@@ -106,7 +105,7 @@ class _TaskProcesses:
             server = ForkServer.start(child, self.folder)
             self.servers[imports] = server
             self.last.callback(server.close)
-            self.watch.add(RunningProcess(server.process, math.inf))
+            self.watch.running.append(RunningProcess(server.process, math.inf))
         return self.servers[imports].fork(child)
 
 
@@ -125,9 +124,8 @@ def shared_imports(child: ChildProcess) -> tuple[str, ...] | None:
 
 
 @dataclass(slots=True, eq=False)
-class ForkedProcess:
-    """A forked process, with what :class:`subprocess.Popen` has for one of its own."""
-
+class _ForkedProcess:
+    # A forked process, with what `subprocess.Popen` has for one of its own.
     server: ForkServer
     folder: Path
     own_pid: int | None = None
@@ -135,20 +133,13 @@ class ForkedProcess:
 
     @property
     def pid(self) -> int:
-        """Its number; until it has one that of the server, with which it ends."""
-        return self.own_pid or self.server.process.pid
+        return self.own_pid or self.server.process.pid  # with which it ends
 
     def poll(self) -> int | None:
-        """Its exit code, as Popen gives it; None while it runs."""
         self.server.read_messages()
         return self.returncode
 
     def wait(self, timeout: float | None = None) -> int:
-        """Wait until it ends.
-
-        Raises:
-            subprocess.TimeoutExpired: It did not.
-        """
         while self.poll() is None:
             ready, _, _ = select.select([self.server.socket], [], [], timeout)
             if not ready:
@@ -164,15 +155,11 @@ class ForkServer:
     socket: socket.socket  # our end of what goes between us
     said: IO[bytes]  # what it has printed
     # Its processes, in the order in which they were asked for.
-    forked: list[ForkedProcess] = field(default_factory=list)
+    forked: list[_ForkedProcess] = field(default_factory=list)
 
     @classmethod
     def start(cls, like: ChildProcess, folder: Path) -> ForkServer:
-        """Start one for processes like this.
-
-        Raises:
-            OSError: It cannot be started.
-        """
+        """Start one for processes like this; OSError where it cannot be started."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         said = tempfile.TemporaryFile("w+b", dir=folder)  # noqa: SIM115 - it lives as long as the server
         ours.settimeout(0)
@@ -192,7 +179,7 @@ class ForkServer:
 
     def fork(self, child: ChildProcess) -> RunningProcess:
         """Ask for one more process."""
-        forked = ForkedProcess(self, child.folder)
+        forked = _ForkedProcess(self, child.folder)
         message = {
             "id": len(self.forked),
             "folder": str(child.folder),

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
-import importlib.util
 import os
 import platform
 import re
@@ -19,6 +17,7 @@ from ms_tune.dryrun.cann_sim.environment import (
     check_supported,
     find_mindspore,
     find_real_cann,
+    installed_version,
     stand_ins_built,
 )
 from ms_tune.dryrun.job import MindFormersJob
@@ -118,14 +117,6 @@ def devices_here(folder: Path = Path("/dev")) -> int:
     return sum(_DEVICE.fullmatch(path.name) is not None for path in folder.iterdir())
 
 
-def check_devices_suffice(world_size: int, present: int) -> None:
-    """Raise :class:`UnsupportedError` unless the job fits on this machine."""
-    if present < world_size:
-        raise UnsupportedError(
-            msg("stages.real.devices", size=world_size, present=present), msg("stages.real.devices.hint")
-        )
-
-
 def cluster_tasks(tasks: list[Task]) -> list[Task]:
     """The tasks of ``--real`` as the workers of one cluster, and its scheduler; a task alone needs none.
 
@@ -135,11 +126,10 @@ def cluster_tasks(tasks: list[Task]) -> list[Task]:
     """
     if len(tasks) == 1:
         return [_on_device(tasks[0], 0, {})]
-    common = {
-        "MS_WORKER_NUM": str(len(tasks)),
-        "MS_SCHED_HOST": _HOST,
-        "MS_SCHED_PORT": str(_free_port()),
-    }
+    with socket.socket() as probe:
+        probe.bind((_HOST, 0))
+        port = probe.getsockname()[1]
+    common = {"MS_WORKER_NUM": str(len(tasks)), "MS_SCHED_HOST": _HOST, "MS_SCHED_PORT": str(port)}
     workers = [
         _on_device(task, number, {**common, "MS_ROLE": "MS_WORKER", "MS_NODE_ID": str(number)})
         for number, task in enumerate(tasks)
@@ -151,13 +141,6 @@ def cluster_tasks(tasks: list[Task]) -> list[Task]:
 def _on_device(task: Task, number: int, extra: dict[str, str]) -> Task:
     environment = {"ASCEND_RT_VISIBLE_DEVICES": str(number), "DEVICE_ID": "0", **extra}
     return replace(task, real=True, environment=environment)
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind((_HOST, 0))
-        port: int = probe.getsockname()[1]
-    return port
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +166,7 @@ class MachineCheck:
 def check_machine(python: str | None = None) -> MachineCheck:
     """Look at this machine without changing anything on it."""
     problem = hint = cann = backend = None
-    version = _installed_version("mindspore") if python is None else None
+    version = installed_version("mindspore") if python is None else None
     try:
         mindspore = find_mindspore(python)
         version = mindspore.version
@@ -199,19 +182,13 @@ def check_machine(python: str | None = None) -> MachineCheck:
         hint=hint,
         python=platform.python_version(),
         machine=f"{platform.system()} {platform.machine()}",
-        cores=len(os.sched_getaffinity(0)),
+        cores=usable_cores(),
         mindspore=version,
-        mindformers=_installed_version("mindformers"),
-        numpy=_installed_version("numpy"),
+        mindformers=installed_version("mindformers"),
+        numpy=installed_version("numpy"),
         backend=backend,
         cann=cann,
         compilers=tuple(compiler.name for compiler in find_compilers()),
         mindspeed=mindspeed_framework(),
         pynative=pynative_framework(),
     )
-
-
-def _installed_version(package: str) -> str | None:
-    if importlib.util.find_spec(package) is None:
-        return None
-    return importlib.metadata.version(package)

@@ -14,7 +14,7 @@ from ms_tune.errors import MsTuneError, TooFewLayersError, UsageError
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping
     from fractions import Fraction
 
     from ms_tune.dialects.stage import StageLayerKind
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _MOST_SIZES = 8  # further numbers of layers that are tried
 # One layer is the first and the last at once, and the line through it need not be that of the others. In a static graph, from one
 # layer and two: mostly to the last kilobyte, and of a last stage with context parallelism 0.64 % too low (docs/dryrun.md).
-_FEWEST = 2
+FEWEST_LAYERS = 2
 _MOST_TRIED = 64  # numbers of layers to begin with
 
 
@@ -34,20 +34,17 @@ class StagePlan:
     """One rank of one stage."""
 
     run: PreparedRun  # as the user asked for it
-    others: tuple[PreparedRun, ...]  # the same with other numbers of layers, from which the full stage is derived
-    factors: tuple[Fraction, ...]  # the weights of `run` and `others` in the full stage; empty if it is not derived
     full_layers: int | None  # layers that the config gives the stage; None if that is not known
-    reason: Message | None  # why the full stage is not derived, where it was asked for
+    reason: Message | None = None  # why the full stage is not derived, where it was asked for
+    others: tuple[PreparedRun, ...] = ()  # the same with other numbers of layers, from which the full stage is derived
+    factors: tuple[
+        Fraction, ...
+    ] = ()  # the weights of `run` and `others` in the full stage; empty if it is not derived
 
     @property
     def runs(self) -> tuple[PreparedRun, ...]:
         """All runs, the user's first."""
         return (self.run, *self.others)
-
-    @property
-    def from_too_few(self) -> bool:
-        """Whether it is derived from a run with fewer layers than are taken where none are asked for."""
-        return bool(self.factors) and self.run.layers < _FEWEST
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,9 +101,13 @@ def _plan_stages(request: DryrunRequest, prepared: _PreparedRuns) -> JobPlan:
     first = prepared.prepare(0, request.layers)
     stages = first.stages
     per_stage = first.world_size // stages
+    chosen: list[tuple[int, int | None]]  # stages, and ranks where they are named
+    skipped: tuple[int, ...] = ()
     if request.ranks:
-        chosen = _stages_of_ranks(request.ranks, first.world_size, per_stage)
-        skipped: tuple[int, ...] = ()
+        unknown = [rank for rank in request.ranks if rank >= first.world_size]
+        if unknown:
+            raise UsageError(msg("dryrun.ranks", rank=unknown[0], size=first.world_size))
+        chosen = [(rank // per_stage, rank) for rank in dict.fromkeys(request.ranks)]
     else:
         numbers, skipped = _choose_stages(request, prepared, stages)
         chosen = [(stage, None) for stage in numbers]
@@ -116,13 +117,6 @@ def _plan_stages(request: DryrunRequest, prepared: _PreparedRuns) -> JobPlan:
         full = max(layers for layers in most if layers is not None)
         raise UsageError(msg("stages.layers.many", layers=request.layers, full=full), msg("stages.layers.hint"))
     return JobPlan(planned, stages, skipped)
-
-
-def _stages_of_ranks(ranks: Sequence[int], world_size: int, per_stage: int) -> list[tuple[int, int | None]]:
-    unknown = [rank for rank in ranks if rank >= world_size]
-    if unknown:
-        raise UsageError(msg("dryrun.ranks", rank=unknown[0], size=world_size))
-    return [(rank // per_stage, rank) for rank in dict.fromkeys(ranks)]
 
 
 def _choose_stages(request: DryrunRequest, prepared: _PreparedRuns, stages: int) -> tuple[list[int], tuple[int, ...]]:
@@ -151,40 +145,34 @@ def _stage_plan(request: DryrunRequest, prepared: _PreparedRuns, stage: int, ran
     prepare = partial(prepared.prepare, stage, rank=rank)
     if request.fewest_layers:
         return _cheapest_plan(prepare)
-    if request.layers is None:
-        run = prepare(None)
-        return StagePlan(run, (), (), run.layers if not run.shrunk else None, None)
-    full: PreparedRun | MsTuneError
+    full, reason = None, None
     try:
         full = prepare(None)
     except MsTuneError as error:
-        full = error
-    most = None if isinstance(full, MsTuneError) else full.layers
-    run = prepare(request.layers if most is None else min(request.layers, most))
-    if not run.shrunk or not request.extrapolate:
-        return StagePlan(run, (), (), run.layers if not run.shrunk else most, None)
-    if isinstance(full, MsTuneError):
-        return StagePlan(run, (), (), None, msg("stages.extrapolate.no-full", reason=full.message))
-    same = full.layers == run.layers and full.layer_counts == run.layer_counts
-    found = StagePlan(run, (), (), full.layers, None) if same else _derive_plan(prepare, run, full)
-    if found is not None:
+        reason = msg("stages.extrapolate.no-full", reason=error.message)
+    run = prepare(request.layers if full is None or request.layers is None else min(request.layers, full.layers))
+    if not run.shrunk:
+        return StagePlan(run, run.layers)
+    if full is None:
+        return StagePlan(run, None, reason if request.extrapolate else None)
+    if not request.extrapolate or (full.layers == run.layers and full.layer_counts == run.layer_counts):
+        return StagePlan(run, full.layers)
+    if (found := _derive_plan(prepare, run, full)) is not None:
         return found
     more = range(run.layers + 1, full.layers)
     least = next((number for number in more if _plan_from(prepare, number, full) is not None), None)
     hint = msg("stages.extrapolate.needs", least=least) if least else msg("stages.extrapolate.whole")
-    return StagePlan(run, (), (), full.layers, msg("stages.extrapolate.no-sizes", layers=run.layers, hint=hint))
+    return StagePlan(run, full.layers, msg("stages.extrapolate.no-sizes", layers=run.layers, hint=hint))
 
 
 def _cheapest_plan(prepare: Callable[[int | None], PreparedRun]) -> StagePlan:
     # The smallest number of layers that works, unless running all of them takes no more.
     full = prepare(None)
-    if full.shrunk:
-        return StagePlan(full, (), (), None, None)
-    for layers in range(_FEWEST, min(full.layers, _MOST_TRIED)):
+    for layers in range(FEWEST_LAYERS, min(full.layers, _MOST_TRIED)):
         found = _plan_from(prepare, layers, full)
         if found is not None and found.others and sum(run.layers for run in found.runs) < full.layers:
             return found
-    return StagePlan(full, (), (), full.layers, None)
+    return StagePlan(full, full.layers)
 
 
 def _plan_from(prepare: Callable[[int | None], PreparedRun], layers: int, full: PreparedRun) -> StagePlan | None:
@@ -205,6 +193,6 @@ def _derive_plan(prepare: Callable[[int | None], PreparedRun], run: PreparedRun,
         if solved is not None:
             others = tuple(one for one, factor in zip(found, solved[1:], strict=True) if factor)
             factors = (solved[0], *(factor for factor in solved[1:] if factor))
-            return StagePlan(run, others, factors, full.layers, None)
+            return StagePlan(run, full.layers, None, others, factors)
     # Where only the full stage tells, it is run, and nothing is derived.
-    return StagePlan(full, (), (), full.layers, None) if full.layers <= run.layers + _MOST_SIZES else None
+    return StagePlan(full, full.layers) if full.layers <= run.layers + _MOST_SIZES else None

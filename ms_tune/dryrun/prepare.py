@@ -20,13 +20,11 @@ from ms_tune.records import Record
 from ms_tune.source.yaml import parse_source, yaml_text
 from ms_tune.text import Message, msg
 from ms_tune.units import MIB
-from ms_tune.verdict.limit import device_of, limit_of
+from ms_tune.verdict.limit import Cap, device_of, limit_of
 from ms_tune.verdict.outcome import reserve_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from types import ModuleType
-
     from ms_tune.dryrun.request import Split
     from ms_tune.dryrun.shrink.mindformers_layers import SettledConfig
     from ms_tune.source.yaml import SourceFile
@@ -98,22 +96,18 @@ def _size_in(script: Path, config: str) -> int | None:
 
 
 def limit_before(request: DryrunRequest, run: PreparedRun) -> tuple[Limit, int]:
-    """What a stage may take, and the bytes that are set aside of it; the communicators follow from the job's split."""
-    limit = limit_of(device_of(request.chip, request.device_bytes), run.max_device_memory, run.limited_by)
-    return limit, _reserved_bytes(request, limit, run.split if run.world_size > 1 else None)
+    """Return what a stage may use, and the bytes that are reserved of it; the communicators follow from the job's split."""
+    return limit_of_script(request, run.split, run.max_device_memory, run.limited_by)
 
 
-def limit_of_script(request: DryrunRequest, split: Split) -> tuple[Limit, int]:
-    """The same for a program whose arguments name no limit."""
-    limit = limit_of(device_of(request.chip, request.device_bytes))
-    return limit, _reserved_bytes(request, limit, split if split.communicators > 1 else None)
-
-
-def _reserved_bytes(request: DryrunRequest, limit: Limit, split: Split | None) -> int:
-    outside = untraced_needs(request)
-    if split is not None:
+def limit_of_script(
+    request: DryrunRequest, split: Split, cap_bytes: int | None = None, cap: Cap = Cap.CONFIG
+) -> tuple[Limit, int]:
+    """Return the same for a program, whose arguments name no limit."""
+    limit, outside = limit_of(device_of(request.chip, request.device_bytes), cap_bytes, cap), untraced_needs(request)
+    if split.communicators > 1:
         outside = outside._replace(communicators=split.communicators, counted=False)
-    return sum(item.bytes for item in reserve_of(outside, limit))
+    return limit, sum(item.bytes for item in reserve_of(outside, limit))
 
 
 class LoadedConfig(Record):
@@ -167,7 +161,13 @@ def prepare_run(request: DryrunRequest, loaded: LoadedConfig | None = None) -> P
     if config.dialect is Dialect.MINDFORMERS:
         run = mindformers.prepare_mindformers(config.settled, config.name, request)
     else:
-        run = _dynamic_module().prepare_dynamic(config.job, config.name, request, config.devices.npus)
+        try:
+            from ms_tune.dryrun import dynamic  # noqa: PLC0415 - the only way to ms_tune.reference, which may be gone
+        except ModuleNotFoundError as error:
+            if "reference" not in str(error.name).split("."):
+                raise
+            raise UnsupportedError(msg("reference.gone"), msg("reference.gone.hint")) from None
+        run = dynamic.prepare_dynamic(config.job, config.name, request, config.devices.npus)
     run = run._replace(devices_source=config.devices.source)
     told = (msg("normalize.read-from", file=file) for file in config.original.read_from)
     return run._replace(warnings=(*told, *run.warnings))
@@ -187,14 +187,3 @@ def _short_path(path: Path) -> str:
         return str(path.resolve().relative_to(Path.cwd()))
     except ValueError:
         return str(path)
-
-
-def _dynamic_module() -> ModuleType:
-    # What prepares jobs of the dynamic graph.
-    try:
-        from ms_tune.dryrun import dynamic  # noqa: PLC0415 - the only way to ms_tune.reference, which may be gone
-    except ModuleNotFoundError as error:
-        if "reference" not in str(error.name).split("."):
-            raise
-        raise UnsupportedError(msg("reference.gone"), msg("reference.gone.hint")) from None
-    return dynamic

@@ -15,7 +15,7 @@ from ms_tune.dryrun.launcher import LOG
 from ms_tune.estimate.megatron import MegatronModel
 from ms_tune.facts.devices import NO_CAP_BYTES
 from ms_tune.text import Message
-from ms_tune.units import GIB, MIB
+from ms_tune.units import GIB, MIB, whole_number
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -89,7 +89,8 @@ def processes_of(folder: Path) -> tuple[ProgramProcess, ...]:
     The first one has the command's own folder while it runs. Where there are more, its files are moved to a folder like
     those of the others, so that every reader finds each trace beside its log.
     """
-    records = [folder / _RECORD, *sorted(folder.glob(f"process_*/{_RECORD}"), key=_whole_number)]
+    further = folder.glob(f"process_*/{_RECORD}")
+    records = [folder / _RECORD, *sorted(further, key=lambda one: whole_number(one.parent.name[8:]) or 0)]
     statuses = {name: text for record in records[:_MOST] for name, text in _process_states(record.parent / _FAILED)}
     found = [process for record in records[:_MOST] if (process := _read_process(record, statuses)) is not None]
     if len(found) > 1:
@@ -143,15 +144,6 @@ def outside_in(folder: Path) -> tuple[tuple[int, str], ...]:
     return tuple((int(number), command) for number, _, command in words if number.isdecimal())
 
 
-def _whole_number(record: Path) -> int:
-    digits = record.parent.name.rpartition("_")[2]
-    return int(digits) if digits.isdecimal() else 0
-
-
-def _asked_bytes(gib: object) -> int | None:
-    return int(gib * GIB) if isinstance(gib, float) and 0 < gib * GIB < NO_CAP_BYTES else None
-
-
 def _process_states(folder: Path) -> Iterator[tuple[int, str]]:
     for number in _read_marks(folder):
         with contextlib.suppress(OSError), (folder / str(number)).open(encoding="ascii", errors="replace") as file:
@@ -164,7 +156,7 @@ def _read_process(record: Path, statuses: Mapping[int, str]) -> ProgramProcess |
         if record.stat().st_size > _LARGEST:
             return None
         told = json.loads(record.read_bytes())
-        log, status = told.get("log"), statuses.get(int(told["pid"]))
+        log, status, gib = told.get("log"), statuses.get(int(told["pid"])), told.get("asked_gib")
         reads, bounds = (tuple(map(_read_place, told.get(name, [])[:_MOST])) for name in ("reads", "bounds"))
         return ProgramProcess(
             folder=record.parent,
@@ -183,7 +175,7 @@ def _read_process(record: Path, statuses: Mapping[int, str]) -> ProgramProcess |
             forked_bytes=max(0, int(told.get("forked_bytes", 0))),
             allocated=max(0, int(told.get("allocated", 0))),
             log_from=max(0, int(told.get("log_from", 0))),
-            asked_bytes=_asked_bytes(told.get("asked_gib")),
+            asked_bytes=int(gib * GIB) if isinstance(gib, float) and 0 < gib * GIB < NO_CAP_BYTES else None,
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None

@@ -16,19 +16,21 @@ import tempfile
 import threading
 import time
 import zlib
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ms_tune.dryrun.cann_sim.environment import find_mindspore, prepare_cann
 from ms_tune.dryrun.launcher import ProcessEnd, start_program, watch_programs
-from ms_tune.dryrun.task import Task, TaskState, child_of, write_files
+from ms_tune.dryrun.task import TaskState, child_of, write_files
 from ms_tune.errors import MsTuneError, RunError
 from ms_tune.extras import need
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+
+    from ms_tune.dryrun.task import Task
 
 _RETRIES = 3  # of a task whose worker was lost; a process that fails is not repeated
 _POLL_SECONDS = 0.2
@@ -44,36 +46,34 @@ _SCRATCH = re.compile(r"ms-tune-ray-(\d{1,10})-.+")
 class BroughtFiles:
     """What comes back from a worker."""
 
-    ended: ProcessEnd | None  # how the process ended
+    ended: ProcessEnd | MsTuneError  # how the process ended, or why it could not be run at all
     files: dict[str, bytes]  # what it left in its folder, compressed, by relative path
-    host: str  # the machine that it ran on
-    error: MsTuneError | None  # why it could not be run at all, if so
 
 
-def run_here(described: dict[str, Any]) -> BroughtFiles:
+def run_here(task: Task) -> BroughtFiles:
     """Run a task in a folder of its own on this machine; this is what a Ray worker does."""
-    task = Task(**described)
-    host = os.uname().nodename
     _remove_leftovers()
     with tempfile.TemporaryDirectory(prefix=f"ms-tune-ray-{os.getpid()}-") as scratch:
         folder = Path(scratch) / task.folder
         try:
-            _check_folder(task, host)
+            if task.command and not Path(task.working_folder).is_dir():
+                where = {"folder": task.working_folder, "host": os.uname().nodename}
+                raise RunError(msg("dryrun.ray.no-folder", **where), msg("dryrun.ray.no-folder.hint"))
             cann = prepare_cann(find_mindspore(), lambda _: None)
             write_files(task, folder)
             with watch_programs() as watch:
                 running = start_program(child_of(task, folder, cann))
-                watch.add(running)
+                watch.running.append(running)
                 while (ended := running.end_if_over()) is None:
                     watch.wait_briefly()
         except MsTuneError as error:
-            return BroughtFiles(None, {}, host, error)
+            return BroughtFiles(error, {})
         files = {
             str(path.relative_to(folder)): zlib.compress(path.read_bytes(), 1)
             for path in sorted(folder.rglob("*"))
             if path.is_file() and str(path.relative_to(folder)) not in task.files
         }
-        return BroughtFiles(ended, files, host, None)
+        return BroughtFiles(ended, files)
 
 
 def _remove_leftovers() -> None:
@@ -81,13 +81,6 @@ def _remove_leftovers() -> None:
         match = _SCRATCH.fullmatch(folder.name)
         if match and not Path(f"/proc/{match[1]}").exists() and folder.lstat().st_uid == os.getuid():
             shutil.rmtree(folder, ignore_errors=True)
-
-
-def _check_folder(task: Task, host: str) -> None:
-    if task.command and not Path(task.working_folder).is_dir():
-        raise RunError(
-            msg("dryrun.ray.no-folder", folder=task.working_folder, host=host), msg("dryrun.ray.no-folder.hint")
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,13 +106,18 @@ class RayEngine:
                 while waiting and (self.jobs is None or len(pending) < self.jobs):
                     task = waiting.pop(0)
                     bound = remote.options(name=f"ms-tune {task.folder}", num_cpus=1, memory=task.host_bytes)
-                    pending[bound.remote(asdict(task))] = task
+                    pending[bound.remote(task)] = task
                 done, _ = ray.wait(list(pending), num_returns=1, timeout=_POLL_SECONDS)
                 for task in pending.values():
                     on_state(task, TaskState("remote", 0, 0, None, time.monotonic() - begin))
                 for reference in done:
                     task = pending.pop(reference)
-                    on_end(task, _take_result(ray, reference, task, folder / task.folder))
+                    try:
+                        brought: BroughtFiles = ray.get(reference)
+                    except ray.exceptions.RayError as error:
+                        lost = msg("stages.ray.lost", task=task.folder, detail=type(error).__name__)
+                        raise RunError(lost) from error
+                    on_end(task, unpack_result(brought, task, folder / task.folder))
         finally:
             for reference in pending:
                 ray.cancel(reference, force=False)
@@ -190,23 +188,13 @@ def _is_ray(address: str) -> bool:
     return answered.wait(_ANSWER_SECONDS)
 
 
-def _take_result(ray: Any, reference: Any, task: Task, folder: Path) -> ProcessEnd:  # noqa: ANN401 - as above
-    try:
-        brought: BroughtFiles = ray.get(reference)
-    except ray.exceptions.RayError as error:
-        raise RunError(msg("stages.ray.lost", task=task.folder, detail=type(error).__name__)) from error
-    return unpack_result(brought, task, folder)
-
-
 def unpack_result(brought: BroughtFiles, task: Task, folder: Path) -> ProcessEnd:
     """Put what a worker brought into the task's folder."""
-    if brought.error is not None:
-        raise brought.error
+    if isinstance(brought.ended, MsTuneError):
+        raise brought.ended
     write_files(task, folder)
     for name, content in brought.files.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(zlib.decompress(content))
-    if brought.ended is None:
-        raise AssertionError(brought.host)
     return brought.ended

@@ -175,14 +175,12 @@ def _find_disagreements(report: RankReport) -> tuple[Message, ...]:
     return tuple(found)
 
 
-class WorstFirst(MemoryReport):
-    """A report whose ranks stand in the order of their verdicts, which may be about more layers than were run."""
-
+class _WorstFirst(MemoryReport):
+    # Its ranks are in the order of their verdicts, which may be about more layers than were run.
     __slots__ = ()
 
     @property
     def worst(self) -> RankReport:
-        """The first rank."""
         return self.ranks[0]
 
 
@@ -214,4 +212,4 @@ def _in_full(reading: Reading, rank: int | None) -> RankReport:
 
 
 def _memory_report(folder: Path, ranks: Sequence[RankReport], stages: Iterable[int | None]) -> MemoryReport:
-    return WorstFirst(folder, tuple(ranks), tuple(stages), compare_findings(ranks, stale=False))
+    return _WorstFirst(folder, tuple(ranks), tuple(stages), compare_findings(ranks, stale=False))

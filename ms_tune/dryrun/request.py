@@ -191,11 +191,6 @@ class CommandRequest(Record):
     real: bool = False
 
     @property
-    def starts_launcher(self) -> bool:
-        """Whether the program is a launcher that a stand-in is there for, so that it need not be installed."""
-        return is_launcher(self.command[0])
-
-    @property
     def launches(self) -> bool:
         """Whether the command is a script or a launcher, which says by itself how many ranks there are."""
         name = PurePath(self.command[0]).name

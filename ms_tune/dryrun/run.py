@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import os
 import time
 from dataclasses import dataclass, field
 from functools import cache, partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ms_tune.dryrun import machine
-from ms_tune.dryrun.cann_sim.environment import Backend, Cann, find_mindspore, prepare_cann
+from ms_tune.dryrun.cann_sim.environment import Backend, Cann, find_mindspore, installed_version, prepare_cann
 from ms_tune.dryrun.environment import overridden_variables
 from ms_tune.dryrun.job import JOB_FILE
 from ms_tune.dryrun.local_engine import connect_engine, engine_for
 from ms_tune.dryrun.machine import check_graph_engine, check_level, real_cann
-from ms_tune.dryrun.plan import JobPlan, StagePlan, plan_job
+from ms_tune.dryrun.plan import FEWEST_LAYERS, JobPlan, StagePlan, plan_job
 from ms_tune.dryrun.prepare import LoadedConfig, load_config, prepare_run
 from ms_tune.dryrun.result import DryrunResult, Reading, StageResult, SweepResult, VariantResult, unlike_theory
 from ms_tune.dryrun.rundir import (
@@ -29,7 +29,7 @@ from ms_tune.dryrun.rundir import (
 )
 from ms_tune.dryrun.task import Observer, Task, child_of
 from ms_tune.enums import Dialect
-from ms_tune.errors import MsTuneError
+from ms_tune.errors import MsTuneError, UnsupportedError
 from ms_tune.extras import need
 from ms_tune.records import plain_data
 from ms_tune.text import msg
@@ -38,7 +38,6 @@ from ms_tune.verdict.run_record import OWN, RunRecord
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from pathlib import Path
 
     from ms_tune.dryrun.cann_sim.environment import MindSpore
     from ms_tune.dryrun.launcher import ProcessEnd
@@ -74,9 +73,8 @@ def dryrun_job(
     job = _plan_request(request, loaded)
     here = _look_around(mindspore, [job], observer)
     _announce_plan(job, observer)
-    folder = create_run_folder(request.run_folder, job.loaded.name)
-    job.folder = folder
-    _run_processes([job], folder, here, observer, keep_going=False)
+    job.folder = create_run_folder(request.run_folder, job.loaded.name)
+    _run_processes([job], job.folder, here, observer, keep_going=False)
     return _judge_job(job, here)
 
 
@@ -127,8 +125,6 @@ def _variant_result(
 
 @dataclass(frozen=True, slots=True)
 class _Machine:
-    """What the runs run on."""
-
     mindspore: str
     mindformers: str | None
     cann: Cann
@@ -142,7 +138,7 @@ class _SimulatedJob:
     loaded: LoadedConfig
     plan: JobPlan
     prefix: str = ""  # of the folders of its tasks, below the run folder
-    folder: Path | None = None  # where it is kept
+    folder: Path = Path()  # where it is kept, once that is known
     readings: dict[str, Reading] = field(default_factory=dict)  # what the processes left, by folder below `folder`
     error: MsTuneError | None = None  # why it has no result
     seconds: float = 0.0  # until its last process ended
@@ -152,25 +148,23 @@ class _SimulatedJob:
 
     @property
     def first(self) -> PreparedRun:
-        """The run of its first stage."""
         return self.plan.stages[0].run
 
     def tasks(self) -> list[Task]:
-        """Its processes that leave a trace."""
         runs = [run for stage in self.plan.stages for run in stage.runs]
         return [_make_task(run, self.prefix + _folder_of(run, self.plan), self.request) for run in runs]
 
 
 def _announce_plan(job: _SimulatedJob, observer: Observer) -> None:
-    told: dict[tuple[object, ...], list[str]] = {}
+    told: dict[tuple[tuple[int, ...], int | None, bool], list[str]] = {}
     for stage in job.plan.stages:
         key = (tuple(run.layers for run in stage.runs), stage.full_layers, bool(stage.factors))
         told.setdefault(key, []).append(str(stage.run.stage))
     for (layers, full, derived), stages in told.items():
         if full is None or not (derived or layers == (full,)):
             continue
-        runs = ", ".join(map(str, layers)) if isinstance(layers, tuple) else ""
         text = "stages.plan.derived" if derived else "stages.plan.whole"
+        runs = ", ".join(map(str, layers))
         observer.say(msg(text, stages=", ".join(dict.fromkeys(stages)), runs=runs, full=full))
 
 
@@ -186,25 +180,25 @@ def _plan_request(request: DryrunRequest, loaded: LoadedConfig | None = None) ->
         return job
     # On devices every rank runs, and what is shrunk is not run twice.
     world_size = prepare_run(request, loaded).world_size
-    machine.check_devices_suffice(world_size, machine.devices_here())
+    present = machine.devices_here()
+    if present < world_size:
+        few = msg("stages.real.devices", size=world_size, present=present)
+        raise UnsupportedError(few, msg("stages.real.devices.hint"))
     whole = request._replace(ranks=tuple(range(world_size)), extrapolate=False, fewest_layers=False)
     return _SimulatedJob(whole, loaded, plan_job(whole, loaded))
 
 
 def _look_around(mindspore: MindSpore, jobs: Sequence[_SimulatedJob], observer: Observer) -> _Machine:
     connect_engine(jobs[0].request.engine, observer)
-    needs = any(job.first.dialect is Dialect.MINDFORMERS for job in jobs)
-    mindformers = _mindformers_version() if needs else None
+    mindformers = None
+    if any(job.first.dialect is Dialect.MINDFORMERS for job in jobs):
+        need("ms-tune dryrun", "dryrun", "mindformers")
+        mindformers = installed_version("mindformers")
     if jobs[0].request.real:
         return _Machine(mindspore.version, mindformers, real_cann())
     cann = prepare_cann(mindspore, observer.say)
     check_level(jobs[0].request.level, cann)
     return _Machine(mindspore.version, mindformers, cann)
-
-
-def _mindformers_version() -> str:
-    need("ms-tune dryrun", "dryrun", "mindformers")
-    return importlib.metadata.version("mindformers")
 
 
 def _run_processes(
@@ -300,8 +294,6 @@ def _write_inputs(jobs: Sequence[_SimulatedJob], folder: Path, here: _Machine) -
 
 
 def _judge_job(job: _SimulatedJob, here: _Machine) -> DryrunResult:
-    if job.folder is None:
-        raise AssertionError(job.prefix)
     stages = () if not job.request.level else _judge_stages(job)
     runs = [stage.run for stage in job.plan.stages]
     return DryrunResult(
@@ -322,7 +314,7 @@ def _judge_job(job: _SimulatedJob, here: _Machine) -> DryrunResult:
 
 def _judge_stages(job: _SimulatedJob) -> tuple[StageResult, ...]:
     found = [_judge_one(stage, job) for stage in job.plan.stages]
-    if job.folder is not None and not job.request.real:
+    if not job.request.real:
         ranks = {_folder_of(stage.run, job.plan): kept for stage, (_, kept) in zip(job.plan.stages, found, strict=True)}
         write_kept(job.folder, RunRecord(job.request.chip, job.request.device_bytes, ranks=ranks))
     return tuple(result for result, _ in found)
@@ -359,7 +351,8 @@ def _collect_warnings(job: _SimulatedJob, stages: Sequence[StageResult]) -> tupl
     changed = overridden_variables(os.environ)
     found = [message for stage in job.plan.stages for message in stage.run.warnings]
     found += [stage.reason for stage in job.plan.stages if stage.reason is not None]
-    found += [msg("stages.extrapolate.too-few") for stage in job.plan.stages if stage.from_too_few]
+    few = any(stage.factors and stage.run.layers < FEWEST_LAYERS for stage in job.plan.stages)
+    found += [msg("stages.extrapolate.too-few")] if few else []
     found += [message for reading in job.readings.values() for message in reading.warnings]
     found += [message for stage in stages for message in unlike_theory(stage.theory)]
     if changed:

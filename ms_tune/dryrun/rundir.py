@@ -119,18 +119,16 @@ def write_config(folder: Path, config: LoadedConfig, run: PreparedRun) -> None:
     """The user's config as it was, what is run otherwise, and the difference as ``diff -u`` shows it."""
     changes = [{"key": change.key, "before": change.before, "after": change.after} for change in run.changes]
     run_text = changed_text(config.source, [(change.key, change.after) for change in run.changes])
+    difference = unified_diff(config.original.text, run_text, "config.yaml")
     with _write_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "config.yaml").write_text(config.original.text, encoding="utf-8")
-        (folder / "config.diff").write_text(
-            unified_diff(config.original.text, run_text, "config.yaml"), encoding="utf-8"
-        )
+        (folder / "config.diff").write_text(difference, encoding="utf-8")
         write_json(folder / "changes.json", {SCHEMA_VERSION: 1, "changes": changes})
 
 
 def unified_diff(before: str, after: str, name: str) -> str:
-    """The difference of two texts as ``diff -u`` writes it; empty if there is none."""
-    lines = difflib.unified_diff(
-        before.splitlines(keepends=True), after.splitlines(keepends=True), f"a/{name}", f"b/{name}"
-    )
+    """Return the difference of two texts as ``diff -u`` writes it; empty if there is none."""
+    texts = before.splitlines(keepends=True), after.splitlines(keepends=True)
+    lines = difflib.unified_diff(*texts, f"a/{name}", f"b/{name}")
     return "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines)

@@ -24,8 +24,8 @@ from ms_tune.text import msg
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from ms_tune.dialects.job_parts import SettingChange
     from ms_tune.dryrun.launcher import ProcessEnd
-    from ms_tune.dryrun.launchers.arguments import OptionChange
     from ms_tune.dryrun.launchers.job import LaunchedJob, LauncherLook
     from ms_tune.dryrun.request import CommandRequest
     from ms_tune.dryrun.task import Observer
@@ -57,7 +57,7 @@ class JobCheck:
     documented: Documented  # the documented set that goes with what was found
     unlike: tuple[tuple[StackPart, str], ...]  # parts of another release than that set has, with its release of them
     # Paths among its arguments in whose place something is made up, since they are not there.
-    made_up: tuple[OptionChange, ...]
+    made_up: tuple[SettingChange, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ them with the standard library alone.
 from __future__ import annotations
 
 import contextlib
+import operator
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,12 +25,12 @@ if TYPE_CHECKING:
 _VERSION = re.compile(r"^(MAJOR|MINOR|PATCH) *= *(\d+)", re.MULTILINE)
 _NEEDS = re.compile(r"^Requires-Dist: mindspore *\(?(>=|==|<=|<|>|!=) *(\d+(?:\.\d+)*)", re.MULTILINE)
 _COMPARED = {
-    ">=": lambda one, other: one >= other,
-    "<=": lambda one, other: one <= other,
-    "==": lambda one, other: one == other,
-    "!=": lambda one, other: one != other,
-    "<": lambda one, other: one < other,
-    ">": lambda one, other: one > other,
+    ">=": operator.ge,
+    "<=": operator.le,
+    "==": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    ">": operator.gt,
 }
 _MINDSPORE, _ADAPTER = "MindSpore", "MSAdapter"
 _LARGEST = MIB  # of a file that tells a version
@@ -73,13 +74,12 @@ def _read_part(name: str, facts: Mapping[str, object], folders: Mapping[str, Seq
         places = [Path(one) for one in folders.get(before["module"], ()) if Path(one).parent.name == before["under"]]
     if not places:
         return StackPart(name, None)
-    release = _of_package(places[0], str(facts["module"])) or _of_file(places, facts.get("version_file"))
+    found = _metadata_folder(places[0], str(facts["module"]))
+    if found is not None:
+        release: str | None = found.name.split("-")[1].removesuffix(".dist").removesuffix(".egg")
+    else:
+        release = _of_file(places, facts.get("version_file"))
     return StackPart(name, places[0], release, "package" if release is not None else None)
-
-
-def _of_package(folder: Path, package: str) -> str | None:
-    found = _metadata_folder(folder, package)
-    return None if found is None else found.name.split("-")[1].removesuffix(".dist").removesuffix(".egg")
 
 
 def _metadata_folder(folder: Path, package: str) -> Path | None:

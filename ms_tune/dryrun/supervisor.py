@@ -129,10 +129,14 @@ def _is_worth_waiting(left: Sequence[int], since: float) -> bool:
     )
 
 
-def _uses_mindspore(process: int) -> bool:
+def _read_process(process: int, name: str) -> bytes:
     with contextlib.suppress(OSError):
-        return "mindspore" in Path(f"/proc/{process}/maps").read_text("utf-8", "replace")
-    return False
+        return Path(f"/proc/{process}/{name}").read_bytes()
+    return b""
+
+
+def _uses_mindspore(process: int) -> bool:
+    return b"mindspore" in _read_process(process, "maps")
 
 
 def _note_outside(left: Sequence[int], known: set[int]) -> None:
@@ -143,30 +147,25 @@ def _note_outside(left: Sequence[int], known: set[int]) -> None:
     mark = os.fsencode(f"{_TRACES}=")
     for process in left:
         with contextlib.suppress(OSError):
-            place = Path(f"/proc/{process}")
-            environment = (place / "environ").read_bytes()
+            environment = Path(f"/proc/{process}/environ").read_bytes()
             overwritten = environment.endswith(b"\0\0")  # by a name that the process gave itself (setproctitle)
             if process in known or mark in environment or overwritten or not _uses_mindspore(process):
                 continue
             known.add(process)
-            words = (place / "cmdline").read_bytes().rstrip(b"\0").replace(b"\0", b" ")
+            words = _read_process(process, "cmdline").rstrip(b"\0").replace(b"\0", b" ")
             with (Path(folder) / _OUTSIDE).open("a", encoding="utf-8") as file:
                 file.write(f"{process} {' '.join(words.decode('utf-8', 'replace').split())[:_LONGEST]}\n")
 
 
 def _is_launcher(process: int) -> bool:
     # Whether it is what stands in a launcher's place, which may be between two of its ranks.
-    with contextlib.suppress(OSError):
-        return _STAND_IN in Path(f"/proc/{process}/cmdline").read_bytes().split(b"\0")
-    return False
+    return _STAND_IN in _read_process(process, "cmdline").split(b"\0")
 
 
 def _is_python(process: int) -> bool:
     # Whether it is a Python that runs a program; helpers of multiprocessing, which outlive it for a moment, are not.
-    with contextlib.suppress(OSError):
-        words = Path(f"/proc/{process}/cmdline").read_bytes()
-        return b"python" in words.partition(b"\0")[0] and b"resource_tracker" not in words
-    return False
+    words = _read_process(process, "cmdline")
+    return b"python" in words.partition(b"\0")[0] and b"resource_tracker" not in words
 
 
 def _end_all(program: int, status: int | None) -> int | None:

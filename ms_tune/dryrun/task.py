@@ -8,16 +8,16 @@ import re
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ms_tune.dryrun.environment import (
     ALLOCATOR,
     BIN,
-    LaunchPlan,
     allocator_settings,
     launch_environment,
     real_environment,
     simulation_environment,
+    stand_in_programs,
 )
 from ms_tune.dryrun.launcher import LOG, TRACES, ChildProcess
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from ms_tune.dryrun.cann_sim.environment import Cann
+    from ms_tune.dryrun.environment import LaunchPlan
     from ms_tune.dryrun.launcher import ProcessEnd
     from ms_tune.text import Message
 
@@ -52,11 +53,8 @@ class Task:
     working_folder: str = ""  # where a command runs; every machine that may get it has this folder
     real: bool = False  # run on the device, without simulation
     environment: Mapping[str, str] = field(default_factory=dict)  # further variables
-    # Executable texts by name, which a command finds first in its PATH.
-    programs: Mapping[str, str] = field(default_factory=dict)
-    # What is to be simulated of the jobs that a command launches, as fields of
-    # `ms_tune.dryrun.environment.LaunchPlan`; None where launchers are left alone.
-    launched: Mapping[str, Any] | None = None
+    # What is to be simulated of the jobs that a command launches; None where launchers are left alone.
+    launched: LaunchPlan | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +89,8 @@ def write_files(task: Task, folder: Path) -> None:
     folder.mkdir(parents=True)
     for name, text in task.files.items():
         (folder / name).write_text(text, encoding="utf-8")
-    for name, text in task.programs.items():
-        program = folder / BIN / name
+    for name, text in stand_in_programs().items() if task.launched is not None else ():
+        program = folder / BIN / name  # what a command finds first in its PATH
         program.parent.mkdir(exist_ok=True)
         program.write_text(text, encoding="utf-8")
         program.chmod(0o755)
@@ -138,8 +136,7 @@ def child_of(task: Task, folder: Path, cann: Cann, base: Mapping[str, str] | Non
         environment[ALLOCATOR] = allocator_settings(own.get(ALLOCATOR, ""), environment[ALLOCATOR])
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, [_STARTUP, environment.get("PYTHONPATH")]))
         if task.launched is not None:
-            wanted = LaunchPlan(**task.launched)
-            environment |= launch_environment(environment, folder, cann, task.level, _STARTUP, wanted)
+            environment |= launch_environment(environment, folder, cann, task.level, _STARTUP, task.launched)
         command = (sys.executable, "-I", "-S", _SUPERVISOR, str(os.getpid()), *task.command)
         return ChildProcess(command, environment, folder, task.timeout, working_folder=Path(task.working_folder))
     # A checkout that is run in place must be found from the run's folder too.

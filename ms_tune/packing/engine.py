@@ -1,6 +1,6 @@
-"""What the planner needs done fast, as a protocol; an implementation of it in numpy, and one in C.
+"""The inner loops of the planner, in numpy and in C.
 
-The one in C is compiled once, kept in the cache, and called through ctypes; whoever plans passes one of them in.
+The C code is compiled once, kept in the cache, and called through ctypes.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from itertools import repeat
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -33,7 +34,7 @@ _MASKS = 10_000  # comparisons in whose time numpy begins one
 _FLAGS = ("-std=gnu11", "-O3", "-shared", "-fPIC", "-fvisibility=hidden")
 _SOURCE = "placement.c"
 _LIBRARY = "libplacement.so"
-_TASKS = 2  # searched at once; not the number of cores, so that every machine finds the same
+SEARCHES = 2  # tasks searched at once; not the number of cores, so that every machine finds the same
 _SOLVED, _IMPOSSIBLE = 1, 0
 
 
@@ -77,37 +78,17 @@ class PackingTask:
     tie: NDArray[np.int32] | None = None
 
 
-class PackingEngine(Protocol):
-    """The inner loops of the planner."""
+class NumpyEngine:
+    """First fit in numpy, a mask over all placed blocks for each block; no search."""
 
-    name: str
-    searches: int  # how many tasks are best given to `search` at once; 0: it is not worth calling
-    pace: int  # work of first fit in a second, about
+    name = "numpy"
+    pace = 500_000_000  # work of first fit per second, about
 
     def first_fit(self, items: Items, order: NDArray[np.int32], limit: int, work: int) -> GapFit:
         """Place the blocks in an order, each at the lowest address where it fits.
 
         Stops early if a block ends above ``limit`` or so much work is done; the height is then above the limit.
         """
-
-    def search(
-        self, tasks: Sequence[PackingTask], most_nodes: int, most_work: int, failures: NDArray[np.float64]
-    ) -> list[PackedOrder]:
-        """Look for a placement within a capacity, for each task, at most for so many nodes and so much work.
-
-        ``failures``, by tick, is added to: how often nothing more could be placed because of it.
-        """
-
-
-class NumpyEngine:
-    """First fit in numpy, a mask over all placed blocks for each block; no search."""
-
-    name = "numpy"
-    searches = 0
-    pace = 500_000_000
-
-    def first_fit(self, items: Items, order: NDArray[np.int32], limit: int, work: int) -> GapFit:
-        """See :class:`PackingEngine`. O(blocks) for each block."""
         lives, size, alignment = items
         count = len(order)
         at, done = -1, 0
@@ -127,13 +108,6 @@ class NumpyEngine:
         result = np.full(count, -1, np.int64)
         result[order[: at + 1]] = starts[: at + 1]
         return GapFit(result, height, done)
-
-    def search(
-        self, tasks: Sequence[PackingTask], most_nodes: int, most_work: int, failures: NDArray[np.float64]
-    ) -> list[PackedOrder]:
-        """Finds nothing: a search in Python would be far too slow to find anything."""
-        del most_nodes, most_work, failures
-        return [PackedOrder(None, exhausted=False, work=0)] * len(tasks)
 
 
 def _lowest_gap(starts: NDArray[np.int64], ends: NDArray[np.int64], size: int, alignment: int) -> int:
@@ -158,15 +132,14 @@ def find_twins(items: Items, order: NDArray[np.int32]) -> NDArray[np.int32]:
     return twin
 
 
-class CompiledEngine:
-    """First fit and search of ``placement.c``; see :class:`~ms_tune.packing.engine.PackingEngine`."""
+class CompiledEngine(NumpyEngine):
+    """First fit and search of ``placement.c``."""
 
     name = "compiled"
     pace = 250_000_000
 
     def __init__(self, library: ctypes.CDLL) -> None:
-        self.searches = _TASKS
-        self._threads = ThreadPoolExecutor(min(os.cpu_count() or 1, _TASKS))
+        self._threads = ThreadPoolExecutor(min(os.cpu_count() or 1, SEARCHES))
         integer, long, pointer = ctypes.c_int32, ctypes.c_int64, ctypes.c_void_p
         self._first_fit = library.placement_first_fit
         self._first_fit.argtypes = [integer, integer, *[pointer] * 5, long, *[pointer] * 2]
@@ -175,7 +148,7 @@ class CompiledEngine:
         self._search.argtypes = [integer, integer, *[pointer] * 7, long, long, *[pointer] * 3]
 
     def first_fit(self, items: Items, order: NDArray[np.int32], limit: int, work: int) -> GapFit:
-        """See :class:`~ms_tune.packing.engine.PackingEngine`."""
+        """See :class:`NumpyEngine`."""
         address = np.full(len(order), -1, np.int64)
         lives = items.lives
         inputs = _Inputs(lives.lower, lives.upper, items.size, items.alignment, order)
@@ -189,13 +162,13 @@ class CompiledEngine:
     def search(
         self, tasks: Sequence[PackingTask], most_nodes: int, most_work: int, failures: NDArray[np.float64]
     ) -> list[PackedOrder]:
-        """See :class:`~ms_tune.packing.engine.PackingEngine`; one thread a task, each with failures of its own."""
+        """Look for a placement within each task's capacity, with at most so many nodes and so much work, one thread per task.
+
+        ``failures``, by tick, is added to: how often nothing more could be placed because of it.
+        """
         parts = [np.zeros_like(failures) for _ in tasks]
-
-        def one(task: PackingTask, part: NDArray[np.float64]) -> PackedOrder:
-            return self._search_one(task, most_nodes, most_work, part)
-
-        found = list(self._threads.map(one, tasks, parts))
+        limits = repeat(most_nodes), repeat(most_work)
+        found = list(self._threads.map(self._search_one, tasks, *limits, parts))
         for part in parts:
             failures += part
         return found
@@ -225,7 +198,7 @@ class _Inputs:
 
 
 @cache
-def best_engine() -> tuple[PackingEngine, Message | None]:
+def best_engine() -> tuple[NumpyEngine, Message | None]:
     """The compiled engine, or the one in numpy and why there is no other."""
     try:
         return CompiledEngine(ctypes.CDLL(str(_library_path()))), None
@@ -239,12 +212,11 @@ def _library_path() -> Path:
     source = files("ms_tune.packing").joinpath(_SOURCE).read_bytes()
     key = hashlib.sha256(b"\0".join((source, " ".join(_FLAGS).encode(), platform.machine().encode()))).hexdigest()[:16]
     place = cache_root() / "native" / f"placement-{key}"
+
+    def build(folder: Path) -> None:
+        file = folder / _SOURCE
+        file.write_bytes(source)
+        compile_library(file, folder / _LIBRARY, dict(os.environ), _FLAGS)
+
     # Where another process compiles it, nothing is told: that takes a second.
-    folder = cached_folder(place, lambda fresh: _build_library(source, fresh), lambda: None)
-    return folder / _LIBRARY
-
-
-def _build_library(source: bytes, folder: Path) -> None:
-    file = folder / _SOURCE
-    file.write_bytes(source)
-    compile_library(file, folder / _LIBRARY, dict(os.environ), _FLAGS)
+    return cached_folder(place, build, lambda: None) / _LIBRARY

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from ms_tune.packing.engine import Items, PackingEngine, PackingTask, find_twins
+from ms_tune.packing.engine import SEARCHES, CompiledEngine, Items, PackingTask, find_twins
 from ms_tune.packing.placement import BlockLives, PackingProblem, count_meetings
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class _Preferred(NamedTuple):
 def improve_exactly(
     problem: PackingProblem,
     lives: BlockLives,
-    engine: PackingEngine,
+    engine: CompiledEngine,
     bounds: tuple[int, int],
     tell: Callable[[int, float], float],
 ) -> Improved:
@@ -77,7 +77,7 @@ def improve_exactly(
     turn, used = 0, 0.0
     while height > floor and (left := tell(height, used)) > 0:
         tasks = []
-        for _ in range(engine.searches):
+        for _ in range(SEARCHES):
             preferred, nodes = next(preferences)
             capacity = _next_height(turn, (floor, height), step, problem.capacity)
             tasks.append(_make_task(blocks, lives, preferred, capacity))
@@ -131,34 +131,21 @@ def _search_preferences(
     mean = np.array([part.mean() for part in live]) / peak
     area = size * span
     meets = count_meetings(lives)
-    kinds = [
-        _Preferred(each, None)
-        for each in (
-            *(size * lifetime, area, most, span, size, most**8 * area, most**8 * span, mean**4 * area),
-            # Keys one after the other, as MiniMalloc orders blocks (its talk at ASPLOS 2024): where many blocks live at the
-            # peak, what decides is the second key.
-            *(
-                _prefer_by(most, lifetime, size),
-                _prefer_by(most, size * lifetime),
-                _prefer_by(lifetime, size, most),
-                _prefer_by(most, span, lifetime),
-            ),
-            *(_prefer_by(blocks.upper, lifetime, size), _prefer_by(meets, most, size * lifetime)),
-        )
-    ]
-    kinds += [
-        _Preferred(_prefer_by(most, tie), tie)
-        for tie in (_prefer_by(lifetime, size), _prefer_by(size * lifetime, lifetime))
-    ]
+    plain = [size * lifetime, area, most, span, size, most**8 * area, most**8 * span, mean**4 * area]
+    # Keys one after the other, as MiniMalloc orders blocks (its talk at ASPLOS 2024): where many blocks live at the
+    # peak, what decides is the second key.
+    plain += [_prefer_by(most, lifetime, size), _prefer_by(most, size * lifetime)]
+    plain += [_prefer_by(lifetime, size, most), _prefer_by(most, span, lifetime)]
+    plain += [_prefer_by(blocks.upper, lifetime, size), _prefer_by(meets, most, size * lifetime)]
+    ties = (_prefer_by(lifetime, size), _prefer_by(size * lifetime, lifetime))
+    kinds = [*(_Preferred(each, None) for each in plain), *(_Preferred(_prefer_by(most, tie), tie) for tie in ties)]
     keys = (most, size * lifetime, lifetime, size, span, meets, blocks.lower, blocks.upper)
     turn = 0
     while True:
         turn += 1
         for kind in kinds:
             preferred = kind
-            if turn & (
-                turn + 1
-            ):  # every time that more nodes are allowed than ever before, what is preferred is itself
+            if turn & (turn + 1):  # whenever more nodes are allowed than ever before, there is no noise
                 noise = np.exp(_NOISE * random.standard_normal(len(size)))
                 noise *= _failure_weights(lives, failures) if turn % 2 else 1.0
                 preferred = _Preferred(kind.most * noise, None if kind.tie is None else kind.tie * noise)
@@ -170,7 +157,7 @@ def _search_preferences(
 
 
 def _prefer_by(*keys: NDArray[np.generic]) -> NDArray[np.float64]:
-    """A preference: most for the block that is first in descending order of the first key, then of the next."""
+    # Most for the block that is first in descending order of the first key, then of the next.
     order = np.lexsort(tuple(-np.asarray(key, np.float64) for key in reversed(keys)))
     preference = np.empty(len(order), np.float64)
     preference[order] = np.arange(len(order), 0, -1)
@@ -178,7 +165,7 @@ def _prefer_by(*keys: NDArray[np.generic]) -> NDArray[np.float64]:
 
 
 def _failure_weights(lives: BlockLives, failures: NDArray[np.float64]) -> NDArray[np.float64]:
-    """By block: how often a search failed at a tick of its life, as a share of the worst tick."""
+    # By block: how often a search failed at a tick of its life, as a share of the worst tick.
     worst = failures.max(initial=0.0)
     if worst <= 0:
         return np.ones(len(lives.lower))

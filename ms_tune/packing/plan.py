@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from ms_tune.packing.engine import GapFit, Items, PackingEngine
+from ms_tune.packing.engine import CompiledEngine, GapFit, Items, NumpyEngine
 from ms_tune.packing.exact import MOST_BLOCKS, improve_exactly
 from ms_tune.packing.placement import (
     BlockLives,
@@ -61,7 +61,6 @@ class _FoldedStep(NamedTuple):
 
     @property
     def saved_allocations(self) -> int:
-        """Allocations that need not be planned."""
         return self.last - self.first - self.period
 
 
@@ -97,7 +96,7 @@ def fold_steps(problem: PackingProblem) -> Folded | None:
 
 
 def _folded_lives(begin: Numbers, end: Numbers, part: _FoldedStep) -> tuple[Numbers, Numbers, NDArray[np.bool_]]:
-    """Lives in a time that runs through the repeating part once, and which blocks live within one step of it."""
+    # Lives in a time that runs through the repeating part once, and which blocks live within one step of it.
     first, last, period = part
 
     def at(tick: Numbers) -> Numbers:
@@ -148,7 +147,7 @@ def _likely_periods(sign: Numbers) -> list[int]:
 
 
 def _longest_alike(alike: NDArray[np.bool_]) -> tuple[int, int] | None:
-    """The longest part ``[first, last)`` of a column of truth values of which nearly all are true."""
+    # The longest part ``[first, last)`` of a column of truth values of which nearly all are true.
     score = np.concatenate(([0.0], np.cumsum(alike - _LEAST_ALIKE)))
     # The lowest score up to a position never rises, so where it first is low enough for an end is found by bisection.
     lowest = np.minimum.accumulate(score)
@@ -192,7 +191,6 @@ class _Best:
     height: int | None = None
     method: str = "order"
     name: str = ""
-    order: NDArray[np.int32] | None = None
     used: float = 0.0
     late: bool = False  # whether the clock ended it
 
@@ -206,7 +204,7 @@ class _Best:
         self.late = self.late or (left > 0 and time.monotonic() - self.begin > _GRACE + _PATIENCE * self.limit)
         return 0.0 if self.late else left
 
-    def try_order(self, items: Items, order: NDArray[np.int32], engine: PackingEngine) -> GapFit:
+    def try_order(self, items: Items, order: NDArray[np.int32], engine: NumpyEngine) -> GapFit:
         """First fit in an order, below the best height so far; the first is always finished."""
         limit, work = _NO_LIMIT, _NO_LIMIT
         if self.height is not None:
@@ -221,7 +219,7 @@ class _Best:
 
 def plan_addresses(
     problem: PackingProblem,
-    engine: PackingEngine,
+    engine: NumpyEngine,
     seconds: float | None = None,
     on_progress: Callable[[PackingProgress], None] = lambda _: None,
 ) -> PackingPlan:
@@ -235,10 +233,10 @@ def plan_addresses(
     begin = time.monotonic()
     folded = fold_steps(problem)
     smaller = folded.problem if folded else problem
-    exactly = len(smaller) <= MOST_BLOCKS and engine.searches > 0
-    limit = seconds or (_SEARCH_SECONDS if exactly else _SECONDS)
+    searching = engine if len(smaller) <= MOST_BLOCKS and isinstance(engine, CompiledEngine) else None
+    limit = seconds or (_SEARCH_SECONDS if searching else _SECONDS)
     enough = problem.capacity if seconds is None else None
-    result = _make_plan(smaller, engine, _Best(limit, 0, on_progress, begin, enough), exactly=exactly)
+    result = _make_plan(smaller, engine, searching, _Best(limit, 0, on_progress, begin, enough))
     if folded:
         address = result.address[folded.block]
         bound = lower_bound(problem)  # the folded one's may be a little higher
@@ -249,18 +247,26 @@ def plan_addresses(
     return result
 
 
-def _make_plan(problem: PackingProblem, engine: PackingEngine, best: _Best, *, exactly: bool) -> PackingPlan:
+def _make_plan(
+    problem: PackingProblem, engine: NumpyEngine, searching: CompiledEngine | None, best: _Best
+) -> PackingPlan:
     lives = compress_lives(problem)
+    items = Items(lives, problem.size, problem.alignment)
     floor = best.bound = int(lives.live.max(initial=0))
-    if len(problem):
-        _try_orders(problem, lives, engine, best)
-    if exactly and not best.is_done() and best.height is not None:
-        found = improve_exactly(problem, lives, engine, (best.bound, best.height), best.report_progress)
+    lead = np.zeros(0, np.int32)  # the best order
+    for name, order in orders_to_try(problem, lives) if len(problem) else ():
+        if best.is_done():
+            break
+        fit = best.try_order(items, order, engine)
+        if best.height is None or fit.height < best.height:
+            best.address, best.height, best.name, lead = fit.address, fit.height, name, order
+    if searching and best.height is not None and not best.is_done():
+        found = improve_exactly(problem, lives, searching, (best.bound, best.height), best.report_progress)
         floor = found.floor
         if found.address is not None:
             best.address, best.height, best.method = found.address, found.height, "search"
     elif len(problem):
-        _improve_order(problem, lives, engine, best)
+        _improve_order(items, lead, engine, best)
     height = best.height or 0
     return PackingPlan(
         problem=problem,
@@ -276,36 +282,22 @@ def _make_plan(problem: PackingProblem, engine: PackingEngine, best: _Best, *, e
     )
 
 
-def _try_orders(problem: PackingProblem, lives: BlockLives, engine: PackingEngine, best: _Best) -> None:
-    items = Items(lives, problem.size, problem.alignment)
-    for name, order in orders_to_try(problem, lives):
-        if best.is_done():
-            return
-        fit = best.try_order(items, order, engine)
-        if best.height is None or fit.height < best.height:
-            best.address, best.height, best.name, best.order = fit.address, fit.height, name, order
-
-
-def _improve_order(problem: PackingProblem, lives: BlockLives, engine: PackingEngine, best: _Best) -> None:
+def _improve_order(items: Items, begun: NDArray[np.int32], engine: NumpyEngine, best: _Best) -> None:
     # squeaky wheel: the block that rises above the best height so far comes earlier the next time
     random = np.random.default_rng(0)
-    if best.order is None or best.height is None:
-        return
-    items = Items(lives, problem.size, problem.alignment)
-    turns = _turn_by_block(best.order)
-    stale = 0
+    turns, stale = _turn_by_block(begun), 0
     while not best.is_done():
         order = np.argsort(turns, kind="stable").astype(np.int32)
         fit = best.try_order(items, order, engine)
-        if fit.height < best.height:
-            best.address, best.height, best.order, best.method = fit.address, fit.height, order, "improved"
+        if best.height is None or fit.height < best.height:
+            best.address, best.height, best.method, begun = fit.address, fit.height, "improved", order
             turns, stale = _turn_by_block(order), 0
         else:
-            too_high = (fit.address >= 0) & (fit.address + problem.size >= best.height)
+            too_high = (fit.address >= 0) & (fit.address + items.size >= best.height)
             turns[too_high] *= random.uniform(0.2, 0.9, int(too_high.sum()))
             stale += 1
         if stale >= _STALE:
-            turns, stale = _turn_by_block(best.order) * random.uniform(0.9, 1.1, len(turns)), 0
+            turns, stale = _turn_by_block(begun) * random.uniform(0.9, 1.1, len(turns)), 0
 
 
 def _turn_by_block(order: NDArray[np.int32]) -> NDArray[np.float64]:
@@ -336,10 +328,8 @@ def orders_to_try(problem: PackingProblem, lives: BlockLives) -> Iterator[tuple[
     yield "area", sort_blocks(area, size)
     yield "weighed-size", sort_blocks(size * (most / max(peak, 1)) ** 4, span)
     yield "span", sort_blocks(span, size)
-    yield (
-        "levels-by-start",
-        sort_blocks(np.searchsorted(_LEVELS, most / max(peak, 1), side="right"), -lives.lower, size),
-    )
+    levels = np.searchsorted(_LEVELS, most / max(peak, 1), side="right")
+    yield "levels-by-start", sort_blocks(levels, -lives.lower, size)
     yield "size-class-by-span", sort_blocks(np.frexp(size.astype(np.float64))[1], span, size)
     yield "start", sort_blocks(-lives.lower, size)
 

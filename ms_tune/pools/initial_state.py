@@ -32,8 +32,7 @@ class Start(Record):
 
     segments: tuple[HeldSegment, ...]
     live: Mapping[int, int]  # sizes of its live blocks by address
-    requested: Mapping[int, int]  # what was asked for those
-    streams: Mapping[int, int]
+    asked: Mapping[int, tuple[int, int]]  # bytes that were asked for those, and their streams
 
 
 def rewind_recording(device: DeviceTrace, rounded: Callable[[int], int]) -> Start:
@@ -47,27 +46,21 @@ def rewind_recording(device: DeviceTrace, rounded: Callable[[int], int]) -> Star
     if wrong is not None:
         raise wrong
     live = {address: block.size for address, (block, _) in final.items()}
-    requested = {address: block.requested for address, (block, _) in final.items()}
-    streams = {address: stream for address, (_, stream) in final.items()}
+    asked = {address: (block.requested, stream) for address, (block, stream) in final.items()}
     for address, place, allocates in device.events.first_turns():
         if allocates:
             live.pop(address, None)
         else:
             event = device.events[place]
-            live[address], requested[address], streams[address] = rounded(event.size), event.size, event.stream
+            live[address], asked[address] = rounded(event.size), (event.size, event.stream)
     held = [classic[base] for base in sorted(classic)]
     if any(one.expandable for one in device.segments) or device.events.rows_with(*_MAPS).any():
-        held += _expandable_segments(device, live, streams, rounded)
+        held += _expandable_segments(device, live, asked, rounded)
     held.sort(key=lambda one: one.base)
     for one, following in pairwise(held):
         if one.base + one.size > following.base:
             raise RecordingError(reason="segment", event=0)
-    return Start(
-        tuple(held),
-        live,
-        {address: requested[address] for address in live},
-        {address: streams[address] for address in live},
-    )
+    return Start(tuple(held), live, {address: asked[address] for address in live})
 
 
 def _find_contradiction(device: DeviceTrace, final: Container[int]) -> RecordingError | None:
@@ -100,7 +93,7 @@ def _classic_segments(device: DeviceTrace, before: int) -> dict[int, HeldSegment
 
 
 def _expandable_segments(
-    device: DeviceTrace, live: Mapping[int, int], streams: Mapping[int, int], rounded: Callable[[int], int]
+    device: DeviceTrace, live: Mapping[int, int], asked: Mapping[int, tuple[int, int]], rounded: Callable[[int], int]
 ) -> list[HeldSegment]:
     mapped = Ranges()
     for segment in device.segments:
@@ -111,7 +104,7 @@ def _expandable_segments(
         change(address, address + size)
     # A segment's memory lies side by side; where another's is between, there are two segments.
     runs: list[tuple[tuple[bool, int], int]] = []
-    for start, kind in sorted(_segment_kinds(device, live, streams, rounded)):
+    for start, kind in sorted(_segment_kinds(device, live, asked, rounded)):
         if not runs or runs[-1][0] != kind:
             runs.append((kind, start))
     found = []
@@ -124,9 +117,9 @@ def _expandable_segments(
 
 
 def _segment_kinds(
-    device: DeviceTrace, live: Mapping[int, int], streams: Mapping[int, int], rounded: Callable[[int], int]
+    device: DeviceTrace, live: Mapping[int, int], asked: Mapping[int, tuple[int, int]], rounded: Callable[[int], int]
 ) -> list[tuple[int, tuple[bool, int]]]:
-    seen = Ranges()
+    seen, events = Ranges(), device.events
     kinds: list[tuple[int, tuple[bool, int]]] = []
 
     def tell(address: int, size: int, kind: tuple[bool, int]) -> None:
@@ -136,23 +129,19 @@ def _segment_kinds(
     for segment in device.segments:
         if segment.expandable:
             tell(segment.address, segment.size, (segment.small, segment.stream))
-    mapped, given = device.events.places_with(Action.SEGMENT_MAP), device.events.places_with(Action.SEGMENT_UNMAP)
-    allocations = device.events.places_with(Action.ALLOC)
-    asking = np.searchsorted(allocations, mapped)  # the block that memory is mapped for is allocated next
-    asked = allocations[asking[asking < len(allocations)]]
-    taken = device.events.iterate_rows(mapped[asking < len(allocations)])
-    for (_, _, address, size, _), (_, _, _, wanted, stream) in zip(
-        taken, device.events.iterate_rows(asked), strict=True
-    ):
+    mapped, allocations = events.places_with(Action.SEGMENT_MAP), events.places_with(Action.ALLOC)
+    following = np.searchsorted(allocations, mapped)  # the block that memory is mapped for is allocated next
+    there = following < len(allocations)
+    taken, blocks = events.iterate_rows(mapped[there]), events.iterate_rows(allocations[following[there]])
+    for (_, _, address, size, _), (_, _, _, wanted, stream) in zip(taken, blocks, strict=True):
         tell(address, size, (rounded(wanted) <= SMALL_REQUEST, stream))
     order = sorted(live)
     # Mapped before the first event: what lived there tells.
-    for _, _, address, size, stream in device.events.iterate_rows(given):
+    for _, _, address, size, stream in events.iterate_rows(events.places_with(Action.SEGMENT_UNMAP)):
         at = bisect_left(order, address)
         inside = at < len(order) and order[at] < address + size
         guess = size < LARGE_SEGMENT or size % LARGE_SEGMENT != 0
-        kind = (live[order[at]] <= SMALL_REQUEST, streams[order[at]]) if inside else (guess, stream)
-        tell(address, size, kind)
+        tell(address, size, (live[order[at]] <= SMALL_REQUEST, asked[order[at]][1]) if inside else (guess, stream))
     return kinds
 
 

@@ -7,7 +7,6 @@ up to 512 bytes, time is the ordinal of the event.
 from __future__ import annotations
 
 from enum import Enum
-from itertools import compress
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -87,12 +86,17 @@ def classify_block(block: LogBlock, log: MemLog, first: int) -> TensorKind:
 def analyse_log(log: MemLog, *, npu: bool = False) -> MemLogReport:
     """The theoretical peak, what it is made of, and PyTorch's allocator (or torch_npu's) on the same trace."""
     first = min((block.iteration for block in log.blocks if block.iteration != HEAD), default=HEAD + 1)
-    kinds = [classify_block(block, log, first) for block in log.blocks]
-    codes = np.array([list(TensorKind).index(kind) for kind in kinds], np.int64)
-    planned = np.isin(codes, [list(TensorKind).index(kind) for kind in _PLANNED])
-    total = _live_curve(log, compress(log.blocks, planned))
+    by_kind: dict[TensorKind, list[LogBlock]] = {kind: [] for kind in TensorKind}
+    for block in log.blocks:
+        by_kind[classify_block(block, log, first)].append(block)
+    total = _live_curve(log, [block for kind in _PLANNED for block in by_kind[kind]])
     time = int(total.argmax())
-    shares = tuple(_size_share(log, codes, [kind], time) for kind in TensorKind)
+
+    def share_of(*kinds: TensorKind) -> SizeShare:
+        blocks = [block for kind in kinds for block in by_kind[kind]]
+        curve = _live_curve(log, blocks)
+        return SizeShare(kinds[0], len(blocks), int(curve[time]), int(curve.max()))
+
     result = replay_workload(
         make_workload(Request(one.size, one.start, one.end) for one in log.blocks),
         TorchPool(TorchSettings(padding=NPU_PADDING if npu else 0)),
@@ -100,8 +104,8 @@ def analyse_log(log: MemLog, *, npu: bool = False) -> MemLogReport:
     return MemLogReport(
         peak=int(total[time]),
         peak_time=time,
-        shares=shares,
-        activations=_size_share(log, codes, [TensorKind.SAVED, TensorKind.TEMPORARY], time),
+        shares=tuple(map(share_of, TensorKind)),
+        activations=share_of(TensorKind.SAVED, TensorKind.TEMPORARY),
         torch_allocated=result.used_peak,
         torch_reserved=result.reserved_peak,
     )
@@ -118,12 +122,6 @@ def make_problem(log: MemLog) -> PackingProblem:
 def round_up(size: int) -> int:
     """A size as PyTorch's allocator rounds it."""
     return max(ALIGNMENT, -(-size // ALIGNMENT) * ALIGNMENT)
-
-
-def _size_share(log: MemLog, codes: NDArray[np.int64], kinds: Sequence[TensorKind], time: int) -> SizeShare:
-    mask = np.isin(codes, [list(TensorKind).index(kind) for kind in kinds])
-    curve = _live_curve(log, compress(log.blocks, mask))
-    return SizeShare(kinds[0], int(mask.sum()), int(curve[time]), int(curve.max()))
 
 
 def _live_curve(log: MemLog, blocks: Iterable[LogBlock]) -> NDArray[np.int64]:

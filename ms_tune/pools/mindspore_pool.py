@@ -12,7 +12,7 @@ free buffers, and counts every unit but the newest as touched from end to end.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
@@ -118,16 +118,12 @@ class _UnitPool:
         return unit
 
 
+@dataclass(slots=True, eq=False)
 class _PoolPart:
-    """One sub-pool: the sort keys of its free buffers, in order."""
-
-    __slots__ = ("common", "keys", "name", "units")
-
-    def __init__(self, name: str, *, common: bool) -> None:
-        self.name = name
-        self.common = common
-        self.keys: list[int] = []
-        self.units = 0
+    name: str
+    common: bool
+    keys: list[int] = field(default_factory=list)  # the sort keys of its free buffers, in order
+    units: int = 0
 
 
 class MindSporePool(_UnitPool):
@@ -277,16 +273,14 @@ class MindSporePool(_UnitPool):
         del self._hole_at[address], self._hole_to[address + size]
 
 
+@dataclass(slots=True, eq=False)
 class _BestFitPart:
-    """Common or persistent: its units in the order in which they were taken, and its free buffers."""
-
-    __slots__ = ("keys", "name", "total", "units")
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.total = 0
-        self.units: list[PoolUnit] = []
-        self.keys: dict[int, list[tuple[int, int, int]]] = {}  # by stream: size, age and address, in order
+    name: str
+    total: int = 0
+    units: list[PoolUnit] = field(default_factory=list)  # in the order in which they were taken
+    keys: dict[int, list[tuple[int, int, int]]] = field(
+        default_factory=dict
+    )  # by stream: size, age and address, in order
 
     def actual_bytes(self) -> int:
         # `CalActualPeak`: all units, of the newest only what was touched.

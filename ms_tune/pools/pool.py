@@ -1,4 +1,4 @@
-"""What every replayed pool does, a small state machine behind one protocol; and what comes out of a workload played into it.
+"""What every replayed pool does, behind one protocol; and what comes out of a workload played into it.
 
 A pool hands out addresses of its own making. Whole units (what it takes from the device at once) lie at descending
 addresses, as in MindSpore's simulation.
@@ -15,7 +15,7 @@ from ms_tune.pools.workload import RELEASE, Request, Workload
 from ms_tune.records import Record
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
 
 ALIGNMENT = 512  # bytes; of MindSpore's, torch's and torch_npu's pools
@@ -122,22 +122,9 @@ class Mismatches(Record):
 
 def replay_workload(work: Workload, pool: Pool) -> Replay:
     """Play a workload into a fresh pool."""
-    requests, state = work.requests, pool.state
-    addresses = [0] * len(requests)
+    state, addresses = pool.state, [0] * len(work.requests)
     used, actual, reserved = addresses.copy(), addresses.copy(), addresses.copy()
-    for event in work.schedule:
-        if event < 0:
-            if event == RELEASE:
-                pool.release()
-            else:
-                pool.free(addresses[~event])
-            continue
-        request = requests[event]
-        state.request = event
-        if request.batch == 1:
-            addresses[event] = pool.allocate(request)
-        elif request.batch:
-            addresses[event : event + request.batch] = pool.allocate_batch(requests[event : event + request.batch])
+    for event in _serve_requests(work, pool, addresses):
         used[event], actual[event], reserved[event] = state.used, state.actual, state.reserved
     return Replay(
         addresses=tuple(addresses),
@@ -152,6 +139,24 @@ def replay_workload(work: Workload, pool: Pool) -> Replay:
         units=tuple(state.units),
         growths=tuple(state.growths),
     )
+
+
+def _serve_requests(work: Workload, pool: Pool, addresses: list[int]) -> Iterator[int]:
+    # Yield each request as soon as it has its address.
+    requests, state, allocate, free = work.requests, pool.state, pool.allocate, pool.free
+    for event in work.schedule:
+        if event >= 0:
+            request = requests[event]
+            state.request = event
+            if request.batch == 1:
+                addresses[event] = allocate(request)
+            elif request.batch:
+                addresses[event : event + request.batch] = pool.allocate_batch(requests[event : event + request.batch])
+            yield event
+        elif event == RELEASE:
+            pool.release()
+        else:
+            free(addresses[~event])
 
 
 class Placing(Enum):
@@ -188,27 +193,13 @@ def compare_with_trace(work: Workload, result: Replay, placing: Placing = Placin
 
 def find_divergence(work: Workload, pool: Pool, placing: Placing = Placing.TOP_DOWN) -> Divergence:
     """Replay into a fresh pool until the first row that differs from the trace; the pool is left as it is at that row."""
-    state, requests, recorded = pool.state, work.requests, work.recorded
-    addresses: dict[int, int] = {}
+    state, addresses = pool.state, [0] * len(work.requests)
     offsets: dict[int, int] = {}
-    for event in work.schedule:
-        if event < 0:
-            if event == RELEASE:
-                pool.release()
-            else:
-                pool.free(addresses.pop(~event))
-            continue
-        state.request = event
-        request = requests[event]
-        if request.batch == 1:
-            addresses[event] = pool.allocate(request)
-        elif request.batch:
-            batch = pool.allocate_batch(requests[event : event + request.batch])
-            addresses.update(enumerate(batch, event))
-        row, address = recorded[event], addresses[event]
+    for event in _serve_requests(work, pool, addresses):
+        row, address = work.recorded[event], addresses[event]
         offset = address - row.address
         first = offsets.setdefault(0 if placing is Placing.TOP_DOWN else state.unit_of(address).base, offset)
         footprint = state.reserved if placing is Placing.MAPPED else state.actual
         if offset != first or row.used not in (None, state.used) or row.actual not in (None, footprint):
             return Divergence(event, offset - first, address)
-    return Divergence(len(requests))
+    return Divergence(len(addresses))

@@ -9,7 +9,7 @@ the caller compares the peak of what is with the one that it expects.
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -103,8 +103,8 @@ def _place_moved(found: list[int | None], small: Sequence[Hashable], large: Sequ
 class RepeatedWorkload(NamedTuple):
     """The requests of a run with more layers."""
 
-    work: Workload  # they
-    moved: int  # events of the smaller run that the larger one has in another order
+    work: Workload
+    moved: bool  # whether the larger run has events of the smaller one in another order
 
 
 class _Event(NamedTuple):
@@ -118,9 +118,6 @@ class _Stretch(NamedTuple):
 
     first: int
     end: int
-
-    def __contains__(self, place: object) -> bool:
-        return isinstance(place, int) and self.first <= place < self.end
 
 
 def repeat_layers(
@@ -141,7 +138,9 @@ def repeat_layers(
     places = match_events([event.key for event in before], [event.key for event in after], moved)
     if places is None:
         return None
-    stretches = _find_stretches(places, len(after))
+    found = sorted(places)
+    ends = zip([-1, *found], [*found, len(after)], strict=True)
+    stretches = [_Stretch(place + 1, following) for place, following in ends if place + 1 < following]
     if len(after) + more * (len(after) - len(before)) > _MOST_EVENTS:
         return None
     sizes = {block: large.requests[block].size for block in range(len(large.requests))}
@@ -150,26 +149,20 @@ def repeat_layers(
     copies = _RepeatedRequests(large, sizes, after, stretches, more + 1)
     copies.find_families(layers)
     made = copies.make_requests()
-    return None if made is None else RepeatedWorkload(made, _count_moved(places))
+    return None if made is None else RepeatedWorkload(made, places != found)
 
 
 def _pair_grown_blocks(small: Workload, large: Workload, names: tuple[Sequence[str], Sequence[str]]) -> _Pairs | None:
-    made = [
-        [(called[block], request.stream, request.persistent) for block, request in enumerate(work.requests)]
+    sized = [
+        [(called[block], one.stream, one.persistent, one.size) for block, one in enumerate(work.requests)]
         for work, called in ((small, names[0]), (large, names[1]))
     ]
-    sizes = [
-        {(*key, request.size) for key, request in zip(keys, work.requests, strict=True)}
-        for keys, work in zip(made, (small, large), strict=True)
-    ]
-    found: list[dict[tuple[object, ...], list[int]]] = []
-    for work, keys, others in ((small, made[0], sizes[1]), (large, made[1], sizes[0])):
-        mine: dict[tuple[object, ...], list[int]] = {}
-        for block, key in enumerate(keys):
-            if (*key, work.requests[block].size) not in others:
-                mine.setdefault(key, []).append(block)
-        found.append(mine)
-    first, second = found
+    first: dict[tuple[object, ...], list[int]] = {}
+    second: dict[tuple[object, ...], list[int]] = {}
+    for found, mine, others in ((first, sized[0], set(sized[1])), (second, sized[1], set(sized[0]))):
+        for block, key in enumerate(mine):
+            if key not in others:
+                found.setdefault(key[:-1], []).append(block)
     if {key: len(blocks) for key, blocks in first.items()} != {key: len(blocks) for key, blocks in second.items()}:
         return None
     return [block for key in first for block in first[key]], [block for key in first for block in second[key]]
@@ -180,32 +173,11 @@ def _list_events(work: Workload, names: Sequence[str], grown: Sequence[int]) -> 
     numbers = {block: -number for number, block in enumerate(grown, start=1)}
     for event in work.schedule:
         block = event if event >= 0 else ~event
-        request = work.requests[block]
-        key = (
-            numbers.get(block, request.size),
-            request.stream,
-            request.persistent,
-            request.batch,
-            names[block],
-            event < 0,
-        )
+        one = work.requests[block]
+        size = numbers.get(block, one.size)
+        key = (size, one.stream, one.persistent, one.batch, names[block], event < 0)
         found.append(_Event(key, block, event < 0))
     return found
-
-
-def _find_stretches(places: Sequence[int], end: int) -> list[_Stretch]:
-    common = sorted(places)
-    ends = zip([-1, *common], [*common, end], strict=True)
-    return [_Stretch(place + 1, following) for place, following in ends if place + 1 < following]
-
-
-def _count_moved(places: Sequence[int]) -> int:
-    # all but the most that rise
-    rising: list[int] = []
-    for place in places:
-        at = bisect_left(rising, place)
-        rising[at : at + 1] = [place]
-    return len(places) - len(rising)
 
 
 class _RepeatedRequests:
@@ -227,7 +199,7 @@ class _RepeatedRequests:
     def _find_stretch(self, place: int) -> _Stretch | None:
         number = bisect_right(self._firsts, place) - 1
         stretch = self._stretches[number] if number >= 0 else None
-        return stretch if stretch is not None and place in stretch else None
+        return stretch if stretch is not None and place < stretch.end else None
 
     def find_families(self, layers: int) -> None:
         # Find the blocks that the layers make alike and that are not freed where they are made.

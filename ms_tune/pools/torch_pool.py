@@ -109,11 +109,6 @@ class TorchPool:
         """Size and liveness of all mapped blocks by address."""
         return {block.address: (block.size, block.live) for block in self._space.blocks.values() if block.mapped}
 
-    @property
-    def counts_ages(self) -> bool:
-        """Whether it matters how long blocks have been free."""
-        return self._settings.collect_above is not None
-
     def state_key(self) -> object:
         """All that decides where blocks will lie, but for the ages of free ones: two pools with the same serve alike."""
         return self._top, {

@@ -11,7 +11,6 @@ steps that come again and again, one for one, are carried out once, and what the
 from __future__ import annotations
 
 from array import array
-from collections import deque
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple
@@ -226,24 +225,21 @@ def _find_foreign_block(device: DeviceTrace) -> ReplayDifference | None:
 
 def _contradicted_replay(device: DeviceTrace, settings: TorchSettings, difference: ReplayDifference) -> TorchReplay:
     count = len(device.events.places_with(Action.ALLOC))
-    found = TorchReplay(settings, Start((), {}, {}, {}), count)
+    found = TorchReplay(settings, Start((), {}, {}), count)
     found.count_difference(difference, max(count, 1))
     return found
 
 
-class _Bases:
-    """The addresses of what the recorded allocator took for the block that is being allocated."""
-
-    def __init__(self) -> None:
-        self.queue: deque[int] = deque()
+class _Bases(list[int]):
+    """The addresses of what the recorded allocator took for the block that is being allocated, the first one last."""
 
     def __iter__(self) -> _Bases:
         return self
 
     def __next__(self) -> int:
-        if not self.queue:
+        if not self:
             raise StopIteration
-        return self.queue.popleft()
+        return self.pop()
 
 
 def _replay_events(
@@ -345,13 +341,10 @@ class _Replay(RecordingRun):
             raise RecordingError(reason="alloc", event=place)
         found, state = self.found, self.pool.state
         found.allocations += 1
-        wanted = 0
-        if self._taken:
-            self._bases.queue = deque(base for base, _ in self._taken)
-            wanted = sum(taken for _, taken in self._taken)
-            self._taken = []
-        elif self._bases.queue:
-            self._bases.queue.clear()
+        wanted = sum(taken for _, taken in self._taken)
+        if self._taken or self._bases:
+            self._bases[:] = [base for base, _ in reversed(self._taken)]
+            self._taken.clear()
         state.request = place
         held, before = state.reserved, len(state.growths)
         block = self._where[address] = self.pool.take(size, stream)
@@ -443,13 +436,14 @@ class _SettingRun(RecordingRun):
     def __init__(self, recording: Recording, settings: TorchSettings, cache: Cache) -> None:
         events, start, step_ends = recording
         self._cache = cache
+        self._ages_matter = settings.collect_above is not None  # how long blocks have been free
         self._gave = -2
         self._emptied = frozenset(step_ends) if cache is Cache.EMPTIED_EACH_STEP else frozenset[int]()
         telling = events.rows_with(Action.ALLOC, Action.FREE_COMPLETED, *_GIVES)
         telling[list(self._emptied)] = True
         super().__init__(events, telling, TorchPool(settings))
         for address in sorted(start.live):
-            self._where[address] = self.pool.take(start.requested[address], start.streams[address])
+            self._where[address] = self.pool.take(*start.asked[address])
         self.curve = [(-1, self.pool.state.reserved)]
 
     def carry_out(self, end: int) -> bool:
@@ -472,7 +466,7 @@ class _SettingRun(RecordingRun):
         return True
 
     def state_key(self) -> object:
-        return None if self._emptied or self.pool.counts_ages else super().state_key()
+        return None if self._emptied or self._ages_matter else super().state_key()
 
     def tell_again(self, begin: int, end: int, times: int) -> None:
         super().tell_again(begin, end, times)

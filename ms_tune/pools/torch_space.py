@@ -47,14 +47,11 @@ class TorchSettings:
         """What a request of a size takes, before an unsplit remainder."""
         padded = size + self.padding
         if self.roundup:
-            divisions = self._power2_divisions(padded)
+            power = min(max(padded.bit_length() - 1, _FIRST_POWER), _LAST_POWER - 1)
+            divisions = self.roundup[min(power - _FIRST_POWER, len(self.roundup) - 1)]
             if divisions > 1 and padded > ALIGNMENT * divisions:
                 return _next_division(padded, divisions)
         return -(-padded // ALIGNMENT) * ALIGNMENT or ALIGNMENT
-
-    def _power2_divisions(self, size: int) -> int:
-        place = min(max(size.bit_length() - 1 - _FIRST_POWER, 0), _LAST_POWER - _FIRST_POWER - 1)
-        return self.roundup[min(place, len(self.roundup) - 1)]
 
     def segment_size(self, size: int, *, small: bool) -> int:
         """What a miss takes from the device (``get_allocation_size``)."""
@@ -117,7 +114,6 @@ class PoolSegment:
     unit: PoolUnit
     base: int
     expandable: bool
-    mapped: int = 0
 
 
 @dataclass(slots=True, eq=False)
@@ -296,7 +292,6 @@ class SegmentSpace:
 
     def count_reserved(self, segment: PoolSegment, size: int) -> None:
         """More or, below zero, less memory of the device."""
-        segment.mapped += size
         if segment.expandable:
             segment.unit.size += size
             segment.unit.high = segment.unit.base + segment.unit.size

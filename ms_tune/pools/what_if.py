@@ -42,46 +42,22 @@ def write_lines(settings: MindSporeSettings) -> Lines:
     Names and forms are those of ``mindspore/runtime/memory.py`` (2.10), of MindFormers 1.9's
     ``core/context/build_context.py``, which hands ``mempool_block_size`` on as ``increase_size``, and of ``MS_ALLOC_CONF``.
     """
-    return Lines(_script_line(settings), _config_line(settings), _environment_line(settings))
-
-
-def _script_line(settings: MindSporeSettings) -> str | None:
-    if settings.init is None and settings.increase is None:
-        return None
-    sizes = {
-        "init_size": settings.init or DEFAULT_SIZE,
-        "increase_size": settings.increase or DEFAULT_SIZE,
-        "max_size": _limit_set_by_user(settings),
-    }
-    written = ", ".join(f'{name}="{_format_gb(size)}"' for name, size in sizes.items() if size)
-    return f"ms.runtime.set_memory({written})"
-
-
-def _config_line(settings: MindSporeSettings) -> str | None:
-    if settings.increase is None or settings.init != DEFAULT_SIZE:
-        return None
-    limit = _limit_set_by_user(settings)
-    # Without max_device_memory MindFormers 1.9 passes 1024GB on, which is the default of max_size.
-    keys = {"max_device_memory": limit, "mempool_block_size": settings.increase}
-    written = ", ".join(f'{key}: "{_format_gb(size)}"' for key, size in keys.items() if size)
-    return f"context: {{{written}}}"
-
-
-def _environment_line(settings: MindSporeSettings) -> str | None:
-    options = [
-        *(["enable_vmm:True"] if settings.vmm is Vmm.ON else []),
-        *(["enable_small_pool:True"] if settings.small_pool else []),
-    ]
-    return f"export MS_ALLOC_CONF={','.join(options)}" if options else None
-
-
-def _limit_set_by_user(settings: MindSporeSettings) -> int | None:
+    init, increase = settings.init, settings.increase
     # MindSpore's own limits are no whole GiB.
-    return settings.total if settings.total != SIMULATED_DEVICE and settings.total % GIB == 0 else None
-
-
-def _format_gb(size: int) -> str:
-    return f"{size / GIB:g}GB"
+    limit = settings.total if settings.total != SIMULATED_DEVICE and settings.total % GIB == 0 else None
+    script = config = None
+    if init is not None or increase is not None:
+        sizes = {"init_size": init or DEFAULT_SIZE, "increase_size": increase or DEFAULT_SIZE, "max_size": limit}
+        written = ", ".join(f'{name}="{size / GIB:g}GB"' for name, size in sizes.items() if size)
+        script = f"ms.runtime.set_memory({written})"
+    if increase is not None and init == DEFAULT_SIZE:
+        # Without max_device_memory MindFormers 1.9 passes 1024GB on, which is the default of max_size.
+        keys = {"max_device_memory": limit, "mempool_block_size": increase}
+        written = ", ".join(f'{key}: "{size / GIB:g}GB"' for key, size in keys.items() if size)
+        config = f"context: {{{written}}}"
+    chosen = {"enable_vmm:True": settings.vmm is Vmm.ON, "enable_small_pool:True": settings.small_pool}
+    options = ",".join(option for option, on in chosen.items() if on)
+    return Lines(script, config, f"export MS_ALLOC_CONF={options}" if options else None)
 
 
 class Pin(Record):

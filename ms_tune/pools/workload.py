@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ms_tune.readers.memory_block import NEVER_FREED
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from ms_tune.readers.table import Table
 
@@ -87,12 +87,10 @@ def split_by_pool(table: Table) -> dict[str, tuple[Workload, list[int]]]:
 
     Rows that no pool served (MindSpore 2.3's and 2.4's static rows, GE's notes about its own memory) are left out.
     """
-    served = (table.start >= 0) & ~table.kind.rows_in(_NOT_IN_POOL)
-    order = table.start.argsort(kind="stable").tolist()
     rows: dict[str, list[int]] = {}
     pools = table.pool.codes.tolist()
-    taken = served.tolist()
-    for row in order:
+    taken = ((table.start >= 0) & ~table.kind.rows_in(_NOT_IN_POOL)).tolist()
+    for row in table.start.argsort(kind="stable").tolist():
         if taken[row]:
             rows.setdefault(table.pool.values[pools[row]], []).append(row)
     return {pool: (_read_workload(table, found), found) for pool, found in rows.items()}
@@ -109,48 +107,41 @@ def _read_workload(table: Table, rows: list[int]) -> Workload:
     recorded = tuple(map(Recorded, table.address[rows].tolist(), used, actual))
     requests = _cut_batches(tuple(map(Request, size, start, end, stream, persistent, [1] * len(rows))), recorded)
     schedule = order_events(requests)
-    batches = (
-        _batches_by_use(requests, recorded, schedule)
-        if any(number is not None for number in used)
-        else _batches_by_type(requests, recorded, table.kind.rows_in(_CONTINUOUS)[rows].tolist())
-    )
-    if batches:
+    continuous = table.kind.rows_in(_CONTINUOUS)[rows].tolist()
+    if batches := _find_batches(requests, recorded, schedule, continuous):
         requests = tuple(request._replace(batch=batches.get(index, 1)) for index, request in enumerate(requests))
     return Workload(requests, recorded, schedule, small_pool=bool(table.small[rows].any()))
 
 
 def _find_batches(
-    requests: Sequence[Request],
-    recorded: Sequence[Recorded],
-    goes_on: Callable[[int, int], bool],
-    is_whole: Callable[[int, int], bool],
+    requests: Sequence[Request], recorded: Sequence[Recorded], schedule: Sequence[int], continuous: Sequence[bool] = ()
 ) -> dict[int, int]:
     # MindSpore serves a continuous allocation at once and cuts it afterwards: its rows follow each other, lie side by
     # side, and all show the use after the whole batch (`ascend_memory_pool.cc`, `AllocContinuousTensorMem`).
+    # Where the trace does not tell the use: rows of the right type, one tick and no gap apart.
+    swept = _sweep_used(requests, schedule) if any(row.used is not None for row in recorded) else None
+
+    def continues(first: int, last: int) -> bool:
+        one, other, row, following = requests[last], requests[last + 1], recorded[last], recorded[last + 1]
+        if row.used != following.used or row.address + one.size != following.address or one.stream != other.stream:
+            return False
+        if swept is None:
+            return continuous[last] and continuous[last + 1] and one.start + 1 == other.start
+        return recorded[first].used not in (None, swept[first], swept[last])
+
     batches: dict[int, int] = {}
     first = 0
     while first < len(requests):
         last = first
-        while last + 1 < len(requests) and goes_on(first, last) and _continues_batch(requests, recorded, last):
+        while last + 1 < len(requests) and continues(first, last):
             last += 1
-        if last > first and is_whole(first, last):
+        if last > first and (swept is None or swept[last] == recorded[first].used):
             batches.update(dict.fromkeys(range(first, last + 1), 0))
             batches[first] = last - first + 1
         else:
             last = first
         first = last + 1
     return batches
-
-
-def _batches_by_use(
-    requests: Sequence[Request], recorded: Sequence[Recorded], schedule: Sequence[int]
-) -> dict[int, int]:
-    swept = _sweep_used(requests, schedule)
-
-    def goes_on(first: int, last: int) -> bool:
-        return recorded[first].used not in (None, swept[first], swept[last])
-
-    return _find_batches(requests, recorded, goes_on, lambda first, last: swept[last] == recorded[first].used)
 
 
 def _cut_batches(requests: tuple[Request, ...], recorded: Sequence[Recorded]) -> tuple[Request, ...]:
@@ -172,17 +163,6 @@ def _cut_batches(requests: tuple[Request, ...], recorded: Sequence[Recorded]) ->
     return tuple(cut)
 
 
-def _batches_by_type(
-    requests: Sequence[Request], recorded: Sequence[Recorded], continuous: Sequence[bool]
-) -> dict[int, int]:
-    # Where the trace does not tell the use: rows of the right type, one tick and no gap apart.
-    def goes_on(_: int, last: int) -> bool:
-        both = continuous[last] and continuous[last + 1]
-        return both and requests[last].start + 1 == requests[last + 1].start
-
-    return _find_batches(requests, recorded, goes_on, lambda _first, _last: True)
-
-
 def _sweep_used(requests: Sequence[Request], schedule: Sequence[int]) -> list[int]:
     swept = [0] * len(requests)
     used = 0
@@ -192,14 +172,6 @@ def _sweep_used(requests: Sequence[Request], schedule: Sequence[int]) -> list[in
         else:
             swept[event] = used = used + requests[event].size
     return swept
-
-
-def _continues_batch(requests: Sequence[Request], recorded: Sequence[Recorded], row: int) -> bool:
-    return (
-        recorded[row].used == recorded[row + 1].used
-        and recorded[row].address + requests[row].size == recorded[row + 1].address
-        and requests[row].stream == requests[row + 1].stream
-    )
 
 
 def free_order_variants(work: Workload) -> Iterator[Workload]:

@@ -52,10 +52,10 @@ def rank_groups(config: TrainingConfig, data_parallel: int, rank: int) -> RankGr
     spread = tuple(range(first, first + in_stage)) if everywhere else column
     index = spread.index(rank)
     expert_data = spread[index % ways :: ways]
-    parts = config.optimizer.shards
+    parts, members = config.optimizer.shards, len(expert_data)
     shards = _block_of(column, mine, parts * context if parts else len(column))
-    own = expert_data.index(rank)
-    expert_shards = _block_of(expert_data, own, _expert_shards(config, len(expert_data), data_parallel))
+    expert_parts = max(1, members * parts // data_parallel) if parts else members
+    expert_shards = _block_of(expert_data, expert_data.index(rank), expert_parts)
     return RankGroups(
         rank=rank,
         tensor=tuple(range(rank - place % tensor, rank - place % tensor + tensor)),
@@ -76,18 +76,13 @@ def rank_groups(config: TrainingConfig, data_parallel: int, rank: int) -> RankGr
 
 def ulysses_ways(config: TrainingConfig) -> int:
     """Ranks among which heads are exchanged."""
-    method = config.parallelism.context_method.value
-    return {"ulysses": config.parallelism.context, "ring": 1, "hybrid": config.parallelism.ulysses}[method]
+    parallel = config.parallelism
+    return {"ulysses": parallel.context, "ring": 1, "hybrid": parallel.ulysses}[parallel.context_method.value]
 
 
 def _block_of(group: tuple[int, ...], index: int, size: int) -> tuple[int, ...]:
     # The run of neighbours that a member belongs to when the group is cut into runs of a size.
     return group[index - index % size :][:size]
-
-
-def _expert_shards(config: TrainingConfig, members: int, data_parallel: int) -> int:
-    shards = config.optimizer.shards
-    return max(1, members * shards // data_parallel) if shards else members
 
 
 _MOMENTS = 2

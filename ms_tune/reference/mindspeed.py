@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ms_tune.dialects.draft import is_full
@@ -52,7 +53,7 @@ def read_mindspeed(job: JobView, devices: int | None) -> DynamicJob:
     source = job.written
     config = _as_installed(read_mindspeed_ms(source.data, source.path))
     _check_experts(source, config)
-    layers, warnings = placed_layers(job.plan, _layer_of(config), source.path)
+    layers, warnings = placed_layers(job.plan, partial(_make_layer, config), source.path)
     return DynamicJob(
         config=config,
         layers=layers,
@@ -77,22 +78,16 @@ def _as_installed(config: TrainingConfig) -> TrainingConfig:
     return config._replace(precision=precision._replace(norm=norm))
 
 
-def _layer_of(config: TrainingConfig) -> Callable[[LayerSpec], StageLayer]:
+def _make_layer(config: TrainingConfig, plan: LayerSpec) -> StageLayer:
     shape, parallel = config.shape, config.parallelism
-
-    def layer_of(plan: LayerSpec) -> StageLayer:
-        select = tuple(_MODULES[pattern] for pattern in plan.select_patterns)
-        if shape.flash_attention and shape.activation not in _CELL_ACTIVATIONS:
-            select = ()
-        return StageLayer(
-            number=plan.layer,
-            experts=shape.experts is not None,
-            full=is_full(plan),
-            select=select,
-            communication=bool(plan.comm_patterns) and parallel.sequence and parallel.tensor > 1,
-        )
-
-    return layer_of
+    reaches = not shape.flash_attention or shape.activation in _CELL_ACTIVATIONS
+    return StageLayer(
+        number=plan.layer,
+        experts=shape.experts is not None,
+        full=is_full(plan),
+        select=tuple(_MODULES[pattern] for pattern in plan.select_patterns) if reaches else (),
+        communication=bool(plan.comm_patterns) and parallel.sequence and parallel.tensor > 1,
+    )
 
 
 def _layer_changes(before: Sequence[Placed], after: Sequence[Placed]) -> Iterator[SettingChange]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from typing import TYPE_CHECKING
 
@@ -25,7 +26,7 @@ from ms_tune.reference.read import FUSED_ADAMW, DynamicJob, Names, fewest_device
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from ms_tune.dialects import JobView, LayerPlan, LayerSpec
     from ms_tune.dialects.job_parts import ModelShape, TrainingConfig
@@ -36,16 +37,9 @@ if TYPE_CHECKING:
 # What a model's class fills in, and the reference transformer cannot do without.
 _SIZES = (
     *("vocab_size", "seq_length", "hidden_size", "intermediate_size", "num_hidden_layers", "num_nextn_predict_layers"),
-    *(
-        "num_attention_heads",
-        "num_key_value_heads",
-        "head_dim",
-        "multi_latent_attention",
-        "q_lora_rank",
-        "kv_lora_rank",
-    ),
-    *("qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim", "n_routed_experts", "num_experts", "n_shared_experts"),
-    *("num_experts_per_tok", "moe_intermediate_size", "first_k_dense_replace"),
+    *("num_attention_heads", "num_key_value_heads", "head_dim", "multi_latent_attention", "q_lora_rank"),
+    *("kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim", "n_routed_experts", "num_experts"),
+    *("n_shared_experts", "num_experts_per_tok", "moe_intermediate_size", "first_k_dense_replace"),
 )
 _NORMS = ("RMSNorm", "LayerNorm")
 _ACTIVATIONS = ("swiglu", "fusedswiglu", "gelu", "silu", "relu")
@@ -179,37 +173,25 @@ def _fewest_devices(source: SourceFile) -> int:
 
 
 def _layer_changes(before: Sequence[Placed], after: Sequence[Placed]) -> Iterator[SettingChange]:
-    # The keys that say the same of other layers, which are numbered anew.
-    yield SettingChange("model.num_hidden_layers", _ordinary(before), _ordinary(after))
-    keys: dict[str, Callable[[Sequence[Placed]], object]] = {
-        "model.first_k_dense_replace": _first_dense,
-        "recompute.full_recompute_layer": _full,
-        "recompute.select_module": _select,
-        "parallelism.pipeline_parallel_layers_per_stage": _per_stage,
-    }
-    for key, said in keys.items():
-        old, new = said(before), said(after)
-        if old != new:
-            yield SettingChange(key, old, new)
+    # The keys that say the same of other layers, which are renumbered.
+    old, new = _layer_keys(before), _layer_keys(after)
+    for key, value in old.items():
+        if value != new[key] or key == "model.num_hidden_layers":
+            yield SettingChange(key, value, new[key])
 
 
-def _ordinary(layers: Sequence[Placed]) -> int:
-    return sum(not layer.mtp for _, _, layer in layers)
-
-
-def _first_dense(layers: Sequence[Placed]) -> int:
-    return next((number for number, (_, _, layer) in enumerate(layers) if layer.experts), 0)
-
-
-def _full(layers: Sequence[Placed]) -> list[str]:
-    return write_specs([number for number, (_, _, layer) in enumerate(layers) if layer.full])
-
-
-def _select(layers: Sequence[Placed]) -> dict[str, list[str]]:
-    patterns = sorted({pattern for _, _, layer in layers for pattern in layer.select})
+def _layer_keys(placed: Sequence[Placed]) -> dict[str, object]:
+    layers = [layer for _, _, layer in placed]
+    patterns = sorted({pattern for layer in layers for pattern in layer.select})
     return {
-        pattern: write_specs([number for number, (_, _, layer) in enumerate(layers) if pattern in layer.select])
-        for pattern in patterns
+        "model.num_hidden_layers": sum(not layer.mtp for layer in layers),
+        "model.first_k_dense_replace": next((number for number, layer in enumerate(layers) if layer.experts), 0),
+        "recompute.full_recompute_layer": write_specs([n for n, layer in enumerate(layers) if layer.full]),
+        "recompute.select_module": {
+            pattern: write_specs([n for n, layer in enumerate(layers) if pattern in layer.select])
+            for pattern in patterns
+        },
+        "parallelism.pipeline_parallel_layers_per_stage": _per_stage(placed),
     }
 
 
@@ -250,15 +232,10 @@ def _not_included(source: SourceFile, config: TrainingConfig, plan: LayerPlan) -
 def _unknown_modules(config: TrainingConfig, plan: LayerPlan) -> Iterator[Message]:
     paths = {path for experts in (False, True) for path in module_paths(config.shape, experts=experts)}
     for pattern in sorted({pattern for layer in plan.layers for pattern in layer.select_patterns}):
-        if not any(_matches(pattern, path) for path in paths):
-            yield msg("reference.not-included.pattern", pattern=pattern)
-
-
-def _matches(pattern: str, path: str) -> bool:
-    try:
-        return re.fullmatch(pattern, path) is not None
-    except re.error:
-        return False
+        with contextlib.suppress(re.error):
+            if any(re.fullmatch(pattern, path) for path in paths):
+                continue
+        yield msg("reference.not-included.pattern", pattern=pattern)
 
 
 def _check_model(source: SourceFile) -> None:
@@ -293,31 +270,23 @@ def _check_tensor(source: SourceFile, config: TrainingConfig, *, experts: bool) 
     alone = experts and shape.experts is not None and not shape.experts.shared_ffn_hidden_size
     if shape.latent and not alone:
         return
-    said, release = (
-        "no-shared-expert" if shape.latent else "no-tensor",
-        release_for(Dialect.MINDFORMERS_PYNATIVE).version,
-    )
-    raise ConfigError(
-        msg(f"reference.{said}", ranks=config.parallelism.tensor, release=release),
-        path=source.path,
-        hint=msg("reference.no-tensor.hint"),
-    )
+    said = "no-shared-expert" if shape.latent else "no-tensor"
+    params = {"ranks": config.parallelism.tensor, "release": release_for(Dialect.MINDFORMERS_PYNATIVE).version}
+    raise ConfigError(msg(f"reference.{said}", **params), path=source.path, hint=msg("reference.no-tensor.hint"))
 
 
 def check_pynative_served(source: SourceFile, config: TrainingConfig) -> None:
     """Refuse what the reference transformer does not do."""
     shape, parallel = config.shape, section_of(source, "parallelism")
     lora, schedule = source.data.get("lora_config"), parallel.get("pipeline_parallel_schedule", "1f1b")
+    shards = parallel.get("dense_fsdp_shard_size")
     refuse_unserved(
         {
             "model.hidden_act": (shape.activation, shape.activation in _ACTIVATIONS),
             "model.normalization": (shape.normalization, shape.normalization in _NORMS),
             "parallelism.pipeline_parallel_schedule": (schedule, schedule in _SCHEDULES),
             "parallelism.cpu_offload": (True, not parallel.get("cpu_offload")),
-            "parallelism.dense_fsdp_shard_size": (
-                parallel.get("dense_fsdp_shard_size"),
-                parallel.get("dense_fsdp_shard_size") is None,
-            ),
+            "parallelism.dense_fsdp_shard_size": (shards, shards is None),
             "optimizer.type": (config.optimizer.name, config.optimizer.name in (*_OPTIMIZERS, FUSED_ADAMW)),
             "lora_config": (lora, not lora),
         }
@@ -342,10 +311,5 @@ def module_paths(shape: ModelShape, *, experts: bool) -> tuple[str, ...]:
         block += shared if shape.experts.shared_ffn_hidden_size else []
     norms = ["input_layernorm", "pre_mlp_layernorm"]
     norms += ["post_self_attn_layernorm", "post_mlp_layernorm"] if shape.sandwich_norm else []
-    return (
-        *norms,
-        "self_attention",
-        *(f"self_attention.{name}" for name in attention),
-        "mlp",
-        *(f"mlp.{name}" for name in block),
-    )
+    inside = (*(f"self_attention.{name}" for name in attention), *(f"mlp.{name}" for name in block))
+    return (*norms, "self_attention", "mlp", *inside)

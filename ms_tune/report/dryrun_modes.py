@@ -27,9 +27,9 @@ from ms_tune.text import Message, msg
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from ms_tune.dialects.job_parts import SettingChange
     from ms_tune.dryrun.command_result import CommandResult, RankResult
     from ms_tune.dryrun.compare import LogComparison
-    from ms_tune.dryrun.launchers.arguments import OptionChange
     from ms_tune.dryrun.launchers.job import LaunchedJob
     from ms_tune.dryrun.result import RealComparison, StageResult, SweepResult, VariantResult
     from ms_tune.enums import MemoryCategory
@@ -105,7 +105,7 @@ def _show_changes(result: CommandResult, console: Console) -> None:
             console.write(f"  {line}")
 
 
-def _change_text(change: OptionChange, job: LaunchedJob) -> Message:
+def _change_text(change: SettingChange, job: LaunchedJob) -> Message:
     flag = msg("launch.flag")
     params = {"key": change.key, "before": change.before or flag, "job": job.number}
     if change.after is None:

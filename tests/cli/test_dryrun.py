@@ -509,7 +509,7 @@ class TestCheck:
         monkeypatch.setattr(check, "find_real_cann", lambda: None)
         monkeypatch.setattr(check, "check_supported", lambda _: None)
         monkeypatch.setattr(check, "stand_ins_built", lambda _: tmp_path / "stand-in")
-        monkeypatch.setattr(check, "_installed_version", {"mindspore": "2.9.0", "numpy": "1.26.4"}.get)
+        monkeypatch.setattr(check, "installed_version", {"mindspore": "2.9.0", "numpy": "1.26.4"}.get)
         return tmp_path
 
     def json(self, capsys: pytest.CaptureFixture[str]) -> tuple[int, dict[str, Any]]:

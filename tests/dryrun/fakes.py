@@ -68,7 +68,8 @@ def install(patch: pytest.MonkeyPatch, folder: Path, code: str, *, mindformers: 
     # The made-up traces hold no weights, which theory would miss.
     patch.setattr(run, "unlike_theory", lambda *_: ())
     if mindformers:
-        patch.setattr(run, "_mindformers_version", lambda: "1.9.0")
+        patch.setattr(run, "need", lambda *_: None)
+        patch.setattr(run, "installed_version", lambda _: "1.9.0")
 
 
 def good_child(peak: int = GIB, footprint: int = 2 * GIB) -> str:

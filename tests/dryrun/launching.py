@@ -40,7 +40,7 @@ def run_child(
     """
     with watch_programs() as watch:
         running = start_program(ChildProcess(command, environment, folder, timeout))
-        watch.add(running)
+        watch.running.append(running)
         while (end := running.end_if_over()) is None:
             on_tick(running.elapsed)
             watch.wait_briefly()

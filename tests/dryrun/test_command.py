@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
+import pickle
 import re
 import sys
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +17,7 @@ from ms_tune.dryrun import ray_engine
 from ms_tune.dryrun.cann_sim.environment import Backend, Cann, MindSpore
 from ms_tune.dryrun.rundir import tell_folder_if_interrupted
 from ms_tune.dryrun.task import Observer, Task
-from ms_tune.errors import ExitCode
+from ms_tune.errors import ExitCode, MsTuneError
 from tests.dryrun.fakes import GIB, HEADER, good_child
 
 if TYPE_CHECKING:
@@ -280,7 +280,7 @@ class RunsHere:
         on_end: Callable[[Task, ProcessEnd], None],
     ) -> None:
         for task in tasks:
-            brought = ray_engine.run_here(asdict(task))
+            brought = ray_engine.run_here(pickle.loads(pickle.dumps(task)))  # noqa: S301 - our own
             on_end(task, ray_engine.unpack_result(brought, task, folder / task.folder))
 
 
@@ -308,10 +308,9 @@ class TestRay:
     def test_a_machine_without_the_folder_is_told(self, tmp_path: Path) -> None:
         gone = str(tmp_path / "gone")
         task = Task("rank_0", {}, (), 0, 1, 1, 60, 0, 0, 0, command=("true",), working_folder=gone)
-        brought = ray_engine.run_here(asdict(task))
-        assert brought.ended is None
-        assert brought.error is not None
-        assert brought.error.message.params["folder"] == gone
+        brought = ray_engine.run_here(task)
+        assert isinstance(brought.ended, MsTuneError)
+        assert brought.ended.message.params["folder"] == gone
 
     def test_devices_are_not_on_it(self, ms_tune: Callable[..., tuple[int, str, str]]) -> None:
         code, _, err = ms_tune("pass", "--real", "--engine", "ray")

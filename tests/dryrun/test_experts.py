@@ -18,17 +18,17 @@ def test_no_token_is_lost_and_no_expert_gets_two_more_than_another(
     own, experts = data.draw(st.integers(0, ranks - 1)), local * ranks
     chosen = sorted(token % experts for token in range(tokens))  # the expert of every token, dealt out like cards
     counts = [chosen.count(expert) for expert in range(experts)]
-    made = shared_out(tokens, experts, ranks, own)
-    assert made.sent == tuple(sum(counts[rank * local : (rank + 1) * local]) for rank in range(ranks))
-    assert made.received == (made.sent[own],) * ranks
-    assert made.ends == tuple(accumulate(ranks * count for count in counts[own * local : (own + 1) * local]))
-    assert made.ends[-1] == sum(made.received)
+    ends, sent, received = shared_out(tokens, experts, ranks, own)
+    assert sent == tuple(sum(counts[rank * local : (rank + 1) * local]) for rank in range(ranks))
+    assert received == (sent[own],) * ranks
+    assert ends == tuple(accumulate(ranks * count for count in counts[own * local : (own + 1) * local]))
+    assert ends[-1] == sum(received)
 
 
 @pytest.mark.parametrize(("tokens", "experts", "ranks"), [(4096, 256, 32), (512, 8, 2)])
 def test_where_it_comes_out_even_all_experts_get_the_same(tokens: int, experts: int, ranks: int) -> None:
     """As in ``preprocess_with_dryrun`` of MindFormers 1.9."""
     each = tokens // experts
-    made = shared_out(tokens, experts, ranks, 0)
-    assert made.sent == made.received == (each * experts // ranks,) * ranks
-    assert made.ends == tuple(each * ranks * number for number in range(1, experts // ranks + 1))
+    ends, sent, received = shared_out(tokens, experts, ranks, 0)
+    assert sent == received == (each * experts // ranks,) * ranks
+    assert ends == tuple(each * ranks * number for number in range(1, experts // ranks + 1))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ms_tune.dryrun.child.hook.finite_checks import NAME, _answer_unread, _follow_method, _forget_after
+from ms_tune.dryrun.child.hook.finite_checks import NAME, _follow_method, _forget_after, _list_values
+from ms_tune.dryrun.child.hook.support import put_around
 
 
 class Base:
@@ -59,7 +60,7 @@ def test_lists_of_what_is_known_are_made_without_a_look_at_its_memory() -> None:
     class Unread(Placed):
         pass
 
-    _answer_unread(Unread, "_tolist")
+    put_around(Unread, "_tolist", _list_values)
     assert Unread()._tolist() == "read"
     assert Unread(**{NAME: 5})._tolist() == [[5, 5, 5], [5, 5, 5]]
     assert Unread(**{NAME: True}, dtype="Bool", shape=())._tolist() is True

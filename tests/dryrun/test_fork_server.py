@@ -63,16 +63,16 @@ def codes(folder: Path, children: list[ChildProcess]) -> list[tuple[int, bool]]:
     with contextlib.ExitStack() as last, watch_programs() as watch:
         server = ForkServer.start(children[0], folder)
         last.callback(server.close)
-        watch.add(RunningProcess(server.process, math.inf))
+        watch.running.append(RunningProcess(server.process, math.inf))
         running = [server.fork(one) for one in children]
         for one in running:
-            watch.add(one)
+            watch.running.append(one)
         ended = []
         for one in running:
             while (end := one.end_if_over()) is None:
                 watch.wait_briefly()
             ended.append((end.code, end.timed_out))
-            watch.remove(one)
+            watch.running.remove(one)
     return ended
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ms_tune.dryrun.child.hook import bounds, finite_checks, frameworks, startup, support
-from ms_tune.dryrun.child.hook.process import HookedProcess
+from ms_tune.dryrun.child.hook.support import HookedProcess
 from ms_tune.estimate.megatron import MegatronModel
 from ms_tune.text import Message
 
@@ -263,11 +263,11 @@ def test_what_is_gathered_of_what_is_known_is_known(process: HookedProcess) -> N
 
 
 def test_a_permutation_gives_as_many_tokens_as_it_is_told(process: HookedProcess) -> None:
-    module = SimpleNamespace(permute=lambda *_, **named: (bounds.element_limit(), named.get("num_out_tokens")))
+    module = SimpleNamespace(permute=lambda *_, **named: (bounds._BoundsState.most, named.get("num_out_tokens")))
     frameworks.permute_evenly(module, process)
     assert module.permute(1, num_out_tokens=2048) == (2048, 2048)
     assert module.permute(1) == (None, None)
-    assert bounds.element_limit() is None
+    assert bounds._BoundsState.most is None
 
 
 def test_operators_that_write_in_place_are_left_out(process: HookedProcess) -> None:

@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 from ms_tune.pools.workload import (
     Recorded,
     Request,
-    _batches_by_type,
-    _batches_by_use,
     _cut_batches,
+    _find_batches,
     order_events,
     split_by_pool,
 )
@@ -90,9 +89,10 @@ def test_what_does_not_follow_at_once_is_no_continuous_allocation() -> None:
 
 def test_a_continuous_allocation_may_be_the_first_of_all() -> None:
     requests = [Request(512, tick, None) for tick in range(4)]
-    recorded = [Recorded(512 * place, 1536 if place < 3 else 2048, None) for place in range(4)]
-    assert _batches_by_type(requests, recorded, [True] * 4) == {0: 3, 1: 0, 2: 0}
-    assert _batches_by_type(requests, recorded, [False, *[True] * 3]) == {1: 2, 2: 0}
+    recorded = [Recorded(512 * place if place < 3 else 8192, None, None) for place in range(4)]
+    schedule = order_events(requests)
+    assert _find_batches(requests, recorded, schedule, [True] * 4) == {0: 3, 1: 0, 2: 0}
+    assert _find_batches(requests, recorded, schedule, [False, *[True] * 3]) == {1: 2, 2: 0}
 
 
 @pytest.mark.parametrize("before", [0, 1, 2])
@@ -103,6 +103,6 @@ def test_all_rows_of_a_continuous_allocation_show_the_use_after_it(before: int) 
     used = [512 * (place + 1) for place in range(len(sizes))]
     used[before : before + 3] = [512 * (before + 3)] * 3
     recorded = [Recorded(512 * place, use, None) for place, use in enumerate(used)]
-    assert _batches_by_use(requests, recorded, order_events(requests)) == {before: 3, before + 1: 0, before + 2: 0}
+    assert _find_batches(requests, recorded, order_events(requests)) == {before: 3, before + 1: 0, before + 2: 0}
     apart = [row._replace(address=row.address + 512 * (place > before + 1)) for place, row in enumerate(recorded)]
-    assert _batches_by_use(requests, apart, order_events(requests)) == {}
+    assert _find_batches(requests, apart, order_events(requests)) == {}

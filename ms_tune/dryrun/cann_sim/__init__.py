@@ -4,7 +4,4 @@ The x86-64 wheel of MindSpore carries the whole Ascend plug-in; what it lacks ar
 MindSpore replaces its table of acl functions by its own no-ops (``LoadSimulationApiSymbols``), its collective library by
 a dummy, and launches no kernel. CANN is then needed only to satisfy the dynamic linker and static initialisers: shapes
 are inferred, memory is allocated and tracked by MindSpore's own code.
-
-``elf`` reads shared libraries, ``inventory`` finds what the installed plug-in lacks, ``source`` writes one C file with a
-function for each missing name, ``compiler`` compiles it, ``cache`` keeps the result, ``environment`` ties them together.
 """

@@ -84,12 +84,10 @@ def find_mindspore(python: str | None = None) -> MindSpore:
     """The MindSpore of an interpreter, found without importing it."""
     if python is not None:
         return _of_python(python)
-    spec = importlib.util.find_spec("mindspore")
-    if spec is None or not spec.submodule_search_locations:
-        refuse("ms-tune dryrun", "dryrun", "mindspore")
-    try:
-        version = importlib.metadata.version("mindspore")
-    except importlib.metadata.PackageNotFoundError:  # a folder of that name, perhaps a checkout, and no installation
+    spec, version = importlib.util.find_spec("mindspore"), installed_version("mindspore")
+    if (
+        spec is None or not spec.submodule_search_locations or version is None
+    ):  # or a folder of that name, perhaps a checkout
         refuse("ms-tune dryrun", "dryrun", "mindspore")
     return MindSpore(version, Path(next(iter(spec.submodule_search_locations))))
 
@@ -159,14 +157,16 @@ def simulated_by() -> str:
     mindspore = find_mindspore()
     real = find_real_cann()
     cann = str(real.home) if real is not None else _stand_in_folder(mindspore).name
-    return " ".join([mindspore.version, cann, *filter(None, map(_release_of, _FRAMEWORKS))])
+    releases = [f"{name}-{version}" for name in _FRAMEWORKS if (version := installed_version(name)) is not None]
+    return " ".join([mindspore.version, cann, *releases])
 
 
-def _release_of(package: str) -> str:
+def installed_version(package: str) -> str | None:
+    """The version of an installed package, which is not imported; None if there is none."""
     try:
-        return f"{package}-{importlib.metadata.version(package)}"
+        return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
-        return ""
+        return None
 
 
 def check_supported(mindspore: MindSpore) -> None:

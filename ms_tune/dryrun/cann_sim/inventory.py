@@ -10,7 +10,7 @@ from importlib import resources
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable
     from pathlib import Path
 
 # How the names of CANN's C interfaces begin. MindSpore looks them up with dlsym, so they stand among its strings.
@@ -68,11 +68,7 @@ class Inventory:
 
 
 def take_inventory(mindspore: Path) -> Inventory:
-    """What the Ascend plug-in under the package folder ``mindspore`` lacks.
-
-    Raises:
-        FileNotFoundError: The wheel has no Ascend plug-in.
-    """
+    """Return what the Ascend plug-in under the package folder ``mindspore`` lacks; FileNotFoundError where there is none."""
     plugin = mindspore / "lib" / "plugin"
     if not (plugin / "libmindspore_ascend.so.2").is_file():
         raise FileNotFoundError(plugin / "libmindspore_ascend.so.2")
@@ -117,8 +113,6 @@ _SYMBOL = struct.Struct("<IBBHQQ")  # Elf64_Sym: name, info, other, section inde
 _UNDEFINED_SECTION = 0
 _GLOBAL_VERSION = 1  # VER_NDX_LOCAL is 0, VER_NDX_GLOBAL is 1: neither names a versioned library
 _VERSION_MASK = 0x7FFF
-
-_C_NAME = re.compile(rb"(\w+)\0")
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,17 +174,9 @@ def names_in_data(path: Path, prefixes: Iterable[str]) -> set[str]:
 
     with path.open("rb") as file:
         section = ELFFile(file).get_section_by_name(".rodata")
-        data = section.data() if section is not None else b""
-    return {name for prefix in prefixes for name in _names_beginning_with(prefix.encode("ascii"), data)}
-
-
-def _names_beginning_with(prefix: bytes, data: bytes) -> Iterator[str]:
-    start = data.find(prefix)
-    while start >= 0:
-        match = _C_NAME.match(data, start)
-        if match and (start == 0 or data[start - 1] == 0):
-            yield match[1].decode("ascii")
-        start = data.find(prefix, start + len(prefix))
+        data = b"\0" + section.data() if section is not None else b""
+    pattern = rf"\0((?:{'|'.join(prefixes)})\w*)(?=\0)".encode("ascii")
+    return {name.decode("ascii") for name in re.findall(pattern, data)}
 
 
 # Which functions must do more than return 0, by their (mangled) names; the first match counts. That is all that

@@ -23,7 +23,7 @@ from ms_tune.records import from_plain
 from ms_tune.training_process import make_initialisation_cheap, report
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
 
     from mindspore.train import RunContext
     from numpy.typing import NDArray
@@ -41,10 +41,8 @@ def _serve_any_number_of_experts() -> None:
     # others. Configs that MindFormers simulates itself are left to it.
     if not hasattr(MoEAlltoAllTokenDispatcher, _EVEN):  # MindFormers 1.6 reads the router's answer
         return
-    TransformerConfig.__post_init__ = _without_the_check(TransformerConfig.__post_init__)
+    settle = TransformerConfig.__post_init__
 
-
-def _without_the_check(settle: Callable[[TransformerConfig], None]) -> Callable[[TransformerConfig], None]:
     @wraps(settle)
     def settle_in_simulation(config: TransformerConfig) -> None:
         experts = config.num_moe_experts
@@ -59,7 +57,7 @@ def _without_the_check(settle: Callable[[TransformerConfig], None]) -> Callable[
         config.is_dryrun = True
         setattr(MoEAlltoAllTokenDispatcher, _EVEN, _preprocess)
 
-    return settle_in_simulation
+    TransformerConfig.__post_init__ = settle_in_simulation
 
 
 def _preprocess(self: MoEAlltoAllTokenDispatcher, permuted_input: Tensor) -> object:
@@ -69,8 +67,7 @@ def _preprocess(self: MoEAlltoAllTokenDispatcher, permuted_input: Tensor) -> obj
 
 @ops.constexpr  # type: ignore[untyped-decorator]
 def _split_tokens(tokens: int, experts: int, ranks: int, own: int) -> tuple[Tensor, ...]:
-    shares = shared_out(tokens, experts, ranks, own)
-    return tuple(Tensor(list(numbers), mindspore.int64) for numbers in (shares.ends, shares.sent, shares.received))
+    return tuple(Tensor(list(numbers), mindspore.int64) for numbers in shared_out(tokens, experts, ranks, own))
 
 
 class _StaticStepReport(Callback):
@@ -81,7 +78,6 @@ class _StaticStepReport(Callback):
         self.steps = steps
 
     def on_train_step_begin(self, run_context: RunContext) -> None:
-        """Report the step that begins."""
         step = run_context.original_args().cur_step_num
         # The first step compiles the graph before it runs, which takes most of the time.
         report("step" if step > 1 else "compile", step, self.steps)

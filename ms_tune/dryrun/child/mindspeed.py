@@ -6,7 +6,6 @@ The same calls as a training script of r0.1.0 makes: ``init_configs_from_yaml``,
 
 from __future__ import annotations
 
-import math
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -68,7 +67,10 @@ def run(job_data: Mapping[str, object]) -> None:
     # Every step's gradients are finite; otherwise the optimizer would be left out.
     finite_checks.install(mindspore, None)
     _initialise_at_once()
-    _start_without_gradients()
+    # The optimizer for mixed precision without DDP asks for ``parameter.grad`` before it sets it; Parameter has no such
+    # attribute in MindSpore 2.7 and 2.9.
+    if not hasattr(Parameter, "grad"):
+        Parameter.grad = None
     init()
     library: Any = _Library(job.package)
     _receive_by_the_public_function(library.p2p)
@@ -166,7 +168,7 @@ def _initialise_at_once() -> None:
     make = Tensor.__init__
 
     def made(self: Tensor, *arguments: object, **named: Any) -> None:  # noqa: ANN401 - as Tensor takes them
-        if named.get("init") is not None and not arguments and _count_elements(named["shape"]) > _MOST_ON_THE_HOST:
+        if named.get("init") is not None and not arguments and np.prod(named["shape"]) > _MOST_ON_THE_HOST:
             # A buffer: as an array it would be larger than many hosts' memory.
             make(self, mint.empty(named["shape"], dtype=named["dtype"]))
             return
@@ -175,17 +177,6 @@ def _initialise_at_once() -> None:
             self.init_data()
 
     Tensor.__init__ = made
-
-
-def _count_elements(shape: int | Sequence[int]) -> int:
-    return shape if isinstance(shape, int) else math.prod(shape)
-
-
-def _start_without_gradients() -> None:
-    # Give every parameter the gradient None until it has one. The optimizer for mixed precision without DDP asks for
-    # ``parameter.grad`` before it sets it; Parameter has no such attribute in MindSpore 2.7 and 2.9.
-    if not hasattr(Parameter, "grad"):
-        Parameter.grad = None
 
 
 def _receive_by_the_public_function(communication: Any) -> None:  # noqa: ANN401 - a module of the framework, no types

@@ -27,13 +27,7 @@ from ms_tune.dryrun.child.pynative_compat import (
 )
 from ms_tune.dryrun.job import PYNATIVE_LOADER, PynativeJob
 from ms_tune.records import from_plain
-from ms_tune.training_process import (
-    begin_dynamic_graph,
-    lies_in,
-    report,
-    tensors_in,
-    write_tensor_list,
-)
+from ms_tune.training_process import begin_dynamic_graph, lies_in, report, tensors_in, write_tensor_list
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -51,7 +45,6 @@ class _DynamicStepReport(TrainerCallback):
         self.steps = steps
 
     def on_step_begin(self, args: object, state: Any, **_: object) -> None:  # noqa: ANN401, ARG002 - as it is called
-        """Report the step that begins."""
         report("step", state.global_step + 1, self.steps)
 
 
@@ -63,9 +56,7 @@ def run(job_data: Mapping[str, object]) -> None:
     _leave_the_host_alone()
     _answer_for_the_others(job)
     if not hasattr(trainer_utils, PYNATIVE_LOADER):
-        message = (
-            f"mindformers.pynative.trainer.utils has no {PYNATIVE_LOADER}: this release of MindFormers is not known"
-        )
+        message = f"{trainer_utils.__name__} has no {PYNATIVE_LOADER}: this release of MindFormers is not known"
         raise RuntimeError(message)
     setattr(trainer_utils, PYNATIVE_LOADER, _make_loader(job))
     config = yaml.safe_load(Path(job.config_file).read_text(encoding="utf-8"))
@@ -138,14 +129,11 @@ def _leave_the_host_alone() -> None:
     made_of = Parameter._get_parameter_new_args  # noqa: SLF001 - there is no other place
 
     def without_values(data: Any, *rest: Any) -> tuple[Any, ...]:  # noqa: ANN401 - as Parameter takes them
-        if isinstance(data, Tensor) and not data.has_init and _has_memory(data) and data.nbytes > _SMALL:
+        # A model is first made without any memory.
+        there = isinstance(data, Tensor) and not data.is_meta and mindspore.get_context("device_target") != "meta"
+        if there and not data.has_init and data.nbytes > _SMALL:
             return Tensor, mint.empty(data.shape, dtype=data.dtype, device="CPU")
         made: tuple[Any, ...] = made_of(data, *rest)
         return made
 
     Parameter._get_parameter_new_args = staticmethod(without_values)  # noqa: SLF001 - as above
-
-
-def _has_memory(tensor: Tensor) -> bool:
-    # Whether a tensor has memory and its parameter is to have some: a model is first made without any.
-    return not tensor.is_meta and mindspore.get_context("device_target") != "meta"

@@ -75,8 +75,19 @@ def spread_tokens_evenly(dispatcher: Any) -> None:  # noqa: ANN401 - a class of 
             lambda _read, experts, ways: derived([*even.counts().tolist() * 2], experts, ways)
         )
     elif hasattr(dispatcher, "_compute_token_splits"):
-        dispatcher._compute_token_splits = even.splits(dispatcher._compute_token_splits)  # noqa: SLF001 - as above
-        dispatcher._build_resort_index = even.order  # noqa: SLF001 - as above
+        computed = dispatcher._compute_token_splits  # noqa: SLF001 - as above
+
+        # What goes to every rank and comes from every rank, which is multiplied and read: arrays of the host here.
+        @wraps(computed)
+        def split(dispatcher: object, own: object, others: object, ways: int) -> tuple[Any, Any, Any]:
+            sizes = even.counts().reshape(ways, -1).sum(axis=1)
+            return sizes, sizes, computed(dispatcher, own, others, ways)[2]
+
+        def order(_others: object, _ways: int) -> tuple[Tensor, Tensor]:
+            rows = np.arange(even.rows, dtype=np.int32)
+            return Tensor(rows), Tensor(rows)  # where every row that came goes, and back again
+
+        dispatcher._compute_token_splits, dispatcher._build_resort_index = split, staticmethod(order)  # noqa: SLF001 - as above
     else:
         return
     dispatcher._count_tokens_per_expert = count  # noqa: SLF001 - as above
@@ -88,36 +99,12 @@ class _EvenCounts:
     rows = experts = 0  # tokens, each as often as experts were chosen for it
 
     def counts(self) -> NDArray[np.int64]:
-        """The tokens of every expert."""
         return np.diff(np.linspace(0, self.rows, self.experts + 1).astype(np.int64))
-
-    def splits(self, computed: Callable[..., tuple[Any, Any, Any]]) -> Callable[..., tuple[Any, Any, Any]]:
-        """``_compute_token_splits`` of 2.0: what goes to every rank, comes from every rank, and, on the device, ends of experts.
-
-        The first two are multiplied and read: they are arrays of the host here.
-        """
-
-        @wraps(computed)
-        def split(dispatcher: object, own: object, others: object, ways: int) -> tuple[Any, Any, Any]:
-            sizes = self.counts().reshape(ways, -1).sum(axis=1)
-            return sizes, sizes, computed(dispatcher, own, others, ways)[2]
-
-        return split
-
-    def order(self, _others: object, _ways: int) -> tuple[Tensor, Tensor]:
-        """``_build_resort_index`` of 2.0: where every row that came goes, and back again."""
-        rows = np.arange(self.rows, dtype=np.int32)
-        return Tensor(rows), Tensor(rows)
 
 
 def _replace_everywhere(name: str, new: Callable[..., object]) -> None:
     # Put a function into MindSpore's place in every module that has taken it by name.
-    places = [
-        module for module in list(sys.modules.values()) if _of_mindspore(getattr(module, "__dict__", {}).get(name))
-    ]
-    for module in places:
-        setattr(module, name, new)
-
-
-def _of_mindspore(thing: object) -> bool:
-    return str(getattr(thing, "__module__", "")).startswith("mindspore.") and callable(thing)
+    for module in list(sys.modules.values()):
+        thing = getattr(module, "__dict__", {}).get(name)
+        if str(getattr(thing, "__module__", "")).startswith("mindspore.") and callable(thing):
+            setattr(module, name, new)

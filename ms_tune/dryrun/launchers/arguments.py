@@ -9,6 +9,7 @@ from pathlib import Path
 from shutil import which
 from typing import TYPE_CHECKING, NoReturn
 
+from ms_tune.dialects.job_parts import SettingChange
 from ms_tune.errors import UsageError
 from ms_tune.facts.query import load
 from ms_tune.text import msg
@@ -18,15 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
 _OPTION = re.compile(r"--?[A-Za-z]")  # and no negative number
-
-
-@dataclass(frozen=True, slots=True)
-class OptionChange:
-    """An argument that the program is not given as the script says it."""
-
-    key: str  # the option
-    before: str | None  # its words in the script; None where the script has no such option
-    after: str | None  # its words now; None where it was taken out
 
 
 class OptionWords:
@@ -39,7 +31,7 @@ class OptionWords:
     def __init__(self, arguments: Sequence[str]) -> None:
         # Options with their words, in their order; the first part has no option.
         self.parts: list[tuple[str, list[str]]] = [("", [])]
-        self.changes: list[OptionChange] = []
+        self.changes: list[SettingChange] = []  # texts of words; None where the option is not there
         for word in arguments:
             if _OPTION.match(word):
                 name, equals, value = word.partition("=")
@@ -52,11 +44,7 @@ class OptionWords:
 
     def get(self, option: str) -> list[str] | None:
         """The words of an option, where it stands last; None if it is absent."""
-        found = None
-        for name, words in self.parts:
-            if name == option:
-                found = words
-        return found
+        return next((words for name, words in reversed(self.parts) if name == option), None)
 
     def number(self, option: str) -> int | None:
         """The option's only word as a positive number; None if it is none."""
@@ -67,28 +55,25 @@ class OptionWords:
 
     def put(self, option: str, *words: str) -> None:
         """Give an option these words, once."""
-        before = self.get(option)
-        if before == list(words):
-            return
-        self.parts = [part for part in self.parts if part[0] != option]
-        self.parts.append((option, list(words)))
-        self.changes.append(OptionChange(option, _join_words(before), " ".join(words)))
+        if self.get(option) != list(words):
+            self._change(option, list(words))
 
     def drop(self, options: Iterable[str]) -> None:
         """Take options out."""
         for option in options:
-            before = self.get(option)
-            if before is not None:
-                self.parts = [part for part in self.parts if part[0] != option]
-                self.changes.append(OptionChange(option, _join_words(before), None))
+            if option in self:
+                self._change(option, None)
+
+    def _change(self, option: str, words: list[str] | None) -> None:
+        before, after = (None if one is None else " ".join(one) for one in (self.get(option), words))
+        self.changes.append(SettingChange(option, before, after))
+        self.parts = [part for part in self.parts if part[0] != option]
+        if words is not None:
+            self.parts.append((option, words))
 
     def arguments(self) -> tuple[str, ...]:
         """All of them, as a program takes them."""
         return tuple(word for name, words in self.parts for word in ([name] if name else []) + words)
-
-
-def _join_words(words: Sequence[str] | None) -> str | None:
-    return None if words is None else " ".join(words)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,14 +99,16 @@ class SimulatedRank:
 def parallel_of(arguments: Sequence[str]) -> ProgramSplit | None:
     """The split that Megatron's arguments name, the last one of each winning; None if they name no pipeline."""
     names, words = load("launchers")["parallel"], OptionWords(arguments)
-    pipeline = words.number(names["pipeline"])
+    tensor, pipeline, context, expert = (
+        words.number(names[name]) for name in ("tensor", "pipeline", "context", "expert")
+    )
     if pipeline is None:
         return None
     return ProgramSplit(
-        tensor=words.number(names["tensor"]) or 1,
-        pipeline=pipeline,
-        context=words.number(names["context"]) or 1,
-        expert=words.number(names["expert"]) or 1,
+        tensor or 1,
+        pipeline,
+        context or 1,
+        expert or 1,
         pipeline_before_data=names["pipeline_before_data"] in arguments,
     )
 
@@ -177,7 +164,7 @@ class LauncherCall:
     program: str  # the program that every rank runs
     arguments: tuple[str, ...]  # the program's own arguments
     names_local_rank: bool = False  # every rank gets `--local-rank` as an argument, too
-    changes: tuple[OptionChange, ...] = ()  # what of its own options was read otherwise than the launcher would
+    changes: tuple[SettingChange, ...] = ()  # what of its own options was read otherwise than the launcher would
 
 
 class _OptionParser(ArgumentParser):
@@ -191,7 +178,7 @@ def parse_launcher(
     """Read a launcher's command line."""
     parser = _make_parser(launcher, environment if launcher != MSRUN else {})
     found = parser.parse_args(list(words))
-    changes: tuple[OptionChange, ...] = ()
+    changes: tuple[SettingChange, ...] = ()
     if not found.program.endswith(_PYTHON) and not Path(found.program).exists() and not which(found.program):
         kept, changes = _without_sentences(words)
         try:
@@ -202,13 +189,13 @@ def parse_launcher(
     return replace(launch, changes=changes)
 
 
-def _without_sentences(words: Sequence[str]) -> tuple[list[str], tuple[OptionChange, ...]]:
+def _without_sentences(words: Sequence[str]) -> tuple[list[str], tuple[SettingChange, ...]]:
     # The words with one for each option where several stand, as a shell makes them of ``--master_addr your master node ip``.
     # Vendors' scripts have such sentences to be replaced; the launcher would take their second word for the program.
     end = next((at for at, word in enumerate(words) if word.endswith(_PYTHON)), 0)
     head = OptionWords(words[:end])
     changes = tuple(
-        OptionChange(name, " ".join(told), told[0])
+        SettingChange(name, " ".join(told), told[0])
         for name, told in head.parts
         if name.startswith("-") and len(told) > 1
     )
@@ -236,14 +223,13 @@ def _of_msrun(launcher: str, found: Namespace, devices: int | None) -> LauncherC
     local = min(_parse_number("--local_worker_num", found.local_worker_num), world)
     if found.join not in {"True", "False"}:
         raise UsageError(msg("launch.number", option="--join", value=found.join, wanted="True, False"))
-    bare = found.program in _PYTHONS
     return LauncherCall(
         launcher=launcher,
         world=world,
         local=local,
         waits=found.join == "True",
         master=(found.master_addr, found.master_port),
-        prefix=() if bare else ("python",),
+        prefix=() if found.program in _PYTHONS else ("python",),
         program=found.program,
         arguments=tuple(found.arguments),
     )

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from ms_tune.dialects.job_parts import SettingChange
 from ms_tune.dialects.stage import kinds_from_json
-from ms_tune.dryrun.launchers.arguments import OptionChange, ProgramSplit
+from ms_tune.dryrun.launchers.arguments import ProgramSplit
 from ms_tune.facts.query import load
 from ms_tune.text import Message
 from ms_tune.units import MIB
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
 
     from ms_tune.dialects.stage import StageLayerKind
 
-_RECORD, _LOOKED = "launch.json", "look.json"
+RECORD, LOOKED = "launch.json", "look.json"
 _TEXTS = ("launch.", "stack.", "stages.layers.")
 _LARGEST = 16 * MIB
 _MOST = 10_000  # ranks of a job that are read
@@ -67,7 +69,7 @@ class LaunchedJob:
     program: str  # the program that its ranks run; empty where it did not come to that
     world: int | None  # ranks of the job; None where that could not be told
     split: ProgramSplit | None  # how the program's arguments split the job; None if they name no pipeline
-    changes: tuple[OptionChange, ...]  # arguments that the program was given otherwise than the script says
+    changes: tuple[SettingChange, ...]  # arguments that the program was given otherwise than the script says
     ranks: tuple[JobRank, ...]  # those that were simulated
     problem: Message | None  # why none were
     hint: Message | None  # what to do about it
@@ -81,10 +83,6 @@ class LaunchedJob:
         given = {word.partition("=")[0] for word in self.arguments}
         return tuple(option for option in load("launchers")["megatron"]["untold"] if option in given)
 
-    def stage_of(self, rank: int) -> JobStage:
-        """The stage of one of its ranks."""
-        return next((one for one in self.stages if one.rank == rank), JobStage(rank, None))
-
 
 def folder_of(job: Path, rank: int, run: int) -> Path:
     """Where a rank of a job runs: ``rank_N``; further runs of it one level down, where nobody takes them for more ranks."""
@@ -93,16 +91,14 @@ def folder_of(job: Path, rank: int, run: int) -> Path:
 
 def jobs_in(folder: Path) -> tuple[LaunchedJob, ...]:
     """The jobs that a command launched, in the order in which they began."""
-    found = (_read_job(record) for record in folder.glob(f"job_*/{_RECORD}"))
+    found = (_read_job(record) for record in folder.glob(f"job_*/{RECORD}"))
     return tuple(sorted((job for job in found if job is not None), key=lambda job: job.number))
 
 
 def _read_job(record: Path) -> LaunchedJob | None:
     # What a record tells; None if it tells nothing, since the program could have written it itself.
-    try:
-        if record.stat().st_size > _LARGEST:
-            return None
-        told = json.loads(record.read_bytes())
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError, ZeroDivisionError):
+        told = _load_small(record)
         return LaunchedJob(
             number=int(record.parent.name.rpartition("_")[2]),
             launcher=str(told["launcher"]),
@@ -110,29 +106,31 @@ def _read_job(record: Path) -> LaunchedJob | None:
             world=_read_or_none(told, "world", int),
             split=_read_or_none(told, "split", lambda split: ProgramSplit(**split)),
             changes=tuple(
-                OptionChange(str(one["key"]), _read_or_none(one, "before", str), _read_or_none(one, "after", str))
+                SettingChange(str(one["key"]), _read_or_none(one, "before", str), _read_or_none(one, "after", str))
                 for one in told.get("changes", ())
             ),
             ranks=tuple(_read_rank(record.parent, one) for one in told["ranks"][:_MOST]),
             problem=_read_message(told, "problem"),
             hint=_read_message(told, "hint"),
             arguments=tuple(map(str, told.get("arguments", ()))),
-            look=_read_look(record.with_name(_LOOKED)),
+            look=_read_look(record.with_name(LOOKED)),
             stages=tuple(map(_read_stage, told.get("stages", [])[:_MOST])),
         )
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, ZeroDivisionError):
-        return None
+    return None
+
+
+def _load_small(file: Path) -> Any:  # noqa: ANN401 - whatever it holds
+    if file.stat().st_size > _LARGEST:
+        raise ValueError
+    return json.loads(file.read_bytes())
 
 
 def _read_look(answer: Path) -> LauncherLook | None:
-    try:
-        if answer.stat().st_size > _LARGEST:
-            return None
-        told = json.loads(answer.read_bytes())
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
+        told = _load_small(answer)
         folders = {str(name): tuple(map(str, places)) for name, places in told["folders"].items()}
         return LauncherLook(str(told["python"]), str(told["version"]), folders)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return None
+    return None
 
 
 _T = TypeVar("_T")

@@ -35,47 +35,33 @@ _RELEASE = releases_on("core_v0.12.1")[0]
 
 
 @dataclass(frozen=True, slots=True)
-class ProgramLayout:
-    """How a job's layers lie."""
-
+class _ProgramLayout:
     inputs: MegatronInputs  # what the arguments say
     settled: Settled  # what the frameworks make of them
     cells: tuple[StageChunk, ...]  # the layers of each chunk of each stage, those included that do nothing
 
     @property
-    def stages(self) -> int:
-        """Pipeline stages."""
-        return self.inputs.stages
-
-    @property
     def chunks(self) -> int:
-        """Chunks of a stage: 1 without virtual pipeline."""
-        return self.settled.chunks or 1
-
-    @property
-    def longest(self) -> int:
-        """Layers of the longest chunk."""
-        return max(cell.count for cell in self.cells)
+        return self.settled.chunks or 1  # of a stage
 
     def of_stage(self, stage: int) -> tuple[StageChunk, ...]:
-        """The chunks of a stage, in their order."""
         return tuple(cell for cell in self.cells if cell.stage == stage)
 
     def idle(self, cell: StageChunk) -> int:
-        """How many layers of a chunk do nothing."""
+        # How many layers of a chunk do nothing.
         return sum(cell.looked_up + index in self.settled.noop for index in range(cell.count))
 
     def layers(self, stage: int) -> int:
-        """The layers of a stage that do something."""
+        # The layers of a stage that do something.
         return sum(cell.count - self.idle(cell) for cell in self.of_stage(stage))
 
 
-def layout_of(words: OptionWords) -> ProgramLayout:
-    """How the layers lie."""
+def layout_of(words: OptionWords) -> _ProgramLayout:
+    """Return how the layers are placed."""
     inputs = _read_inputs(words)
     try:
         settled = validated(inputs)
-        return ProgramLayout(inputs, settled, place(inputs, settled))
+        return _ProgramLayout(inputs, settled, place(inputs, settled))
     except FrameworkStop as stop:
         raise _refusal_error(stop) from stop
 
@@ -131,7 +117,7 @@ def _read_text(words: OptionWords, option: str) -> str | None:
     return " ".join(given) if given else None
 
 
-def kinds_of(layout: ProgramLayout, stage: int) -> Mapping[StageLayerKind, int]:
+def kinds_of(layout: _ProgramLayout, stage: int) -> Mapping[StageLayerKind, int]:
     """How many layers of each kind a stage has: layers of one kind need the same memory.
 
     Chunks are kinds of their own, since they have different numbers of micro-batches in flight; layers that are
@@ -140,7 +126,7 @@ def kinds_of(layout: ProgramLayout, stage: int) -> Mapping[StageLayerKind, int]:
     return dict(Counter(kind for cell in layout.of_stage(stage) for kind in _of_cell(layout, cell)))
 
 
-def _of_cell(layout: ProgramLayout, cell: StageChunk) -> Iterator[StageLayerKind]:
+def _of_cell(layout: _ProgramLayout, cell: StageChunk) -> Iterator[StageLayerKind]:
     chunk = cell.chunk if layout.chunks > 1 else None
     try:
         check_ends(layout.inputs, layout.settled, cell)
@@ -217,7 +203,7 @@ def sizes_of(arguments: Sequence[str], stage: int, wanted: int | str | None) -> 
 
 
 def _choose_runs(
-    words: OptionWords, layout: ProgramLayout, stage: int, full: SmallStage, least: int
+    words: OptionWords, layout: _ProgramLayout, stage: int, full: SmallStage, least: int
 ) -> StageSizes | None:
     chosen: list[SmallStage] = []
     for one in _list_smaller(words, layout, stage, full):
@@ -233,11 +219,11 @@ def _choose_runs(
     return None
 
 
-def _list_smaller(words: OptionWords, layout: ProgramLayout, stage: int, full: SmallStage) -> Iterator[SmallStage]:
+def _list_smaller(words: OptionWords, layout: _ProgramLayout, stage: int, full: SmallStage) -> Iterator[SmallStage]:
     # The stage with fewer layers of each of its kinds, the smallest first. Each kind is there at least once: without a layer that
     # is not recomputed, for one, the peak is at another moment, when a recomputed one is made anew.
     tried = 0
-    for size in range(1, layout.longest):
+    for size in range(1, max(cell.count for cell in layout.cells)):
         found: list[SmallStage] = []
         for changed in _list_changed(words, layout, stage, size):
             tried += 1
@@ -251,14 +237,19 @@ def _list_smaller(words: OptionWords, layout: ProgramLayout, stage: int, full: S
         yield from sorted(found, key=lambda one: one.layers)
 
 
-def _list_changed(words: OptionWords, layout: ProgramLayout, stage: int, size: int) -> Iterator[OptionWords]:
+def _list_changed(words: OptionWords, layout: _ProgramLayout, stage: int, size: int) -> Iterator[OptionWords]:
     names = load("launchers")["layers"]
-    count = size * layout.stages * layout.chunks
+    stages = layout.inputs.stages
+    count = size * stages * layout.chunks
+    noop: list[int] = []
+    for cell in layout.of_stage(stage):
+        end = (cell.chunk * stages + stage + 1) * size
+        noop += range(end - min(layout.idle(cell), size), end)
     sized = {
         names["count"]: str(count),
         names["of_chunk"]: str(size),
-        names["list"]: ",".join([str(size)] * layout.stages),
-        names["noop"]: ",".join(map(str, sorted(_noop_layers(layout, size, stage)))),
+        names["list"]: ",".join([str(size)] * stages),
+        names["noop"]: ",".join(map(str, sorted(noop))),
     }
     dense, numbers = [words.number(names["dense"])], [words.number(names["number"])]
     if names["experts"] in words and dense[0]:
@@ -280,17 +271,10 @@ def _with_values(words: OptionWords, values: Mapping[str, object]) -> OptionWord
     return made
 
 
-def _noop_layers(layout: ProgramLayout, size: int, stage: int) -> Iterator[int]:
-    for cell in layout.of_stage(stage):
-        first = (cell.chunk * layout.stages + stage) * size
-        yield from list(range(first, first + size))[::-1][: layout.idle(cell)]
-
-
 def worst_of(arguments: Sequence[str], stages: int) -> tuple[int, ...]:
     """The stages that no other outdoes; all where the arguments are not followed."""
     words = OptionWords(arguments)
-    try:
+    with contextlib.suppress(UsageError, IndexError):
         layout = layout_of(words)
         return undominated_stages([kinds_of(layout, stage) for stage in range(stages)])
-    except (UsageError, IndexError):
-        return tuple(range(stages))
+    return tuple(range(stages))

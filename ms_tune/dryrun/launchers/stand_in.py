@@ -30,13 +30,12 @@ from ms_tune.dryrun.launchers.arguments import (
     LAUNCHERS,
     MSRUN,
     LauncherCall,
-    ProgramSplit,
     SimulatedRank,
     choose_ranks,
     parallel_of,
     parse_launcher,
 )
-from ms_tune.dryrun.launchers.job import folder_of
+from ms_tune.dryrun.launchers.job import LOOKED, RECORD, folder_of
 from ms_tune.dryrun.launchers.megatron import EACH_RANK, simulation_arguments
 from ms_tune.dryrun.launchers.shrink import SmallStage, StageSizes, sizes_of, worst_of
 from ms_tune.dryrun.stack import find_refusals, module_names, parts_of
@@ -47,7 +46,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from types import FrameType
 
-RECORD, LOG, LOOKED = "launch.json", "log.txt", "look.json"
+LOG = "log.txt"
 _PYTHONS = ("python", "python3")
 REFUSED = 2  # as argparse ends
 _MOST_JOBS = 1000
@@ -114,15 +113,17 @@ def main(launcher: str, words: Sequence[str], plan: Mapping[str, Any]) -> int:
         launch = parse_launcher(launcher, words, os.environ, plan["devices"])
         given = simulation_arguments(launch.arguments, launch.world, job.folder, plan["settings"])
         launch = replace(launch, arguments=given.arguments())
-        parallel = parallel_of(launch.arguments)
-        ranks = choose_ranks(launch.world, parallel, _choose_stages(launch, parallel, plan["stages"]), plan["ranks"])
+        parallel, stages = parallel_of(launch.arguments), plan["stages"]
+        if isinstance(stages, str):
+            stages = worst_of(launch.arguments, parallel.pipeline) if parallel is not None else None
+        ranks = choose_ranks(launch.world, parallel, stages, plan["ranks"])
         sizes = [_choose_sizes(launch, rank, plan["layers"]) for rank in ranks]
     except UsageError as error:
         return _refuse_job(job, error)
     job.facts |= {
         "world": launch.world,
         "program": launch.program,
-        "changes": [asdict(change) for change in (*launch.changes, *given.changes)],
+        "changes": [change._asdict() for change in (*launch.changes, *given.changes)],
         "split": asdict(parallel) if parallel is not None else None,
     }
     runs = [
@@ -137,17 +138,17 @@ def main(launcher: str, words: Sequence[str], plan: Mapping[str, Any]) -> int:
         if refused is not None:
             return _refuse_job(job, refused)
     job.runs = runs
-    job.facts["stages"] = [_stage_told(rank, stage) for rank, stage in zip(ranks, sizes, strict=True)]
+    job.facts["stages"] = [
+        {
+            "rank": rank.rank,
+            "layers": stage.layers,
+            "factors": list(map(str, stage.factors)),
+            "reason": None if stage.reason is None else {"text": stage.reason.id, "params": stage.reason.params},
+        }
+        for rank, stage in zip(ranks, sizes, strict=True)
+    ]
     job.write()
     return _run_ranks(job, plan, show=launch.waits)
-
-
-def _choose_stages(
-    launch: LauncherCall, parallel: ProgramSplit | None, wanted: Sequence[int] | str | None
-) -> Sequence[int] | None:
-    if not isinstance(wanted, str):
-        return wanted
-    return worst_of(launch.arguments, parallel.pipeline) if parallel is not None else None
 
 
 def _choose_sizes(launch: LauncherCall, rank: SimulatedRank, layers: int | str | None) -> StageSizes:
@@ -155,11 +156,6 @@ def _choose_sizes(launch: LauncherCall, rank: SimulatedRank, layers: int | str |
         reason = msg("launch.layers.ranks") if layers is not None else None
         return StageSizes(None, (SmallStage(0, {}, launch.arguments),), reason=reason)
     return sizes_of(launch.arguments, rank.stage, layers)
-
-
-def _stage_told(rank: SimulatedRank, stage: StageSizes) -> dict[str, Any]:
-    reason = None if stage.reason is None else {"text": stage.reason.id, "params": stage.reason.params}
-    return {"rank": rank.rank, "layers": stage.layers, "factors": list(map(str, stage.factors)), "reason": reason}
 
 
 def _look_only(launch: LauncherCall, folder: Path) -> LauncherCall:

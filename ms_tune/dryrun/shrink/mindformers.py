@@ -19,7 +19,6 @@ from ms_tune.dryrun.shrink.mindformers_data import (
     undo_split,
 )
 from ms_tune.dryrun.shrink.mindformers_layers import (
-    CutModel,
     SettledConfig,
     cut_stage,
     layer_count_key,
@@ -56,7 +55,11 @@ _DEFAULT_LIMIT = "58GB"  # `ContextConfig` in mindformers/tools/register/templat
 def settle_config(job: Job, devices: int | None) -> SettledConfig:
     """What all stages of a job's own model in MindFormers have in common."""
     config = ConfigCopy(job.written.data, job.written.path, _SECTIONS, job)
-    _settle_run_mode(config)
+    mode = config.get("run_mode")
+    if mode is None:
+        config.set("run_mode", "train")  # as its launch script would say
+    elif mode not in ("train", "finetune"):
+        raise UnsupportedError(msg("dryrun.run-mode", mode=mode), msg("dryrun.run-mode.hint"))
     warnings = inline_model_folder(config)
     stages, world_size = _job_sizes(config, devices)
     if not splits_operators(config):
@@ -76,10 +79,19 @@ def prepare_mindformers(settled: SettledConfig, name: str, request: DryrunReques
     model = cut_stage(settled, config, plan, request.stage, request.layers)
     limit, limited_by = _memory_limit(config, source)
     split = _split_of(config, stages, world_size)
-    warnings += _warn_of_unshared_state(config, split)
-    job = _make_job(config)
+    if split.data * split.context == 1 and config.get("parallel.enable_parallel_optimizer", default=False):
+        warnings += (msg("stages.devices.alone-static"),)
+    job = MindFormersJob(
+        config_file=_CONFIG_FILE,
+        columns=synthetic_columns(config, sample_length(config)),
+        batches=STEPS,
+        batch_size=batch_size(config),
+        threads=max(_DISPATCH_THREADS, os.cpu_count() or 1),
+    )
     put_in_place(model.config, job.columns, STEPS * job.batch_size * world_size)
     take_out_the_surroundings(model.config)
+    # ``preprocess_with_dryrun`` in parallel_core/training_graph/transformer/moe/token_dispatcher.py
+    uneven = not is_legacy(model.config.data) and any(kind.make is LayerKind.EXPERTS for kind in model.kinds)
     return PreparedRun(
         job=job,
         dialect=Dialect.MINDFORMERS,
@@ -96,7 +108,7 @@ def prepare_mindformers(settled: SettledConfig, name: str, request: DryrunReques
         max_device_memory=limit,
         limited_by=limited_by,
         changes=model.config.changes,
-        not_included=_not_included(model),
+        not_included=(msg("dryrun.not-included.uneven-experts"),) if uneven else (),
         warnings=warnings,
         kinds=model.kinds,
         theory=mindformers_theory(model.config, model.stage),
@@ -114,39 +126,10 @@ def _pipeline_of(config: ConfigCopy, stages: int) -> Pipeline:
     if not config.get(section + "pipeline_interleave"):  # without it MindSpore looks at no scheduler
         return Pipeline(Schedule.ONE_FORWARD_ONE_BACKWARD, stages, 1, micro_batches)
     named = config.get(section + "pipeline_scheduler") or "1f1b"
-    schedule = {"gpipe": Schedule.GPIPE, "1f1b": _interleaved_schedule()}.get(str(named))
+    less = os.environ.get("ENABLE_LESS_MEM_VPP") == "1"  # in the process to come, too
+    interleaved = Schedule.INTERLEAVED_LESS_MEMORY if less else Schedule.INTERLEAVED
+    schedule = {"gpipe": Schedule.GPIPE, "1f1b": interleaved}.get(str(named))
     return Pipeline(schedule, stages, config.count(f"{MODEL}.pp_interleave_num", 1), micro_batches)
-
-
-def _interleaved_schedule() -> Schedule:
-    # What MindSpore's interleaved scheduler does in the process to come, which has this one's environment.
-    less = os.environ.get("ENABLE_LESS_MEM_VPP") == "1"
-    return Schedule.INTERLEAVED_LESS_MEMORY if less else Schedule.INTERLEAVED
-
-
-def _settle_run_mode(config: ConfigCopy) -> None:
-    mode = config.get("run_mode")
-    if mode is None:
-        config.set("run_mode", "train")  # as its launch script would say
-    elif mode not in ("train", "finetune"):
-        raise UnsupportedError(msg("dryrun.run-mode", mode=mode), msg("dryrun.run-mode.hint"))
-
-
-def _make_job(config: ConfigCopy) -> MindFormersJob:
-    return MindFormersJob(
-        config_file=_CONFIG_FILE,
-        columns=synthetic_columns(config, sample_length(config)),
-        batches=STEPS,
-        batch_size=batch_size(config),
-        threads=max(_DISPATCH_THREADS, os.cpu_count() or 1),
-    )
-
-
-def _not_included(model: CutModel) -> tuple[Message, ...]:
-    if not is_legacy(model.config.data) and any(kind.make is LayerKind.EXPERTS for kind in model.kinds):
-        # ``preprocess_with_dryrun`` in parallel_core/training_graph/transformer/moe/token_dispatcher.py
-        return (msg("dryrun.not-included.uneven-experts"),)
-    return ()
 
 
 def _check_plan(plan: LayerPlan | None, source: SourceFile, *, shrunk: bool) -> tuple[Message, ...]:
@@ -182,12 +165,6 @@ def _split_of(config: ConfigCopy, stages: int, world_size: int) -> Split:
     return Split(data, tensor, stages, context, expert)
 
 
-def _warn_of_unshared_state(config: ConfigCopy, split: Split) -> tuple[Message, ...]:
-    if split.data * split.context > 1 or not config.get("parallel.enable_parallel_optimizer", default=False):
-        return ()
-    return (msg("stages.devices.alone-static"),)
-
-
 def _memory_limit(config: ConfigCopy, source: SourceFile) -> tuple[int | None, Cap]:
     section = config.get("context", {})
     text = section.get("max_device_memory", _DEFAULT_LIMIT)
@@ -196,6 +173,5 @@ def _memory_limit(config: ConfigCopy, source: SourceFile) -> tuple[int | None, C
     try:
         return parse_size(str(text)), Cap.CONFIG if "max_device_memory" in section else Cap.FRAMEWORK
     except ValueError:
-        raise ConfigError(
-            msg("dryrun.bad-size", key="context.max_device_memory", value=text), path=source.path
-        ) from None
+        wrong = msg("dryrun.bad-size", key="context.max_device_memory", value=text)
+        raise ConfigError(wrong, path=source.path) from None

@@ -118,8 +118,9 @@ def columns_named(names: Iterable[str], length: int, sequences: object) -> tuple
 
 def _loader_settings(config: ConfigCopy) -> dict[str, Any]:
     loader = config.get("train_dataset.data_loader", {})
-    inner = loader.get("config") if isinstance(loader, dict) else None
-    return {**(loader if isinstance(loader, dict) else {}), **(inner if isinstance(inner, dict) else {})}
+    outer = loader if isinstance(loader, dict) else {}
+    inner = outer.get("config")
+    return {**outer, **inner} if isinstance(inner, dict) else dict(outer)
 
 
 def _packs_samples(loader: dict[str, Any]) -> bool:
@@ -245,12 +246,9 @@ def take_out_the_surroundings(config: ConfigCopy) -> None:
 def _settle_speed_up_file(config: ConfigCopy) -> None:
     # The process runs in another folder: name the file by its whole path, or leave it out if it is not there.
     key = "context.ascend_config.parallel_speed_up_json_path"
-    named = config.get(key)
-    if not named:
-        return
-    found = [folder / str(named) for folder in (Path.cwd(), config.path.resolve().parent)]
-    existing = next((path for path in found if path.is_file()), None)
-    if existing is None:
-        config.remove(key)
-    else:
-        config.set(key, str(existing))
+    if named := config.get(key):
+        found = [folder / str(named) for folder in (Path.cwd(), config.path.resolve().parent)]
+        if existing := next((path for path in found if path.is_file()), None):
+            config.set(key, str(existing))
+        else:
+            config.remove(key)

@@ -96,12 +96,7 @@ def pipeline_in(config: ConfigCopy) -> tuple[Stage, ...]:
 def cut_stage(
     settled: SettledConfig, config: ConfigCopy, plan: LayerPlan | None, number: int, layers: int | None
 ) -> CutModel:
-    """Give one stage the layers that are wanted.
-
-    Raises:
-        TooFewLayersError: They cannot be spread over the stage's chunks.
-        UncutLayersError: The settings cannot be cut.
-    """
+    """Give one stage the layers that are wanted, which do what they did in the whole model."""
     full = config.count(settled.layers_key, 1)
     if plan is None or not settled.pipeline:  # nothing is known about single layers: every stage gets the same
         if layers is None:
@@ -110,8 +105,11 @@ def cut_stage(
     stage = settled.pipeline[number]
     if layers is None or layers == stage.layers:
         return CutModel(config, stage.layers, stage.layers, stage.kinds, stage)
-    _check_chunks(stage, layers)
-    kept = _layers_that_stay(plan, settled.pipeline, resize_stage(stage, layers))
+    resized = resize_stage(stage, layers)
+    if any(old.layers and not new.layers for new, old in zip(resized.chunks, stage.chunks, strict=True)):
+        chunks = sum(bool(chunk.layers) for chunk in stage.chunks)
+        raise TooFewLayersError(msg("dryrun.layers-chunks", layers=layers, chunks=chunks))
+    kept = _layers_that_stay(plan, settled.pipeline, resized)
     for candidate in _list_candidates(config, plan, settled.layers_key, kept):
         result = layer_plan(candidate)
         if result is None or result.failure is not None:
@@ -119,10 +117,6 @@ def cut_stage(
         if list(map(_layer_actions, result.layers)) == list(map(_layer_actions, kept)):
             cut = pipeline_in(candidate)[stage.number]
             return CutModel(candidate, layers, stage.layers, cut.kinds, cut)
-    return _cut_unlike(settled, config, layers, stage)
-
-
-def _cut_unlike(settled: SettledConfig, config: ConfigCopy, layers: int, stage: Stage) -> CutModel:
     made = _cut_evenly(settled, config, stage.number, layers)
     if made.stage is None:
         raise UncutLayersError(msg("dryrun.cut"), msg("dryrun.cut.hint"))
@@ -164,13 +158,6 @@ def _first_dense_key(config: ConfigCopy) -> str:
 
 def _first_dense(config: ConfigCopy) -> int:
     return max(config.job.model.number("first_k_dense_replace") or 0, 0)
-
-
-def _check_chunks(stage: Stage, layers: int) -> None:
-    made = resize_stage(stage, layers)
-    if any(old.layers and not new.layers for new, old in zip(made.chunks, stage.chunks, strict=True)):
-        chunks = sum(bool(chunk.layers) for chunk in stage.chunks)
-        raise TooFewLayersError(msg("dryrun.layers-chunks", layers=layers, chunks=chunks))
 
 
 def _layers_that_stay(plan: LayerPlan, pipeline: Sequence[Stage], stage: Stage) -> list[LayerSpec]:

@@ -160,11 +160,17 @@ class Rotary(nn.Cell):
 
 def core_attention(settings: NetworkSettings, heads: int, size: int) -> nn.Cell:
     """The attention itself, over sequences that are spread over ranks or not."""
-    groups, heads = settings.groups, heads // settings.groups.ulysses.size
+    groups, shape, heads = settings.groups, settings.shape, heads // settings.groups.ulysses.size
     inner: nn.Cell
-    if groups.ring.size > 1 and settings.shape.legacy:
+    if shape.legacy and groups.ring.size > 1:
         inner = RingAttention(groups, heads, size**-0.5)
-    elif settings.shape.heads_first and not settings.shape.legacy:
+    elif shape.legacy and groups.ulysses.size == 1:
+        return (
+            LegacyFlashAttention(settings, heads, size)
+            if shape.flash_attention
+            else LegacyPlainAttention(settings, size)
+        )
+    elif shape.heads_first and not shape.legacy:
         inner = HeadsFirstAttention(heads, size, groups.ring)
     else:
         inner = FlashAttention(heads, size, groups.ring)
@@ -251,14 +257,8 @@ class LatentSelfAttention(nn.Cell):
         self.group, self.cut, self.all_heads = settings.groups.tensor, settings.sequence, settings.whole_inside
         inside = settings.inside if self.all_heads else settings
         bias = shape.qkv_bias
-        self.linear_qkv = Linear(
-            shape.hidden_size,
-            sum(self.split),
-            bias=bias,
-            dtype=settings.dtype,
-            copies=self.all_heads,
-            compute=settings.format_of("compute"),
-        )
+        formats = {"dtype": settings.dtype, "compute": settings.format_of("compute")}
+        self.linear_qkv = Linear(shape.hidden_size, sum(self.split), bias=bias, copies=self.all_heads, **formats)
         norm = (lambda size: Norm(size, settings)) if shape.qk_norm else lambda _: nn.Identity()
         if latent.query_rank:
             self.q_layernorm = norm(latent.query_rank)
@@ -330,14 +330,10 @@ class LegacySelfAttention(nn.Cell):
         self.groups, self.size = max(1, shape.num_query_groups // tensor), shape.head_size
         self.repeats = shape.num_attention_heads // tensor // self.groups
         width = shape.num_attention_heads * self.size
-        self.linear_qkv = ColumnLinear(
-            shape.hidden_size,
-            width + 2 * self.groups * tensor * self.size,
-            bias=shape.qkv_bias,
-            settings=settings,
-        )
+        outputs = width + 2 * self.groups * tensor * self.size
+        self.linear_qkv = ColumnLinear(shape.hidden_size, outputs, bias=shape.qkv_bias, settings=settings)
         self.rotary = LegacyRotary(settings) if shape.rotary else None
-        self.core_attention = _core_attention(settings, self.repeats * self.groups, self.size)
+        self.core_attention = core_attention(settings, self.repeats * self.groups, self.size)
         self.linear_proj = RowLinear(width, shape.hidden_size, bias=shape.output_bias, settings=settings)
 
     def construct(self, x: Tensor, tables: Tables) -> Tensor:
@@ -371,15 +367,6 @@ class LegacyRotary(nn.Cell):
         return x * cos + mint.cat((-second, first), dim=-1) * sin
 
 
-def _core_attention(settings: NetworkSettings, heads: int, size: int) -> nn.Cell:
-    groups = settings.groups
-    if groups.ring.size > 1 or groups.ulysses.size > 1:
-        return core_attention(settings, heads, size)
-    if settings.shape.flash_attention:
-        return LegacyFlashAttention(settings, heads, size)
-    return LegacyPlainAttention(settings, size)
-
-
 class LegacyFlashAttention(nn.Cell):
     """FlashAttention; it takes no float32, which becomes float16."""
 
@@ -396,16 +383,9 @@ class LegacyFlashAttention(nn.Cell):
             query, key, value = (mint.permute(x, (1, 2, 0, 3)) for x in (query, key, value))
         else:
             query, key, value = (x.reshape(*x.shape[:2], -1) for x in (query, key, value))
-        context = ops.flash_attention_score(
-            query,
-            key,
-            value,
-            self.heads,
-            attn_mask=mask,
-            scalar_value=self.scale,
-            input_layout="BNSD" if self.heads_first else "SBH",
-            sparse_mode=LEFT_UP_CAUSAL,
-        )
+        settings = {"attn_mask": mask, "scalar_value": self.scale, "sparse_mode": LEFT_UP_CAUSAL}
+        layout = "BNSD" if self.heads_first else "SBH"
+        context = ops.flash_attention_score(query, key, value, self.heads, input_layout=layout, **settings)
         if not self.heads_first:
             return context
         context = mint.permute(context, (0, 2, 1, 3))

@@ -91,12 +91,8 @@ class ColumnLinear(Linear):
         local = outputs // settings.groups.tensor.size
         dtype = settings.dtype if dtype is None else dtype
         super().__init__(inputs, local, bias=bias, dtype=dtype, copies=settings.whole_inside)
-        self.group, self.compute, self.keeps = (
-            settings.groups.tensor,
-            settings.format_of("compute"),
-            settings.shape.legacy,
-        )
-        self.sequence, self.regather = settings.sequence, settings.regather
+        self.group, self.sequence, self.regather = settings.groups.tensor, settings.sequence, settings.regather
+        self.compute, self.keeps = settings.format_of("compute"), settings.shape.legacy
 
     def construct(self, x: Tensor) -> Tensor:
         """Project the last axis, in the number format of projections; the output's is that of the input."""

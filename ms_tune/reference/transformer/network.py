@@ -52,14 +52,6 @@ def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
     return mint.mean(_Picked.apply(_LogProbabilities.apply(logits), labels.reshape(-1, 1)))
 
 
-def _split_cross_entropy(logits: Tensor, labels: Tensor, group: RankGroup, *, legacy: bool) -> Tensor:
-    # The mean loss from the parts of the logits ``(tokens, words of this rank)``, even if there is only one. ``legacy``: as
-    # ``legacy/model/gpt_model.py`` of MindSpeed-Core-MS does it, otherwise as MindFormers' dynamic graph.
-    if legacy:
-        return mint.mean(_SplitCrossEntropy.apply(logits.astype(mindspore.float32), labels, group))
-    return mint.mean(_SplitByOperators.apply(logits, labels, group))
-
-
 class _LogProbabilities(_Function):
     """Logarithms of the words' probabilities, negated, as MindFormers' dynamic graph computes them.
 
@@ -242,7 +234,8 @@ class TransformerLayer(nn.Cell):
         shape = settings.shape
         settings = replace(settings, regather=layer.communication)
         self.input_layernorm = Norm(shape.hidden_size, settings)
-        self.self_attention = _make_attention(settings)
+        plain = LegacySelfAttention if shape.legacy else SelfAttention
+        self.self_attention = (LatentSelfAttention if shape.latent else plain)(settings)
         self.pre_mlp_layernorm = Norm(shape.hidden_size, settings)
         # pynative/base_models/gpt/parallelize.py, 2.0: the sequence is gathered before both blocks, outside of what of them is
         # recomputed, and what experts come to is cut behind them.
@@ -319,9 +312,11 @@ class OutputLayer(nn.Cell):
     def loss(self, logits: Tensor, labels: Tensor) -> Tensor:
         """The mean cross-entropy, in float32."""
         rows, labels = logits.reshape(-1, logits.shape[-1]), labels.reshape(-1)
-        if self.split_loss:
-            return _split_cross_entropy(rows, labels, self.group, legacy=self.keeps)
-        return cross_entropy(rows, labels)
+        if not self.split_loss:
+            return cross_entropy(rows, labels)
+        if self.keeps:  # as ``legacy/model/gpt_model.py`` of MindSpeed-Core-MS does it
+            return mint.mean(_SplitCrossEntropy.apply(rows.astype(mindspore.float32), labels, self.group))
+        return mint.mean(_SplitByOperators.apply(rows, labels, self.group))
 
     def by_embedding(self, x: Tensor, weight: Tensor) -> Tensor:
         """The logits by the weight of the word embedding."""
@@ -348,7 +343,8 @@ class ChunkNetwork(nn.Cell):
         self.final_norm = Norm(shape.hidden_size, settings) if chunk.head else None
         self.output = OutputLayer(settings) if chunk.head else None
         self.tied = shape.tied_embeddings and chunk.head
-        self.maker, self.dtype = _table_maker(settings), settings.format_of("compute")
+        turned = shape.latent.rotary_size if shape.latent else int(shape.head_size * shape.rotary_fraction)
+        self.maker, self.dtype = TableMaker(settings, turned), settings.format_of("compute")
         tokens = (settings.tokens, settings.config.batch.micro_batch_size)
         self.tokens = mint.zeros(tokens, dtype=mindspore.int32)
         self.labels = mint.zeros(tokens, dtype=mindspore.int32) if chunk.head else None
@@ -376,18 +372,6 @@ class ChunkNetwork(nn.Cell):
             x = self.units.run(layer, x, embedded, tables)
             loss = loss + output.loss(self.units.run(output, x, weight), self.labels)
         return loss
-
-
-def _make_attention(settings: NetworkSettings) -> nn.Cell:
-    if settings.shape.latent:
-        return LatentSelfAttention(settings)
-    return (LegacySelfAttention if settings.shape.legacy else SelfAttention)(settings)
-
-
-def _table_maker(settings: NetworkSettings) -> TableMaker:
-    shape = settings.shape
-    size = shape.latent.rotary_size if shape.latent else int(shape.head_size * shape.rotary_fraction)
-    return TableMaker(settings, size)
 
 
 def _make_layer(layer: StageLayer, settings: NetworkSettings) -> nn.Cell:

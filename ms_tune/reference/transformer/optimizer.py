@@ -68,10 +68,10 @@ class AdamW:
 
     def __init__(self, weights: Sequence[Parameter]) -> None:
         self.parameters = weights
-        self.exp_avg = [make_zeros(f"adam_m.{weight.name}", int(weight.size), mindspore.float32) for weight in weights]
-        self.exp_avg_sq = [
-            make_zeros(f"adam_v.{weight.name}", int(weight.size), mindspore.float32) for weight in weights
-        ]
+        self.exp_avg, self.exp_avg_sq = (
+            [make_zeros(f"{name}.{weight.name}", int(weight.size), mindspore.float32) for weight in weights]
+            for name in ("adam_m", "adam_v")
+        )
         for moment in (*self.exp_avg, *self.exp_avg_sq):
             moment.zero_()  # a new parameter is on the host
 
@@ -111,7 +111,11 @@ class WholeWeights:
         self.buffers = (
             [GradientBuffers(chunk, dtype, optimizer, stage) for chunk in chunks] if optimizer.gradient_buffers else []
         )
-        self.loose = None if self.buffers else self._loose_gradients()
+        self.loose: LooseGradients | ArrivingGradients | None = None
+        if not self.buffers:
+            self.loose = (
+                LooseGradients(self.entries, config) if config.shape.legacy else ArrivingGradients(self.entries, dtype)
+            )
         self.main = self._main_copies() if config.precision.mixed or config.optimizer.distributed else []
         self.narrow = self._narrow_moments() if config.shape.legacy else []
         self.clones = clone_narrow(self.weights) if optimizer.keeps_clones else []
@@ -124,11 +128,6 @@ class WholeWeights:
                 for entry, main in zip(self.entries, self.main, strict=True)
             ]
             self.optimizer.parameters = self.main
-
-    def _loose_gradients(self) -> LooseGradients | ArrivingGradients:
-        if self.config.shape.legacy:
-            return LooseGradients(self.entries, self.config)
-        return ArrivingGradients(self.entries, number_format(self.config.precision.gradients))
 
     def _main_copies(self) -> list[Parameter]:
         # The optimizer's own copy of each weight, or of this rank's part of it. MindFormers' dynamic graph makes none of a

@@ -113,14 +113,6 @@ class _Collective(_Function):
         return ctx.back(gradient, ctx.group), None, None, None, None
 
 
-def _itself(x: Tensor, _group: RankGroup) -> Tensor:
-    return x
-
-
-def _viewed(x: Tensor, _group: RankGroup) -> Tensor:
-    return x.view(x.shape)
-
-
 def _viewed_sum(x: Tensor, group: RankGroup) -> Tensor:
     return x.view(x.shape) if group.size == 1 else sum_over_ranks(x, group)
 
@@ -174,14 +166,14 @@ def gather_last(x: Tensor, group: RankGroup) -> Tensor:
 def reduce(x: Tensor, group: RankGroup, *, keeps: bool = False) -> Tensor:
     """All-reduce; backward: as it comes."""
     kept = "xy" if keeps else ""
-    return x if group.size == 1 and not keeps else _Collective.apply(x, group, _viewed_sum, _itself, kept)
+    return x if group.size == 1 and not keeps else _Collective.apply(x, group, _viewed_sum, lambda y, _: y, kept)
 
 
 def share_gradient(x: Tensor, group: RankGroup, *, keeps: bool = False) -> Tensor:
     """As it is; backward: all-reduce."""
     if group.size == 1:
         return reduce(x, group, keeps=keeps)
-    return _Collective.apply(x, group, _viewed, sum_over_ranks, "")
+    return _Collective.apply(x, group, lambda y, _: y.view(y.shape), sum_over_ranks, "")
 
 
 def exchange(x: Tensor, group: RankGroup) -> Tensor:

@@ -118,7 +118,6 @@ class _GradientCopies:
     handles: list[Any] = field(default_factory=list)
 
     def parts(self) -> list[Tensor]:
-        """The part of each weight in the buffer."""
         ends = [0]
         for weight in self.weights:
             ends.append(ends[-1] + int(weight.part.size))

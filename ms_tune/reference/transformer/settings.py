@@ -64,11 +64,6 @@ class NetworkSettings:
         return self.shape.seq_length // self.config.parallelism.context
 
     @property
-    def tokens_between(self) -> int:
-        """Tokens of a sequence that this rank holds between the layers."""
-        return self.tokens // self.groups.tensor.size if self.sequence else self.tokens
-
-    @property
     def dtype(self) -> mindspore.Type:
         """Number format of weights and activations."""
         return number_format(self.config.precision.parameters)

@@ -52,9 +52,6 @@ class Unsharded:
     def start(self) -> None:
         """Nothing is gathered."""
 
-    def finish_backward(self) -> None:
-        """Nothing is on its way."""
-
 
 @dataclass(frozen=True, slots=True)
 class Parts:
@@ -76,10 +73,6 @@ class Parts:
     def is_held(self, cell: nn.Cell) -> bool:
         """Whether its weights are whole from the start of the forward pass to the end of the backward pass."""
         return (cell is self.output and bool(self.predictions)) or (cell is self.embedding and self.tied)
-
-    def is_late(self, cell: nn.Cell) -> bool:
-        """Whether its gradients are there for sure only when the backward pass is over."""
-        return cell is self.embedding or self.is_held(cell)
 
     def following(self) -> dict[int, list[nn.Cell]]:
         """What is gathered ahead of time in the forward pass, by the cell that does it."""
@@ -163,13 +156,11 @@ class Sharder:
         routed = [self._shard(weight, experts=True) for weight in weights if id(weight) in experts]
         others = [self._shard(weight, experts=False) for weight in weights if id(weight) not in experts]
         units = [routed, others] if self.groups.expert.size > 1 else [routed + others]
-        late, releases = parts.is_late(cell), self._releases(cell, parts)
+        held = parts.is_held(cell)
+        late = cell is parts.embedding or held  # its gradients are there for sure only when the backward pass is over
+        releases = not (self.pipeline or cell is parts.output or held)
+        releases &= self.gathers_again or cell is parts.norm  # of the norm nothing is said, and `fully_shard` does it
         return [ShardedUnit(members, late, releases) for members in units if members]
-
-    def _releases(self, cell: nn.Cell, parts: Parts) -> bool:
-        if self.pipeline or cell is parts.output or parts.is_held(cell):
-            return False
-        return self.gathers_again or cell is parts.norm  # of the norm nothing is said, and `fully_shard` does it
 
     def _shard(self, weight: Parameter, *, experts: bool) -> ShardedWeight:
         groups = self.groups

@@ -90,7 +90,10 @@ class Trainer:
 
     def _backward(self, one: PipelinePass) -> None:
         chunk, weights = self.stage.chunks[one.chunk], self.weights[one.chunk]
-        sens = mint.ones((), dtype=mindspore.float32) if chunk.head else self._received_gradient()
+        if chunk.head:
+            sens = mint.ones((), dtype=mindspore.float32)
+        else:
+            sens = self.ahead.popleft() if self.ahead else self._receive(self.settings.groups.ranks.following)
         last = one.micro_batch == self.settings.config.batch.micro_batch_num - 1
         self.state.start_backward(one.chunk, last=last)
         recorded, x, _kept = self.in_flight[one.chunk].popleft()
@@ -104,20 +107,14 @@ class Trainer:
         self.state.take(weights, gradients)
         self.state.finish_backward(one.chunk, last=last)
 
-    def _received_gradient(self) -> Tensor:
-        return self.ahead.popleft() if self.ahead else self._receive(self.settings.groups.ranks.following)
-
     def _receive(self, rank: int) -> Tensor:
         settings = self.settings
-        shape = (settings.tokens_between, settings.config.batch.micro_batch_size, settings.shape.hidden_size)
+        tokens = settings.tokens // (settings.groups.tensor.size if settings.sequence else 1)
+        shape = (tokens, settings.config.batch.micro_batch_size, settings.shape.hidden_size)
         dtype = settings.dtype if self.legacy else settings.format_of("compute")
         buffer = mint.empty(shape, dtype=dtype)
         distributed.recv(buffer, rank)
         return buffer
-
-    def tensors(self) -> dict[str, list[Tensor]]:
-        """The tensors that live for the whole run, by category."""
-        return self.state.tensors()
 
 
 def _count_receives(schedule: Sequence[PipelinePass], heads: Collection[int]) -> Counter[int]:
@@ -161,5 +158,5 @@ def run(job_data: Mapping[str, object]) -> None:
         report("step", step, job.steps)
         trainer.step()
     mindspore.runtime.synchronize()
-    write_tensor_list(trainer.tensors())
+    write_tensor_list(trainer.state.tensors())
     report("write")

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from ms_tune.dryrun.launchers.arguments import OptionChange, OptionWords
+from ms_tune.dialects.job_parts import SettingChange
+from ms_tune.dryrun.launchers.arguments import OptionWords
 from ms_tune.dryrun.launchers.megatron import EACH_RANK, simulation_arguments, write_data, write_packed, write_tokenizer
 from ms_tune.errors import UsageError
 
@@ -49,9 +50,9 @@ class TestWords:
         found.put("--c", "x", "y")
         assert found.arguments() == ("--b", "--a", "3", "--c", "x", "y")
         assert found.changes == [
-            OptionChange("--load", "my model", None),
-            OptionChange("--a", "2", "3"),
-            OptionChange("--c", None, "x y"),
+            SettingChange("--load", "my model", None),
+            SettingChange("--a", "2", "3"),
+            SettingChange("--c", None, "x y"),
         ]
 
 

@@ -166,9 +166,9 @@ def test_what_is_derived_adds_up_to_the_whole_stage(seed: int) -> None:
     text = drawn(draw)
     words = OptionWords(text.split())
     layout = layout_of(words)
-    stage = draw.randrange(layout.stages)
+    stage = draw.randrange(layout.inputs.stages)
     full = kinds_of(layout, stage)
-    doing = sum(layout.layers(one) for one in range(layout.stages))
+    doing = sum(layout.layers(one) for one in range(layout.inputs.stages))
     assert doing == layout.inputs.layers - len(layout.settled.noop)
     found = sizes_of(text.split(), stage, AUTO)
     assert found.layers == layout.layers(stage)
@@ -218,7 +218,7 @@ def test_a_stage_has_the_layers_that_the_frameworks_own_code_builds() -> None:
         words = OptionWords([*ALWAYS, *arguments])
         try:
             layout = layout_of(words)
-            stages = [kinds_of(layout, stage) for stage in range(layout.stages)]
+            stages = [kinds_of(layout, stage) for stage in range(layout.inputs.stages)]
         except UsageError:
             continue
         own: Counter[tuple[int, int, str, bool]] = Counter()

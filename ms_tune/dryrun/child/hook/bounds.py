@@ -13,19 +13,19 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from . import reads
-from .support import put_around
+from .support import note, put_around
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from .process import HookedProcess
+    from .support import HookedProcess
 
 _MOST = 50  # places that are told
 _UNIQUE = ("sorted", "return_inverse", "return_counts", "dim")  # arguments behind the tensor
 
 
 class _BoundsState:
-    most: int | None = None
+    most: int | None = None  # elements of a result, where something else than its values tells
 
 
 @contextlib.contextmanager
@@ -38,11 +38,6 @@ def at_most(elements: int) -> Iterator[None]:
         _BoundsState.most = before
 
 
-def element_limit() -> int | None:
-    """How many elements a result has, where something else than its values tells."""
-    return _BoundsState.most
-
-
 class _Bounds:
     """The largest results; ``framework`` is MindSpore, which has no types."""
 
@@ -50,25 +45,17 @@ class _Bounds:
         self.mindspore = framework
         self.mint: Any = importlib.import_module("mindspore.mint")
         self.process = process
-        self.told: list[dict[str, object]] = []
 
     def tell(self, operator: str) -> None:
-        """Note where the program asked for an operator."""
         frame, _ = reads.find_asker(self.mindspore, sys._getframe(1))  # noqa: SLF001 - its public name
-        if frame is None or self.process is None or len(self.told) >= _MOST:
-            return
-        place = {"file": frame.f_code.co_filename, "line": frame.f_lineno, "how": operator}
-        if place not in self.told:
-            self.told.append(place)
-            self.process.facts["bounds"] = self.told
-            self.process.write()
+        if frame is not None:
+            place = {"file": frame.f_code.co_filename, "line": frame.f_lineno, "how": operator}
+            note(self.process, "bounds", place, _MOST)
 
     def numbers(self, shape: Sequence[int]) -> Any:  # noqa: ANN401 - a tensor
-        """Indices or counts."""
         return self.mint.zeros(tuple(shape), dtype=self.mindspore.int64)
 
     def flat(self, tensor: Any) -> Any:  # noqa: ANN401 - a tensor
-        """All elements, in memory of their own."""
         return self.mint.reshape(tensor, (-1,)).clone()
 
     def nonzero(self, tensor: Any, as_tuple: bool = False) -> Any:  # noqa: ANN401, FBT001, FBT002 - as MindSpore's
@@ -79,7 +66,6 @@ class _Bounds:
         return self.numbers((_count_elements(tensor), tensor.ndim))
 
     def nonzero_tuple(self, tensor: Any) -> Any:  # noqa: ANN401 - as above
-        """No element is zero; an array for each dimension."""
         return self.nonzero(tensor, as_tuple=True)
 
     def masked_select(self, tensor: Any, mask: Any) -> Any:  # noqa: ANN401 - tensors
@@ -89,7 +75,7 @@ class _Bounds:
         rank = max(map(len, shapes))
         shape = tuple(map(max, zip(*((1,) * (rank - len(one)) + one for one in shapes), strict=True)))
         found = self.flat(self.mint.broadcast_to(tensor, shape))
-        most = element_limit()
+        most = _BoundsState.most
         return found if most is None else found[:most].clone()
 
     def by_mask(self, tensor: Any, mask: Any) -> Any:  # noqa: ANN401 - tensors
@@ -111,7 +97,6 @@ class _Bounds:
         return found[0] if len(found) == 1 else tuple(found)
 
     def unique_consecutive(self, tensor: Any, *arguments: Any, **named: Any) -> Any:  # noqa: ANN401 - as MindSpore's
-        """No element is there twice; the same arguments but for the first."""
         return self.unique(tensor, True, *arguments, **named)  # noqa: FBT003 - whether they are sorted
 
     def unique_old(self, tensor: Any) -> Any:  # noqa: ANN401 - as above

@@ -48,7 +48,7 @@ def install(mindspore: Any, _process: object) -> None:  # noqa: ANN401 - a modul
     _follow_methods(tensor)
     _follow_primitives(mindspore)
     _answer_known(tensor, "_item", lambda value, read: type(read)(value))
-    _answer_unread(tensor, "_tolist")
+    put_around(tensor, "_tolist", _list_values)
     _answer_known(tensor, "asnumpy", _fill_array)
     put_around(mindspore.amp, "all_finite", lambda finite, inputs: with_value(finite(inputs), value=True))
     _follow_copies(tensor)  # the last: a class of classes that cannot be changed is left as it is
@@ -69,12 +69,12 @@ def _follow_methods(tensor: Any) -> None:  # noqa: ANN401 - a class of a framewo
     for name in _METHODS["same"]:
         _follow_method(tensor, name, lambda arguments, _: value_of(arguments[0]))
     _follow_method(tensor, "sum", _sum_value)
-    _follow_method(tensor, "bool", lambda arguments, _: _truth(value_of(arguments[0])))
+    _follow_method(tensor, "bool", lambda arguments, _: _if_known(bool, arguments[0]))
     for name in _METHODS["not"]:
-        _follow_method(tensor, name, lambda arguments, _: _negate_value(value_of(arguments[0])))
+        _follow_method(tensor, name, lambda arguments, _: _if_known(operator.not_, arguments[0]))
     for rule, names in _METHODS["binary"].items():
         for name in names:
-            _follow_method(tensor, name, functools.partial(_combine_values, _RULES[rule]))
+            _follow_method(tensor, name, functools.partial(_combine_values, _RULES[rule], 0))
     for name, value in (("isfinite", True), ("isnan", False), ("isinf", False)):
         _follow_method(tensor, name, functools.partial(_give_value, value))
     for name in _METHODS["changing"]:
@@ -93,14 +93,14 @@ def _follow_primitives(mindspore: Any) -> None:  # noqa: ANN401 - as above
     rules: dict[str, Callable[[tuple[Any, ...], Any], Any]] = {
         **dict.fromkeys(_PRIMITIVES["same"], lambda arguments, _: value_of(arguments[1]) if arguments[1:] else None),
         **{
-            name: functools.partial(_combine_behind, _RULES[rule])
+            name: functools.partial(_combine_values, _RULES[rule], 1)  # its operands follow the primitive itself
             for rule, names in _PRIMITIVES["binary"].items()
             for name in names
         },
         **{name: functools.partial(_give_value, value) for name, value in _PRIMITIVES["told"].items()},
         **dict.fromkeys(("ReduceSum", "SumExt"), lambda arguments, result: _sum_value(arguments[1:], result)),
         **dict.fromkeys(_PRIMITIVES["many"], _of_many),
-        "LogicalNot": lambda arguments, _: _negate_value(value_of(arguments[1])) if arguments[1:] else None,
+        "LogicalNot": lambda arguments, _: _if_known(operator.not_, arguments[1]) if arguments[1:] else None,
     }
     for name, rule in rules.items():
         for found in classes(name):
@@ -140,27 +140,23 @@ def with_value(result: Any, value: Any) -> Any:  # noqa: ANN401 - a tensor
 
 
 def _forget_after(owner: Any, name: str) -> None:  # noqa: ANN401 - a class
-    # What is changed in place is not known any more.
-    def forgetting(method: Any, self: Any, *arguments: Any, **named: Any) -> Any:  # noqa: ANN401 - as the method takes them
+    def forget(method: Any, self: Any, *arguments: Any, **named: Any) -> Any:  # noqa: ANN401 - as the method takes them
         result = method(self, *arguments, **named)
-        self.__dict__.pop(NAME, None)
+        self.__dict__.pop(NAME, None)  # what is changed in place is not known any more
         return result
 
     owner = _defining_class(owner, name)
     if hasattr(owner, name):
-        put_around(owner, name, forgetting)
+        put_around(owner, name, forget)
 
 
 def _give_value(value: Any, _arguments: object, _result: object) -> Any:  # noqa: ANN401 - a number
     return value
 
 
-def _truth(value: Any) -> bool | None:  # noqa: ANN401 - a number or None
-    return None if value is None else bool(value)
-
-
-def _negate_value(value: Any) -> bool | None:  # noqa: ANN401 - as above
-    return None if value is None else not value
+def _if_known(compute: Callable[[Any], bool], thing: Any) -> bool | None:  # noqa: ANN401 - a tensor, or anything
+    value = value_of(thing)
+    return None if value is None else compute(value)
 
 
 def _sum_value(arguments: tuple[Any, ...], result: Any) -> Any:  # noqa: ANN401 - a tensor; a number or None
@@ -171,16 +167,11 @@ def _sum_value(arguments: tuple[Any, ...], result: Any) -> Any:  # noqa: ANN401 
     return value * (before // after) if after else None
 
 
-def _combine_values(compute: Callable[[Any, Any], Any], arguments: tuple[Any, ...], _result: object) -> Any:  # noqa: ANN401 - as above
-    if len(arguments) < 2:  # noqa: PLR2004 - the other operand was given by its name
+def _combine_values(compute: Callable[[Any, Any], Any], first: int, arguments: tuple[Any, ...], _result: object) -> Any:  # noqa: ANN401 - as above
+    if len(arguments) < first + 2:  # the other operand was given by its name
         return None
-    left, right = value_of(arguments[0]), value_of(arguments[1])
+    left, right = value_of(arguments[first]), value_of(arguments[first + 1])
     return None if left is None or right is None else compute(left, right)
-
-
-def _combine_behind(compute: Callable[[Any, Any], Any], arguments: tuple[Any, ...], result: object) -> Any:  # noqa: ANN401 - as above
-    # The operands of a primitive, which stand behind the primitive itself.
-    return _combine_values(compute, arguments[1:], result)
 
 
 def _of_many(arguments: tuple[Any, ...], _result: object) -> Any:  # noqa: ANN401 - as above
@@ -210,19 +201,16 @@ def _fill_array(value: Any, read: Any) -> Any:  # noqa: ANN401 - a number; an ar
     return full
 
 
-def _answer_unread(tensor: Any, name: str) -> None:  # noqa: ANN401 - a class
+def _list_values(method: Any, self: Any, *arguments: Any, **named: Any) -> Any:  # noqa: ANN401 - as the method takes them
     # Have a tensor that is known answer with nested lists of its value. Its memory is not looked at: MindSpore makes the lists
     # where the device is said to have the elements, and in simulation that may be an address that nobody has (2.9: the program
     # was killed there).
-    def answering(method: Any, self: Any, *arguments: Any, **named: Any) -> Any:  # noqa: ANN401 - as the method takes them
-        value = self.__dict__.get(NAME)
-        if value is None:
-            return method(self, *arguments, **named)
-        dtype = str(self.dtype).lower()
-        number = bool(value) if "bool" in dtype else float(value) if "float" in dtype else int(value)
-        return _nest_value(number, tuple(self.shape))
-
-    put_around(tensor, name, answering)
+    value = self.__dict__.get(NAME)
+    if value is None:
+        return method(self, *arguments, **named)
+    dtype = str(self.dtype).lower()
+    number = bool(value) if "bool" in dtype else float(value) if "float" in dtype else int(value)
+    return _nest_value(number, tuple(self.shape))
 
 
 def _nest_value(number: float, shape: tuple[int, ...]) -> Any:  # noqa: ANN401 - a number or lists of it

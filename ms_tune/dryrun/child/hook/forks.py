@@ -22,16 +22,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import FrameType
 
-_MARKS = "forks"  # a folder of files, each named by the number of a process
-_USES = "MS_TUNE_USES"  # the variable that names it to what marks processes
+MARKS = "forks"  # a folder of files, each named by the number of a process
+USES = "MS_TUNE_USES"  # the variable that names it to what marks processes
 _DATA = os.path.join("mindspore", "dataset") + os.sep  # noqa: PTH118 - a part of file names
 _STARTING = "_execute_child"  # of subprocess
 _TRIES = 9  # the last one of the folder may be taking it away
-
-
-def prepare_marks(folder: Path) -> None:
-    """Have processes mark themselves that use the device."""
-    os.environ[_USES] = str(folder / _MARKS)
 
 
 def mark_process(folder: Path) -> None:
@@ -40,16 +35,16 @@ def mark_process(folder: Path) -> None:
         return
     for _ in range(_TRIES):
         with contextlib.suppress(OSError):
-            (folder / _MARKS).mkdir(exist_ok=True)
-            (folder / _MARKS / str(os.getpid())).touch()
+            (folder / MARKS).mkdir(exist_ok=True)
+            (folder / MARKS / str(os.getpid())).touch()
             return
 
 
 def unmark_process(folder: Path) -> None:
-    """All is told that this process has to tell."""
+    """Take the mark away: this process has written all that it has to."""
     with contextlib.suppress(OSError):
-        (folder / _MARKS / str(os.getpid())).unlink()
-        (folder / _MARKS).rmdir()  # of the last one
+        (folder / MARKS / str(os.getpid())).unlink()
+        (folder / MARKS).rmdir()  # of the last one
 
 
 def _is_another_programs() -> bool:

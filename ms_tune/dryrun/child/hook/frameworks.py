@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import ModuleType
 
-    from .process import HookedProcess
+    from .support import HookedProcess
 
 _DEVICES, _DEFAULT = "MS_TUNE_DEVICES", 8  # as the launcher was told; a node of Atlas 800T A2 has eight
 _ROLE = "MS_ROLE"
@@ -87,16 +87,15 @@ def leave_out_in_place(module: Any, process: HookedProcess | None) -> None:  # n
     put_around(module.AtbOpBuilder, "load", load_in_simulation)
 
 
-class _Os:
-    """The module ``os`` as one module of MSAdapter sees it."""
+class _Seen:
+    """A module or a tensor as one module of a framework sees it: with some functions of its own."""
+
+    def __init__(self, thing: Any, **own: Callable[..., Any]) -> None:  # noqa: ANN401 - as above
+        self._thing = thing
+        vars(self).update(own)
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever is asked for
-        return getattr(os, name)
-
-    @staticmethod
-    def getenv(key: str, default: str | None = None) -> str | None:
-        """As ``os.getenv``, but for the role."""
-        return os.environ.get(key, "MS_WORKER" if key == _ROLE else default)
+        return getattr(self._thing, name)
 
 
 def give_role(module: ModuleType, process: HookedProcess | None) -> None:
@@ -107,7 +106,11 @@ def give_role(module: ModuleType, process: HookedProcess | None) -> None:
     """
     if _ROLE in os.environ:
         return
-    module.os = _Os()  # type: ignore[attr-defined]  # what it imports
+
+    def getenv(key: str, default: str | None = None) -> str | None:
+        return os.environ.get(key, "MS_WORKER" if key == _ROLE else default)
+
+    module.os = _Seen(os, getenv=getenv)  # type: ignore[attr-defined]  # what it imports
     tell(process, "role")
 
 
@@ -320,7 +323,11 @@ def spread_tokens(module: Any, process: HookedProcess | None) -> None:  # noqa: 
         if rest or getattr(dispatcher, "drop_and_pad", False):
             return preprocess(dispatcher, routing_map)
         tell(process, "even-experts", tokens=share)
-        return preprocess(dispatcher, _Counted(routing_map, share))
+
+        def count(*arguments: Any, **named: Any) -> Any:  # noqa: ANN401 - as a tensor's `sum`
+            return finite_checks.with_value(routing_map.sum(*arguments, **named), share)
+
+        return preprocess(dispatcher, _Seen(routing_map, sum=count))
 
     def __new__(cls: Any, *_arguments: Any, **_named: Any) -> Any:  # noqa: ANN401, N807 - as the class is called
         made = object.__new__(cls)
@@ -331,50 +338,18 @@ def spread_tokens(module: Any, process: HookedProcess | None) -> None:  # noqa: 
     base.__new__ = __new__
 
 
-class _Counted:
-    """A routing map whose sum over the tokens is known: so many for each expert."""
-
-    def __init__(self, routing_map: Any, share: int) -> None:  # noqa: ANN401 - a tensor
-        self._map, self._share = routing_map, share
-
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever the tensor has
-        return getattr(self._map, name)
-
-    def sum(self, *arguments: Any, **named: Any) -> Any:  # noqa: ANN401 - as a tensor's
-        """The number of each expert's tokens."""
-        return finite_checks.with_value(self._map.sum(*arguments, **named), self._share)
-
-
 def sum_on_host(module: Any, _process: HookedProcess | None) -> None:  # noqa: ANN401 - a module without types
     """Hand the grouped product its list of ends: sums of what is known of each expert's tokens.
 
     MindSpeed v2.2.0's ``mindspeed/mindspore/core/transformer/moe/grouped_gemm_util.py`` adds them up on the device and reads
     the list back.
     """
-    module.torch = _Torch(module.torch)
+    torch = module.torch
 
-
-class _Torch:
-    """``torch`` as one module of MindSpeed's sees it."""
-
-    def __init__(self, torch: Any) -> None:  # noqa: ANN401 - a module without types
-        self._torch = torch
-
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever is asked for
-        return getattr(self._torch, name)
-
-    def cumsum(self, tensor: Any, dim: int) -> Any:  # noqa: ANN401 - as the function takes it
-        """As ``torch.cumsum``, but for a tensor whose elements are known: its reader wants no more than a list."""
+    def cumsum(tensor: Any, dim: int) -> Any:  # noqa: ANN401 - as the function takes it
         value = finite_checks.value_of(tensor)
-        return self._torch.cumsum(tensor, dim=dim) if value is None else _Sums(value, tensor.shape[0])
+        if value is None:
+            return torch.cumsum(tensor, dim=dim)
+        return SimpleNamespace(tolist=lambda: [value * number for number in range(1, tensor.shape[0] + 1)])
 
-
-class _Sums:
-    """The sums of so many equal numbers, one after the other."""
-
-    def __init__(self, value: int, count: int) -> None:
-        self._sums = [value * number for number in range(1, count + 1)]
-
-    def tolist(self) -> list[int]:
-        """The sums."""
-        return self._sums
+    module.torch = _Seen(torch, cumsum=cumsum)

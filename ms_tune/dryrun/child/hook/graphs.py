@@ -15,10 +15,10 @@ import importlib
 import os
 from typing import TYPE_CHECKING, Any
 
-from .support import put_around, tell
+from .support import note, put_around, tell
 
 if TYPE_CHECKING:
-    from .process import HookedProcess
+    from .support import HookedProcess
 
 STUCK = "stuck.txt"  # is not empty where a graph was stopped
 _PATIENCE = float(os.environ.get("MS_TUNE_GRAPH_PATIENCE", "60"))  # seconds; a step in simulation takes a few
@@ -30,19 +30,17 @@ _CONDITION = b"\x1a\x06Switch"  # a node's `op_type` in the graph's protobuf (2.
 class _Limit:
     """The time limit of graphs with loops."""
 
-    loops: list[dict[str, object]] = []  # noqa: RUF012 - one process, one list
+    loops = False  # whether any source had one
     file: Any = None
 
     @classmethod
     def begin(cls, process: HookedProcess) -> None:
-        """From here on a graph runs, if one has loops."""
         if cls.loops:
             cls.file = cls.file or (process.folder / STUCK).open("w", encoding="utf-8")
             faulthandler.dump_traceback_later(_PATIENCE, exit=True, file=cls.file)
 
     @classmethod
     def end(cls) -> None:
-        """The graph has come back."""
         if cls.loops:
             faulthandler.cancel_dump_traceback_later()
 
@@ -77,11 +75,9 @@ def _find_loops(parser: Any, own: str, process: HookedProcess) -> None:  # noqa:
         if isinstance(parsed, tuple) and not self.filename.startswith(own):
             for node in ast.walk(parsed[1]):
                 if isinstance(node, ast.While) and not isinstance(node.test, ast.Constant):
+                    _Limit.loops = True
                     place = {"file": self.filename, "line": self.line_offset + node.lineno - 1}
-                    if place not in _Limit.loops and len(_Limit.loops) < _MOST:
-                        _Limit.loops.append(place)
-                        process.facts["graph_loops"] = _Limit.loops
-                        process.write()
+                    note(process, "graph_loops", place, _MOST)
         return parsed
 
     put_around(parser, "parse", looking)

@@ -30,14 +30,6 @@ _HARMLESS = {"bool", "int", "float", "abs", "len", "max", "min", "any", "all", "
 _PLAIN = (int, float, str, bool, type(None))
 
 
-@dataclass(frozen=True)
-class _Loop:
-    """A condition that decides whether a loop goes on."""
-
-    line: int  # its first line
-    condition: ast.expr
-
-
 @dataclass
 class _Rounds:
     """How often one call of a function has come to a condition; kept in the frame itself, with which it ends."""
@@ -52,50 +44,47 @@ class _Rounds:
 
 def find_endless(frame: FrameType) -> tuple[str, int] | None:
     """The place of a loop without end that reads a value now; None if there is none."""
-    if sys.gettrace() is not None:
-        return None
-    outer: FrameType | None = frame
-    for _ in range(OUTWARD):
-        if outer is None:
-            return None
+    for outer in _frames_outward(frame):
         file = outer.f_code.co_filename
-        loop = _loop_conditions(file).get(outer.f_lineno)
-        if loop is not None and _goes_round(outer, loop):
-            return file, loop.line
-        outer = outer.f_back
+        condition = _loop_conditions(file).get(outer.f_lineno)
+        if condition is not None and _goes_round(outer, condition):
+            return file, condition.lineno
     return None
 
 
-def _goes_round(frame: FrameType, loop: _Loop) -> bool:
+def _frames_outward(frame: FrameType | None) -> Iterator[FrameType]:
+    # None while somebody traces.
+    for _ in range(OUTWARD if sys.gettrace() is None else 0):
+        if frame is None:
+            return
+        yield frame
+        frame = frame.f_back
+
+
+def _goes_round(frame: FrameType, condition: ast.expr) -> bool:
     rounds: Any = frame.f_trace
-    if rounds is None or (isinstance(rounds, _Rounds) and rounds.line != loop.line):
-        frame.f_trace = _Rounds(loop.line)
+    if rounds is None or (isinstance(rounds, _Rounds) and rounds.line != condition.lineno):
+        frame.f_trace = _Rounds(condition.lineno)
         return False
     if not isinstance(rounds, _Rounds):
         return False
     rounds.count += 1
     if rounds.count < _SUSPECT:
         return False
-    values = _condition_values(frame, loop)
+    values = _condition_values(frame, condition)
     if values is None or values != rounds.values:
         rounds.values, rounds.count = values, _SUSPECT - 1 if values is not None else 0
         return False
     return rounds.count >= _SURE
 
 
-def _condition_values(frame: FrameType, loop: _Loop) -> list[object] | None:
+def _condition_values(frame: FrameType, condition: ast.expr) -> list[object] | None:
     # What the condition names, as far as it is plain; None if it calls something that nobody knows.
-    names = frame.f_locals
+    names, nodes = frame.f_locals, list(ast.walk(condition))
     try:
-        if not all(
-            _is_known(call.func, frame, names) for call in ast.walk(loop.condition) if isinstance(call, ast.Call)
-        ):
+        if not all(_is_known(call.func, frame, names) for call in nodes if isinstance(call, ast.Call)):
             return None
-        return [
-            _plain_value(node, frame, names)
-            for node in ast.walk(loop.condition)
-            if isinstance(node, ast.Name | ast.Attribute)
-        ]
+        return [_plain_value(node, frame, names) for node in nodes if isinstance(node, ast.Name | ast.Attribute)]
     finally:
         if frame.f_code.co_flags & inspect.CO_OPTIMIZED and isinstance(names, dict):
             names.clear()  # a copy, which would keep the function's tensors alive (Python 3.12 and earlier)
@@ -142,13 +131,14 @@ def _tree_of(file: str) -> ast.Module:
 
 
 @functools.lru_cache(maxsize=256)
-def _loop_conditions(file: str) -> dict[int, _Loop]:
+def _loop_conditions(file: str) -> dict[int, ast.expr]:
+    # By line, the conditions that decide whether a loop goes on.
     found = {}
     for node in ast.walk(_tree_of(file)):
         condition = _deciding_condition(node) if isinstance(node, ast.While) else None
         if condition is not None:
-            loop = _Loop(condition.lineno, condition)
-            found.update(dict.fromkeys(range(condition.lineno, (condition.end_lineno or condition.lineno) + 1), loop))
+            lines = range(condition.lineno, (condition.end_lineno or condition.lineno) + 1)
+            found.update(dict.fromkeys(lines, condition))
     return found
 
 
@@ -190,18 +180,12 @@ def watch_entry(frame: FrameType, tell: Callable[[str, int], None]) -> None:
     the condition, for which that one function is traced until it gets there. A loop whose first rounds ran is none of these,
     however it ends.
     """
-    if sys.gettrace() is not None:
-        return
-    outer: FrameType | None = frame
-    for _ in range(OUTWARD):
-        if outer is None:
-            return
+    for outer in _frames_outward(frame):
         entry = _loop_entries(outer.f_code.co_filename).get(outer.f_lineno)
         if entry is not None:
             if _is_first(outer, entry):
                 _trace_entry(outer, entry, tell)
             return
-        outer = outer.f_back
 
 
 def _is_first(frame: FrameType, entry: _Entry) -> bool:

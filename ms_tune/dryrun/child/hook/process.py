@@ -14,7 +14,6 @@ import atexit
 import contextlib
 import faulthandler
 import fcntl
-import functools
 import importlib
 import json
 import os
@@ -26,6 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from . import forks, runtime, support
+from .support import RECORD, HookedProcess
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -36,14 +36,12 @@ PLAN = "MS_TUNE_LAUNCH"  # the variable with what a stand-in for a launcher need
 INTERPRETER = "MS_TUNE_INTERPRETER"  # the Python that ran the launcher, which will run its ranks
 _TAKES_VALUE = ("-W", "-X", "--check-hash-based-pycs")
 _LOOK = "MS_TUNE_LOOK"  # the variable with which a program ends here: it is only asked whether it would come to this
-RECORD = "process.json"
 FORKED = "forked.txt"  # numbers of forked processes whose traces were dropped
 _MINDSPORE = "mindspore"
 _MOST = 10_000  # processes of one program
 _SEPARATORS = re.compile(r"[,:]")  # between settings of MS_ALLOC_CONF, and so never in a path there
 _TRACE = ("memory_block.csv", "task.csv", "tracker_graph.ir")
 _NOTED = ("reads", "bounds", "places", "endless", "skipped", "failed")  # what a process notes as it runs
-_LONGEST = 200  # characters of an argument that are kept
 # Modules of this package that change MindSpore.
 _PARTS = ("runtime", "finite_checks", "bounds", "reads", "graphs")
 # Variables that MindSpore's tracker and its statistics go by.
@@ -54,30 +52,6 @@ _NEEDED: dict[str, Callable[[str], str]] = {
     "MS_MEMORY_STATISTIC": lambda _: "1",
     "GLOG_v": lambda value: value if value in {"0", "1", _WARNINGS} else _WARNINGS,
 }
-
-
-class HookedProcess:
-    """This process, as it is told to ms-tune."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.facts: dict[str, Any] = {
-            "pid": os.getpid(),
-            "parent": os.getppid(),
-            "arguments": [argument[:_LONGEST] for argument in sys.orig_argv[:20]],
-            "log": _own_log(),
-            "log_from": _log_size(),
-            "ended": False,
-        }
-
-    def write(self) -> None:
-        """Tell what is known now; on a full disk nothing is told. A forked process has this object, too, and tells at its end."""
-        if self.facts["pid"] != os.getpid():
-            return
-        fresh = self.folder / f".{RECORD}.{os.getpid()}"
-        with contextlib.suppress(OSError):
-            fresh.write_text(json.dumps(self.facts), encoding="utf-8")
-            fresh.replace(self.folder / RECORD)
 
 
 class _ProcessState:
@@ -150,7 +124,13 @@ def _load_mindspore(execute: Callable[[ModuleType], None], module: ModuleType) -
     if library is not None and _ProcessState.process is not None:
         _ProcessState.notices = forks.notice_forks(library, _back_in_python)
     register = atexit.register
-    atexit.register = _remember_function(register)
+
+    def remember(function: Callable[..., Any], *arguments: object, **named: object) -> Any:  # noqa: ANN401 - as atexit's
+        if type(getattr(function, "__self__", None)).__name__ == "PyCapsule":  # the only one made in C++
+            _ProcessState.write_trace = function
+        return register(function, *arguments, **named)
+
+    atexit.register = remember  # type: ignore[assignment]  # takes what atexit's does
     try:
         execute(module)
     finally:
@@ -162,22 +142,16 @@ def _load_mindspore(execute: Callable[[ModuleType], None], module: ModuleType) -
             importlib.import_module(f"{__package__}.{part}").install(module, _ProcessState.process)
 
 
-def _remember_function(register: Callable[..., Any]) -> Callable[..., Any]:
-    def remember(function: Callable[..., Any], *arguments: object, **named: object) -> Any:  # noqa: ANN401 - as atexit's
-        if type(getattr(function, "__self__", None)).__name__ == "PyCapsule":  # the only one made in C++
-            _ProcessState.write_trace = function
-        return register(function, *arguments, **named)
-
-    return remember
-
-
 def _begin_process() -> None:
     folder = _claim_folder(Path(os.environ[FOLDER]))
     _ProcessState.process = process = HookedProcess(folder)
     _ProcessState.pid = os.getpid()
     process.write()
-    _hold_settings(_tracker_path(folder))
-    forks.prepare_marks(folder)
+    tracker = str(folder)
+    if _SEPARATORS.search(tracker):  # MindSpore would cut it; the process keeps the folder open
+        tracker = f"/proc/self/fd/{os.open(folder, os.O_RDONLY | os.O_DIRECTORY)}"
+    _hold_settings(tracker)
+    os.environ[forks.USES] = str(folder / forks.MARKS)  # for processes that use the device to mark themselves
     with contextlib.suppress(Exception):
         if not faulthandler.is_enabled():
             faulthandler.enable()  # a crash in MindSpore is told with the program's line
@@ -201,7 +175,7 @@ def _begin_process() -> None:
     def show_and_note(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
         process.facts["failed"] = kind.__name__
         with contextlib.suppress(Exception):  # an exception that cannot say what it is
-            process.facts["failed"] = f"{kind.__name__}: {error}"[:_LONGEST]
+            process.facts["failed"] = f"{kind.__name__}: {error}"[: support.LONGEST]
         process.write()
         show(kind, error, trace)
 
@@ -212,7 +186,12 @@ def _hold_settings(tracker: str) -> None:
     # Set the variables that are needed, and keep them whatever the program sets, before its imports or after them. MindSpore
     # reads some of them when the device is used first (2.9), so that ``os.environ["MS_ALLOC_CONF"] = ...`` behind the import
     # would turn the tracker off. What the program sets counts as before, but for what ms-tune reads.
-    needed: dict[str, Callable[[str], str]] = {**_NEEDED, _ALLOCATOR: functools.partial(_with_tracker, tracker)}
+
+    def with_tracker(value: str) -> str:
+        kept = [setting for setting in value.split(",") if setting and not setting.startswith(_TRACKER)]
+        return ",".join([*kept, "memory_tracker:True", f"memory_tracker_path:{tracker}"])
+
+    needed: dict[str, Callable[[str], str]] = {**_NEEDED, _ALLOCATOR: with_tracker}
     for name, of in needed.items():
         os.environ[name] = of(os.environ.get(name, ""))
     os.environ.pop("MS_SUBMODULE_LOG_v", None)  # a module's own level would hide the statistics
@@ -231,18 +210,6 @@ def _hold_settings(tracker: str) -> None:
     support.put_around(os, "unsetenv", unset_unneeded)
 
 
-def _with_tracker(path: str, value: str) -> str:
-    kept = [setting for setting in value.split(",") if setting and not setting.startswith(_TRACKER)]
-    return ",".join([*kept, "memory_tracker:True", f"memory_tracker_path:{path}"])
-
-
-def _tracker_path(folder: Path) -> str:
-    # The folder's path in a form that MindSpore does not cut; the process keeps the folder open for it.
-    if not _SEPARATORS.search(str(folder)):
-        return str(folder)
-    return f"/proc/self/fd/{os.open(folder, os.O_RDONLY | os.O_DIRECTORY)}"
-
-
 def _claim_folder(folder: Path) -> Path:
     for number in range(1, _MOST):
         place = folder if number == 1 else folder / f"process_{number}"
@@ -252,21 +219,6 @@ def _claim_folder(folder: Path) -> Path:
             os.close(os.open(place / RECORD, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644))
             return place
     raise OSError
-
-
-def _own_log() -> str | None:
-    try:
-        path = Path(f"/proc/self/fd/{sys.__stderr__.fileno()}").readlink()  # type: ignore[union-attr]
-    except (OSError, AttributeError, ValueError):
-        return None
-    return str(path) if path.is_file() else None
-
-
-def _log_size() -> int:
-    # Bytes of the log before this program's own: a process that became another one by ``os.execv`` has its number from before.
-    with contextlib.suppress(OSError, AttributeError, ValueError):
-        return os.fstat(sys.__stderr__.fileno()).st_size  # type: ignore[union-attr]
-    return 0
 
 
 def _device_in_use() -> bool:

@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from . import finite_checks, loops
-from .support import put_around
+from .support import note, put_around
 
 if TYPE_CHECKING:
     from types import FrameType
 
-    from .process import HookedProcess
+    from .support import HookedProcess
 
 _METHODS = ("_item", "_tolist", "asnumpy", "get_bytes")  # all others end in these
 # Operators whose result is as large as a tensor's values say, without an upper bound; the first argument with such values.
@@ -45,7 +45,6 @@ class _Reads:
         self.process = process
         self.mindspore = mindspore
         self.seen: set[tuple[str, int, str]] = set()
-        self.told: list[dict[str, object]] = []
 
     def note(self, method: str) -> None:
         """A value is being read by the caller's caller."""
@@ -59,21 +58,14 @@ class _Reads:
         )
         if place not in self.seen and len(self.seen) < _MOST_COUNTED:
             self.seen.add(place)
-            self._tell(place)
+            note(self.process, "reads", dict(zip(("file", "line", "how"), place, strict=True)), _MOST)
+            if self.process is not None:
+                self.process.facts["places"] = len(self.seen)  # written with the next record
         endless = loops.find_endless(frame)
         if endless is not None:
             _stop_loop(self.process, endless)
             raise SystemExit(loops.EXIT_CODE)
         loops.watch_entry(frame, self._tell_skipped)
-
-    def _tell(self, place: tuple[str, int, str]) -> None:
-        if self.process is None:
-            return
-        if len(self.told) < _MOST:
-            self.told.append(dict(zip(("file", "line", "how"), place, strict=True)))
-            self.process.facts["reads"] = self.told
-            self.process.write()
-        self.process.facts["places"] = len(self.seen)  # written with the next record
 
     def _tell_skipped(self, file: str, line: int) -> None:
         if self.process is not None and "skipped" not in self.process.facts:

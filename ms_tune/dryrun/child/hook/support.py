@@ -5,10 +5,15 @@ Nothing of a framework is edited on disk, nothing is done outside simulation, an
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib
 import importlib.util
-from typing import TYPE_CHECKING, Any, Protocol
+import json
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -31,16 +36,39 @@ _BY_MODULE = {
     "megatron.core.pipeline_parallel.p2p_communication": "know_shapes",
     "megatron.training.training": "train_always",
 }
-_SUPPORT = "support"  # in the process's record
+RECORD = "process.json"
+LONGEST = 200  # characters of an argument that are kept
 
 
-class ProcessRecord(Protocol):
-    """What a process tells of itself (:class:`~ms_tune.dryrun.child.hook.process.HookedProcess`)."""
+class HookedProcess:
+    """The record of this process for ms-tune."""
 
-    facts: dict[str, Any]
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        # The log's size before this program's own lines: a process that became another one by ``os.execv`` keeps its number.
+        log, begin = None, 0
+        with contextlib.suppress(OSError, AttributeError, ValueError):
+            descriptor = sys.__stderr__.fileno()  # type: ignore[union-attr]
+            begin = os.fstat(descriptor).st_size
+            path = Path(f"/proc/self/fd/{descriptor}").readlink()
+            log = str(path) if path.is_file() else None
+        self.facts: dict[str, Any] = {
+            "pid": os.getpid(),
+            "parent": os.getppid(),
+            "arguments": [argument[:LONGEST] for argument in sys.orig_argv[:20]],
+            "log": log,
+            "log_from": begin,
+            "ended": False,
+        }
 
     def write(self) -> None:
-        """Tell what is known now."""
+        """Write the record; on a full disk nothing is written. A forked process has this object, too, and writes at its end."""
+        if self.facts["pid"] != os.getpid():
+            return
+        fresh = self.folder / f".{RECORD}.{os.getpid()}"
+        with contextlib.suppress(OSError):
+            fresh.write_text(json.dumps(self.facts), encoding="utf-8")
+            fresh.replace(self.folder / RECORD)
 
 
 class ImportWatch:
@@ -63,7 +91,7 @@ class ImportWatch:
 
 
 def framework_loads(
-    process: Callable[[], ProcessRecord | None],
+    process: Callable[[], HookedProcess | None],
 ) -> dict[str, Callable[[Callable[[ModuleType], None], ModuleType], None]]:
     """For :class:`ImportWatch` the modules of frameworks that are changed once they have been imported."""
 
@@ -77,15 +105,20 @@ def framework_loads(
     return {name: functools.partial(load, change) for name, change in _BY_MODULE.items()}
 
 
-def tell(process: ProcessRecord | None, text: str, **params: object) -> None:
+def tell(process: HookedProcess | None, text: str, **params: object) -> None:
     """Note, once, that something is run otherwise than on a device: a text by its id behind ``support.``."""
-    if process is None:
-        return
-    told = process.facts.setdefault(_SUPPORT, [])
-    one = {"text": f"support.{text}", "params": {name: str(value) for name, value in params.items()}}
-    if one not in told:
-        told.append(one)
-        process.write()
+    note(
+        process, "support", {"text": f"support.{text}", "params": {name: str(value) for name, value in params.items()}}
+    )
+
+
+def note(process: HookedProcess | None, kind: str, entry: dict[str, object], most: int = 1000) -> None:
+    """Write an entry into one of the lists of the record, once, and so many of them at most."""
+    if process is not None:
+        told = process.facts.setdefault(kind, [])
+        if entry not in told and len(told) < most:
+            told.append(entry)
+            process.write()
 
 
 def put_around(owner: Any, name: str, around: Callable[..., Any]) -> None:  # noqa: ANN401 - a module or a class without types
