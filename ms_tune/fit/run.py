@@ -34,7 +34,7 @@ from ms_tune.normalize.sapp import merge_sapp
 from ms_tune.planning.explain import PlanRemedy
 from ms_tune.planning.fit import linked_by
 from ms_tune.planning.search import without_kinds
-from ms_tune.planning.table import LayerCost, check_table
+from ms_tune.planning.table import check_table
 from ms_tune.planning.time_scale import can_swap, with_layers, with_times
 from ms_tune.text import msg
 
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from ms_tune.fit.result import ConfigFitRequest, VerifyRound
     from ms_tune.planning.fit import FitReport
     from ms_tune.planning.search import SearchProgress
-    from ms_tune.planning.table import CostTable
+    from ms_tune.planning.table import CostTable, LayerGroup
     from ms_tune.text import Message
 
 
@@ -275,17 +275,13 @@ def _without_idle(table: CostTable) -> tuple[CostTable, tuple[RecomputeMode, ...
         for kind in table.kinds
         if kind is not RecomputeMode.NONE
         and kind not in used
-        and all(_freed_bytes(layer.recompute[RecomputeMode.NONE], layer.recompute[kind]) <= 0 for layer in table.layers)
+        and all(_kept_bytes(layer, kind) >= _kept_bytes(layer, RecomputeMode.NONE) for layer in table.layers)
     )
-    layers = tuple(
-        layer._replace(recompute={kind: kept for kind, kept in layer.recompute.items() if kind not in idle})
-        for layer in table.layers
-    )
-    return table._replace(layers=layers), idle
+    return table.map_costs(lambda kind, cost: None if kind in idle else cost), idle
 
 
-def _freed_bytes(plain: LayerCost, kept: LayerCost) -> int:
-    return plain.activation_bytes + plain.once_bytes - kept.activation_bytes - kept.once_bytes
+def _kept_bytes(layer: LayerGroup, kind: RecomputeMode) -> int:
+    return layer.recompute[kind].activation_bytes + layer.recompute[kind].once_bytes
 
 
 def with_remedies(report: FitReport, job: PlannedJob, fragments: Sequence[int] = ()) -> FitReport:

@@ -48,14 +48,12 @@ class PlanRemedy:
 
 def critical_cells(costs: Costs, state: IntArray) -> tuple[tuple[int, float], ...]:
     """Cells on the longest path and the part of the step that they take there, most first."""
-    durations = costs.pass_durations(state[None])
-    ends = costs.graph.end_ticks(durations)[:, 0]
-    graph, here = costs.graph, int(ends[:-1].argmax())
-    nothing, taken = len(graph.kind), np.zeros(graph.cells)
-    while here != nothing:
-        kind = int(graph.kind[here])
+    durations, graph = costs.pass_durations(state[None]), costs.graph
+    ends = graph.end_ticks(durations)[:, 0]
+    taken = np.zeros(graph.cells)
+    for one in graph.path_to(int(ends[:-1].argmax()), ends):
+        kind = int(graph.kind[one])
         taken[kind % graph.cells] += float(durations[kind, 0])
-        here = int(max(graph.before[here], graph.source[here], key=lambda other: (ends[other], other != nothing)))
     parts = taken / max(float(ends.max()), 1.0)
     return tuple((cell, float(parts[cell])) for cell in np.argsort(-parts, kind="stable").tolist() if parts[cell] > 0)
 
@@ -74,36 +72,25 @@ def gain_of_one_gib(found: PlanSearch, stage: int, seed: int) -> float:
 def find_alternatives(found: PlanSearch, seed: int) -> tuple[Alternative, ...]:
     """Plans that are simpler or leave more room, and their time."""
     table, costs = found.table, found.costs
-    kept = [
-        Alternative(
-            "even", _time_or_none(costs, _search_briefly(PlanSpace(costs, fixed_layers=True), even_state(costs), seed))
-        )
-    ]
+
+    def alternative(name: str, space: PlanSpace, start: IntArray) -> Alternative:
+        best = _search_briefly(space, start, seed)
+        return Alternative(name, float(best.score * space.costs.unit) if is_within_limit(best.score) else None)
+
+    kept = [alternative("even", PlanSpace(costs, fixed_layers=True), even_state(costs))]
     selective = [kind for kind in _SIMPLE if kind in table.kinds]
     if selective and len(selective) < len(table.kinds):
         simple = costs_of(without_kinds(table, selective))
-        kept.append(
-            Alternative(
-                "full-only", _time_or_none(simple, _search_briefly(PlanSpace(simple), even_state(simple), seed))
-            )
-        )
+        kept.append(alternative("full-only", PlanSpace(simple), even_state(simple)))
     if table.limit_bytes > GIB:
         tighter = costs_of(table._replace(limit_bytes=table.limit_bytes - GIB))
-        kept.append(
-            Alternative(
-                "one-gib-to-spare", _time_or_none(tighter, _search_briefly(PlanSpace(tighter), found.best.state, seed))
-            )
-        )
+        kept.append(alternative("one-gib-to-spare", PlanSpace(tighter), found.best.state))
     return tuple(kept)
 
 
 def _search_briefly(space: PlanSpace, start: IntArray, seed: int) -> BestState:
     steps = annealing_steps(space.costs, _WORK, _STEPS)
     return anneal_plans(space, [start], steps, seed, lambda _step, _best: False)
-
-
-def _time_or_none(costs: Costs, best: BestState) -> float | None:
-    return float(best.score * costs.unit) if is_within_limit(best.score) else None
 
 
 def find_remedies(table: CostTable, least: int) -> tuple[PlanRemedy, ...]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ms_tune.enums import RecomputeMode
 from ms_tune.errors import ConfigError, UsageError
 from ms_tune.planning.anneal import BestState
 from ms_tune.planning.costs import costs_of
@@ -28,7 +29,6 @@ from ms_tune.text import msg
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from ms_tune.enums import RecomputeMode
     from ms_tune.planning.costs import Costs, IntArray
     from ms_tune.planning.table import CostTable, PlanLists
 
@@ -242,20 +242,13 @@ def _with_explanation(report: FitReport, found: PlanSearch, on_progress: Callabl
         if report.planned is None:
             return replace(report, remedies=find_remedies(table, found.least_bytes))
         on_progress(SearchProgress("explain", 0.0, report.planned.time, report.lower_bound))
-        gained = (
-            None
-            if report.optimal and _recomputes_nothing(report)
-            else gain_of_one_gib(found, report.binding_stage, report.seed)
-        )
+        kinds = {kind for cell in report.planned.cells for kind, count in cell.items() if count}
+        gained = None  # more memory buys nothing where nothing is recomputed
+        if not report.optimal or kinds - {RecomputeMode.NONE}:
+            gained = gain_of_one_gib(found, report.binding_stage, report.seed)
         return replace(report, one_gib_more=gained, alternatives=find_alternatives(found, report.seed))
     except KeyboardInterrupt:
         return replace(report, stopped=True)
-
-
-def _recomputes_nothing(report: FitReport) -> bool:
-    # Whether no layer recomputes anything, so that more memory buys nothing.
-    assert report.planned is not None  # noqa: S101 - the caller has looked
-    return all(count == 0 or kind.value == "none" for cell in report.planned.cells for kind, count in cell.items())
 
 
 _MS = 1e-3
