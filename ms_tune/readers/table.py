@@ -106,6 +106,11 @@ class Table:
         users = {place[row]: text for row, text in self.users.items() if row in place}
         return replace(self, users=users, **columns)
 
+    def rows_by_start(self, wanted: NDArray[np.bool_]) -> NDArray[np.int64]:
+        """The places of the wanted rows, in the order in which they were allocated."""
+        rows = np.flatnonzero(wanted)
+        return np.asarray(rows[np.argsort(self.start[rows], kind="stable")], np.int64)
+
     def live_at(self, tick: int) -> NDArray[np.bool_]:
         """Which rows are alive at a tick."""
         return (self.start >= 0) & (self.start <= tick) & (tick < self.end)
