@@ -321,18 +321,9 @@ class RankSteps:
 
     def add(self, step: StepLine, number: int, line: int) -> None:
         """Take one more step."""
-        self.number.append(number)
-        self.line.append(line)
-        self.seconds.append(step.seconds)
-        self.loss.append(step.loss)
-        self.norm.append(step.norm)
-        self.tflops.append(step.tflops)
-        self.counted.append(step.counted)
-        self.hardware.append(step.hardware)
-        self.rate.append(NOT_LOGGED)
-        self.batch.append(step.batch)
-        self.tokens.append(step.tokens)
-        self.peak.append(step.allocated)
+        told = {**step._asdict(), "number": number, "line": line, "rate": NOT_LOGGED, "peak": step.allocated}
+        for name in COLUMNS:
+            getattr(self, name).append(told[name])
 
 
 COLUMNS = tuple(one.name for one in fields(RankSteps) if one.name not in {"form", "rank"})
