@@ -33,7 +33,9 @@ NUMBERS = (
 TEXTS = ("pool", "kind", "task", "node", "graph")
 _TYPES: dict[str, type[Any]] = {
     **dict.fromkeys(NUMBERS, np.int64),
-    "address": np.uint64, "persistent": np.bool_, "small": np.bool_,
+    "address": np.uint64,
+    "persistent": np.bool_,
+    "small": np.bool_,
     **dict.fromkeys((*TEXTS, "stack"), np.int32),
 }
 
