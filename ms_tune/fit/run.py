@@ -31,8 +31,7 @@ from ms_tune.fit.table import build_table, choose_telling_stage, emptied_probes,
 from ms_tune.fit.table_cache import write_cached_table
 from ms_tune.fit.verify_loop import VerifyLoop, check_probe, lists_of_plan, predict_check_run
 from ms_tune.normalize.sapp import merge_sapp
-from ms_tune.planning.explain import PlanRemedy
-from ms_tune.planning.fit import linked_by
+from ms_tune.planning.fit import PlanRemedy, linked_by
 from ms_tune.planning.search import without_kinds
 from ms_tune.planning.table import check_table
 from ms_tune.planning.time_scale import can_swap, with_layers, with_times

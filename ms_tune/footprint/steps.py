@@ -62,9 +62,10 @@ def find_steps(table: Table, contents: Contents, tasks: Tasks | None) -> Steps:
             return Steps(tuple(ends), StepEvidence.UPDATE)
     if tasks is not None:
         actors = [code for code, name in enumerate(tasks.name.values) if name.endswith("_OutputActor")]
-        stamps = [tasks.stamp[tasks.name.codes == code].tolist() for code in actors]
-        if stamps:  # another graph's actor may run before it in every step
-            return Steps(tuple(max(stamps, key=lambda each: each[-1])), StepEvidence.ACTOR)
+        stamps: list[list[int]] = [tasks.stamp[tasks.name.codes == code].tolist() for code in actors]
+        last = max(stamps, key=lambda each: each[-1], default=None)  # another graph's may run before it in every step
+        if last is not None:
+            return Steps(tuple(last), StepEvidence.ACTOR)
     ends = _ends_of_rounds(table, np.flatnonzero(in_graph))
     return Steps(tuple(ends), StepEvidence.REPETITION) if ends else Steps((), StepEvidence.NONE)
 
