@@ -233,16 +233,12 @@ _WORTH = Fraction(1, 20)  # of what a layer keeps of a micro-batch; less is no t
 
 def _with_lingering(table: CostTable, measured: StageMeasurements, in_flight: Fraction) -> CostTable:
     # The table with what stays behind backward passes told apart; as it is where nothing does, or no run tells. A layer that
-    # was computed once more keeps what its attention made until it runs again: its next forward pass, or its next backward
-    # pass, whose own tensors then take that place. It is so in the reference transformer that stands for MindFormers' dynamic
-    # graph; nobody has seen MindFormers' own, whose pipeline needs HyperParallel. What a stage holds on top therefore depends
-    # on which chunks went backward last, and not on how many micro-batches are in flight. Seen in traces of MindSpore 2.9
-    # (latent attention and experts, 4 stages x 2 chunks): of the second stage with two recomputed layers in its first chunk
-    # their attention's tensors of micro-batch 2 lie there when micro-batch 3 is about to go backward through the chunk, and are
-    # freed one by one while it does. Small runs show it as a layer of the first chunk that frees less than one of the others
-    # (:func:`~ms_tune.fit.linear_fit.with_first_chunk`): when a stage holds most, the first chunk's last pass was a backward
-    # one and the others' was not. It may be so for another reason, too: there is twice what enters the first chunk in that of
-    # MindSpeed-Core-MS. A run that recomputes that chunk alone tells the two apart.
+    # was computed once more keeps what its attention made until it runs again, forward or backward (MindSpore 2.9, latent
+    # attention and experts, 4 stages x 2 chunks, in the reference transformer that stands for MindFormers' dynamic graph). What a
+    # stage holds on top depends on which chunks went backward last, then, and not on how many micro-batches are in flight. Small
+    # runs show a layer of the first chunk that frees less than one of the others: when a stage holds most, the first chunk's last
+    # pass was a backward one. In MindSpeed-Core-MS that has another reason, for which a run that recomputes the first chunk
+    # alone is asked.
     main, again, known = make_name(measured.model.main), table.again, choose_telling_stage(table.stages)
     if again is None or table.chunks == 1 or known not in measured.freed_by_stage:
         return table

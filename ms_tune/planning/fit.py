@@ -149,10 +149,7 @@ def fit_table(
     clock = clock or Clock()
     if clock.step_seconds is not None:
         clock.check(has_present=present is not None, reference=0.0 if present is None else time_of(table, present))
-    costs_starts = (
-        [] if present is None else [np.array([[cell.get(k, 0) for k in table.kinds] for cell in present], np.int64)]
-    )
-    found = search_plans(table, effort, seed, on_progress, costs_starts)
+    found = search_plans(table, effort, seed, on_progress, present)
     costs, unit = found.costs, found.costs.unit
     reference = costs.state_of(present) if present is not None else even_state(costs)
     report = FitReport(
@@ -179,8 +176,7 @@ def with_plan(report: FitReport, table: CostTable, cells: Sequence[Mapping[Recom
     costs = costs_of(table)
     state = costs.state_of(cells)
     planned = _evaluate_state(costs, state, drawn=True)
-    room = [table.limit_bytes - peak for peak in planned.peak_bytes]
-    stage, step = room.index(min(room)), int(costs.step_ticks(state[None])[0])
+    stage, step = _find_fullest_stage(planned), int(costs.step_ticks(state[None])[0])
     return replace(
         report,
         table=table,
@@ -191,6 +187,10 @@ def with_plan(report: FitReport, table: CostTable, cells: Sequence[Mapping[Recom
         critical=critical_cells(costs, state),
         one_gib_more=gain_of_one_gib(PlanSearch(table, costs, BestState(step, state)), stage, report.seed),
     )
+
+
+def _find_fullest_stage(plan: EvaluatedPlan) -> int:
+    return plan.peak_bytes.index(max(plan.peak_bytes))
 
 
 def time_of(table: CostTable, cells: Sequence[Mapping[RecomputeMode, int]]) -> float:
@@ -231,13 +231,13 @@ def _with_explanation(report: FitReport, found: PlanSearch, on_progress: Callabl
     # The report with what else there is to say; an interrupt leaves the rest out.
     table, costs = report.table, found.costs
     if report.nearest is not None:
-        over = [peak - table.limit_bytes for peak in report.nearest.peak_bytes]
-        stage = over.index(max(over))
-        shortage = Shortage(stage, over[stage], max(found.least_bytes - table.limit_bytes, 0))
+        stage = _find_fullest_stage(report.nearest)
+        over = report.nearest.peak_bytes[stage] - table.limit_bytes
+        shortage = Shortage(stage, over, max(found.least_bytes - table.limit_bytes, 0))
         report = replace(report, shortage=shortage, binding_stage=stage)
     elif report.planned is not None:
-        room = [table.limit_bytes - peak for peak in report.planned.peak_bytes]
-        report = replace(report, binding_stage=room.index(min(room)), critical=critical_cells(costs, found.best.state))
+        stage = _find_fullest_stage(report.planned)
+        report = replace(report, binding_stage=stage, critical=critical_cells(costs, found.best.state))
     if report.stopped:
         return report
     try:

@@ -97,14 +97,17 @@ def search_plans(
     effort: Effort,
     seed: int,
     on_progress: Callable[[SearchProgress], None],
-    starts: Sequence[IntArray] = (),
+    present: Sequence[Mapping[RecomputeMode, int]] | None = None,
 ) -> PlanSearch:
-    """The best plan found, with a lower bound for every plan. An interrupt ends the search with what it has."""
+    """The best plan found, from the present one or an even one on, with a lower bound for every plan.
+
+    An interrupt ends the search with what it has.
+    """
     costs = costs_of(table)
     even = even_state(costs)
     found = PlanSearch(table, costs, BestState(int(PlanSpace(costs).scores(even[None])[0]), even))
-    for start in starts:
-        found.keep_if_better(start)
+    if present is not None:
+        found.keep_if_better(costs.state_of(present))
     try:
         _run_search(found, _BUDGETS[effort], seed, on_progress)
     except KeyboardInterrupt:
