@@ -128,10 +128,7 @@ def load_methods() -> tuple[Method, ...]:
     return tuple(
         Method(
             name=entry["name"],
-            method=entry.get("method", ""),
-            within=entry.get("within", ""),
-            beside=entry.get("beside", ""),
-            unless=entry.get("unless", ""),
+            **{key: entry.get(key, "") for key in ("method", "within", "beside", "unless")},
             takes=tuple(
                 ({key: value for key, value in selection.items() if key != "keeps"}, tuple(selection["keeps"]))
                 for selection in entry.get("takes", ())
