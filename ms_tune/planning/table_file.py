@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 
 MOST_TEXT = 4_000_000  # characters of a file
 MOST_KINDS = 100  # runs of layers
+_LONGEST_NAME = 200
 _MOST_TIME, _MOST_EXTRA = 1e15, 100.0
 _LEAST_EXTRA = -0.99  # a measured backward pass may take less than two forward passes
 _VERSION = 1
@@ -108,10 +109,10 @@ class Reader:
             self.fail(where, msg("planning.file.no-list", most=most))
         return value
 
-    def name(self, value: object, where: str, most: int = 200) -> str:
+    def name(self, value: object, where: str) -> str:
         """A name that can be shown."""
-        if not isinstance(value, str) or not 0 < len(value) <= most or not value.isprintable():
-            self.fail(where, msg("planning.file.no-name", most=most))
+        if not isinstance(value, str) or not 0 < len(value) <= _LONGEST_NAME or not value.isprintable():
+            self.fail(where, msg("planning.file.no-name", most=_LONGEST_NAME))
         return value
 
     def record(
@@ -170,10 +171,16 @@ def read_table(text: str, source: str, *, linked: bool = False) -> CostTable:
     if version != _VERSION:
         at = f"{where}.{SCHEMA_VERSION}".lstrip(".")
         reader.fail(at, msg("planning.file.version", version=_short_value(version)))
-    layers = _list_of(lambda reader, value, where: _read_layer(reader, value, where, linked=linked), MOST_KINDS)
-    table = reader.record(CostTable, data, where, {**_TABLE, "layers": layers}, chunks=1)
-    if table.again is not None:
-        table = table._replace(again=_by_cell(table.again, table.stages, table.chunks))
+    rows = _list_of(lambda reader, value, where: _read_layer(reader, value, where, linked=linked), MOST_KINDS)
+    table = reader.record(CostTable, data, where, {**_TABLE, "layers": rows}, chunks=1)
+    again = table.again
+    if again is not None:
+        # Sizes of each stage, whichever of its chunks is computed once more, are those of each of its cells.
+        layers, transients = (
+            sizes * table.chunks if len(sizes) == table.stages else sizes
+            for sizes in (again.layer_bytes, again.transient_bytes)
+        )
+        table = table._replace(again=again._replace(layer_bytes=layers, transient_bytes=transients))
     check_table(table, source)
     if table.present is not None:
         cells_of(table, table.present, source)
@@ -197,14 +204,6 @@ def _read_cost(reader: Reader, name: str, value: object, where: str, *, linked: 
     if not linked and not any(key in swapped for key in _OF_SWAP):
         reader.fail(where, msg("planning.link.unknown"), msg("planning.link.unknown.hint"))
     return reader.record(LayerCost, value, where, _SWAP_COST)
-
-
-def _by_cell(again: RecomputeOverhead, stages: int, chunks: int) -> RecomputeOverhead:
-    # Sizes of each stage, whichever of its chunks is computed once more, are those of each of its cells.
-    layers, transients = (
-        sizes * chunks if len(sizes) == stages else sizes for sizes in (again.layer_bytes, again.transient_bytes)
-    )
-    return again._replace(layer_bytes=layers, transient_bytes=transients)
 
 
 def _read_plan(reader: Reader, value: object, where: str) -> PlanLists:

@@ -217,11 +217,13 @@ def with_layers(clock: Clock, table: CostTable) -> Clock:
     ends = ((name, getattr(table, name).forward) for name in (HEAD, TAIL))
     parts = {**{layer.name: layer.forward for layer in table.layers}, **dict(ends)}
     rest = {name: LayerTimes(forward * scale) for name, forward in parts.items() if forward and name not in found}
-    told = [
-        f"{layer.name} {_times_text(found[layer.name])} ({counts[layer.name]}/{layer.layer_count})"
-        for layer in table.layers
-        if layer.name in found and layer.name not in clock.times
-    ]
+    told = []
+    for layer in table.layers:
+        if layer.name in found and layer.name not in clock.times:
+            times = found[layer.name]
+            backward = " | ".join(f"{kind.value} {time:.4g}" for kind, time in times.backward.items())
+            seen = f"{counts[layer.name]}/{layer.layer_count}"
+            told.append(f"{layer.name} {times.forward:.4g} / {backward} ms ({seen})")
     notes = [msg("planning.seen.layers", times=", ".join(told))] if told else []
     left = [f"{name} {times.forward:.4g} ms" for name, times in rest.items() if name not in clock.times]
     if left:
@@ -243,11 +245,6 @@ def _mean_times(layers: Sequence[SeenLayer], micro_batches: int) -> LayerTimes:
     if whole:
         backward[RecomputeMode.FULL] = backward[RecomputeMode.NONE] + mean((one.twice / 2 for one in whole), whole)
     return LayerTimes(forward, backward)
-
-
-def _times_text(times: LayerTimes) -> str:
-    backward = " | ".join(f"{kind.value} {time:.4g}" for kind, time in times.backward.items())
-    return f"{times.forward:.4g} / {backward} ms"
 
 
 MOST_LONGER = 100.0  # that copies make a pass: slower links are refused
