@@ -23,10 +23,9 @@ from ms_tune.lint.result import LintRequest
 from ms_tune.lint.runner import lint_files
 from ms_tune.planning.fit import FitRequest, fit_table
 from ms_tune.planning.layouts import DIMENSIONS
-from ms_tune.planning.sapp import SappPipeline, is_sapp
 from ms_tune.planning.schedule import Schedule
 from ms_tune.planning.search import Effort
-from ms_tune.planning.table_file import table_json
+from ms_tune.planning.table_file import SappPipeline, is_sapp, table_json
 from ms_tune.planning.time_scale import Clock, parse_times, read_times
 from ms_tune.report import fit_config as report
 from ms_tune.report import fit_json, fit_text

@@ -62,10 +62,9 @@ def mindformers_theory(config: ConfigCopy, stage: Stage | None) -> dict[str, int
         settings = _Settings(config.get(MODEL), facts)
         trained, sharing = _static_training(config, settings)
         _check_sizes(trained, sharing, stage)
-        found = static_bytes(trained, sharing, _with_prediction(stage) if _predicts(settings) else stage)
+        return static_bytes(trained, sharing, _with_prediction(stage) if _predicts(settings) else stage)
     except _UnknownError:
         return {}
-    return {"weights": found.weights, "optimizer_state": found.optimizer_state}
 
 
 def _check_settings(config: ConfigCopy) -> None:

@@ -7,7 +7,7 @@ that a rank told of, or that follow from the sizes; what layers keep, :mod:`ms_t
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ms_tune.dialects.job_parts import DType
 from ms_tune.errors import UnsupportedError
@@ -59,21 +59,15 @@ class MegatronModel:
             ValueError: It is not of this form, or its numbers cannot be.
             KeyError: Something is missing.
         """
-        data, expert_data = (_checked_count(facts[name]) for name in ("data", "expert_data"))
-        if not data or not expert_data:
-            raise ValueError(facts)
-        return cls(
-            weights=_checked_count(facts["weights"]),
-            trained=_checked_count(facts["trained"]),
-            experts=_checked_count(facts["experts"]),
-            data=data,
-            expert_data=expert_data,
-            distributed=facts["distributed"] is True,
-            float32_gradients=facts["float32_gradients"] is True,
-            mixed=facts["mixed"] is True,
-            optimizer=str(facts["optimizer"]),
-            reused=facts["reused"] is True,
-        )
+        found: dict[str, Any] = {"optimizer": str(facts["optimizer"])}
+        for name in ("weights", "trained", "experts", "data", "expert_data"):
+            count = facts[name]
+            if type(count) is not int or not int(name in ("data", "expert_data")) <= count < _MOST:
+                raise ValueError(count)
+            found[name] = count
+        for name in ("distributed", "float32_gradients", "mixed", "reused"):
+            found[name] = facts[name] is True
+        return cls(**found)
 
     def theory(self) -> dict[str, int]:
         """Bytes by content; what is not known is left out.
@@ -92,12 +86,6 @@ class MegatronModel:
                 shared = -(-(self.trained - self.experts) // self.data) - (-self.experts // self.expert_data)
             found["optimizer_state"] = state * shared
         return found
-
-
-def _checked_count(value: object) -> int:
-    if type(value) is not int or not 0 <= value < _MOST:
-        raise ValueError(value)
-    return value
 
 
 def megatron_stage(config: TrainingConfig, stage: Stage, in_flight: Sequence[int], *, fused: bool) -> StageEstimate:

@@ -15,7 +15,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from ms_tune.estimate.flops import Widths
+    from ms_tune.estimate.flops import Attention, Widths
     from ms_tune.verdict.limit import Limit
 
 _HALF = 2  # bytes of an activation
@@ -48,15 +48,10 @@ class Activations(Record):
 
 def layer_activations(widths: Widths, share: RankShare, *, experts: bool) -> Activations:
     """What a layer keeps if it recomputes nothing, and if it recomputes everything."""
-    one, tokens = widths.attention, share.tokens
-    between = _HALF * tokens * widths.hidden
-    wide = one.heads * (one.head + 2 * one.value) + one.groups * (one.head + one.value)
+    between, one = _HALF * share.tokens * widths.hidden, widths.attention
     kept = 2 * between + 2 * between // share.between
-    kept += (_HALF * tokens * wide + _SOFTMAX * tokens * one.heads) // share.tensor
-    inner = widths.chosen * widths.expert + widths.shared if experts else widths.feed_forward
-    kept += _HALF * tokens * inner * (4 if widths.gated else 2) // share.tensor
-    if experts:  # sent to the experts, and received from them
-        kept += 2 * between * widths.chosen // share.between
+    kept += _attention_bytes(share, one, one.heads * (one.head + 2 * one.value))
+    kept += _feed_forward_bytes(widths, share, 4 if widths.gated else 2, experts=experts)
     return Activations(kept, between // share.between)
 
 
@@ -67,16 +62,22 @@ def megatron_activations(widths: Widths, share: RankShare, *, experts: bool, fus
     parallelism splits; queries, keys, values, their rotary casts, what attention returns; the products of the feed-forward block.
     A ``fused`` gate and product are one operator, which keeps nothing between the two.
     """
-    one, tokens = widths.attention, share.tokens
-    between = _HALF * tokens * widths.hidden
-    kept = 4 * between // share.between
-    wide = one.heads * (one.head + one.value) + one.groups * (one.head + one.value)
-    kept += (_HALF * tokens * wide + _SOFTMAX * tokens * one.heads) // share.tensor
-    inner = widths.chosen * widths.expert + widths.shared if experts else widths.feed_forward
-    kept += _HALF * tokens * inner * (2 if not widths.gated else 3 if fused else 4) // share.tensor
-    if experts:  # sent to the experts, and received from them
-        kept += 2 * between * widths.chosen // share.between
+    between, one = _HALF * share.tokens * widths.hidden, widths.attention
+    kept = 4 * between // share.between + _attention_bytes(share, one, one.heads * (one.head + one.value))
+    kept += _feed_forward_bytes(widths, share, 2 if not widths.gated else 3 if fused else 4, experts=experts)
     return Activations(kept, between // share.between)
+
+
+def _attention_bytes(share: RankShare, one: Attention, of_queries: int) -> int:
+    wide = of_queries + one.groups * (one.head + one.value)
+    return (_HALF * share.tokens * wide + _SOFTMAX * share.tokens * one.heads) // share.tensor
+
+
+def _feed_forward_bytes(widths: Widths, share: RankShare, times: int, *, experts: bool) -> int:
+    # So many times the inner width, and with experts what is sent to them and received from them.
+    inner = widths.chosen * widths.expert + widths.shared if experts else widths.feed_forward
+    sent = 2 * _HALF * share.tokens * widths.hidden * widths.chosen // share.between if experts else 0
+    return _HALF * share.tokens * inner * times // share.tensor + sent
 
 
 def logits_bytes(widths: Widths, share: RankShare, *, in_place: bool = False) -> int:

@@ -92,15 +92,8 @@ class StaticSharing(Record):
     threshold: int = 0  # bytes below which a weight stays whole
 
 
-class StaticBytes(Record):
-    """Bytes that a rank of a static graph holds for the whole run."""
-
-    weights: int
-    optimizer_state: int
-
-
-def static_bytes(config: TrainingConfig, sharing: StaticSharing, stage: Stage) -> StaticBytes:
-    """What one rank of a stage of MindFormers' static graph holds for the whole run.
+def static_bytes(config: TrainingConfig, sharing: StaticSharing, stage: Stage) -> dict[str, int]:
+    """What one rank of a stage of MindFormers' static graph holds for the whole run, bytes by content.
 
     Sources, MindFormers 1.9: ``parallel_core/training_graph`` (``tensor_parallel/layers.py`` for what is split,
     ``transformer/multi_latent_attention.py``, ``transformer/moe/ffn.py`` and ``router.py``, ``gpt_model.py``) for the tensors;
@@ -112,7 +105,7 @@ def static_bytes(config: TrainingConfig, sharing: StaticSharing, stage: Stage) -
         share = count * (weight.size // (_shard_count(weight, sharing) if weight.trained else 1))
         weights += share * weight.dtype.bytes
         state += share * _MOMENTS * DType.FLOAT32.bytes if weight.trained else 0
-    return StaticBytes(weights, state)
+    return {"weights": weights, "optimizer_state": state}
 
 
 def _shard_count(weight: WeightBytes, sharing: StaticSharing) -> int:

@@ -98,7 +98,10 @@ def explain_config(request: DryrunRequest, clock: Clock) -> TimeExplanation:
     table = table_without_sizes(job, costs)
     clock = with_layers(clock, table)
     table = check_table(with_times(table, clock.times, source), source)
-    cells = _count_recompute(job)
+    # What every cell recomputes now, counted; which of its layers do makes no difference to its time.
+    cells = tuple(dict.fromkeys(RecomputeMode, 0) for _ in range(job.stages * job.chunks))
+    for layer in job.now.layers[: job.layers]:
+        cells[layer.chunk * job.stages + layer.stage][_recompute_mode(layer)] += 1
     time = time_of(table, cells)
     clock.check(has_present=True, reference=time)
     return TimeExplanation(table, cells, break_down_step(table, cells), costs, clock.seconds(time, time), clock)
@@ -122,14 +125,6 @@ def table_without_sizes(job: PlannedJob, costs: RelativeCosts) -> CostTable:
         ),
         tail=StageEnd(round(DENSE_UNITS * costs.head)),
     )
-
-
-def _count_recompute(job: PlannedJob) -> tuple[dict[RecomputeMode, int], ...]:
-    # What every cell recomputes now, counted; which of its layers do makes no difference to its time.
-    found = [dict.fromkeys(RecomputeMode, 0) for _ in range(job.stages * job.chunks)]
-    for layer in job.now.layers[: job.layers]:
-        found[layer.chunk * job.stages + layer.stage][_recompute_mode(layer)] += 1
-    return tuple(found)
 
 
 def _recompute_mode(layer: LayerSpec) -> RecomputeMode:

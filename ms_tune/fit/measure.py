@@ -153,22 +153,11 @@ def read_figures(run: PreparedRun, reading: Reading) -> RunFigures:
         contents = reading.report.breakdown_at(peak.tick).contents
         persistent[_phase_name(phase)] = sum(contents[content] for content in _PERSISTENT)
     peaks = {_phase_name(phase): peak.bytes for phase, peak in moments.items()}
-    return RunFigures(
-        run.stage,
-        run.layer_counts,
-        run.in_flight,
-        peaks,
-        persistent,
-        reading.footprint_bytes,
-        _swapped_bytes(run, reading),
-    )
-
-
-def _swapped_bytes(run: PreparedRun, reading: Reading) -> int:
-    # What went to the host for one micro-batch; 0 for jobs whose layers cannot swap.
-    if not isinstance(run.job, MindFormersJob):
-        return 0
-    return reading.report.host_moved_bytes // (run.job.batches * run.pipeline.micro_batches)
+    swapped = 0  # in jobs whose layers cannot swap
+    if isinstance(run.job, MindFormersJob):
+        swapped = reading.report.host_moved_bytes // (run.job.batches * run.pipeline.micro_batches)
+    sizes = (peaks, persistent, reading.footprint_bytes, swapped)
+    return RunFigures(run.stage, run.layer_counts, run.in_flight, *sizes)
 
 
 def _phase_name(phase: Any) -> str:  # noqa: ANN401 - a phase or None

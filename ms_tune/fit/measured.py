@@ -42,16 +42,26 @@ def _only_phases(figures: RunFigures, phases: Collection[str]) -> RunFigures:
 class StageMeasurements:
     """All lines of a job's stages."""
 
-    def __init__(self, seen: Sequence[tuple[Probe, RunFigures]], model: JobLayers) -> None:
+    def __init__(
+        self,
+        seen: Sequence[tuple[Probe, RunFigures]],
+        model: JobLayers,
+        some: Sequence[RunFigures] = (),
+        first: Sequence[RunFigures] = (),
+    ) -> None:
         self.model = model
         self._runs: dict[tuple[LayerKind, RecomputeMode, int], list[RunFigures]] = {}
         for probe, figures in seen:
             self._runs.setdefault((probe.make, probe.recompute, probe.stage), []).append(figures)
         for runs in self._runs.values():
             runs.sort(key=lambda figures: figures.layers)
+        # Runs in which some layers of each cell are recomputed in full, and the others recompute nothing; the same with
+        # recomputed layers in the first chunk alone; and those in which all of that chunk are, and no others, once there are any.
         self._some: dict[int, list[RunFigures]] = {}
-        self._first: dict[int, RunFigures] = {}
-        self._alone: dict[int, RunFigures] = {}
+        for figures in some:
+            self._some.setdefault(figures.stage, []).append(figures)
+        self._first = {figures.stage: figures for figures in first}
+        self.first_chunk_alone: dict[int, RunFigures] = {}
         self._lines = {key: fit_lines(*runs[:2]) for key, runs in self._runs.items() if len(runs) > 1}
 
     def line_stages(self, make: LayerKind) -> list[int]:
@@ -128,9 +138,8 @@ class StageMeasurements:
     def layer_bytes(self, make: LayerKind, kind: RecomputeMode) -> LayerBytes | None:
         """What a layer adds to any stage."""
         runs = [stage for made, other, stage in self._runs if (made, other) == (make, kind)]
-        if not any((make, kind, stage) in self._lines for stage in runs) or len(runs) == 1 < len(
-            self.line_stages(make)
-        ):
+        drawn = any((make, kind, stage) in self._lines for stage in runs)
+        if not drawn or len(runs) == 1 < len(self.line_stages(make)):
             return self._beside_plain(make, kind, runs)
         lines = self.deciding_lines(make, kind)
         if kind is RecomputeMode.FULL and make == self.model.main and self.freed_by_stage:
@@ -162,11 +171,7 @@ class StageMeasurements:
 
         Seen with a sharded optimizer and several chunks. What layers keep of a micro-batch is not in it.
         """
-        lines = (
-            self.deciding_lines(self.model.main, RecomputeMode.FULL)
-            if RecomputeMode.FULL in self.measured_modes()
-            else []
-        )
+        lines = self.deciding_lines(self.model.main, RecomputeMode.FULL)
         return bool(lines) and not fit_layer_bytes(lines).plausible
 
     def swapped_bytes(self, make: LayerKind) -> int:
@@ -185,23 +190,6 @@ class StageMeasurements:
         ]
         return max(0, round(max(more, default=Fraction(0))))
 
-    def add_partly_recomputed(self, runs: Sequence[RunFigures]) -> None:
-        """Runs in which some layers of each cell are recomputed in full, and the others recompute nothing."""
-        for figures in runs:
-            self._some.setdefault(figures.stage, []).append(figures)
-
-    def add_partly_of_first_chunk(self, runs: Sequence[RunFigures]) -> None:
-        """The same with recomputed layers in the first chunk alone."""
-        self._first = {figures.stage: figures for figures in runs}
-
-    def add_first_chunk_alone(self, runs: Sequence[RunFigures]) -> None:
-        """Runs in which the first chunk's layers are recomputed in full, and no others."""
-        self._alone = {figures.stage: figures for figures in runs}
-
-    def first_chunk_run(self, stage: int) -> RunFigures | None:
-        """The run of a stage whose first chunk's layers are recomputed in full, and no others, if there is one."""
-        return self._alone.get(stage)
-
     @cached_property
     def freed_by_stage(self) -> dict[int, FreedByRecompute]:
         """What full recomputation frees, by stage; of all stages with lines, or of none."""
@@ -209,12 +197,10 @@ class StageMeasurements:
         found: dict[int, FreedByRecompute] = {}
         for stage in self.line_stages(main) if RecomputeMode.FULL in self.measured_modes() else ():
             plain = self.highest_line(main, RecomputeMode.NONE, stage)
-            one = (
-                fit_freed(plain, self._some.get(stage, ()), main, self._freed_by_dense(stage))
-                if plain is not None
-                else None
-            )
-            if one is None or plain is None:
+            if plain is None:
+                return {}
+            one = fit_freed(plain, self._some.get(stage, ()), main, self._freed_by_dense(stage))
+            if one is None:
                 return {}
             found[stage] = with_first_chunk(one, plain, self._first[stage], main) if stage in self._first else one
         return found
@@ -224,12 +210,10 @@ class StageMeasurements:
         if self.model.main is LayerKind.DENSE:
             return Fraction(0)
         phase = self.deciding_phase(self.model.main, stage)
-        kinds = (RecomputeMode.NONE, RecomputeMode.FULL)
-        lines = [
-            {line.phase: line for line in self._lines.get((LayerKind.DENSE, kind, stage), ())}.get(phase)
-            for kind in kinds
-        ]
-        plain, full = lines
+        plain, full = (
+            next((line for line in self._lines.get((LayerKind.DENSE, kind, stage), ()) if line.phase == phase), None)
+            for kind in (RecomputeMode.NONE, RecomputeMode.FULL)
+        )
         few = self.smallest_run(LayerKind.DENSE, RecomputeMode.NONE, stage)
         if plain is None or full is None or few is None:
             return Fraction(0)
@@ -243,11 +227,8 @@ class StageMeasurements:
         if freed is None or plain is None:
             return RecomputeTransient()
         if self.peaks_at_reduction:
-            return (
-                fit_transient_alone(freed, plain, self._alone[stage], main)
-                if stage in self._alone
-                else RecomputeTransient()
-            )
+            alone = self.first_chunk_alone.get(stage)
+            return RecomputeTransient() if alone is None else fit_transient_alone(freed, plain, alone, main)
         full = self.layer_bytes(main, RecomputeMode.FULL)
         phases = self.usual_lines(main, RecomputeMode.FULL, stage)
         if len(runs) < _TWO or full is None or not phases:
@@ -259,11 +240,9 @@ class StageMeasurements:
         self, stage: int, layers: Mapping[LayerKind, Mapping[RecomputeMode, LayerBytes]]
     ) -> Fraction | None:
         """What a stage holds on top where its first chunk's layers are recomputed in full and no others; None where no run tells."""
-        main, figures = self.model.main, self._alone.get(stage)
-        plain, few = (
-            self.highest_line(main, RecomputeMode.NONE, stage),
-            self.smallest_run(main, RecomputeMode.NONE, stage),
-        )
+        main, figures = self.model.main, self.first_chunk_alone.get(stage)
+        plain = self.highest_line(main, RecomputeMode.NONE, stage)
+        few = self.smallest_run(main, RecomputeMode.NONE, stage)
         if figures is None or plain is None or few is None:
             return None
         held = Fraction((figures.in_flight or (1,))[0])
@@ -271,12 +250,8 @@ class StageMeasurements:
         for kind, count in fully_recomputed(figures):
             rows = layers.get(kind.make, layers[main])
             freed += count * (rows[RecomputeMode.NONE].total_bytes(held) - rows[RecomputeMode.FULL].total_bytes(held))
-        usual = find_alike_phases(figures, few, plain.persistent)
-        return (
-            max(_only_phases(figures, usual).peak - plain.bytes_with(figures.layers) + freed, Fraction(0))
-            if usual
-            else None
-        )
+        peaks = [figures.phase_peaks[phase] for phase in find_alike_phases(figures, few, plain.persistent)]
+        return max(max(peaks) - plain.bytes_with(figures.layers) + freed, Fraction(0)) if peaks else None
 
     def base_bytes(self, make: LayerKind, kind: RecomputeMode, stage: int) -> Fraction:
         """What the stage holds anyhow at the moment that decides."""
@@ -285,10 +260,8 @@ class StageMeasurements:
 
     def persistent_base(self, make: LayerKind, stage: int) -> Fraction:
         """What of that is weights, optimizer state and gradients."""
-        few, highest = (
-            self.smallest_run(make, RecomputeMode.NONE, stage),
-            self.highest_line(make, RecomputeMode.NONE, stage),
-        )
+        few = self.smallest_run(make, RecomputeMode.NONE, stage)
+        highest = self.highest_line(make, RecomputeMode.NONE, stage)
         if few is None or highest is None:
             return Fraction(0)
         return few.phase_persistent[highest.phase] - highest.persistent * few.layers

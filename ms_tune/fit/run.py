@@ -31,10 +31,9 @@ from ms_tune.fit.table import build_table, choose_telling_stage, emptied_probes,
 from ms_tune.fit.table_cache import write_cached_table
 from ms_tune.fit.verify_loop import VerifyLoop, check_probe, lists_of_plan, predict_check_run
 from ms_tune.normalize.sapp import merge_sapp
-from ms_tune.planning.explain import PlanRemedy
-from ms_tune.planning.fit import linked_by
+from ms_tune.planning.fit import PlanRemedy, linked_by
 from ms_tune.planning.search import without_kinds
-from ms_tune.planning.table import LayerCost, check_table
+from ms_tune.planning.table import check_table
 from ms_tune.planning.time_scale import can_swap, with_layers, with_times
 from ms_tune.text import msg
 
@@ -46,10 +45,10 @@ if TYPE_CHECKING:
     from ms_tune.fit.costs import RelativeCosts
     from ms_tune.fit.job import PlannedJob
     from ms_tune.fit.measure import Probe, RunFigures
-    from ms_tune.fit.result import ConfigFitRequest, VerifyRound
+    from ms_tune.fit.result import ConfigFitRequest
     from ms_tune.planning.fit import FitReport
     from ms_tune.planning.search import SearchProgress
-    from ms_tune.planning.table import CostTable
+    from ms_tune.planning.table import CostTable, LayerGroup
     from ms_tune.text import Message
 
 
@@ -96,19 +95,23 @@ def fit_config(
     table, told = _with_swap_time(with_times(table, request.clock.times, source), request, costs, source)
     notes += told
     table = check_table(table, source)
-    checked = _check_table(job, table, check_run)
+    checked = None  # where the framework does not run it, or no plan recomputes layers in full
+    if check_run is not None and RecomputeMode.FULL in table.kinds:
+        foretold = predict_check_run(job, table, check_run.stage)
+        checked = CheckRun(check_run.stage, foretold, check_run.peak, check_run.layers)
     margin = checked.margin_bytes if checked is not None else 0
     fragments = tuple(size + margin for size in measured.fragment_bytes(job.stages))
-    write_cached_table(
-        job, without_kinds(raw, [RecomputeMode.SWAP]) if RecomputeMode.SWAP in raw.kinds else raw, fragments
-    )
+    write_cached_table(job, without_kinds(raw, [RecomputeMode.SWAP]), fragments)
     made = time.monotonic()
     rounds, chosen, lacking, lost = VerifyLoop(job, request, observer, on_progress, reserve).run(table, fragments)
     if lacking is not None:
         lacking = with_remedies(lacking, job, lost)
     elif chosen is None:
         rounds = (*rounds[:-1], replace(rounds[-1], report=with_remedies(rounds[-1].report, job)))
-    text, changed = _write_plan(job, chosen)
+    text, changed = job.loaded.source.text, 0
+    if chosen is not None and chosen.report.planned is not None:
+        merged = merge_sapp(job.loaded.job, lists_of_plan(job, chosen.report.planned.plan))
+        text, changed = merged.text, merged.count
     return ConfigFit(
         source=job.loaded.source,
         table=table,
@@ -127,13 +130,6 @@ def fit_config(
         notes=tuple(notes),
         seconds=(made - begin, time.monotonic() - made),
     )
-
-
-def _write_plan(job: PlannedJob, chosen: VerifyRound | None) -> tuple[str, int]:
-    if chosen is None or chosen.report.planned is None:
-        return job.loaded.source.text, 0
-    merged = merge_sapp(job.loaded.job, lists_of_plan(job, chosen.report.planned.plan))
-    return merged.text, merged.count
 
 
 def _with_swap_time(
@@ -176,15 +172,13 @@ def _run_calibration(
     if lost and RecomputeMode.FULL not in failed:
         notes.append(msg("fitting.runs-fail", count=len(lost), reason=lost[0].message))
     there = {name: [one for one in group if not isinstance(one, MsTuneError)] for name, group in runs.items()}
-    measured = StageMeasurements(seen, model)
-    measured.add_partly_recomputed(there["some"])
-    measured.add_partly_of_first_chunk(there["first"])
+    measured = StageMeasurements(seen, model, there["some"], there["first"])
     alone = there["alone"]
     stages = None if measured.peaks_at_reduction else (choose_telling_stage(job.stages),)
     more = probes_of_first_chunk(job, model, stages) if measured.peaks_at_reduction or measured.freed_by_stage else []
     if more:
         alone = [one for one in measure_probes(job.request, more, observer) if not isinstance(one, MsTuneError)]
-    measured.add_first_chunk_alone(alone)
+    measured.first_chunk_alone = {figures.stage: figures for figures in alone}
     return measured, there["ends"], next(iter(there["check"]), None), notes
 
 
@@ -250,13 +244,6 @@ def _with_communication(
     return [msg("fitting.comm-no-more")]
 
 
-def _check_table(job: PlannedJob, table: CostTable, run: RunFigures | None) -> CheckRun | None:
-    # The table's check run; None where the framework does not run it, or no plan recomputes layers in full.
-    if run is None or RecomputeMode.FULL not in table.kinds:
-        return None
-    return CheckRun(run.stage, predict_check_run(job, table, run.stage), run.peak, run.layers)
-
-
 def _without_idle(table: CostTable) -> tuple[CostTable, tuple[RecomputeMode, ...]]:
     # The table without kinds of recompute that free nothing, and these; a plan would pay for them all the same. The present
     # plan's stay.
@@ -275,17 +262,13 @@ def _without_idle(table: CostTable) -> tuple[CostTable, tuple[RecomputeMode, ...
         for kind in table.kinds
         if kind is not RecomputeMode.NONE
         and kind not in used
-        and all(_freed_bytes(layer.recompute[RecomputeMode.NONE], layer.recompute[kind]) <= 0 for layer in table.layers)
+        and all(_kept_bytes(layer, kind) >= _kept_bytes(layer, RecomputeMode.NONE) for layer in table.layers)
     )
-    layers = tuple(
-        layer._replace(recompute={kind: kept for kind, kept in layer.recompute.items() if kind not in idle})
-        for layer in table.layers
-    )
-    return table._replace(layers=layers), idle
+    return table.map_costs(lambda kind, cost: None if kind in idle else cost), idle
 
 
-def _freed_bytes(plain: LayerCost, kept: LayerCost) -> int:
-    return plain.activation_bytes + plain.once_bytes - kept.activation_bytes - kept.once_bytes
+def _kept_bytes(layer: LayerGroup, kind: RecomputeMode) -> int:
+    return layer.recompute[kind].activation_bytes + layer.recompute[kind].once_bytes
 
 
 def with_remedies(report: FitReport, job: PlannedJob, fragments: Sequence[int] = ()) -> FitReport:
@@ -322,32 +305,20 @@ def _estimate_remedies(report: FitReport, job: PlannedJob, fragments: Sequence[i
         kind: sum(cell.get(kind, 0) * count for cell, count in zip(cells, held, strict=True)) for kind in RecomputeMode
     }
     if run.split.tensor > 1 and not is_sequence_parallel(job.loaded):
-        yield (
-            "sequence",
-            _freed_by_sequence(
-                job, float(kinds[RecomputeMode.FULL]), float(sum(kinds.values()) - kinds[RecomputeMode.FULL])
-            ),
-        )
-    if _can_swap(report, job):
+        full = float(kinds[RecomputeMode.FULL])
+        yield "sequence", _freed_by_sequence(job, full, float(sum(kinds.values())) - full)
+    # The dynamic graph refuses swap with several stages.
+    swaps = dialect is Dialect.MINDFORMERS or (dialect is Dialect.MINDFORMERS_PYNATIVE and job.stages == 1)
+    if swaps and RecomputeMode.SWAP not in report.table.kinds:
         # What is kept of micro-batches that are not at their backward pass can wait on the host.
-        more = {
-            kind: sum(cell.get(kind, 0) * (count - 1) for cell, count in zip(cells, held, strict=True))
-            for kind in kinds
-        }
         layer = max(report.table.layers, key=lambda one: one.layer_count)
-        yield (
-            "swap",
-            round(sum(count * layer.recompute[kind].activation_bytes for kind, count in more.items() if count)),
-        )
-
-
-def _can_swap(report: FitReport, job: PlannedJob) -> bool:
-    # Whether swap is something that the plans of the table do not have: the dynamic graph refuses it with several stages.
-    if RecomputeMode.SWAP in report.table.kinds:
-        return False
-    return job.loaded.dialect is Dialect.MINDFORMERS or (
-        job.loaded.dialect is Dialect.MINDFORMERS_PYNATIVE and job.stages == 1
-    )
+        each = [
+            count * (flying - 1) * layer.recompute[kind].activation_bytes
+            for cell, flying in zip(cells, held, strict=True)
+            for kind, count in cell.items()
+            if count
+        ]
+        yield "swap", round(sum(each))
 
 
 def _freed_by_sequence(job: PlannedJob, full: float, others: float) -> int:

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from ms_tune.fit.measure import RunFigures
     from ms_tune.fit.measured import StageMeasurements
 
+    LayersByMode = Mapping[LayerKind, Mapping[RecomputeMode, LayerBytes]]
+
 _BACKWARD = "backward"
 _TWO = 2  # runs that make a line; lines that tell what a layer keeps
 
@@ -35,7 +37,11 @@ _TWO = 2  # runs that make a line; lines that tell what a layer keeps
 def build_table(job: PlannedJob, measured: StageMeasurements, costs: RelativeCosts, limit_bytes: int) -> CostTable:
     """The table of a job."""
     model, main = measured.model, measured.model.main
-    layers = {made: _layer_bytes_by_mode(measured, made) for made in model.counts if measured.line_stages(made)}
+    layers: dict[LayerKind, dict[RecomputeMode, LayerBytes]] = {}
+    for made in model.counts:
+        if measured.line_stages(made):
+            rows = ((kind, measured.layer_bytes(made, kind)) for kind in measured.measured_modes())
+            layers[made] = {kind: kept for kind, kept in rows if kept is not None}
     pipeline = job.first.pipeline
     bases = _stage_bases(job, measured, layers)
     late = _loss_bytes(job, measured, bases)
@@ -68,15 +74,6 @@ def build_table(job: PlannedJob, measured: StageMeasurements, costs: RelativeCos
     return _with_lingering(table, measured, in_flight_micro_batches(job, 0))
 
 
-def _layer_bytes_by_mode(measured: StageMeasurements, make: LayerKind) -> dict[RecomputeMode, LayerBytes]:
-    found = {}
-    for kind in measured.measured_modes():
-        kept = measured.layer_bytes(make, kind)
-        if kept is not None:
-            found[kind] = kept
-    return found
-
-
 def _layer_row(
     make: LayerKind, count: int, forward: int, layers: Mapping[RecomputeMode, LayerBytes], left: int
 ) -> LayerGroup:
@@ -104,10 +101,8 @@ def _loss_bytes(job: PlannedJob, measured: StageMeasurements, bases: Sequence[Fr
     # its weights and beyond what those in the middle would with as little in flight.
     main, last = measured.model.main, job.stages - 1
     if not last:
-        highest, lines = (
-            measured.highest_line(main, RecomputeMode.NONE, 0),
-            measured.usual_lines(main, RecomputeMode.NONE, 0),
-        )
+        highest = measured.highest_line(main, RecomputeMode.NONE, 0)
+        lines = measured.usual_lines(main, RecomputeMode.NONE, 0)
         late = highest.base - lines[_BACKWARD].base if highest is not None and _BACKWARD in lines else Fraction(0)
         return max(late, Fraction(0))
     other = middle_stage(last)
@@ -119,25 +114,8 @@ def _loss_bytes(job: PlannedJob, measured: StageMeasurements, bases: Sequence[Fr
     return min(max(here - there, Fraction(0)), bases[last])
 
 
-def _first_chunk_transient(
-    job: PlannedJob,
-    measured: StageMeasurements,
-    layers: Mapping[LayerKind, Mapping[RecomputeMode, LayerBytes]],
-    stage: int,
-) -> int | None:
-    # What comes on top while a layer of a stage's first chunk is computed once more; None where no run tells. It is another
-    # amount than where all layers are recomputed: in a static graph the other chunks' backward passes come first, and when
-    # those of the first chunk begin in the last round, what forward passes alone need is gone, such as a copy of the embedding.
-    known = stage if stage in measured.line_stages(measured.model.main) else middle_stage(job.stages - 1)
-    found = measured.first_chunk_transient(known, layers)
-    return None if found is None else round(found)
-
-
 def _recompute_overhead(
-    job: PlannedJob,
-    measured: StageMeasurements,
-    layers: Mapping[LayerKind, Mapping[RecomputeMode, LayerBytes]],
-    late: Fraction,
+    job: PlannedJob, measured: StageMeasurements, layers: LayersByMode, late: Fraction
 ) -> tuple[RecomputeOverhead | None, int]:
     # What layers recomputed in full make each stage hold on top, and what one leaves until its backward pass ends.
     main, last = measured.model.main, job.stages - 1
@@ -153,8 +131,12 @@ def _recompute_overhead(
         ]
         most, nothing = max(0, round(max(sizes, default=Fraction(0)))), (0,) * job.stages
         transients = tuple(most + (round(late) if stage == last and most > late else 0) for stage in range(job.stages))
-        firsts = [_first_chunk_transient(job, measured, layers, stage) for stage in range(job.stages)]
-        alone = [one if one is not None else every for one, every in zip(firsts, transients, strict=True)]
+        # While a layer of the first chunk is, it is another amount: in a static graph the other chunks' backward passes come
+        # first, and when those of the first chunk begin in the last round, what forward passes alone need is gone, such as a
+        # copy of the embedding.
+        telling = (_stage_with_lines(measured, stage, last) for stage in range(job.stages))
+        firsts = [measured.first_chunk_transient(stage, layers) for stage in telling]
+        alone = [every if one is None else round(one) for one, every in zip(firsts, transients, strict=True)]
         # Where all layers of a stage are recomputed no less comes on top than where those of the first chunk are.
         others = tuple(map(max, alone, transients))
         return RecomputeOverhead(nothing, nothing * job.chunks, (*alone, *(others * (job.chunks - 1)))), 0
@@ -189,15 +171,12 @@ def _overhead_by_chunk(
         yield round((mean * job.chunks - first) / (job.chunks - 1))
 
 
-def _deciding_phase(measured: StageMeasurements, stage: int, last: int) -> str:
-    # The phase that decides; of a stage that has one run only, that of the one beside it.
-    known = stage if stage in measured.line_stages(measured.model.main) else middle_stage(last)
-    return measured.deciding_phase(measured.model.main, known)
+def _stage_with_lines(measured: StageMeasurements, stage: int, last: int) -> int:
+    # The stage itself; of one that has one run only, the one beside it.
+    return stage if stage in measured.line_stages(measured.model.main) else middle_stage(last)
 
 
-def _stage_bases(
-    job: PlannedJob, measured: StageMeasurements, layers: Mapping[LayerKind, Mapping[RecomputeMode, LayerBytes]]
-) -> list[Fraction]:
+def _stage_bases(job: PlannedJob, measured: StageMeasurements, layers: LayersByMode) -> list[Fraction]:
     # What each stage holds anyhow: as seen, or between what two others in the middle hold.
     every, none = range(job.stages), RecomputeMode.NONE
     runs = [stage for stage in every if measured.smallest_run(measured.model.main, none, stage) is not None]
@@ -209,11 +188,7 @@ def _stage_bases(
 
 
 def _stage_base(
-    job: PlannedJob,
-    measured: StageMeasurements,
-    layers: Mapping[LayerKind, Mapping[RecomputeMode, LayerBytes]],
-    kind: RecomputeMode,
-    stage: int,
+    job: PlannedJob, measured: StageMeasurements, layers: LayersByMode, kind: RecomputeMode, stage: int
 ) -> Fraction:
     # What a stage holds beside its layers where all of them do the same, by its smallest run.
     main = measured.model.main
@@ -227,7 +202,8 @@ def _stage_base(
         Fraction(0),
     )
     if kind is RecomputeMode.NONE:
-        return few.phase_peaks.get(_deciding_phase(measured, stage, job.stages - 1), few.peak) - held
+        phase = measured.deciding_phase(main, _stage_with_lines(measured, stage, job.stages - 1))
+        return few.phase_peaks.get(phase, few.peak) - held
     return max(few.phase_peaks[phase] for phase in measured.usual_lines(main, kind, stage)) - held
 
 
@@ -257,16 +233,12 @@ _WORTH = Fraction(1, 20)  # of what a layer keeps of a micro-batch; less is no t
 
 def _with_lingering(table: CostTable, measured: StageMeasurements, in_flight: Fraction) -> CostTable:
     # The table with what stays behind backward passes told apart; as it is where nothing does, or no run tells. A layer that
-    # was computed once more keeps what its attention made until it runs again: its next forward pass, or its next backward
-    # pass, whose own tensors then take that place. It is so in the reference transformer that stands for MindFormers' dynamic
-    # graph; nobody has seen MindFormers' own, whose pipeline needs HyperParallel. What a stage holds on top therefore depends
-    # on which chunks went backward last, and not on how many micro-batches are in flight. Seen in traces of MindSpore 2.9
-    # (latent attention and experts, 4 stages x 2 chunks): of the second stage with two recomputed layers in its first chunk
-    # their attention's tensors of micro-batch 2 lie there when micro-batch 3 is about to go backward through the chunk, and are
-    # freed one by one while it does. Small runs show it as a layer of the first chunk that frees less than one of the others
-    # (:func:`~ms_tune.fit.linear_fit.with_first_chunk`): when a stage holds most, the first chunk's last pass was a backward
-    # one and the others' was not. It may be so for another reason, too: there is twice what enters the first chunk in that of
-    # MindSpeed-Core-MS. A run that recomputes that chunk alone tells the two apart.
+    # was computed once more keeps what its attention made until it runs again, forward or backward (MindSpore 2.9, latent
+    # attention and experts, 4 stages x 2 chunks, in the reference transformer that stands for MindFormers' dynamic graph). What a
+    # stage holds on top depends on which chunks went backward last, then, and not on how many micro-batches are in flight. Small
+    # runs show a layer of the first chunk that frees less than one of the others: when a stage holds most, the first chunk's last
+    # pass was a backward one. In MindSpeed-Core-MS that has another reason, for which a run that recomputes the first chunk
+    # alone is asked.
     main, again, known = make_name(measured.model.main), table.again, choose_telling_stage(table.stages)
     if again is None or table.chunks == 1 or known not in measured.freed_by_stage:
         return table
@@ -283,7 +255,7 @@ def _with_lingering(table: CostTable, measured: StageMeasurements, in_flight: Fr
         again=RecomputeOverhead((again.first_bytes[known],) * table.stages, nothing, nothing, lingers=True),
     )
     made = _matched_to_runs(made, measured)
-    alone = measured.first_chunk_run(known)
+    alone = measured.first_chunk_alone.get(known)
     if alone is None:
         return table
     phases = measured.usual_lines(measured.model.main, RecomputeMode.NONE, known)
@@ -333,7 +305,7 @@ def _matched_to_runs(table: CostTable, measured: StageMeasurements) -> CostTable
         return tuple(found.get(stage, found.get(middle_stage(last), 0)) for stage in range(table.stages))
 
     anyhow = lacking(table, RecomputeMode.NONE, lambda stage: measured.smallest_run(main, RecomputeMode.NONE, stage))
-    held = [table.held_by(stage) - _end_bytes(table, stage) + more for stage, more in enumerate(anyhow)]
+    held = [table.constant_bytes + size + more for size, more in zip(table.stage_bytes, anyhow, strict=True)]
     table = table._replace(constant_bytes=min(held), stage_bytes=tuple(one - min(held) for one in held))
     again = table.again
     assert again is not None  # noqa: S101 - it lingers
@@ -347,11 +319,6 @@ def _matched_to_runs(table: CostTable, measured: StageMeasurements) -> CostTable
         for full in (one.recompute[RecomputeMode.FULL],)
     ]
     return table._replace(layers=tuple(layers), again=again._replace(transient_bytes=transients))
-
-
-def _end_bytes(table: CostTable, stage: int) -> int:
-    # What the head and the tail hold, which is no matter of the stage's own.
-    return (table.head.bytes if stage == 0 else 0) + (table.tail.bytes if stage == table.stages - 1 else 0)
 
 
 def _predicted_peak(table: CostTable, figures: RunFigures) -> int:

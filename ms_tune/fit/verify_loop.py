@@ -91,7 +91,11 @@ class VerifyLoop:
             if good and (best is None or self._is_faster(one.report, best)):
                 best = one
             fresh = [stage for stage in one.verified if stage.stage not in one.kept]
-            table = _correct_table(table, fresh, one.stands_for)
+            # What a dryrun showed of stages holds for those that they stand for, too.
+            more_bytes = {stage.stage: stage.peak_bytes - stage.predicted_bytes for stage in fresh}
+            own = table.stage_bytes or (0,) * table.stages
+            corrected = (size + more_bytes.get(other, 0) for size, other in zip(own, one.stands_for, strict=True))
+            table = table._replace(stage_bytes=tuple(corrected))
             seen = _observed_fragments(one, fragments, self._reserve)
             margin = round((number + 1) * NEAR * table.limit_bytes)
             relief = None if best is not None else self._relieve_round(one, table, seen, margin)
@@ -298,13 +302,6 @@ def _compare_predicted(result: DryrunResult, predicted: Sequence[int]) -> tuple[
         footprint = need.footprint_bytes if need is not None else peak
         found.append(VerifiedStage(stage.run.stage, predicted[stage.run.stage], peak, footprint, stage.verdict))
     return tuple(found)
-
-
-def _correct_table(table: CostTable, verified: Sequence[VerifiedStage], stages: Sequence[int]) -> CostTable:
-    # The table with what a dryrun showed, of stages and of those that they stand for.
-    more = {one.stage: one.peak_bytes - one.predicted_bytes for one in verified}
-    own = table.stage_bytes or (0,) * table.stages
-    return table._replace(stage_bytes=tuple(own[stage] + more.get(stages[stage], 0) for stage in range(table.stages)))
 
 
 def check_probe(job: PlannedJob) -> Probe:

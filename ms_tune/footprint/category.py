@@ -99,15 +99,10 @@ def find_lasting_categories(stacks: Sequence[Sequence[Frame]]) -> list[MemoryCat
     """
     lines = [_line_of_buffer(stack) for stack in stacks]
     made = sorted({line for line in lines if line is not None})
-    parameters = made[0] if len(made) > 1 else None
-    return [
-        _lasting_category(stack)
-        if line is None
-        else MemoryCategory.WEIGHTS
-        if line == parameters
-        else MemoryCategory.GRADIENTS
-        for stack, line in zip(stacks, lines, strict=True)
-    ]
+    of_buffer: dict[int | None, MemoryCategory] = dict.fromkeys(made, MemoryCategory.GRADIENTS)
+    if len(made) > 1:
+        of_buffer[made[0]] = MemoryCategory.WEIGHTS
+    return [of_buffer.get(line) or _lasting_category(stack) for stack, line in zip(stacks, lines, strict=True)]
 
 
 def is_received_input(stack: Iterable[Frame]) -> bool:
@@ -179,10 +174,8 @@ class Contents:
         known = named.copy()
         settle = partial(_set_category, known)
         endless = self._eager & (table.end == NEVER_FREED)
-        by_stack = [
-            _UNKNOWN if content is None else category_code(content)
-            for content in find_lasting_categories(table.stack.values)
-        ]
+        lasting = find_lasting_categories(table.stack.values)
+        by_stack = [_UNKNOWN if content is None else category_code(content) for content in lasting]
         by_megatron = np.array(by_stack, np.int8)[table.stack.codes]
         # Where Megatron has a buffer for all gradients, what is left of a backward pass is none of a parameter's.
         self._buffered = bool((endless & (by_megatron == category_code(MemoryCategory.GRADIENTS))).any())
@@ -211,12 +204,17 @@ class Contents:
         updates = self.updates = self._update_ticks(codes == category_code(MemoryCategory.OPTIMIZER_STATE))
         phase = self._guess_phases()
         outputs = table.kind.rows_in(_OUTPUTS)
-        forward = outputs & (phase == phase_code(Phase.FORWARD)) & ~self._find_after_backward(updates)
-        settle(forward & self._find_kept_for_backward(), MemoryCategory.ACTIVATIONS)
+        backward = np.sort(table.start[self.phases.rows_of(Phase.BACKWARD)])
+        next_update, next_backward = _next_after(table.start, updates), _next_after(table.start, backward)
+        # MindSpore's common-subexpression elimination gives operators of the update the scope of a model's layer.
+        after_backward = ~self._eager & (next_update != NEVER_FREED) & (next_backward >= next_update)
+        kept = (next_backward < table.end) | (len(backward) == 0)
+        forward = outputs & (phase == phase_code(Phase.FORWARD)) & ~after_backward
+        settle(forward & kept, MemoryCategory.ACTIVATIONS)
         settle(outputs & self._eager & table.stack.rows_matching(is_received_input), MemoryCategory.ACTIVATIONS)
         passing = (phase == phase_code(Phase.BACKWARD)) | (phase == phase_code(Phase.STEP))
         if not self._buffered:
-            settle(outputs & passing & (_next_after(table.start, updates) < table.end), MemoryCategory.GRADIENTS)
+            settle(outputs & passing & (next_update < table.end), MemoryCategory.GRADIENTS)
         settle(table.kind.rows_in(_TEMPORARY) & table.node.rows_matching(is_collective), MemoryCategory.COMMUNICATION)
         settle(table.kind.rows_in(_CONSTANTS), MemoryCategory.CONSTANTS)
         told = ~self._eager | self._useful | (phase > 0)
@@ -242,20 +240,6 @@ class Contents:
         ticks += [np.array(users, np.int64) for users in touched]
         unique: NDArray[np.int64] = np.unique(np.concatenate(ticks))
         return unique
-
-    def _find_after_backward(self, updates: NDArray[np.int64]) -> NDArray[np.bool_]:
-        # MindSpore's common-subexpression elimination gives operators of the update the scope of a model's layer.
-        start = self._table.start
-        next_update = _next_after(start, updates)
-        next_backward = _next_after(start, np.sort(start[self.phases.rows_of(Phase.BACKWARD)]))
-        return np.asarray(~self._eager & (next_update != NEVER_FREED) & (next_backward >= next_update), np.bool_)
-
-    def _find_kept_for_backward(self) -> NDArray[np.bool_]:
-        table = self._table
-        backward = np.sort(table.start[self.phases.rows_of(Phase.BACKWARD)])
-        if not len(backward):
-            return np.ones(len(table), np.bool_)
-        return np.asarray(_next_after(table.start, backward) < table.end, np.bool_)
 
 
 def _last_before(ticks: NDArray[np.int64], events: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -285,12 +269,9 @@ def match_listed_tensors(table: Table, tensors: TensorList) -> tuple[dict[int, t
 
     The list was written after the last step, so of all blocks that ever held an address the last one is meant.
     """
-    groups = (
-        (MemoryCategory.WEIGHTS, tensors.weights),
-        (MemoryCategory.OPTIMIZER_STATE, tensors.optimizer_state),
-        (MemoryCategory.GRADIENTS, tensors.gradients),
-    )
-    wanted = [(tensor, content) for content, group in groups for tensor in group]
+    # In this order where tensors share a block (tied weights, flat buffers).
+    order = (MemoryCategory.WEIGHTS, MemoryCategory.OPTIMIZER_STATE, MemoryCategory.GRADIENTS)
+    wanted = [(tensor, content) for content in order for tensor in getattr(tensors, content.value)]
     wanted.sort(key=lambda entry: entry[0].address)
     addresses = np.array([tensor.address for tensor, _ in wanted], np.uint64)
     ends = table.address + table.size.astype(np.uint64)
@@ -301,7 +282,6 @@ def match_listed_tensors(table: Table, tensors: TensorList) -> tuple[dict[int, t
         held[first[row] : last[row]] = row
     found: dict[int, tuple[MemoryCategory, str]] = {}
     missing = 0
-    order = [content for content, _ in groups]  # tensors may share a block (tied weights, flat buffers)
     for (tensor, content), row in zip(wanted, held.tolist(), strict=True):
         if row == NONE or tensor.address + tensor.bytes > int(table.address[row]) + int(table.size[row]):
             missing += 1

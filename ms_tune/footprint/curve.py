@@ -78,7 +78,9 @@ def compute_curve(table: Table) -> Curve:
     mismatches = [np.zeros(0, np.int64)]
     for pool in np.unique(table.pool.codes[rows]).tolist():
         mine = table.pool.codes[row] == pool
-        footprint += _pool_footprint(table, row, mine & (tick == table.start[row]))
+        told = mine & (tick == table.start[row]) & (table.footprint_after[row] != NONE)
+        last = np.maximum.accumulate(np.where(told, np.arange(len(row)), -1))
+        footprint += np.where(last >= 0, table.footprint_after[row[np.maximum(last, 0)]], 0)
         own = np.cumsum(change[mine])
         is_allocation = tick[mine] == table.start[row[mine]]
         mismatches.append(_find_mismatches(table, row[mine][is_allocation], own[is_allocation]))
@@ -155,12 +157,6 @@ def _allocation_events(
     return tick[order], change[order], np.concatenate([freed, rows])[order]
 
 
-def _pool_footprint(table: Table, row: NDArray[np.int64], allocated: NDArray[np.bool_]) -> NDArray[np.int64]:
-    told = allocated & (table.footprint_after[row] != NONE)
-    last = np.maximum.accumulate(np.where(told, np.arange(len(row)), -1))
-    return np.where(last >= 0, table.footprint_after[row[np.maximum(last, 0)]], 0)
-
-
 def _find_mismatches(table: Table, row: NDArray[np.int64], swept: NDArray[np.int64]) -> NDArray[np.int64]:
     # The rows of one pool, in the order of their allocation, that disagree with the sum of live blocks.
     # MindSpore allocates a batch of AllocContinuous at once, so that each of its rows shows the total after the whole batch
@@ -225,9 +221,7 @@ class AddressMap(Record):
 
 def map_addresses(table: Table, curve: Curve, tick: int) -> AddressMap:
     """The address space at a tick."""
-    counted = np.zeros(len(table), np.bool_)
-    counted[curve.rows] = True
-    used = counted & (table.start <= tick) & (table.address > 0) & (table.size > 0)
+    used = curve.counted_rows(table) & (table.start <= tick) & (table.address > 0) & (table.size > 0)
     live = used & (tick < table.end)
     segments: list[AddressRange] = []
     overlaps = 0

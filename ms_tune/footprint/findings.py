@@ -86,10 +86,6 @@ def _rank_name(report: RankReport) -> str:
     return str(report.rank) if report.rank is not None else report.files.blocks.parent.name
 
 
-def _rank_diagnostic(report: RankReport, name: str, amount: int, /, **params: object) -> Diagnostic:
-    return _make_diagnostic(name, amount, report.rank, **params)
-
-
 def _make_diagnostic(
     name: str, amount: int, rank: int | None, stack: tuple[Frame, ...] = (), /, **params: object
 ) -> Diagnostic:
@@ -115,12 +111,12 @@ def _check_run(report: RankReport) -> Iterator[Diagnostic]:
     if verdict.outcome is Fit.DOES_NOT_FIT and need is not None and limit is not None:
         peak, may = need.peak_bytes, limit.bytes
         over = {"peak": size_text(peak), "limit": size_text(may), "over": size_text(peak - may)}
-        yield _rank_diagnostic(report, "does-not-fit", peak - may, **over)
+        yield _make_diagnostic("does-not-fit", peak - may, report.rank, **over)
     failed = report.log.out_of_memory if report.log else None
     if failed is not None:
         size = msg("memory.oom.size", size=size_text(failed.bytes)) if failed.bytes else ""
         operator = msg("memory.oom.operator", operator=failed.operator) if failed.operator else ""
-        yield _rank_diagnostic(report, "out-of-memory", failed.bytes or 0, size=size, operator=operator)
+        yield _make_diagnostic("out-of-memory", failed.bytes or 0, report.rank, size=size, operator=operator)
 
 
 def _check_files(report: RankReport) -> Iterator[Diagnostic]:
@@ -129,19 +125,21 @@ def _check_files(report: RankReport) -> Iterator[Diagnostic]:
     traced = report.curve.peak_bytes // MIB
     if wrong or (logged is not None and logged != traced):
         by_log = "" if logged in (None, traced) else msg("memory.curve.log", log=logged, trace=traced)
-        yield _rank_diagnostic(report, "curve-differs", 0, rows=wrong, log=by_log)
+        yield _make_diagnostic("curve-differs", 0, report.rank, rows=wrong, log=by_log)
     if report.log and report.log.cut_off:
-        yield _rank_diagnostic(report, "trace-cut-off", 0, rows=len(report.table))
+        yield _make_diagnostic("trace-cut-off", 0, report.rank, rows=len(report.table))
     for file, (count, rows) in report.refused_rows().items():
         params = {"file": file, "rows": count, "line": rows[0].line, "reason": rows[0].reason}
-        yield _rank_diagnostic(report, "rows-dropped", 0, **params)
+        yield _make_diagnostic("rows-dropped", 0, report.rank, **params)
     for error in report.unread:
-        yield _rank_diagnostic(report, "file-unreadable", 0, file=Path(error.path or "?").name, reason=error.message)
+        yield _make_diagnostic(
+            "file-unreadable", 0, report.rank, file=Path(error.path or "?").name, reason=error.message
+        )
     if report.join is not None and report.join.joined_rows < report.join.joinable_rows:
         missing = report.join.joinable_rows - report.join.joined_rows
-        yield _rank_diagnostic(report, "join-incomplete", 0, missing=missing, rows=report.join.joinable_rows)
+        yield _make_diagnostic("join-incomplete", 0, report.rank, missing=missing, rows=report.join.joinable_rows)
     if not report.contents.stacks_useful:
-        yield _rank_diagnostic(report, "stacks-useless", 0)
+        yield _make_diagnostic("stacks-useless", 0, report.rank)
 
 
 def _check_memory(report: RankReport) -> Iterator[Diagnostic]:
@@ -161,16 +159,22 @@ def _check_memory(report: RankReport) -> Iterator[Diagnostic]:
     if lives.late_frees and saved / peak > known["late-free"].limit:
         worst = lives.late_frees[0]
         what = {"operator": worst.operator or "?", "where": worst.where or "?"}
-        yield _rank_diagnostic(report, "late-free", saved, saved=size_text(saved), share=f"{saved / peak:.0%}", **what)
+        yield _make_diagnostic(
+            "late-free", saved, report.rank, saved=size_text(saved), share=f"{saved / peak:.0%}", **what
+        )
     saved = peak - lives.peak_without_spikes
     if saved / peak > known["spike"].limit:
         size = size_text(lives.spike_bytes)
-        yield _rank_diagnostic(report, "spike", saved, size=size, saved=size_text(saved), share=f"{saved / peak:.0%}")
+        yield _make_diagnostic(
+            "spike", saved, report.rank, size=size, saved=size_text(saved), share=f"{saved / peak:.0%}"
+        )
     footprint = report.curve.footprint_bytes
     lost = footprint - peak
     if footprint and lost / footprint > known["fragmentation"].limit:
         params = {"footprint": size_text(footprint), "peak": size_text(peak), "share": f"{lost / footprint:.0%}"}
-        yield _rank_diagnostic(report, "fragmentation", lost, **params, hole=size_text(report.map.largest_hole))
+        yield _make_diagnostic("fragmentation", lost, report.rank, **params, hole=size_text(report.map.largest_hole))
     untold = report.peak.contents[MemoryCategory.UNATTRIBUTED]
     if untold / peak > known["unattributed"].limit:
-        yield _rank_diagnostic(report, "unattributed", untold, size=size_text(untold), share=f"{untold / peak:.0%}")
+        yield _make_diagnostic(
+            "unattributed", untold, report.rank, size=size_text(untold), share=f"{untold / peak:.0%}"
+        )

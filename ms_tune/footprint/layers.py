@@ -143,8 +143,7 @@ def find_scoped_layers(table: Table, contents: Contents) -> list[ScopedLayer]:
     phases = contents.phases
     forward = np.where(phases.own_codes > 0, phases.own_codes, phases.guessed_codes) == phase_code(Phase.FORWARD)
     forward &= ~table.task.rows_in([EAGER]) & table.kind.rows_in(KINDS) & ~_find_second_runs(table, contents)
-    rows = np.flatnonzero(forward)
-    rows = rows[np.argsort(table.start[rows], kind="stable")]
+    rows = table.rows_by_start(forward)
     found = _cut_layers(table, rows[~find_weight_casts(table)[rows]])
     return _cut_layers(table, rows) if are_one_graph(table, found) else found
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -102,7 +102,10 @@ def _late_frees(table: Table, contents: Contents, counted: NDArray[np.bool_]) ->
     sizes, counts = np.zeros(len(keys), np.int64), np.bincount(group, minlength=len(keys))
     np.add.at(sizes, group, size)
     merged: dict[tuple[str, str, MemoryCategory], list[int]] = {}
-    for place in _largest_sums(sums):
+    # Names of thousands of small ones take their time: those that together make nearly all are enough.
+    order = np.argsort(sums, kind="stable")[::-1]
+    enough = np.searchsorted(np.cumsum(sums[order].astype(np.float64)), 0.98 * float(sums.sum())) + 1
+    for place in order[:enough].tolist():
         row = int(keys[place])
         key = (find_operator(table, row), find_location(table, row), CONTENTS[contents.codes[row]])
         total = merged.setdefault(key, [0, 0, 0])
@@ -110,13 +113,6 @@ def _late_frees(table: Table, contents: Contents, counted: NDArray[np.bool_]) ->
             total[at] += int(value)
     largest = sorted(merged.items(), key=lambda item: (-item[1][2], item[0]))[:_TOLD]
     return int(products.sum()), tuple(Waste(*key, *values) for key, values in largest)
-
-
-def _largest_sums(sums: NDArray[Any]) -> list[int]:
-    # Names of thousands of small ones take their time: those that together make nearly all are enough.
-    order = np.argsort(sums, kind="stable")[::-1]
-    enough = np.searchsorted(np.cumsum(sums[order].astype(np.float64)), 0.98 * float(sums.sum())) + 1
-    return [int(place) for place in order[:enough]]
 
 
 def _group_rows(

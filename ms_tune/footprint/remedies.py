@@ -128,10 +128,7 @@ def load_methods() -> tuple[Method, ...]:
     return tuple(
         Method(
             name=entry["name"],
-            method=entry.get("method", ""),
-            within=entry.get("within", ""),
-            beside=entry.get("beside", ""),
-            unless=entry.get("unless", ""),
+            **{key: entry.get(key, "") for key in ("method", "within", "beside", "unless")},
             takes=tuple(
                 ({key: value for key, value in selection.items() if key != "keeps"}, tuple(selection["keeps"]))
                 for selection in entry.get("takes", ())
@@ -203,35 +200,27 @@ def _peak_after(method: Method, known: RemedyFacts) -> int:
 
 
 def _drop_second_gradients(_method: Method, known: RemedyFacts) -> ChangedLives:
-    lives, ratio = ChangedLives(known.table, known.curve), _sets_of_gradients(known.theory)
-    if ratio >= _TWICE:
-        gradients = _select_blocks({"contents": [MemoryCategory.GRADIENTS.value]}, known)
-        lives.size[gradients] = (lives.size[gradients] / ratio).astype(np.int64)
+    lives = ChangedLives(known.table, known.curve)
+    states = (each for each in known.theory.states if each.content is MemoryCategory.GRADIENTS)
+    theory = next(states, None)
+    if theory is not None and theory.expected_bytes:
+        # Where formats are not known, gradients may have twice the weights' bytes.
+        ratio = theory.bytes / theory.expected_bytes / (1 if theory.typed else 2)
+        if ratio >= _TWICE:
+            gradients = known.contents.codes == category_code(MemoryCategory.GRADIENTS)
+            lives.size[gradients] = (lives.size[gradients] / ratio).astype(np.int64)
     return lives
-
-
-def _sets_of_gradients(theory: Theory) -> float:
-    # Where formats are not known, gradients may have twice the weights' bytes.
-    for each in theory.states:
-        if each.content is MemoryCategory.GRADIENTS and each.expected_bytes:
-            return each.bytes / each.expected_bytes / (1 if each.typed else 2)
-    return 0.0
 
 
 def _take_parts(method: Method, known: RemedyFacts) -> ChangedLives:
     lives, left = ChangedLives(known.table, known.curve), known.curve.counted_rows(known.table)
     for selection, keeps in method.takes:
-        taken = _select_blocks(selection, known) & left
+        taken = left.copy()
+        for key, wanted in selection.items():
+            taken &= _rows_selected(key, wanted, known.table, known.contents)
         left &= ~taken
         lives.size[taken] = -(-lives.size[taken] * keeps[0] // keeps[1])
     return lives
-
-
-def _select_blocks(selection: Mapping[str, object], known: RemedyFacts) -> NDArray[np.bool_]:
-    taken = np.ones(len(known.table), np.bool_)
-    for key, wanted in selection.items():
-        taken &= _rows_selected(key, wanted, known.table, known.contents)
-    return taken
 
 
 def _rows_selected(key: str, wanted: object, table: Table, contents: Contents) -> NDArray[np.bool_]:
@@ -273,9 +262,7 @@ def find_peak_moments(known: RemedyFacts) -> tuple[PeakMoment, ...]:
         for row in dead.tolist():
             kind = (find_operator(table, row), find_location(table, row))
             kinds[kind] = kinds.get(kind, 0) + int(table.size[row])
-        most: Sequence[tuple[tuple[str, str], int]] = sorted(kinds.items(), key=lambda item: (-item[1], item[0]))[
-            :_DEAD
-        ]
+        most = sorted(kinds.items(), key=lambda item: (-item[1], item[0]))[:_DEAD]
         total = int(table.size[dead].sum())
         found.append(PeakMoment(phase, tick, used, total, tuple(Dead(*kind, size) for kind, size in most)))
     return tuple(sorted(found, key=lambda moment: -moment.bytes))

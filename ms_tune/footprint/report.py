@@ -76,7 +76,8 @@ def analyse_memory(
         present = ", ".join(str(files.rank) for files in found.ranks if files.rank is not None)
         hint = msg("memory.no-such-rank.hint")
         raise TraceError(msg("memory.no-such-rank", ranks=present or "–"), hint, path=path)
-    total = sum(_bytes_to_read(files, request) for files in chosen)
+    read = [(files.blocks, files.tasks, files.graph if request.with_graph else None) for files in chosen]
+    total = sum(path.stat().st_size for paths in read for path in paths if path is not None)
     progress = ByteCounter(total, on_bytes)
     ranks = tuple(analyse_rank(files, request, progress.add) for files in chosen)
     return MemoryReport(path, ranks, number_stages(ranks), compare_findings(ranks, stale=found.stale))
@@ -128,12 +129,8 @@ def analyse_rank(files: RankFiles, request: MemoryRequest, on_bytes: Callable[[i
         host_moved_bytes=int(everything.size[~on_device].sum()),
         unread=tuple(unread),
     )
-    return _add_advice(report)
-
-
-def _add_advice(report: RankReport) -> RankReport:
-    known = RemedyFacts(report.table, report.contents, report.curve, report.recompute, report.lifetimes, report.theory)
-    held = held_at_peak(known, report.peak.rows)
+    known = RemedyFacts(table, contents, curve, report.recompute, report.lifetimes, report.theory)
+    held = held_at_peak(known, parts.rows)
     report = replace(report, held_at_peak=held, moments=find_peak_moments(known), remedies=find_remedies(known))
     return replace(report, findings=list_findings(report))
 
@@ -147,11 +144,6 @@ def _read_optional(read: Callable[[Path], Held], path: Path | None, unread: list
     except TraceError as error:
         unread.append(error)
         return None
-
-
-def _bytes_to_read(files: RankFiles, request: MemoryRequest) -> int:
-    wanted: Sequence[Path | None] = (files.blocks, files.tasks, files.graph if request.with_graph else None)
-    return sum(path.stat().st_size for path in wanted if path is not None)
 
 
 @dataclass(frozen=True, slots=True)

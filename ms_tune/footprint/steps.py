@@ -61,9 +61,11 @@ def find_steps(table: Table, contents: Contents, tasks: Tasks | None) -> Steps:
         if ends:
             return Steps(tuple(ends), StepEvidence.UPDATE)
     if tasks is not None:
-        ends = _output_actor_stamps(tasks)
-        if ends:
-            return Steps(tuple(ends), StepEvidence.ACTOR)
+        actors = [code for code, name in enumerate(tasks.name.values) if name.endswith("_OutputActor")]
+        stamps: list[list[int]] = [tasks.stamp[tasks.name.codes == code].tolist() for code in actors]
+        last = max(stamps, key=lambda each: each[-1], default=None)  # another graph's may run before it in every step
+        if last is not None:
+            return Steps(tuple(last), StepEvidence.ACTOR)
     ends = _ends_of_rounds(table, np.flatnonzero(in_graph))
     return Steps(tuple(ends), StepEvidence.REPETITION) if ends else Steps((), StepEvidence.NONE)
 
@@ -96,14 +98,6 @@ def _after_updates(table: Table, contents: Contents, eager: NDArray[np.bool_]) -
     most = int(between.max())
     ends = ticks[order[last]].tolist()
     return [end for end, count in zip(ends, between.tolist(), strict=True) if 4 * count > most]
-
-
-def _output_actor_stamps(tasks: Tasks) -> list[int]:
-    # Another graph's actor may run before it in every step.
-    actors = [code for code, name in enumerate(tasks.name.values) if name.endswith("_OutputActor")]
-    stamps = {code: tasks.stamp[tasks.name.codes == code] for code in actors}
-    last = max(stamps, key=lambda code: int(stamps[code][-1]), default=None)
-    return [] if last is None else [int(stamp) for stamp in stamps[last]]
 
 
 def _ends_of_rounds(table: Table, rows: NDArray[np.int64]) -> list[int]:
@@ -140,8 +134,7 @@ def find_phase_peaks(curve: Curve, table: Table, phase: NDArray[np.int8]) -> dic
 
     A release counts for the phase that allocated last.
     """
-    rows = np.flatnonzero(table.start >= 0)
-    rows = rows[np.argsort(table.start[rows], kind="stable")]
+    rows = table.rows_by_start(table.start >= 0)
     place = np.searchsorted(table.start[rows], curve.tick, side="right") - 1
     current = np.where(place >= 0, phase[rows[np.maximum(place, 0)]], 0) if len(rows) else np.zeros(0, np.int8)
     found: dict[Phase | None, tuple[int, int]] = {}
@@ -155,10 +148,9 @@ def find_phase_peaks(curve: Curve, table: Table, phase: NDArray[np.int8]) -> dic
 def find_spans(table: Table, contents: Contents, most: int) -> tuple[StepSpan, ...]:
     """The phases over time for a picture, at most so many; shorter ones are taken into what is around them."""
     settled = contents.phases.sure_codes
-    rows = np.flatnonzero(table.start >= 0)
+    rows = table.rows_by_start(table.start >= 0)
     if not (settled[rows] > 0).any():
         return ()
-    rows = rows[np.argsort(table.start[rows], kind="stable")]
     phase, tick = settled[rows], table.start[rows]
     shortest = 0
     while True:
@@ -210,16 +202,12 @@ def join_tasks(table: Table, tasks: Tasks) -> Join:
     in_graph = ~eager & table.kind.rows_in(_LAUNCHED) & ~table.node.rows_in([SOMAS])
     launch = np.full(len(table), NONE, np.int64)
     launch[in_graph] = _join_by_name(table, tasks, np.flatnonzero(in_graph))
-    launch[eager] = _join_by_number(table, tasks, np.flatnonzero(eager))
-    return Join(launch, in_graph | (eager & table.kind.rows_in(_LAUNCHED_EAGERLY)))
-
-
-def _join_by_number(table: Table, tasks: Tasks, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-    wanted = table.producer[rows]
+    wanted = table.producer[eager]
     place = np.searchsorted(tasks.stamp, wanted)
     hit = (place < len(tasks)) & (wanted != NONE)
     hit[hit] = tasks.stamp[place[hit]] == wanted[hit]
-    return np.where(hit, place, NONE)
+    launch[eager] = np.where(hit, place, NONE)
+    return Join(launch, in_graph | (eager & table.kind.rows_in(_LAUNCHED_EAGERLY)))
 
 
 def _join_by_name(table: Table, tasks: Tasks, rows: NDArray[np.int64]) -> NDArray[np.int64]:

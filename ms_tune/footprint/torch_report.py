@@ -237,12 +237,11 @@ def _growth_causes(replayed: TorchReplay) -> tuple[GrowthCause, ...]:
         event = growth.request
         if event is None:
             continue
-        first = found.get(event)
-        if first is None:
-            cause = GrowthCause(event, growth.unit_bytes, growth.request_bytes, growth.free_bytes, growth.largest_hole)
+        if event in found:
+            found[event] = replace(found[event], taken_bytes=found[event].taken_bytes + growth.unit_bytes)
         else:
-            cause = replace(first, taken_bytes=first.taken_bytes + growth.unit_bytes)
-        found[event] = cause
+            sizes = (growth.unit_bytes, growth.request_bytes, growth.free_bytes, growth.largest_hole)
+            found[event] = GrowthCause(event, *sizes)
     return tuple(found.values())
 
 
@@ -260,9 +259,7 @@ def _contents_by_line(
         key = (lines[stack], bool(before) and not lines[stack], device.events.categories[category])
         total, number = found[key]
         found[key] = (total + more, number + blocks_more)
-    places = [
-        CodeLocation(where, before, size, count, category) for (where, before, category), (size, count) in found.items()
-    ]
+    places = [CodeLocation(where, before, *held, category) for (where, before, category), held in found.items()]
     return tuple(sorted(places, key=lambda place: (-place.bytes, place.where, place.category)))
 
 
@@ -281,16 +278,11 @@ def _find_survivors(device: DeviceTrace, blocks: TorchBlocks, lines: Sequence[st
 
 
 def _oom_reports(device: DeviceTrace, replayed: TorchReplay) -> tuple[OomReport, ...]:
-    return tuple(
-        OomReport(
-            place,
-            size,
-            free,
-            int(replayed.reserved[place]) if replayed.is_exact else None,
-            int(replayed.used[place]) if replayed.is_exact else None,
-        )
-        for place, _, free, size, _ in device.events.iterate_rows(device.events.places_with(Action.OOM))
-    )
+    found = []
+    for place, _, free, size, _ in device.events.iterate_rows(device.events.places_with(Action.OOM)):
+        exact = (int(replayed.reserved[place]), int(replayed.used[place])) if replayed.is_exact else (None, None)
+        found.append(OomReport(place, size, free, *exact))
+    return tuple(found)
 
 
 class PlaceChange(Record):
@@ -389,21 +381,19 @@ def trace_lives(report: TorchReport) -> TorchLives:
     used = list(dict.fromkeys(blocks.category.tolist()))  # by the first block of each
     lines = tuple(find_script_location(each) for each in report.snapshot.stacks)
     contents, content = _list_contents(report, lines, blocks.start, blocks.stack)
+    used_bytes = sum_used(report.device, report.replay)
+    held_bytes = sum_held(report.device, exact=report.replay.is_exact)
+    footprint = np.zeros(len(used_bytes), np.int64) if held_bytes is None else held_bytes
+    none, ticks = np.zeros(0, np.int64), np.arange(-1, len(used_bytes) - 1, dtype=np.int64)
     return TorchLives(
-        *(
-            blocks.start,
-            blocks.end,
-            blocks.size,
-            blocks.address,
-            blocks.stack,
-            _renumber(blocks.category, used, len(names)),
-        ),
+        *(blocks.start, blocks.end, blocks.size, blocks.address, blocks.stack),
+        _renumber(blocks.category, used, len(names)),
         report=report,
         lines=lines,
         categories=tuple(names[code] for code in used),
         content=content,
         contents=contents,
-        curve=_make_curve(report),
+        curve=Curve(ticks, used_bytes, footprint, none, none),
     )
 
 
@@ -429,11 +419,3 @@ def _renumber(codes: NDArray[np.int64], used: Sequence[int], count: int) -> NDAr
     again = np.zeros(count, np.int64)
     again[used] = np.arange(len(used))
     return again[codes]
-
-
-def _make_curve(report: TorchReport) -> Curve:
-    used = sum_used(report.device, report.replay)
-    held = sum_held(report.device, exact=report.replay.is_exact)
-    none = np.zeros(0, np.int64)
-    ticks = np.arange(-1, len(used) - 1, dtype=np.int64)
-    return Curve(ticks, used, np.zeros(len(used), np.int64) if held is None else held, none, none)

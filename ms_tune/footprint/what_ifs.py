@@ -17,7 +17,7 @@ import numpy as np
 from ms_tune.enums import MemoryCategory
 from ms_tune.footprint.category import Contents, category_code, parse_operator
 from ms_tune.footprint.curve import ChangedLives, Curve, find_highest_moment
-from ms_tune.footprint.layers import KINDS, ScopedLayer, are_one_graph, find_scoped_layers
+from ms_tune.footprint.layers import KINDS, are_one_graph, find_scoped_layers
 from ms_tune.footprint.phases import EAGER, Phase, phase_code
 from ms_tune.readers.memory_block import NEVER_FREED
 from ms_tune.readers.table import NONE, Table
@@ -58,23 +58,26 @@ def recompute_all_layers(table: Table, contents: Contents, curve: Curve) -> Reco
     counted = curve.counted_rows(table)
     activations = counted & (contents.codes == category_code(MemoryCategory.ACTIVATIONS))
     eager = table.task.rows_in([EAGER])
-    lives, reads, used = ChangedLives(table, curve), _TensorRead(table, counted), _find_last_uses(table)
+    lives, used = ChangedLives(table, curve), _find_last_uses(table)
     # What is recomputed in this run already, in its first pass or in its second.
     again = table.stack.rows_matching(lambda stack: any(frame.file.endswith(_RECOMPUTE_FILE) for frame in stack))
     forward = contents.phases.sure_codes == phase_code(Phase.FORWARD)
-    dynamic = np.flatnonzero(activations & eager & ~again & forward)
-    dynamic = dynamic[np.argsort(table.start[dynamic], kind="stable")]
+    dynamic = table.rows_by_start(activations & eager & ~again & forward)
     for run in _split_repetitions(table, dynamic, table.stack.codes[dynamic].astype(np.int64)):
         backward = _find_backward_begin(table.end[run], int(table.start[run[-1]]))
         if backward is not None:
             lives.start_later(run[:-1], backward)
     passes = []  # ticks of the backward passes of a static graph's layers
     layers = find_scoped_layers(table, contents)
+    kernels = np.flatnonzero(counted & table.kind.rows_in(KINDS) & (table.last_user != NONE))
+    kernels = kernels[np.argsort(table.last_user[kernels], kind="stable")]
     for layer in layers:
         made = layer.rows[activations[layer.rows]]
         backward = _find_backward_begin(used[made], layer.end)
         if backward is not None:
-            read = reads.read_by(layer)
+            # What the layer begins with, and nobody needs after it.
+            first, last = np.searchsorted(table.last_user[kernels], [layer.begin, layer.end + 1])
+            read = kernels[first:last][table.start[kernels[first:last]] < layer.begin]
             passing = layer.rows[table.end[layer.rows] < backward]
             lives.start_later(made, backward)
             lives.end_later(read, backward)
@@ -88,20 +91,6 @@ def recompute_all_layers(table: Table, contents: Contents, curve: Curve) -> Reco
 
 def _find_last_uses(table: Table) -> NDArray[np.int64]:
     return np.where(table.last_user == NONE, table.end - 1, table.last_user)
-
-
-class _TensorRead:
-    def __init__(self, table: Table, counted: NDArray[np.bool_]) -> None:
-        self._table = table
-        kernels = np.flatnonzero(counted & table.kind.rows_in(KINDS) & (table.last_user != NONE))
-        self._rows = kernels[np.argsort(table.last_user[kernels], kind="stable")]
-        self._last = table.last_user[self._rows]
-
-    def read_by(self, layer: ScopedLayer) -> NDArray[np.int64]:
-        # What this layer begins with, and nobody needs after it.
-        first, last = np.searchsorted(self._last, [layer.begin, layer.end + 1])
-        rows = self._rows[first:last]
-        return np.asarray(rows[self._table.start[rows] < layer.begin], np.int64)
 
 
 def _find_backward_begin(ticks: NDArray[np.int64], after: int) -> int | None:
@@ -207,7 +196,9 @@ def swap_layers(table: Table, contents: Contents, curve: Curve, cells: str) -> C
     ``lazy_inline`` only: the pattern of scopes names those whose operators are all their own primitives.
     """
     moved = np.flatnonzero(_swapped_blocks(table, contents, cells) & curve.counted_rows(table))
-    operators, lives = _operator_ticks(table), ChangedLives(table, curve)
+    kernels, lives = table.rows_by_start(table.kind.rows_in(KINDS)), ChangedLives(table, curve)
+    nodes = table.node.codes[kernels]
+    operators = table.start[kernels][np.append(True, nodes[1:] != nodes[:-1])]
     first, last = table.first_user[moved], table.last_user[moved]
     first = np.where(_is_backward(table, contents, first), table.start[moved], first)
     left = np.searchsorted(operators, first, side="right") - 1 + _GONE
@@ -246,13 +237,6 @@ def _have_several_outputs(table: Table) -> NDArray[np.bool_]:
     found = np.zeros(len(table), np.bool_)
     found[order[1:][same]] = found[order[:-1][same]] = True
     return found
-
-
-def _operator_ticks(table: Table) -> NDArray[np.int64]:
-    rows = np.flatnonzero(table.kind.rows_in(KINDS))
-    rows = rows[np.argsort(table.start[rows], kind="stable")]
-    nodes = table.node.codes[rows]
-    return np.asarray(table.start[rows][np.append(True, nodes[1:] != nodes[:-1])], np.int64)
 
 
 def keep_fewer_in_flight(table: Table, contents: Contents, curve: Curve, _cells: str) -> ChangedLives:

@@ -20,7 +20,7 @@ from ms_tune.readers.memlog import MemLog, read_memlog
 from ms_tune.text import Message, msg
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from pathlib import Path
 
 
@@ -61,7 +61,30 @@ def read_placement_csv(path: Path) -> list[PlacementRow]:
     means ``upper`` but is inclusive, ``buffer`` and ``buffer_id`` mean ``id``. ``alignment`` is optional; ``hint`` and
     ``offset`` are ignored. ``gaps`` is refused, because then a block would not live all the time between its ticks.
     """
-    return list(_placement_rows(path))
+    lines = iterate_short_lines(path)
+    _, header = next(lines, (1, ""))
+    columns = _column_places(header)
+    missing = [name for name in ("lower", "size") if name not in columns]
+    missing += [] if {"upper", "end"} & columns.keys() else ["upper"]
+    if missing:
+        raise TraceError(msg("placement.columns", columns=", ".join(missing)), path=path, line=1)
+    found: dict[str, PlacementRow] = {}
+    total = 0
+    for number, line in lines:
+        try:
+            fields = next(csv.reader([line], strict=True)) if '"' in line else line.split(",")
+        except csv.Error as error:
+            raise TraceError(msg("placement.row", detail=str(error)), path=path, line=number) from error
+        row = _parse_row(path, number, fields, columns, str(len(found)))
+        total += row.size
+        if row.id in found:
+            raise TraceError(msg("placement.twice", id=row.id), path=path, line=number)
+        if total > _MOST_TOTAL or len(found) >= _MOST_ROWS:
+            raise TraceError(msg("placement.too-large"), path=path, line=number)
+        found[row.id] = row
+    if not found:
+        raise TraceError(msg("placement.no-rows"), path=path)
+    return list(found.values())
 
 
 def capacity_in_name(path: Path) -> int | None:
@@ -75,37 +98,6 @@ def capacity_in_name(path: Path) -> int | None:
 def _column_places(header: str) -> dict[str, int]:
     names = [name.strip().strip('"').lower() for name in header.strip().split(",")]
     return {_ALIASES.get(name, name): position for position, name in enumerate(names)}
-
-
-def _placement_rows(path: Path) -> Iterator[PlacementRow]:
-    lines = iterate_short_lines(path)
-    _, header = next(lines, (1, ""))
-    columns = _column_places(header)
-    missing = [name for name in ("lower", "size") if name not in columns]
-    missing += [] if {"upper", "end"} & columns.keys() else ["upper"]
-    if missing:
-        raise TraceError(msg("placement.columns", columns=", ".join(missing)), path=path, line=1)
-    seen: set[str] = set()
-    total = 0
-    for number, line in lines:
-        fields = _split_quoted(path, number, line) if '"' in line else line.split(",")
-        row = _parse_row(path, number, fields, columns, str(len(seen)))
-        total += row.size
-        if row.id in seen:
-            raise TraceError(msg("placement.twice", id=row.id), path=path, line=number)
-        if total > _MOST_TOTAL or len(seen) >= _MOST_ROWS:
-            raise TraceError(msg("placement.too-large"), path=path, line=number)
-        seen.add(row.id)
-        yield row
-    if not seen:
-        raise TraceError(msg("placement.no-rows"), path=path)
-
-
-def _split_quoted(path: Path, number: int, line: str) -> list[str]:
-    try:
-        return next(csv.reader([line], strict=True))
-    except csv.Error as error:
-        raise TraceError(msg("placement.row", detail=str(error)), path=path, line=number) from error
 
 
 def _parse_row(path: Path, line: int, fields: list[str], columns: dict[str, int], position: str) -> PlacementRow:
@@ -189,20 +181,16 @@ def analyse_memlog(
     path: Path, request: PlanRequest, on_progress: Callable[[PackingProgress], None], *, npu: bool, stalloc: bool
 ) -> MemLogAnalysis:
     """STAlloc's report about a trace of its own, and a plan."""
-    log = read_memlog(path)
-    served = planned_for_stalloc(log, path, request) if stalloc else None
+    log, served = read_memlog(path), None
+    if stalloc:  # the blocks that come again in each iteration, and those before them
+        if log.layers:
+            raise TraceError(msg("memlog.stalloc.layers", layer=log.layers[0]), path=path)
+        blocks = memlog.select_static_blocks(log)
+        if blocks is None:
+            raise TraceError(msg("memlog.stalloc.iterations"), path=path)
+        served = StallocPlan(blocks, _plan_problem(blocks.problem, path, request, lambda _progress: None))
     report = memlog.analyse_log(log, npu=npu)
     return MemLogAnalysis(log, report, _plan_problem(memlog.make_problem(log), path, request, on_progress), served)
-
-
-def planned_for_stalloc(log: MemLog, path: Path, request: PlanRequest) -> StallocPlan:
-    """A plan of the blocks of a trace that come again in each iteration, and of those before them."""
-    if log.layers:
-        raise TraceError(msg("memlog.stalloc.layers", layer=log.layers[0]), path=path)
-    blocks = memlog.select_static_blocks(log)
-    if blocks is None:
-        raise TraceError(msg("memlog.stalloc.iterations"), path=path)
-    return StallocPlan(blocks, _plan_problem(blocks.problem, path, request, lambda _progress: None))
 
 
 def _plan_problem(

@@ -31,7 +31,7 @@ from ms_tune.estimate.flops import (
 from ms_tune.job import Job, load_job
 from ms_tune.job.script import ScriptJob
 from ms_tune.metrics.result import Convention
-from ms_tune.planning.schedule import MOST_PASSES, PipelinePass, Schedule, stage_passes, why_refused
+from ms_tune.planning.schedule import MOST_PASSES, Schedule, passes_in_turn, stage_passes, why_refused
 from ms_tune.records import Record
 from ms_tune.source import SCRIPTS
 from ms_tune.source.yaml import load_source, source_of
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ms_tune.dialects import LayerPlan, LayerSpec
+    from ms_tune.planning.schedule import PassKey
     from ms_tune.source.shell.values import Argument
 
 # The schedule of stages with several chunks; in a dialect that is not here it is `INTERLEAVED_FULL_WARM_UP`.
@@ -63,35 +64,17 @@ def compute_bubble_share(schedule: Schedule, placement: Sequence[Sequence[int]],
     if chunks * stages * micro_batches > MOST_PASSES or why_refused(schedule, stages, chunks, micro_batches):
         return None
     orders = [stage_passes(schedule, stage, stages, chunks, micro_batches) for stage in range(stages)]
-    ends: dict[tuple[bool, int, int], float] = {}
-    clock, place, moved = [0.0] * stages, [0] * stages, True
-    while moved:
-        moved = False
-        for stage, order in enumerate(orders):
-            while place[stage] < len(order):
-                one = order[place[stage]]
-                cell = one.chunk * stages + stage
-                ready = _input_ready_at(one, cell, stages * chunks, ends)
-                if ready is None:
-                    break
-                length = placement[one.chunk][stage] * (1 if one.forward else 2)
-                clock[stage] = ends[one.forward, cell, one.micro_batch] = max(clock[stage], ready) + length
-                place[stage] += 1
-                moved = True
+    ends: dict[PassKey, float] = {}
+    clock = [0.0] * stages
+    for stage, key, giver in passes_in_turn(orders, chunks):
+        forward, cell, _ = key
+        length = placement[cell // stages][stage] * (1 if forward else 2)
+        clock[stage] = ends[key] = max(clock[stage], ends[giver] if giver is not None else 0.0) + length
     whole = max(clock)
-    if not whole or any(at < len(order) for at, order in zip(place, orders, strict=True)):
+    if not whole or len(ends) < sum(map(len, orders)):
         return None
     busy = 3 * micro_batches * sum(map(sum, placement))
     return 1 - busy / (stages * whole)
-
-
-def _input_ready_at(one: PipelinePass, cell: int, cells: int, ends: dict[tuple[bool, int, int], float]) -> float | None:
-    before = cell - 1 if one.forward else cell + 1
-    if before < 0:
-        return 0.0
-    if before == cells:
-        return ends.get((True, cell, one.micro_batch))
-    return ends.get((one.forward, before, one.micro_batch))
 
 
 class JobFacts(Record):

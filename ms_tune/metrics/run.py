@@ -184,8 +184,11 @@ def _measure_run(source: Path, number: int, run: LoggedTraining, given: _Given) 
     figures = [
         *make_throughput_figures(inputs),
         *make_utilisation_figures(inputs, convention, fastest_peak()),
-        *_make_bubble_figure(given.job),
     ]
+    if given.job is not None and given.job.stages is not None:
+        stages, chunks, micro_batches = given.job.stages
+        formula = msg("metrics.formula.bubble", stages=stages, chunks=chunks, micro_batches=micro_batches)
+        figures.append(Figure("bubble", given.job.bubble, formula))
     rate = compute_model_rate(inputs)
     losses = [loss for loss in steps.loss if math.isfinite(loss)]
     return RunMetrics(
@@ -207,13 +210,6 @@ def _measure_run(source: Path, number: int, run: LoggedTraining, given: _Given) 
         curve=_thin_curve(steps, {one.step for one in times.outliers}),
         ordered=tuple(sorted(steps.seconds[1:])),
     )
-
-
-def _make_bubble_figure(job: JobFacts | None) -> Iterator[Figure]:
-    if job is not None and job.stages is not None:
-        stages, chunks, micro_batches = job.stages
-        formula = msg("metrics.formula.bubble", stages=stages, chunks=chunks, micro_batches=micro_batches)
-        yield Figure("bubble", job.bubble, formula)
 
 
 def _judge_figures(figures: Sequence[Figure], job: JobFacts | None) -> Iterator[Message]:

@@ -99,7 +99,9 @@ def anneal_plans(
         if scores[lowest] < best.score:
             best = BestState(int(scores[lowest]), states[lowest].copy())
         if (step + 1) % _RENEWED == 0:
-            _restart_worst(states, scores)
+            ranked, quarter = np.argsort(scores, kind="stable"), _CHAINS // 4
+            worst, leading = ranked[-quarter:], ranked[:quarter]
+            states[worst], scores[worst] = states[leading], scores[leading]
         if step % 50 == 0 and on_step(step, best):
             break
     return best
@@ -112,12 +114,6 @@ def _temperature(best: int, step: int, steps: int) -> int:
     done = step / max(steps - 1, 1)
     millionths: int = round(_HOTTEST * (_COLDEST / _HOTTEST) ** done)
     return max(best * millionths // _MILLION, 1)
-
-
-def _restart_worst(states: IntArray, scores: IntArray) -> None:
-    ranked, quarter = np.argsort(scores, kind="stable"), _CHAINS // 4
-    states[ranked[-quarter:]] = states[ranked[:quarter]]
-    scores[ranked[-quarter:]] = scores[ranked[:quarter]]
 
 
 def _with_moves(space: PlanSpace, states: IntArray, drawn: IntArray) -> tuple[IntArray, NDArray[np.bool_]]:

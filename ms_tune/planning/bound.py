@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ms_tune.planning.costs import Costs, IntArray
-    from ms_tune.planning.table import CostTable
 
     Floats = NDArray[np.float64]
 
@@ -123,17 +122,11 @@ class PlanRelaxation:
         graph = self.costs.graph
         followers, nothing = self.followers, len(graph.kind)
         counted = np.zeros(2 * graph.cells)
-        here = one
-        while here != nothing:
-            counted[graph.kind[here]] += 1
-            here = int(max(graph.before[here], graph.source[here], key=lambda other: (ends[other], other != nothing)))
-        here = one
-        while True:
-            after = [int(other) for other in followers[here] if other != nothing]
-            if not after:
-                break
-            here = max(after, key=lambda other: rests[other])
-            counted[graph.kind[here]] += 1
+        for passed in graph.path_to(one, ends):
+            counted[graph.kind[passed]] += 1
+        while after := [int(other) for other in followers[one] if other != nothing]:
+            one = max(after, key=lambda other: rests[other])
+            counted[graph.kind[one]] += 1
         return PathCut(counted[: graph.cells], counted[graph.cells :])
 
 
@@ -168,7 +161,9 @@ def relaxation_of(costs: Costs) -> PlanRelaxation:
     rows, room = [], []
     size = (table.chunks, table.stages, len(firsts), len(table.kinds))
     for stage in range(table.stages):
-        empty = _empty_end_bytes(table, stage)
+        # It may hold less where a cell at an end of the pipeline has no layers; that cell may be any plan's.
+        empty = table.head.empty_bytes if stage == 0 else 0
+        empty += table.tail.empty_bytes if stage == table.stages - 1 else 0
         for held, late in _stage_moments(costs, stage).items():
             row = np.zeros(size)
             row[:, stage] = weights[:, None] + once + np.array(held)[:, None, None] * kept
@@ -184,12 +179,6 @@ def relaxation_of(costs: Costs) -> PlanRelaxation:
             room.append((table.limit_bytes - table.update.stage_bytes[stage]) / table.limit_bytes)
     memory = sparse.vstack(rows, format="csr")
     return PlanRelaxation(costs, forward, backward, each, memory, np.array(room), _following_passes(costs))
-
-
-def _empty_end_bytes(table: CostTable, stage: int) -> int:
-    # What a stage may hold less because a cell at an end of the pipeline has no layers; that cell may be any plan's.
-    first = table.head.empty_bytes if stage == 0 else 0
-    return first + (table.tail.empty_bytes if stage == table.stages - 1 else 0)
 
 
 def _stage_moments(costs: Costs, stage: int) -> dict[tuple[int, ...], int]:

@@ -15,7 +15,6 @@ four stages, MindSpeed-Core-MS on MindSpore 2.9, within 0.5 % of whole runs.)
 
 from __future__ import annotations
 
-from collections import deque
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
@@ -25,13 +24,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ms_tune.enums import RecomputeMode
-from ms_tune.planning.schedule import PipelinePass, stage_passes
+from ms_tune.planning.schedule import passes_in_turn, stage_passes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
+    from ms_tune.planning.schedule import PassKey, PipelinePass
     from ms_tune.planning.table import CostTable, LayerGroup
 
     IntArray = NDArray[np.int64]
@@ -68,6 +68,13 @@ class PassGraph:
             level += durations[self.kind[start:stop]]
         return ends
 
+    def path_to(self, one: int, ends: NDArray[Any]) -> Iterator[int]:
+        """A pass, the one that it waits for longest, and so on back to the step's begin."""
+        nothing = len(self.kind)
+        while one != nothing:
+            yield one
+            one = int(max(self.before[one], self.source[one], key=lambda other: (ends[other], other != nothing)))
+
     def step_ticks(self, durations: NDArray[Any]) -> NDArray[Any]:
         """How long the step takes, shape (plans,)."""
         found: NDArray[Any] = self.end_ticks(durations).max(axis=0)
@@ -79,63 +86,25 @@ def graph_of(table: CostTable) -> PassGraph:
     stages, chunks, cells = table.stages, table.chunks, table.cells
     lingers = table.again is not None and table.again.lingers
     orders = [stage_passes(table.order, stage, stages, chunks, table.micro_batches) for stage in range(stages)]
-    levels = _pass_levels(orders, stages, cells)
-    ranked = sorted(levels, key=lambda key: (levels[key], key[0], key[1]))
-    place = {key: index for index, key in enumerate(ranked)}
+    # The level of a pass is one more than of those that it waits for, so that levels rise on each stage.
+    level: dict[PassKey, int] = {}
+    latest = [-1] * stages
+    ranked = []
+    for stage, key, giver in passes_in_turn(orders, chunks):
+        latest[stage] = level[key] = max(latest[stage], level[giver] if giver is not None else -1) + 1
+        ranked.append((level[key], stage, key, giver))
+    ranked.sort()
+    place = {key: at for at, (_, _, key, _) in enumerate(ranked)}
     nothing = len(ranked)
-    kind, before, source = (np.full(nothing, nothing, np.intp) for _ in range(3))
-    for stage, order in enumerate(orders):
-        for index, one in enumerate(order):
-            here = place[stage, index]
-            kind[here] = one.chunk * stages + stage + (0 if one.forward else cells)
-            if index:
-                before[here] = place[stage, index - 1]
-    where = {(one.forward, one.chunk * stages + stage, one.micro_batch): place[stage, index]
-             for stage, order in enumerate(orders) for index, one in enumerate(order)}  # fmt: skip
-    for (forward, cell, micro), here in where.items():
-        giver = _source_pass(forward=forward, cell=cell, cells=cells)
-        if giver is not None:
-            source[here] = where[giver[0], giver[1], micro]
-    bounds = np.flatnonzero(np.diff([levels[key] for key in ranked], prepend=-1, append=-1))
+    kind = np.array([cell + (0 if forward else cells) for _, _, (forward, cell, _), _ in ranked], np.intp)
+    source = np.array([nothing if giver is None else place[giver] for _, _, _, giver in ranked], np.intp)
+    before, last = np.empty(nothing, np.intp), [nothing] * stages
+    for at, (_, stage, _, _) in enumerate(ranked):
+        before[at], last[stage] = last[stage], at
+    bounds = np.flatnonzero(np.diff([one[0] for one in ranked], prepend=-1, append=-1))
     spans = tuple(pairwise(bounds.tolist()))
-    return PassGraph(
-        cells, kind, before, source, spans, tuple(_peak_moments(order, chunks, lingers=lingers) for order in orders)
-    )
-
-
-def _source_pass(*, forward: bool, cell: int, cells: int) -> tuple[bool, int] | None:
-    # The pass, of the same micro-batch, that a pass takes its input from.
-    if forward:
-        return (True, cell - 1) if cell else None
-    return (False, cell + 1) if cell < cells - 1 else (True, cell)
-
-
-def _pass_levels(orders: list[list[PipelinePass]], stages: int, cells: int) -> dict[tuple[int, int], int]:
-    # The level of each pass, by stage and place in the stage's order: one more than of those that it waits for.
-    level: dict[tuple[int, int], int] = {}
-    arrived: dict[tuple[bool, int, int], int] = {}
-    waiting: dict[tuple[bool, int, int], int] = {}
-    next_of = [0] * stages
-    todo = deque(range(stages))
-    while todo:
-        stage = todo.popleft()
-        while next_of[stage] < len(orders[stage]):
-            index = next_of[stage]
-            one = orders[stage][index]
-            cell = one.chunk * stages + stage
-            giver = _source_pass(forward=one.forward, cell=cell, cells=cells)
-            needs = (*giver, one.micro_batch) if giver is not None else None
-            if needs is not None and needs not in arrived:
-                waiting[needs] = stage
-                break
-            own = max(level[stage, index - 1] if index else -1, arrived[needs] if needs is not None else -1) + 1
-            level[stage, index] = own
-            done = (one.forward, cell, one.micro_batch)
-            arrived[done] = own
-            next_of[stage] += 1
-            if done in waiting:
-                todo.append(waiting.pop(done))
-    return level
+    moments = tuple(_peak_moments(order, chunks, lingers=lingers) for order in orders)
+    return PassGraph(cells, kind, before, source, spans, moments)
 
 
 def _peak_moments(order: list[PipelinePass], chunks: int, *, lingers: bool) -> tuple[PassMoment, ...]:
@@ -193,30 +162,19 @@ class Costs:
 
     def pass_durations(self, states: IntArray) -> IntArray:
         """Ticks of a pass by kind and plan, shape (2 x cells, plans), of states of shape (plans, cells, kinds)."""
-        stop, start = self._run_spans(states)
-
-        def passes(ticks: IntArray) -> IntArray:
-            return sum(
-                (row[stop[:, :, kind]] - row[start[:, :, kind]] for kind, row in enumerate(ticks)),
-                start=np.zeros(states.shape[:2], np.int64),
-            )
-
-        found: IntArray = np.concatenate(
-            (self.ends + passes(self.forward), 2 * self.ends + passes(self.backward)), axis=1
-        )
+        spans = self._run_spans(states)
+        forward, backward = (_sum_kinds(ticks, *spans) for ticks in (self.forward, self.backward))
+        found: IntArray = np.concatenate((self.ends + forward, 2 * self.ends + backward), axis=1)
         return found.T.copy()
 
     def peak_bytes(self, states: IntArray) -> IntArray:
         """Bytes of the peak by plan and stage, shape (plans, stages)."""
         table, (stop, start) = self.table, self._run_spans(states)
-        segments = np.stack([row[stop[:, :, k]] - row[start[:, :, k]] for k, row in enumerate(self.kept)], axis=2)
         shape = (len(states), table.chunks, table.stages)
-        moments = np.einsum("smc,kcs->ksm", self.held, segments.sum(axis=2).reshape(shape))
+        moments = np.einsum("smc,kcs->ksm", self.held, _sum_kinds(self.kept, stop, start).reshape(shape))
         if self.transients.any() or self.piled.any() or self.on_top.any() or table.tail.transient_bytes:
             moments = moments + self._on_top(stop, start)
-        weights = self.weights[stop[:, :, -1]] - self.weights[start[:, :, 0]]
-        for kind, row in enumerate(self.once):
-            weights = weights + row[stop[:, :, kind]] - row[start[:, :, kind]]
+        weights = self.weights[stop[:, :, -1]] - self.weights[start[:, :, 0]] + _sum_kinds(self.once, stop, start)
         found: IntArray = self.fixed + weights.reshape(shape).sum(axis=1) + moments.max(axis=2)
         if table.again is not None and RecomputeMode.FULL in table.kinds:
             full = states[:, :, table.kinds.index(RecomputeMode.FULL)]
@@ -274,10 +232,7 @@ class Costs:
             return again
         # What the chunk's layers left in the backward pass before is let go by each when it is computed once more.
         replaced = of_returning(self._recompute_transient(stop, start, np.zeros_like(self.piled)))
-        left = sum(
-            (row[stop[:, :, kind]] - row[start[:, :, kind]] for kind, row in enumerate(self.left)),
-            start=np.zeros(stop.shape[:2], np.int64),
-        )
+        left = _sum_kinds(self.left, stop, start)
         was_back = np.take_along_axis(self.back, self.returning[:, :, None], axis=2)[:, :, 0]
         still = np.einsum("smc,kcs->ksm", self.back.astype(np.int64), left.reshape(shape))
         found: IntArray = still + np.where(was_back, replaced, again)
@@ -303,6 +258,14 @@ class Costs:
         return most
 
 
+def _sum_kinds(sums: IntArray, stop: IntArray, start: IntArray) -> IntArray:
+    # What the layers of each cell have together, shape (plans, cells), of sums over the layers before, by kind of recompute.
+    found = np.zeros(stop.shape[:2], np.int64)
+    for kind, row in enumerate(sums):
+        found += row[stop[:, :, kind]] - row[start[:, :, kind]]
+    return found
+
+
 def costs_of(table: CostTable) -> Costs:
     """A table in arrays."""
     graph, kinds = graph_of(table), table.kinds
@@ -311,6 +274,9 @@ def costs_of(table: CostTable) -> Costs:
     def sums(figure: Callable[[LayerGroup], int]) -> IntArray:
         each = [figure(layer) for layer in table.layers for _ in range(layer.layer_count)]
         return np.cumsum([0, *each], dtype=np.int64)
+
+    def sums_by_kind(figure: Callable[[LayerGroup, RecomputeMode], int]) -> IntArray:
+        return np.stack([sums(lambda layer, kind=kind: figure(layer, kind)) for kind in kinds])  # type: ignore[misc]
 
     ends = np.zeros(table.cells, np.int64)
     ends[0] += ticks(_exact_fraction(table.head.forward))
@@ -323,19 +289,19 @@ def costs_of(table: CostTable) -> Costs:
         table=table,
         graph=graph,
         unit=unit,
-        forward=np.stack([sums(lambda layer, kind=kind: ticks(_forward_time(layer, kind))) for kind in kinds]),  # type: ignore[misc]
-        backward=np.stack([sums(lambda layer, kind=kind: ticks(_backward_time(layer, kind))) for kind in kinds]),  # type: ignore[misc]
-        kept=np.stack([sums(lambda layer, kind=kind: layer.recompute[kind].activation_bytes) for kind in kinds]),  # type: ignore[misc]
+        forward=sums_by_kind(lambda layer, kind: ticks(_forward_time(layer, kind))),
+        backward=sums_by_kind(lambda layer, kind: ticks(_backward_time(layer, kind))),
+        kept=sums_by_kind(lambda layer, kind: layer.recompute[kind].activation_bytes),
         weights=sums(lambda layer: layer.bytes),
         ends=ends,
         fixed=np.array([table.held_by(stage) for stage in range(table.stages)], np.int64),
         held=np.array([[moment.held for moment in stage] for stage in moments], np.int64),
         returning=np.array([[moment.chunk for moment in stage] for stage in moments], np.intp),
-        once=np.stack([sums(lambda layer, kind=kind: layer.recompute[kind].once_bytes) for kind in kinds]),  # type: ignore[misc]
+        once=sums_by_kind(lambda layer, kind: layer.recompute[kind].once_bytes),
         back=np.array([[moment.back for moment in stage] for stage in moments], np.bool_),
         transients=np.array([[layer.recompute[kind].transient_bytes for layer in table.layers] for kind in kinds]),
         piled=np.array([[layer.recompute[kind].again_bytes for layer in table.layers] for kind in kinds], np.int64),
-        left=np.stack([sums(lambda layer, kind=kind: layer.recompute[kind].again_bytes) for kind in kinds]),  # type: ignore[misc]
+        left=sums_by_kind(lambda layer, kind: layer.recompute[kind].again_bytes),
         on_top=np.array(table.again.transient_bytes if table.again is not None else (0,) * table.cells, np.int64),
         runs=tuple(pairwise(starts.tolist())),
     )
@@ -391,7 +357,7 @@ def break_down_step(table: CostTable, cells: Sequence[Mapping[RecomputeMode, int
     even = np.repeat(halves, table.cells)[:, None]
     least = int(costs.graph.step_ticks(even)[0]) / (table.cells * count)
     whole, all_work = table.stages * step, int(busy.sum())
-    plain = costs_of(_without_extra(table))
+    plain = costs_of(table.map_costs(lambda _, cost: cost._replace(backward_extra=0.0, forward_extra=0.0)))
     useful = int(plain.pass_durations(plain.state_of(cells)[None]).sum()) * count * float(plain.unit / costs.unit)
     fill = max(table.stages * least - all_work, 0.0)
     waits = whole - all_work
@@ -401,17 +367,4 @@ def break_down_step(table: CostTable, cells: Sequence[Mapping[RecomputeMode, int
         fill=min(fill, waits) / whole,
         imbalance=max(waits - fill, 0.0) / whole,
         busy=tuple(float(one) / step for one in busy),
-    )
-
-
-def _without_extra(table: CostTable) -> CostTable:
-    return table._replace(
-        layers=tuple(
-            layer._replace(
-                recompute={
-                    kind: kept._replace(backward_extra=0.0, forward_extra=0.0) for kind, kept in layer.recompute.items()
-                },
-            )
-            for layer in table.layers
-        ),
     )

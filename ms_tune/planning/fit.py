@@ -1,4 +1,4 @@
-"""The door of this room: from a table to the cheapest plan that fits, and what is to be said of it."""
+"""The door of this room: from a table to the cheapest plan that fits, why it is as it is, what else there is, and what helps where nothing fits."""
 
 from __future__ import annotations
 
@@ -7,30 +7,32 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ms_tune.enums import RecomputeMode
 from ms_tune.errors import ConfigError, UsageError
-from ms_tune.planning.anneal import BestState
+from ms_tune.planning.anneal import BestState, PlanSpace, anneal_plans, is_within_limit
+from ms_tune.planning.bound import least_limit, relaxation_of
 from ms_tune.planning.costs import costs_of
-from ms_tune.planning.explain import (
-    Alternative,
-    PlanRemedy,
-    critical_cells,
-    find_alternatives,
-    find_remedies,
-    gain_of_one_gib,
+from ms_tune.planning.schedule import Schedule, why_refused
+from ms_tune.planning.search import (
+    Effort,
+    PlanSearch,
+    SearchProgress,
+    annealing_steps,
+    even_state,
+    search_plans,
+    without_kinds,
 )
-from ms_tune.planning.sapp import SappPipeline, read_sapp
-from ms_tune.planning.search import Effort, PlanSearch, SearchProgress, even_state, search_plans
-from ms_tune.planning.table import cells_of, check_table, plan_of
-from ms_tune.planning.table_file import read_table, table_json
+from ms_tune.planning.table import MOST_ALL_PASSES, cells_of, check_table, plan_of
+from ms_tune.planning.table_file import SappPipeline, read_sapp, read_table, table_json
 from ms_tune.planning.time_scale import Clock, can_swap, with_layers, with_swap_time, with_times
 from ms_tune.text import msg
+from ms_tune.units import GIB
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from ms_tune.enums import RecomputeMode
     from ms_tune.planning.costs import Costs, IntArray
-    from ms_tune.planning.table import CostTable, PlanLists
+    from ms_tune.planning.table import CostTable, LayerGroup, PlanLists
 
 _MOST_DRAWN = 20_000  # passes of a picture
 
@@ -147,10 +149,7 @@ def fit_table(
     clock = clock or Clock()
     if clock.step_seconds is not None:
         clock.check(has_present=present is not None, reference=0.0 if present is None else time_of(table, present))
-    costs_starts = (
-        [] if present is None else [np.array([[cell.get(k, 0) for k in table.kinds] for cell in present], np.int64)]
-    )
-    found = search_plans(table, effort, seed, on_progress, costs_starts)
+    found = search_plans(table, effort, seed, on_progress, present)
     costs, unit = found.costs, found.costs.unit
     reference = costs.state_of(present) if present is not None else even_state(costs)
     report = FitReport(
@@ -177,8 +176,7 @@ def with_plan(report: FitReport, table: CostTable, cells: Sequence[Mapping[Recom
     costs = costs_of(table)
     state = costs.state_of(cells)
     planned = _evaluate_state(costs, state, drawn=True)
-    room = [table.limit_bytes - peak for peak in planned.peak_bytes]
-    stage, step = room.index(min(room)), int(costs.step_ticks(state[None])[0])
+    stage, step = _find_fullest_stage(planned), int(costs.step_ticks(state[None])[0])
     return replace(
         report,
         table=table,
@@ -189,6 +187,10 @@ def with_plan(report: FitReport, table: CostTable, cells: Sequence[Mapping[Recom
         critical=critical_cells(costs, state),
         one_gib_more=gain_of_one_gib(PlanSearch(table, costs, BestState(step, state)), stage, report.seed),
     )
+
+
+def _find_fullest_stage(plan: EvaluatedPlan) -> int:
+    return plan.peak_bytes.index(max(plan.peak_bytes))
 
 
 def time_of(table: CostTable, cells: Sequence[Mapping[RecomputeMode, int]]) -> float:
@@ -229,33 +231,162 @@ def _with_explanation(report: FitReport, found: PlanSearch, on_progress: Callabl
     # The report with what else there is to say; an interrupt leaves the rest out.
     table, costs = report.table, found.costs
     if report.nearest is not None:
-        over = [peak - table.limit_bytes for peak in report.nearest.peak_bytes]
-        stage = over.index(max(over))
-        shortage = Shortage(stage, over[stage], max(found.least_bytes - table.limit_bytes, 0))
+        stage = _find_fullest_stage(report.nearest)
+        over = report.nearest.peak_bytes[stage] - table.limit_bytes
+        shortage = Shortage(stage, over, max(found.least_bytes - table.limit_bytes, 0))
         report = replace(report, shortage=shortage, binding_stage=stage)
     elif report.planned is not None:
-        room = [table.limit_bytes - peak for peak in report.planned.peak_bytes]
-        report = replace(report, binding_stage=room.index(min(room)), critical=critical_cells(costs, found.best.state))
+        stage = _find_fullest_stage(report.planned)
+        report = replace(report, binding_stage=stage, critical=critical_cells(costs, found.best.state))
     if report.stopped:
         return report
     try:
         if report.planned is None:
             return replace(report, remedies=find_remedies(table, found.least_bytes))
         on_progress(SearchProgress("explain", 0.0, report.planned.time, report.lower_bound))
-        gained = (
-            None
-            if report.optimal and _recomputes_nothing(report)
-            else gain_of_one_gib(found, report.binding_stage, report.seed)
-        )
+        kinds = {kind for cell in report.planned.cells for kind, count in cell.items() if count}
+        gained = None  # more memory buys nothing where nothing is recomputed
+        if not report.optimal or kinds - {RecomputeMode.NONE}:
+            gained = gain_of_one_gib(found, report.binding_stage, report.seed)
         return replace(report, one_gib_more=gained, alternatives=find_alternatives(found, report.seed))
     except KeyboardInterrupt:
         return replace(report, stopped=True)
 
 
-def _recomputes_nothing(report: FitReport) -> bool:
-    # Whether no layer recomputes anything, so that more memory buys nothing.
-    assert report.planned is not None  # noqa: S101 - the caller has looked
-    return all(count == 0 or kind.value == "none" for cell in report.planned.cells for kind, count in cell.items())
+_WORK, _STEPS = 300_000, 1_000  # of each short search
+_NODES = 500
+_SIMPLE = (RecomputeMode.SELECT, RecomputeMode.COMM, RecomputeMode.BOTH)
+
+
+@dataclass(frozen=True, slots=True)
+class Alternative:
+    """Another plan, under a rule of its own."""
+
+    name: str  # `even` (layers shared out evenly), `full-only` (no selective kinds) or `one-gib-to-spare`
+    time: float | None  # of its step, in the table's unit; None if nothing was found that fits
+
+
+@dataclass(frozen=True, slots=True)
+class PlanRemedy:
+    """What would help where nothing fits."""
+
+    # `less-memory`, `micro-batch`, `one-chunk`, `stages` or `tensor`; of a config also `sequence`, `optimizer`, `swap`, `vmm`.
+    name: str
+    freed_bytes: int  # how much lower the smallest limit is that a plan could keep
+    fits: bool  # whether it would be enough
+
+
+def critical_cells(costs: Costs, state: IntArray) -> tuple[tuple[int, float], ...]:
+    """Cells on the longest path and the part of the step that they take there, most first."""
+    durations, graph = costs.pass_durations(state[None]), costs.graph
+    ends = graph.end_ticks(durations)[:, 0]
+    taken = np.zeros(graph.cells)
+    for one in graph.path_to(int(ends[:-1].argmax()), ends):
+        kind = int(graph.kind[one])
+        taken[kind % graph.cells] += float(durations[kind, 0])
+    parts = taken / max(float(ends.max()), 1.0)
+    return tuple((cell, float(parts[cell])) for cell in np.argsort(-parts, kind="stable").tolist() if parts[cell] > 0)
+
+
+def gain_of_one_gib(found: PlanSearch, stage: int, seed: int) -> float:
+    """The step's time if one stage could hold a GiB more, by a short search from the plan that was found."""
+    table = found.table
+    own = table.stage_bytes or (0,) * table.stages
+    others = tuple(size + (0 if index == stage else GIB) for index, size in enumerate(own))
+    roomier = table._replace(limit_bytes=table.limit_bytes + GIB, stage_bytes=others)
+    costs = costs_of(roomier)
+    best = _search_briefly(PlanSpace(costs), found.best.state, seed)
+    return float(min(best.score, found.best.score) * costs.unit)
+
+
+def find_alternatives(found: PlanSearch, seed: int) -> tuple[Alternative, ...]:
+    """Plans that are simpler or leave more room, and their time."""
+    table, costs = found.table, found.costs
+
+    def alternative(name: str, space: PlanSpace, start: IntArray) -> Alternative:
+        best = _search_briefly(space, start, seed)
+        return Alternative(name, float(best.score * space.costs.unit) if is_within_limit(best.score) else None)
+
+    kept = [alternative("even", PlanSpace(costs, fixed_layers=True), even_state(costs))]
+    selective = [kind for kind in _SIMPLE if kind in table.kinds]
+    if selective and len(selective) < len(table.kinds):
+        simple = costs_of(without_kinds(table, selective))
+        kept.append(alternative("full-only", PlanSpace(simple), even_state(simple)))
+    if table.limit_bytes > GIB:
+        tighter = costs_of(table._replace(limit_bytes=table.limit_bytes - GIB))
+        kept.append(alternative("one-gib-to-spare", PlanSpace(tighter), found.best.state))
+    return tuple(kept)
+
+
+def _search_briefly(space: PlanSpace, start: IntArray, seed: int) -> BestState:
+    steps = annealing_steps(space.costs, _WORK, _STEPS)
+    return anneal_plans(space, [start], steps, seed, lambda _step, _best: False)
+
+
+def find_remedies(table: CostTable, least: int) -> tuple[PlanRemedy, ...]:
+    """What lowers the smallest limit that a plan could keep, by the table's own figures; the cheapest first."""
+    found = []
+    for name, other in _changed_tables(table):
+        now, state = least_limit(relaxation_of(costs_of(other)), _NODES)
+        if state is not None and now < least:
+            found.append(PlanRemedy(name, least - now, now <= table.limit_bytes))
+    return tuple(found)
+
+
+def _changed_tables(table: CostTable) -> Iterator[tuple[str, CostTable]]:
+    # The table after each change; what a change does to its figures is the most that it can do.
+    table = table._replace(present=None)
+    if table.chunks > 1 and table.order in (Schedule.INTERLEAVED, Schedule.INTERLEAVED_FULL_WARM_UP):
+        yield "less-memory", table._replace(order=Schedule.INTERLEAVED_LESS_MEMORY)
+    if table.chunks > 1:
+        yield "one-chunk", table._replace(chunks=1, order=Schedule.ONE_FORWARD_ONE_BACKWARD, again=None)
+    halved = table._replace(
+        micro_batches=2 * table.micro_batches, layers=_scale_layers(table, activations=2), again=None
+    )
+    if 2 * halved.cells * halved.micro_batches <= MOST_ALL_PASSES:
+        yield "micro-batch", halved
+    if table.layer_count >= 2 * table.cells:
+        more = _more_stages(table)
+        if why_refused(more.order, more.stages, more.chunks, more.micro_batches) is None:
+            yield "stages", more
+    head, tail = (end._replace(bytes=end.bytes // 2) for end in (table.head, table.tail))
+    update = table.update and table.update._replace(layer_bytes=tuple(size // 2 for size in table.update.layer_bytes))
+    yield (
+        "tensor",
+        table._replace(
+            layers=_scale_layers(table, activations=2, weights=2), update=update, again=None, head=head, tail=tail
+        ),
+    )
+
+
+def _more_stages(table: CostTable) -> CostTable:
+    # Twice as many stages: the ends hold what they do, those between them what the least of these does.
+    def spread(sizes: tuple[int, ...]) -> tuple[int, ...]:
+        return (sizes[0], *[min(sizes[1:-1] or sizes)] * (2 * table.stages - 2), sizes[-1]) if sizes else ()
+
+    update = table.update
+    if update is not None:
+        update = update._replace(layer_bytes=spread(update.layer_bytes), stage_bytes=spread(update.stage_bytes))
+    return table._replace(stages=2 * table.stages, stage_bytes=spread(table.stage_bytes), update=update, again=None)
+
+
+def _scale_layers(table: CostTable, *, activations: int, weights: int = 1) -> tuple[LayerGroup, ...]:
+    return tuple(
+        layer._replace(
+            bytes=layer.bytes // weights,
+            recompute={
+                kind: kept._replace(
+                    activation_bytes=kept.activation_bytes // activations,
+                    transient_bytes=kept.transient_bytes // activations,
+                    once_bytes=kept.once_bytes // activations,
+                    swapped_bytes=kept.swapped_bytes // activations,
+                    again_bytes=kept.again_bytes // weights,
+                )
+                for kind, kept in layer.recompute.items()
+            },
+        )
+        for layer in table.layers
+    )
 
 
 _MS = 1e-3

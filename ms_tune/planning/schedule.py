@@ -16,6 +16,7 @@ Where the orders come from:
 
 from __future__ import annotations
 
+from collections import deque
 from enum import Enum
 
 from ms_tune.records import Record
@@ -23,7 +24,9 @@ from ms_tune.text import Message, msg
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
+
+    PassKey = tuple[bool, int, int]  # whether it is a forward pass, its cell (chunk x stages + stage), its micro-batch
 
 MOST_PASSES = 100_000  # of a stage in one training step that are followed one by one; no real job has as many
 
@@ -104,6 +107,40 @@ def _in_rounds(rounds: Sequence[int], chunks: range, *, forward: bool) -> list[P
         order += [PipelinePass(forward, chunk, first + number) for chunk in chunks for number in range(size)]
         first += size
     return order
+
+
+def _source_pass(key: PassKey, cells: int) -> PassKey | None:
+    """The pass, of the same micro-batch, that a pass takes its input from; None for those that begin with the data."""
+    forward, cell, micro_batch = key
+    if forward:
+        return (True, cell - 1, micro_batch) if cell else None
+    return (False, cell + 1, micro_batch) if cell < cells - 1 else (True, cell, micro_batch)
+
+
+def passes_in_turn(
+    orders: Sequence[Sequence[PipelinePass]], chunks: int
+) -> Iterator[tuple[int, PassKey, PassKey | None]]:
+    """The passes of all stages, each after those that it waits for: its stage, itself, and what it takes its input from.
+
+    Passes that would wait for each other are left out.
+    """
+    stages, next_of = len(orders), [0] * len(orders)
+    done: set[PassKey] = set()
+    waiting: dict[PassKey, int] = {}
+    todo = deque(range(stages))
+    while todo:
+        stage = todo.popleft()
+        for one in orders[stage][next_of[stage] :]:
+            key = (one.forward, one.chunk * stages + stage, one.micro_batch)
+            giver = _source_pass(key, chunks * stages)
+            if giver is not None and giver not in done:
+                waiting[giver] = stage
+                break
+            yield stage, key, giver
+            done.add(key)
+            next_of[stage] += 1
+            if key in waiting:
+                todo.append(waiting.pop(key))
 
 
 def most_held(order: Iterable[PipelinePass], chunks: int) -> tuple[int, ...]:

@@ -97,14 +97,17 @@ def search_plans(
     effort: Effort,
     seed: int,
     on_progress: Callable[[SearchProgress], None],
-    starts: Sequence[IntArray] = (),
+    present: Sequence[Mapping[RecomputeMode, int]] | None = None,
 ) -> PlanSearch:
-    """The best plan found, with a lower bound for every plan. An interrupt ends the search with what it has."""
+    """The best plan found, from the present one or an even one on, with a lower bound for every plan.
+
+    An interrupt ends the search with what it has.
+    """
     costs = costs_of(table)
     even = even_state(costs)
     found = PlanSearch(table, costs, BestState(int(PlanSpace(costs).scores(even[None])[0]), even))
-    for start in starts:
-        found.keep_if_better(start)
+    if present is not None:
+        found.keep_if_better(costs.state_of(present))
     try:
         _run_search(found, _BUDGETS[effort], seed, on_progress)
     except KeyboardInterrupt:
@@ -229,13 +232,9 @@ def _report_progress(found: PlanSearch, part: str, done: float) -> SearchProgres
     return SearchProgress(part, done, time, found.bound * unit if found.bound else None)
 
 
-def without_kinds(table: CostTable, kinds: Sequence[object]) -> CostTable:
+def without_kinds(table: CostTable, kinds: Collection[RecomputeMode]) -> CostTable:
     """The table without some kinds of recompute."""
-    layers = tuple(
-        layer._replace(recompute={kind: kept for kind, kept in layer.recompute.items() if kind not in kinds})
-        for layer in table.layers
-    )
-    return table._replace(layers=layers, present=None)
+    return table.map_costs(lambda kind, cost: None if kind in kinds else cost)._replace(present=None)
 
 
 _MOST, _MOST_TIMED = 20_000, 2_000  # variants of a stage whose peak is asked, and whose step is
@@ -268,7 +267,9 @@ def _add_to_stage(costs: Costs, state: IntArray, stage: int, limit: int) -> IntA
     every = list(product(*(list(_cell_variants(tuple(state[place].tolist()), kinds))[:most] for place in places)))
     fine = []
     for start in range(0, len(every), _AT_ONCE):
-        states = _with_variants(state, places, every[start : start + _AT_ONCE])
+        variants = every[start : start + _AT_ONCE]
+        states = np.repeat(state[None], len(variants), axis=0)
+        states[:, places] = np.array(variants, np.int64)
         fine.append(states[is_allowed(costs, states) & (costs.peak_bytes(states)[:, stage] <= limit)])
     states = np.concatenate(fine)
     if not len(states):
@@ -280,12 +281,6 @@ def _add_to_stage(costs: Costs, state: IntArray, stage: int, limit: int) -> IntA
     # Of equally long steps the one whose stage works least: what it has to spare hides what the table does not know.
     found: IntArray = states[least[np.argsort(steps, kind="stable")[0]]]
     return found
-
-
-def _with_variants(state: IntArray, places: Sequence[int], variants: Sequence[Sequence[Cell]]) -> IntArray:
-    states = np.repeat(state[None], len(variants), axis=0)
-    states[:, places] = np.array(variants, np.int64)
-    return states
 
 
 def _cell_variants(cell: Cell, kinds: Sequence[RecomputeMode]) -> Iterator[Cell]:

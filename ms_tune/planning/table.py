@@ -16,7 +16,7 @@ from ms_tune.records import Record
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
 MOST_STAGES, MOST_CHUNKS, MOST_LAYERS = 1024, 64, 10_000
 MOST_ALL_PASSES = 65_536  # of all stages in one training step
@@ -156,6 +156,15 @@ class CostTable(Record):
     def kinds(self) -> tuple[RecomputeMode, ...]:
         """The kinds of recompute that there are, in the order in which a cell has them."""
         return tuple(kind for kind in IN_CELL if kind in self.layers[0].recompute)
+
+    def map_costs(self, change: Callable[[RecomputeMode, LayerCost], LayerCost | None]) -> CostTable:
+        """The table with what each kind of recompute costs changed; a kind whose cost becomes None is left out."""
+        layers = []
+        for layer in self.layers:
+            changed = {kind: change(kind, cost) for kind, cost in layer.recompute.items()}
+            recompute = {kind: cost for kind, cost in changed.items() if cost is not None}
+            layers.append(layer._replace(recompute=recompute))
+        return self._replace(layers=tuple(layers))
 
     def held_by(self, stage: int) -> int:
         """Bytes that a stage holds whatever layers it has."""

@@ -16,15 +16,13 @@ from ms_tune.text import msg
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from ms_tune.planning.table import StageEnd
     from ms_tune.text import Message
 
 HEAD, TAIL = "head", "tail"
 _MOST_MS, _MOST_SECONDS, _MOST_NAMES = 1e9, 1e7, 200
 _MS = 1000
-_SECONDS = {"": 1.0, "us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0}
-_DURATION = re.compile(r"\s*(\d{1,12}(?:\.\d{1,12})?)\s*(us|ms|s|min)\s*")
-_PLAIN = re.compile(r"\s*(\d{1,12}(?:\.\d{1,12})?)\s*(us|ms|s|min|)\s*")
+_SECONDS = {"": 1e-3, "us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0}
+_DURATION = re.compile(r"\s*(\d{1,12}(?:\.\d{1,12})?)\s*(us|ms|s|min|)\s*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +90,7 @@ def parse_step(text: str) -> float:
     """
     name, equals, rest = text.partition("=")
     match = _DURATION.fullmatch(rest) if equals and name.strip() == "step" else None
-    seconds = float(match[1]) * _SECONDS[match[2]] if match else 0.0
+    seconds = float(match[1]) * _SECONDS[match[2]] if match and match[2] else 0.0
     if not 0 < seconds <= _MOST_SECONDS:
         message = f"not a step: {text!r}"
         raise ValueError(message)
@@ -120,8 +118,8 @@ def parse_times(text: str) -> dict[str, LayerTimes]:
 
 
 def _parse_ms(text: str) -> float:
-    match = _PLAIN.fullmatch(text)
-    time = float(match[1]) * (_SECONDS[match[2]] * _MS if match[2] else 1.0) if match else 0.0
+    match = _DURATION.fullmatch(text)
+    time = float(match[1]) * (_SECONDS[match[2]] * _MS) if match else 0.0
     if not 0 < time <= _MOST_MS:
         message = f"not a time: {text!r}"
         raise ValueError(message)
@@ -166,17 +164,14 @@ def with_times(table: CostTable, times: Mapping[str, LayerTimes], source: str) -
     if missing:
         hint = msg("planning.clock.missing.hint")
         raise ConfigError(msg("planning.clock.missing", names=", ".join(missing)), hint, path=source)
-    return table._replace(
-        layers=tuple(
-            _timed_layer(layer, times[layer.name], source) if layer.name in times else layer for layer in table.layers
-        ),
-        head=_timed_end(table.head, times.get(HEAD)),
-        tail=_timed_end(table.tail, times.get(TAIL)),
+    layers = (
+        _timed_layer(layer, times[layer.name], source) if layer.name in times else layer for layer in table.layers
     )
-
-
-def _timed_end(end: StageEnd, times: LayerTimes | None) -> StageEnd:
-    return end if times is None else end._replace(forward=times.forward)
+    head, tail = (
+        end._replace(forward=times[name].forward) if name in times else end
+        for name, end in ((HEAD, table.head), (TAIL, table.tail))
+    )
+    return table._replace(layers=tuple(layers), head=head, tail=tail)
 
 
 def _timed_layer(layer: LayerGroup, times: LayerTimes, source: str) -> LayerGroup:
@@ -222,11 +217,13 @@ def with_layers(clock: Clock, table: CostTable) -> Clock:
     ends = ((name, getattr(table, name).forward) for name in (HEAD, TAIL))
     parts = {**{layer.name: layer.forward for layer in table.layers}, **dict(ends)}
     rest = {name: LayerTimes(forward * scale) for name, forward in parts.items() if forward and name not in found}
-    told = [
-        f"{layer.name} {_times_text(found[layer.name])} ({counts[layer.name]}/{layer.layer_count})"
-        for layer in table.layers
-        if layer.name in found and layer.name not in clock.times
-    ]
+    told = []
+    for layer in table.layers:
+        if layer.name in found and layer.name not in clock.times:
+            times = found[layer.name]
+            backward = " | ".join(f"{kind.value} {time:.4g}" for kind, time in times.backward.items())
+            seen = f"{counts[layer.name]}/{layer.layer_count}"
+            told.append(f"{layer.name} {times.forward:.4g} / {backward} ms ({seen})")
     notes = [msg("planning.seen.layers", times=", ".join(told))] if told else []
     left = [f"{name} {times.forward:.4g} ms" for name, times in rest.items() if name not in clock.times]
     if left:
@@ -248,11 +245,6 @@ def _mean_times(layers: Sequence[SeenLayer], micro_batches: int) -> LayerTimes:
     if whole:
         backward[RecomputeMode.FULL] = backward[RecomputeMode.NONE] + mean((one.twice / 2 for one in whole), whole)
     return LayerTimes(forward, backward)
-
-
-def _times_text(times: LayerTimes) -> str:
-    backward = " | ".join(f"{kind.value} {time:.4g}" for kind, time in times.backward.items())
-    return f"{times.forward:.4g} / {backward} ms"
 
 
 MOST_LONGER = 100.0  # that copies make a pass: slower links are refused
@@ -282,7 +274,9 @@ def _with_copy_time(layer: LayerGroup, bytes_per_time: float, source: str) -> La
     copies = kept.swapped_bytes / bytes_per_time
     back = 2 * layer.forward * (1 + plain.backward_extra)
     if not layer.forward or not back or copies / min(layer.forward, back) > MOST_LONGER:
-        raise ConfigError(_too_slow(layer, copies), msg("planning.link.slow.hint"), path=source)
+        times = f"{copies / layer.forward:,.0f}" if layer.forward else "-"
+        slow = msg("planning.link.slow", layer=layer.name, times=times, most=f"{MOST_LONGER:g}")
+        raise ConfigError(slow, msg("planning.link.slow.hint"), path=source)
     longer = kept._replace(
         forward_extra=_extra_time(copies, layer.forward, layer.forward),
         backward_extra=_extra_time(copies, back, 2 * layer.forward),
@@ -294,8 +288,3 @@ def _extra_time(copies: float, own: float, unit: float) -> float:
     # The longer of copies and computation, as a part of a unit beyond it, rounded up.
     longest = max(copies, own)
     return ceil(round((longest / unit - 1) * _DIGITS, 3)) / _DIGITS
-
-
-def _too_slow(layer: LayerGroup, copies: float) -> Message:
-    times = f"{copies / layer.forward:,.0f}" if layer.forward else "-"
-    return msg("planning.link.slow", layer=layer.name, times=times, most=f"{MOST_LONGER:g}")

@@ -38,11 +38,6 @@ class RankFiles:
     tensors: Path | None  # `tensors.json` of `ms-tune dryrun`
     collectives: Path | None  # `comm_execute_order.csv`
 
-    @property
-    def total_bytes(self) -> int:
-        """Bytes of the large files."""
-        return sum(path.stat().st_size for path in (self.blocks, self.tasks, self.graph) if path is not None)
-
 
 class TraceFolder(Record):
     """The ranks of a run, by number, and whether some of them look older than the others."""
@@ -84,7 +79,7 @@ def _find_block_files(folder: Path, depth: int, seen: list[int]) -> Iterator[Pat
 
 def _rank_files(blocks: Path) -> RankFiles:
     folder = blocks.parent
-    rank = _rank_of(blocks)
+    numbers = (_RANK.fullmatch(one.name) for one in (folder, folder.parent))
     # `ms-tune dryrun` keeps the log and the list of tensors in rank_N/, and the tracker may write to rank_N/rank_N/.
     near = [folder, *([folder.parent] if _RANK.fullmatch(folder.name) else [])]
     logs = [place / name for place in near for name in ("log.txt", "log")]
@@ -92,7 +87,7 @@ def _rank_files(blocks: Path) -> RankFiles:
     order = [place / "execute_order" / "comm_execute_order.csv" for place in near]
     order += [place / folder.name / "execute_order" / "comm_execute_order.csv" for place in near[1:]]
     return RankFiles(
-        rank=rank,
+        rank=next((int(match[1]) for match in numbers if match), None),
         blocks=blocks,
         tasks=_first_file([folder / "task.csv"]),
         graph=_first_file([folder / "tracker_graph.ir"]),
@@ -100,14 +95,6 @@ def _rank_files(blocks: Path) -> RankFiles:
         tensors=_first_file([place / "tensors.json" for place in near]),
         collectives=_first_file(order),
     )
-
-
-def _rank_of(blocks: Path) -> int | None:
-    for name in (blocks.parent.name, blocks.parent.parent.name):
-        match = _RANK.fullmatch(name)
-        if match:
-            return int(match[1])
-    return None
 
 
 def _first_file(candidates: list[Path]) -> Path | None:

@@ -8,11 +8,8 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import cache
-from importlib.util import find_spec
 from itertools import chain, count, repeat
 from typing import TYPE_CHECKING
 
@@ -179,8 +176,6 @@ _LONGEST_SHOWN = 64 * 1024  # bytes; what is beyond is left out
 _BLOCK = 1024**2  # bytes read at once; more do not stay in a processor's cache
 _SAMPLE = 64 * 1024  # bytes at the beginning of a block, that tell whether lines with a word are many
 _MANY = 1024  # bytes a line with a word, below which all lines are looked at one by one
-_FOUR = 4
-_FACTOR = 2654435761  # Knuth's multiplicative hashing
 _MAX_LINE = 1024**2  # bytes; what is beyond is a line of its own
 
 
@@ -238,7 +233,7 @@ def read_line_blocks(file: BinaryIO) -> Iterator[tuple[bytes, int]]:
 
 
 def find_lines(body: bytes, number: int, needles: Sequence[bytes]) -> Iterator[tuple[int, str, bool]]:
-    """The lines with one of the words, of seven bytes or more: their numbers, their texts, and whether they have an end."""
+    """The lines with one of the words: their numbers, their texts, and whether they have an end."""
     for line_number, line, whole in find_likely_lines(body, number, needles):
         if any(needle in line for needle in needles):
             yield line_number, decode_line(line), whole
@@ -246,11 +241,9 @@ def find_lines(body: bytes, number: int, needles: Sequence[bytes]) -> Iterator[t
 
 def find_likely_lines(body: bytes, number: int, needles: Sequence[bytes]) -> Iterable[tuple[int, bytes, bool]]:
     """As for :func:`lines_with`, the lines as they are, and perhaps others: all of them where those with a word are many."""
-    most = len(body) // _MANY
-    search = _find_words_fast if len(body) >= _BLOCK // 2 and _numpy_is_here() else _find_words
-    found = search(body[:_SAMPLE], tuple(needles), _SAMPLE // _MANY)
+    found = _find_words(body[:_SAMPLE], needles, _SAMPLE // _MANY)
     if found is not None and len(body) > _SAMPLE:
-        found = search(body, tuple(needles), most)
+        found = _find_words(body, needles, len(body) // _MANY)
     return _split_all_lines(body, number) if found is None else _cut_lines_around(body, number, found)
 
 
@@ -275,7 +268,7 @@ def _split_all_lines(body: bytes, number: int) -> Iterable[tuple[int, bytes, boo
     return chain(zip(count(number), lines, repeat(object=True)), ends)
 
 
-def _find_words(body: bytes, needles: tuple[bytes, ...], most: int) -> list[int] | None:
+def _find_words(body: bytes, needles: Sequence[bytes], most: int) -> list[int] | None:
     # Where the words are, in order, one of a line at least; None if there are more of one than that.
     found: list[int] = []
     for needle in needles:
@@ -288,50 +281,6 @@ def _find_words(body: bytes, needles: tuple[bytes, ...], most: int) -> list[int]
             end = body.find(b"\n", at)
             at = body.find(needle, end) if end >= 0 else -1
     return sorted(found)
-
-
-def _find_words_fast(body: bytes, needles: tuple[bytes, ...], most: int) -> list[int] | None:
-    # The same with numpy, several times as fast: one look at each four bytes that begin at a multiple of four.
-    # Wherever it is, a word of seven bytes or more covers such four bytes. Their product's upper half says whether they can be of a word.
-    import numpy as np  # noqa: PLC0415 - takes longer than a short log, and a base install has none
-
-    factor, shift = np.uint32(_FACTOR), np.uint32(16)
-    known = _index_words(needles)
-    wanted = np.zeros(2**16, np.bool_)
-    wanted[(np.fromiter(known, np.uint32) * factor) >> shift] = True
-    fours = np.frombuffer(body, np.uint32, len(body) // _FOUR)
-    maybe = wanted.take((fours * factor) >> shift).nonzero()[0]
-    found = []
-    for place, four in zip(maybe.tolist(), fours[maybe].tolist(), strict=True):
-        for word, offset in known.get(four, ()):
-            at = place * _FOUR - offset
-            if at >= 0 and body.startswith(word, at):
-                found.append(at)
-        if len(found) > most:
-            return None
-    return sorted(found)
-
-
-@cache
-def _index_words(words: tuple[bytes, ...]) -> dict[int, list[tuple[bytes, int]]]:
-    # Four bytes, as a number, to the words that they may be part of, with their offsets: one for each place modulo four.
-    known: dict[int, list[tuple[bytes, int]]] = {}
-    for word in words:
-        for first in range(_FOUR):
-            offsets = range(first, len(word) - _FOUR + 1, _FOUR)
-            _, offset = max((_count_marks(word[at : at + _FOUR]), at) for at in offsets)
-            known.setdefault(int.from_bytes(word[offset : offset + _FOUR], sys.byteorder), []).append((word, offset))
-    return known
-
-
-def _count_marks(four: bytes) -> int:
-    # How unlike other text it is, by its marks: `time` is in many words, `tep_` is not.
-    return sum(0 if mark.isalpha() else 1 if mark.isspace() else 2 for mark in four.decode("latin-1"))
-
-
-@cache
-def _numpy_is_here() -> bool:
-    return find_spec("numpy") is not None
 
 
 def decode_line(line: bytes) -> str:

@@ -120,8 +120,11 @@ class ErrorLines:
             self._read_message(line)
         elif self.state is _At.GROUP:
             self._read_group(line)
-        elif self.state is _At.CRASH:
-            self._read_crash(line)
+        elif self.state is _At.CRASH:  # faulthandler prints the innermost frame first
+            self._see_frame(line)
+            if self.own is not None:
+                self.raised_at = self.own
+                self._close()
         elif line and not line[0].isspace():
             if self.state is _At.SOURCE and not _SYNTAX.match(line):
                 self._close()
@@ -135,13 +138,6 @@ class ErrorLines:
         frame = _FRAME.match(line)
         if frame is not None and not _NOT_THE_PROGRAMS.search(frame["file"]):
             self.own = f"{frame['file']}:{frame['line']}"
-
-    def _read_crash(self, line: str) -> None:
-        # faulthandler prints the innermost frame first
-        self._see_frame(line)
-        if self.own is not None:
-            self.raised_at = self.own
-            self._close()
 
     def _log_line(self, line: str) -> None:
         match = _ERROR_LINE.match(line)

@@ -18,7 +18,6 @@ import re
 from array import array
 from dataclasses import dataclass, field, fields
 from enum import Enum
-from functools import lru_cache
 from operator import itemgetter
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -217,17 +216,12 @@ def _locate_megatron(line: str, start: int, end: int, *, whole: bool) -> Mapping
     # What stands behind the last bar may be cut off where the line does not end.
     for part in parts if whole else parts[:-1]:
         key, _, value = part.partition(":")
-        name = _name_of_key(key)
+        name = _KEYS.get(key.strip())
         if name is not None and name not in spans:
             begin = at + len(part) - len(value.lstrip())
             spans[name] = (begin, begin + len(value.strip()))
         at += len(part) + 1
     return spans
-
-
-@lru_cache(maxsize=256)  # the lines of a log have the same few, with the same blanks
-def _name_of_key(key: str) -> str | None:
-    return _KEYS.get(key.strip())
 
 
 def make_step(form: Form, told: Mapping[str, str]) -> StepLine | None:
@@ -321,18 +315,9 @@ class RankSteps:
 
     def add(self, step: StepLine, number: int, line: int) -> None:
         """Take one more step."""
-        self.number.append(number)
-        self.line.append(line)
-        self.seconds.append(step.seconds)
-        self.loss.append(step.loss)
-        self.norm.append(step.norm)
-        self.tflops.append(step.tflops)
-        self.counted.append(step.counted)
-        self.hardware.append(step.hardware)
-        self.rate.append(NOT_LOGGED)
-        self.batch.append(step.batch)
-        self.tokens.append(step.tokens)
-        self.peak.append(step.allocated)
+        told = {**step._asdict(), "number": number, "line": line, "rate": NOT_LOGGED, "peak": step.allocated}
+        for name in COLUMNS:
+            getattr(self, name).append(told[name])
 
 
 COLUMNS = tuple(one.name for one in fields(RankSteps) if one.name not in {"form", "rank"})

@@ -15,6 +15,7 @@ comes after ``end`` of ``tail``. A phase is the micro-batches of one letter so f
 from __future__ import annotations
 
 import re
+from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
 from ms_tune.errors import TraceError
@@ -73,7 +74,7 @@ class _MemlogReader:
         self._line = 0
         self._iteration, self._numbers = HEAD, [HEAD]
         self._ended = False
-        self._turns: dict[str, int] = {}
+        self._turns = Counter[str]()
         self._phase = "init"
         self._most_forward = 0
         self._running: list[str] = []
@@ -91,7 +92,10 @@ class _MemlogReader:
             elif found := _ITERATION.fullmatch(text):
                 self._begin_iteration(found.group(1))
             elif found := _MICRO_BATCH.fullmatch(text):
-                self._begin_micro_batch(found.group(1))
+                turn = self._turns[found[1]]
+                self._turns[found[1]] += 1
+                self._phase = f"{turn}{found[1]}"
+                self._most_forward = max(self._most_forward, self._turns["F"])
             elif found := _LAYER.fullmatch(text):
                 self._read_layer(found.group(1), found.group(4))
             else:
@@ -143,13 +147,7 @@ class _MemlogReader:
         else:
             self._iteration = int(text)
             self._numbers.append(self._iteration)
-        self._turns, self._phase = {}, "init"
-
-    def _begin_micro_batch(self, letter: str) -> None:
-        turn = self._turns.get(letter, 0)
-        self._turns[letter] = turn + 1
-        self._phase = f"{turn}{letter}"
-        self._most_forward = max(self._most_forward, self._turns.get("F", 0))
+        self._turns, self._phase = Counter(), "init"
 
     def _read_layer(self, name: str, edge: str) -> None:
         self._layers.setdefault(name)

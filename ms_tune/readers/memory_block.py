@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import csv
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from ms_tune.errors import TraceError
@@ -172,37 +172,6 @@ class ColumnLayout:
     index: dict[str, int]
 
 
-@dataclass(slots=True)
-class _Pools:
-    """Texts and stacks that rows share: a trace repeats some hundred of them a hundred thousand times."""
-
-    texts: dict[str, str] = field(default_factory=dict)
-    frames: dict[str, Frame | None] = field(default_factory=dict)
-    stacks: dict[str, tuple[Frame, ...]] = field(default_factory=dict)
-
-
-class RowReader:
-    """Reads rows one by one and keeps account of those that it refuses."""
-
-    def __init__(self, layout: ColumnLayout) -> None:
-        self._layout = layout
-        self._pools = _Pools()
-        self.refused = RefusedRow()
-
-    def read(self, number: int, text: str | None, *, complete: bool) -> Block | None:
-        """The block of a line, or None if the row is refused; a text of None is a line that is too long."""
-        try:
-            cells = _split_row(text, self._layout, complete=complete)
-            return _make_block(number, cells, self._layout, self._pools)
-        except _BadRowError as error:
-            self.refused.add(number, error.reason)
-            return None
-
-    def parse_stack(self, text: str) -> tuple[Frame, ...]:
-        """The stack that a cell shows."""
-        return _parse_stack(text, self._pools)
-
-
 def read_layout(text: str | None, path: Path, number: int) -> ColumnLayout:
     """The columns that the first line of a file names."""
     cells = (text or "").removeprefix("\ufeff").split(",")
@@ -221,87 +190,6 @@ def read_layout(text: str | None, path: Path, number: int) -> ColumnLayout:
         twice = next(name for name in names if names.count(name) > 1)
         raise TraceError(msg("trace.column-twice", column=twice), path=path, line=number)
     return ColumnLayout(names, trailing_comma, index)
-
-
-def _split_row(text: str | None, layout: ColumnLayout, *, complete: bool) -> list[str]:
-    if text is None:
-        raise _BadRowError(msg("trace.row.long", limit=LONGEST_LINE))
-    quoted = ',"File:' in text or ('"' in text and not layout.trailing_comma)
-    if quoted:
-        try:
-            cells = next(csv.reader([text], strict=True))
-        except (csv.Error, StopIteration):
-            raise _BadRowError(msg("trace.row.quotes" if complete else "trace.row.cut")) from None
-    else:
-        cells = text.split(",")
-    if layout.trailing_comma:
-        if cells[-1]:
-            # Every row of such a file ends with a comma. Without it the last cell may be half a number.
-            raise _BadRowError(_too_few(len(cells), layout, complete=complete))
-        cells.pop()
-    expected = len(layout.names)
-    if len(cells) < expected or (not complete and not layout.trailing_comma):
-        raise _BadRowError(_too_few(len(cells), layout, complete=complete))
-    if len(cells) > expected:
-        placed = repair_row(cells, layout.names, layout.index)
-        if placed is None:
-            raise _BadRowError(msg("trace.row.commas"))
-        return placed
-    return cells
-
-
-def _too_few(found: int, layout: ColumnLayout, *, complete: bool) -> Message:
-    return msg("trace.row.fields", found=found, expected=len(layout.names)) if complete else msg("trace.row.cut")
-
-
-def _make_block(line: int, cells: list[str], layout: ColumnLayout, pools: _Pools) -> Block:
-    index = layout.index
-
-    def text(name: str) -> str:
-        position = index.get(name)
-        cell = "" if position is None else cells[position]
-        return pools.texts.setdefault(cell, cell)
-
-    def number(name: str) -> int | None:
-        position = index.get(name)
-        return None if position is None or not cells[position] else _parse_number(cells[position], name)
-
-    def flag(name: str) -> bool:
-        value = number(name)
-        if value not in (None, 0, 1):
-            raise _BadRowError(msg("trace.row.number", value=value, column=name))
-        return value == 1
-
-    number("line_num")  # not kept; anything but a number shows that the cells are not where they belong
-    start, end = _parse_lifetime(cells[index["start_time_stamp"]], cells[index["end_time_stamp"]])
-    address = cells[index["device_addr"]]
-    if not _ADDRESS.fullmatch(address):
-        raise _BadRowError(msg("trace.row.number", value=_shorten_cell(address), column="device_addr"))
-    position = index.get("user_tasks")
-    users = "" if position is None else cells[position]
-    if not _USERS.fullmatch(users):
-        raise _BadRowError(msg("trace.row.users", value=_shorten_cell(users)))
-    return Block(
-        line=line,
-        start=start,
-        end=end,
-        address=int(address, 16),
-        stream=number("stream_id"),
-        pool=text("pool_type"),
-        size=_parse_number(cells[index["size"]], "size"),
-        used_after=number("actual_used_memory"),
-        footprint_after=number("actual_peak_memory"),
-        kind=text("type"),
-        producer_task=number("producer_task"),
-        task_name=text("task_name"),
-        node_name=text("node_name"),
-        graph_name=text("graph_name"),
-        last_user_task=number("last_user_task"),
-        user_text=users,
-        stack=_parse_stack(text("python_stack"), pools),
-        persistent=flag("is_persistent"),
-        small=flag("is_small"),
-    )
 
 
 def _parse_lifetime(first: str, last: str) -> tuple[int, int | None]:
@@ -325,21 +213,120 @@ def _shorten_cell(cell: str) -> str:
     return shown + "…" if len(cell) > len(shown) else shown
 
 
-def _parse_stack(text: str, pools: _Pools) -> tuple[Frame, ...]:
-    # `File:<path>;Line:<n>;Function:<f>|` repeated, outermost first
-    stack = pools.stacks.get(text)
-    if stack is None:
-        frames = (_parse_frame(part, pools) for part in text.split("|") if part)
-        stack = pools.stacks[text] = tuple(frame for frame in frames if frame is not None)
-    return stack
+class RowReader:
+    """Reads rows one by one and keeps account of those that it refuses."""
 
+    def __init__(self, layout: ColumnLayout) -> None:
+        self._layout = layout
+        # What rows share: a trace repeats some hundred texts and stacks a hundred thousand times.
+        self._texts: dict[str, str] = {}
+        self._frames: dict[str, Frame | None] = {}
+        self._stacks: dict[str, tuple[Frame, ...]] = {}
+        self.refused = RefusedRow()
 
-def _parse_frame(text: str, pools: _Pools) -> Frame | None:
-    if text in pools.frames:
-        return pools.frames[text]
-    rest, _, function = text.rpartition(";Function:")
-    file, _, line = rest.rpartition(";Line:")
-    valid = file.startswith("File:") and line.isascii() and line.isdigit() and len(line) < _MAX_DIGITS
-    frame = Frame(file[len("File:") :], int(line), function) if valid else None
-    pools.frames[text] = frame
-    return frame
+    def read(self, number: int, text: str | None, *, complete: bool) -> Block | None:
+        """The block of a line, or None if the row is refused; a text of None is a line that is too long."""
+        try:
+            return self._make_block(number, self._split_row(text, complete=complete))
+        except _BadRowError as error:
+            self.refused.add(number, error.reason)
+            return None
+
+    def _split_row(self, text: str | None, *, complete: bool) -> list[str]:
+        layout = self._layout
+        if text is None:
+            raise _BadRowError(msg("trace.row.long", limit=LONGEST_LINE))
+        quoted = ',"File:' in text or ('"' in text and not layout.trailing_comma)
+        if quoted:
+            try:
+                cells = next(csv.reader([text], strict=True))
+            except (csv.Error, StopIteration):
+                raise _BadRowError(msg("trace.row.quotes" if complete else "trace.row.cut")) from None
+        else:
+            cells = text.split(",")
+        if layout.trailing_comma:
+            if cells[-1]:
+                # Every row of such a file ends with a comma. Without it the last cell may be half a number.
+                raise _BadRowError(self._too_few(len(cells), complete=complete))
+            cells.pop()
+        expected = len(layout.names)
+        if len(cells) < expected or (not complete and not layout.trailing_comma):
+            raise _BadRowError(self._too_few(len(cells), complete=complete))
+        if len(cells) > expected:
+            placed = repair_row(cells, layout.names, layout.index)
+            if placed is None:
+                raise _BadRowError(msg("trace.row.commas"))
+            return placed
+        return cells
+
+    def _too_few(self, found: int, *, complete: bool) -> Message:
+        return (
+            msg("trace.row.fields", found=found, expected=len(self._layout.names)) if complete else msg("trace.row.cut")
+        )
+
+    def _make_block(self, line: int, cells: list[str]) -> Block:
+        index = self._layout.index
+
+        def text(name: str) -> str:
+            position = index.get(name)
+            cell = "" if position is None else cells[position]
+            return self._texts.setdefault(cell, cell)
+
+        def number(name: str) -> int | None:
+            position = index.get(name)
+            return None if position is None or not cells[position] else _parse_number(cells[position], name)
+
+        def flag(name: str) -> bool:
+            value = number(name)
+            if value not in (None, 0, 1):
+                raise _BadRowError(msg("trace.row.number", value=value, column=name))
+            return value == 1
+
+        number("line_num")  # not kept; anything but a number shows that the cells are not where they belong
+        start, end = _parse_lifetime(cells[index["start_time_stamp"]], cells[index["end_time_stamp"]])
+        address = cells[index["device_addr"]]
+        if not _ADDRESS.fullmatch(address):
+            raise _BadRowError(msg("trace.row.number", value=_shorten_cell(address), column="device_addr"))
+        position = index.get("user_tasks")
+        users = "" if position is None else cells[position]
+        if not _USERS.fullmatch(users):
+            raise _BadRowError(msg("trace.row.users", value=_shorten_cell(users)))
+        return Block(
+            line=line,
+            start=start,
+            end=end,
+            address=int(address, 16),
+            stream=number("stream_id"),
+            pool=text("pool_type"),
+            size=_parse_number(cells[index["size"]], "size"),
+            used_after=number("actual_used_memory"),
+            footprint_after=number("actual_peak_memory"),
+            kind=text("type"),
+            producer_task=number("producer_task"),
+            task_name=text("task_name"),
+            node_name=text("node_name"),
+            graph_name=text("graph_name"),
+            last_user_task=number("last_user_task"),
+            user_text=users,
+            stack=self.parse_stack(text("python_stack")),
+            persistent=flag("is_persistent"),
+            small=flag("is_small"),
+        )
+
+    def parse_stack(self, text: str) -> tuple[Frame, ...]:
+        """The stack that a cell shows: ``File:<path>;Line:<n>;Function:<f>|`` repeated, outermost first."""
+        stack = self._stacks.get(text)
+        if stack is None:
+            frames = (self._parse_frame(part) for part in text.split("|") if part)
+            stack = self._stacks[text] = tuple(frame for frame in frames if frame is not None)
+        return stack
+
+    def _parse_frame(self, text: str) -> Frame | None:
+        if text in self._frames:
+            return self._frames[text]
+        rest, _, function = text.rpartition(";Function:")
+        file, _, line = rest.rpartition(";Line:")
+        valid = file.startswith("File:") and line.isascii() and line.isdigit() and len(line) < _MAX_DIGITS
+        frame = Frame(file[len("File:") :], int(line), function) if valid else None
+        self._frames[text] = frame
+        return frame

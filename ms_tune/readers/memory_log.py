@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
+    from ms_tune.readers.runtime_log import MemoryStatistics
+
 _MOST_RANKS = 4096
 _REPORT = re.compile(
     r"\[Rank (\d{1,6})\] \(after (\d{1,12}) iterations\) memory \(MB\) \| allocated: ([\d.]{1,30})"
@@ -128,11 +130,9 @@ class _MemoryLogReader:
         known = block.complete
         block.take(text)
         if block.complete != known and block.last is not None:
-            self._keep_statistics(rank, number, block)
+            self._keep_statistics(rank, number, block.last)
 
-    def _keep_statistics(self, rank: int | None, number: int, block: StatisticsLines) -> None:
-        told = block.last
-        assert told is not None  # noqa: S101 - asked before
+    def _keep_statistics(self, rank: int | None, number: int, told: MemoryStatistics) -> None:
         one = RankMemory(
             rank,
             MemoryWords.STATISTICS,
@@ -252,12 +252,13 @@ def read_memory_failure(path: Path) -> MemoryFailure:
     framework, at, size = found
     log = read_runtime_log(path)
     request, statistics = log.out_of_memory, log.statistics
-    pools = log.pools
-    used = sum(pool.used_mib for pool in pools) * MIB if pools else statistics.peak_mib * MIB if statistics else None
-    held = (
-        sum(pool.total_mib for pool in pools) * MIB if pools else statistics.footprint_mib * MIB if statistics else None
-    )
-    limit = statistics.used_mib * MIB if statistics else None
+    used = held = limit = None
+    if statistics is not None:
+        used, held = statistics.peak_mib * MIB, statistics.footprint_mib * MIB
+        limit = statistics.used_mib * MIB
+    if log.pools:
+        used = sum(pool.used_mib for pool in log.pools) * MIB
+        held = sum(pool.total_mib for pool in log.pools) * MIB
     return MemoryFailure(
         framework=framework if request is None else "mindspore",
         line=at,

@@ -11,6 +11,7 @@ from __future__ import annotations
 import ast
 import re
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import TYPE_CHECKING, TypeVar
 
 from ms_tune.readers.lines import find_lines, parse_rank, read_line_blocks, reading
@@ -141,11 +142,7 @@ class _RecomputeLogReader:
         self._marked = False  # the run begins with this block
 
     def take(self, number: int, line: str, *, whole: bool = True) -> None:
-        starts = [match.start() for match in _PREFIX.finditer(line)]
-        ends = [*starts[1:], len(line)] if starts else [len(line)]
-        if not starts or starts[0]:
-            starts, ends = [0, *starts], [starts[0] if starts else len(line), *(ends if starts else ())]
-        for start, end in zip(starts, ends, strict=True):
+        for start, end in pairwise(sorted({0, *(match.start() for match in _PREFIX.finditer(line)), len(line)})):
             self._read_message(number, line[start:end], glued=end < len(line) or not whole)
 
     def list_runs(self) -> tuple[LoggedRecompute, ...]:

@@ -26,7 +26,6 @@ from ms_tune.text import msg
 from ms_tune.units import whole_number
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
 WORLD = "hccl_world_group"
@@ -99,40 +98,32 @@ def read_communication_order(path: Path) -> CommunicationOrder:
     ``std::quoted`` writes them: every cell in quotation marks, with ``\"`` and ``\\`` inside, and no trailing comma
     (``execute_order_tracker.cc``). A defect of MindSpore's puts a control character into ``stream_id`` of the dynamic graph.
     """
-    found, refused = [], RefusedRow()
-    for number, cells in _read_rows(path, _COMMUNICATION, refused):
-        ranks = [whole_number(rank) for rank in cells["comm_rank"].split()]
-        if None in (whole_number(cells["input_size"]), whole_number(cells["output_size"]), *ranks):
-            refused.add(number, msg("trace.row.order"))
-        else:
-            known = tuple(rank for rank in ranks if rank is not None)
-            found.append(CollectiveLaunch(cells["group"], known))
-    return CommunicationOrder(tuple(found), tuple(refused.rows), refused.count)
-
-
-def _read_rows(path: Path, required: tuple[str, ...], refused: RefusedRow) -> Iterator[tuple[int, dict[str, str]]]:
+    found, refused, names = [], RefusedRow(), list[str]()
     with reading(path), path.open("rb") as file:
-        names: list[str] = []
         for number, text, _ in iterate_lines(file):
             if not names:
                 names = (text or "").split(",")
-                if any(name not in names for name in required):
-                    raise TraceError(msg("trace.not-order", expected=", ".join(required)), path=path, line=number)
-                continue
-            cells = _split_cells(text)
-            if cells is None or len(cells) != len(names):
+                if any(name not in names for name in _COMMUNICATION):
+                    raise TraceError(msg("trace.not-order", expected=", ".join(_COMMUNICATION)), path=path, line=number)
+            elif (launch := _parse_launch(text or "", names)) is None:
                 refused.add(number, msg("trace.row.order"))
             else:
-                yield number, dict(zip(names, cells, strict=True))
+                found.append(launch)
+    return CommunicationOrder(tuple(found), tuple(refused.rows), refused.count)
 
 
-def _split_cells(text: str | None) -> list[str] | None:
-    if text is None:
-        return None
+def _parse_launch(text: str, names: list[str]) -> CollectiveLaunch | None:
     try:
-        return next(csv.reader(io.StringIO(text), escapechar="\\", doublequote=False, strict=True), None)
+        cells = next(csv.reader(io.StringIO(text), escapechar="\\", doublequote=False, strict=True), [])
     except csv.Error:
         return None
+    if len(cells) != len(names):
+        return None
+    row = dict(zip(names, cells, strict=True))
+    ranks = [whole_number(rank) for rank in row["comm_rank"].split()]
+    if None in (whole_number(row["input_size"]), whole_number(row["output_size"]), *ranks):
+        return None
+    return CollectiveLaunch(row["group"], tuple(rank for rank in ranks if rank is not None))
 
 
 # "Device MOC memory size: 65536M" of a simulated device, MindSpore 2.7 to 2.10; real ones show less
@@ -235,7 +226,7 @@ def read_runtime_log(path: Path) -> RuntimeLog:
         last_error=errors.last_error(),
         raised_at=errors.last_place(),
         thread_error=errors.thread,
-        out_of_memory=requests.first_failure(),
+        out_of_memory=OutOfMemory(requests.size, requests.operator) if requests.met else None,
         pools=tuple(pools.values()),
         cut_off=writes_blocks,
         processes=tuple(groups.processes.values()),
@@ -296,9 +287,6 @@ class _Requests:
         if self.size is None and size is not None:
             self.size = int(size)
         self.operator = self.operator or match["kernel"] or match["node"] or match["output"]
-
-    def first_failure(self) -> OutOfMemory | None:
-        return OutOfMemory(self.size, self.operator) if self.met else None
 
 
 def _take_pool(line: str, pools: dict[str, PoolState]) -> None:

@@ -31,7 +31,13 @@ NUMBERS = (
     *("producer", "first_user", "last_user"),
 )
 TEXTS = ("pool", "kind", "task", "node", "graph")
-COLUMNS = (*NUMBERS, "address", "persistent", "small", *TEXTS, "stack")
+_TYPES: dict[str, type[Any]] = {
+    **dict.fromkeys(NUMBERS, np.int64),
+    "address": np.uint64,
+    "persistent": np.bool_,
+    "small": np.bool_,
+    **dict.fromkeys((*TEXTS, "stack"), np.int32),
+}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -100,11 +106,16 @@ class Table:
         rows = np.flatnonzero(wanted)
         columns: dict[str, Any] = {
             name: value[rows] if isinstance(value, np.ndarray) else Coded(value.codes[rows], value.values)
-            for name, value in ((name, getattr(self, name)) for name in COLUMNS)
+            for name, value in ((name, getattr(self, name)) for name in _TYPES)
         }
         place = {int(row): new for new, row in enumerate(rows)}
         users = {place[row]: text for row, text in self.users.items() if row in place}
         return replace(self, users=users, **columns)
+
+    def rows_by_start(self, wanted: NDArray[np.bool_]) -> NDArray[np.int64]:
+        """The places of the wanted rows, in the order in which they were allocated."""
+        rows = np.flatnonzero(wanted)
+        return np.asarray(rows[np.argsort(self.start[rows], kind="stable")], np.int64)
 
     def live_at(self, tick: int) -> NDArray[np.bool_]:
         """Which rows are alive at a tick."""
@@ -123,102 +134,65 @@ class TableBuilder:
     """Grows a table part by part; parts hold the rows of one stretch of a file."""
 
     def __init__(self) -> None:
-        self._numbers: dict[str, list[NDArray[np.int64]]] = {name: [] for name in NUMBERS}
-        self._addresses: list[NDArray[np.uint64]] = []
-        self._flags: dict[str, list[NDArray[np.bool_]]] = {"persistent": [], "small": []}
-        self._codes: dict[str, list[NDArray[np.int32]]] = {name: [] for name in (*TEXTS, "stack")}
+        self._parts: dict[str, list[NDArray[Any]]] = {name: [] for name in _TYPES}
         self.texts = {name: Codes[str]() for name in TEXTS}
         self.stacks = Codes[tuple[Frame, ...]]()
         self._users: dict[int, str] = {}
         self.rows = 0
 
-    def add_part(
-        self,
-        numbers: Mapping[str, NDArray[np.int64]],
-        address: NDArray[np.uint64],
-        flags: Mapping[str, NDArray[np.bool_]],
-        codes: Mapping[str, NDArray[np.int32]],
-        users: Mapping[int, str],
-    ) -> None:
-        """Add rows as columns; keys of ``users`` count from the part's first row."""
-        for name in NUMBERS:
-            self._numbers[name].append(numbers[name])
-        self._addresses.append(address)
-        for name, flag in flags.items():
-            self._flags[name].append(flag)
-        for name, code in codes.items():
-            self._codes[name].append(code)
+    def add_part(self, columns: Mapping[str, NDArray[Any]], users: Mapping[int, str]) -> None:
+        """Add rows as columns, texts and stacks as codes; keys of ``users`` count from the part's first row."""
+        for name, parts in self._parts.items():
+            parts.append(columns[name])
         self._users.update({self.rows + row: text for row, text in users.items()})
-        self.rows += len(address)
+        self.rows += len(columns["line"])
 
     def add_blocks(self, blocks: Sequence[Block]) -> None:
         """Add rows as blocks."""
-        numbers: dict[str, list[int]] = {name: [] for name in NUMBERS}
-        codes: dict[str, list[int]] = {name: [] for name in (*TEXTS, "stack")}
-        users: dict[int, str] = {}
+        rows, users = [], dict[int, str]()
         for row, block in enumerate(blocks):
-            touched = block.user_tasks
-            last = block.last_user_task
-            never = block.end is None
-            values = (
-                *(block.line, block.start, NEVER_FREED if block.end is None else block.end),
-                *(_or_none(block.stream), block.size, _or_none(block.used_after), _or_none(block.footprint_after)),
-                _or_none(block.producer_task),
-                touched[0] if touched else NONE,
-                last if last is not None else touched[-1] if touched else NONE,
-            )
-            for name, value in zip(NUMBERS, values, strict=True):
-                numbers[name].append(value)
+            touched, last = block.user_tasks, block.last_user_task
             names = (block.pool, block.kind, block.task_name, block.node_name, block.graph_name)
-            for name, text in zip(TEXTS, names, strict=True):
-                codes[name].append(self.texts[name][text])
-            codes["stack"].append(self.stacks[block.stack])
-            if block.user_text and (never or block.kind == "Weight"):
+            rows.append(
+                (
+                    *(block.line, block.start, NEVER_FREED if block.end is None else block.end),
+                    *(_or_none(block.stream), block.size, _or_none(block.used_after), _or_none(block.footprint_after)),
+                    _or_none(block.producer_task),
+                    touched[0] if touched else NONE,
+                    last if last is not None else touched[-1] if touched else NONE,
+                    *(block.address, block.persistent, block.small),
+                    *(self.texts[name][text] for name, text in zip(TEXTS, names, strict=True)),
+                    self.stacks[block.stack],
+                )
+            )
+            if block.user_text and (block.end is None or block.kind == "Weight"):
                 users[row] = block.user_text
-        self.add_part(
-            {name: np.array(values, np.int64) for name, values in numbers.items()},
-            np.array([block.address for block in blocks], np.uint64),
-            {
-                "persistent": np.array([block.persistent for block in blocks], np.bool_),
-                "small": np.array([block.small for block in blocks], np.bool_),
-            },
-            {name: np.array(values, np.int32) for name, values in codes.items()},
-            users,
-        )
+        if rows:
+            columns = zip(_TYPES.items(), zip(*rows, strict=True), strict=True)
+            self.add_part({name: np.array(values, kind) for (name, kind), values in columns}, users)
 
     def build_table(
         self, *, dropped: tuple[DroppedRow, ...], dropped_count: int, columns: tuple[str, ...], truncated: bool
     ) -> Table:
         """The table of all parts."""
-        numbers = {name: _concatenate(parts, np.int64) for name, parts in self._numbers.items()}
-        order = np.argsort(numbers["line"], kind="stable")
-        if float(numbers["size"].sum(dtype=np.float64)) > _MOST_BYTES:
-            raise TraceError(msg("trace.sizes"))
-        columns_by_name: dict[str, Any] = {name: column[order] for name, column in numbers.items()}
-        columns_by_name |= {
-            name: Coded(_concatenate(self._codes[name], np.int32)[order], tuple(known))
-            for name, known in self.texts.items()
+        whole: dict[str, Any] = {
+            name: np.concatenate(self._parts.pop(name) or [np.empty(0, kind)]) for name, kind in _TYPES.items()
         }
+        order = np.argsort(whole["line"], kind="stable")
+        if float(whole["size"].sum(dtype=np.float64)) > _MOST_BYTES:
+            raise TraceError(msg("trace.sizes"))
+        whole = {name: column[order] for name, column in whole.items()}
+        whole |= {name: Coded(whole[name], tuple(known)) for name, known in self.texts.items()}
         place = np.empty_like(order)
         place[order] = np.arange(len(order))
-        columns_by_name |= {name: _concatenate(parts, np.bool_)[order] for name, parts in self._flags.items()}
         return Table(
-            **columns_by_name,
-            address=_concatenate(self._addresses, np.uint64)[order],
-            stack=Coded(_concatenate(self._codes["stack"], np.int32)[order], tuple(self.stacks)),
+            **{**whole, "stack": Coded(whole["stack"], tuple(self.stacks))},
             users={int(place[row]): text for row, text in self._users.items()},
             dropped=dropped,
             dropped_count=dropped_count,
             columns=columns,
             truncated=truncated,
         )
-
-
-Number = TypeVar("Number", bound=np.generic)
-
-
-def _concatenate(parts: Sequence[NDArray[Number]], kind: type[Number]) -> NDArray[Number]:
-    return np.concatenate(parts) if parts else np.empty(0, kind)
 
 
 def _or_none(value: int | None) -> int:

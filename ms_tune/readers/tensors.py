@@ -154,7 +154,10 @@ class _GraphReader:
         known = [self._parse_types(text.decode("utf-8", errors="replace")) for text in different]
         all_types = [each for each in known if each is not None]
         code = np.array([different[text] for text in types], np.int64)
-        if len(all_types) < len(known) or not _types_fit(blocks, all_types, code):
+        if len(all_types) < len(known):
+            return False
+        shown = np.array([(len(each.written), len(each.read)) for each in all_types], np.int64)[code]
+        if (shown != [(written.count(b"%"), read.count(b"%")) for written, read in blocks]).any():
             return False
         ticks = b" ".join([b"%b %b" % (read, written) for written, read in blocks]).translate(_TO_NUMBERS)
         if not ticks.isspace():
@@ -220,11 +223,12 @@ class _GraphReader:
         if text not in self._types:
             written, arrow, read = text.strip().partition(") <- (")
             whole = arrow and written.startswith("(") and read.endswith(")")
-            self._types[text] = _Types(self._parse_list(written[1:]), self._parse_list(read[:-1])) if whole else None
+            lists = (
+                tuple(self._parse_tensor(match[0], match[1], match[2]) for match in _TYPE.finditer(part))
+                for part in (written[1:], read[:-1])
+            )
+            self._types[text] = _Types(*lists) if whole else None
         return self._types[text]
-
-    def _parse_list(self, text: str) -> tuple[TensorType, ...]:
-        return tuple(self._parse_tensor(match[0], match[1], match[2]) for match in _TYPE.finditer(text))
 
     def _parse_tensor(self, text: str, dtype: str, dimensions: str) -> TensorType:
         known = self._single.get(text)
@@ -239,13 +243,6 @@ class _GraphReader:
 
     def _refuse_line(self, number: int) -> None:
         self.refused.add(number, msg("trace.graph.malformed"))
-
-
-def _types_fit(blocks: Sequence[tuple[bytes, bytes]], types: Sequence[_Types], code: NDArray[np.int64]) -> bool:
-    written = np.array([each.count(b"%") for each, _ in blocks], np.int64)
-    read = np.array([each.count(b"%") for _, each in blocks], np.int64)
-    shown = np.array([(len(each.written), len(each.read)) for each in types], np.int64)[code]
-    return bool((shown[:, 0] == written).all() and (shown[:, 1] == read).all())
 
 
 class SizeOverflow(Record):
@@ -339,26 +336,11 @@ def _parse_tensors(content: dict[object, object], group: str, path: Path) -> tup
         raise TraceError(_malformed_error(f"$.{group}"), path=path)
     tensors = []
     for position, entry in enumerate(entries):
-        tensor = _parse_tensor(entry)
-        if tensor is None:
+        name, *sizes = [entry.get(field) for field in ListedTensor._fields] if isinstance(entry, dict) else [None]
+        if not isinstance(name, str) or any(type(size) is not int or not 0 <= size <= _MAX_NUMBER for size in sizes):
             raise TraceError(_malformed_error(f"$.{group}[{position}]"), path=path)
-        tensors.append(tensor)
+        tensors.append(ListedTensor(name, *sizes))
     return tuple(tensors)
-
-
-def _parse_tensor(entry: object) -> ListedTensor | None:
-    if not isinstance(entry, dict):
-        return None
-    name, address, size = entry.get("name"), _parse_number(entry.get("address")), _parse_number(entry.get("bytes"))
-    if not isinstance(name, str) or address is None or size is None:
-        return None
-    return ListedTensor(name, address, size)
-
-
-def _parse_number(value: object) -> int | None:
-    if not isinstance(value, int) or isinstance(value, bool):
-        return None
-    return value if 0 <= value <= _MAX_NUMBER else None
 
 
 def _malformed_error(where: str) -> Message:

@@ -148,11 +148,6 @@ class EventLayout(NamedTuple):
 _PLACES = {kind: place for place, kind in enumerate(EventKind)}
 
 
-def mask_digits(text: bytes) -> bytes:
-    """A text in which all digits are 0."""
-    return text.translate(_DIGITS)
-
-
 def classify_event(event: dict[str, Any]) -> EventKind:
     """What is kept of a decoded event."""
     phase = event.get("ph")
@@ -221,7 +216,7 @@ class KeptEvents:
         data, mark = text[1:-1].encode(), between.encode()
         events = data.split(mark)
         try:
-            layouts = self._find_layouts(events, mask_digits(data).split(mark))
+            layouts = self._find_layouts(events, data.translate(_DIGITS).split(mark))
         except (ValueError, RecursionError):
             return False
         self.count += len(events)
@@ -354,32 +349,26 @@ class KeptEvents:
         """All of it, in order of time."""
         host = [one for one in self._long if not self._processes.get(one[3], "").startswith(_NOT_HOST)]
         host.sort(key=lambda one: one[0])
-        self._collectives.sort()
-        return ProfileEvents(
-            base=self._base or 0,
-            overlap={name: rows.in_order() for name, rows in self._overlap.items()},
-            collectives=self._collectives,
-            launches=self._join_launches(),
-            host=make_intervals((start, length) for start, length, _, _ in host),
-            host_names=[name for _, _, name, _ in host],
-            names=self._order_names(),
-            events=self.count,
-            dropped=self._dropped,
-            truncated=self.truncated,
-        )
-
-    def _join_launches(self) -> Moments[float]:
         for number, at in self._waiting:
             if (launched := self._launched.get(number)) is not None:
                 self._starts.append(at)
                 self._hosts.append(launched)
-        return order_moments(self._starts, self._hosts)
-
-    def _order_names(self) -> Moments[str]:
+        self._collectives.sort()
         for start, _, name in self._collectives:
             self._device.append(round(start * 1000))
             self._names.append(name)
-        return order_moments(self._device, self._names)
+        return ProfileEvents(
+            base=self._base or 0,
+            overlap={name: rows.in_order() for name, rows in self._overlap.items()},
+            collectives=self._collectives,
+            launches=order_moments(self._starts, self._hosts),
+            host=make_intervals((start, length) for start, length, _, _ in host),
+            host_names=[name for _, _, name, _ in host],
+            names=order_moments(self._device, self._names),
+            events=self.count,
+            dropped=self._dropped,
+            truncated=self.truncated,
+        )
 
 
 def _intern_names(names: Iterable[bytes]) -> list[str]:

@@ -165,6 +165,7 @@ def read_block_table(path: Path, on_bytes: Progress = no_progress) -> Table:
             raise TraceError(msg("trace.empty"), msg("trace.not-tracker.hint"), path=path)
         layout = read_layout(text, path, number)
         reader = RowReader(layout)
+        wanted = [name for name in (*_OPTIONAL, *_TEXTS, *_FLAGS, *_OTHER) if name in layout.index]
 
         def read_row(number: int, text: str) -> None:
             block = reader.read(number, text, complete=True)
@@ -173,7 +174,9 @@ def read_block_table(path: Path, on_bytes: Progress = no_progress) -> Table:
 
         for part in iterate_parts(file, number + 1, on_bytes):
             truncated = not part.complete
-            columns = _split_columns(part, layout)
+            # The emulator's files are quoted; a quotation mark elsewhere means nothing.
+            quoted = part.data is not None and b'"' in part.data and b',"File:' in part.data
+            columns = split_lines(part, layout.names, wanted) if layout.trailing_comma and not quoted else None
             if columns is None:
                 blocks = (reader.read(number, text, complete=complete) for number, text, complete in part.lines())
                 builder.add_blocks([block for block in blocks if block is not None])
@@ -186,14 +189,6 @@ def read_block_table(path: Path, on_bytes: Progress = no_progress) -> Table:
         columns=layout.names,
         truncated=truncated,
     )
-
-
-def _split_columns(part: FilePart, layout: ColumnLayout) -> Columns | None:
-    # The emulator's files are quoted; a quotation mark elsewhere means nothing.
-    if part.data is None or not layout.trailing_comma or (b'"' in part.data and b',"File:' in part.data):
-        return None
-    known = (*_OPTIONAL, *_TEXTS, *_FLAGS, *_OTHER)
-    return split_lines(part, layout.names, [name for name in known if name in layout.index])
 
 
 def _keep_plain(
@@ -237,30 +232,27 @@ def _add_columns(
         wanted["first_user"] = TableCell("user_tasks", r"^\{([0-9]+)")
         wanted["final_user"] = TableCell("user_tasks", r"([0-9]+)-?\}$")
     found = columns.read_numbers(wanted, NONE)
-    numbers = {name: found.get(name, absent) for name in NUMBERS} | {"line": line}
+    whole: dict[str, NDArray[Any]] = {name: found.get(name, absent) for name in NUMBERS} | {"line": line}
     if "user_tasks" in index:
-        numbers["last_user"] = np.where(numbers["last_user"] == NONE, found["final_user"], numbers["last_user"])
+        whole["last_user"] = np.where(whole["last_user"] == NONE, found["final_user"], whole["last_user"])
     known: dict[str, Callable[[str], int]] = {
         name: builder.texts[column].__getitem__ for name, column in _TEXTS.items() if name in index
     }
     if "python_stack" in index:
         known["python_stack"] = lambda text: builder.stacks[reader.parse_stack(text)]
     codes = columns.read_codes(known)
-    nothing = {column: np.full(height, builder.texts[column][""], np.int32) for column in _TEXTS.values()}
-    named = nothing | {column: codes[name] for name, column in _TEXTS.items() if name in index}
-    named["stack"] = codes.get("python_stack", np.full(height, builder.stacks[()], np.int32))
-    flags = {column: found.get(column, absent) == 1 for column in _FLAGS.values()}
+    for name, column in _TEXTS.items():
+        whole[column] = codes[name] if name in index else np.full(height, builder.texts[column][""], np.int32)
+    whole["stack"] = codes.get("python_stack", np.full(height, builder.stacks[()], np.int32))
+    whole |= {column: found.get(column, absent) == 1 for column in _FLAGS.values()}
     # The cell "0" has no prefix to cut off; nothing is left of it.
-    address = np.maximum(found["address"], 0).astype(np.uint64)
-    builder.add_part(numbers, address, flags, named, _user_texts(columns, numbers["end"], index))
-
-
-def _user_texts(columns: Columns, end: NDArray[np.int64], index: dict[str, int]) -> dict[int, str]:
-    if "user_tasks" not in index:
-        return {}
-    told = columns.rows_matching({"user_tasks": r"^\{"})
-    rows = np.flatnonzero(told & ((end == NEVER_FREED) | columns.rows_matching({"type": "^Weight$"})))
-    return dict(zip(rows.tolist(), columns.read_texts("user_tasks", rows), strict=True))
+    whole["address"] = np.maximum(found["address"], 0).astype(np.uint64)
+    users: dict[int, str] = {}
+    if "user_tasks" in index:
+        lasting = (whole["end"] == NEVER_FREED) | columns.rows_matching({"type": "^Weight$"})
+        rows = np.flatnonzero(lasting & columns.rows_matching({"user_tasks": r"^\{"}))
+        users = dict(zip(rows.tolist(), columns.read_texts("user_tasks", rows), strict=True))
+    builder.add_part(whole, users)
 
 
 _FIRST = ("time_stamp", "task_name", "node_name", "graph_name", "file_name", "line_num")

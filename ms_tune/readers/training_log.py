@@ -407,22 +407,18 @@ class _TrainingLogReader:
     def _read_remark(self, text: str, line: int) -> None:
         if tail := _TAIL.search(text):
             self._tailed = int(tail[1])
-        if " memory (MB) |" in text:
-            for memory in parse_reports(text):
-                self._keep_memory(memory)
+        for memory in parse_reports(text) if " memory (MB) |" in text else ():
+            # Ranks do not wait for the one that writes a run's first step: it may be of the run that begins.
+            begun = self.runs and self._latest is not None and self._latest.number[-1] <= memory.steps
+            kept = self.runs[-1].memory if begun else self._early
+            if memory.rank in kept or len(kept) < _MOST_RANKS:
+                kept[memory.rank] = memory
         if not self.runs:
             return
         run = self.runs[-1]
         for words, kind in _REMARKS.items():
             if words in text and len(run.remarks) < _MOST_REMARKS and self._latest is not None:
                 run.remarks.append(Remark(kind, self._latest.number[-1], line))
-
-    def _keep_memory(self, memory: LoggedMemory) -> None:
-        # Ranks do not wait for the one that writes a run's first step: it may be of the run that begins.
-        begun = self.runs and self._latest is not None and self._latest.number[-1] <= memory.steps
-        kept = self.runs[-1].memory if begun else self._early
-        if memory.rank in kept or len(kept) < _MOST_RANKS:
-            kept[memory.rank] = memory
 
 
 def _number_in_job(writer: _StepWriter, step: StepLine) -> int:

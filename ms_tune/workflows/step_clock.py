@@ -69,7 +69,10 @@ def _mean_layers(ranks: Sequence[RankTimes]) -> tuple[tuple[SeenLayer, ...], lis
     longest = max(
         lists, key=lambda name: sum(one.forward + one.backward for own in lists[name].values() for one in own)
     )
-    means = [_mean_layer(number, own) for number, own in sorted(lists[longest].items())]
+    means = []
+    for number, own in sorted(lists[longest].items()):
+        sums = [sum(getattr(one, name) for one in own) for name in ("forward", "backward", "twice")]
+        means.append(SeenLayer(number, *(total / len(own) for total in sums)))
     whole = tuple(one for one in means if one.backward > 0 and one.forward + one.twice > 0)
     notes = []
     if len(whole) < len(means):
@@ -80,8 +83,3 @@ def _mean_layers(ranks: Sequence[RankTimes]) -> tuple[tuple[SeenLayer, ...], lis
         names = ", ".join(".".join(one).strip(".") for one in others)
         notes.append(msg("metrics.step.other-lists", names=names, used=".".join(longest).strip(".")))
     return whole, notes
-
-
-def _mean_layer(number: int, ranks: Sequence[SeenLayer]) -> SeenLayer:
-    sums = [sum(getattr(one, name) for one in ranks) for name in ("forward", "backward", "twice")]
-    return SeenLayer(number, *(total / len(ranks) for total in sums))

@@ -11,7 +11,8 @@ import pytest
 from ms_tune.cli.main import main
 from ms_tune.enums import RecomputeMode
 from ms_tune.errors import ExitCode
-from ms_tune.planning import explain, search
+from ms_tune.planning import fit as planning_fit
+from ms_tune.planning import search
 from ms_tune.planning.search import Effort
 from ms_tune.planning.table import plan_of
 from ms_tune.planning.table_file import read_table, table_json
@@ -40,8 +41,8 @@ SMALL = CASE_E._replace(
 def short_searches(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is searched is the concern of other tests."""
     monkeypatch.setitem(search._BUDGETS, Effort.QUICK, search._Budget(60_000, 150, 10, 100, 3))
-    monkeypatch.setattr(explain, "_WORK", 10_000)
-    monkeypatch.setattr(explain, "_STEPS", 50)
+    monkeypatch.setattr(planning_fit, "_WORK", 10_000)
+    monkeypatch.setattr(planning_fit, "_STEPS", 50)
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from ms_tune.dialects.job_parts import (
     TrainingConfig,
 )
 from ms_tune.dialects.stage import Chunk, Stage, StageLayer
-from ms_tune.estimate.persistent import StaticBytes, StaticSharing, WeightBytes, stage_weights, static_bytes
+from ms_tune.estimate.persistent import StaticSharing, WeightBytes, stage_weights, static_bytes
 
 
 class Split(NamedTuple):
@@ -85,7 +85,7 @@ def training(model: ModelShape, split: Split, dtype: DType) -> TrainingConfig:
     )
 
 
-def bytes_of(model: ModelShape, split: Split, stage: Stage, dtype: DType = DType.FLOAT32) -> StaticBytes:
+def bytes_of(model: ModelShape, split: Split, stage: Stage, dtype: DType = DType.FLOAT32) -> dict[str, int]:
     sharing = StaticSharing(split.ranks, split.shares, split.most, split.threshold)
     return static_bytes(training(model, split, dtype), sharing, stage)
 
@@ -153,7 +153,7 @@ def checkpoint(model: ModelShape, kinds: list[bool], *, predicts: bool) -> list[
     return found
 
 
-def held(tensors: list[Tensor], dtype: DType, split: Split) -> StaticBytes:
+def held(tensors: list[Tensor], dtype: DType, split: Split) -> dict[str, int]:
     """What one rank holds: a tensor is cut over some ranks, and those that hold the same part may share it out."""
     weights = state = 0
     for each in tensors:
@@ -170,7 +170,7 @@ def held(tensors: list[Tensor], dtype: DType, split: Split) -> StaticBytes:
             mine //= parts
         weights += mine * dtype.bytes
         state += mine * 8
-    return StaticBytes(weights, state)
+    return {"weights": weights, "optimizer_state": state}
 
 
 def one_stage(*kinds: bool, predicts: bool = False) -> Stage:
@@ -254,7 +254,7 @@ def test_the_parameters_are_those_that_are_published(model: ModelShape, kinds: l
     assert sum(weight.size for weight in weights if weight.trained) == parameters
     found = bytes_of(model, ALONE, one_stage(*kinds), DType.BFLOAT16)
     untrained = 2 * 256 * kinds.count(True)
-    assert found == StaticBytes(2 * parameters + 4 * untrained, 8 * parameters)
+    assert found == {"weights": 2 * parameters + 4 * untrained, "optimizer_state": 8 * parameters}
 
 
 def test_the_ends_of_a_pipeline_hold_what_they_need() -> None:
@@ -266,7 +266,7 @@ def test_the_ends_of_a_pipeline_hold_what_they_need() -> None:
     )
 
     def sizes(model: ModelShape, last: Stage = last) -> list[int]:
-        return [bytes_of(model, ALONE, stage).weights // 4 for stage in (first, middle, last)]
+        return [bytes_of(model, ALONE, stage)["weights"] // 4 for stage in (first, middle, last)]
 
     more = 3 * norm + 24 * 48 + block
     assert sizes(TINY) == [words + block, block, block + norm + words]
@@ -279,8 +279,8 @@ def test_every_chunk_of_a_stage_counts() -> None:
     chunks = (Chunk((StageLayer(0),), embedding=True), Chunk((StageLayer(2), StageLayer(3)), head=True))
     together = bytes_of(TINY, ALONE, Stage(0, 1, chunks))
     singly = [bytes_of(TINY, ALONE, Stage(0, 1, (chunk,))) for chunk in chunks]
-    assert together.weights == sum(each.weights for each in singly)
-    assert together.optimizer_state == sum(each.optimizer_state for each in singly) == 2 * together.weights
+    assert together["weights"] == sum(each["weights"] for each in singly)
+    assert together["optimizer_state"] == sum(each["optimizer_state"] for each in singly) == 2 * together["weights"]
 
 
 def _tied() -> tuple[ModelShape, Stage]:
@@ -301,7 +301,7 @@ def test_a_weight_that_cannot_be_cut_evenly_stays_whole() -> None:
     split = Split(ranks=4, tensor=1, expert=1, shares=True, most=None, threshold=0)
     # 10 words and 3 rows cannot be cut into 4; 12 rows of queries, keys and values can, and 8 of the feed-forward block.
     whole = 10 * 3 + 2 * 3 + 3 * 4 + 3 * 4
-    assert bytes_of(model, split, stage).weights == 4 * (whole + (12 * 3 + 8 * 3) // 4)
+    assert bytes_of(model, split, stage)["weights"] == 4 * (whole + (12 * 3 + 8 * 3) // 4)
 
 
 @pytest.mark.parametrize(
@@ -312,4 +312,4 @@ def test_the_threshold_is_about_the_whole_weight(threshold: int, shared: int) ->
     split = Split(ranks=4, tensor=2, expert=1, shares=True, most=None, threshold=threshold)
     # On a rank: 5 words, norms, 6 and 4 rows that two ranks can share, 3 rows that they cannot.
     each = 5 * 3 + 2 * 3 + 3 * 2 + 3 * 2 + (12 * 3 + 8 * 3) // 2
-    assert bytes_of(model, split, stage).weights == 4 * (each - shared // 4)
+    assert bytes_of(model, split, stage)["weights"] == 4 * (each - shared // 4)

@@ -90,10 +90,9 @@ def measured(job: PlannedJob, runs: dict[str, Any]) -> StageMeasurements:
                 found,
             )
         )
-    made = StageMeasurements(seen, count_job_layers(job))
-    made.add_partly_recomputed([figures(run) for run in runs["some"]])
-    made.add_partly_of_first_chunk([figures(run) for run in runs["first"]])
-    made.add_first_chunk_alone([figures(run) for run in runs["alone"]])
+    some, first, alone = ([figures(run) for run in runs[name]] for name in ("some", "first", "alone"))
+    made = StageMeasurements(seen, count_job_layers(job), some, first)
+    made.first_chunk_alone = {run.stage: run for run in alone}
     return made
 
 

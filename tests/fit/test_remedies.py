@@ -14,7 +14,8 @@ from ms_tune.fit.costs import RelativeCosts
 from ms_tune.fit.job import read_job
 from ms_tune.fit.run import with_remedies
 from ms_tune.fit.table import build_table
-from ms_tune.planning import explain, search
+from ms_tune.planning import fit as planning_fit
+from ms_tune.planning import search
 from ms_tune.planning.fit import fit_table
 from ms_tune.planning.search import Effort
 from ms_tune.units import GIB
@@ -23,14 +24,14 @@ from tests.fit.test_table import measured_in
 from tests.fit.world import MIB, World
 
 if TYPE_CHECKING:
-    from ms_tune.planning.explain import PlanRemedy
+    from ms_tune.planning.fit import PlanRemedy
 
 
 @pytest.fixture(autouse=True)
 def short_searches(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is searched is the concern of other tests."""
     monkeypatch.setitem(search._BUDGETS, Effort.QUICK, search._Budget(60_000, 150, 10, 100, 3))
-    monkeypatch.setattr(explain, "_NODES", 50)
+    monkeypatch.setattr(planning_fit, "_NODES", 50)
 
 
 def told(folder: Path, devices: int, parallel: dict[str, Any], training: dict[str, Any]) -> dict[str, PlanRemedy]:

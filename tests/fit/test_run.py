@@ -25,7 +25,8 @@ from ms_tune.fit.job import read_job
 from ms_tune.fit.result import ConfigFitRequest
 from ms_tune.fit.run import fit_config
 from ms_tune.fit.verify_loop import is_same_stage
-from ms_tune.planning import explain, search
+from ms_tune.planning import fit as planning_fit
+from ms_tune.planning import search
 from ms_tune.planning.fit import fit_table
 from ms_tune.planning.search import Effort
 from ms_tune.planning.table import PlanLists
@@ -152,7 +153,7 @@ def static_job(folder: Path) -> PlannedJob:
 def short_searches(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is searched is the concern of other tests."""
     monkeypatch.setitem(search._BUDGETS, Effort.QUICK, search._Budget(150_000, 300, 20, 200, 6))
-    monkeypatch.setattr(explain, "_WORK", 80_000)
+    monkeypatch.setattr(planning_fit, "_WORK", 80_000)
 
 
 class TestPlans:

@@ -24,7 +24,8 @@ from ms_tune.fit.layouts import place_evenly, read_layout, with_layout
 from ms_tune.fit.rank import _few_micro_batches, _LayoutRanker
 from ms_tune.fit.result import ConfigFitRequest
 from ms_tune.fit.search import SearchFit, SearchHooks, SearchRequest, search_layouts
-from ms_tune.planning import explain, search
+from ms_tune.planning import fit as planning_fit
+from ms_tune.planning import search
 from ms_tune.planning.costs import graph_of
 from ms_tune.planning.layouts import Layout
 from ms_tune.planning.schedule import Schedule
@@ -159,7 +160,7 @@ class TestRanking:
 def world(monkeypatch: pytest.MonkeyPatch) -> list[Layout]:
     """A made-up job in place of dryruns; layouts of eight stages cannot be run. What was planned is noted."""
     monkeypatch.setitem(search._BUDGETS, Effort.QUICK, search._Budget(60_000, 150, 10, 100, 3))
-    monkeypatch.setattr(explain, "_WORK", 10_000)
+    monkeypatch.setattr(planning_fit, "_WORK", 10_000)
     made, noted = World(), []
     kinds = {kind.value: kind for kind in RecomputeMode}
 

@@ -74,10 +74,16 @@ def measured_in(world: World, job: PlannedJob, kinds: tuple[RecomputeMode, ...] 
     model = count_job_layers(job)
     probes, notes = plan_probes(job, model, kinds)
     assert notes == []
-    measured = StageMeasurements([(one, world.figures(job, one)) for one in probes], model)
-    measured.add_partly_recomputed([world.some(job, probe) for probe in probes_with_some_recomputed(job)])
-    measured.add_partly_of_first_chunk([world.some(job, probe) for probe in probes_with_some_of_first_chunk(job)])
-    return measured
+    some = [world.some(job, probe) for probe in probes_with_some_recomputed(job)]
+    first = [world.some(job, probe) for probe in probes_with_some_of_first_chunk(job)]
+    return StageMeasurements([(one, world.figures(job, one)) for one in probes], model, some, first)
+
+
+def recompute_first_chunk(
+    measured: StageMeasurements, world: World, job: PlannedJob, stages: list[int] | None = None
+) -> None:
+    runs = [world.some(job, probe) for probe in probes_of_first_chunk(job, measured.model, stages)]
+    measured.first_chunk_alone = {run.stage: run for run in runs}
 
 
 def made(world: World, job: PlannedJob, limit: int = 60 << 30) -> CostTable:
@@ -395,9 +401,9 @@ class TestStaticGraph:
 
     @pytest.mark.parametrize("alone", [60, 390])
     def test_what_comes_on_top_of_a_first_chunk_is_told_apart(self, job: PlannedJob, alone: int) -> None:
-        world, model = World(alone=alone), count_job_layers(job)
+        world = World(alone=alone)
         measured = measured_in(world, job)
-        measured.add_first_chunk_alone([world.some(job, probe) for probe in probes_of_first_chunk(job, model)])
+        recompute_first_chunk(measured, world, job)
         table = check_table(build_table(job, measured, RelativeCosts(), 60 << 30), "made up")
         assert table.again is not None
         assert table.again.transient_bytes[:3] == (alone * MIB,) * 3
@@ -411,9 +417,9 @@ class TestStaticGraph:
                 assert foretold[stage] == pytest.approx(true, abs=2 * MIB)
 
     def test_what_comes_on_top_in_the_middle_is_told_by_one_run(self, job: PlannedJob) -> None:
-        world, model = World(alone=390, late=200), count_job_layers(job)
+        world = World(alone=390, late=200)
         measured = measured_in(world, job)
-        measured.add_first_chunk_alone([world.some(job, probe) for probe in probes_of_first_chunk(job, model, [1])])
+        recompute_first_chunk(measured, world, job, [1])
         table = check_table(build_table(job, measured, RelativeCosts(), 60 << 30), "made up")
         assert (
             table.layers[0].recompute[RecomputeMode.FULL].activation_bytes

@@ -12,7 +12,7 @@ from ms_tune.enums import RecomputeMode
 from ms_tune.errors import ConfigError
 from ms_tune.normalize.sapp_lists import KEYS, SappLists, Sizes
 from ms_tune.normalize.sapp_lists import plan_sapp as framework_plan
-from ms_tune.planning.explain import _changed_tables
+from ms_tune.planning.fit import _changed_tables
 from ms_tune.planning.schedule import Schedule
 from ms_tune.planning.table import IN_CELL, CostTable, PlanLists, cells_of, plan_of
 from tests.planning.tables import CASE_A, CASE_E, random_table

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from ms_tune.enums import RecomputeMode
-from ms_tune.planning import explain
+from ms_tune.planning import fit as planning_fit
 from ms_tune.planning.anneal import is_allowed
 from ms_tune.planning.bound import _from_duals, relaxation_of
 from ms_tune.planning.costs import costs_of
@@ -35,7 +35,7 @@ pytestmark = pytest.mark.slow  # searches, a second each
 @pytest.fixture(autouse=True)
 def short_explanations(monkeypatch: pytest.MonkeyPatch) -> None:
     """What other plans would take is asked by short searches; here the plan itself is asked."""
-    monkeypatch.setattr(explain, "_WORK", 50_000)
+    monkeypatch.setattr(planning_fit, "_WORK", 50_000)
 
 
 def sound(table: CostTable, report: FitReport) -> None:

@@ -10,10 +10,9 @@ import pytest
 
 from ms_tune.enums import RecomputeMode
 from ms_tune.errors import ConfigError
-from ms_tune.planning.sapp import SappPipeline, read_sapp
 from ms_tune.planning.schedule import Schedule
 from ms_tune.planning.table import CostTable, LayerCost, LayerGroup, PlanLists, StageEnd
-from ms_tune.planning.table_file import MOST_TEXT, read_table, table_json
+from ms_tune.planning.table_file import MOST_TEXT, SappPipeline, read_sapp, read_table, table_json
 from ms_tune.units import MIB
 from tests.planning.tables import CASE_A, CASE_E, random_table
 

@@ -85,7 +85,7 @@ def test_ranks_a_quarter_of_an_hour_apart_are_of_one_run(tmp_path: Path, monkeyp
     assert find_trace(tmp_path).stale
 
 
-def test_the_files_of_a_rank_and_their_bytes(tmp_path: Path) -> None:
+def test_the_files_of_a_rank(tmp_path: Path) -> None:
     outer = tmp_path / "rank_3"
     inner = outer / "rank_3"
     touch(inner / "memory_block.csv").write_text("12345")
@@ -93,12 +93,12 @@ def test_the_files_of_a_rank_and_their_bytes(tmp_path: Path) -> None:
     touch(outer / "rank_3" / "execute_order" / "comm_execute_order.csv")
     touch(outer / "log")
     (files,) = find_trace(tmp_path).ranks
-    assert (files.total_bytes, files.graph) == (9, None)
+    assert (files.blocks, files.tasks, files.graph) == (inner / "memory_block.csv", inner / "task.csv", None)
     assert files.collectives == inner / "execute_order" / "comm_execute_order.csv"
     touch(inner / "tracker_graph.ir").write_text("123")
     touch(outer / "log.txt")
     touch(inner / "log")
     (files,) = find_trace(tmp_path).ranks
-    assert (files.total_bytes, files.log) == (12, inner / "log")
+    assert (files.graph, files.log) == (inner / "tracker_graph.ir", inner / "log")
     touch(tmp_path / "job" / "memory_block.csv")
     assert [files.rank for files in find_trace(tmp_path).ranks] == [None, 3]

@@ -257,11 +257,8 @@ def _decide_callbacks(draft: MigrationDraft) -> None:
         for path in draft.open_below("callbacks", index):
             key, value = str(path[-1]), draft.source.get(path)
             row = callback_row(one.get("type"), key, value)
-            if (
-                row is None
-                or (one.get("type") == _CHECKPOINTS and index != kinds.index(_CHECKPOINTS))
-                or row.to == ("callbacks",)
-            ):
+            again = one.get("type") == _CHECKPOINTS and index != kinds.index(_CHECKPOINTS)
+            if row is None or again or row.to == ("callbacks",):
                 draft.ask(path, why("callback", type=one.get("type"), key=key), ("callbacks",))
             elif row.to == ("checkpoint", "enable_save"):
                 draft.translate(path, row.to, value=True)

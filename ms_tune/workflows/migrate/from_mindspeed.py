@@ -148,16 +148,13 @@ def _decide_others(draft: MigrationDraft) -> None:
     tensor = draft.source.get(split_by)
     require_sequence_parallel(draft, path, tensor if type(tensor) is int else 1)
     apply_table(draft)
-    if not _saves_weights(draft):
+    # Whether weights are saved: ``save_interval`` says how often, and a script says where, too.
+    saves = draft.get("training_config.save_interval") is not None
+    if draft.script is not None:
+        saves = draft.has(("--save",)) and draft.has(("--save-interval",))
+    if not saves:
         draft.add(("checkpoint", "enable_save"), value=False, reason=why("saves-not"))
     for path, to, reason in _NOT_SAID[dialect]:
         if to not in draft.values and not draft.has(path):
             draft.note(to, why(reason))
     draft.note(("model",), why("which-network"))
-
-
-def _saves_weights(draft: MigrationDraft) -> bool:
-    # Whether weights are saved: ``save_interval`` says how often, and a script says where, too.
-    if draft.script is None:
-        return draft.get("training_config.save_interval") is not None
-    return all(draft.has((name,)) for name in ("--save", "--save-interval"))

@@ -80,7 +80,10 @@ def simulate_both(found: Migration, request: DryrunRequest, observer: Observer) 
         file.write_text(found.text, encoding="utf-8")
         devices = request.devices or (old.runs[0].world_size if old.runs else None)
         new = dryrun_job(request._replace(config=file, devices=devices), observer)
-    return BothSides(_compare_stages(old, new), *_split_remarks(old, new, same=found.same))
+    after = {one.run.stage: one for one in new.stages}
+    pairs = [(one, after[one.run.stage]) for one in old.stages if one.run.stage in after]
+    stages = tuple(_compare_stage(one, other) for one, other in pairs)
+    return BothSides(stages, *_split_remarks(old, new, same=found.same))
 
 
 def _split_remarks(
@@ -95,12 +98,6 @@ def _split_remarks(
     if not same:
         unproved.append(msg("migrate.memory.not-same"))
     return tuple(one for one in once if one not in unproved), tuple(unproved)
-
-
-def _compare_stages(old: DryrunResult, new: DryrunResult) -> tuple[StageMemory, ...]:
-    after = {one.run.stage: one for one in new.stages}
-    pairs = [(one, after[one.run.stage]) for one in old.stages if one.run.stage in after]
-    return tuple(_compare_stage(one, other) for one, other in pairs)
 
 
 def _compare_stage(old: StageResult, new: StageResult) -> StageMemory:

@@ -16,8 +16,6 @@ from ms_tune.workflows.migrate.draft import is_finite, is_off, why
 from ms_tune.workflows.migrate.write import nest_sections
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from ms_tune.diagnostics import KeyPath
     from ms_tune.dialects.convert_layers import Converted
     from ms_tune.text import Message
@@ -87,12 +85,10 @@ def refuse_model(draft: MigrationDraft) -> None:
     there = [path for path in ways if draft.has(path)]
     for path in _FOLDERS if not kind else ():
         draft.drop(path, why("folder-legacy"), blocks=True)
+    networks = ", ".join(dynamic_kinds(draft.target))
     for path in there:
-        draft.drop(
-            path,
-            why("no-network", model=kind or "?", release=draft.target, networks=", ".join(dynamic_kinds(draft.target))),
-            blocks=True,
-        )
+        reason = why("no-network", model=kind or "?", release=draft.target, networks=networks)
+        draft.drop(path, reason, blocks=True)
     if not there and not any(map(draft.has, _FOLDERS)):
         draft.missing.append(why("no-model"))
     for section in _OF_LAYERS:
@@ -113,8 +109,12 @@ def _decide_setting(draft: MigrationDraft, path: KeyPath) -> None:
         draft.default(path, why("ignored-here", key=key))
     elif field in unread(draft.target) or key in facts.ignored:
         draft.drop(path, why("unread", key=key))
+    elif not facts.knows(key) and here.knows(key):
+        draft.drop(path, why("not-known", key=key))
+    elif not facts.knows(key) and known().get(key):  # another model's
+        draft.default(path, why("ignored-both", key=key))
     elif not facts.knows(key):
-        _decide_unknown_setting(draft, path, key)
+        draft.ask(path, why("unknown"), ("model",))
     elif taken is not None and len(path) == len(_SECTION) + 1:
         draft.translate(path, taken, draft.values[taken])
         if taken[1] != key:  # the name that its author chose
@@ -122,16 +122,6 @@ def _decide_setting(draft: MigrationDraft, path: KeyPath) -> None:
             draft.origins[taken[0], key] = draft.origins.pop(taken, path)
     else:
         draft.translate(path, ("model", *map(str, path[2:])), value)
-
-
-def _decide_unknown_setting(draft: MigrationDraft, path: KeyPath, key: str) -> None:
-    # A key that the dynamic graph's class does not know: the static graph's does, another model's does, or nobody does.
-    if draft.model.facts.knows(key):
-        draft.drop(path, why("not-known", key=key))
-    elif known().get(key):
-        draft.default(path, why("ignored-both", key=key))
-    else:
-        draft.ask(path, why("unknown"), ("model",))
 
 
 def _add_folder_sizes(draft: MigrationDraft) -> None:
@@ -216,18 +206,14 @@ def apply_layers(draft: MigrationDraft) -> None:
     for path, to in _LAYER_KEYS.items():
         for key in draft.open_below(*path):  # lists by pattern are keys below it
             _decide_layer_key(draft, key, to, errors, caveats.get(path[-1]))
-    for path in _swap_keys(draft):
+    # The keys of swap: of a section of their own for legacy models, in the model's settings for the others.
+    names = draft.model.facts.field_names
+    settings = [path for path in draft.open_below(*_SECTION) if len(path) > len(_SECTION)]
+    swaps = [path for path in settings if names.get(str(path[2]), str(path[2])) in CORE_SWAP]
+    for path in (*draft.open_below("swap_config"), *swaps):
         caveat = caveats.get("op_swap") if "op_swap" in path else None
         caveat = caveat or (None if path[-1] in names_of("swap") else caveats.get("swap"))
         _decide_layer_key(draft, path, ("swap", "enable"), errors, caveat)
-
-
-def _swap_keys(draft: MigrationDraft) -> Iterator[KeyPath]:
-    # The keys of swap: of a section of their own for legacy models, in the model's settings for the others.
-    yield from draft.open_below("swap_config")
-    for path in draft.open_below(*_SECTION):
-        if len(path) > len(_SECTION) and draft.model.facts.field_names.get(str(path[2]), str(path[2])) in CORE_SWAP:
-            yield path
 
 
 def _list_caveats(converted: Converted) -> dict[str | int, Message]:

@@ -28,8 +28,6 @@ from ms_tune.workflows.migrate.write import write_text
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from ms_tune.dialects.megatron.arguments import ProgramArguments
-
 
 _DECIDES: Mapping[Dialect, Callable[[MigrationDraft], None]] = {
     Dialect.MINDFORMERS: decide_mindformers,
@@ -105,20 +103,16 @@ def migrate_script(
 ) -> Migration:
     """The program of MindSpeed-LLM that a launch script starts; without a version by the release that takes the most of its arguments."""
     script = ScriptJob(path, version=version)
-    values, lines = arguments_of(_only_program(script))
+    if not script.commands:
+        raise no_program_error(script.path)
+    if len(script.commands) > 1:
+        raise UnsupportedError(msg("migrate.several", count=len(script.commands)), msg("migrate.several.hint"))
+    values, lines = arguments_of(script.commands[0])
     # The arguments have the names of MindSpeed-Core-MS.
     job = Job(source_of(values, path), dialect=Dialect.MINDSPEED_MS, release=Release("", script.release))
     release, notes = release_of(Dialect.MINDFORMERS_PYNATIVE, target), comments(script.launches.file.text)
     draft = MigrationDraft(job, release, script, lines=lines, comments=notes)
     return _migrate(draft, check=check, language=language)
-
-
-def _only_program(script: ScriptJob) -> ProgramArguments:
-    if not script.commands:
-        raise no_program_error(script.path)
-    if len(script.commands) > 1:
-        raise UnsupportedError(msg("migrate.several", count=len(script.commands)), msg("migrate.several.hint"))
-    return script.commands[0]
 
 
 def _migrate(draft: MigrationDraft, *, check: bool, language: Language | None) -> Migration:
