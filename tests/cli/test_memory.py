@@ -61,7 +61,7 @@ def test_at_a_tick(capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.parametrize("language", ["en", "zh"])
 def test_terminal(capsys: pytest.CaptureFixture[str], language: str) -> None:
-    assert main(["memory", str(folder(LLAMA)), "--lang", language]) == ExitCode.OK
+    assert main(["memory", str(folder(LLAMA)), "-v", "--lang", language]) == ExitCode.OK
     shown = capsys.readouterr().out
     for text in ("13.17 GiB", "14.74 GiB", "█", "┆", "MatMulExt", "/workspace/llama.py:58", "MSM201", "MSM203"):
         assert text in shown

@@ -212,13 +212,13 @@ def test_a_full_disk_leaves_the_old_file(tmp_path: Path) -> None:
         check=True,
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096)),
     )
-    assert "cannot be written: the file may not grow that large" in done.stdout
+    assert "cannot be written: the file exceeds the maximum size" in done.stdout
     assert file.read_text() == "a: 1\n"
     assert list(tmp_path.iterdir()) == [file]
 
 
 def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="cannot be written: there is no such file"):
+    with pytest.raises(ConfigError, match="cannot be written: no such file or folder"):
         write_atomically(tmp_path / "gone" / "a.yaml", b"")
     write_atomically(tmp_path / "new" / "folder" / "a.yaml", b"x", parents=True)
     assert (tmp_path / "new" / "folder" / "a.yaml").read_bytes() == b"x"

@@ -180,7 +180,7 @@ class TestScreen:
         file.write_text(text, encoding="utf-8")
         code, out, err = screen(capsys, str(file))
         assert (code, err) == (ExitCode.USAGE, "")
-        assert "1 error, 1 warning; worst: train.yaml:1: the config does not say how many layers" in out
+        assert "1 error, 1 warning; worst: train.yaml:1: the config does not give the number of layers" in out
         assert "suggestion: " in out
         assert out.splitlines()[-1] == f"next: ms-tune lint {file}"
         assert check_job(file).is_stopped
