@@ -145,21 +145,27 @@ class Matrix:
         """Seconds of each test that passes, and the mutants whose function each runs."""
         from coverage import Coverage  # noqa: PLC0415 - only the parent measures
 
-        seconds, entered = {}, {}
+        seconds: dict[str, float] = {}
+        coverage = Coverage(data_file=None, source=[str(CHECKOUT / "ms_tune")], config_file=False)
+        coverage.set_option("run:disable_warnings", ["no-data-collected", "module-not-imported"])
         for number, item in enumerate(items):
-            coverage = Coverage(data_file=None, source=[str(CHECKOUT / "ms_tune")], config_file=False)
-            coverage.set_option("run:disable_warnings", ["no-data-collected", "module-not-imported"])
             began = time.monotonic()
-            coverage.start()
+            coverage.start()  # anew for each: tests that trace end what traces them
+            coverage.switch_context(item.nodeid)
             reports = runtestprotocol(item, log=False, nextitem=items[(number + 1) % len(items)])
             coverage.stop()
-            data = coverage.get_data()
             if all(report.passed for report in reports):
-                lines = {file: frozenset(data.lines(file) or ()) for file in data.measured_files()}
                 seconds[item.nodeid] = time.monotonic() - began
-                entered[item.nodeid] = {str(one) for one in self.drawn if self._runs(one, lines)}
             if number % 500 == 0:
                 print(f"\r{number}", end="", flush=True)
+        entered = defaultdict[str, set[str]](set)
+        data = coverage.get_data()
+        for path in sorted({mutant.path for mutant in self.drawn}):
+            tests = data.contexts_by_lineno(str(CHECKOUT / path))
+            for mutant in (one for one in self.drawn if one.path == path):
+                for line in self._body(path, mutant.function) & tests.keys():
+                    for test in tests[line]:
+                        entered[test].add(str(mutant))
         return seconds, entered
 
     @staticmethod
@@ -182,10 +188,6 @@ class Matrix:
             if isinstance(node, ast.FunctionDef):
                 lines.update(range(node.body[0].lineno, (node.end_lineno or node.lineno) + 1))
         return frozenset(lines)
-
-    def _runs(self, mutant: Mutant, lines: Mapping[str, frozenset[int]]) -> bool:
-        found = lines.get(f"{CHECKOUT}/{mutant.path}")
-        return found is not None and not found.isdisjoint(self._body(mutant.path, mutant.function))
 
     def _try(self, mutant: Mutant, tests: Sequence[pytest.Item], seconds: Mapping[str, float], write: int) -> None:
         """In the fork: tell the first test of each file that fails, and end."""
@@ -255,6 +257,7 @@ def main() -> None:
     parser.add_argument("--write", type=Path, metavar="FILE", help="the whole matrix as JSON")
     chosen = parser.parse_args()
     os.chdir(CHECKOUT)
+    sys.modules["polars"] = None  # its threads are not in a fork, which would wait for them; readers do without it
     matrix = Matrix(mutants(CHECKOUT, chosen.rooms, chosen.count, chosen.seed), chosen.jobs)
     options = ["-q", "--no-header", "-p", "no:cacheprovider", "-p", "no:xdist", "-m", chosen.marked, *chosen.tests]
     code = pytest.main(options, plugins=[matrix])
