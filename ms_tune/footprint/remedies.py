@@ -51,7 +51,7 @@ class Method(Record):
     method: str  # how its effect is computed; empty: by the blocks that `takes` names
     within: str  # the cells, a pattern of scopes, that it is about, or in which alone its effect is known; empty: all
     # Operators, patterns of their names, that must be there, and must not be, for its effect to be known; empty: none.
-    beside: str
+    needs: str
     unless: str
     # Which blocks, by selections, of which the first that holds for a block counts, and the share of their size left.
     takes: tuple[tuple[Mapping[str, object], tuple[int, int]], ...]
@@ -128,7 +128,7 @@ def load_methods() -> tuple[Method, ...]:
     return tuple(
         Method(
             name=entry["name"],
-            **{key: entry.get(key, "") for key in ("method", "within", "beside", "unless")},
+            **{key: entry.get(key, "") for key in ("method", "within", "needs", "unless")},
             takes=tuple(
                 ({key: value for key, value in selection.items() if key != "keeps"}, tuple(selection["keeps"]))
                 for selection in entry.get("takes", ())
@@ -184,8 +184,8 @@ def _is_dynamic(known: RemedyFacts) -> bool:
 
 def _peak_after(method: Method, known: RemedyFacts) -> int:
     table, peak = known.table, known.curve.peak_bytes
-    there = [any(re.search(pattern, name) for name in table.node.values) for pattern in (method.beside, method.unless)]
-    unknown = (method.beside and not there[0]) or (method.unless and there[1])
+    there = [any(re.search(pattern, name) for name in table.node.values) for pattern in (method.needs, method.unless)]
+    unknown = (method.needs and not there[0]) or (method.unless and there[1])
     if unknown or (method.method == "swap" and not known.recompute.one_graph):
         return peak
     if method.method == "recompute":

@@ -45,7 +45,7 @@ def _change_sentence(difference: MemoryDifference, console: Console) -> str:
     others = ", ".join(".".join(map(str, path)) for path in blame.together)
     old, new = _shorten_value(blame.old, console), _shorten_value(blame.new, console)
     what = console.text(id_, key=key, old=old, new=new, share=share, others=others)
-    return console.text("check.base.and", told=text, what=what)
+    return console.text("check.base.and", reason=text, what=what)
 
 
 def _memory_sentence(overview: Overview) -> Message | None:

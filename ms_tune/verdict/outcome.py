@@ -201,7 +201,7 @@ def _communication_item(outside: UntracedNeeds, limit: Limit) -> ReserveItem:
         return ReserveItem("communication", 0, msg("verdict.reserve.communication.unknown"), is_unknown=True)
     each = communicator_bytes(outside.buffer_mib)
     whole = outside.communicators * each
-    params = {"count": outside.communicators, "each": mib(each), "beside": mib(limit.beside_bytes)}
+    params = {"count": outside.communicators, "each": mib(each), "outside": mib(limit.beside_bytes)}
     if not outside.counted:
         why = msg("verdict.reserve.communication.expected", **params)
     elif outside.groups:

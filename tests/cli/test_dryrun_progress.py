@@ -83,7 +83,7 @@ def test_a_terminal_shows_every_running_process_and_is_left_clean(monkeypatch: p
 
 def test_elsewhere_a_short_run_shows_what_is_not_about_one_process(monkeypatch: pytest.MonkeyPatch) -> None:
     assert told(monkeypatch, terminal=False).splitlines() == [
-        "waiting for another process that builds the same stand-ins …"
+        "waiting for another process that builds the same stubs …"
     ]
 
 

@@ -24,7 +24,7 @@ _OTHER = {"torch": "torch_dist", "1": "2"}  # than what an option is in any case
 
 
 def settings() -> list[tuple[str, str, str, str, str]]:
-    test = next(one for one in built_in(Dialect.MEGATRON) if one.name == "option-set-anew")
+    test = next(one for one in built_in(Dialect.MEGATRON) if one.name == "option-always-overwritten")
     return [tuple(row) for row in cast("list[list[str]]", test.options["settings"])]  # type: ignore[misc]  # of five
 
 
