@@ -29,6 +29,15 @@ _FALLBACK = 100  # columns, where there is no terminal to ask
 # Patterns, which most commands never need.
 _NAME, _PARTS = r"\w+(?:@\w+)*", r"[^_@]+[_@]*|[_@]+"
 _BLANK = r"(?<!\d) | (?![GMK]iB\b)"  # no blank between a number and its unit
+_WIDE = (
+    r"\u1100-\u115f\u2e80-\ua4cf\uac00-\ud7a3\uf900-\ufaff\ufe30-\ufe6f\uff00-\uff60\uffe0-\uffe6"  # East Asian letters
+)
+# Where such a phrase ends: behind a mark, and next to another script; where one of its letters does. A mark stays with its letter.
+_PHRASE_END = (
+    rf"(?<=[{_CLOSING}])(?![{_CLOSING}])|(?<![{_OPENING}])(?=[{_OPENING}])"
+    rf"|(?<=[^{_WIDE}])(?<![{_OPENING}])(?=[{_WIDE}])(?![{_CLOSING}])|(?<=[{_WIDE}])(?<![{_OPENING}])(?=[^{_WIDE}])(?![{_CLOSING}])"
+)
+_LETTER_END = rf"(?<=[{_WIDE}])(?<![{_OPENING}])(?=[{_WIDE}])(?![{_CLOSING}])"
 _ESCAPE = r"\033\[[0-9;]*m"
 _LABEL = r" *(?:[-=] +(?:\w+(?:: |：))?|\d+ +|\S(?:[^ ]| (?! ))*? {2,})(?=\S)"
 _WHOLE = r" *(?:\$ |ms-tune |(?:Formative|Set) )|[^:]+: ms-tune [a-z]| *--> |\s*\d*\s*\|"
@@ -108,7 +117,7 @@ def _at_folders(line: str) -> list[str]:
 
 def _at_letters(line: str) -> list[str]:
     # The same, and of East Asian sentences, which have no blanks, what must not be broken.
-    return [word for part in _at_folders(line) for _, word in _split_words(part, prose=True)]
+    return [word for part in _at_folders(line) for _, word in _split_words(part)]
 
 
 def _at_marks(line: str) -> list[str]:
@@ -152,11 +161,14 @@ def _narrow_columns(widths: list[int], least: Sequence[int], width: int) -> None
 
 
 def wrap(text: str, width: int, *, prose: bool = False) -> list[str]:
-    """The text in lines of at most so many columns, broken at blanks, of prose between East Asian letters, too; longer words stay whole."""
+    """Return the text in lines of at most ``width`` columns, broken at blanks; longer words stay whole.
+
+    Prose is also broken where an East Asian phrase ends, and inside a phrase only if that is longer than a line.
+    """
     if text_width(text) <= width:
         return [text]
     lines = [""]
-    for blank, word in _split_words(text, prose=prose):
+    for blank, word in _split_words(text, width) if prose else _at_blanks(text, " "):
         joined = f"{lines[-1]}{blank}{word}" if lines[-1] else word
         if text_width(joined) > width and lines[-1]:
             lines.append(word)
@@ -180,17 +192,19 @@ def fold(line: str, width: int) -> list[str]:
     return [f"{below if number else lead}{part}".rstrip() for number, part in enumerate(parts)]
 
 
-def _split_words(text: str, *, prose: bool) -> Iterator[tuple[str, str]]:
-    # What must not be broken, each with the blank before it; a closing mark stays with the letter before it.
-    for number, part in enumerate(re.split(_BLANK, text) if prose else text.split(" ")):
-        blank = " " if number else ""
-        start = 0
-        for place in range(1, len(part) if prose else 0):
-            wide = text_width(part[place - 1]) > 1 or text_width(part[place]) > 1
-            if wide and part[place] not in _CLOSING and part[place - 1] not in _OPENING:
-                yield blank, part[start:place]
-                blank, start = "", place
-        yield blank, part[start:]
+def _at_blanks(text: str, blank: str) -> Iterator[tuple[str, str]]:
+    for number, part in enumerate(re.split(blank, text)):
+        yield " " if number else "", part
+
+
+def _split_words(text: str, width: int = 0) -> Iterator[tuple[str, str]]:
+    """Yield what must not be broken, each with the blank before it: of East Asian text phrases, or letters of a phrase above the width."""
+    for blank, part in _at_blanks(text, _BLANK):
+        for phrase in re.split(_PHRASE_END, part):
+            letters = re.split(_LETTER_END, phrase) if text_width(phrase) > width else [phrase]
+            for word in letters:
+                yield blank, word
+                blank = ""  # noqa: PLW2901 - stands before the first alone
 
 
 def _row_lines(cells: Sequence[Sequence[str]], widths: Sequence[int], numbers: Sequence[bool]) -> list[str]:

@@ -12,7 +12,7 @@ import termios
 import pytest
 
 from ms_tune.errors import UsageError
-from ms_tune.report.console import Console, text_width
+from ms_tune.report.console import Console, text_width, wrap
 from ms_tune.text import Language, msg
 
 ERROR = UsageError(msg("cli.usage.file", file="train.yaml " * 12), msg("cli.usage.hint", program="ms-tune " * 9))
@@ -40,3 +40,13 @@ def test_programs_get_a_line_for_each(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     Console(Language.EN).fail(ERROR)
     assert len(stream.getvalue().splitlines()) == 2
+
+
+def test_no_chinese_word_is_broken_where_its_phrase_fits_the_line() -> None:
+    text = "MindFormers 会从 config.json 读取层数；请用 --layers 指定“层数”，这样流水线的每个阶段都知道自己的微批次数。"
+    phrases = ("会从", "读取层数；", "请用", "指定", "“层数”，", "这样流水线的每个阶段都知道自己的微批次数。")
+    for width in range(44, 120):
+        lines = wrap(text, width, prose=True)
+        assert max(map(text_width, lines)) <= width
+        assert "".join(lines).replace(" ", "") == text.replace(" ", "")
+        assert all(any(phrase in line for line in lines) for phrase in phrases), (width, lines)
