@@ -129,13 +129,23 @@ def row(line: str) -> str:
     return " ".join([str(line.count("|")), *sorted(words)])
 
 
+def example(kind: str, body: str) -> str:
+    """Return an example without its comments and output, which are in the language of the page."""
+    if kind == "text":
+        return ""
+    if kind not in ("console", "sh", "bash"):
+        return body.strip()
+    lines = [line for line in body.splitlines() if kind != "console" or line.startswith("$ ")]
+    return "\n".join(re.sub(r"(?:^|\s+)#.*", "", line) for line in lines).strip()
+
+
 def outline(page: Path) -> dict[str, list[str]]:
-    """What does not depend on the language."""
+    """Return the parts of a page that do not depend on its language."""
     text = page.read_text("utf-8")
     bare = prose(text)
     return {
         "headings": re.findall(r"^#+ ", bare, re.MULTILINE),
-        "examples": [body.strip() for _, body in _FENCE.findall(text)],
+        "examples": [f"{kind} {example(kind, body)}" for kind, body in _FENCE.findall(text)],
         "rows": [row(line) for line in bare.splitlines() if line.strip().startswith("|")],
         "items": [line.strip()[:2] for line in bare.splitlines() if re.match(r"\s*(?:-|\d+\.) ", line)],
         "links": [
