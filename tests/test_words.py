@@ -170,8 +170,7 @@ def bracketed_plurals() -> list[str]:
 def other_names() -> list[str]:
     """Return each use of an English word for which the glossary has another one, with the text's ID."""
     rows = [line.strip("|").split("|") for line in (ROOT / "docs/glossary.md").read_text("utf-8").splitlines()]
-    words = [word.strip() for row in rows if len(row) > 3 for word in row[3].split(",")]
-    words = [word for word in words[1:] if re.fullmatch(r"[A-Za-z][A-Za-z -]*", word)]
+    words = [word for row in rows if len(row) > 3 for word in re.findall(r"`([^`]+)`", row[3])]
     assert len(words) > 5
     named = re.compile(rf"\b(?:{'|'.join(words)})\b", re.IGNORECASE)
     return [f"{text_id}: {found}" for text_id, text in english_texts().items() for found in named.findall(text)]
