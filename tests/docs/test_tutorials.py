@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import shlex
 import shutil
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -18,6 +17,7 @@ from tests.dryrun.machine import needs_mindspore
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 PAGES = ("does-it-fit.md", "does-it-fit.zh.md", "dryrun.md", "dryrun.zh.md")
 COLUMNS = "100"
