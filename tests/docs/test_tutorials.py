@@ -61,11 +61,12 @@ def test_screens_are_what_the_commands_print(
         shutil.copytree(ROOT / folder, tmp_path / folder)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", COLUMNS)
-    monkeypatch.setenv("MS_TUNE_CACHE", str(cache))
     wrong, screens = [], 0
     for commands, screen in steps((ROOT / "docs" / name).read_text("utf-8")):
         printed = ""
         for words in commands:
+            # The page's `check` comes before its `fit`, whose table it would use.
+            monkeypatch.setenv("MS_TUNE_CACHE", str(tmp_path / "empty" if "check" in words else cache))
             if words[0] == "cp":
                 shutil.copy(words[1], words[2])
             else:
