@@ -1,4 +1,4 @@
-"""Writes the pages of all checks before the site is built: they are made from the checklists, not kept."""
+"""Write the pages of all checks before the site is built: they are generated from the checklists and not stored."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from mkdocs.utils import get_relative_url
 from ms_tune.lint.rules import all_rules, course
 from ms_tune.report.rule import reference
 
-# What lets the theme's search work from a folder; the theme would load it from elsewhere.
+# Lets the theme's search work from a folder; the theme would load it from the network.
 _SHIM, _OWN_SHIM = "https://unpkg.com/iframe-worker/shim", "assets/iframe-worker/shim-1.0.4.js"
 _OTHER_LANGUAGE = re.compile(r"^\[(?:中文|English)\]\(\S+\)\n", re.MULTILINE)
-# The theme's search cuts Chinese words out of what is typed, and never tries one that reaches its end: 重计算 becomes 重 and 计.
+# The theme's search splits the query into Chinese words, but never tries one that reaches its end: 重计算 becomes 重 and 计.
 _CUT = re.compile(r"(?<=\+1;)(\w)<(\w)(?=\.length;\1\+\+\)\2\.slice\(\w,\1\)in )")
-# Sections of every check's page that nobody looks for.
+# Sections that are the same on every check's page; the search leaves them out.
 _SAME_EVERYWHERE = re.compile(r"^(## (?:How to ignore it|Evidence)\b.*)$", re.MULTILINE)
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """Called by MkDocs before it looks for pages.
+    """Write the pages of checks; MkDocs calls this before it looks for pages.
 
     Args:
         config: The site's settings.
@@ -41,11 +41,11 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
 
 
 def on_page_markdown(markdown: str, page: Page, **_: object) -> str:
-    """A page's text with links for the site, where a page has one name in both languages and a switch between them.
+    """Return a page's text with links for the site, on which a page has the same name in both languages.
 
     Args:
-        markdown: The page as it stands in the repository.
-        page: What it is; the search names the hundreds of checks behind the pages that explain.
+        markdown: The page in the repository.
+        page: Its properties; the search ranks the hundreds of pages of checks after the others.
     """
     if page.file.src_uri.startswith("rules/"):
         page.meta["search"] = {"boost": 0.5}
@@ -54,17 +54,17 @@ def on_page_markdown(markdown: str, page: Page, **_: object) -> str:
 
 
 def on_post_page(output: str, page: Page, **_: object) -> str:
-    """A page as it is written: without anything that comes from a network.
+    """Return a page without anything that is loaded from a network.
 
     Args:
         output: The page.
-        page: What it is.
+        page: Its properties.
     """
     return output.replace(_SHIM, get_relative_url(_OWN_SHIM, page.url))
 
 
 def on_post_template(output_content: str, **_: object) -> str:
-    """What is no page, such as ``404.html``, as it is written: without anything that comes from a network, either.
+    """Return a template such as ``404.html`` without anything that is loaded from a network.
 
     Args:
         output_content: The file.
@@ -73,14 +73,14 @@ def on_post_template(output_content: str, **_: object) -> str:
 
 
 def on_post_build(config: MkDocsConfig, **_: object) -> None:
-    """What the theme's search does with Chinese words, mended in the built site.
+    """Fix the search of Chinese words in the built site.
 
     Args:
         config: The site's settings.
     """
     (worker,) = Path(config.site_dir).glob("assets/javascripts/workers/search.*.min.js")
-    text, mended = _CUT.subn(r"\1<=\2", worker.read_text(encoding="utf-8"))
-    if mended != 1:
-        message = "the theme's search has changed: look whether it finds 重计算 as one word"
+    text, fixed = _CUT.subn(r"\1<=\2", worker.read_text(encoding="utf-8"))
+    if fixed != 1:
+        message = "the theme's search has changed: check whether it finds 重计算 as one word"
         raise PluginError(message)
     worker.write_text(text, encoding="utf-8")
