@@ -63,7 +63,7 @@ def terminal(command: list[str], language: str) -> str:
 
 
 def _line(line: Text, y: float) -> str:
-    """Each character at its place: Chinese ones take two cells, whatever the font makes of them."""
+    """Return a line with each character at its place; Chinese characters use two cells."""
     found, at = [], 0
     for segment in line.render(Console(width=_COLUMNS)):
         style = segment.style or Style()
@@ -79,7 +79,7 @@ def _line(line: Text, y: float) -> str:
 
 
 def page(language: str) -> bytes:
-    """The page about a trace from its curve on, as PNG.
+    """Return the page of a trace from its curve on, as PNG.
 
     Args:
         language: ``en`` or ``zh``.
