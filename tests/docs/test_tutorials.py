@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-PAGES = ("does-it-fit.md", "does-it-fit.zh.md", "dryrun.md", "dryrun.zh.md")
+_SIMULATED = ("does-it-fit.md", "does-it-fit.zh.md", "dryrun.md", "dryrun.zh.md")
+_READ = ("slow-to-fast.md", "slow-to-fast.zh.md")
 COLUMNS = "100"
 _BLOCK = re.compile(r"^```(?P<kind>console|text)\n(?P<body>.*?)^```", re.MULTILINE | re.DOTALL)
 _TIME = re.compile(r"\d[\d.,]* ?(?:s|min|h|秒|分钟|分)(?![\w/])")  # of this machine
@@ -51,9 +52,13 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.slow
-@pytest.mark.mindspore
-@needs_mindspore
-@pytest.mark.parametrize("name", PAGES)
+@pytest.mark.parametrize(
+    "name",
+    [
+        *(pytest.param(name, marks=(pytest.mark.mindspore, needs_mindspore)) for name in _SIMULATED),
+        *(name for name in _READ if "```text" in (ROOT / "docs" / name).read_text("utf-8")),
+    ],
+)
 def test_screens_are_what_the_commands_print(
     name: str, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
