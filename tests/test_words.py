@@ -14,41 +14,46 @@ import sys
 import tokenize
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from ms_tune.diagnostics import Severity
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 ROOT = Path(__file__).parents[1]
 PARTS = ("docs", "texts", "checklists", "code")  # code: docstrings and comments
 # Occurrences per 10,000 words, at most, in each part.
 CEILINGS: dict[str, tuple[float, float, float, float]] = {
     # docs, texts, checklists, code
-    "what": (130.8, 88.0, 16.7, 193.4),
-    "tell": (36.2, 36.3, 2.9, 42.8),
-    "hold": (26.7, 26.2, 8.4, 30.9),
-    "stand": (14.6, 16.4, 4.0, 25.5),
-    "beside": (14.6, 14.4, 3.6, 10.9),
-    "behind": (5.7, 7.0, 4.8, 15.2),
+    "what": (110.8, 88.3, 16.7, 193.4),
+    "tell": (32.5, 36.3, 2.9, 42.8),
+    "hold": (25.1, 26.2, 8.4, 30.9),
+    "stand": (13.4, 16.4, 4.0, 25.5),
+    "beside": (14.0, 14.3, 3.6, 10.9),
+    "behind": (5.7, 7.4, 4.8, 15.2),
     "anew": (1.5, 1.1, 0.6, 2.0),
-    "mend": (0.6, 0.0, 0.0, 0.2),
-    "set aside": (2.7, 2.5, 0.0, 1.9),
-    "held to": (3.0, 1.4, 0.0, 0.6),
-    "may take": (0.9, 2.1, 0.3, 1.7),
-    "is no": (8.1, 23.4, 9.4, 20.9),
+    "mend": (0.0, 0.0, 0.0, 0.2),
+    "set aside": (1.5, 2.5, 0.0, 1.9),
+    "held to": (2.1, 1.4, 0.0, 0.6),
+    "may take": (0.6, 2.1, 0.3, 1.7),
+    "is no": (7.2, 23.4, 9.4, 20.9),
 }
 # Other faults of style, at most.
 LIMITS = {
-    "sentences of texts with more than 40 words": 0,
-    "sentences of pages with more than 40 words": 12,
+    "texts with sentences of more than 40 words": 0,
+    "texts with sentences of more than 25 words": 17,
+    "sentences of pages with more than 40 words": 11,
+    "sentences of pages with more than 30 words": 43,
     "paragraphs of pages with more than 120 words": 11,
     "texts with (s)": 45,
-    "words of texts for which the glossary has another": 33,
+    "words for which the glossary has another": 69,
     "texts that call a level note": 5,
 }
 # Words, at most, of pages that are longer than about eight screens.
 LONG_PAGES: dict[str, int] = {
-    "dryrun.md": 2714,
     "fit.md": 6212,
     "lint.md": 3152,
     "memory.md": 4090,
@@ -72,7 +77,6 @@ WORDS = {
 }
 _DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef)
 _CHINESE = re.compile(r"[\u4e00-\u9fff]")
-_MOST_WORDS, _MOST_WORDS_OF_A_PARAGRAPH = 40, 120
 _FENCE = re.compile(r"^ *```.*?^ *```", re.MULTILINE | re.DOTALL)
 _NOT_PROSE = re.compile(r"`[^`]*`|(?<=\])\([^)]*\)|https?:\S+|<[^>]*>|\{[^}]*\}")
 
@@ -132,33 +136,33 @@ def sentences(prose: str) -> list[list[str]]:
     return [re.findall(r"[A-Za-z][\w'-]*", sentence) for sentence in parts]
 
 
-def long_texts() -> list[str]:
-    """Return the IDs of texts that have a sentence of too many words; an option's or example's line is a sentence."""
+def long_texts(most: int) -> list[str]:
+    """Return the IDs of texts that have a sentence of more words; examples are not sentences."""
     return [
         text_id
         for text_id, text in english_texts().items()
-        if not text_id.endswith(".examples") and any(len(words) > _MOST_WORDS for words in sentences(text))
+        if not text_id.endswith(".examples") and any(len(words) > most for words in sentences(text))
     ]
 
 
-def long_sentences() -> list[str]:
-    """Return the sentences of pages that have too many words, each with its page."""
+def long_sentences(most: int) -> list[str]:
+    """Return the sentences of pages that have more words, each with its page."""
     return [
         f"{name}: {' '.join(words)}"
         for name, page in pages().items()
         for words in sentences(_NOT_PROSE.sub(" ", page))
-        if len(words) > _MOST_WORDS
+        if len(words) > most
     ]
 
 
-def long_paragraphs() -> list[str]:
-    """Return the beginnings of paragraphs of pages that have too many words."""
+def long_paragraphs(most: int) -> list[str]:
+    """Return the beginnings of paragraphs of pages that have more words."""
     return [
         f"{name}: {paragraph[:60]}"
         for name, page in pages().items()
         for paragraph in re.split(r"\n\s*\n", page)
         if not paragraph.lstrip().startswith(("|", "-", "1."))
-        and len(re.findall(r"[A-Za-z][\w'-]*", _NOT_PROSE.sub(" ", paragraph))) > _MOST_WORDS_OF_A_PARAGRAPH
+        and len(re.findall(r"[A-Za-z][\w'-]*", _NOT_PROSE.sub(" ", paragraph))) > most
     ]
 
 
@@ -168,12 +172,13 @@ def bracketed_plurals() -> list[str]:
 
 
 def other_names() -> list[str]:
-    """Return each use of an English word for which the glossary has another one, with the text's ID."""
+    """Return each use of an English word for which the glossary has another one, with its text or page."""
     rows = [line.strip("|").split("|") for line in (ROOT / "docs/glossary.md").read_text("utf-8").splitlines()]
     words = [word for row in rows if len(row) > 3 for word in re.findall(r"`([^`]+)`", row[3])]
     assert len(words) > 5
     named = re.compile(rf"\b(?:{'|'.join(words)})\b", re.IGNORECASE)
-    return [f"{text_id}: {found}" for text_id, text in english_texts().items() for found in named.findall(text)]
+    prose = {**english_texts(), **{name: _NOT_PROSE.sub(" ", page) for name, page in pages().items()}}
+    return [f"{name}: {found}" for name, text in prose.items() for found in named.findall(text)]
 
 
 def other_levels() -> list[str]:
@@ -182,12 +187,14 @@ def other_levels() -> list[str]:
     return [text_id for text_id, text in english_texts().items() if other.search(text)]
 
 
-COUNTS = {
-    "sentences of texts with more than 40 words": long_texts,
-    "sentences of pages with more than 40 words": long_sentences,
-    "paragraphs of pages with more than 120 words": long_paragraphs,
+COUNTS: dict[str, Callable[[], list[str]]] = {
+    "texts with sentences of more than 40 words": lambda: long_texts(40),
+    "texts with sentences of more than 25 words": lambda: long_texts(25),
+    "sentences of pages with more than 40 words": lambda: long_sentences(40),
+    "sentences of pages with more than 30 words": lambda: long_sentences(30),
+    "paragraphs of pages with more than 120 words": lambda: long_paragraphs(120),
     "texts with (s)": bracketed_plurals,
-    "words of texts for which the glossary has another": other_names,
+    "words for which the glossary has another": other_names,
     "texts that call a level note": other_levels,
 }
 
