@@ -1,7 +1,7 @@
 """Holds what ``ms-tune dryrun --layers N`` derives against the same stages run whole, for each kind of job.
 
 Run it where the dryrun extra is installed: ``python benchmarks/extrapolation.py [NAME ...]``, with names or parts of
-names of the jobs to be run; all without one, which takes about an hour on two cores. It prints the table of docs/dryrun.md, each
+names of the jobs to be run; all without one, which takes about an hour on two cores. It prints the table that docs/accuracy-dryrun.md sums up, each
 job's rows as soon as they are known, and of a job that fails why. ``--first-stage`` leaves the other stages out, for half of
 the time. The jobs are published configs with the settings that stand here: smaller models, in which each kind of layer is there often enough that
 most of them are derived. What they need is not the question; whether it is derived right is.

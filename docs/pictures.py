@@ -1,7 +1,7 @@
-"""Makes the pictures of docs/assets from real runs: ``python docs/pictures.py`` (in the repository's folder).
+"""Make the pictures of docs/assets from real runs: ``python docs/pictures.py`` (in the repository's folder).
 
-``check*.svg`` is what ``ms-tune check`` writes to a terminal; it needs nothing more than ms-tune. ``memory*.png`` is the page of a trace,
-as Chromium shows it: it needs ``apt-get install chromium chromium-driver fonts-noto-cjk`` and ``pip install '.[test]'``.
+``check*.svg`` shows the output of ``ms-tune check`` on a terminal; it requires ``rich``. ``memory*.png`` shows the page of a trace in
+Chromium; it requires ``apt-get install chromium chromium-driver fonts-noto-cjk`` and ``pip install '.[test]'``.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ _PLAIN = "#e6edf3"
 
 
 def terminal(command: list[str], language: str) -> str:
-    """A terminal in which a command was run, as SVG.
+    """Return a terminal with a command and its output, as SVG.
 
     Args:
-        command: The words behind ``ms-tune``.
+        command: The arguments of ``ms-tune``.
         language: ``en`` or ``zh``.
     """
-    with TemporaryDirectory() as cache:  # nothing that an earlier run measured
+    with TemporaryDirectory() as cache:  # without measurements of earlier runs
         shown = subprocess.run(
             [sys.executable, "-m", "ms_tune", *command, "--lang", language],
             env={**os.environ, "COLUMNS": str(_COLUMNS), "FORCE_COLOR": "1", "MS_TUNE_CACHE": cache},
@@ -63,7 +63,7 @@ def terminal(command: list[str], language: str) -> str:
 
 
 def _line(line: Text, y: float) -> str:
-    """Each character at its place: Chinese ones take two cells, whatever the font makes of them."""
+    """Return a line with each character at its place; Chinese characters use two cells."""
     found, at = [], 0
     for segment in line.render(Console(width=_COLUMNS)):
         style = segment.style or Style()
@@ -79,7 +79,7 @@ def _line(line: Text, y: float) -> str:
 
 
 def page(language: str) -> bytes:
-    """The page about a trace from its curve on, as PNG.
+    """Return the page of a trace from its curve on, as PNG.
 
     Args:
         language: ``en`` or ``zh``.

@@ -8,7 +8,7 @@ the stages that were run, and any of its figures is the same sum of theirs::
 
 Micro-batches in flight are in the figures of the runs already, because these keep the job's stages and micro-batches.
 What this rests on is that the peak stays in the same part of the step; therefore the peaks of the phases are derived one
-by one, and the largest is the peak. docs/dryrun.md has the error measured against full runs.
+by one, and the largest is the peak. docs/accuracy-dryrun.md has the error measured against full runs.
 """
 
 from __future__ import annotations

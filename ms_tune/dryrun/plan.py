@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _MOST_SIZES = 8  # further numbers of layers that are tried
 # One layer is the first and the last at once, and the line through it need not be that of the others. In a static graph, from one
-# layer and two: mostly to the last kilobyte, and of a last stage with context parallelism 0.64 % too low (docs/dryrun.md).
+# layer and two: mostly to the last kilobyte, and of a last stage with context parallelism 0.64 % too low (docs/accuracy-dryrun.md).
 FEWEST_LAYERS = 2
 _MOST_TRIED = 64  # numbers of layers to begin with
 

@@ -400,5 +400,5 @@ def show_failure(failure: MemoryFailure, first: Sequence[Method], console: Conso
     if failure.cause == "fragments":
         console.write(f"  {console.text('oom.fragments.torch' if failure.is_of_torch else 'oom.fragments')}")
     for method, how in methods_after(failure, first):
-        console.write(f"  {console.say(method.title)}: {console.say(how)}")
+        console.write(f"  {console.labelled(console.say(method.title), console.say(how))}")
     console.write(console.say(trace_text(failure)))

@@ -17,13 +17,14 @@ _ALLOWED = {"微批": "微批次"}
 
 
 def ruled_out() -> dict[str, str]:
-    """What is not to be said, with what is said instead."""
+    """Return the Chinese words that the glossary rules out, each with the one to use."""
     rows = [line.strip("|").split("|") for line in GLOSSARY.read_text("utf-8").splitlines() if line.startswith("| ")]
-    return {word.strip(): row[1].strip() for row in rows[2:] for word in row[3].split(",") if word.strip()}
+    words = {word.strip(): row[1].strip() for row in rows[2:] for word in row[3].split(",")}
+    return {word: right for word, right in words.items() if re.search("[一-鿿]", word)}
 
 
 def chinese() -> Iterator[tuple[str, str]]:
-    """Every line with Chinese letters that users read, with where it stands."""
+    """Yield every line with Chinese letters that users read, with its place."""
     for file in sorted((ROOT / "ms_tune" / "texts").glob("*.json")):
         for text_id, text in json.loads(file.read_text("utf-8")).items():
             lines = text["zh"] if isinstance(text["zh"], list) else [text["zh"]]

@@ -1,4 +1,4 @@
-"""The documentation as it stands in the repository: links, commands, and Chinese pages that keep up with the English ones."""
+"""The documentation as it is in the repository: links, commands, and Chinese pages that have what the English ones have."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ _LINK = re.compile(r"(?<!!)\[[^\]]*\]\((?P<target>[^)\s]+)\)")
 
 
 def prose(text: str) -> str:
-    """A page without its examples."""
+    """Return a page without its examples."""
     return _FENCE.sub("", text)
 
 
 @cache
 def anchors(page: Path) -> set[str]:
-    """What a link into a page may name: headings as GitHub turns them into names, and names of its own."""
+    """Return the valid targets of links into a page: its headings as GitHub names them, and its own anchors."""
     text = page.read_text("utf-8")
     found = set(re.findall(r'<a id="([^"]+)">', text))
     for heading in re.findall(r"^#{1,6} (.+)$", prose(text), re.MULTILINE):
@@ -65,14 +65,14 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 @pytest.mark.parametrize("page", sorted(ROOT.glob("docs/*.md")), ids=lambda page: page.name)
 def test_links_of_pages_stay_in_the_site(page: Path) -> None:
-    """``mkdocs build --strict``, which no test has the time for, refuses others."""
+    """``mkdocs build --strict``, which is too slow for a test, refuses others."""
     targets = [target.partition("#")[0] for target in _LINK.findall(prose(page.read_text("utf-8")))]
     files = [(page.parent / name).resolve() for name in targets if name and "://" not in name]
     assert [file.name for file in files if not file.is_relative_to(ROOT / "docs")] == []
 
 
 def commands(page: Path) -> Iterator[list[str]]:
-    """The words behind ``ms-tune`` of every example on a page, without what only stands for something."""
+    """Yield the arguments of ``ms-tune`` in every example of a page, without redirections."""
     for kind, body in _FENCE.findall(page.read_text("utf-8")):
         if kind not in ("console", "sh", "bash"):
             continue
@@ -106,7 +106,7 @@ def test_every_page_has_a_chinese_one() -> None:
 
 @pytest.mark.parametrize("page", CHINESE, ids=lambda page: page.name)
 def test_a_chinese_page_has_all_that_the_english_one_has(page: Path) -> None:
-    """Headings, examples, rows of tables, items and links, in their order: whoever adds one is told where it is missing."""
+    """Compare headings, examples, rows of tables, items and links, in their order."""
     english = page.with_name(page.name.replace(".zh.md", ".md"))
     assert outline(page) == outline(english)
 
@@ -124,18 +124,28 @@ def test_a_chinese_page_leads_to_chinese_ones(page: Path) -> None:
 
 
 def row(line: str) -> str:
-    """A row's columns, words of code and figures: what a translation keeps, in whatever order the sentence has them."""
+    """Return what a translation keeps of a row: columns, words of code and figures, in any order."""
     words = re.findall(r"`[^`]+`|\d[\d,.]*[,.]\d+", line)
     return " ".join([str(line.count("|")), *sorted(words)])
 
 
+def example(kind: str, body: str) -> str:
+    """Return an example without its comments and output, which are in the language of the page."""
+    if kind == "text":
+        return ""
+    if kind not in ("console", "sh", "bash"):
+        return body.strip()
+    lines = [line for line in body.splitlines() if kind != "console" or line.startswith("$ ")]
+    return "\n".join(re.sub(r"(?:^|\s+)#.*", "", line) for line in lines).strip()
+
+
 def outline(page: Path) -> dict[str, list[str]]:
-    """What does not depend on the language."""
+    """Return the parts of a page that do not depend on its language."""
     text = page.read_text("utf-8")
     bare = prose(text)
     return {
         "headings": re.findall(r"^#+ ", bare, re.MULTILINE),
-        "examples": [body.strip() for _, body in _FENCE.findall(text)],
+        "examples": [f"{kind} {example(kind, body)}" for kind, body in _FENCE.findall(text)],
         "rows": [row(line) for line in bare.splitlines() if line.strip().startswith("|")],
         "items": [line.strip()[:2] for line in bare.splitlines() if re.match(r"\s*(?:-|\d+\.) ", line)],
         "links": [

@@ -97,12 +97,13 @@ def test_theory_is_what_the_trainer_holds(release: str, name: str, monkeypatch: 
         assert run.theory[content] == pytest.approx(MEASURED[release][name]["real"][content], rel=0.001)
 
 
-@pytest.mark.parametrize(
-    ("head", "found"), [(tensor_parallel.HEAD, FIGURES), (tensor_parallel.HEAD_2_0, FIGURES_2_0)], ids=["2.1", "2.0"]
-)
-def test_the_docs_have_the_table_of_all_figures(head: str, found: dict[str, Any]) -> None:
-    page = tensor_parallel.PAGE.read_text("utf-8")
-    names = [name for name in tensor_parallel.CASES["cases"] if name in found]
-    rows = [tensor_parallel.row(name, found[name]["real"], found[name]["reference"]) for name in names]
-    assert len(rows) == len(found)
-    assert head + "\n".join(rows) + "\n" in page
+@pytest.mark.parametrize(("release", "found"), [("2.1", FIGURES), ("2.0", FIGURES_2_0)])
+def test_the_accuracy_page_states_the_number_of_cases_and_the_largest_difference(
+    release: str, found: dict[str, Any]
+) -> None:
+    differences = {name: abs(case["reference"]["peak"] / case["real"]["peak"] - 1) for name, case in found.items()}
+    most = max(share for name, share in differences.items() if release == "2.0" or name != "deepseek-prediction")
+    page = (tensor_parallel.ROOT / "docs" / "accuracy-dryrun.md").read_text("utf-8")
+    (row,) = [line for line in page.splitlines() if line.startswith(f"| MindFormers {release} dynamic graph, its own")]
+    cases, difference = row.strip("| ").split(" | ")[-2:]
+    assert (int(cases), difference.split("; ")[0]) == (len(found), f"at most {most * 100:.2f} %")

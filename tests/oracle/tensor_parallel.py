@@ -2,9 +2,9 @@
 
 PYTHON is that of an environment with MindSpore 2.10 or later, MindFormers 2.1 and what ms-tune depends on; the trainer runs
 over the stand-in for HyperParallel in tests/oracle/stand_in. Further arguments name cases of
-``tests/data/tensor_parallel_cases.yaml`` (all of them otherwise). Their figures go to tests/data/tensor_parallel_figures.json,
-from which the table in docs/reference-model.md is written. ``PYTHON --seed N --count K`` draws others, whose figures are
-only printed; an environment with MindFormers 2.0 is asked about one device, as its layers need more than the stand-in has.
+``tests/data/tensor_parallel_cases.yaml`` (all of them otherwise). Their figures go to tests/data/tensor_parallel_figures.json;
+docs/accuracy-dryrun.md summarizes them. ``PYTHON --seed N --count K`` draws others, whose figures are only printed. With
+MindFormers 2.0 only one device is possible, as its layers need more than the stand-in has.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import argparse
 import copy
 import json
 import os
-import re
 import subprocess
 import sys
 import tempfile
@@ -34,12 +33,7 @@ CASES = yaml.safe_load((DATA / "tensor_parallel_cases.yaml").read_text(encoding=
 FIGURES = DATA / "tensor_parallel_figures.json"
 # Of MindFormers 2.0, whose layers ran over HyperParallel's public tensors outside of this project.
 FIGURES_2_0 = DATA / "tensor_parallel_figures_2.0.json"
-PAGE = ROOT / "docs" / "reference-model.md"
 STAND_IN = ROOT / "tests" / "oracle" / "stand_in"
-HEAD = """| case | weights | optimizer state | real peak, MiB | reference, MiB | difference |
-| --- | --- | --- | ---: | ---: | ---: |
-"""
-HEAD_2_0 = HEAD.replace("| case |", "| case, MindFormers 2.0 |")
 MIB = 2**20
 _LEAST_FOR_COMPRESSION = 2048  # tokens
 _GIVEN = 0.4  # the share of a drawn case's settings that are not the base's
@@ -158,7 +152,7 @@ def compared(python: str, case: dict[str, Any]) -> tuple[dict[str, int], dict[st
 
 
 def row(name: str, real: dict[str, int], own: dict[str, int]) -> str:
-    """A line of the table."""
+    """Return the line that is printed for a case."""
     same = [
         "equal" if abs(real[key] - own[key]) <= SCALARS else f"{own[key] - real[key]:+,}"
         for key in ("weights", "optimizer_state")
@@ -168,12 +162,8 @@ def row(name: str, real: dict[str, int], own: dict[str, int]) -> str:
 
 
 def write(found: dict[str, Any]) -> None:
-    """Write the figures, and the table of all cases that have some."""
+    """Write the figures of all cases that have some."""
     FIGURES.write_text(json.dumps(found, indent=1, sort_keys=True) + "\n", encoding="utf-8")
-    rows = [row(name, found[name]["real"], found[name]["reference"]) for name in CASES["cases"] if name in found]
-    text = PAGE.read_text(encoding="utf-8")
-    made = re.sub(re.escape(HEAD) + r"(\|.*\n)*", lambda _: HEAD + "\n".join(rows) + "\n", text)
-    PAGE.write_text(made, encoding="utf-8")
 
 
 def main() -> None:
