@@ -273,7 +273,9 @@ _OLDER = {
     "qk_pos_emb_head_dim": "qk_rope_head_dim",
     "moe_ffn_hidden_size": "moe_intermediate_size",
 }
-_NARROWED = 64  # the default width of `swiglu` alone is 8/3 of the hidden size, rounded down to multiples of this (`validate_args`)
+_NARROWED = (
+    64  # default width of `swiglu`: 8/3 of the hidden size, rounded down to a multiple of this (`validate_args`)
+)
 _MOST_EXPERTS = 1 << 16
 _MOST = 1 << 32  # upper bound of a size
 

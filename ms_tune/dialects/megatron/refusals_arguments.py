@@ -205,7 +205,7 @@ def find_out_of_range(context: CheckContext) -> Iterator[Violation]:
 
 
 def find_refused_layers(context: CheckContext) -> Iterator[Violation]:
-    """Report that the frameworks refuse the layer arguments, unless certain other checks (option ``beside``) report the reason."""
+    """Report that the frameworks refuse the layer arguments, unless other checks (in an option) report the reason."""
     found = known_layers(context.job)
     if found is None or found[1].failure is None or context.refused(*context.names("beside")):
         return
