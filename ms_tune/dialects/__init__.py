@@ -76,7 +76,7 @@ if TYPE_CHECKING:
 
         @property
         def plan(self) -> LayerPlan:
-            """Return what each layer does."""
+            """Return the plan of its layers."""
 
         def part(self, name: str) -> Any:  # noqa: ANN401 - the type depends on the part
             """Return one module (``read``, ``write`` ...) of its dialect."""
@@ -93,7 +93,7 @@ class PlanIssue(str, Enum):
 
     ARGUMENTS_REJECTED = "arguments-rejected"  # the frameworks refuse a program's arguments
     AS_WRITTEN = "as-written"  # operators are shown as the config names them: the model's are unknown
-    CELL_UNMATCHED = "cell-unmatched"  # a pattern finds operators, but none in some cells
+    CELL_UNMATCHED = "cell-unmatched"  # a pattern matches operators, but none in some (chunk, stage) cells
     CONVERTED_NO_TREES = "convert-no-trees"
     CONVERTED_PREFETCH = "convert-prefetch"
     CONVERTED_STAND_IN = "convert-stand-in"
@@ -101,7 +101,7 @@ class PlanIssue(str, Enum):
     NO_MATCH = "no-match"
     OFFSET_REPEATED = "offset-repeated"
     ONE_CARD = "one-card"  # the config does not say that there is more than one device
-    PATTERN_CELL = "pattern-cell"  # a pattern finds a cell where an operator is wanted
+    PATTERN_CELL = "pattern-cell"  # a pattern matches a module (MindSpore cell), not an operator
     PATTERN_EXCLUDED = "pattern-excluded"
     PATTERN_UNMATCHED = "pattern-unmatched"
     STAGE_EMPTY = "stage-empty"
@@ -124,7 +124,7 @@ class FrameworkStop(Exception):  # noqa: N818 - it represents an exception of th
         exception: Class of the framework's exception, or :data:`ENDLESS_LOOP`.
         text: The exception's own text.
         why: An explanation that the exception's text lacks.
-        rule: ID of the check that reports it; empty if there is none.
+        rule: ID of the check that reports it, or empty.
         path: The setting at fault.
         message: Which of that check's messages applies.
         params: The message's parameters.
@@ -248,7 +248,7 @@ def on_devices(plan: LayerPlan, devices: int) -> LayerPlan:
 def unmatched_cells(
     key: str, pattern: str, found: Mapping[tuple[int, int, int], bool], *, everywhere: bool
 ) -> Diagnostic | None:
-    """Report the cells for whose layers a pattern is set but matches nothing; None if there are none.
+    """Report the (chunk, stage) cells for whose layers a pattern is set but matches nothing, if any.
 
     Args:
         key: The setting.

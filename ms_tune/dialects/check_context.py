@@ -161,7 +161,7 @@ class FixRule(Record):
 
     kind: ChangeKind | None  # the kind of change; None for a rewrite or a move
     path: KeyPath | None  # the key path to change, if it is not the finding's own
-    value: Any  # The new value or key. In a text, `{name}` stands for a parameter of the finding.
+    value: Any  # The new value or key. In a text, `{name}` is a parameter of the finding.
     spelled: bool  # whether `value` is the new value in YAML spelling (`set-text`)
     safe: bool  # whether the fix certainly keeps the author's intention
     messages: frozenset[str]  # the messages of the check to which it applies; empty for all

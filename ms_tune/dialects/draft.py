@@ -66,7 +66,7 @@ class Cells(Record):
 class SettingsDraft(Record):
     """A conversion in progress."""
 
-    plan: LayerPlan  # what the layers do
+    plan: LayerPlan  # plan to convert
     release: str  # release that will read the settings
     cells: Cells
     choices: Choices  # operators of each layer, in the names that the settings will use
@@ -122,7 +122,7 @@ def flatten_chunk(cells: Cells, rows: list[list[int]]) -> list[Any]:
 def count_layers(
     draft: SettingsDraft, key: str, wanted: Collection[int], idle: Collection[int], *, over: bool
 ) -> list[list[int]] | None:
-    """Count the wanted layers of each cell, including (``over``) or after its idle layers; None if counts cannot express them."""
+    """Return counts that select the wanted layers per cell, over or after (``over=False``) its idle layers; None if impossible."""
     rows, bad = [], list[int]()
     for row in draft.cells.rows:
         lengths = []
@@ -150,7 +150,7 @@ def run_length(cell: Sequence[int], start: int, wanted: Collection[int], idle: C
 
 
 def write_static_swap(draft: SettingsDraft, sections: Iterable[str]) -> None:
-    """Write entries for whole layers and for operators, each with its own prefetch; they list layer numbers."""
+    """Write swap entries of layers and operators, each with its prefetch. Recompute lists then contain layer numbers too."""
     whole: list[object] = []
     operators: list[object] = []
     for (name, prefetch), layers in draft.choices.named[SWAP].items():
@@ -167,7 +167,7 @@ def write_static_swap(draft: SettingsDraft, sections: Iterable[str]) -> None:
 
 
 def write_dynamic_swap(draft: SettingsDraft) -> None:
-    """Write swap with its restrictions: one prefetch for all, a single stage, and enough layers after the last swapped one."""
+    """Write swap, or report what the dynamic graph cannot do: several prefetches or stages, a layer too close to the end."""
     groups, cells = draft.choices.named[SWAP], draft.cells
     if not groups:
         return

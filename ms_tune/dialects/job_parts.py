@@ -105,8 +105,10 @@ class ModelShape(Record):
     legacy: bool = False
     fused_norm: bool = True  # RMSNorm is one operator; otherwise several, on float32
     fused_rotary: bool = True  # rotary positions are one operator; otherwise several
-    adds_mask: bool = False  # attention without FlashAttention adds its mask to the scores; otherwise it fills them
-    # FlashAttention works on `(batch, heads, sequence, size)`; otherwise on heads stored side by side.
+    adds_mask: bool = (
+        False  # attention without FlashAttention adds its mask to the scores; otherwise it fills masked scores
+    )
+    # FlashAttention works on `(batch, heads, sequence, size)`; otherwise heads are stored side by side (as in `SBH`).
     heads_first: bool = False
     whole_mask: bool = False  # FlashAttention gets the full mask; otherwise a compressed one
     # The embedding gathers element by element: each token ID is repeated over the width.

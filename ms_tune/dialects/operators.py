@@ -1,4 +1,4 @@
-"""The cells and operators of MindFormers model layers, looked up by model and release.
+"""The cells (modules) and operators of MindFormers model layers, looked up by model and release.
 
 The operators of a layer depend on the model's settings: a model has variants, and of its kinds of layers the one
 without experts comes first. The data are in ``facts/data/trees.json``.
@@ -25,7 +25,7 @@ _AHEAD = "mtp"  # marks multi-token prediction layers, in addition to each varia
 
 
 class Tree:
-    """A cell with its operators and its ordered child cells."""
+    """A MindSpore cell (module): its operators and its ordered child cells."""
 
     def __init__(self, operators: Sequence[str] = (), cells: Sequence[tuple[str, Tree]] = ()) -> None:
         self.operators, self.cells = operators, cells

@@ -47,19 +47,19 @@ class WrittenCount(int):
 
 
 def is_counts(value: object) -> bool:
-    """Return whether the value is a list of whole numbers, not written back by the framework; Booleans are allowed, the list may be empty."""
+    """Return whether the value is a list of counts (one per stage, Booleans allowed, not written back by the framework), or empty."""
     return isinstance(value, (list, tuple)) and all(
         isinstance(item, int) and not isinstance(item, WrittenCount) for item in value
     )
 
 
 def is_patterns(value: object) -> bool:
-    """Return whether the value is a list of patterns only. An empty list is."""
+    """Return whether the value is a list of patterns only, or empty."""
     return isinstance(value, (list, tuple)) and all(isinstance(item, str) for item in value)
 
 
 def are_numbers(value: object) -> bool:
-    """Return whether the value is a list of whole numbers without Booleans. An empty list is."""
+    """Return whether the value is a list of whole numbers without Booleans, or empty."""
     return isinstance(value, (list, tuple)) and all(
         isinstance(item, int) and not isinstance(item, bool) for item in value
     )
@@ -193,7 +193,7 @@ def split_pattern(pattern: object) -> list[str]:
 
 
 def check_applied(pattern: object, *, timed: bool) -> None:
-    """Raise what the framework raises whenever it applies a pattern to any layer.
+    """Raise the exception that the framework raises for a pattern whatever the layer.
 
     The first segment is matched against the layer's own names, and every layer has some.
 

@@ -90,7 +90,7 @@ class LaunchSource(CodeSource):
         return value, (given.name,) if given else None
 
     def again(self, text: str) -> LaunchSource:
-        """Refuse: a changed script is always read as a whole."""
+        """Raise EditRefusedError: a changed script is always read as a whole."""
         return self._refuse(text)
 
     def fix(self, rule: FixRule, violation: Violation) -> Fix:
@@ -127,7 +127,7 @@ class LaunchSource(CodeSource):
         return len(fixes) <= 1
 
     def quoted(self) -> list[tuple[int, int]]:
-        """Return nothing: ``#`` starts a comment everywhere in a script."""
+        """Return an empty list: ``#`` starts a comment everywhere in a script."""
         return []
 
     def _refuse(self, *_: object) -> NoReturn:

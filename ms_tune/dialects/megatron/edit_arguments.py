@@ -191,7 +191,6 @@ def _frame(launch: Launch) -> tuple[object, ...]:
 def _proved(  # noqa: PLR0913, PLR0917 - before, after and the change
     before: Launches, after: Launches, release: str, number: int, change: ArgumentChange, expected: _Given
 ) -> bool:
-    """Return whether the script's launches are the same except for the change."""
     if len(before.launches) != len(after.launches) or before.read_from != after.read_from:
         return False
     if (len(before.problems), len(before.unknown)) != (len(after.problems), len(after.unknown)):

@@ -95,7 +95,7 @@ def find_words_for_no(context: CheckContext) -> Iterator[Violation]:
 
 
 def find_options_set_anew(context: CheckContext) -> Iterator[Violation]:
-    """Report options that the framework always overrides; each row has the first release that does so, the first that does not, and the value."""
+    """Report options that the framework always overrides; a row has the first release, the first without, and the value."""
     _, command = read_command(context)
     settings = context.options["settings"]
     for dest, since, until, kept, message in settings if isinstance(settings, list) else []:

@@ -164,8 +164,8 @@ class StageChunk:
     stage: int
     chunk: int
     count: int  # number of layers that it builds
-    place: int  # position of its first layer
-    looked_up: int  # number of its first layer in the lists of layers
+    place: int  # index of its first layer in the model
+    looked_up: int  # number with which its first layer is looked up (no-op layers, experts)
     number: int  # `layer_number` of its first layer, from 0
 
 
@@ -278,7 +278,7 @@ def _number_uneven(inputs: MegatronInputs, chunks: int | None, stage: int, chunk
 
 
 def has_experts(inputs: MegatronInputs, number: int) -> bool:
-    """Return whether the layer with this number in the lists has experts.
+    """Return whether a layer has experts, by the number with which it is looked up.
 
     ``_transformer_block_build_layers`` of MindSpeed-LLM uses the frequency only if the first layers are dense.
     """

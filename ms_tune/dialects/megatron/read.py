@@ -79,10 +79,8 @@ def known_layers(job: JobView) -> tuple[MegatronInputs, LayerPlan] | None:
         plan = normalize_megatron(inputs)
         if arguments_only and all(problem.id != PlanIssue.ARGUMENTS_REJECTED for problem in plan.problems):
             # Problems that do not depend on how layers are built.
-            reported = (
-                ("number-alone", "method-alone", "modules-ignored") if command.surely_not("moe_fb_overlap") else ()
-            )
-            problems = tuple(problem for problem in plan.problems if problem.id in reported)
+            kept = ("number-alone", "method-alone", "modules-ignored") if command.surely_not("moe_fb_overlap") else ()
+            problems = tuple(problem for problem in plan.problems if problem.id in kept)
             plan = plan._replace(layers=(), problems=problems, failure=None)
         return inputs, plan
     return None
@@ -273,9 +271,7 @@ _OLDER = {
     "qk_pos_emb_head_dim": "qk_rope_head_dim",
     "moe_ffn_hidden_size": "moe_intermediate_size",
 }
-_NARROWED = (
-    64  # default width of `swiglu`: 8/3 of the hidden size, rounded down to a multiple of this (`validate_args`)
-)
+_NARROWED = 64  # default width of `swiglu`: 8/3 of the hidden size, rounded down to a multiple (`validate_args`)
 _MOST_EXPERTS = 1 << 16
 _MOST = 1 << 32  # upper bound of a size
 

@@ -188,7 +188,7 @@ def _uniform(cell: StageChunk, number: int) -> list[int | None]:
 
 
 def check_built(inputs: MegatronInputs, settled: Settled, cell: StageChunk) -> None:
-    """Raise what the framework raises about norms when it builds the layers of a cell."""
+    """Raise the framework's exceptions about norms when it builds the layers of a cell."""
     for index in range(cell.count):
         if inputs.norm and cell.looked_up + index not in settled.noop:
             _should(inputs, settled, cell, cell.number + index, inputs.norm_layers, gated=True)

@@ -166,7 +166,7 @@ def _whole_stages(inputs: MegatronInputs, chunks: int | None, of_chunk: int | No
 
 
 def _layer_list(inputs: MegatronInputs, noop: frozenset[int]) -> str | None:
-    """Check ``NumLayerListFeature.validate_args``."""
+    """Apply the checks of ``NumLayerListFeature.validate_args``."""
     text = inputs.layer_list
     if not text:
         return None
@@ -185,7 +185,7 @@ def _layer_list(inputs: MegatronInputs, noop: frozenset[int]) -> str | None:
 
 
 def _partial(inputs: MegatronInputs) -> None:
-    """Check ``RecomputeActivationFeature`` and ``RecomputeNormFeature``: the numbers of layers."""
+    """Apply the checks of ``RecomputeActivationFeature`` and ``RecomputeNormFeature``: the numbers of layers."""
     asked = (
         ("recompute-activation-function", inputs.activation_layers, "activation_function.py"),
         ("recompute-norm", inputs.norm_layers, "norm_function.py"),
@@ -214,7 +214,7 @@ def _in_bubble(
     elif inputs.release != "2.2":
         fail("bubble-swap")
     if inputs.release != "2.2":
-        # MindSpeed disables the overlap where one chunk means none (``MegatronBasicFeature.validate_args``).
+        # MindSpeed disables the overlap for a single chunk, which is no virtual pipeline (``MegatronBasicFeature.validate_args``).
         require(inputs.overlap and chunks is not None, "bubble-overlap")
     _aligned(inputs, "recompute-in-bubble")
     return granularity, method, number if expected is None else expected
@@ -226,7 +226,7 @@ def _aligned(inputs: MegatronInputs, name: str) -> None:
 
 
 def _in_advance(inputs: MegatronInputs, method: str | None, number: int | None, of_chunk: int | None) -> bool:
-    """Check ``RiPipeSchedulesAdvanceFeature.validate_args``."""
+    """Apply the checks of ``RiPipeSchedulesAdvanceFeature.validate_args``."""
     if not inputs.in_advance:
         return False
     require(method != "uniform", "advance-uniform")
@@ -237,7 +237,7 @@ def _in_advance(inputs: MegatronInputs, method: str | None, number: int | None, 
 
 
 def _table(inputs: MegatronInputs, chunks: int | None, noop: frozenset[int]) -> tuple[tuple[int, ...], ...] | None:
-    """Check ``UnalignedPipelineFeature.validate_args``; return the table."""
+    """Apply the checks of ``UnalignedPipelineFeature.validate_args``; return the table."""
     if inputs.unaligned is None:
         return None
     require(not (inputs.unaligned and noop), "table-noop")
@@ -254,7 +254,7 @@ def _table(inputs: MegatronInputs, chunks: int | None, noop: frozenset[int]) -> 
 
 
 def _dualpipev(inputs: MegatronInputs, of_chunk: int | None) -> None:
-    """Check ``DualpipeVFeature.validate_args``."""
+    """Apply the checks of ``DualpipeVFeature.validate_args``."""
     if inputs.schedule != "dualpipev":
         return
     needed = {
@@ -274,7 +274,7 @@ def _dualpipev(inputs: MegatronInputs, of_chunk: int | None) -> None:
 
 
 def _dense(inputs: MegatronInputs) -> None:
-    """Check ``TransformerBlockFeature.validate_args``."""
+    """Apply the checks of ``TransformerBlockFeature.validate_args``."""
     dense = inputs.dense
     if not dense:
         return
@@ -283,7 +283,7 @@ def _dense(inputs: MegatronInputs) -> None:
 
 
 def _counts(inputs: MegatronInputs, text: str | None) -> tuple[int, ...] | None:
-    """Check ``core_transformer_config_from_args_wrapper``: the list must add up to the number of layers."""
+    """Apply the checks of ``core_transformer_config_from_args_wrapper``: the list must add up to the number of layers."""
     if text is None:
         return None
     try:
@@ -333,7 +333,7 @@ def chunks_of(of_stage: int, of_chunk: int, file: str) -> int:
 
 
 def check_recompute(inputs: MegatronInputs) -> None:
-    """Check ``validate_args``: requirements of recomputation in addition to its granularity."""
+    """Apply the checks of ``validate_args``: requirements of recomputation in addition to its granularity."""
     granularity = "selective" if inputs.activations else inputs.granularity
     if inputs.distributed:
         require(inputs.tensor > 1, "distributed-tensor")

@@ -96,7 +96,7 @@ def find_missing_arguments(context: CheckContext) -> Iterator[Violation]:
 
 
 def find_bad_split(context: CheckContext) -> Iterator[Violation]:
-    """Report a split without one to three shares, one of them positive; other characters are ignored."""
+    """Report a ``split`` that is not one to three shares with a positive sum; other characters are ignored."""
     _, command = read_command(context)
     text = command.value("split")
     if not isinstance(text, str) or not command.last("split"):
@@ -181,7 +181,7 @@ def _spell_term(term: str) -> str:
 
 
 def find_several_sources(context: CheckContext) -> Iterator[Violation]:
-    """Report several sources of data: only one of mock data, one split set, or a set each for training, validation and test."""
+    """Report more than one data source: mock data, one split set, or separate training, validation and test sets."""
     source, command = read_command(context)
     given = [next((one for dest in kind if (one := command.last(dest)) is not None), None) for kind in _DATA]
     found = [one for one in given if one is not None]
@@ -205,7 +205,7 @@ def find_out_of_range(context: CheckContext) -> Iterator[Violation]:
 
 
 def find_refused_layers(context: CheckContext) -> Iterator[Violation]:
-    """Report that the frameworks refuse the layer arguments, unless other checks (in an option) report the reason."""
+    """Report that the frameworks refuse the layer arguments, unless other checks (named in an option) report the reason."""
     found = known_layers(context.job)
     if found is None or found[1].failure is None or context.refused(*context.names("beside")):
         return

@@ -1,4 +1,4 @@
-"""Checks of a launch script itself: what its shell and its launcher do before a program's parser runs.
+"""Checks of a launch script itself: its shell commands and its launcher, before a program's parser runs.
 
 Rules of bash are from its manual: unset variables, and words that consist of them, vanish (3.5.3); ``export`` affects
 programs started later (4.1); a backslash continues a line (3.1.2.1). The launchers' options are those of

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ms_tune.dialects.draft import Cells, SettingsDraft
     from ms_tune.text import Message
 
-# What a layer does: (stage, chunk), fully recomputed, recomputed parts.
+# One layer: (stage, chunk), fully recomputed, recomputed parts.
 Act: TypeAlias = "tuple[tuple[int, int], bool, frozenset[str]]"
 
 ATTENTION, UP_PROJECTION, MLP = "self_attention.core_attention", "self_attention.qkv_up_proj", "mlp"
@@ -348,7 +348,7 @@ def _clamped(inputs: MegatronInputs, field: str, plan: LayerPlan, found: dict[st
 
 
 def _needless(inputs: MegatronInputs, field: str) -> bool:
-    """Return whether the setting that a number belongs to is off; without a number, norms and activations of all layers are recomputed."""
+    """Return whether the setting that a number limits is off (without a limit it applies to all layers)."""
     if field == "number":
         return inputs.granularity != "full"
     return not (inputs.activation if field == "activation_layers" else inputs.norm)

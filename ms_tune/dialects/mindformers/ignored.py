@@ -59,9 +59,7 @@ def find_traps(
         yield from _unheard_swap_traps(inputs.swap, legacy=inputs.legacy)
     if placement is None:
         return
-    if (
-        inputs.offset != 0 or inputs.start_stage or not placement.cells
-    ):  # otherwise all cells have the same number of layers
+    if inputs.offset != 0 or inputs.start_stage or not placement.cells:  # otherwise all cells are equal
         yield from _placement_traps(inputs, placement)
     for key, value in zip(KEYS, inputs.values, strict=True):
         if value:
@@ -77,7 +75,6 @@ def find_traps(
 
 
 def _unheard_swap_traps(section: SwapValues, *, legacy: bool) -> Iterator[Diagnostic]:
-    """Report swap settings that affect no layer."""
     if section.swap is True and not legacy:
         # `TransformerOpParallelConfig.to_dict`, which passes settings to such models, drops swap.
         yield Diagnostic("swap-dropped", Severity.WARNING, msg("layers.swap-dropped"))

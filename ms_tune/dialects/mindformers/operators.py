@@ -197,7 +197,6 @@ def find_unmatched(inputs: RecomputeInputs, plan: LayerPlan, model: LayerModel) 
 
 
 def _own_problem(plan: LayerPlan, model: LayerModel, key: str, pattern: str) -> Iterator[Diagnostic]:
-    """Report a problem of a pattern that the config contains."""
     outcome = _anywhere(model, pattern, takes_cells=key in _TAKE_CELLS)
     if outcome == "operator":
         yield from _cell_problem(plan, model, key, (pattern,))

@@ -372,7 +372,6 @@ def _reverse_second(items: list[Any] | tuple[Any, ...]) -> None:
 
 
 def _stop_at_list(value: object, item: object = None) -> NoReturn:
-    """Raise the framework's exception for an invalid value."""
     # The framework mentions select_recompute here for any value.
     why = msg("layers.why.written-twice") if isinstance(item, (WrittenCount, ArrayRow)) else None
     stop("ValueError", f"Illegal input list for select_recompute: {value}", why)

@@ -29,7 +29,6 @@ _MODEL = ("model", "model_config")
 
 
 def _section(context: CheckContext) -> tuple[str, ...]:
-    """Return the section with the model's settings."""
     return _MODEL if context.dialect is Dialect.MINDFORMERS else _MODEL[:1]
 
 

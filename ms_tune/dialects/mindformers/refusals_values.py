@@ -35,7 +35,6 @@ def refuse_value(context: CheckContext) -> Iterator[Violation]:
 
 
 def _is_replaced(context: CheckContext, name: str, value: object) -> bool:
-    """Return whether MindFormers replaces the value."""
     if name == "full_batch":  # set to false if the network is not split
         return value is None or (bool(value) and not context.job.startup.splits)
     if name == "pipeline_stages":
@@ -78,7 +77,7 @@ def _indices(value: object) -> str:
 
 
 def _section(demands: Mapping[str, Demand]) -> Demand:
-    """Require a section with only these keys."""
+    """Require a section with only these keys and valid values."""
 
     def demand(value: object) -> str:
         sound = isinstance(value, dict) and all(key in demands and not demands[key](one) for key, one in value.items())
@@ -88,7 +87,7 @@ def _section(demands: Mapping[str, Demand]) -> Demand:
 
 
 def _of_optimizer(value: object) -> str:
-    """Require an optimizer section; sharding of accumulated gradients is only allowed with level 2, which includes it."""
+    """Require a valid optimizer section; only level 2 allows ``gradient_accumulation_shard``, which it implies."""
     wanted = _section(
         {
             "gradient_accumulation_shard": _BOOL,
@@ -155,9 +154,7 @@ _DEMANDS: Mapping[str, Demand] = {
     "optimizer_weight_shard_aggregated_save": _BOOL,
     "init_param_in_compile": _truth,
     "dump_local_norm_path": _TEXT,
-    "auto_pipeline": lambda value: (
-        "" if value is False else "False"
-    ),  # MindFormers refuses True, MindSpore everything else
+    "auto_pipeline": lambda value: "" if value is False else "False",  # MindFormers refuses True, MindSpore the rest
     "global_rank": _whole(0, 4095, switch=True),
     "pipeline_stages": _whole(1),
     "pipeline_segments": _whole(1),

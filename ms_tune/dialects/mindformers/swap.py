@@ -158,7 +158,6 @@ class SwapEntries:
             yield from _effect_traps(layers)
 
     def _name_lists(self, inputs: RecomputeInputs, lists: Mapping[str, Any]) -> Iterator[tuple[str, bool | LayerList]]:
-        """Yield every list of layer numbers with its name in the config."""
         yield "recompute", lists["layer_recompute"]
         for key in KEYS[1:3]:
             # A list without its own patterns applies to every default pattern.

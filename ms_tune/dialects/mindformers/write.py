@@ -387,7 +387,6 @@ def _cut(row: Any, limits: Sequence[int]) -> list[int]:  # noqa: ANN401 - the va
 
 
 def _whole(item: object) -> int | None:
-    """Convert to a whole number; None if impossible."""
     if isinstance(item, bool):
         return None
     try:

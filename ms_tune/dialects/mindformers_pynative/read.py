@@ -157,7 +157,6 @@ def _more_than_one_device(data: Mapping[Any, Any]) -> bool:
 
 
 def _count(source: SourceFile, model: ModelConfig, name: str, least: int) -> int:
-    """Return one of these counts: as written, or from the model's class."""
     written = [field for field in model.written(name) if field.value is not None]
     if len({repr(field.value) for field in written}) > 1:
         first, second, *_ = (str((field.path or ("",))[-1]) for field in written)

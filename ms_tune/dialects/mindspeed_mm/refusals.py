@@ -108,7 +108,7 @@ def find_wrong_types(context: CheckContext) -> Iterator[Violation]:
         if setting.types and not setting.choices and not any(_fits(value, kind) for kind in setting.types):
             found = "null" if value is None else type(value).__name__
             if value is None and setting.default is None:
-                continue  # declared as a text, but its default is None
+                continue  # declared as text with the default null
             yield Violation(path, params={"wanted": " | ".join(setting.types), "found": found})
 
 

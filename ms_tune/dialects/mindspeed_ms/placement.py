@@ -211,7 +211,7 @@ class LayerPlacer:
         return inputs.layers < inputs.stages * inputs.rows
 
     def check_parallel(self) -> None:
-        """Check ``initialize_model_parallel`` (``core/parallel_state.py``)."""
+        """Apply the check of ``initialize_model_parallel`` (``core/parallel_state.py``)."""
         if self._inputs.chunks is not None and self._inputs.stages == 1:
             stop(
                 "RuntimeError",
@@ -283,6 +283,6 @@ class LayerPlacer:
 
 
 def divide(layers: int, parts: int) -> list[int]:
-    """Return the layers of each part without a list: the remainder goes to the last but one and those before it."""
+    """Divide layers evenly; the remainder goes, one each, to the parts just before the last."""
     share, rest = divmod(layers, parts)
     return [share + (parts - 1 - rest <= part < parts - 1) for part in range(parts)]
