@@ -33,7 +33,7 @@ if TYPE_CHECKING:
             """Map each argument of its training programs to its choices; None for an argument that accepts any value."""
 
         def takes_value(self, name: str, value: str) -> bool:
-            """Return whether the program accepts a value for an argument; these can differ from the argument's declared choices."""
+            """Return whether an argument accepts a value: one of its choices, or one that the program adds elsewhere."""
 
         @property
         def classes(self) -> Mapping[str, Mapping[str, frozenset[str] | None]]:

@@ -1,13 +1,13 @@
-"""Conversion of a plan to the settings of another dialect.
+"""Convert a plan to the settings of another dialect.
 
 Three things differ between the dialects (their own modules name the sources):
 
 - placement: an offset from the even split (``mindformers``), counts (``mindspeed-ms``), ranges of layers
   (``mindformers-pynative``);
 - lists: counts from the first layer of a cell, where full recompute wins (``mindformers``); counts after the
-fully recomputed layers (``mindspeed-ms``); layer numbers (``mindformers-pynative``);
+  fully recomputed layers (``mindspeed-ms``); layer numbers (``mindformers-pynative``);
 - operators: names of one framework's modules, or one fixed operator (``mindspeed-ms``). They are translated
-beforehand (:mod:`ms_tune.dialects.operators`).
+  beforehand (:mod:`ms_tune.dialects.operators`).
 
 Settings without an equivalent in the other dialect are left out and reported as problems. The rest reproduces the plan
 for every layer, which :mod:`ms_tune.normalize.convert` proves with the other dialect's own rules.

@@ -141,7 +141,7 @@ def count_layers(
 
 
 def run_length(cell: Sequence[int], start: int, wanted: Collection[int], idle: Collection[int] = ()) -> int | None:
-    """Return the count that reaches a cell's last wanted layer; None if it would include others than wanted or idle ones."""
+    """Return the number of layers from ``start`` to the last wanted one; None if that count would select wrong layers."""
     flags = [number in wanted for number in cell]
     length = max(len(cell) - flags[::-1].index(True) - start, 0) if any(flags) else 0
     between = cell[start : start + length]

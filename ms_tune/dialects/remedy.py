@@ -2,7 +2,7 @@
 
 The dialects' own modules (:mod:`ms_tune.dialects.mindformers.write`, :mod:`~ms_tune.dialects.mindspeed_ms.write` and
 :mod:`~ms_tune.dialects.mindformers_pynative.write`) propose values where the framework stops. A proposal counts only if
-the same rules then get further; the remedy is the smallest set of changes with which they succeed.
+the same rules then get further; the remedy is the changes with which they succeed, without unnecessary ones.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A program that a launch script starts, as the source of checks: its final arguments are the keys."""
+"""The source of checks for a program that a launch script starts: its final arguments are the keys."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from ms_tune.source.yaml import SourceFile
 
 _REWRITES = ("leave-out", "leave-out-earlier", "reached", "remedy")
-FULL_SCRIPT = 20  # arguments: training scripts have about a hundred; in an excerpt nothing is reported as missing
+FULL_SCRIPT = 20  # arguments of a complete script (usually a hundred); excerpts are not checked for missing ones
 _MOST_ARGUMENTS = 400  # training scripts have about a hundred
 _LONGEST = 200_000  # characters
 Source = TypeVar("Source", bound="LaunchSource")

@@ -83,7 +83,7 @@ def has_another_parser(text: str, command: ProgramArguments) -> bool:
 
 
 def _is_of_mindspeed_alone(text: str, command: ProgramArguments) -> bool:
-    """Return whether a program is Megatron-LM's with MindSpeed but without MindSpeed-LLM, whose parser leaves out some arguments.
+    """Return whether a program is Megatron-LM's with MindSpeed but without MindSpeed-LLM.
 
     True if an argument of MindSpeed is given that MindSpeed-LLM's parser rejects, and neither an argument of
     MindSpeed-LLM's own nor any word of MindSpore occurs.

@@ -151,7 +151,7 @@ def in_full(inputs: MegatronInputs, settled: Settled, cell: StageChunk) -> list[
     if settled.granularity != "full":
         return nothing
     number = settled.number or 0
-    # MindSpeed patches by the arguments as given, before --recompute-in-bubble changes them.
+    # MindSpeed selects its patches by the arguments as given, before --recompute-in-bubble changes them.
     patched = inputs.method == "block" or inputs.swap
     if patched and inputs.swap:
         return nothing

@@ -1,4 +1,4 @@
-"""Validation of arguments by the frameworks: the exception, its file and the reason."""
+"""Validate the arguments about layers and recomputation as the frameworks do, with their exceptions."""
 
 from __future__ import annotations
 
@@ -269,8 +269,8 @@ def _dualpipev(inputs: MegatronInputs, of_chunk: int | None) -> None:
         "batches": inputs.micro_batches is None or inputs.micro_batches >= 2 * inputs.stages - 1,
         "tensor": not inputs.other("tp_2d"),
     }
-    for name, holds in needed.items():
-        require(holds, f"dualpipev-{name}")
+    for name, satisfied in needed.items():
+        require(satisfied, f"dualpipev-{name}")
 
 
 def _dense(inputs: MegatronInputs) -> None:

@@ -58,9 +58,9 @@ def find_carriage_returns(context: CheckContext) -> Iterator[Violation]:
 def find_unset_variables(context: CheckContext) -> Iterator[Violation]:
     """Report variables that are never set: the whole value of an option (``of`` is ``options``), or named like an argument group."""
     source, command = read_command(context)
-    meant = {name for name, _, _, _ in _misspelt(source, command)}
+    misspelt = {name for name, _, _, _ in _misspelt(source, command)}
     for name, word in _unknown(command):
-        if name in meant or not word.open:
+        if name in misspelt or not word.open:
             continue
         option = _option_of(word, command)
         if option if context.options["of"] == "options" else not option and _GROUP.search(name):

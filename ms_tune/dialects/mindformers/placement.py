@@ -65,7 +65,7 @@ class RecomputeInputs(Record):
     offset: object = 0
     # Whether `pipeline_interleave` is on; otherwise there is always one chunk.
     interleave: bool = False
-    # Requested chunks (`pp_interleave_num`). None if a model other than a legacy one lacks that key.
+    # Requested chunks (`pp_interleave_num`). None if an Mcore model lacks that key.
     interleave_num: int | None = 1
     scheduler: str = "1f1b"  # `pipeline_scheduler`
     legacy: bool = True  # whether the model is a legacy one (`use_legacy`)

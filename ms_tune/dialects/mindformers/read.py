@@ -2,7 +2,7 @@
 
 Defaults and checks are those of MindFormers 1.6 to 2.1: ``mindformers/tools/register/template.py`` (sections and their
 keys), ``mindformers/modules/transformer/transformer.py`` (``TransformerRecomputeConfig``) and
-``mindformers/parallel_core/transformer_config_utils.py`` (the settings that models other than legacy ones get).
+``mindformers/parallel_core/transformer_config_utils.py`` (the settings that Mcore models get).
 """
 
 from __future__ import annotations
@@ -154,7 +154,7 @@ def splits_network(source: SourceFile) -> bool:
     """Return whether MindSpore splits the network; otherwise all parallel degrees are reset to 1.
 
     Source: ``BaseTrainer._check_global_batch_size_for_auto_parallel`` of ``trainer/base_trainer.py``; modes:
-        ``PARALLEL_MODE`` in ``tools/utils.py``.
+    ``PARALLEL_MODE`` in ``tools/utils.py``.
     """
     mode = source.get(("parallel", "parallel_mode"))
     return mode is None or mode in mindspore_values("splitting")
@@ -358,7 +358,7 @@ class _ConfigReader(Record):
         return self.flag((*_PIPELINE, "pipeline_interleave")), scheduler
 
     def core_swap(self) -> SwapValues:
-        """Return the swap settings of a model other than a legacy one."""
+        """Return the swap settings of an Mcore model (not a legacy one)."""
         written = zip(_SWAP_KEYS, map(self.written, CORE_SWAP), strict=False)
         values = {key: field.value for key, field in written if field is not None}
         section = self.section(_MODEL)

@@ -3,7 +3,7 @@
 Sources (MindFormers 1.6 to 2.1, MindSpore 2.6 to 2.10), including what they accept and where they fail:
 
 - ``LayerSetting`` (location: :mod:`ms_tune.dialects.mindformers.placement`); its "Formative" lists are layers per
-(chunk, stage)
+  (chunk, stage)
 - ``_check_recompute`` and ``_check_swap`` in ``mindformers/tools/check_rules.py``
 - ``TransformerConfig.__post_init__`` in ``mindformers/parallel_core/transformer_config.py``
 - ``MultiTokenPredictionBlock`` in ``mindformers/parallel_core/training_graph/transformer/multi_token_prediction.py``

@@ -55,7 +55,7 @@ def negative(context: CheckContext) -> Iterator[Violation]:
 
 
 def _swaps_in_core(context: CheckContext) -> bool:
-    """Return whether a model other than a legacy one enables swap in its own section (since 1.7)."""
+    """Return whether an Mcore model enables swap in its own section (since 1.7)."""
     swaps = any(context.get(f"model.model_config.{name}") is True for name in names_of("swap"))
     return swaps and not is_legacy(context.source.data) and not context.job.startup.is_reduced
 
@@ -86,7 +86,7 @@ def _lists(context: CheckContext, keys: tuple[str, ...]) -> Iterator[tuple[KeyPa
         path = (_RECOMPUTE, key)
         # Excludes have no default patterns, so a plain value is not read.
         found: list[tuple[KeyPath, object]] = [] if key in _EXCLUDES else [(path, value)]
-        # Values of patterns do not apply to models of 1.6 other than legacy ones.
+        # Values of patterns do not apply to Mcore models of 1.6.
         ids = key not in _EXCLUDES and _swaps_in_core(context)
         if isinstance(value, dict) and key != "recompute" and not startup.is_reduced and not ids:
             found = [((*path, str(pattern)), counts) for pattern, counts in value.items()]

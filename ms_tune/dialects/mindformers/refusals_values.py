@@ -1,7 +1,7 @@
 """Single values that MindFormers and MindSpore refuse: parallel settings, and position scaling and data types of legacy networks (1.6 to 2.1).
 
 Sources: for ``extend_method`` and ``scaling_factor`` (Llama) ``FreqsMgr`` and the functions before it in
-    ``mindformers/modules/layers.py``; for data types ``convert_mstype`` in ``mindformers/models/utils.py``.
+``mindformers/modules/layers.py``; for data types ``convert_mstype`` in ``mindformers/models/utils.py``.
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ def write_layers(draft: SettingsDraft) -> None:
         draft.values["use_legacy"] = False
     base = len(cells.layers) // len(flat)
     offset = [[count - base for count in row] for row in counts]
-    # Models other than legacy ones have a value under that name, and MindFormers refuses a second name.
+    # Mcore models have a value under that name, and MindFormers refuses a second name.
     draft.values[f"model.model_config.{LAYERS if legacy else 'num_hidden_layers'}"] = len(cells.layers)
     draft.values["parallel_config.pipeline_stage"] = cells.stages
     draft.values["model.model_config.offset"] = flatten_chunk(cells, offset) if any(map(any, offset)) else 0

@@ -1,8 +1,8 @@
 """Settings that MindFormers' dynamic graph (2.0, 2.1) accepts silently although they are probably mistakes.
 
 Sources: those of :mod:`ms_tune.dialects.mindformers_pynative.recompute`; for layers that the model does not have
-    ``TransformerBlock`` in ``mindformers/pynative/transformers/transformer_block.py``; for checks that need no plan
-    ``apply_recompute`` in ``mindformers/pynative/distributed/activation_checkpoint.py`` (2.0 and 2.1).
+``TransformerBlock`` in ``mindformers/pynative/transformers/transformer_block.py``; for checks that need no plan
+``apply_recompute`` in ``mindformers/pynative/distributed/activation_checkpoint.py`` (2.0 and 2.1).
 """
 
 from __future__ import annotations
@@ -159,10 +159,10 @@ def find_modules_from_outside(context: CheckContext) -> Iterator[Violation]:
 
 def find_unmatched_modules(context: CheckContext) -> Iterator[Violation]:
     """Report other patterns that match no module of the model, if its modules are known."""
-    told = {told.path for check in (find_modules_from_outside, find_modules_behind_full) for told in check(context)}
+    reported = {one.path for check in (find_modules_from_outside, find_modules_behind_full) for one in check(context)}
     traps = dict.fromkeys(("no-match", "cell-unmatched"), "recompute.select_module")
     asked = CheckContext(context.job, {"traps": traps}, context.refused)
-    yield from (violation for violation in accepted(asked) if violation.path not in told)
+    yield from (violation for violation in accepted(asked) if violation.path not in reported)
 
 
 def find_modules_behind_full(context: CheckContext) -> Iterator[Violation]:

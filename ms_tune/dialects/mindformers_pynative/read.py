@@ -74,7 +74,7 @@ SECTIONS: dict[str, tuple[str, dict[str, str]]] = {
 
 
 def parallel_degree(job: JobView, kind: str) -> int:
-    """Return a parallel degree."""
+    """Return a parallel degree (``kind``: ``tensor``, ``context`` ...); 1 if it is not set."""
     written = job.source.get(("parallelism", f"{kind}_parallel"))
     return (written or 1) if isinstance(written, int) and not isinstance(written, bool) else 1
 
@@ -238,7 +238,7 @@ def named_shards(source: SourceFile) -> int | None:
 
 
 def split_job(source: SourceFile, processes: int | None) -> JobSplit:
-    """Return the devices and samples; data-parallel ranks are configured or all remaining (``parallel_dims.py``).
+    """Return devices, samples and micro-batches; without an explicit size DP uses all remaining devices (``parallel_dims.py``).
 
     With a growing batch (``rampup_batch_size``) the number of samples is unknown.
     """

@@ -119,7 +119,7 @@ def expert_layers(data: Mapping[str, object], path: Path, layers: int) -> tuple[
 
 
 def _micro_batches(training: Section, data_parallel: int, local: int, path: Path) -> int:
-    """Return the samples per step, divided by the data-parallel size and the micro-batch size (``trainer.py``)."""
+    """Return the micro-batches per step: global batch size / (data-parallel size x micro-batch size) (``trainer.py``)."""
     total: int = training.known("global_batch_size")
     count, rest = divmod(total, max(1, data_parallel) * local)
     if rest or not count:

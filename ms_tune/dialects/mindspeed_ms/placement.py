@@ -1,7 +1,7 @@
 """Inputs of the plan in MindSpeed-Core-MS r0.1.0, and the placement of layers.
 
 Sources: ``_get_num_layers`` and ``_get_custom_num_layers`` of ``mindspeed_ms/legacy/model/transformer.py``,
-    ``initialize_model_parallel`` of ``mindspeed_ms/core/parallel_state.py``, branch r0.1.0.
+``initialize_model_parallel`` of ``mindspeed_ms/core/parallel_state.py``, branch r0.1.0.
 """
 
 from __future__ import annotations
@@ -129,8 +129,8 @@ class CountArray:
 def _words(items: tuple[Any, ...]) -> list[str]:
     """Format the elements like NumPy: decimal points aligned, no trailing zero."""
     words = [str(item).removesuffix("0") if str(item).endswith(".0") else str(item) for item in items]
-    behind = max(len(word.partition(".")[2]) for word in words)
-    return [word + " " * (behind - len(word.partition(".")[2])) if "." in word else word for word in words]
+    decimals = max(len(word.partition(".")[2]) for word in words)
+    return [word + " " * (decimals - len(word.partition(".")[2])) if "." in word else word for word in words]
 
 
 def count_array(value: object) -> CountArray:

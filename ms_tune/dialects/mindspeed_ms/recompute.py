@@ -115,17 +115,17 @@ def _layers(inputs: MindSpeedInputs, plans: Mapping[tuple[int, int], CellPlan]) 
     everywhere = tuple(operator for on, operator in flags if on)
     for (chunk, stage), cell in plans.items():
         for rank in range(cell.count):
-            behind = rank - cell.full
-            select, comm = 0 <= behind < cell.select, 0 <= behind < cell.comm
+            index = rank - cell.full
+            select, comm = 0 <= index < cell.select, 0 <= index < cell.comm
             layers.append(
                 LayerSpec(
                     layer=cell.first + rank,
                     stage=stage,
                     chunk=chunk,
-                    recompute=RecomputeMode.strongest(full=behind < 0, select=select, comm=comm),
+                    recompute=RecomputeMode.strongest(full=index < 0, select=select, comm=comm),
                     select_patterns=(inputs.select_operator,) if select else (),
                     comm_patterns=(COMM_OPERATOR,) if comm else (),
-                    overridden=everywhere if behind < 0 else (),
+                    overridden=everywhere if index < 0 else (),
                 )
             )
     return tuple(layers)
@@ -150,15 +150,15 @@ class CellRecompute:
             # With "uniform" the number is the size of groups, each recomputed as one: all layers are included.
             full = layers if inputs.method == "uniform" else min(layers, inputs.full_layers)
         full = min(full, layers)
-        behind = layers - full
+        rest = layers - full
         # The layers are copied from templates that are created before the lists reset the granularity.
         every = inputs.select or inputs.granularity == "selective"
         cell = CellPlan(
             count=layers,
             first=first,
             full=full,
-            select=behind if every else min(select, behind),
-            comm=behind if inputs.comm else min(comm, behind),
+            select=rest if every else min(select, rest),
+            comm=rest if inputs.comm else min(comm, rest),
         )
         self._check_activation(cell)
         return cell

@@ -1,10 +1,10 @@
 """Settings that MindSpeed-Core-MS r0.1.0 refuses: layers, recompute lists, registered names, missing required settings.
 
 Sources: split of layers ``mindspeed_ms/legacy/model/transformer.py`` (lines 1058 to 1155), recompute lists the same
-    file (1328 to 1523). Parts of the model: ``mindspeed_ms/legacy/model/norm.py``, ``utils.py`` and
-    ``language_model.py``;
+file (1328 to 1523). Parts of the model: ``mindspeed_ms/legacy/model/norm.py``, ``utils.py`` and ``language_model.py``;
 registered names: ``legacy/model/activation.py``, ``core/optimizer/__init__.py``, ``core/optimizer/zero/adamw_zero.py``,
-``core/tensor_parallel/cross_entropy.py``; loss scaling: ``training/training.py``; decay: ``training/optimizer_param_scheduler.py``.
+``core/tensor_parallel/cross_entropy.py``; loss scaling: ``training/training.py``; decay:
+``training/optimizer_param_scheduler.py``.
 """
 
 from __future__ import annotations
