@@ -204,7 +204,7 @@ class LayerPlan(Record):
         framework_version: The release whose rules were applied.
         placement: Layer counts, chunks x stages. None when the framework refuses the placement.
         formative: The settings expanded to plain lists, by the dialect's own key names. None when the framework raises.
-        layers: One entry per layer, in order; empty when ``formative`` is None.
+        layers: One entry per layer, in order; empty without ``formative``.
         problems: All findings, the framework's own failure first.
         log: Lines that the framework logs about it, as far as the config determines them.
         failure: Where the framework stops, if it does.

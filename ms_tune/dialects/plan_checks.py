@@ -71,7 +71,7 @@ def tell_refused(rule: str, refused: Iterable[FrameworkStop]) -> Iterator[Violat
 def refused_at_last(context: CheckContext) -> Iterator[Violation]:
     """Report that the framework raises while loading the config or setting layers, if no other check found an error."""
     plan = context.plan
-    # There is no plan if the config is incomplete or uses something unsupported.
+    # The plan is missing if the config is incomplete or uses something unsupported.
     if plan is None or plan.failure is None or context.refused():
         return
     failure = plan.failure

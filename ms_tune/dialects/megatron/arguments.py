@@ -132,7 +132,7 @@ def command_in(launch: Launch, release: str) -> ProgramArguments:
 def without_unset(command: ProgramArguments) -> tuple[ProgramArguments | None, tuple[str, ...]]:
     """Return the command without unset variables, and the names of these variables (``@``: the script's own arguments).
 
-    In bash an unset variable is not a word at all. None if there are no such words, or arguments may still be in one.
+    In bash an unset variable is not a word at all. None without such words, or if they may contain arguments.
     """
     names: dict[str, None] = {}
     instead: dict[int, tuple[Argument, ...]] = {}

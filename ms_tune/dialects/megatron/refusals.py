@@ -214,7 +214,7 @@ def _in_bubble(
     elif inputs.release != "2.2":
         fail("bubble-swap")
     if inputs.release != "2.2":
-        # MindSpeed disables the overlap for a single chunk, which is no virtual pipeline (``MegatronBasicFeature.validate_args``).
+        # MindSpeed disables the overlap for a single chunk, which is not a virtual pipeline (``MegatronBasicFeature.validate_args``).
         require(inputs.overlap and chunks is not None, "bubble-overlap")
     _aligned(inputs, "recompute-in-bubble")
     return granularity, method, number if expected is None else expected

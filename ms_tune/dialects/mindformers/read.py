@@ -66,7 +66,7 @@ def plan_layers(job: JobView) -> LayerPlan:
     if any((*inputs.values[1:], inputs.swaps.swap)) or inputs.mtp_layers:
         from ms_tune.dialects.mindformers.operators import known_layers, seen_in  # noqa: PLC0415 - start-up time
 
-        wanted = any((*inputs.values, inputs.swaps.swap))  # otherwise there are no patterns
+        wanted = any((*inputs.values, inputs.swaps.swap))  # otherwise patterns are absent
         plan = seen_in(inputs, plan, known_layers(model, inputs) if wanted else None)
     else:  # at most whole layers, whose operators do not matter
         whole = [layer.layer for layer in plan.layers if layer.recompute is RecomputeMode.FULL]
