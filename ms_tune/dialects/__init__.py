@@ -1,7 +1,7 @@
-"""What each framework makes of a job: how its config is read, where layers lie, what they recompute and swap, what it refuses and ignores.
+"""Rules of each framework (dialect): how it reads a config, places, recomputes and swaps layers, and what it refuses or ignores.
 
-Here is what comes of that in every dialect alike, the plan of the job (:class:`LayerPlan`): a report or a conversion need not know
-where a plan came from.
+This module defines the result that all dialects share, the plan of a job (:class:`LayerPlan`), so that reports and
+conversions do not depend on the dialect.
 """
 
 from __future__ import annotations
@@ -26,82 +26,82 @@ if TYPE_CHECKING:
     from ms_tune.text import Message
 
     class CheckoutView(Protocol):
-        """What of the repository around a file (:class:`ms_tune.job.checkout.Checkout`) the parts of a dialect look at."""
+        """The parts of a repository checkout (:class:`ms_tune.job.checkout.Checkout`) that dialects use."""
 
         @property
         def arguments(self) -> Mapping[str, tuple[str, ...] | None]:
-            """The arguments that its training programs define, with their choices; None for one that takes any value."""
+            """Map each argument of its training programs to its choices; None for an argument that accepts any value."""
 
         def takes_value(self, name: str, value: str) -> bool:
-            """Whether a value is one that it lets an argument have, which need not be its own."""
+            """Return whether an argument accepts a value: one of its choices, or one that the program adds elsewhere."""
 
         @property
         def classes(self) -> Mapping[str, Mapping[str, frozenset[str] | None]]:
-            """The classes that it registers: by kind and name, the parameters of each; None where they are not known."""
+            """Map each registered class, by kind and name, to its parameter names; None where they are unknown."""
 
     class JobView(Protocol):
-        """What of a job (:class:`ms_tune.job.Job`) the parts of a dialect look at."""
+        """The parts of a job (:class:`ms_tune.job.Job`) that dialects use."""
 
         @property
         def written(self) -> SourceFile:
-            """The config as its author wrote it."""
+            """Return the config as written by its author."""
 
         @property
         def dialect(self) -> Dialect:
-            """Its dialect."""
+            """Return the job's dialect."""
 
         @property
         def release(self) -> Release:
-            """The framework and its release."""
+            """Return the framework and its release."""
 
         @property
         def source(self) -> SourceFile:
-            """The config with everything that it takes from other files."""
+            """Return the config merged with everything that it includes from other files."""
 
         @property
         def model(self) -> ModelConfig:
-            """Its model, in the release that the job is read for."""
+            """Return the model, as the job's release defines it."""
 
         @property
         def checkout(self) -> CheckoutView | None:
-            """The repository around the file; None where there is none."""
+            """Return the repository that contains the file, or None."""
 
         @property
         def layers(self) -> int | None:
-            """The number of layers that the user adds to a config that does not tell it."""
+            """Return the number of layers that the user gave on the command line, if the config lacks it."""
 
         @property
         def startup(self) -> Any:  # noqa: ANN401 - a record of that dialect
-            """What MindFormers' static graph makes of the settings that many checks ask for."""
+            """Return the settings of MindFormers' static graph that many checks need."""
 
         @property
         def plan(self) -> LayerPlan:
-            """What each layer does."""
+            """Return the plan of its layers."""
 
-        def part(self, name: str) -> Any:  # noqa: ANN401 - what a part has is for the caller to know
-            """One part (``read``, ``write`` ...) of its dialect."""
+        def part(self, name: str) -> Any:  # noqa: ANN401 - the type depends on the part
+            """Return one module (``read``, ``write`` ...) of its dialect."""
 
         def with_source(self, source: SourceFile) -> JobView:
-            """The same job of another config."""
+            """Return the same job with another config."""
 
 
 ENDLESS_LOOP = "endless-loop"
 
 
 class PlanIssue(str, Enum):
-    """What plans and conversions tell that others ask for again; a problem has its value for an id."""
+    """Problems of plans and conversions that other code looks for; the value is the problem's ID."""
 
     ARGUMENTS_REJECTED = "arguments-rejected"  # the frameworks refuse a program's arguments
-    AS_WRITTEN = "as-written"  # operators are told as the config has them: the model's are not known
-    CELL_UNMATCHED = "cell-unmatched"  # a pattern finds operators, but none in some cells
+    AS_WRITTEN = "as-written"  # operators are shown as the config names them: the model's are unknown
+    CELL_UNMATCHED = "cell-unmatched"  # a pattern matches operators, but none in some (chunk, stage) cells
     CONVERTED_NO_TREES = "convert-no-trees"
     CONVERTED_PREFETCH = "convert-prefetch"
     CONVERTED_STAND_IN = "convert-stand-in"
     CONVERTED_WIDER = "convert-wider"
     NO_MATCH = "no-match"
     OFFSET_REPEATED = "offset-repeated"
-    ONE_CARD = "one-card"  # nothing says that there are more devices than one
-    PATTERN_CELL = "pattern-cell"  # a pattern finds a cell where an operator is wanted
+    ONE_CARD = "one-card"  # the config does not say that there is more than one device
+    PATTERN_CELL = "pattern-cell"  # a pattern matches a module (MindSpore cell), not an operator
     PATTERN_EXCLUDED = "pattern-excluded"
     PATTERN_UNMATCHED = "pattern-unmatched"
     STAGE_EMPTY = "stage-empty"
@@ -110,27 +110,27 @@ class PlanIssue(str, Enum):
 
 
 class Failure(Record):
-    """Where the framework does not go on."""
+    """A point where the framework stops."""
 
-    exception: str  # the class of what it raises, or `ENDLESS_LOOP` when it never comes back
+    exception: str  # class of the exception, or `ENDLESS_LOOP` when the framework never returns
     text: str  # the exception's own text
-    layer: int | None = None  # the layer it was about to set, if it got that far
+    layer: int | None = None  # the layer that it was about to set, if it got that far
 
 
-class FrameworkStop(Exception):  # noqa: N818 - it stands for an exception of the framework, and is none of ours
-    """Carries what the framework raises from the rule that knows it to whoever reports it: a plan, or the check that tells of it.
+class FrameworkStop(Exception):  # noqa: N818 - it represents an exception of the framework, not an error of ms-tune
+    """An exception that the framework would raise, passed from the rule that predicts it to the plan or check that reports it.
 
     Args:
-        exception: The class of what it raises, or :data:`ENDLESS_LOOP`.
+        exception: Class of the framework's exception, or :data:`ENDLESS_LOOP`.
         text: The exception's own text.
-        why: What the text leaves unsaid.
-        rule: The id of the check that tells of it; empty if none does.
+        why: An explanation that the exception's text lacks.
+        rule: ID of the check that reports it, or empty.
         path: The setting at fault.
-        message: Which of that check's messages says so.
+        message: Which of that check's messages applies.
         params: The message's parameters.
     """
 
-    def __init__(  # noqa: PLR0913, PLR0917 - what the framework says, and what a check does
+    def __init__(  # noqa: PLR0913, PLR0917 - the fields of the exception and of the check
         self,
         exception: str,
         text: str,
@@ -146,12 +146,12 @@ class FrameworkStop(Exception):  # noqa: N818 - it stands for an exception of th
 
 
 def stop(exception: str, text: str, why: Message | None = None) -> NoReturn:
-    """The framework raises this exception here."""
+    """Raise the framework's exception as a :class:`FrameworkStop`."""
     raise FrameworkStop(exception, text, why)
 
 
 def stop_at_first(refused: Iterable[FrameworkStop]) -> None:
-    """The framework raises the first of what it refuses, if there is any."""
+    """Raise the first refusal, if there is any."""
     for refusal in refused:
         raise refusal
 
@@ -163,18 +163,18 @@ class Warned(str):
 
 
 class SwapPlan(Record):
-    """What one layer offloads to the host."""
+    """One swap to the host (offload) that a layer performs."""
 
     target: str  # a pattern for its operators; empty for the whole layer
-    prefetch: object  # how many operators ahead of its use it is fetched back
+    prefetch: object  # how many operators before its use it is prefetched
 
 
 class LayerSpec(Record):
-    """What one layer recomputes and swaps.
+    """The recomputation and swap of one layer.
 
-    The patterns are those switched on (or excluded) for the layer. Whether an operator of the model matches one is
-    for the model to say. ``overridden`` are the patterns that would be on if the layer were not recomputed in full.
-    ``kind`` is what the layer is, if the arguments tell.
+    The patterns are those enabled (or excluded) for the layer; whether they match an operator depends on the model.
+    ``overridden`` contains the patterns that would be enabled if the layer were not fully recomputed. ``kind`` is the
+    kind of layer, if the arguments define it.
     """
 
     layer: int
@@ -197,23 +197,22 @@ MEGATRON = "megatron"
 
 
 class LayerPlan(Record):
-    """What every layer of a config does, and how its framework spells that out.
+    """The placement, recomputation and swap of every layer of a config.
 
     Args:
         dialect: The dialect that the config is written in.
         framework_version: The release whose rules were applied.
-        placement: Layers of each cell: chunks x stages. None when the framework refuses the placement.
-        formative: The values spelled out in full, as plain lists, by the dialect's own key names. None when the
-            framework raises.
-        layers: One entry a layer, in order; empty when ``formative`` is None.
-        problems: Everything worth saying, the framework's own failure first.
-        log: What the framework logs about it, as far as that follows from the config.
+        placement: Layer counts, chunks x stages. None when the framework refuses the placement.
+        formative: The settings expanded to plain lists, by the dialect's own key names. None when the framework raises.
+        layers: One entry per layer, in order; empty without ``formative``.
+        problems: All findings, the framework's own failure first.
+        log: Lines that the framework logs about it, as far as the config determines them.
         failure: Where the framework stops, if it does.
-        matches: What each pattern of the layers finds in them, if the model's operators are known and the layers name
+        matches: The operators that each pattern matches, if the model's operators are known and the layers use
             patterns.
-        switched_on: The layers with all patterns that the lists switch on for them, where ``layers`` has only those
-            that find something. Empty where the two are the same.
-        read_from: The files beside the config whose settings are in the plan.
+        switched_on: The layers with all patterns enabled for them, while ``layers`` keeps only those that match
+            something. Empty where the two are the same.
+        read_from: Other files whose settings are part of the plan.
     """
 
     dialect: str
@@ -230,16 +229,16 @@ class LayerPlan(Record):
 
 
 def recomputes(dialect: str, devices: int) -> bool:
-    """Whether a framework looks at settings of recompute and swap in a job with so many devices.
+    """Return whether a framework applies recompute and swap settings in a job with ``devices`` devices.
 
-    MindFormers' dynamic graph does not on one: ``Trainer.__init__`` leaves ``parallelize_model`` out, which does both
-    (mindformers/pynative/trainer/trainer.py, 2.0 and 2.1).
+    MindFormers' dynamic graph does not on a single device: ``Trainer.__init__`` skips ``parallelize_model``, which
+    applies both (mindformers/pynative/trainer/trainer.py, 2.0 and 2.1).
     """
     return dialect != MINDFORMERS_PYNATIVE or devices != 1
 
 
 def on_devices(plan: LayerPlan, devices: int) -> LayerPlan:
-    """What the layers of a plan do in a job with so many devices."""
+    """Return the plan as it applies to a job with ``devices`` devices."""
     if recomputes(plan.dialect, devices):
         return plan
     idle = (LayerSpec(one.layer, one.stage, one.chunk, RecomputeMode.NONE, kind=one.kind) for one in plan.layers)
@@ -249,13 +248,14 @@ def on_devices(plan: LayerPlan, devices: int) -> LayerPlan:
 def unmatched_cells(
     key: str, pattern: str, found: Mapping[tuple[int, int, int], bool], *, everywhere: bool
 ) -> Diagnostic | None:
-    """The problem that tells in which cells a pattern finds nothing, although it is for layers of theirs.
+    """Report the (chunk, stage) cells for whose layers a pattern is set but matches nothing, if any.
 
     Args:
         key: The setting.
         pattern: The pattern.
-        found: Whether it finds anything, for each (chunk, stage, layer) that it is for.
-        everywhere: Whether it is for all layers: then it is meant for those that have the operator, most likely.
+        found: Whether it matches anything, for each (chunk, stage, layer) that it is set for.
+        everywhere: Whether it is set for all layers; it then probably targets only those with the operator (severity
+            info).
     """
     missed: dict[tuple[int, int], list[int]] = {}
     for chunk, stage, layer in found:
@@ -273,7 +273,7 @@ def unmatched_cells(
 
 
 def as_written(layers: Iterable[LayerSpec], known: Callable[[str], bool] | None = None) -> Iterator[Diagnostic]:
-    """The note that patterns of the layers are shown as written; ``known`` tells those that are not."""
+    """Report that patterns of the layers are shown as written, except those for which ``known`` is true."""
     patterns = dict.fromkeys(
         pattern
         for layer in layers
@@ -294,18 +294,18 @@ def as_written(layers: Iterable[LayerSpec], known: Callable[[str], bool] | None 
 
 
 def failure_of(stop: FrameworkStop, layer: int | None = None) -> Failure:
-    """The failure that a framework's exception amounts to."""
+    """Convert a framework's exception into a :class:`Failure`."""
     return Failure(stop.exception, stop.text, layer)
 
 
 def failure_problem(step: str, framework: str, stop: FrameworkStop, remark: Message | None = None) -> Diagnostic:
-    """The problem that tells of a failure.
+    """Build the problem that reports a failure.
 
     Args:
-        step: What the framework was doing; the last part of a text ``plans.step.*`` and of the problem's id.
+        step: The framework's activity; last part of the text ID ``plans.step.*`` and prefix of the problem's ID.
         framework: The framework's name.
         stop: What it raised.
-        remark: What its author should know beyond the exception.
+        remark: Advice for the author in addition to the exception.
     """
     what = f"{stop.exception}: {stop.text}" if stop.text else stop.exception
     if stop.exception == ENDLESS_LOOP:
@@ -320,37 +320,37 @@ def failure_problem(step: str, framework: str, stop: FrameworkStop, remark: Mess
 
 
 def tell_trap(name: str, severity: Severity = Severity.WARNING, /, **params: object) -> Diagnostic:
-    """The problem that tells of something which the framework accepts without a word; its words are the text ``plans.NAME``."""
+    """Report something that the framework silently accepts; the message is the text ``plans.NAME``."""
     return Diagnostic(name, severity, msg(f"plans.{name}", **params))
 
 
 def second_name(own: str, field: Field) -> Diagnostic:
-    """A second name for a number of layers that the class has in any case: the framework stops when it converts the model's config.
+    """Report a second name for a number of layers: the framework stops when it converts the model's config.
 
-    It has placed nothing by then, so that what layers would do is told all the same. Seen in 1.7 to 2.1 of MindFormers
+    No layers are placed by then; the plan that would follow is reported all the same. Seen in MindFormers 1.7 to 2.1
     (``parallel_core/config_converter.py``): 'Mapping Conflicts', up to 1.8 'Multiple Config'.
 
     Args:
-        own: The name that the class has for it.
-        field: What is written, see :meth:`ms_tune.facts.models.ModelConfig.clashes`.
+        own: The name that the class itself uses.
+        field: The name in the config, see :meth:`ms_tune.facts.models.ModelConfig.clashes`.
     """
     message = msg("normalize.second-name", own=own, second=(field.path or (field.name,))[-1])
     return Diagnostic("second-name", Severity.ERROR, message, msg("normalize.second-name.hint", own=own))
 
 
-MOST_LAYERS = 100_000  # a range is spread out only up to here
+MOST_LAYERS = 100_000  # upper bound for layer numbers when a range is expanded
 
 
-def parse_specs(specs: Any) -> list[int]:  # noqa: ANN401 - as the config has it
-    """The layers of a list that may not have been checked, in ascending order.
+def parse_specs(specs: Any) -> list[int]:  # noqa: ANN401 - the unchecked value of the config
+    """Return the layers of a possibly unchecked list such as ``['0-2', 5]``, in ascending order.
 
     Raises:
-        FrameworkStop: The framework raises.
+        FrameworkStop: An entry is not a number or range.
     """
     found: set[int] = set()
     for spec in specs or ():
         first, last = _parse_spec(str(spec).strip())
-        # Layers that no model has are dropped later, so there is no need to count up to them.
+        # Layers beyond the model are dropped later, so large ranges can be cut here.
         found.update(range(max(first, -MOST_LAYERS), min(last, MOST_LAYERS) + 1))
     return sorted(found)
 
@@ -364,7 +364,7 @@ def _parse_spec(text: str) -> tuple[int, int]:
 
 
 def write_specs(layers: Iterable[int]) -> list[str]:
-    """The shortest list for these layers: ``[0, 1, 2, 5]`` is ``['0-2', '5']``."""
+    """Return the shortest list for these layers: ``[0, 1, 2, 5]`` becomes ``['0-2', '5']``."""
     runs: list[list[int]] = []
     for layer in sorted(set(layers)):
         if runs and layer == runs[-1][1] + 1:

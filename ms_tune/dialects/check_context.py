@@ -1,4 +1,4 @@
-"""What a check that needs code is given, what it answers, and how that is fixed."""
+"""Inputs and results of checks that are written in Python, and how their findings are fixed."""
 
 from __future__ import annotations
 
@@ -27,12 +27,13 @@ if TYPE_CHECKING:
 
 
 class CheckContext:
-    """One config in front of one check.
+    """The config that a check examines.
 
     Args:
-        job: The config's job; of the file alone, or with what it takes from its bases, as the check asks.
-        options: What the checklist passes to the check's function.
-        refused: Whether a check of any other module finds an error in this config, or one of those with these ids something.
+        job: The config's job: of the file alone or merged with its base files, as the check requests.
+        options: Options that the checklist passes to the check's function.
+        refused: Returns whether checks of other modules found an error, or, with IDs as arguments, whether those checks
+            found anything.
     """
 
     def __init__(self, job: JobView, options: Mapping[str, Any], refused: Callable[..., bool] = bool) -> None:
@@ -41,25 +42,28 @@ class CheckContext:
 
     @property
     def model(self) -> ModelConfig:
-        """The model, with what the framework's class makes of its settings, left out or not."""
+        """Return the model, with defaults filled in as the framework's class does."""
         return self.job.model
 
     @property
     def plan(self) -> LayerPlan | None:
-        """The plan, or None if the config does not tell all of it."""
+        """Return the plan, or None if the config is incomplete."""
         try:
             return self.job.plan
         except MsTuneError:
             return None
 
-    def value(self, name: str) -> Any:  # noqa: ANN401, PLR0911 - settings are of all types; one a kind of name
-        """What a name in a checklist's expression stands for; :data:`UNKNOWN` if nobody can say.
+    def value(self, name: str) -> Any:  # noqa: ANN401, PLR0911 - settings are of all types; one return per kind of name
+        """Return the value of a name in a checklist's expression, or :data:`UNKNOWN` if it cannot be determined.
 
-        ``network.x`` is a field of the network as the framework's class fills it in, ``degree.x`` in how many ways something is
-        split, ``argument.x`` what the program that a script starts has in the end for an argument, ``launch.processes`` and
-        ``launch.environment.x`` how it is started, ``file.option.x`` what a file has that it is given (``file.option`` is its name), ``framework.release`` the release as a number, ``framework.legacy`` whether a legacy network is built, ``framework.model`` its ``model_type``, ``plan.passes`` whether the framework gets through to the layers, ``registered.x`` the names of a kind that the release
-        takes, ``mindspore.x`` the values that it does. ``written.x`` is whether a key or an argument is there at all, ``raw.x`` its value
-        even if it is null; everything else is a key path, and a null counts as missing.
+        ``network.x`` is a field of the network as the framework's class fills it in, ``degree.x`` a parallel degree,
+        ``argument.x`` the final value of a launch script's argument, ``launch.processes`` and ``launch.environment.x``
+        how the program is started, ``file.option.x`` a value in a file that an option names (``file.option``: its
+        name), ``framework.release`` the release as a number, ``framework.legacy`` whether a legacy network is built,
+        ``framework.model`` its ``model_type``, ``plan.passes`` whether the framework accepts the layers,
+        ``registered.x`` the registered names of a kind, ``mindspore.x`` the values that MindSpore accepts.
+        ``written.x`` is whether a key or argument is present, ``raw.x`` its value even if null; everything else is a
+        key path, where null counts as missing.
         """
         room, _, rest = name.partition(".")
         if room == "network":
@@ -85,7 +89,7 @@ class CheckContext:
         return mindspore_values(rest) if room == "mindspore" else self.get(name, UNKNOWN)
 
     def place_of(self, name: str) -> KeyPath | None:
-        """Where what a name in an expression stands for is written; None if nowhere."""
+        """Return the key path that sets a name of an expression; None if it is not set."""
         room, _, rest = name.partition(".")
         if room == "network":
             return next((field.path for field in self.model.written(rest) if field.path), None)
@@ -95,26 +99,26 @@ class CheckContext:
 
     @property
     def section(self) -> KeyPath:
-        """The section of the model."""
+        """Return the key path of the model's section."""
         return ("model",) if self.dialect is Dialect.MINDFORMERS_PYNATIVE else ("model", "model_config")
 
     def get(self, dotted: str, default: object = None) -> object:
-        """The value at ``a.b.c``; a null counts as missing, as it does for the frameworks."""
+        """Return the value at ``a.b.c``; null counts as missing, as in the frameworks."""
         value = self.source.get(tuple(dotted.split(".")), MISSING)
         return default if value is MISSING or value is None else value
 
     def integer(self, dotted: str, default: int | None = None) -> int | None:
-        """The whole number at ``a.b.c``; the default if there is none or it is something else."""
+        """Return the whole number at ``a.b.c``, or the default if it is missing or something else."""
         value = self.get(dotted)
         return value if isinstance(value, int) and not isinstance(value, bool) else default
 
     def mapping(self, dotted: str) -> Mapping[object, object]:
-        """The mapping at ``a.b.c``, or an empty one."""
+        """Return the mapping at ``a.b.c``, or an empty one."""
         value = self.get(dotted)
         return value if isinstance(value, dict) else {}
 
     def names(self, option: str) -> frozenset[str]:
-        """An option that is a list of names; none where it is not given."""
+        """Return an option that is a list of names; empty if it is not given."""
         value = self.options.get(option, [])
         if not isinstance(value, list):
             raise TypeError(option)
@@ -122,18 +126,18 @@ class CheckContext:
 
 
 class Violation(Record):
-    """A check's answer: not this.
+    """A violation that a check found in a config.
 
     Args:
-        path: The key path at fault.
-        message: Which of the check's messages says so.
-        params: The message's parameters, beside ``key``, ``path`` and ``value``.
+        path: The key path that is wrong.
+        message: Which of the check's messages applies.
+        params: The message's parameters, in addition to ``key``, ``path`` and ``value``.
         at_key: Whether to point at the key; else at the value.
-        span: The place, if it is not where ``path`` stands.
-        related: Other key paths that matter, each with the message that says why.
-        related_spans: The same for places without a path of their own.
-        changes: How to fix it, if the check itself knows; else the checklist's ``fix`` counts.
-        safe: Whether ``changes`` surely keep what the author wanted.
+        span: The location, if it differs from that of ``path``.
+        related: Other relevant key paths, each with the message that explains it.
+        related_spans: The same for locations without a key path.
+        changes: The fix, if the check itself knows it; otherwise the checklist's ``fix`` applies.
+        safe: Whether ``changes`` certainly keep the author's intention.
     """
 
     path: KeyPath
@@ -148,39 +152,39 @@ class Violation(Record):
 
 
 def parse_path(path: object) -> list[str | int]:
-    """A key path, or a pattern of one, from ``a.b.*`` or ``[a, b, "*"]``."""
+    """Parse a key path, or a pattern of one, from ``a.b.*`` or ``[a, b, "*"]``."""
     return path if isinstance(path, list) else [*str(path).split(".")]
 
 
 class FixRule(Record):
-    """How findings of a check are fixed."""
+    """A rule of a checklist for fixing the findings of a check."""
 
-    kind: ChangeKind | None  # what is done; nothing for a rewrite or a move
-    path: KeyPath | None  # where, if it is not the finding's own key path
-    value: Any  # The new value or key. In a text, `{name}` stands for a parameter of the finding.
-    spelled: bool  # whether `value` is the new value as YAML spells it (`set-text`)
-    safe: bool  # whether the meaning of the config surely stays what its author wanted
-    messages: frozenset[str]  # the messages of the check that it is for; empty for all
+    kind: ChangeKind | None  # the kind of change; None for a rewrite or a move
+    path: KeyPath | None  # the key path to change, if it is not the finding's own
+    value: Any  # The new value or key. In a text, `{name}` is a parameter of the finding.
+    spelled: bool  # whether `value` is the new value in YAML spelling (`set-text`)
+    safe: bool  # whether the fix certainly keeps the author's intention
+    messages: frozenset[str]  # the messages of the check to which it applies; empty for all
     rewrite: str | None = None  # the name of the function that fixes code or a setting of the environment
-    sections: Mapping[str, KeyPath] = MappingProxyType({})  # the section that a key belongs into, by the key
+    sections: Mapping[str, KeyPath] = MappingProxyType({})  # the section that each misplaced key belongs to
 
 
 class CodeSource(SourceFile):
-    """A file that is no YAML: it knows how its text is edited, and how an edit is proved to do nothing else."""
+    """A file other than YAML, with its own way to edit the text and to prove that an edit changes nothing else."""
 
     is_code = True
 
     @abstractmethod
     def again(self, text: str) -> CodeSource:
-        """The same file with another text.
+        """Return the same file with another text.
 
         Raises:
-            ConfigError: The text cannot be read as what the file is.
+            ConfigError: The text cannot be parsed.
         """
 
     @abstractmethod
     def fix(self, rule: FixRule, violation: Violation) -> Fix:
-        """How a violation is fixed, not yet proved.
+        """Return the fix of a violation, not yet proved.
 
         Raises:
             EditRefusedError: The place is not of a form that can be edited safely.
@@ -188,22 +192,22 @@ class CodeSource(SourceFile):
 
     @abstractmethod
     def proves(self, fixes: Sequence[Fix]) -> bool:
-        """Whether the text can be read with all these fixes made, and then means what they say and nothing else."""
+        """Return whether the text with all these fixes can be parsed and differs only as they say."""
 
     @abstractmethod
     def quoted(self) -> list[tuple[int, int]]:
-        """Where values stand in which a ``#`` starts no comment."""
+        """Return the spans of values in which ``#`` does not start a comment."""
 
     def look_up(self, name: str) -> tuple[object, KeyPath | None]:  # noqa: ARG002 - only programs have some
-        """What a program is started with (``argument.x``, ``launch.x``, ``file.x``), and where it is written: nobody can say, and nowhere."""
+        """Return an argument's value (``argument.x``, ``launch.x``, ``file.x``) and key path: here always unknown and None."""
         return UNKNOWN, None
 
 
 def per_job(function: Callable[[Any], T]) -> Callable[[Any], T]:
-    """Keep what a function makes of a job with the job: several checks ask for the same, one after the other."""
+    """Cache a function's result on the job, because several checks ask for it."""
     key = f"{function.__module__}.{function.__qualname__}"
 
-    def kept(job: Any) -> T:  # noqa: ANN401 - a job, or a view of one
+    def kept(job: Any) -> T:  # noqa: ANN401 - a job or a view of one
         known: dict[str, T] = vars(job)
         if key not in known:
             known[key] = function(job)

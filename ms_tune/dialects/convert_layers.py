@@ -1,16 +1,16 @@
-"""The same plan in another dialect.
+"""Convert a plan to the settings of another dialect.
 
 Three things differ between the dialects (their own modules name the sources):
 
 - placement: an offset from the even split (``mindformers``), counts (``mindspeed-ms``), ranges of layers
   (``mindformers-pynative``);
-- lists: counts from the first layer of a cell on, where full recompute wins (``mindformers``), counts behind the
-  layers that are recomputed in full (``mindspeed-ms``), numbers of layers (``mindformers-pynative``);
-- operators: names of one framework's modules, or one operator that cannot be chosen (``mindspeed-ms``). They are
-  translated before (:mod:`ms_tune.dialects.operators`).
+- lists: counts from the first layer of a cell, where full recompute wins (``mindformers``); counts after the
+  fully recomputed layers (``mindspeed-ms``); layer numbers (``mindformers-pynative``);
+- operators: names of one framework's modules, or one fixed operator (``mindspeed-ms``). They are translated
+  beforehand (:mod:`ms_tune.dialects.operators`).
 
-What cannot be said in the other dialect is left out of the values and named in a problem. What is in the values does
-to every layer what the plan says, which :mod:`ms_tune.normalize.convert` proves by the other dialect's own rules.
+Settings without an equivalent in the other dialect are left out and reported as problems. The rest reproduces the plan
+for every layer, which :mod:`ms_tune.normalize.convert` proves with the other dialect's own rules.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ if TYPE_CHECKING:
 
 
 class Converted(Record):
-    """Settings of another dialect."""
+    """Settings converted to another dialect."""
 
     values: Mapping[str, object]  # dotted keys of the other dialect and their values
-    # What cannot be said there (errors: it is missing from the values), and what is not quite the same.
+    # Settings without an equivalent (errors: left out of the values), and settings that differ slightly.
     problems: tuple[Diagnostic, ...]
-    release: str = ""  # the release that is to read them
+    release: str = ""  # the release that will read them
 
 
 def convert_plan(  # noqa: PLR0913 - settings with defaults
@@ -51,7 +51,7 @@ def convert_plan(  # noqa: PLR0913 - settings with defaults
     target: Side | None = None,
     legacy: bool = True,
 ) -> Converted:
-    """The settings that do the same in another dialect, in the names of ``choices`` or else of the plan."""
+    """Return the equivalent settings of another dialect, with the operator names of ``choices`` or else of the plan."""
     if to not in {MINDFORMERS, MINDFORMERS_PYNATIVE, MINDSPEED_MS, MEGATRON}:
         raise ValueError(to)
     release = version or default_release(Dialect(to))
@@ -67,7 +67,8 @@ def convert_plan(  # noqa: PLR0913 - settings with defaults
     if cells.stages == 1 and cells.chunks > 1 and to != MINDFORMERS:
         draft.say("chunks-merged", Severity.WARNING, chunks=cells.chunks)
         draft = draft._replace(cells=cells.merge_chunks())
-    # Only the dynamic graph of MindFormers numbers layers that predict; the static graph treats them as the last layer.
+    # Only MindFormers' dynamic graph numbers multi-token prediction layers; the static graph treats them as the last
+    # layer.
     last = cells.layers[-1].recompute
     if to not in {MINDFORMERS_PYNATIVE, MEGATRON} and any(layer.recompute is not last for layer in cells.behind):
         draft.say("prediction-layers", Severity.WARNING, layers=name_layers(cells.behind))
@@ -79,11 +80,11 @@ def convert_plan(  # noqa: PLR0913 - settings with defaults
 
 
 def _cut_cells(plan: LayerPlan, ahead: int) -> Cells:
-    """The cells of a plan; of a static graph's, so many of the last layers predict further tokens."""
+    """Return the cells of a plan, whose last ``ahead`` layers are multi-token prediction (static graph)."""
     placement = plan.placement or ((0,),)
     stages, chunks = len(placement[0]), len(placement)
     known = len(plan.layers)
-    # The cells of a static-graph plan may have more room than there are layers.
+    # The cells of a static-graph plan may have more places than there are layers.
     placed = known - ahead if plan.dialect == MINDFORMERS else min(known, sum(map(sum, placement)))
     rows: list[list[list[LayerSpec]]] = [[[] for _ in range(stages)] for _ in range(chunks)]
     straight = True
@@ -99,7 +100,7 @@ def _cut_cells(plan: LayerPlan, ahead: int) -> Cells:
 
 
 def _tell_names(draft: SettingsDraft, to: str) -> None:
-    """Operators that have no equivalent there, with the layers that it costs; and what is recomputed besides."""
+    """Report operators without an equivalent, with the layers affected, and operators that are recomputed in addition."""
     for kind, found in (("lost", draft.choices.lost), ("wider", draft.choices.wider)):
         rows: dict[tuple[str, str], list[str]] = {}
         for (attribute, path), layers in found.items():

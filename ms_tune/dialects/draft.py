@@ -1,4 +1,4 @@
-"""A conversion between dialects under way: the plan by cell, what is said of it, and what all dialects write alike."""
+"""Intermediate state of a conversion between dialects, and the code that all target dialects share."""
 
 from __future__ import annotations
 
@@ -17,112 +17,112 @@ if TYPE_CHECKING:
     from ms_tune.dialects import LayerPlan, LayerSpec
     from ms_tune.dialects.operators import Choices, Side
 
-# The keys that an attribute of a layer goes to in the static graph.
+# The static graph's key for each attribute of a layer.
 LISTS = {
     "select_patterns": "select_recompute",
     "comm_patterns": "select_comm_recompute",
     "select_excludes": "select_recompute_exclude",
     "comm_excludes": "select_comm_recompute_exclude",
 }
-_SHOWN = 8  # layers or names in one message
+_SHOWN = 8  # maximum layers or names in one message
 
 
 class Cells(Record):
-    """A plan by cell."""
+    """The layers of a plan, grouped by chunk and stage."""
 
     rows: tuple[tuple[tuple[LayerSpec, ...], ...], ...]  # the layers of each (chunk, stage), in order
-    behind: tuple[LayerSpec, ...]  # layers of multi-token prediction, behind all others
-    # Whether the layers run through chunk 0 from the first stage to the last, then through chunk 1, and so on, and
-    # every layer is there once.
+    behind: tuple[LayerSpec, ...]  # layers of multi-token prediction, after all others
+    # Whether the layers run through chunk 0 from the first stage to the last, then through chunk 1, and so on, each
+    # exactly once.
     straight: bool
 
     @property
     def stages(self) -> int:
-        """Pipeline stages."""
+        """Return the number of pipeline stages."""
         return len(self.rows[0])
 
     @property
     def chunks(self) -> int:
-        """Chunks of each stage."""
+        """Return the number of chunks per stage."""
         return len(self.rows)
 
     @property
     def layers(self) -> tuple[LayerSpec, ...]:
-        """The layers of all cells."""
+        """Return the layers of all cells."""
         return tuple(layer for row in self.rows for cell in row for layer in cell)
 
     @property
     def counts(self) -> list[list[int]]:
-        """Layers of each cell."""
+        """Return the number of layers in each cell."""
         return [[len(cell) for cell in row] for row in self.rows]
 
     def merge_chunks(self) -> Cells:
-        """The same layers in one chunk."""
+        """Return the same layers with all chunks merged into one."""
         columns = zip(*self.rows, strict=True)
         row = tuple(tuple(layer for cell in column for layer in cell) for column in columns)
         return Cells((row,), self.behind, self.straight)
 
 
 class SettingsDraft(Record):
-    """A conversion under way."""
+    """A conversion in progress."""
 
-    plan: LayerPlan  # what the layers do
-    release: str  # that is to read the settings
+    plan: LayerPlan  # plan to convert
+    release: str  # release that will read the settings
     cells: Cells
-    choices: Choices  # what the layers do, in the names that the settings are to hold
+    choices: Choices  # operators of each layer, in the names that the settings will use
     target: Side | None  # the layers of the target's model, if the choices were translated into its names
-    legacy: bool  # whether a model of the static graph is to be a legacy one
-    values: dict[str, object]  # what is written so far
+    legacy: bool  # whether a static-graph model is written as a legacy one
+    values: dict[str, object]  # settings written so far
     problems: list[Diagnostic]
 
     def say(self, name: str, severity: Severity, /, **params: object) -> None:
-        """Tell of something that is lost or differs."""
+        """Report a setting that is lost or differs."""
         self.problems.append(conversion_problem(name, severity, **params))
 
     def is_there(self, name: str, layer: LayerSpec) -> bool:
-        """Whether a name finds something in a layer; where it does not, a count may run over the layer."""
+        """Return whether a name matches something in a layer; where it does not, a count may include the layer."""
         paths = self.target.paths.get(layer.layer) if self.target else None
         return not paths or name in paths
 
     def spelled(self, name: str) -> str:
-        r"""A path as a pattern of the static graph, which parts its levels with ``\.``; a pattern stays one."""
+        r"""Return a path as a pattern of the static graph, with ``\.`` between levels; patterns are unchanged."""
         return name.replace(".", r"\.") if self.target else name
 
 
 def conversion_problem(name: str, severity: Severity, /, **params: object) -> Diagnostic:
-    """Something that a conversion loses, or does otherwise."""
+    """Return the problem for a setting that a conversion loses or changes."""
     return Diagnostic(f"convert-{name}", severity, msg(f"plans.convert.{name}", **params))
 
 
 def is_full(layer: LayerSpec) -> bool:
-    """Whether the layer is recomputed as a whole."""
+    """Return whether the layer is fully recomputed."""
     return layer.recompute is RecomputeMode.FULL
 
 
 def join_few(names: Sequence[str]) -> str:
-    """The first few of them, for a message."""
+    """Join the first few names for a message."""
     return ", ".join(names[:_SHOWN]) + (", …" if len(names) > _SHOWN else "")
 
 
 def name_ranges(layers: Iterable[int]) -> str:
-    """Layers in a message: ranges, the first few of them."""
+    """Return layers as text for a message: ranges, only the first few."""
     return join_few(write_specs(layers))
 
 
 def name_layers(layers: Iterable[LayerSpec]) -> str:
-    """The numbers of layers, for a message."""
+    """Return the numbers of layers as text for a message."""
     return name_ranges([layer.layer for layer in layers])
 
 
 def flatten_chunk(cells: Cells, rows: list[list[int]]) -> list[Any]:
-    """Rows of one chunk are written without the outer list."""
+    """Return the rows, without the outer list if there is only one chunk."""
     return list(rows if cells.chunks > 1 else rows[0])
 
 
 def count_layers(
     draft: SettingsDraft, key: str, wanted: Collection[int], idle: Collection[int], *, over: bool
 ) -> list[list[int]] | None:
-    """How many layers of each cell are wanted, as counts that run ``over`` idle layers or start behind them; None if there are none."""
+    """Return counts that select the wanted layers per cell, over or after (``over=False``) its idle layers; None if impossible."""
     rows, bad = [], list[int]()
     for row in draft.cells.rows:
         lengths = []
@@ -141,7 +141,7 @@ def count_layers(
 
 
 def run_length(cell: Sequence[int], start: int, wanted: Collection[int], idle: Collection[int] = ()) -> int | None:
-    """How many layers of a cell reach the last one that is wanted; None if others than idle ones lie before or between."""
+    """Return the number of layers from ``start`` to the last wanted one; None if that count would select wrong layers."""
     flags = [number in wanted for number in cell]
     length = max(len(cell) - flags[::-1].index(True) - start, 0) if any(flags) else 0
     between = cell[start : start + length]
@@ -150,7 +150,7 @@ def run_length(cell: Sequence[int], start: int, wanted: Collection[int], idle: C
 
 
 def write_static_swap(draft: SettingsDraft, sections: Iterable[str]) -> None:
-    """Entries for whole layers and for operators, each with its own prefetch. Lists of recompute then hold layers."""
+    """Write swap entries of layers and operators, each with its prefetch. Recompute lists then contain layer numbers too."""
     whole: list[object] = []
     operators: list[object] = []
     for (name, prefetch), layers in draft.choices.named[SWAP].items():
@@ -167,7 +167,7 @@ def write_static_swap(draft: SettingsDraft, sections: Iterable[str]) -> None:
 
 
 def write_dynamic_swap(draft: SettingsDraft) -> None:
-    """One prefetch for all, one pipeline stage, and never a layer so close to the end that nothing is left to run."""
+    """Write swap, or report what the dynamic graph cannot do: several prefetches or stages, a layer too close to the end."""
     groups, cells = draft.choices.named[SWAP], draft.cells
     if not groups:
         return

@@ -1,6 +1,6 @@
-"""The cells and operators of the layers of the models that MindFormers trains, looked up by model and release.
+"""The cells (modules) and operators of MindFormers model layers, looked up by model and release.
 
-Which operators a layer has depends on the model's settings: a model has variants, and of several kinds of layers the one
+The operators of a layer depend on the model's settings: a model has variants, and of its kinds of layers the one
 without experts comes first. The data are in ``facts/data/trees.json``.
 """
 
@@ -20,18 +20,18 @@ if TYPE_CHECKING:
 
     from ms_tune.dialects import LayerSpec
 
-_INSIDE = "transformer_layer"  # the layer inside a layer that predicts further tokens
-_AHEAD = "mtp"  # marks the layers that predict further tokens, beside each variant
+_INSIDE = "transformer_layer"  # the layer inside a multi-token prediction layer
+_AHEAD = "mtp"  # marks multi-token prediction layers, in addition to each variant
 
 
 class Tree:
-    """A cell: its operators, and its child cells in their order."""
+    """A MindSpore cell (module): its operators and its ordered child cells."""
 
     def __init__(self, operators: Sequence[str] = (), cells: Sequence[tuple[str, Tree]] = ()) -> None:
         self.operators, self.cells = operators, cells
 
     def paths(self, above: str = "") -> Iterator[str]:
-        """The dotted paths of everything inside, operators before cells."""
+        """Yield the dotted paths of everything inside, operators before cells."""
         for name in self.operators:
             yield above + name
         for name, cell in self.cells:
@@ -43,15 +43,15 @@ class LayerModel(Record):
     """The layers of one model."""
 
     name: str  # the model's name: `model_type`, or `arch.type` of a legacy model
-    # The layer without experts and the one with them, as this config builds them; or the only one there is. Empty when
-    # the config's settings are unlike any variant.
+    # The layer without experts and the one with them, as this config builds them, or the only kind. Empty if the
+    # settings match no known variant.
     kinds: tuple[Tree, ...]
     every: tuple[Tree, ...]  # the layers of all variants
-    experts: tuple[bool, ...] = ()  # which layers have experts; those beyond are of the last kind
-    ahead: Tree | None = None  # the layer that predicts further tokens, if it is known
+    experts: tuple[bool, ...] = ()  # which layers have experts; layers beyond the end are of the last kind
+    ahead: Tree | None = None  # the multi-token prediction layer, if known
 
     def tree(self, layer: int) -> Tree | None:
-        """The tree of one layer."""
+        """Return the tree of one layer."""
         if not self.kinds:
             return None
         return self.kinds[-1 if layer >= len(self.experts) or self.experts[layer] else 0]
@@ -59,14 +59,14 @@ class LayerModel(Record):
 
 @cache
 def read_tree(number: int) -> Tree:
-    """A cell by its number in the data's ``parts``: operators, then child cells as name=number."""
+    """Return a cell by its number in the data's ``parts``: operators, then child cells as name=number."""
     words = [word.partition("=") for word in load("trees")["parts"][number].split()]
     cells = tuple((name, read_tree(int(part))) for name, child, part in words if child)
     return Tree(tuple(name for name, child, _ in words if not child), cells)
 
 
 def expert_layers(layers: int, dense: object, frequency: object) -> tuple[bool, ...] | None:
-    """Which layers have experts (``get_gpt_decoder_block_spec`` of both graphs); None for values that the framework refuses."""
+    """Return which layers have experts (``get_gpt_decoder_block_spec`` of both graphs); None for values that the framework refuses."""
     if isinstance(dense, int) and dense:
         return tuple(layer >= dense for layer in range(layers))
     if isinstance(frequency, int) and frequency:
@@ -77,9 +77,10 @@ def expert_layers(layers: int, dense: object, frequency: object) -> tuple[bool, 
 
 
 def layer_model(name: str, release: str, variant: str = "", experts: tuple[bool, ...] | None = ()) -> LayerModel | None:
-    """A model of the static graph, by its ``model_type`` or ``arch.type``; None if its layers are not known for this release.
+    """Return a static-graph model by its ``model_type`` or ``arch.type``; None if its layers are unknown for this release.
 
-    A variant that is not known leaves only what all may have; ``experts`` are the layers that have some (None: not known).
+    For an unknown variant the result has no ``kinds``, only ``every``. ``experts`` flags the layers with experts (None:
+    unknown).
     """
     known = all_at(load("trees")["static"].get(name, {}), release)
     if not known:
@@ -92,19 +93,19 @@ def layer_model(name: str, release: str, variant: str = "", experts: tuple[bool,
 
 
 def _predicting(model: LayerModel, ahead: Tree) -> LayerModel:
-    """The model with the layer that predicts, inside which there is one of the kind that the model's last layer is."""
+    """Add the multi-token prediction layer, which contains a layer of the same kind as the model's last one."""
     inside = model.tree(len(model.experts) - 1) if model.experts else model.kinds[-1]
     cells = tuple((name, inside if name == _INSIDE and inside else cell) for name, cell in ahead.cells)
     return model._replace(ahead=Tree(ahead.operators, cells))
 
 
 def bare_model(name: str) -> LayerModel:
-    """A model of which nothing but whole layers matters."""
+    """Return a model for plans that concern whole layers only."""
     return LayerModel(name, (Tree(),), (), ahead=Tree())
 
 
 def dynamic_model(name: str, release: str, experts: tuple[bool, ...] = ()) -> LayerModel | None:
-    """A model of the dynamic graph, None if its layers are not known; ``experts`` tells which layers have them."""
+    """Return a dynamic-graph model, or None if its layers are unknown; ``experts`` flags the layers with experts."""
     known = all_at(load("trees")["dynamic"].get(name, {}), release)
     if not known:
         return None
@@ -114,50 +115,50 @@ def dynamic_model(name: str, release: str, experts: tuple[bool, ...] = ()) -> La
     return _predicting(found, trees[-1]) if len(kinds) < len(trees) else found
 
 
-# The attributes of a layer's plan that name operators, and whether a module is as good as an operator there.
+# The attributes of a layer's plan that name operators, and whether they may name modules too.
 ATTRIBUTES = {"select_patterns": True, "comm_patterns": False, "select_excludes": False, "comm_excludes": False}
 SWAP = "swap"
 
-# A name, and for a swap how soon it is fetched back -> the layers.
+# (name, prefetch distance of a swap or None) -> layers.
 ByName: TypeAlias = "dict[tuple[str, object], list[int]]"
 
 
 class Side(Record):
-    """The layers of the model on one side of a conversion."""
+    """The model's layers on one side of a conversion."""
 
-    family: str  # whose names its parts bear
+    family: str  # family whose names its parts use
     model: str  # its name
-    # The dotted paths of everything inside each layer; empty when that is not known.
+    # The dotted paths of everything inside each layer; empty if unknown.
     paths: Mapping[int, frozenset[str]]
-    # What a pattern finds in a layer: layer, pattern, whether modules count -> paths.
+    # Paths that a pattern matches in a layer; arguments: layer, pattern, whether modules count.
     find: Callable[[int, str, bool], Iterable[str]]
-    ahead: int = 0  # how many of the last layers predict further tokens
+    ahead: int = 0  # number of multi-token prediction layers at the end
 
 
 class Choices:
-    """What the layers do, in the names of the target."""
+    """Recomputation and swap of all layers, in the target's names."""
 
     def __init__(self) -> None:
-        # For each of `ATTRIBUTES` and `SWAP` the names and their layers. A swap of a whole layer has the empty name.
+        # For each of `ATTRIBUTES` and `SWAP` the names with their layers. The empty name is a swap of whole layers.
         self.named: dict[str, ByName] = {name: {} for name in (*ATTRIBUTES, SWAP)}
-        # Operators without an equivalent, by attribute and name, with the layers that it costs.
+        # Operators without an equivalent, by attribute and name, with the affected layers.
         self.lost: dict[tuple[str, str], list[int]] = {}
-        # Parts that the target cannot leave out, likewise.
+        # Parts that are included although not chosen, in the same form.
         self.wider: dict[tuple[str, str], list[int]] = {}
 
     def layers(self, attribute: str) -> dict[str, list[int]]:
-        """The names of one attribute with their layers."""
+        """Return the names of one attribute with their layers."""
         return {name: layers for (name, _), layers in self.named[attribute].items()}
 
     def reached(self, attribute: str) -> set[int]:
-        """The layers that have something of it, with an equivalent in the target or without."""
+        """Return the layers that use the attribute, with or without an equivalent in the target."""
         named = list(self.named[attribute].values())
         lost = [layers for (name, _), layers in self.lost.items() if name == attribute]
         return {layer for layers in (*named, *lost) for layer in layers}
 
 
 class Translator:
-    """Translates paths between two sides; what it has found once for a kind of layer it keeps."""
+    """A translator of paths between two sides, with a cache per kind of layer."""
 
     def __init__(self, source: Side, target: Side) -> None:
         self._source = source
@@ -169,7 +170,7 @@ class Translator:
     def add(
         self, choices: Choices, attribute: str, layer: int, chosen: frozenset[str], prefetch: object = None
     ) -> None:
-        """Enter what a layer does with some of its parts."""
+        """Record what a layer does with some of its parts."""
         key = (chosen, id(self._source.paths.get(layer)), id(self._target.paths.get(layer)))
         if key not in self._kept:
             self._kept[key] = self.translate(layer, chosen)
@@ -181,7 +182,7 @@ class Translator:
                 kind.setdefault((attribute, path), []).append(layer)
 
     def translate(self, layer: int, chosen: AbstractSet[str]) -> tuple[list[str], list[str], list[str]]:
-        """The names of some parts of a layer in the target; parts without an equivalent; those that come along though nobody asked."""
+        """Return the target's names of some parts, the parts without an equivalent, and parts included although not chosen."""
         ours = self._source.paths.get(layer, frozenset())
         theirs = self._target.paths.get(layer, frozenset())
         found = {path: self._whole(path, ours, theirs) for path in sorted(chosen)}
@@ -195,7 +196,7 @@ class Translator:
         return names, [path for path, image in found.items() if not image], sorted(topmost(wider))
 
     def _whole(self, path: str, ours: frozenset[str], theirs: frozenset[str]) -> list[str]:
-        """The names for a part and for what is inside of it, where that lies elsewhere in the target."""
+        """Return the names for a part, and for its inner parts that are located elsewhere in the target."""
         names = list(self._image(path, ours, theirs))
         for child in sorted(child for child in ours if child.startswith(f"{path}.")):
             names += [name for name in self._image(child, ours, theirs) if not _inside(name, set(names))]
@@ -208,7 +209,7 @@ class Translator:
         return self._images[key]
 
     def _look_up(self, path: str, theirs: frozenset[str]) -> tuple[str, ...]:
-        """By the longest part of the path that the table has a row for; a name that both families share is its own."""
+        """Look up the longest prefix of the path that has a row in the table; otherwise a name that both families share."""
         parts = path.split(".")
         for length in range(len(parts), 0, -1):
             head, rest = ".".join(parts[:length]), parts[length:]
@@ -220,7 +221,7 @@ class Translator:
 
 
 def topmost(paths: Iterable[str]) -> list[str]:
-    """The paths that lie in none of the others, those with the fewest parts first."""
+    """Return the paths that are not inside another one, shortest first."""
     chosen: dict[str, None] = {}
     for path in sorted(set(paths), key=lambda path: (path.count("."), path)):
         if not _inside(path, chosen.keys()):
@@ -234,7 +235,7 @@ def _inside(path: str, chosen: AbstractSet[str]) -> bool:
 
 
 def translate(layers: Sequence[LayerSpec], source: Side, target: Side) -> Choices:
-    """What the layers do, in the names of the target."""
+    """Return what the layers do in the target's names."""
     choices = Choices()
     translator = Translator(source, target)
     for layer in layers:
@@ -256,7 +257,7 @@ def _found(source: Side, layer: int, patterns: Iterable[str], *, modules: bool) 
 
 
 def as_written(layers: Sequence[LayerSpec]) -> Choices:
-    """What the layers do in the names that they have already: source and target are one dialect."""
+    """Return what the layers do without translation: source and target are the same dialect."""
     choices = Choices()
     for layer in layers:
         for attribute in ATTRIBUTES:

@@ -1,4 +1,4 @@
-"""What the frameworks' own way from a config to its layers shows: whether they get through, and what they accept without a word."""
+"""Checks that use the plan: whether the framework accepts the config, and what it silently accepts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ms_tune.dialects import FrameworkStop
     from ms_tune.dialects.check_context import CheckContext
 
-# Where the patterns stand that a problem calls by the name of what they are for.
+# Where the patterns of each purpose are set in the config.
 _PATTERNS: dict[str, KeyPath] = {
     "select_module": ("recompute", "select_module"),
     "exclude_op": ("recompute", "exclude_op"),
@@ -25,16 +25,16 @@ _PATTERNS: dict[str, KeyPath] = {
 
 
 def passes(context: CheckContext) -> bool:
-    """Whether the framework surely gets through to the layers; not if the config does not tell all that is needed."""
+    """Return whether the framework certainly accepts the layers; False if the config is incomplete."""
     plan = context.plan
     return plan is not None and plan.failure is None
 
 
 def accepted(context: CheckContext) -> Iterator[Violation]:
-    """Something that the framework accepts although its author hardly meant it.
+    """Report settings that the framework accepts although they are probably mistakes.
 
-    The option ``traps`` says which problems of :class:`LayerPlan` these are, and for each the key path to point at.
-    The problem's id is also the name of the message; ``default`` where the check has one message only.
+    The option ``traps`` maps IDs of the plan's problems to the key paths to point at.
+    The problem's ID is also the name of the message; ``default`` if the check has only one.
     """
     plan, traps = context.plan, context.options["traps"]
     if plan is None or plan.failure is not None or not isinstance(traps, dict):
@@ -62,16 +62,16 @@ def _place(context: CheckContext, problem: Diagnostic, usual: KeyPath) -> KeyPat
 
 
 def tell_refused(rule: str, refused: Iterable[FrameworkStop]) -> Iterator[Violation]:
-    """What one check tells of all that a framework refuses: also of what it would come to only when the rest is mended."""
+    """Report one check's part of a framework's refusals, including those that appear only after others are fixed."""
     for one in refused:
         if one.rule == rule:
             yield Violation(one.path, one.message, one.params, at_key=one.message == "pattern")
 
 
 def refused_at_last(context: CheckContext) -> Iterator[Violation]:
-    """The framework raises while it loads the config or sets its layers, and no other check has an error to tell."""
+    """Report that the framework raises while loading the config or setting layers, if no other check found an error."""
     plan = context.plan
-    # Without a plan the config does not tell all that is needed, or needs something that is not served.
+    # The plan is missing if the config is incomplete or uses something unsupported.
     if plan is None or plan.failure is None or context.refused():
         return
     failure = plan.failure

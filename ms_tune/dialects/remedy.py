@@ -1,8 +1,8 @@
-"""What to write so that the framework goes on where it refuses a config.
+"""Search for changes with which the framework accepts a config that it refuses.
 
 The dialects' own modules (:mod:`ms_tune.dialects.mindformers.write`, :mod:`~ms_tune.dialects.mindspeed_ms.write` and
-:mod:`~ms_tune.dialects.mindformers_pynative.write`) propose values for the place where the framework stops. A proposal counts only if
-the same rules, asked again, go further with it; the remedy is what gets them to the end, without whatever is not needed.
+:mod:`~ms_tune.dialects.mindformers_pynative.write`) propose values where the framework stops. A proposal counts only if
+the same rules then get further; the remedy is the changes with which they succeed, without unnecessary ones.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
     Propose: TypeAlias = Callable[[JobView], Iterable[Values]]  # MISSING takes a key away
 
-_ROUNDS = 12  # refusals one after the other
-# What a proposal must not bring with it: the framework goes on, and the layers are no split of the model.
+_ROUNDS = 12  # maximum successive refusals
+# Problems that a proposal must not introduce: the framework accepts it, but the layers do not add up to the model.
 _WORSE = {
     "offset-repeated",
     "cell-negative",
@@ -41,7 +41,7 @@ _WORSE = {
 
 
 def find_remedy(job: JobView) -> tuple[ValueChange, ...]:
-    """The changes with which the framework goes on; none if no proposal gets it to the end."""
+    """Return the changes with which the framework accepts the config; empty if no proposal succeeds."""
     plan = job.plan
     propose: Propose = job.part("write").propose
     worse = _WORSE - {problem.id for problem in plan.problems}
@@ -79,18 +79,18 @@ def _proposals(propose: Propose, job: JobView) -> list[Values]:
 
 
 def guess_number(value: object) -> int:
-    """The whole number above zero that may be meant by something else."""
+    """Return the positive whole number that a value may represent; 1 if none."""
     text = str(int(value) if isinstance(value, float) and value.is_integer() else value).strip()
     return whole_number(text) or 1
 
 
 def guess_flag(value: object) -> bool:
-    """Whether something that is no switch may mean on."""
+    """Return whether a value that is not a Boolean may mean true."""
     return str(value).strip().lower() in {"1", "true", "on"}
 
 
 def describe(changes: Iterable[ValueChange]) -> Message:
-    """The changes in words."""
+    """Describe the changes in words."""
     kept = [one for one in changes if one.kind is not ChangeKind.REMOVE_KEY]
     values = "; ".join(f"{_dotted(one.path)}: {spell(one.value)}" for one in kept)
     gone = ", ".join(_dotted(one.path) for one in changes if one.kind is ChangeKind.REMOVE_KEY)
@@ -115,14 +115,14 @@ def _outcome(job: JobView) -> LayerPlan | None:
 
 
 def _with(job: JobView, proposal: Values) -> JobView:
-    """The job of a config with other values; positions are still those of the text."""
+    """Return the job with other config values; positions are still those of the original text."""
     data: Any = job.source.data
     for path, value in proposal.items():
         data = _put(data, path, value)
     return job.with_source(job.source.but(data=data))
 
 
-def _put(data: Any, path: KeyPath, value: object) -> Any:  # noqa: ANN401 - as a config has it
+def _put(data: Any, path: KeyPath, value: object) -> Any:  # noqa: ANN401 - any config value
     head, rest = path[0], path[1:]
     if isinstance(data, list) and isinstance(head, int):
         return [(_put(item, rest, value) if rest else value) if at == head else item for at, item in enumerate(data)]
@@ -148,19 +148,19 @@ def _least(source: SourceFile, trial: JobView, touched: set[KeyPath], worse: set
 
 
 def _is_new_name(source: SourceFile, trial: SourceFile, path: KeyPath, touched: set[KeyPath]) -> bool:
-    """Whether a key is new where another one goes: the framework does without it, but its author's values would be lost."""
+    """Return whether a key is the new name of a removed one: dropping it would lose its author's values."""
     gone = any(one[:-1] == path[:-1] and trial.get(one, MISSING) is MISSING for one in touched)
     return gone and source.get(path, MISSING) is MISSING and trial.get(path, MISSING) is not MISSING
 
 
 def _changes(source: SourceFile, trial: SourceFile, touched: set[KeyPath]) -> Iterator[ValueChange]:
     touched = {_own(source, path) for path in touched}
-    # A section that loses all of its keys is an empty one.
+    # A section that loses all of its keys is removed itself.
     touched = {path[:-1] if len(path) > 1 and trial.get(path[:-1]) == {} else path for path in touched}
     tops = [path for path in touched if not any(path[:end] in touched for end in range(1, len(path)))]
     for path in sorted(tops, key=str):
         while len(path) > 1 and source.get(path[:-1], MISSING) is MISSING:
-            path = path[:-1]  # noqa: PLW2901 - a section that is not there is added whole
+            path = path[:-1]  # noqa: PLW2901 - a missing section is added whole
         old, new = source.get(path, MISSING), trial.get(path, MISSING)
         if new is MISSING:
             yield ValueChange(ChangeKind.REMOVE_KEY, path)
@@ -171,7 +171,7 @@ def _changes(source: SourceFile, trial: SourceFile, touched: set[KeyPath]) -> It
 
 
 def _own(source: SourceFile, path: KeyPath) -> KeyPath:
-    """A place, or the one around it that stands behind an alias or a merge: others share what is in there."""
+    """Return a path, or its first parent that comes from an alias or merge, because others share its content."""
     for end in range(1, len(path)):
         position = source.position(path[:end])
         if position is not None and (position.value != position.definition or is_merged(source, path[:end])):

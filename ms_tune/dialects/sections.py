@@ -1,4 +1,4 @@
-"""A section of a config, read with types checked."""
+"""Access to one section of a config, with types checked."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Section:
-    """One section of the config, read with types checked: the framework's own validators are as strict."""
+    """One section of a config, with types checked as strictly as the framework's own validators do."""
 
     def __init__(self, data: Mapping[str, object], name: str, path: Path, dialect: Dialect) -> None:
         section = data.get(name)
@@ -36,14 +36,14 @@ class Section:
             raise ConfigError(msg("model.section-not-a-mapping", key=name), path=path)
 
     def get(self, key: str, default: _Value | None) -> _Value:
-        """The value of a key, of the default's type (an int if there is no default)."""
+        """Return the value of a key; it must have the default's type (int if the default is None)."""
         value = self._values.get(key)
         if value is None:
             if default is None:
                 raise ConfigError(msg("model.missing-key", key=f"{self.name}.{key}"), path=self.path)
             return default
         wanted = int if default is None else type(default)
-        # bool is a subclass of int; the framework rejects it where an int is wanted, and so does this.
+        # bool is a subclass of int; like the framework, reject it where an int is required.
         if type(value) is not wanted:
             raise ConfigError(
                 msg("model.wrong-type", key=f"{self.name}.{key}", wanted=wanted.__name__, value=repr(value)),
@@ -54,20 +54,20 @@ class Section:
         return value  # type: ignore[return-value] # checked just above, in a way that mypy cannot follow
 
     def known(self, key: str) -> Any:  # noqa: ANN401 - settings are of all types
-        """The value of a key, or what the framework takes where it is not written; see :meth:`get`."""
+        """Return the value of a key or the framework's default; see :meth:`get`."""
         default = key_at(self.dialect, self.name, key).default
         return self.get(key, None if default == REQUIRED else default)  # type: ignore[type-var] # as the table has it
 
     def raw(self, key: str) -> object:
-        """The value of a key as the parser gave it."""
+        """Return the value of a key as parsed."""
         return self._values.get(key)
 
     def first(self, name: str, default: _Value | None) -> _Value:
-        """The value of a model's field, under whichever of its names the config has it; see :meth:`get`."""
+        """Return the value of a model's field under any of its names; see :meth:`get`."""
         return self.get(next((key for key in names_of(name) if self.raw(key) is not None), name), default)
 
     def count(self, name: str, default: int = 0) -> int:
-        """A whole number from zero up, under whichever name the config has it."""
+        """Return a whole number >= 0, under any of its names."""
         key = next((key for key in names_of(name) if self.raw(key) is not None), name)
         value = default if self.raw(key) is None else self.raw(key)
         if type(value) is not int or value < 0:
@@ -77,7 +77,7 @@ class Section:
         return value
 
     def one_of(self, key: str, choices: Sequence[str], default: str) -> str:
-        """A value that must be one of some."""
+        """Return a value that must be one of the choices."""
         value = self.get(key, default)
         if value not in choices:
             raise ConfigError(
@@ -87,24 +87,24 @@ class Section:
         return value
 
 
-_MOST = 10**9  # of any size that is multiplied
+_MOST = 10**9  # upper bound for any size that is multiplied
 
 
 def read_size(section: Mapping[object, object], name: str) -> int | None:
-    """A whole number above zero; None if it is none, or beyond all bounds."""
+    """Return a positive whole number; None if it is missing, something else or too large."""
     value = section.get(name)
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 < value < _MOST else None
 
 
 def section_of(source: SourceFile, name: str) -> dict[Any, Any]:
-    """A section of a config, empty where it has none."""
+    """Return a section of a config, or an empty one."""
     value = source.data.get(name)
     return value if isinstance(value, dict) else {}
 
 
 class JobSplit(Record):
-    """How the config of a job cuts it, as its trainer reads it; None is not known."""
+    """The parallel split of a job, as its trainer reads it; None where unknown."""
 
     cards: int | None
-    batch: int | None  # samples of a step
+    batch: int | None  # samples per step
     micro_batches: int | None

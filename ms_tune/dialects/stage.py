@@ -1,7 +1,7 @@
-"""The layers of one pipeline stage, and fewer of them that still show what the stage is made of.
+"""Layers of one pipeline stage, and smaller stages that still contain each kind of layer.
 
-Memory at the peak is a sum over layers: what a layer keeps depends on its kind (dense or with experts, what it
-recomputes) and on its chunk, for the chunks of an interleaved pipeline do not hold the same number of micro-batches.
+Peak memory is a sum over layers: each layer's share depends on its kind (dense or with experts, its recomputation) and
+on its chunk, because chunks of an interleaved pipeline have different numbers of micro-batches in flight.
 """
 
 from __future__ import annotations
@@ -16,24 +16,24 @@ if TYPE_CHECKING:
 
 
 class StageLayerKind(Record):
-    """What decides about the memory of a layer; layers of one kind need the same."""
+    """The properties that determine a layer's memory; layers of one kind need the same amount."""
 
     make: LayerKind
     recompute: RecomputeMode = RecomputeMode.NONE
-    select: tuple[str, ...] = ()  # patterns of the modules in it that are recomputed
-    remark: str = ""  # whatever else decides, in words: what it swaps, for example
-    # Its chunk, where the stage has several: they do not hold the same number of micro-batches.
+    select: tuple[str, ...] = ()  # patterns of its recomputed modules
+    remark: str = ""  # any other property that matters, in words, such as its swap
+    # Its chunk, if the stage has several: they have different numbers of micro-batches in flight.
     chunk: int | None = None
-    together: tuple[LayerKind, ...] = ()  # further layers that are recomputed with it as one
+    together: tuple[LayerKind, ...] = ()  # further layers that form one recomputed block with it
 
     @property
     def cell(self) -> tuple[int, LayerKind]:
-        """Chunk and make, whatever it recomputes."""
+        """Return the chunk and the kind of layer, regardless of recomputation."""
         return self.chunk or 0, self.make
 
     @property
     def label(self) -> str:
-        """The kind in words, for people and for JSON; nothing reads them back."""
+        """Return the kind in words for people and JSON; it is never parsed."""
         parts = [f"chunk {self.chunk}"] if self.chunk is not None else []
         parts.append(" + ".join(map(make_name, (self.make, *self.together))))
         parts += ["full recompute"] if self.recompute is RecomputeMode.FULL else []
@@ -44,17 +44,17 @@ class StageLayerKind(Record):
 
 
 def make_name(make: LayerKind) -> str:
-    """What layers are made of, as tables and texts name it."""
+    """Return the name of a layer kind for tables and texts."""
     return "moe" if make is LayerKind.EXPERTS else make.value
 
 
 def kinds_to_json(kinds: Mapping[StageLayerKind, int]) -> list[dict[str, object]]:
-    """Layers by kind, as plain data for :func:`kinds_from_json`."""
+    """Convert counts by kind to plain data for :func:`kinds_from_json`."""
     return [{**kind._asdict(), "count": count} for kind, count in kinds.items()]
 
 
 def kinds_from_json(rows: Iterable[Mapping[str, Any]]) -> dict[StageLayerKind, int]:
-    """Layers by kind."""
+    """Read counts by kind from :func:`kinds_to_json`."""
     return {
         StageLayerKind(
             make=LayerKind(row["make"]),
@@ -73,16 +73,16 @@ class StageLayer(Record):
 
     number: int  # its number in the whole model, from 0
     experts: bool = False  # its feed-forward block is a mixture of experts
-    # It predicts further tokens (multi-token prediction); such layers stand behind the last ordinary one.
+    # It is a multi-token prediction layer, after the last ordinary one.
     mtp: bool = False
-    full: bool = False  # all of it is recomputed
-    select: tuple[str, ...] = ()  # patterns of the modules in it that are recomputed
+    full: bool = False  # it is fully recomputed
+    select: tuple[str, ...] = ()  # patterns of its recomputed modules
     communication: bool = False  # gathered inputs of its projections are gathered again instead of kept
-    remark: str = ""  # whatever else decides about its memory, in words: what it swaps, for example
+    remark: str = ""  # any other property that affects its memory, in words, such as its swap
 
     @property
     def recompute(self) -> RecomputeMode:
-        """How much of it is recomputed."""
+        """Return how much of it is recomputed."""
         if self.full:
             return RecomputeMode.FULL
         if self.select:
@@ -90,15 +90,15 @@ class StageLayer(Record):
         return RecomputeMode.COMM if self.communication else RecomputeMode.NONE
 
     def kind_in(self, chunk: int | None) -> StageLayerKind:
-        """What decides about its memory, in that chunk of a stage; None in a stage of one."""
+        """Return its kind in a chunk of a stage; None for a stage with one chunk."""
         make = LayerKind.EXPERTS if self.experts else LayerKind.DENSE
         return StageLayerKind(make, self.recompute, () if self.full else self.select, self.remark, chunk)
 
 
 class Chunk(Record):
-    """One virtual-pipeline part of a stage."""
+    """One virtual-pipeline chunk of a stage."""
 
-    layers: tuple[StageLayer, ...]  # its layers in order, those of multi-token prediction last
+    layers: tuple[StageLayer, ...]  # its layers in order, multi-token prediction last
     embedding: bool = False  # it starts with the word embedding
     head: bool = False  # it ends with the output projection and the loss
 
@@ -107,21 +107,21 @@ class Stage(Record):
     """One pipeline stage."""
 
     number: int  # its number, from 0
-    stages: int  # how many there are
-    chunks: tuple[Chunk, ...]  # its chunks, in the order in which a micro-batch meets them
+    stages: int  # number of stages
+    chunks: tuple[Chunk, ...]  # its chunks, in the order in which a micro-batch passes them
 
     @property
     def layers(self) -> int:
-        """Ordinary layers, without those of multi-token prediction."""
+        """Return the number of ordinary layers (without multi-token prediction)."""
         return sum(not layer.mtp for chunk in self.chunks for layer in chunk.layers)
 
     @property
     def kinds(self) -> dict[StageLayerKind, int]:
-        """Ordinary layers by kind."""
+        """Return the number of ordinary layers of each kind."""
         return {kind: len(layers) for kind, layers in self.layers_by_kind().items()}
 
     def layers_by_kind(self) -> dict[StageLayerKind, list[StageLayer]]:
-        """Ordinary layers, those of one kind together."""
+        """Return the ordinary layers grouped by kind."""
         found: dict[StageLayerKind, list[StageLayer]] = {}
         for number, chunk in enumerate(self.chunks):
             for layer in chunk.layers:
@@ -131,7 +131,7 @@ class Stage(Record):
 
 
 def stage_of(layers: Sequence[tuple[int, int, StageLayer]], index: int, stages: int, chunks: int) -> Stage:
-    """One stage of a model."""
+    """Build one stage from a model's (chunk, stage, layer) triples."""
     parts = [[layer for chunk, stage, layer in layers if (chunk, stage) == (number, index)] for number in range(chunks)]
     return Stage(
         index,
@@ -148,10 +148,10 @@ def stage_of(layers: Sequence[tuple[int, int, StageLayer]], index: int, stages: 
 
 
 def resize_stage(stage: Stage, layers: int) -> Stage:
-    """The stage with so many ordinary layers: at least one of each kind while that is possible, then by share.
+    """Return the stage with ``layers`` ordinary layers: at least one of each kind if possible, then in proportion.
 
-    Layers of multi-token prediction are all kept; they are no part of the count. Within a kind the first layers stay.
-    More layers than there are come as copies of the last layer of the most numerous kind.
+    Multi-token prediction layers are all kept and not counted. Within a kind the first layers stay. Additional layers
+    are copies of the last layer of the most numerous kind.
     """
     groups = stage.layers_by_kind()
     kept = share_out([len(group) for group in groups.values()], layers)
@@ -169,10 +169,10 @@ def resize_stage(stage: Stage, layers: int) -> Stage:
 
 
 def share_out(counts: Sequence[int], total: int) -> list[int]:
-    """How many of each group are kept.
+    """Return how many of each group are kept.
 
-    Every group gets one, the largest first; then, one by one, the group that is furthest below its share, the first
-    of equals. One more in total is therefore one more in one group, and none less in another.
+    Every group gets one, the largest first; then the group furthest below its share gets one more, the first of equals.
+    So one more in total adds one to one group and takes none from another.
     """
     kept = [0] * len(counts)
     largest = sorted(range(len(counts)), key=lambda index: -counts[index])

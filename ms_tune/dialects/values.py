@@ -1,13 +1,13 @@
-r"""Values of lists in configs as the frameworks take them: nested lists as arrays of numbers, texts as patterns of operators.
+r"""List values in configs as the frameworks interpret them: nested lists as number arrays, texts as operator patterns.
 
-Arrays are the little of NumPy that the frameworks' texts and conversions show. MindFormers and MindSpeed-Core-MS need
-NumPy below 2, and that is what this follows (checked against 1.26). ms-tune itself does without NumPy, so that a config
-can be normalised without it. What MindSpeed-Core-MS does with arrays beyond that is in
+Arrays emulate the small part of NumPy that shows in the frameworks' texts and conversions. MindFormers and
+MindSpeed-Core-MS require NumPy below 2 (checked against 1.26). ms-tune does not use NumPy here, so that a config can be
+normalised without it. Further array operations of MindSpeed-Core-MS are in
 :mod:`ms_tune.dialects.mindspeed_ms.placement`.
 
-A pattern is split at the two characters ``\.``; each segment must match a whole name (``LayerSetting``, MindFormers
-1.6 to 2.1). MindFormers matches with the module ``regex`` and gives each match one second (before 1.7: with ``re``, for
-as long as it takes); ms-tune does without ``regex`` and does not start a match that could take long.
+A pattern is split at the two characters ``\.``; each segment must match a whole name (``LayerSetting``, MindFormers 1.6
+to 2.1). MindFormers matches with the module ``regex`` and a timeout of one second (before 1.7: with ``re``, without
+timeout); ms-tune does not use ``regex`` and skips matches that could take long.
 """
 
 from __future__ import annotations
@@ -31,45 +31,44 @@ _INT64 = 2**63
 
 
 class ArrayRow(list[int]):
-    """A row that the framework keeps as an array, which shows where it prints the list that holds it."""
+    """A row that the framework keeps as an array, which is visible where it prints the containing list."""
 
     def __repr__(self) -> str:
         return array_repr(self)
 
 
 class WrittenCount(int):
-    """A count that the framework has written back into a list of the config, as a NumPy integer.
+    """A count that the framework has written back into a config list as a NumPy integer.
 
-    Its own type checks do not take such a count for a whole number when they meet the list again.
+    Its own type checks reject such a count as an integer when they see the list again.
     """
 
     __slots__ = ()
 
 
 def is_counts(value: object) -> bool:
-    """Whether the value is a list of whole numbers that the framework has not written itself, True and False: one entry a stage. An empty list is."""
+    """Return whether the value is a list of counts (one per stage, Booleans allowed, not written back by the framework), or empty."""
     return isinstance(value, (list, tuple)) and all(
         isinstance(item, int) and not isinstance(item, WrittenCount) for item in value
     )
 
 
 def is_patterns(value: object) -> bool:
-    """Whether the value is a list of patterns and nothing else. An empty list is."""
+    """Return whether the value is a list of patterns only, or empty."""
     return isinstance(value, (list, tuple)) and all(isinstance(item, str) for item in value)
 
 
 def are_numbers(value: object) -> bool:
-    """Whether the value is a list of whole numbers, True and False not among them. An empty list is."""
+    """Return whether the value is a list of whole numbers without Booleans, or empty."""
     return isinstance(value, (list, tuple)) and all(
         isinstance(item, int) and not isinstance(item, bool) for item in value
     )
 
 
 def to_int32(value: object) -> tuple[tuple[int, ...], list[int]]:
-    """Shape and elements, row by row, of ``numpy.array(value, numpy.int32)``.
+    """Return the shape and elements, row by row, of ``numpy.array(value, numpy.int32)``.
 
-    Floats lose their fraction and big numbers their upper bits, both without a word; a string counts if ``int``
-    takes it.
+    Floats are truncated and large numbers wrap around, both silently; a string counts if ``int`` accepts it.
 
     Raises:
         FrameworkStop: NumPy raises.
@@ -79,7 +78,7 @@ def to_int32(value: object) -> tuple[tuple[int, ...], list[int]]:
 
 
 def read_array(value: object) -> tuple[tuple[int, ...], list[object]]:
-    """Shape and elements, row by row, of the array that nested lists make.
+    """Return the shape and elements, row by row, of the array that nested lists form.
 
     Raises:
         FrameworkStop: NumPy raises, because the lists are ragged.
@@ -100,7 +99,7 @@ def read_array(value: object) -> tuple[tuple[int, ...], list[object]]:
 
 
 def leaves(value: object) -> list[object]:
-    """The elements of nested lists, row by row."""
+    """Return the elements of nested lists, row by row."""
     if isinstance(value, (list, tuple)):
         return [leaf for item in value for leaf in leaves(item)]
     return [value]
@@ -131,12 +130,12 @@ def _to_element(item: object) -> int:
 
 
 def array_text(shape: tuple[int, ...], items: Sequence[object]) -> str:
-    """``str`` of an array of integers, or of words (:func:`numpy.array2string` with its default settings)."""
+    """Return ``str`` of an array of integers or words (:func:`numpy.array2string` with default settings)."""
     return _text(shape, items, separator=" ", prefix="", suffix="")
 
 
 def array_repr(items: Sequence[int]) -> str:
-    """``repr`` of a one-dimensional int32 array."""
+    """Return ``repr`` of a one-dimensional int32 array."""
     text = "array(" + _text((len(items),), items, separator=", ", prefix="array(", suffix=",") + ","
     last_line = len(text) - (text.rfind("\n") + 1)
     kind = "dtype=int32)"
@@ -153,7 +152,7 @@ def _text(shape: tuple[int, ...], items: Sequence[object], *, separator: str, pr
 
 
 def _block(shape: tuple[int, ...], words: Sequence[str], *, indent: str, width: int, separator: str) -> str:
-    """One bracket level. The innermost one is filled line by line, the others put each part on lines of its own."""
+    """Format one bracket level: fill the innermost line by line, put the parts of others on separate lines."""
     if len(shape) == 1:
         limit = width - max(len(separator.rstrip()), 1)
         done, line = "", indent
@@ -179,27 +178,27 @@ def _block(shape: tuple[int, ...], words: Sequence[str], *, indent: str, width: 
     return "[" + between.join(parts)[len(indent) :] + "]"
 
 
-_MOST_STEPS = 1_000_000  # of a match: below a tenth of a second
-_LONGEST = 500  # characters of a segment
-# Repeats of open length; and what makes backtracking explode: a repeated group, or a reference to one.
+_MOST_STEPS = 1_000_000  # limit of backtracking steps per match: below a tenth of a second
+_LONGEST = 500  # maximum characters per segment
+# Repeats without fixed length; and causes of exponential backtracking: a repeated group or a reference to one.
 _OPEN_REPEAT = re.compile(r"(?<!\\)(?:\\\\)*[*+]|\{\d*,\d*\}")
 _EXPLOSIVE = re.compile(r"\)[*+{]|\\[1-9]|\(\?P=")
 
 
 def split_pattern(pattern: object) -> list[str]:
-    r"""The segments of a pattern; ``\.`` parts them, a plain dot does not."""
+    r"""Return the segments of a pattern, split at ``\.`` (not at a plain dot)."""
     if not isinstance(pattern, str):
         stop("AttributeError", f"'{type(pattern).__name__}' object has no attribute 'split'")
     return pattern.split(r"\.")
 
 
 def check_applied(pattern: object, *, timed: bool) -> None:
-    """What happens in any case when a pattern is looked up in a layer.
+    """Raise the exception that the framework raises for a pattern whatever the layer.
 
-    Its first segment is matched against the layer's own names, and every layer has some.
+    The first segment is matched against the layer's own names, and every layer has some.
 
     Raises:
-        FrameworkStop: The pattern is not text, or its first segment no regular expression.
+        FrameworkStop: The pattern is not text, or its first segment is not a regular expression.
     """
     first = split_pattern(pattern)[0]
     try:
@@ -209,18 +208,18 @@ def check_applied(pattern: object, *, timed: bool) -> None:
 
 
 def stop_at(segment: str, error: re.error, *, timed: bool) -> NoReturn:
-    """The framework raises because a segment is no regular expression."""
+    """Raise the framework's exception for a segment that is not a regular expression."""
     why = msg("layers.why.not-a-pattern", pattern=segment)
-    # The words of the module regex are its own, and ms-tune does without it.
+    # The module regex has its own message, which ms-tune cannot reproduce without it.
     stop(*(("regex.error", "") if timed else ("re.error", str(error))), why)
 
 
 @lru_cache(maxsize=4096)
 def compile_segment(segment: str) -> re.Pattern[str]:
-    """A segment of a pattern as a regular expression, without Python's advice about its style.
+    """Compile a segment of a pattern, without Python's warnings about style.
 
     Raises:
-        re.error: It is none.
+        re.error: It is not a regular expression.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -228,7 +227,7 @@ def compile_segment(segment: str) -> re.Pattern[str]:
 
 
 def pattern_fault(segment: str) -> str:
-    """What is wrong with a segment that is no regular expression; nothing if it is one."""
+    """Return the error of a segment that is not a regular expression; empty if it is one."""
     try:
         compile_segment(segment)
     except (re.error, RecursionError, OverflowError) as error:
@@ -238,7 +237,7 @@ def pattern_fault(segment: str) -> str:
 
 @lru_cache(maxsize=4096)
 def is_risky(segment: str, length: int = 40) -> bool:
-    """Whether a match against a name of some length might take long; such a match counts as none."""
+    """Return whether matching a name of this length might take long; such a match counts as failed."""
     if len(segment) > _LONGEST or _EXPLOSIVE.search(segment):
         return True
     steps: int = (length + 1) ** len(_OPEN_REPEAT.findall(segment))
@@ -246,10 +245,10 @@ def is_risky(segment: str, length: int = 40) -> bool:
 
 
 def full_match(segment: str, name: str) -> bool:
-    """Whether a segment, taken as a regular expression, matches a whole name.
+    """Return whether a segment, as a regular expression, matches a whole name.
 
     Raises:
-        re.error: It is none.
+        re.error: It is not a regular expression.
     """
     if segment == name and segment.isidentifier():
         return True
@@ -265,25 +264,25 @@ def drop_excluded(
     *,
     timed: bool,
 ) -> None:
-    """Take out the patterns that an exclude pattern says the same as.
+    """Remove the patterns that an exclude pattern duplicates.
 
-    Each exclude pattern takes out the first such pattern only, and it does so even if it excludes no layer.
+    Each exclude pattern removes only the first such pattern, even if it excludes no layer.
 
     Args:
         key: The key of the patterns.
-        patterns: The patterns; the ones taken out are deleted.
+        patterns: The patterns; removed ones are deleted in place.
         excludes: The exclude patterns.
-        dropped: Gets a (key, pattern) for each one taken out.
+        dropped: Receives a (key, pattern) for each removed one.
         timed: Whether the release matches with ``regex``.
 
     Raises:
-        FrameworkStop: A pattern is not text, or no regular expression.
+        FrameworkStop: A pattern is not text or not a regular expression.
     """
     for exclude in excludes:
         segments = split_pattern(exclude)
         for pattern in patterns:
             if _says_the_same(segments, split_pattern(pattern), timed=timed):
-                # The framework asks whether the pattern found is true: an empty one is not.
+                # The framework tests the found pattern for truth, so an empty one stays.
                 if pattern:
                     del patterns[pattern]
                     dropped.append((key, str(pattern)))
@@ -291,7 +290,7 @@ def drop_excluded(
 
 
 def _says_the_same(one: list[str], other: list[str], *, timed: bool) -> bool:
-    """Whether each segment of one, taken as a regular expression, matches that of the other, or the other way round."""
+    """Return whether each segment of one matches the other's as a regular expression, in either direction."""
     if len(one) != len(other):
         return False
     return all(

@@ -1,7 +1,7 @@
-"""The arguments of a program of MindSpeed-LLM as its parser takes them: which are written, with what, and what holds in the end.
+"""The arguments of a MindSpeed-LLM program as its parser reads them: which are given, with which values, and the result.
 
-``argparse`` (CPython 3.10 to 3.14) without abbreviations, as ``parse_args`` of ``megatron/training/arguments.py`` makes it
-(core_r0.8.0, core_v0.12.1): the last word about a destination wins.
+Follows ``argparse`` (CPython 3.10 to 3.14) without abbreviations, as ``parse_args`` of
+``megatron/training/arguments.py`` uses it (core_r0.8.0, core_v0.12.1): the last argument for a destination wins.
 """
 
 from __future__ import annotations
@@ -23,52 +23,52 @@ if TYPE_CHECKING:
     from ms_tune.source.shell.read import Launch
     from ms_tune.source.shell.values import Unknown
 
-_NEGATIVE = re.compile(r"-\d+|-\d*\.\d+")  # argparse takes these for values
+_NEGATIVE = re.compile(r"-\d+|-\d*\.\d+")  # argparse treats these as values
 
 
 @dataclass(frozen=True, slots=True)
 class GivenArgument:
-    """One argument as it is written."""
+    """One argument as given on the command line."""
 
     name: str  # `--num-layers`
-    word: Argument  # where it stands
-    values: tuple[Argument, ...]  # what stands behind it, up to the next one; what is written behind `=` comes first
-    definitions: tuple[Definition, ...]  # what the release knows of it
-    joined: bool = False  # whether its value is written behind `=`
+    word: Argument  # the word of the name
+    values: tuple[Argument, ...]  # the words up to the next argument; a value joined by `=` comes first
+    definitions: tuple[Definition, ...]  # the release's definitions of it
+    joined: bool = False  # whether its value is joined by `=`
 
     @property
     def takes(self) -> int | None:
-        """How many values it takes; None for any number, or if its definitions differ."""
+        """Return how many values it takes; None for any number, or if its definitions differ."""
         counts = {0 if one.action else 1 if one.nargs is None else None for one in self.definitions}
         return counts.pop() if len(counts) == 1 else None
 
 
 @dataclass(frozen=True, slots=True)
 class ProgramArguments:
-    """What a program is given."""
+    """The arguments of one program."""
 
-    launch: Launch  # how it is started
-    release: str  # the release of MindSpeed-LLM whose parser it is
+    launch: Launch  # the command that starts it
+    release: str  # the release of MindSpeed-LLM whose parser applies
     given: tuple[GivenArgument, ...]  # the arguments, in order
-    strays: tuple[Argument, ...]  # words in front of the first argument
-    # Words that are unknown, in which further arguments may hide, each with whether it is the value of the one before.
+    strays: tuple[Argument, ...]  # words before the first argument
+    # Unknown words that may contain further arguments, each with whether it is the value of the previous argument.
     hidden: tuple[tuple[Argument, bool], ...] = ()
 
     @property
     def open(self) -> bool:
-        """Whether further arguments may hide in words that are unknown."""
+        """Return whether unknown words may contain further arguments."""
         return bool(self.hidden)
 
     def last(self, dest: str) -> GivenArgument | None:
-        """The argument that decides about a destination; None if none is written."""
+        """Return the argument that determines a destination; None if it is not given."""
         return self.last_named(*names_by_dest(self.release).get(dest, ()))
 
     def last_named(self, *names: str) -> GivenArgument | None:
-        """The last argument of one of some names."""
+        """Return the last argument with one of the names."""
         return next((one for one in reversed(self.given) if one.name in names), None)
 
     def value(self, dest: str) -> object:
-        """The value that holds in the end, or :data:`UNKNOWN`: it is not known, not of its type, or has several defaults."""
+        """Return the final value; :data:`UNKNOWN` if it is unknown, of a wrong type, or has several defaults."""
         names = names_by_dest(self.release).get(dest, ())
         found = self.last(dest)
         if found is not None:
@@ -80,26 +80,26 @@ class ProgramArguments:
         return UNKNOWN if any(one != first for one in defaults) or first == UNREAD else first
 
     def integer(self, dest: str) -> int | None:
-        """A whole number that holds in the end; None if it is none, or unknown."""
+        """Return a final whole number; None if it is unknown or something else."""
         found = self.value(dest)
         return found if isinstance(found, int) and not isinstance(found, bool) else None
 
     def surely(self, dest: str) -> bool:
-        """Whether a switch is on for sure."""
+        """Return whether a switch is certainly on."""
         return self.value(dest) is True
 
     def surely_not(self, dest: str) -> bool:
-        """Whether something is off, or has no value, for sure; what the release does not know is."""
+        """Return whether something is certainly off or without a value; this includes what the release does not define."""
         return dest not in names_by_dest(self.release) or self.value(dest) in (False, None)
 
 
 def command_of(launch: Launch, release: str) -> ProgramArguments | None:
-    """What a program of MindSpeed-LLM is given; None if it is another program."""
+    """Return the arguments of a MindSpeed-LLM program; None for another program."""
     return command_in(launch, release) if launch.name in programs() else None
 
 
 def command_in(launch: Launch, release: str) -> ProgramArguments:
-    """What any program is given, as a release's parser would part its words."""
+    """Return any program's arguments, split as a release's parser would."""
     given: list[GivenArgument] = []
     strays: list[Argument] = []
     hidden: list[tuple[Argument, bool]] = []
@@ -130,9 +130,9 @@ def command_in(launch: Launch, release: str) -> ProgramArguments:
 
 
 def without_unset(command: ProgramArguments) -> tuple[ProgramArguments | None, tuple[str, ...]]:
-    """The command as it is if nothing comes from outside, and the variables that are unset then (``@``: the script's own arguments).
+    """Return the command without unset variables, and the names of these variables (``@``: the script's own arguments).
 
-    For bash a variable that nobody sets is no word at all. None if there is no such word, or arguments may still hide in it.
+    In bash an unset variable is not a word at all. None without such words, or if they may contain arguments.
     """
     names: dict[str, None] = {}
     instead: dict[int, tuple[Argument, ...]] = {}
@@ -157,7 +157,7 @@ def _is_variable(unknown: Unknown) -> bool:
 
 
 def value_of(one: GivenArgument) -> object:
-    """What an argument is given; :data:`UNKNOWN` if it is not known, or what several features define differently."""
+    """Return an argument's value; :data:`UNKNOWN` if it is unknown or its definitions differ."""
     kinds = {(definition.action, definition.type, definition.nargs) for definition in one.definitions}
     if len(kinds) != 1:
         return UNKNOWN
@@ -174,10 +174,10 @@ def value_of(one: GivenArgument) -> object:
 
 
 def read(text: str, kind: str) -> object:
-    """A value as its type makes it; :data:`UNKNOWN` if the type refuses it."""
+    """Convert a value to its type; :data:`UNKNOWN` if the type refuses it."""
     try:
         if kind == "int":
-            return int(text) if len(text) < 40 else UNKNOWN  # noqa: PLR2004 - no number is that long
+            return int(text) if len(text) < 40 else UNKNOWN  # noqa: PLR2004 - longer numbers are not plausible
         if kind == "float":
             return float(text)
     except ValueError:
@@ -186,7 +186,7 @@ def read(text: str, kind: str) -> object:
 
 
 class ParserFault(Enum):
-    """Why an argument is refused."""
+    """Reasons for which the parser refuses an argument."""
 
     UNKNOWN = "unknown"
     UNREGISTERED = "unregistered"
@@ -201,15 +201,15 @@ class ParserFault(Enum):
 class RefusedArgument:
     """An argument that the parser refuses."""
 
-    fault: ParserFault  # why
-    name: str  # the argument; empty for a word in front of all of them
-    word: Argument  # the word to blame
-    # What it may be: the choices, the types of number, or the framework with which it is taken.
+    fault: ParserFault  # the reason
+    name: str  # the argument; empty for a word before all arguments
+    word: Argument  # the word that causes it
+    # The accepted choices, number types, or the framework with which it is accepted.
     allowed: tuple[str, ...] = ()
 
 
 def refused(command: ProgramArguments, checkout: CheckoutView | None = None) -> Iterator[RefusedArgument]:
-    """All that the parser refuses, argument by argument; it names the first itself, and unknown ones last."""
+    """Yield everything that the parser refuses, by argument; the parser itself names only the first, and unknown ones last."""
     for one in _refused_by_release(command):
         is_own = checkout is not None and (
             (one.fault is ParserFault.UNKNOWN and one.name in checkout.arguments)
@@ -242,8 +242,8 @@ def _refused_by_release(command: ProgramArguments) -> Iterator[RefusedArgument]:
 
 _OPTION = re.compile(
     r"-[^\s\d.]"
-)  # ``-split`` is none of ``--split``; ``-1e-5`` is a number that argparse takes for an option
-# The program whose parser was asked, and the one that makes the same (``initialize_megatron`` without arguments of its own).
+)  # ``-split`` is not ``--split``; ``-1e-5`` is a number that argparse treats as an option
+# The program whose parser was queried, and one with the same parser (``initialize_megatron`` without own arguments).
 _ASKED = ("pretrain_gpt.py", "posttrain_gpt.py")
 
 
@@ -280,12 +280,12 @@ def _choice(one: GivenArgument, value: Argument, text: str) -> Iterator[RefusedA
 
 
 def _placeholder(one: GivenArgument) -> bool:
-    """Whether a value is a sentence that is to be replaced by a path: it came in several words through one variable."""
-    if len(one.values) < 2 or one.values[0].via == one.word.via:  # noqa: PLR2004 - one word is no sentence
+    """Return whether the value is a sentence to be replaced by a path: several words that come from one variable."""
+    if len(one.values) < 2 or one.values[0].via == one.word.via:  # noqa: PLR2004 - a sentence has several words
         return False
     first, second = one.values[:2]
     kinds = {definition.type for definition in one.definitions}
     if kinds and kinds <= {"int", "float"} and any(read(first.text or "", kind) is not UNKNOWN for kind in kinds):
-        return False  # "2 4" is two numbers
+        return False  # "2 4" is two numbers, not a sentence
     same_line = first.place.file is second.place.file and first.place.span.line == second.place.span.line
     return first.via == second.via and same_line

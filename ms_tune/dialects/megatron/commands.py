@@ -1,4 +1,4 @@
-"""A program that a launch script starts, in front of checks: its arguments are the keys, as they hold in the end."""
+"""The source of checks for a program that a launch script starts: its final arguments are the keys."""
 
 from __future__ import annotations
 
@@ -35,16 +35,16 @@ if TYPE_CHECKING:
     from ms_tune.source.yaml import SourceFile
 
 _REWRITES = ("leave-out", "leave-out-earlier", "reached", "remedy")
-FULL_SCRIPT = 20  # arguments: a training script has a hundred; of an excerpt of one nothing is missed
-_MOST_ARGUMENTS = 400  # a training script has a hundred
+FULL_SCRIPT = 20  # arguments of a complete script (usually a hundred); excerpts are not checked for missing ones
+_MOST_ARGUMENTS = 400  # training scripts have about a hundred
 _LONGEST = 200_000  # characters
 Source = TypeVar("Source", bound="LaunchSource")
 
 
 class LaunchSource(CodeSource):
-    """One command of a script; places in other files are shown where the command stands."""
+    """One command of a script; locations in other files are reported at the command."""
 
-    def __init__(  # noqa: PLR0913, PLR0917 - one a field
+    def __init__(  # noqa: PLR0913, PLR0917 - one per field
         self,
         path: Path,
         text: str,
@@ -60,25 +60,25 @@ class LaunchSource(CodeSource):
         super().__init__(path, text, data, (), root)
         self.command, self.script, self.launches = command, launches.file, launches
         self.number, self.original, self.supposed = number, original, supposed
-        # What came of changes that were asked for: several findings may ask for the same.
+        # Results of requested changes: several findings may request the same.
         self.fixed: dict[tuple[ArgumentChange, ...], Fix | Message] = {}
 
     def span_of(self, word: Argument) -> Location:
-        """Where a word stands in the script; the command if it stands in another file."""
+        """Return the location of a word in the script, or of the command if the word is in another file."""
         place = word.place if word.place.file is self.script else self.command.launch.place
         if place.file is not self.script:
             return self.script.span(0, 0)
         empty = place.start == place.end and 0 < place.start < len(self.script.text)
-        return self.script.span(place.start - empty, place.end + empty)  # of an empty word its quotation marks
+        return self.script.span(place.start - empty, place.end + empty)  # include the quotation marks of an empty word
 
     @cached_property
     def key_names(self) -> frozenset[str]:
-        """The arguments that are written, each by its name and its destination."""
+        """Return the names and destinations of all given arguments."""
         given = self.command.given
         return frozenset((*(one.name for one in given), *(row.dest for one in given for row in one.definitions)))
 
     def look_up(self, name: str) -> tuple[object, KeyPath | None]:
-        """What stands for a name, and where it is written: an argument by its destination (one that the release does not know is not given), ``launch.processes``, ``launch.environment.X``."""
+        """Return the value of a name and where it is set: an argument by destination, ``launch.processes``, ``launch.environment.X``."""
         room, _, name = name.partition(".")
         if room == "launch":
             launch = self.command.launch
@@ -90,15 +90,15 @@ class LaunchSource(CodeSource):
         return value, (given.name,) if given else None
 
     def again(self, text: str) -> LaunchSource:
-        """Not done: a changed script is read as a whole."""
+        """Raise EditRefusedError: a changed script is always read as a whole."""
         return self._refuse(text)
 
     def fix(self, rule: FixRule, violation: Violation) -> Fix:
-        """An argument left out, given another value, or what it takes for the frameworks to go through."""
+        """Remove an argument, change its value, or apply the changes with which the frameworks accept the arguments."""
         if rule.rewrite is None or rule.rewrite not in _REWRITES or self.supposed:
             return self._refuse(rule)
         if len(self.command.given) > _MOST_ARGUMENTS or len(self.text) > _LONGEST:
-            raise EditRefusedError(msg("edits.unclear"))  # the script is read anew for each
+            raise EditRefusedError(msg("edits.unclear"))  # the script is read again for each argument
         changes = _apply_remedy(self) if rule.rewrite == "remedy" else _change_written(self, violation, rule.rewrite)
         if changes not in self.fixed:
             self.fixed[changes] = self._with(changes, safe=rule.safe)
@@ -108,7 +108,7 @@ class LaunchSource(CodeSource):
         return fix
 
     def _with(self, changes: tuple[ArgumentChange, ...], *, safe: bool) -> Fix | Message:
-        """The fix that makes some changes one after the other, or why there is none."""
+        """Return the fix that applies the changes one after the other, or the reason why it is impossible."""
         script, words = self.launches, []
         try:
             for change in changes:
@@ -123,11 +123,11 @@ class LaunchSource(CodeSource):
         return Fix(safe, title, changes, (_difference(self.original or self.text, text),))
 
     def proves(self, fixes: Sequence[Fix]) -> bool:
-        """Every fix was proved by itself when it was made; what several do together is not."""
+        """Return whether there is at most one fix: each was proved when it was built, combinations were not."""
         return len(fixes) <= 1
 
     def quoted(self) -> list[tuple[int, int]]:
-        """A comment of a script is one wherever it stands."""
+        """Return an empty list: ``#`` starts a comment everywhere in a script."""
         return []
 
     def _refuse(self, *_: object) -> NoReturn:
@@ -137,8 +137,8 @@ class LaunchSource(CodeSource):
 def _difference(old: str, new: str) -> TextEdit:
     least = min(len(old), len(new))
     start = next((at for at in range(least) if old[at] != new[at]), least)
-    behind = next((at for at in range(least - start) if old[-1 - at] != new[-1 - at]), least - start)
-    return TextEdit(start, len(old) - behind, new[start : len(new) - behind])
+    rest = next((at for at in range(least - start) if old[-1 - at] != new[-1 - at]), least - start)
+    return TextEdit(start, len(old) - rest, new[start : len(new) - rest])
 
 
 def _change_written(source: LaunchSource, violation: Violation, rewrite: str) -> tuple[ArgumentChange, ...]:
@@ -149,12 +149,12 @@ def _change_written(source: LaunchSource, violation: Violation, rewrite: str) ->
 
 
 def _apply_remedy(source: LaunchSource) -> tuple[ArgumentChange, ...]:
-    """What of the arguments about layers has to change, one after the other, each as the text stands then."""
+    """Return the changes of the remedy one after the other, each relative to the text after the previous one."""
     try:
         inputs = inputs_of(source.command)
     except NotEvaluableError:
         raise EditRefusedError(msg("edits.unclear")) from None
-    except ConfigError as error:  # it is known that the arguments are refused, but not what would be built without
+    except ConfigError as error:  # the arguments are refused, but the resulting layers are unknown
         raise EditRefusedError(error.message) from error
     fields = remedy_changes(inputs) or {}
     given = [one.name for one in source.command.given]
@@ -175,9 +175,9 @@ def _apply_remedy(source: LaunchSource) -> tuple[ArgumentChange, ...]:
 
 
 def commands_in(found: Launches, text: str, release: str) -> tuple[LaunchSource, ...]:
-    """The programs of MindSpeed-LLM that a script starts, each with its arguments.
+    """Return the MindSpeed-LLM programs that a script starts, each with its arguments.
 
-    One with words that come from outside, if at all, is there a second time without them.
+    A command with words from outside (such as unset variables) is listed a second time without them.
     """
     text = text.removeprefix("\ufeff")
     commands = ((number, command_of(launch, release)) for number, launch in enumerate(found.launches))
@@ -193,9 +193,10 @@ def commands_in(found: Launches, text: str, release: str) -> tuple[LaunchSource,
 def findings_of(
     commands: Iterable[SourceFile], found_in: Callable[[SourceFile], Iterable[Diagnostic]]
 ) -> Iterator[Diagnostic]:
-    """What is found in the commands of a script, and under which condition.
+    """Yield the findings of a script's commands with their conditions.
 
-    What only shows where nothing comes from outside says so, fixes nothing and is no error: who starts the script may know better.
+    A finding that appears only without words from outside states this, has no fix and is not an error, because the
+    environment of the script may differ.
     """
     known: set[tuple[str, int, str]] = set()
     for one in commands:
@@ -227,7 +228,7 @@ def arguments_of(
     kind: type[Source],
     **further: Any,  # noqa: ANN401 - fields of the kind
 ) -> Source:
-    """The arguments of a command as the keys of a source of a kind."""
+    """Build a source of the given kind, with a command's arguments as keys."""
     script = launches.file
     path = script.path
     lines = Document(script.text, path)
@@ -239,7 +240,7 @@ def arguments_of(
         spans = [source.span_of(value) for value in one.values]
         span = (
             spans[0] if spans and one.takes != 0 else source.span_of(one.word)
-        )  # what is behind a switch is not its value
+        )  # words after a switch are not its value
         entries[one.name] = NodeEntry(source.span_of(one.word), Node(span), None)
         data[one.name] = [value.text for value in one.values] or None
     place = command.launch.place
@@ -249,14 +250,14 @@ def arguments_of(
 
 
 def read_command(context: CheckContext) -> tuple[LaunchSource, ProgramArguments]:
-    """The command that is checked."""
+    """Return the command under check."""
     if not isinstance(context.source, LaunchSource):
         raise TypeError(context.source)
     return context.source, context.source.command
 
 
 def find_repeats(command: ProgramArguments) -> Iterator[tuple[GivenArgument, GivenArgument, dict[str, str]]]:
-    """Each argument that is written again with other values, behind the one before, and both values: the last one wins."""
+    """Yield each argument that is repeated with other values, with the previous argument and both values."""
     before: dict[str, GivenArgument] = {}
     for one in command.given:
         first = before.get(one.name)
@@ -267,14 +268,14 @@ def find_repeats(command: ProgramArguments) -> Iterator[tuple[GivenArgument, Giv
 
 
 def spell_argument(dest: str) -> str:
-    """The name of an argument by its destination, as most have it."""
+    """Return the usual name of an argument by its destination."""
     return f"--{dest.replace('_', '-')}"
 
 
 def violation_at(
     command: ProgramArguments, names: Sequence[str], params: Mapping[str, object], message: str = "default"
 ) -> Violation:
-    """A violation at the first of some arguments that is written, each by its name or its destination."""
+    """Build a violation at the first of the arguments that is given, each by name or destination."""
     found = (command.last(name) or command.last_named(name) for name in names)
     given = next((one for one in found if one), None)
     return Violation((given.name,) if given else (), message, params, at_key=given is not None and not given.values)

@@ -1,4 +1,4 @@
-"""Which program a script starts, MindSpeed-LLM's or another one, and which release it is written for, as far as its words tell."""
+"""Detection of MindSpeed-LLM programs in scripts, and of the release for which a script is written."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ if TYPE_CHECKING:
     from ms_tune.dialects.megatron.arguments import ProgramArguments
     from ms_tune.source.shell.read import Launches
 
-# What only stands in scripts around MindSpore, and what only stands in those around PyTorch.
+# Words that occur only in scripts for MindSpore, and those only for PyTorch.
 _MINDSPORE = re.compile(r"mindspore|msadapter|mindformer|\bmsrun\b|\bMS_[A-Z]", re.IGNORECASE)
 _PYTORCH = re.compile(
     r"\btorchrun\b|\btorch\.distributed\b|\bdeepspeed\b|\baccelerate\b|\b(?:PY)?TORCH_[A-Z]|torch_npu"
 )
-# What stands in scripts for Ascend, and what in those for other devices (Transformer Engine, NCCL).
+# Words that occur in scripts for Ascend, and those for other devices (Transformer Engine, NCCL).
 _ASCEND = re.compile(r"mindspeed|ascend|(?<![a-z])npu(?![a-z])|hccl|\bcann\b", re.IGNORECASE)
 _OTHER_DEVICES = re.compile(r"nvidia|\bNVTE_|\bNCCL_|\btransformer_engine\b|\bCUDA_VISIBLE_DEVICES\b", re.IGNORECASE)
-_SIMILAR = 0.8  # of two names: a letter or a word's ending differs
+_SIMILAR = 0.8  # similarity of two names that differ in a letter or an ending
 _COMMENT = re.compile(r"^\s*#.*$", re.MULTILINE)
 
 
 def release_taking(found: Launches, among: Sequence[str] | None = None) -> str:
-    """The release whose parser refuses the fewest of the arguments that a script gives; the default, or else the newest, if none refuses fewer.
+    """Return the release whose parser refuses the fewest arguments of a script.
 
-    Of several other releases, it is the newest.
+    Among equals the default release wins, then the newest.
     """
     default, candidates = release_for(Dialect.MEGATRON).version, tuple(among or served(Dialect.MEGATRON))
     best = default if default in candidates else candidates[-1]
@@ -56,12 +56,12 @@ def _refused(found: Launches, release: str) -> int:
 
 
 def _left_out(command: ProgramArguments, *, with_mindspore: bool) -> int:
-    """How many arguments the parser would leave out that are in the sources, of a release whose parser was never asked.
+    """Count arguments that the parser would leave out, for a release whose parser was never queried.
 
-    Until 2.1 it takes what MindSpeed-LLM itself defines (``parse_args_decorator``, ``process_args`` of
-    ``mindspeed_llm/training/arguments.py``) and leaves out the rest of MindSpeed's. A script for MindSpore is most likely for 2.2 and
-    later: there it is taken to leave out what the oldest one leaves out that was asked, else whatever a later release does not
-    take any more would speak for it.
+    Up to 2.1 it accepts MindSpeed-LLM's own definitions (``parse_args_decorator``, ``process_args`` of
+    ``mindspeed_llm/training/arguments.py``) and leaves out the rest of MindSpeed's. A script for MindSpore is probably
+    for 2.2 or later: use the arguments left out by the oldest queried release, otherwise arguments removed later would
+    count as evidence for the old release.
     """
     if unregistered(command.release):
         return 0
@@ -72,21 +72,21 @@ def _left_out(command: ProgramArguments, *, with_mindspore: bool) -> int:
 
 
 def is_pytorch(text: str) -> bool:
-    """Whether something in a script is about PyTorch, and nothing about MindSpore."""
+    """Return whether a script mentions PyTorch and not MindSpore."""
     words = _COMMENT.sub("", text)
     return bool(_PYTORCH.search(words)) and not _MINDSPORE.search(words)
 
 
 def has_another_parser(text: str, command: ProgramArguments) -> bool:
-    """Whether a program is Megatron-LM's own, or has MindSpeed without MindSpeed-LLM: their parsers are others, and the names the same."""
+    """Return whether a program is Megatron-LM's own or uses MindSpeed without MindSpeed-LLM: same names, other parsers."""
     return _is_of_megatron_alone(text, command) or _is_of_mindspeed_alone(text, command)
 
 
 def _is_of_mindspeed_alone(text: str, command: ProgramArguments) -> bool:
-    """Whether a program is Megatron-LM's with MindSpeed, but without MindSpeed-LLM, whose parser leaves arguments of MindSpeed out.
+    """Return whether a program is Megatron-LM's with MindSpeed but without MindSpeed-LLM.
 
-    An argument of MindSpeed is given that the parser of MindSpeed-LLM does not take, none that is MindSpeed-LLM's own, and nothing is
-    of MindSpore, for which there is nothing else.
+    True if an argument of MindSpeed is given that MindSpeed-LLM's parser rejects, and neither an argument of
+    MindSpeed-LLM's own nor any word of MindSpore occurs.
     """
     given = [one.name for one in command.given]
     if _MINDSPORE.search(_COMMENT.sub("", text)) or any(parts_of(name) == {"MindSpeed-LLM"} for name in given):
@@ -96,10 +96,10 @@ def _is_of_mindspeed_alone(text: str, command: ProgramArguments) -> bool:
 
 
 def _is_of_megatron_alone(text: str, command: ProgramArguments) -> bool:
-    """Whether a program is Megatron-LM's own, whose parser is another: MindSpeed-LLM's have the same names.
+    """Return whether a program is Megatron-LM's own, which has another parser but shares its name with MindSpeed-LLM's.
 
-    Nothing in the script is about Ascend or MindSpore, no argument is one that only MindSpeed has, and something is of
-    other devices, or is an argument that no release of MindSpeed-LLM has.
+    True if the script mentions neither Ascend nor MindSpore, no argument is MindSpeed's only, and it mentions other
+    devices or has an argument unknown to all releases of MindSpeed-LLM.
     """
     words = _COMMENT.sub("", text)
     if _ASCEND.search(words) or _MINDSPORE.search(words):

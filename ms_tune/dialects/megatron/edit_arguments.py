@@ -1,8 +1,8 @@
-"""One argument of a program changed in the text of its script, with the proof that nothing else that the script starts changes.
+"""Change one argument of a program in its script's text, and prove that all other launches stay the same.
 
-An argument may stand in a variable, in an array, in a function, on a line of its own or among others: the words are edited
-where they stand, in every form that comes into question until one is proved. The proof is to read the script again: every
-launch must be what it was (launcher, options, program, arguments, environment) but for the change itself.
+An argument may be in a variable, an array, a function, on its own line or among others. It is edited in place; possible
+forms are tried until one is proved by reading the script again: launcher, options, program, arguments and environment
+of every launch must be the same except for the change.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 _GAP = re.compile(r"(?:[ \t\r\n]|\\\r?\n)+")
 _INSIDE = r"\\.|\$\{[^}]*\}|\$\(\([^()]*\)\)|\$\([^()]*\)|\$\w+|\$."
-# One word as it is written: outside of double quotes, and inside of them.
+# One word as written: outside of double quotes, and inside of them.
 _BARE = re.compile(rf"(?:[^\s\"'\\$`();|&]|{_INSIDE}|\"(?:[^\"\\]|\\.)*\"|'[^']*')+", re.DOTALL)
 _IN_QUOTES = re.compile(rf"(?:[^\s\"\\$`]|{_INSIDE})+", re.DOTALL)
 _BACKSLASH_BEFORE = re.compile(r"[ \t]*\\\r?\n\Z")
@@ -39,19 +39,19 @@ _QUOTES = ("'", '"')
 class ArgumentChange:
     """A change of one argument of a program."""
 
-    at: int  # the how many-eth of the program's arguments it is, counted from 0
+    at: int  # index among the program's arguments, from 0
     name: str  # `--recompute-num-layers`
-    values: tuple[str, ...] | None  # what is to stand behind it; None to leave it out
-    new: bool = False  # whether it is put in front of that argument, which stays
+    values: tuple[str, ...] | None  # its new values; None to remove it
+    new: bool = False  # whether it is inserted before that argument, which stays
 
     @property
     def words(self) -> str:
-        """What is to be written; the name alone for what is left out."""
+        """Return the text to write; only the name for a removal."""
         return " ".join((self.name, *(self.values or ())))
 
 
 def with_change(script: Launches, release: str, number: int, change: ArgumentChange) -> Launches:
-    """The script with an argument changed, as it is read then; programs that take the same words get the change, too. No file is written."""
+    """Return the script with an argument changed, re-read; programs that share the words change too. No file is written."""
     command = command_of(script.launches[number], release)
     if command is None:
         raise EditRefusedError(msg("edits.not-here"))
@@ -107,7 +107,7 @@ def _regions(text: str, given: GivenArgument) -> Iterator[tuple[int, int]]:
     if start and text[start - 1] in _QUOTES and text[end : end + 1] == text[start - 1]:
         start, end = start - 1, end + 1
     for word in (_BARE, _IN_QUOTES):
-        # What is written behind "=" is part of the word.
+        # A value joined by "=" is part of the word.
         at = end if not given.joined else _behind(word.match(text, start), end)
         for _ in given.values[given.joined :]:
             gap = _GAP.match(text, at)
@@ -124,7 +124,7 @@ def _behind(found: re.Match[str] | None, otherwise: int) -> int:
 
 
 def _taken_out(text: str, start: int, end: int) -> Iterator[TextEdit]:
-    """A stretch of text taken out: with its lines if nothing else stands there, with the blanks around it otherwise."""
+    """Remove a span of text: with its whole lines if they contain nothing else, otherwise with the surrounding blanks."""
     line, stop = text.rfind("\n", 0, start) + 1, text.find("\n", end)
     stop = len(text) if stop < 0 else stop
     rest = text[end:stop].strip()
@@ -141,7 +141,7 @@ def _taken_out(text: str, start: int, end: int) -> Iterator[TextEdit]:
 
 
 def _added(text: str, given: GivenArgument, words: str) -> Iterator[Sequence[TextEdit]]:
-    """New words in front of an argument, on a line of their own if it begins one."""
+    """Insert words before an argument, on a separate line if the argument starts one."""
     start, end = given.word.place.start, given.word.place.end
     if start and text[start - 1] in _QUOTES and text[end : end + 1] == text[start - 1]:
         start -= 1
@@ -155,7 +155,7 @@ def _added(text: str, given: GivenArgument, words: str) -> Iterator[Sequence[Tex
     yield [TextEdit(start, start, f"{words} ")]
 
 
-# What a program is given: names, each with its values; a value that is not known by what it comes from.
+# A program's arguments: names, each with its values; an unknown value is represented by its origin.
 _Given = tuple[tuple[str, tuple[str, ...]], ...]
 
 
@@ -177,7 +177,7 @@ def _given(launch: Launch, release: str) -> _Given:
 
 
 def _expected(before: _Given, change: ArgumentChange) -> _Given:
-    at = change.at + 1  # in front of them all are the words that belong to none
+    at = change.at + 1  # the first entry contains the words that belong to no argument
     wanted = ((change.name, change.values),) if change.values is not None else ()
     return (*before[:at], *wanted, *before[at + (not change.new) :])
 
@@ -188,10 +188,9 @@ def _frame(launch: Launch) -> tuple[object, ...]:
     return launch.launcher.name, options, _text(launch.program), environment, launch.conditional
 
 
-def _proved(  # noqa: PLR0913, PLR0917 - before, after, and what lies between
+def _proved(  # noqa: PLR0913, PLR0917 - before, after and the change
     before: Launches, after: Launches, release: str, number: int, change: ArgumentChange, expected: _Given
 ) -> bool:
-    """Whether the script starts what it started, but for the change."""
     if len(before.launches) != len(after.launches) or before.read_from != after.read_from:
         return False
     if (len(before.problems), len(before.unknown)) != (len(after.problems), len(after.unknown)):
@@ -209,7 +208,7 @@ def _proved(  # noqa: PLR0913, PLR0917 - before, after, and what lies between
 
 
 def _same_change(was: tuple[str, tuple[str, ...]], before: _Given, after: _Given, change: ArgumentChange) -> bool:
-    """Whether another program, which takes the same words, has got the very same change."""
+    """Return whether another program that shares the words has exactly the same change."""
     places = [at for at, one in enumerate(before[1:]) if one == was]
     ways = (ArgumentChange(at, change.name, change.values, change.new) for at in places)
     return any(_expected(before, way) == after for way in ways)

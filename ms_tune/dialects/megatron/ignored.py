@@ -1,6 +1,7 @@
-"""Arguments that are taken without a word and do nothing, or another thing than they say.
+"""Arguments that are silently ignored or have another effect than their name suggests.
 
-What arguments make of layers is worked out as the frameworks do (:mod:`ms_tune.dialects.megatron.recompute`), for the releases whose rules are known.
+Effects on layers are determined as the frameworks do (:mod:`ms_tune.dialects.megatron.recompute`), for releases with
+known rules.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
     from ms_tune.dialects.check_context import CheckContext
 
-# Where a trap is shown: the first of these arguments that is written.
+# A trap is located at the first of these arguments that is given.
 _TRAPS = {
     "full-nothing": ("--recompute-num-layers", "--recompute-granularity"),
     "swap-instead": ("--recompute-granularity",),
@@ -37,9 +38,9 @@ _NUMBERS = ("number", "activation_layers", "norm_layers")
 
 
 def find_traps_by_id(context: CheckContext) -> Iterator[Violation]:
-    """Something that the frameworks take although its author hardly meant it.
+    """Report settings that the frameworks accept although they are probably mistakes.
 
-    The option ``ids`` names which, and ``default`` which of them has the message of that name.
+    The option ``ids`` selects the problems; ``default`` is the one whose message has that name.
     """
     found = known_layers(context.job)
     if found is None:
@@ -56,7 +57,7 @@ def find_traps_by_id(context: CheckContext) -> Iterator[Violation]:
 
 
 def find_numbers_beyond(context: CheckContext) -> Iterator[Violation]:
-    """Numbers of layers that reach further than there are layers."""
+    """Report layer numbers greater than the number of layers."""
     found = known_layers(context.job)
     if found is None or not found[1].layers:
         return
@@ -73,7 +74,7 @@ _NO = ("false", "0", "no", "off", "none")
 
 
 def find_repeated_arguments(context: CheckContext) -> Iterator[Violation]:
-    """Arguments that stand twice with different values: the last one wins."""
+    """Report arguments given twice with different values: the last one wins."""
     source, command = read_command(context)
     for first, one, params in find_repeats(command):
         if one.definitions:
@@ -83,7 +84,7 @@ def find_repeated_arguments(context: CheckContext) -> Iterator[Violation]:
 
 
 def find_words_for_no(context: CheckContext) -> Iterator[Violation]:
-    """Words such as ``False`` for a type that takes every word for true."""
+    """Report words such as ``False`` for a type that treats every word as true."""
     source, command = read_command(context)
     for one in command.given:
         if {definition.type for definition in one.definitions} != {"bool"} or one.takes == 0:
@@ -94,7 +95,7 @@ def find_words_for_no(context: CheckContext) -> Iterator[Violation]:
 
 
 def find_options_set_anew(context: CheckContext) -> Iterator[Violation]:
-    """Options that are set to one value in any case: each with the first release that does so, the first that does not, the value."""
+    """Report options that the framework always overrides; a row has the first release, the first without, and the value."""
     _, command = read_command(context)
     settings = context.options["settings"]
     for dest, since, until, kept, message in settings if isinstance(settings, list) else []:

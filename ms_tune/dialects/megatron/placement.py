@@ -1,4 +1,4 @@
-"""What of a program's arguments decides about the layers, as they are written, and what the frameworks make of them."""
+"""The arguments that determine a program's layers, and how the frameworks place the layers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ms_tune.text import msg
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-# Where the argument of each field of `MegatronInputs` writes: first those that a plan is written with.
+# The destination of each field of `MegatronInputs`: first the fields with which a plan is written.
 _OF_PLANS = {
     "layers": "num_layers",
     "stages": "pipeline_model_parallel_size",
@@ -55,23 +55,24 @@ DESTINATIONS = {
     "swap_modules": "swap_modules",
     "tensor": "tensor_model_parallel_size",
 }
-# What each field is called as an argument.
+# The argument name of each field.
 ARGUMENTS = {field: f"--{dest.replace('_', '-')}" for field, dest in _OF_PLANS.items()}
 IN_YAML = "yaml_cfg"
-# What builds layers of its own, or places them by rules that are not here.
+# Arguments that build their own layers, or place them by rules that are not implemented here.
 NOT_SERVED = (
     *("pipeline_model_parallel_layout", "moe_fb_overlap", "share_kvstates", "full_attention_interval"),
     *("use_legacy_models", "hybrid_override_pattern", "encoder_num_layers", "layerwise_disaggregated_training"),
     IN_YAML,
 )
-MOST_LAYERS = 10_000  # a slip of the keyboard must not fill the memory
+MOST_LAYERS = 10_000  # limits memory in case of a typing error
 
 
 @dataclass(frozen=True, slots=True)
 class MegatronInputs:
-    """The arguments as they are written; where nothing is written, the parser's default.
+    """The arguments as given, or the parser's defaults.
 
-    Each field is the value of the argument that :data:`DESTINATIONS` names; ``ahead`` are layers that predict further tokens.
+    Each field is the value of the argument that :data:`DESTINATIONS` names; ``ahead`` counts multi-token prediction
+    layers.
     """
 
     release: str  # the release of MindSpeed-LLM
@@ -110,37 +111,37 @@ class MegatronInputs:
     swap_modules: str | None = None
     distributed: bool = False
     tensor: int = 1
-    micro_batches: int | None = None  # Micro-batches of a step; None if that is not known
+    micro_batches: int | None = None  # micro-batches per step; None if unknown
     latent: bool = False
-    others: Mapping[str, object] | None = None  # what else is asked of settings that do not go together, by destination
+    others: Mapping[str, object] | None = None  # further settings for compatibility checks, by destination
 
     def other(self, dest: str) -> object:
-        """A setting that is only asked whether it goes with others; None if it is not written."""
+        """Return a setting used only for compatibility checks; None if it is not given."""
         return (self.others or {}).get(dest)
 
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """What the frameworks have once they have validated the arguments."""
+    """The values after the frameworks have validated the arguments."""
 
-    chunks: int | None  # chunks of a stage; None without virtual pipeline
+    chunks: int | None  # chunks per stage; None without virtual pipeline
     layers_of_chunk: int | None  # `args.num_layers_per_virtual_pipeline_stage`
-    layer_list: tuple[int, ...] | None  # layers of each stage, by `--num-layer-list`
-    noop: frozenset[int]  # layers that do nothing, by the number that the frameworks give them
-    table: tuple[tuple[int, ...], ...] | None  # layers of each stage and chunk, by `--pipeline-num-transformer-layers`
+    layer_list: tuple[int, ...] | None  # layers per stage, from `--num-layer-list`
+    noop: frozenset[int]  # no-op layers, in the frameworks' numbering
+    table: tuple[tuple[int, ...], ...] | None  # layers per stage and chunk, from `--pipeline-num-transformer-layers`
     granularity: str | None  # `full`, `selective` or None
     method: str | None  # `uniform`, `block` or None
     number: int | None  # `args.recompute_num_layers`
-    modules: tuple[str, ...]  # what selective recomputation repeats
+    modules: tuple[str, ...]  # modules that selective recomputation recomputes
     spare_last: bool  # whether the last layer of the last chunk is not recomputed (`reduce_recompute_for_last_chunk`)
     in_advance: bool  # `args.recompute_in_advance` after validation
 
 
 def fail(name: str, /, **values: object) -> NoReturn:
-    """The framework raises what ``facts/data/megatron_refusals.json`` has by this name.
+    """Raise the framework's exception of this name in ``facts/data/megatron_refusals.json``.
 
-    That is where in its sources, which exception with which text, and the last part of a text ``megatron_layers.why.*`` if that is not
-    the name.
+    Each entry has the file, the exception with its text, and the last part of a text ``megatron_layers.why.*`` if it
+    differs from the name.
     """
     one = load("megatron_refusals")["refusals"][name]
     why = msg(f"megatron_layers.why.{one.get('why', name)}")
@@ -151,7 +152,7 @@ def fail(name: str, /, **values: object) -> NoReturn:
 
 
 def require(holds: object, name: str, /, **values: object) -> None:
-    """What has to hold, or else the framework stops as in :func:`fail`."""
+    """Stop as in :func:`fail` unless the condition is true."""
     if not holds:
         fail(name, **values)
 
@@ -162,14 +163,14 @@ class StageChunk:
 
     stage: int
     chunk: int
-    count: int  # how many layers it builds
-    place: int  # the place of its first layer
-    looked_up: int  # the number of its first layer in the lists of layers
-    number: int  # `layer_number` of its first layer, counted from 0
+    count: int  # number of layers that it builds
+    place: int  # index of its first layer in the model
+    looked_up: int  # number with which its first layer is looked up (no-op layers, experts)
+    number: int  # `layer_number` of its first layer, from 0
 
 
 def place(inputs: MegatronInputs, settled: Settled) -> tuple[StageChunk, ...]:
-    """The cells in the order in which the layers run through them."""
+    """Place the layers: return the cells in the order in which layers run through them."""
     found = []
     at = 0
     for chunk, stage in order(inputs, settled):
@@ -181,7 +182,7 @@ def place(inputs: MegatronInputs, settled: Settled) -> tuple[StageChunk, ...]:
 
 
 def order(inputs: MegatronInputs, settled: Settled) -> Iterator[tuple[int, int]]:
-    """Every (chunk, stage) on the way of the layers; with dualpipev the second chunk runs back."""
+    """Yield every (chunk, stage) in the order of the layers; with dualpipev the second chunk runs backwards."""
     for stage in range(inputs.stages):
         yield 0, stage
     if inputs.schedule == "dualpipev":
@@ -193,7 +194,7 @@ def order(inputs: MegatronInputs, settled: Settled) -> Iterator[tuple[int, int]]
 
 
 def _count(inputs: MegatronInputs, settled: Settled, stage: int, chunk: int) -> int:
-    """``get_num_layers_to_build``, of Megatron-LM or of what the arguments put in its place."""
+    """Return ``get_num_layers_to_build`` of Megatron-LM or of its replacement."""
     if settled.table is not None:
         return settled.table[stage][chunk]
     if settled.layer_list is not None:
@@ -277,9 +278,9 @@ def _number_uneven(inputs: MegatronInputs, chunks: int | None, stage: int, chunk
 
 
 def has_experts(inputs: MegatronInputs, number: int) -> bool:
-    """Whether the layer that is looked up by this number has experts.
+    """Return whether a layer has experts, by the number with which it is looked up.
 
-    ``_transformer_block_build_layers`` of MindSpeed-LLM: only where the first layers are dense it looks at the frequency.
+    ``_transformer_block_build_layers`` of MindSpeed-LLM uses the frequency only if the first layers are dense.
     """
     if not inputs.experts:
         return False
@@ -290,25 +291,25 @@ def has_experts(inputs: MegatronInputs, number: int) -> bool:
 
 _TOKEN = re.compile(r"\d+|\*|\[|\]")
 _MOST_TOKENS = 1_000
-_DEEPEST = 4  # a table has two
+_DEEPEST = 4  # a table has two levels
 
 
 def parse_noop(inputs: MegatronInputs) -> frozenset[int]:
-    """The layers that do nothing (``NoopLayersFeature.post_validate_args`` of MindSpeed, ``noop_layers.py``)."""
+    """Return the no-op layers (``NoopLayersFeature.post_validate_args`` of MindSpeed, ``noop_layers.py``)."""
     if inputs.noop is None:
         return frozenset()
     found = set()
     for part in inputs.noop.split(","):
         if not part.isdecimal():
             fail("noop-digits", part=part)
-        layer = int(part[:9]) if len(part) > 9 else int(part)  # noqa: PLR2004 - no layer has a longer number
+        layer = int(part[:9]) if len(part) > 9 else int(part)  # noqa: PLR2004 - layer numbers are never that long
         require(layer < inputs.layers, "noop-beyond", inputs=inputs)
         found.add(layer)
     return frozenset(found)
 
 
 def parse_table(text: str) -> tuple[tuple[int, ...], ...]:
-    """Layers of each stage and chunk (``parse_string_to_array`` of MindSpeed): ``[[3],[5]]``, ``[[2,2]*2]``."""
+    """Return the layers of each stage and chunk (``parse_string_to_array`` of MindSpeed): ``[[3],[5]]``, ``[[2,2]*2]``."""
     tokens = _TOKEN.findall(text)[:_MOST_TOKENS]
     found, _ = _level(tokens, 0, 0)
     rows = found[0] if found else []

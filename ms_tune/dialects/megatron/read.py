@@ -1,4 +1,4 @@
-"""The layers of a program that a launch script starts: what its arguments say, by the parser of the release."""
+"""Read the layers of a program in a launch script from its arguments, with the parser of the release."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ _OTHERS = (
     *("context_parallel_size", "tp_2d", "sequence_parallel", "align_grad_reduce", "moe_zero_memory"),
 )
 
-# Specs that say what one layer is made of, the same for all layers (``mindspeed_llm/tasks/models/spec``).
+# Specs that define a layer's parts, the same for all layers (``mindspeed_llm/tasks/models/spec``).
 _PLAIN_SPEC = re.compile(
     r"mindspeed_llm\.tasks\.models\.spec\.(bailing|deepseek|minicpm|phi35_moe|plm|qwen2_moe|qwen3)_spec"
 )
-# The releases whose rules are known.
+# Releases whose rules are known.
 SERVED = releases_on("core_v0.12.1")
 
 
 class NotEvaluableError(Exception):
-    """An argument's value is not known without running the script."""
+    """The error for an argument whose value is only known at run time."""
 
     def __init__(self, argument: str, variable: str) -> None:
         super().__init__(argument)
@@ -48,7 +48,7 @@ class NotEvaluableError(Exception):
 
 
 def plan_of(command: ProgramArguments, checkout: CheckoutView | None = None) -> LayerPlan:
-    """What each layer of a program does; what its parser or the frameworks refuse is the plan's ``failure``."""
+    """Return the plan of a program; refusals by the parser or the frameworks are its ``failure``."""
     problems = tuple(_parser_problem(command.release, one) for one in refused(command, checkout))
     if problems:
         failure = Failure("SystemExit", "2")
@@ -65,7 +65,7 @@ def plan_of(command: ProgramArguments, checkout: CheckoutView | None = None) -> 
 
 @per_job
 def known_layers(job: JobView) -> tuple[MegatronInputs, LayerPlan] | None:
-    """The arguments about layers of a script's program, and its plan; None where it is not known, or the parser refuses the arguments already."""
+    """Return the layer arguments of a script's program with its plan; None if unknown or refused by the parser."""
     command = job.written.command  # type: ignore[attr-defined]  # the source of a command
     if command.release not in SERVED or any(True for _ in refused(command, job.checkout)):
         return None
@@ -78,16 +78,16 @@ def known_layers(job: JobView) -> tuple[MegatronInputs, LayerPlan] | None:
             continue
         plan = normalize_megatron(inputs)
         if arguments_only and all(problem.id != PlanIssue.ARGUMENTS_REJECTED for problem in plan.problems):
-            # What is without effect whatever layers are made of.
-            told = ("number-alone", "method-alone", "modules-ignored") if command.surely_not("moe_fb_overlap") else ()
-            problems = tuple(problem for problem in plan.problems if problem.id in told)
+            # Problems that do not depend on how layers are built.
+            kept = ("number-alone", "method-alone", "modules-ignored") if command.surely_not("moe_fb_overlap") else ()
+            problems = tuple(problem for problem in plan.problems if problem.id in kept)
             plan = plan._replace(layers=(), problems=problems, failure=None)
         return inputs, plan
     return None
 
 
 def plan_layers(job: JobView) -> LayerPlan:
-    """What each layer of a script's program does."""
+    """Return the plan of a script's program."""
     found = known_layers(job)
     if found is None:
         raise ConfigError(msg("edits.unclear"))
@@ -95,16 +95,16 @@ def plan_layers(job: JobView) -> LayerPlan:
 
 
 def is_in_yaml(command: ProgramArguments) -> bool:
-    """Whether a program is to read its arguments from a YAML file, for sure: those of the command line count no more."""
+    """Return whether a program certainly reads its arguments from a YAML file, which then replace the command line's."""
     return isinstance(command.value(IN_YAML), str)
 
 
 def _stops_over_yaml(release: str) -> LayerPlan:
-    """What comes of ``--yaml-cfg``: no file passes.
+    """Return the plan of a program with ``--yaml-cfg``, which always fails.
 
-    ``TrainingBasicFeature.pre_validate_args`` of MindSpeed-LLM reads ``pipeline_model_parallel_size`` beside the sections;
-    ``validate_yaml`` of Megatron-LM (core_v0.12.1, ``megatron/training/yaml_arguments.py``) reads it in ``model_parallel``, and
-    lays both together in one call, which takes no name twice.
+    ``TrainingBasicFeature.pre_validate_args`` of MindSpeed-LLM reads ``pipeline_model_parallel_size`` outside the
+    sections; ``validate_yaml`` of Megatron-LM (core_v0.12.1, ``megatron/training/yaml_arguments.py``) reads it in
+    ``model_parallel`` and passes both to one call, which rejects repeated names.
     """
     text = "types.SimpleNamespace() got multiple values for keyword argument 'pipeline_model_parallel_size'"
     message = msg("megatron_layers.in-yaml", release=release)
@@ -127,12 +127,12 @@ def _parser_problem(release: str, one: RefusedArgument) -> Diagnostic:
     )
 
 
-# What changes how layers are built, or run, but not what is asked of the arguments before.
+# Options that change how layers are built or run, but not the validation of arguments before that.
 _ONLY_BUILT = ("moe_fb_overlap", "spec")
 
 
 def inputs_of(command: ProgramArguments, *, arguments_only: bool = False) -> MegatronInputs:
-    """What of a program's arguments decides about its layers; ``arguments_only`` asks how they are validated, whatever builds layers."""
+    """Return a program's layer arguments; with ``arguments_only`` for validation only, however layers are built."""
     reader = ArgumentReader(command)
     for dest in NOT_SERVED:
         if reader.is_set(dest) and not (arguments_only and dest in _ONLY_BUILT):
@@ -191,14 +191,14 @@ def _micro_batches(command: ProgramArguments, values: dict[str, object]) -> int 
 
 
 class ArgumentReader:
-    """Reads values that hold in the end."""
+    """A reader of final values."""
 
     def __init__(self, command: ProgramArguments) -> None:
         self._command = command
         self._known = names_by_dest(command.release)
 
     def value(self, dest: str) -> object:
-        """A value; None where the release does not know the argument, or has no default."""
+        """Return a value; None if the release does not know the argument or has no default."""
         if dest not in self._known:
             return None
         found = self._command.value(dest)
@@ -218,34 +218,34 @@ class ArgumentReader:
         if not texts and any(one.nargs == "*" for one in given.definitions):
             return []
         if len(texts) == 1 and texts[0].isascii() and texts[0].removeprefix("-").isdigit():
-            return int(texts[0][:9])  # what several features define differently
+            return int(texts[0][:9])  # an argument that several features define differently
         raise ConfigError(msg("megatron_layers.value-not-served", argument=given.name, value=" ".join(texts)))
 
     def integer(self, dest: str) -> int | None:
-        """A whole number."""
+        """Return a whole number, or None."""
         found = self.value(dest)
         return found if isinstance(found, int) and not isinstance(found, bool) else None
 
     def switch(self, dest: str) -> bool:
-        """Whether a switch is on."""
+        """Return whether a switch is on."""
         return self.value(dest) is True
 
     def text(self, dest: str) -> str | None:
-        """A text."""
+        """Return a text, or None."""
         found = self.value(dest)
         return found if isinstance(found, str) else None
 
     def is_set(self, dest: str) -> bool:
-        """Whether an argument is written."""
+        """Return whether an argument is given."""
         return self._command.last(dest) is not None and self.value(dest) not in (None, False)
 
     def written(self, dest: str) -> str:
-        """The argument's name."""
+        """Return the argument's name as given."""
         given = self._command.last(dest)
         return given.name if given else next(iter(self._known.get(dest, (f"--{dest.replace('_', '-')}",))))
 
     def bound(self, dest: str, number: int, least: int) -> None:
-        """Refuse what is no count, or more than any job has."""
+        """Raise ConfigError for a number that is not a count or unrealistically large."""
         if not least <= number <= MOST_LAYERS:
             name = self.written(dest)
             raise ConfigError(
@@ -254,7 +254,7 @@ class ArgumentReader:
 
 
 def _first_default(release: str, dest: str) -> object:
-    """The default of an argument that several features define differently: that of the last one, which replaces the others."""
+    """Return the default of an argument that several features define differently: the last definition replaces the others."""
     found = [
         one.default for name in names_by_dest(release)[dest] for one in definitions(name, release) if one.dest == dest
     ]
@@ -263,20 +263,21 @@ def _first_default(release: str, dest: str) -> object:
 
 _NEEDED = ("hidden_size", "num_attention_heads", "seq_length", "padded_vocab_size")
 _GATED = ("swiglu", "geglu", "gelu_tanh")  # each sets `gated_linear_unit` (mindspeed_llm/core/transformer/mlp.py)
-# Names until 2.1; later releases write them over the present ones (mindspeed_llm/features_manager/arguments/deprecated_args.py).
+# Names up to 2.1; later releases copy them to the present ones
+# (mindspeed_llm/features_manager/arguments/deprecated_args.py).
 _OLDER = {
     "multi_latent_attention": "multi_head_latent_attention",
     "qk_head_dim": "qk_nope_head_dim",
     "qk_pos_emb_head_dim": "qk_rope_head_dim",
     "moe_ffn_hidden_size": "moe_intermediate_size",
 }
-_NARROWED = 64  # the default width of `swiglu` alone is two thirds, in whole multiples of this (`validate_args`)
+_NARROWED = 64  # default width of `swiglu`: 8/3 of the hidden size, rounded down to a multiple (`validate_args`)
 _MOST_EXPERTS = 1 << 16
-_MOST = 1 << 32  # of a size: no model is near it
+_MOST = 1 << 32  # upper bound of a size
 
 
 def shape_of(read: ArgumentReader, layers: int) -> ModelShape:
-    """The sizes of a program's model.
+    """Return the sizes of a program's model.
 
     Source: ``validate_args`` in megatron/training/arguments.py (Megatron-LM core_v0.12.1), MindSpeed-LLM 2.0 to 26.1.
     """
@@ -343,7 +344,7 @@ def _experts(read: ArgumentReader, inner: int) -> Experts:
 
 
 def _padded(read: ArgumentReader) -> int | None:
-    """The words as they are filled up for the tensor-parallel ranks (``_vocab_size_with_padding``)."""
+    """Return the vocabulary size padded for the TP ranks (``_vocab_size_with_padding``)."""
     words = read.integer("vocab_size")
     each = (read.integer("make_vocab_size_divisible_by") or 1) * (read.integer("tensor_model_parallel_size") or 1)
     return None if words is None else -(-words // each) * each
@@ -355,7 +356,7 @@ def _dests(name: str) -> tuple[str, ...]:
 
 
 def size_in(read: ArgumentReader, dest: str, default: int | None = None) -> int:
-    """A whole number above zero."""
+    """Return a positive whole number."""
     found = next((number for one in _dests(dest) if (number := read.integer(one)) is not None), default)
     if found is None or not 0 < found < _MOST:
         raise UnsupportedError(msg("check.script.no-size", argument=read.written(dest)))

@@ -1,8 +1,8 @@
-"""What every layer of a program recomputes and swaps, from its arguments.
+"""Recomputation and swap of every layer of a program, determined from its arguments.
 
-Full recomputation: ``TransformerBlock._checkpointed_forward`` of Megatron-LM (core_v0.12.1), or what MindSpeed puts in its place
+Full recomputation: ``TransformerBlock._checkpointed_forward`` of Megatron-LM (core_v0.12.1), or MindSpeed's replacement
 for ``--recompute-method block`` or ``--swap-attention`` (``mindspeed/core/memory/common.py``). Norms and activations:
-``should_recompute`` of MindSpeed, of which there are two (``mindspeed/model/transformer.py`` and
+the two versions of ``should_recompute`` in MindSpeed (``mindspeed/model/transformer.py``,
 ``mindspeed/core/memory/recompute/recompute_common.py``).
 """
 
@@ -27,9 +27,9 @@ FRAMEWORK = "MindSpeed-LLM"
 
 
 def normalize_megatron(inputs: MegatronInputs) -> LayerPlan:
-    """What each layer will do, exactly as the frameworks decide it.
+    """Return the plan of a program, exactly as the frameworks determine it.
 
-    Never raises for what arguments may say: what the frameworks refuse is the plan's ``failure``.
+    Never raises for invalid arguments: a refusal by the frameworks is the plan's ``failure``.
     """
     step = "arguments"
     placement = None
@@ -97,9 +97,9 @@ def _parts(inputs: MegatronInputs, settled: Settled, cell: StageChunk, index: in
 def _ahead(
     inputs: MegatronInputs, settled: Settled, cells: Sequence[StageChunk], layers: Sequence[LayerSpec]
 ) -> list[LayerSpec]:
-    """The layers that predict further tokens: behind all others, each with the number of its cell's first layer.
+    """Return the multi-token prediction layers: after all others, each with the number of its cell's first layer.
 
-    Never recomputed in full: their block has no ``_checkpointed_forward``.
+    Never fully recomputed: their block has no ``_checkpointed_forward``.
     """
     last = cells[-1]
     experts = bool(inputs.experts) and (not layers or has_experts(inputs, last.looked_up + last.count - 1))
@@ -146,12 +146,12 @@ _OF_MODULE = {
 
 
 def in_full(inputs: MegatronInputs, settled: Settled, cell: StageChunk) -> list[int | None]:
-    """Of each layer of a cell the group in which it is recomputed; None if it is not."""
+    """Return the recomputation group of each layer of a cell; None for a layer that is not recomputed."""
     nothing: list[int | None] = [None] * cell.count
     if settled.granularity != "full":
         return nothing
     number = settled.number or 0
-    # MindSpeed patches by the arguments as they are written, before --recompute-in-bubble changes them.
+    # MindSpeed selects its patches by the arguments as given, before --recompute-in-bubble changes them.
     patched = inputs.method == "block" or inputs.swap
     if patched and inputs.swap:
         return nothing
@@ -173,7 +173,7 @@ def _by_block(inputs: MegatronInputs, settled: Settled, cell: StageChunk, index:
 
 
 def check_ends(inputs: MegatronInputs, settled: Settled, cell: StageChunk) -> None:
-    """Groups of no layer are counted for ever, before the first layer is reached."""
+    """Stop if groups have no layers: the framework then loops forever before the first layer."""
     uniform = settled.granularity == "full" and settled.method == "uniform" and not inputs.swap
     if uniform and cell.count and (settled.number or 0) <= 0:
         fail("uniform-nothing")
@@ -188,7 +188,7 @@ def _uniform(cell: StageChunk, number: int) -> list[int | None]:
 
 
 def check_built(inputs: MegatronInputs, settled: Settled, cell: StageChunk) -> None:
-    """What is asked of norms when the layers of a cell are built."""
+    """Raise the framework's exceptions about norms when it builds the layers of a cell."""
     for index in range(cell.count):
         if inputs.norm and cell.looked_up + index not in settled.noop:
             _should(inputs, settled, cell, cell.number + index, inputs.norm_layers, gated=True)
@@ -197,18 +197,18 @@ def check_built(inputs: MegatronInputs, settled: Settled, cell: StageChunk) -> N
 def operators(
     inputs: MegatronInputs, settled: Settled, cell: StageChunk, number: int, *, experts: bool
 ) -> tuple[str, ...]:
-    """What a layer, by its ``layer_number`` counted from 0, recomputes of its parts."""
+    """Return the recomputed parts of a layer, by its ``layer_number`` from 0."""
     found = list(_selected(settled, inputs, experts=experts)) if settled.granularity == "selective" else []
     if settled.in_advance or inputs.in_bubble:
         if settled.chunks is None and (inputs.norm or inputs.activation):
             fail("bubble-one-chunk")
-        return tuple(found)  # the schedule decides about the others, micro-batch by micro-batch
+        return tuple(found)  # the schedule determines the others for each micro-batch
     should = partial(_should, inputs, settled, cell, number)
     later = inputs.release != "2.2"
-    # Once when the block is built, by the arguments, and once in every step, by the config: either will do.
+    # Checked by the arguments when the block is built and by the config in every step; either one is enough.
     if inputs.norm and (should(inputs.norm_layers, gated=True) or should(inputs.norm_layers, gated=later)):
         found += [norm for norm in NORMS if norm not in found]
-    # Grouped experts ask MindSpeed's first function, also where their communication is overlapped (--moe-alltoall-overlap-comm,
+    # Grouped experts use MindSpeed's first function, also with overlapped communication (--moe-alltoall-overlap-comm,
     # --moe-allgather-overlap-comm: ``grouped_mlp_with_comp_and_comm_overlap_*.py``).
     gated = (experts and inputs.grouped) or later
     name = EXPERTS_ACTIVATION if experts else ACTIVATION
@@ -223,7 +223,7 @@ def _selected(settled: Settled, inputs: MegatronInputs, *, experts: bool) -> lis
         if module == "moe":
             found += ["mlp"] if experts else []
         elif module in ("mlp", "layernorm") and inputs.norm:
-            continue  # the pass that --recompute-norm puts in the place of a layer's own does not ask for them
+            continue  # the forward method that --recompute-norm installs ignores them
         elif module == "mlp":
             found += [] if experts else ["mlp"]
         elif module == "moe_act":
@@ -233,13 +233,13 @@ def _selected(settled: Settled, inputs: MegatronInputs, *, experts: bool) -> lis
     return list(dict.fromkeys(found))
 
 
-def _should(  # noqa: PLR0913 - as many as the rule has
+def _should(  # noqa: PLR0913 - the rule's inputs
     inputs: MegatronInputs, settled: Settled, cell: StageChunk, number: int, layers: int | None, *, gated: bool
 ) -> bool:
-    """``should_recompute``: the layers behind those that are recomputed in full, counted over the chunks of a stage.
+    """Return ``should_recompute``: true for layers after the fully recomputed ones, counted over the chunks of a stage.
 
-    With ``gated`` chunks count only with ``--enable-recompute-layers-per-pp-rank``: MindSpeed's second function has asked for that
-    since 2.3.
+    With ``gated`` chunks count only with ``--enable-recompute-layers-per-pp-rank``, which MindSpeed's second function
+    requires since 2.3.
     """
     of_chunk = settled.layers_of_chunk if settled.chunks is not None else inputs.layers // inputs.stages
     if of_chunk is None:
@@ -261,9 +261,9 @@ def find_traps(
     layers: Sequence[LayerSpec],
     renumbered: Sequence[StageChunk],
 ) -> Iterator[Diagnostic]:
-    """Every trap of a program that the frameworks take.
+    """Yield every trap in arguments that the frameworks accept.
 
-    Layers of ``renumbered`` cells would recompute other parts by their place than by their ``layer_number``.
+    Layers of ``renumbered`` cells recompute other parts by ``layer_number`` than their position suggests.
     """
     built = sum(cell.count for cell in cells)
     if built != inputs.layers:

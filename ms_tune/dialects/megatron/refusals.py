@@ -1,4 +1,4 @@
-"""How a rule says that the framework stops: its own words, the file that has them, and why."""
+"""Validate the arguments about layers and recomputation as the frameworks do, with their exceptions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 def recomputed_modules(
     inputs: MegatronInputs, granularity: str | None, method: str | None, number: int | None, allowed: Sequence[str]
 ) -> tuple[str, ...]:
-    """The settings of recomputation; what selective recomputation repeats."""
+    """Validate the settings of recomputation; return the modules that selective recomputation recomputes."""
     if granularity == "full":
         if method is None:
             fail("full-method", granularity=granularity)
@@ -45,7 +45,7 @@ def _check_modules(inputs: MegatronInputs, modules: Sequence[str], allowed: Sequ
 
 
 def check_split(inputs: MegatronInputs, chunks: int | None) -> None:
-    """Stages of different sizes, and stages that count the embedding or the loss as a layer."""
+    """Check stages of different sizes, and stages that count the embedding or the loss as a layer."""
     uneven = inputs.first is not None or inputs.last is not None
     accounted = inputs.embedding or inputs.loss
     if uneven and accounted:
@@ -88,7 +88,7 @@ _MODULES = ("core_attn", "moe_act", "layernorm", "mla_up_proj", "mlp", "moe")
 
 
 def validated(inputs: MegatronInputs) -> Settled:
-    """What the frameworks make of the arguments."""
+    """Return the arguments after the frameworks' validation."""
     _check_patches(inputs)
     chunks = megatron_chunks(inputs)
     check_recompute(inputs)
@@ -122,7 +122,7 @@ def validated(inputs: MegatronInputs) -> Settled:
 
 
 def _check_patches(inputs: MegatronInputs) -> None:
-    """Two features that replace the same function stop the program while it is imported."""
+    """Check for features that replace the same function: the program stops while it is imported."""
     if inputs.in_bubble and inputs.in_advance:
         fail("ripipe")
     placing = [bool(inputs.layer_list), inputs.unaligned is not None, inputs.schedule == "dualpipev"]
@@ -131,8 +131,8 @@ def _check_patches(inputs: MegatronInputs) -> None:
 
 
 def _two_stages(inputs: MegatronInputs, chunks: int | None) -> tuple[int | None, int | None]:
-    """``TrainingBasicFeature.post_validate_args``: a virtual pipeline of two stages."""
-    bypassed = inputs.stages == 2 and inputs.layers_of_chunk is not None  # noqa: PLR2004 - as the framework has it
+    """Apply ``TrainingBasicFeature.post_validate_args``: a virtual pipeline of two stages."""
+    bypassed = inputs.stages == 2 and inputs.layers_of_chunk is not None  # noqa: PLR2004 - as in the framework
     if not bypassed:
         return chunks, inputs.layers_of_chunk
     if not inputs.layers_of_chunk:
@@ -157,7 +157,7 @@ def _no_list(inputs: MegatronInputs) -> None:
 
 
 def _whole_stages(inputs: MegatronInputs, chunks: int | None, of_chunk: int | None) -> int | None:
-    """``MegatronBasicFeature.validate_args`` of MindSpeed: one chunk is none."""
+    """Apply ``MegatronBasicFeature.validate_args`` of MindSpeed: one chunk means no virtual pipeline."""
     if (of_chunk is None and inputs.chunks is None) or inputs.release == "2.2":
         return None if chunks == 1 else chunks
     if of_chunk is not None and of_chunk * inputs.stages == inputs.layers:
@@ -166,7 +166,7 @@ def _whole_stages(inputs: MegatronInputs, chunks: int | None, of_chunk: int | No
 
 
 def _layer_list(inputs: MegatronInputs, noop: frozenset[int]) -> str | None:
-    """``NumLayerListFeature.validate_args``."""
+    """Apply the checks of ``NumLayerListFeature.validate_args``."""
     text = inputs.layer_list
     if not text:
         return None
@@ -179,13 +179,13 @@ def _layer_list(inputs: MegatronInputs, noop: frozenset[int]) -> str | None:
     if inputs.layers_of_chunk:
         fail("list-virtual")
     if noop:
-        # What is to say that the list is switched off is called without what it is to say.
+        # The call that should warn that the list is disabled lacks its argument, so it fails.
         fail("list-noop")
     return text
 
 
 def _partial(inputs: MegatronInputs) -> None:
-    """``RecomputeActivationFeature`` and ``RecomputeNormFeature``: the numbers of layers."""
+    """Apply the checks of ``RecomputeActivationFeature`` and ``RecomputeNormFeature``: the numbers of layers."""
     asked = (
         ("recompute-activation-function", inputs.activation_layers, "activation_function.py"),
         ("recompute-norm", inputs.norm_layers, "norm_function.py"),
@@ -201,7 +201,7 @@ def _partial(inputs: MegatronInputs) -> None:
 def _in_bubble(
     inputs: MegatronInputs, chunks: int | None, of_chunk: int | None
 ) -> tuple[str | None, str | None, int | None]:
-    """``RiPipeSchedulesBubbleFeature.validate_args``: it switches full recomputation on itself."""
+    """Apply ``RiPipeSchedulesBubbleFeature.validate_args``, which enables full recomputation itself."""
     granularity = "selective" if inputs.activations else inputs.granularity
     method, number = inputs.method, inputs.number
     if not inputs.in_bubble:
@@ -214,19 +214,19 @@ def _in_bubble(
     elif inputs.release != "2.2":
         fail("bubble-swap")
     if inputs.release != "2.2":
-        # MindSpeed switches the overlap off where one chunk is none (``MegatronBasicFeature.validate_args``).
+        # MindSpeed disables the overlap for a single chunk, which is not a virtual pipeline (``MegatronBasicFeature.validate_args``).
         require(inputs.overlap and chunks is not None, "bubble-overlap")
     _aligned(inputs, "recompute-in-bubble")
     return granularity, method, number if expected is None else expected
 
 
 def _aligned(inputs: MegatronInputs, name: str) -> None:
-    """Gradients are reduced by all stages at once."""
+    """Check that all stages reduce gradients at once."""
     require(inputs.release == "2.2" or inputs.other("align_grad_reduce") is not False, "bubble-align", name=name)
 
 
 def _in_advance(inputs: MegatronInputs, method: str | None, number: int | None, of_chunk: int | None) -> bool:
-    """``RiPipeSchedulesAdvanceFeature.validate_args``."""
+    """Apply the checks of ``RiPipeSchedulesAdvanceFeature.validate_args``."""
     if not inputs.in_advance:
         return False
     require(method != "uniform", "advance-uniform")
@@ -237,7 +237,7 @@ def _in_advance(inputs: MegatronInputs, method: str | None, number: int | None, 
 
 
 def _table(inputs: MegatronInputs, chunks: int | None, noop: frozenset[int]) -> tuple[tuple[int, ...], ...] | None:
-    """``UnalignedPipelineFeature.validate_args``."""
+    """Apply the checks of ``UnalignedPipelineFeature.validate_args``; return the table."""
     if inputs.unaligned is None:
         return None
     require(not (inputs.unaligned and noop), "table-noop")
@@ -254,7 +254,7 @@ def _table(inputs: MegatronInputs, chunks: int | None, noop: frozenset[int]) -> 
 
 
 def _dualpipev(inputs: MegatronInputs, of_chunk: int | None) -> None:
-    """``DualpipeVFeature.validate_args``."""
+    """Apply the checks of ``DualpipeVFeature.validate_args``."""
     if inputs.schedule != "dualpipev":
         return
     needed = {
@@ -269,12 +269,12 @@ def _dualpipev(inputs: MegatronInputs, of_chunk: int | None) -> None:
         "batches": inputs.micro_batches is None or inputs.micro_batches >= 2 * inputs.stages - 1,
         "tensor": not inputs.other("tp_2d"),
     }
-    for name, holds in needed.items():
-        require(holds, f"dualpipev-{name}")
+    for name, satisfied in needed.items():
+        require(satisfied, f"dualpipev-{name}")
 
 
 def _dense(inputs: MegatronInputs) -> None:
-    """``TransformerBlockFeature.validate_args``."""
+    """Apply the checks of ``TransformerBlockFeature.validate_args``."""
     dense = inputs.dense
     if not dense:
         return
@@ -283,7 +283,7 @@ def _dense(inputs: MegatronInputs) -> None:
 
 
 def _counts(inputs: MegatronInputs, text: str | None) -> tuple[int, ...] | None:
-    """``core_transformer_config_from_args_wrapper``: the list adds up to the number of layers."""
+    """Apply the checks of ``core_transformer_config_from_args_wrapper``: the list must add up to the number of layers."""
     if text is None:
         return None
     try:
@@ -299,8 +299,8 @@ _ARGUMENTS = "megatron/training/arguments.py"
 
 
 def megatron_chunks(inputs: MegatronInputs) -> int | None:
-    """``validate_args``: how many chunks; MindSpeed-LLM keeps two stages with a virtual pipeline away from it."""
-    bypassed = inputs.stages == 2 and inputs.layers_of_chunk is not None  # noqa: PLR2004 - as the framework has it
+    """Return the number of chunks (``validate_args``); MindSpeed-LLM bypasses it for two stages with a virtual pipeline."""
+    bypassed = inputs.stages == 2 and inputs.layers_of_chunk is not None  # noqa: PLR2004 - as in the framework
     by_layers = None if bypassed else inputs.layers_of_chunk
     overlap = inputs.overlap and not bypassed
     layers = len(inputs.layer_list.split(",")) if inputs.layer_list else inputs.layers
@@ -314,7 +314,7 @@ def megatron_chunks(inputs: MegatronInputs) -> int | None:
     if overlap:
         require(inputs.stages > 1, "interleaved-stages")
     else:
-        require(inputs.stages > 2, "interleaved-stages-without-overlap")  # noqa: PLR2004 - as the framework has it
+        require(inputs.stages > 2, "interleaved-stages-without-overlap")  # noqa: PLR2004 - as in the framework
     if inputs.chunks is not None:
         return inputs.chunks
     require(not uneven, "uneven-by-ranks")
@@ -324,7 +324,7 @@ def megatron_chunks(inputs: MegatronInputs) -> int | None:
 
 
 def chunks_of(of_stage: int, of_chunk: int, file: str) -> int:
-    """How many chunks of so many layers a stage has; MindSpeed-LLM asks it, too."""
+    """Return the number of chunks of a stage; MindSpeed-LLM also uses this rule."""
     if of_chunk == 0:
         fail("chunk-of-nothing", file=file)
     if of_stage % of_chunk:
@@ -333,7 +333,7 @@ def chunks_of(of_stage: int, of_chunk: int, file: str) -> int:
 
 
 def check_recompute(inputs: MegatronInputs) -> None:
-    """``validate_args``: what recomputation takes beside its granularity."""
+    """Apply the checks of ``validate_args``: requirements of recomputation in addition to its granularity."""
     granularity = "selective" if inputs.activations else inputs.granularity
     if inputs.distributed:
         require(inputs.tensor > 1, "distributed-tensor")

@@ -1,7 +1,7 @@
-"""What the parser of MindSpeed-LLM's programs refuses, and options that exclude or need each other.
+"""Arguments that the parser of MindSpeed-LLM's programs refuses, and options that exclude or require each other.
 
 Megatron-LM core_r0.8.0 and core_v0.12.1: ``megatron/training/arguments.py``, ``megatron/core/datasets/blended_megatron_dataset_config.py``;
-MindSpeed-LLM and MindSpeed 2.2 to 26.1: ``features_manager``. A program stops over each of them before anything is built.
+MindSpeed-LLM and MindSpeed 2.2 to 26.1: ``features_manager``. Each of them stops a program before anything is built.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
     from ms_tune.dialects.check_context import CheckContext
     from ms_tune.dialects.megatron.arguments import ProgramArguments, RefusedArgument
 
-_SIMILAR = 0.8  # of two names: a letter or a word's ending differs
+_SIMILAR = 0.8  # similarity of two names that differ in a letter or an ending
 _DATA = (("mock_data",), ("data_path",), ("train_data_path", "valid_data_path", "test_data_path"))
-_SHARES = 3  # of training, validation and test
+_SHARES = 3  # training, validation and test
 
 
 def find_unknown_arguments(context: CheckContext) -> Iterator[Violation]:
-    """Arguments that the release's parser does not know."""
+    """Report arguments that the release's parser does not know."""
     source, command = read_command(context)
     for one in _refused_for(context, ParserFault.UNKNOWN, ParserFault.UNREGISTERED, ParserFault.FRAMEWORK):
         name = one.name
@@ -53,7 +53,7 @@ def find_unknown_arguments(context: CheckContext) -> Iterator[Violation]:
 
 
 def find_parser_faults(context: CheckContext) -> Iterator[Violation]:
-    """Values that the parser does not take: too few or too many, no number, none of the choices (option ``faults``)."""
+    """Report values that the parser rejects: too few or too many, not a number, not a choice (option ``faults``)."""
     source, _ = read_command(context)
     for one in _refused_for(context, *map(ParserFault, sorted(context.names("faults")))):
         message = "default"
@@ -71,7 +71,7 @@ def _refused_for(context: CheckContext, *faults: ParserFault) -> Iterator[Refuse
 
 
 def find_yaml_arguments(context: CheckContext) -> Iterator[Violation]:
-    """Arguments in a YAML file, which no program of MindSpeed-LLM takes."""
+    """Report arguments in a YAML file, which no program of MindSpeed-LLM accepts."""
     source, command = read_command(context)
     given = command.last(IN_YAML)
     if given is not None and is_in_yaml(command) and not any(True for _ in refused(command, context.job.checkout)):
@@ -79,13 +79,13 @@ def find_yaml_arguments(context: CheckContext) -> Iterator[Violation]:
 
 
 def find_missing_arguments(context: CheckContext) -> Iterator[Violation]:
-    """Arguments without which no program starts (option ``required``: each with what may stand instead), and a tokenizer's name."""
+    """Report missing required arguments (option ``required``: each with its alternatives) and a missing tokenizer name."""
     source, command = read_command(context)
     rows = context.options["required"]
     if len(command.given) < FULL_SCRIPT or not all(map(command.surely_not, ("use_checkpoint_args", "yaml_cfg"))):
         return
     if any(True for _ in refused(command, context.job.checkout)):
-        return  # an argument that is misspelt may be the one
+        return  # a misspelt argument may be the missing one
     wanted = [list(map(str, row)) for row in rows] if isinstance(rows, list) else []
     if command.value("tokenizer_type") == "PretrainedFromHF":
         wanted.append(["tokenizer_name_or_path"])
@@ -96,7 +96,7 @@ def find_missing_arguments(context: CheckContext) -> Iterator[Violation]:
 
 
 def find_bad_split(context: CheckContext) -> Iterator[Violation]:
-    """Up to three shares, of which one is more than nothing; letters and other signs are passed over."""
+    """Report a ``split`` that is not one to three shares with a positive sum; other characters are ignored."""
     _, command = read_command(context)
     text = command.value("split")
     if not isinstance(text, str) or not command.last("split"):
@@ -112,7 +112,7 @@ def find_bad_split(context: CheckContext) -> Iterator[Violation]:
 
 
 def find_excluded_pairs(context: CheckContext) -> Iterator[Violation]:
-    """Options that MindSpeed refuses together, or one without the other."""
+    """Report options that MindSpeed refuses together, or one without the other."""
     source, command = read_command(context)
     for pair in pairs(command.release):
         if not _is_set(command, pair.option):
@@ -133,7 +133,7 @@ def _is_set(command: ProgramArguments, dest: str) -> bool:
 
 
 def find_refused_pairs(context: CheckContext) -> Iterator[Violation]:
-    """Options that exclude each other."""
+    """Report options that exclude each other."""
     source, command = read_command(context)
     for one, other in _pairs(context):
         first, second = (command.last(_dests(term)[0]) for term in (one, other))
@@ -144,7 +144,7 @@ def find_refused_pairs(context: CheckContext) -> Iterator[Violation]:
 
 
 def find_missing_companions(context: CheckContext) -> Iterator[Violation]:
-    """Options each of which needs another one."""
+    """Report options that lack a required other option."""
     _, command = read_command(context)
     for one, other in _pairs(context):
         if command.last(_dests(one)[0]) and _holds(command, one) and _fails(command, other):
@@ -157,7 +157,7 @@ def _pairs(context: CheckContext) -> list[tuple[str, str]]:
 
 
 def _holds(command: ProgramArguments, term: str) -> bool:
-    """Whether a term holds for sure: ``dest`` is given, ``dest=value`` is the value in the end, ``a+b`` are both."""
+    """Return whether a term is certainly true: ``dest`` is given, ``dest=value`` has this final value, ``a+b`` both."""
     for part in term.split("+"):
         dest, equals, value = part.partition("=")
         found = command.value(dest)
@@ -181,7 +181,7 @@ def _spell_term(term: str) -> str:
 
 
 def find_several_sources(context: CheckContext) -> Iterator[Violation]:
-    """Data come from one place: made up, one set that is split, or a set each for training, validation and test."""
+    """Report more than one data source: mock data, one split set, or separate training, validation and test sets."""
     source, command = read_command(context)
     given = [next((one for dest in kind if (one := command.last(dest)) is not None), None) for kind in _DATA]
     found = [one for one in given if one is not None]
@@ -191,7 +191,7 @@ def find_several_sources(context: CheckContext) -> Iterator[Violation]:
 
 
 def find_out_of_range(context: CheckContext) -> Iterator[Violation]:
-    """Numbers below the least with which a program trains (``least``), and shares that are not from 0 to below 1 (``shares``)."""
+    """Report numbers below a minimum (``least``), and shares outside [0, 1) (``shares``)."""
     _, command = read_command(context)
     least, shares = context.options["least"], context.names("shares")
     for dest, low in (least if isinstance(least, dict) else {}).items():
@@ -205,7 +205,7 @@ def find_out_of_range(context: CheckContext) -> Iterator[Violation]:
 
 
 def find_refused_layers(context: CheckContext) -> Iterator[Violation]:
-    """The frameworks refuse the arguments about layers, for a reason that none of some other checks (option ``beside``) tells."""
+    """Report that the frameworks refuse the layer arguments, unless other checks (named in an option) report the reason."""
     found = known_layers(context.job)
     if found is None or found[1].failure is None or context.refused(*context.names("beside")):
         return

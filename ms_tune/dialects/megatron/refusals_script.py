@@ -1,8 +1,8 @@
-"""A launch script as such: what its shell and its launcher make of it before a program's parser sees anything.
+"""Checks of a launch script itself: its shell commands and its launcher, before a program's parser runs.
 
-What bash does stands in its manual: a variable that is not set is nothing, words that come of it included (3.5.3); ``export`` reaches the
-programs that are started behind it (4.1); a backslash continues a line (3.1.2.1). The launchers' options are those of
-:mod:`ms_tune.facts.launchers`. As argparse of CPython 3.10 to 3.14 has it, a name may be cut short to one that only one option begins with.
+Rules of bash are from its manual: unset variables, and words that consist of them, vanish (3.5.3); ``export`` affects
+programs started later (4.1); a backslash continues a line (3.1.2.1). The launchers' options are those of
+:mod:`ms_tune.facts.launchers`; argparse of CPython 3.10 to 3.14 accepts unambiguous prefixes of names.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ _OPTIONS = re.compile(r"^[ \t]*([A-Za-z_]\w*)=[\"(](?:\s|\\\n)*--\w", re.MULTILI
 _EXPORT = re.compile(r"^[ \t]*export[ \t]+([A-Za-z_]\w*)=[^\n]*", re.MULTILINE)
 _COMMENT = re.compile(r"(?m)^[ \t]*#.*$")
 _GROUP = re.compile(r"(?:ARG|ARGS|ARGUMENTS|OPTS|OPTIONS)$")
-_SIMILAR, _NEARLY = 0.7, 0.9  # of two names: an ending such as ARG for ARGS; a letter of a long one
-_DIGITS = "0123456789"  # in which names of several things differ
+_SIMILAR, _NEARLY = 0.7, 0.9  # similarity of names: an ending such as ARG for ARGS; a letter of a long one
+_DIGITS = "0123456789"  # digits that distinguish numbered names
 _LOCAL, _ALL = "local_worker_num", "worker_num"
 _DOLLAR = re.compile(r"\$\{?([A-Za-z_]\w*)\}?=")
 _BLANK = re.compile(r"([A-Za-z_]\w*)(?:[ \t]+=|=[ \t]+[\d\"'/$])")
@@ -48,7 +48,7 @@ _CONNECTIONS = "CUDA_DEVICE_MAX_CONNECTIONS"
 
 
 def find_carriage_returns(context: CheckContext) -> Iterator[Violation]:
-    """Lines that end as in Windows."""
+    """Report lines with Windows line endings."""
     source, _ = read_command(context)
     at = source.original.find(RETURN)
     if at >= 0:
@@ -56,11 +56,11 @@ def find_carriage_returns(context: CheckContext) -> Iterator[Violation]:
 
 
 def find_unset_variables(context: CheckContext) -> Iterator[Violation]:
-    """Variables that the script sets nowhere: the whole value of an option (``of`` is ``options``), or named like a group of arguments."""
+    """Report variables that are never set: the whole value of an option (``of`` is ``options``), or named like an argument group."""
     source, command = read_command(context)
-    meant = {name for name, _, _, _ in _misspelt(source, command)}
+    misspelt = {name for name, _, _, _ in _misspelt(source, command)}
     for name, word in _unknown(command):
-        if name in meant or not word.open:
+        if name in misspelt or not word.open:
             continue
         option = _option_of(word, command)
         if option if context.options["of"] == "options" else not option and _GROUP.search(name):
@@ -68,7 +68,7 @@ def find_unset_variables(context: CheckContext) -> Iterator[Violation]:
 
 
 def find_unknown_values(context: CheckContext) -> Iterator[Violation]:
-    """Numbers, choices and words that may be options, where only a run could tell: what hangs on them is not checked."""
+    """Report numbers, choices and possible options that are only known at run time, which limits other checks."""
     source, command = read_command(context)
     found: dict[str, tuple[Argument, str]] = {}
     for one in command.given:
@@ -95,9 +95,9 @@ def _option_of(word: Argument, command: ProgramArguments) -> str:
 
 
 def find_misspelt_variables(context: CheckContext) -> Iterator[Violation]:
-    """Variables of which the script tells that they were meant to be set.
+    """Report variables that are apparently misspelt.
 
-    It has one of a similar name that nobody uses, one of nearly the same name, or sets it with a blank at the sign.
+    The script sets an unused one of a similar name or one of nearly the same name, or has a blank next to the ``=``.
     """
     source, command = read_command(context)
     for name, word, message, similar in _misspelt(source, command):
@@ -105,7 +105,7 @@ def find_misspelt_variables(context: CheckContext) -> Iterator[Violation]:
 
 
 def _misspelt(source: LaunchSource, command: ProgramArguments) -> Iterator[tuple[str, Argument, str, str]]:
-    """Each variable with its word, what is wrong, and the name that was perhaps meant."""
+    """Yield each variable with its word, the fault, and the name that was probably intended."""
     text = _blank_comments(source.script.text)
     names = list(dict.fromkeys(_SET.findall(text)))
     unused = [name for name in names if not _is_used(name, text)]
@@ -127,10 +127,10 @@ def _blank_comments(text: str) -> str:
 
 
 def _unknown(command: ProgramArguments) -> Iterator[tuple[str, Argument]]:
-    """The variables that nothing is known of but their names, each once, with the word that it stands in."""
+    """Yield each variable of unknown value once, with its word."""
     seen = set(FROM_OUTSIDE)
-    told = (word for word in command.launch.options.values() if word is not None)
-    for word in (*command.launch.arguments, *told):
+    options = (word for word in command.launch.options.values() if word is not None)
+    for word in (*command.launch.arguments, *options):
         for piece in word.pieces:
             unknown = piece.unknown
             if unknown is None or unknown.reason is not Reason.ENVIRONMENT or not unknown.name.isidentifier():
@@ -145,7 +145,7 @@ def _is_used(name: str, text: str) -> bool:
 
 
 def find_mistaken_commands(context: CheckContext) -> Iterator[Violation]:
-    """What bash runs where a variable was to be set: ``$TP=8``, ``TP =8``, ``TP= 8``, and ``$(A*B)`` for ``$((A*B))``."""
+    """Report commands that look like assignments: ``$TP=8``, ``TP =8``, ``TP= 8``, and ``$(A*B)`` for ``$((A*B))``."""
     source, command = read_command(context)
     text = _blank_comments(source.script.text)
     known = {name for name, _, message, _ in _misspelt(source, command) if message == "blank"}
@@ -155,7 +155,7 @@ def find_mistaken_commands(context: CheckContext) -> Iterator[Violation]:
         raw = text[one.place.start : one.place.end]
         match = _DOLLAR.match(raw) or _BLANK.match(raw)
         blank = match is not None and not raw.startswith("$")
-        ahead = match is not None and match[0].endswith("=")  # of the sign; behind it may stand a command that is meant
+        ahead = match is not None and match[0].endswith("=")  # a blank after the sign may be intended: NAME= command
         if match is None or match[1] in known or (blank and not ahead and not _is_used(match[1], text)):
             continue
         span = source.script.span(one.place.start, one.place.start + match.end(1))
@@ -165,18 +165,18 @@ def find_mistaken_commands(context: CheckContext) -> Iterator[Violation]:
 
 
 def find_unused_groups(context: CheckContext) -> Iterator[Violation]:
-    """Groups of options that are set and given to nobody."""
+    """Report groups of options that are set but never used."""
     source, _ = read_command(context)
     text = _blank_comments(source.script.text)
     if source.launches.read_from or source.launches.unknown:
-        return  # they may be used, or set anew, there
+        return  # other files may use or change them
     for match in _OPTIONS.finditer(text):
         if not _is_used(match[1], text):
             yield Violation((), "default", {"name": match[1]}, span=source.script.span(match.start(1), match.end(1)))
 
 
 def find_late_exports(context: CheckContext) -> Iterator[Violation]:
-    """Variables that are exported behind the last program that the script starts."""
+    """Report variables that are exported after the last program that the script starts."""
     source, _ = read_command(context)
     found = source.launches
     started = [*(one.place for one in found.launches), *(one.place for one in found.others)]
@@ -190,7 +190,7 @@ def find_late_exports(context: CheckContext) -> Iterator[Violation]:
 
 
 def find_endless_sourcing(context: CheckContext) -> Iterator[Violation]:
-    """A script that sources itself, or files that source each other: bash goes round until it has no memory left."""
+    """Report a script that sources itself, or files that source each other: bash recurses until memory runs out."""
     source, _ = read_command(context)
     text = source.script.text
     own = _ITSELF.search(text)
@@ -200,7 +200,7 @@ def find_endless_sourcing(context: CheckContext) -> Iterator[Violation]:
 
 
 def find_apart_exports(context: CheckContext) -> Iterator[Violation]:
-    """``export NAME = value``: three names for bash, of which one cannot be one."""
+    """Report ``export NAME = value``: bash reads three names, one of them invalid."""
     source, _ = read_command(context)
     text = _DOCUMENT.sub(_blanks, _COMMENT.sub(_blanks, source.script.text))
     for match in _EXPORTED_APART.finditer(text):
@@ -208,7 +208,7 @@ def find_apart_exports(context: CheckContext) -> Iterator[Violation]:
 
 
 def find_cut_off_lines(context: CheckContext) -> Iterator[Violation]:
-    """Lines of options that bash takes for a command of their own, because the line before does not go on."""
+    """Report lines of options that bash runs as a separate command, because the previous line is not continued."""
     source, _ = read_command(context)
     for one in source.launches.others:
         text = one.words[0].text if one.words else None
@@ -217,7 +217,7 @@ def find_cut_off_lines(context: CheckContext) -> Iterator[Violation]:
 
 
 def find_unknown_launcher_options(context: CheckContext) -> Iterator[Violation]:
-    """Options that the launcher does not have: it stops over them."""
+    """Report options that the launcher does not have, which stop it."""
     source, command = read_command(context)
     launch = command.launch
     for word, written, similar in launch.unknown_options() if launch.launcher.counts else ():
@@ -227,7 +227,7 @@ def find_unknown_launcher_options(context: CheckContext) -> Iterator[Violation]:
 
 
 def find_bad_machine(context: CheckContext) -> Iterator[Violation]:
-    """The machine's number is below the number of machines; ``msrun`` leaves it out of account where there is one only."""
+    """Report a node rank that is not below the number of nodes; ``msrun`` ignores it on a single node."""
     source, command = read_command(context)
     options, launcher = command.launch.options, command.launch.launcher
     word = options.get("node_rank")
@@ -248,7 +248,7 @@ def _machines(launch: Launch) -> int | None:
 
 
 def find_bad_port(context: CheckContext) -> Iterator[Violation]:
-    """A port is a number up to 65535."""
+    """Report a port above 65535."""
     source, command = read_command(context)
     word = command.launch.options.get("master_port")
     number = _read_number(word)
@@ -257,7 +257,7 @@ def find_bad_port(context: CheckContext) -> Iterator[Violation]:
 
 
 def find_uneven_workers(context: CheckContext) -> Iterator[Violation]:
-    """All processes of ``msrun`` are a multiple of those of one machine."""
+    """Report ``msrun`` process counts that are not a multiple of those of one machine."""
     source, command = read_command(context)
     options = command.launch.options
     if command.launch.launcher.name != "msrun" or not (_LOCAL in options and _ALL in options):
@@ -274,11 +274,11 @@ def _blanks(match: re.Match[str]) -> str:
 
 def _read_number(word: Argument | None) -> int | None:
     text = word.text if word is not None else None
-    return int(text) if text and text.isascii() and text.isdigit() and len(text) < 9 else None  # noqa: PLR2004 - no port is as long
+    return int(text) if text and text.isascii() and text.isdigit() and len(text) < 9 else None  # noqa: PLR2004 - ports are shorter
 
 
 def find_bad_launcher_counts(context: CheckContext) -> Iterator[Violation]:
-    """What a launcher is told in numbers is none (options ``numbers``; ``words`` are what some of them may be beside), or less than ``least``."""
+    """Report launcher options (``least``) that are not numbers, or below their minimum; ``words`` are accepted too."""
     source, command = read_command(context)
     least = context.options["least"]
     words = context.names("words")
@@ -290,7 +290,7 @@ def find_bad_launcher_counts(context: CheckContext) -> Iterator[Violation]:
             continue
         number = _read_whole(text, ranges=name == "nnodes")
         if launch.launcher.name == "msrun" and name == "node_rank":
-            low = -1  # noqa: PLW2901 - as it is where nobody says another
+            low = -1  # noqa: PLW2901 - the launcher's default
         if number is None or number < low:
             params = {"name": f"--{name}", "text": text, "least": low}
             yield Violation((), "default" if number is None else "least", params, span=source.span_of(word))
@@ -302,7 +302,7 @@ def _read_whole(text: str, *, ranges: bool) -> int | None:
 
 
 def find_missing_connections(context: CheckContext) -> Iterator[Violation]:
-    """Where TP shares the sequence the program asks for ``CUDA_DEVICE_MAX_CONNECTIONS``: a script that does not export it."""
+    """Report a script that does not export ``CUDA_DEVICE_MAX_CONNECTIONS``, which TP with sequence parallelism requires."""
     source, command = read_command(context)
     tensor = command.integer("tensor_model_parallel_size")
     others = ("use_torch_fsdp2", "use_custom_fsdp")

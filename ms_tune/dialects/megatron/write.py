@@ -1,8 +1,8 @@
-"""Arguments of MindSpeed-LLM's programs that do to every layer what a plan says, or as near to it as arguments can.
+"""Find arguments of MindSpeed-LLM's programs that reproduce a plan for every layer, or come as close as possible.
 
-Arguments say less than lists: recomputation counts the same number of layers in every chunk, and layers are shared out evenly but for
-``--num-layer-list`` and layers that do nothing. So the arguments are looked for: of those that come into question the first
-with the fewest layers that differ, by the framework's own rules (:mod:`ms_tune.dialects.megatron.recompute`).
+Arguments express less than lists: recomputation counts the same number of layers in every chunk, and layers are split
+evenly except with ``--num-layer-list`` and no-op layers. So candidates are compared by the framework's own rules
+(:mod:`ms_tune.dialects.megatron.recompute`); the first one with the fewest differing layers wins.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ms_tune.dialects.draft import Cells, SettingsDraft
     from ms_tune.text import Message
 
-# What a layer does: stage and chunk, recomputed in full, parts recomputed.
+# One layer: (stage, chunk), fully recomputed, recomputed parts.
 Act: TypeAlias = "tuple[tuple[int, int], bool, frozenset[str]]"
 
 ATTENTION, UP_PROJECTION, MLP = "self_attention.core_attention", "self_attention.qkv_up_proj", "mlp"
@@ -40,12 +40,12 @@ _MODULES = {"core_attn": ATTENTION, "mla_up_proj": UP_PROJECTION}
 
 
 def without_idle(plan: LayerPlan) -> LayerPlan:
-    """A plan of arguments without the layers that do nothing; the others are counted anew."""
+    """Return the plan without no-op layers; the others are renumbered."""
     if plan.placement is None or all(layer.kind is not LayerKind.NOOP for layer in plan.layers):
         return plan
     layers = [layer for layer in plan.layers if layer.kind is not LayerKind.NOOP]
-    held = Counter((layer.chunk, layer.stage) for layer in layers if layer.kind is not LayerKind.PREDICTION)
-    counts = [[held[chunk, stage] for stage in range(len(row))] for chunk, row in enumerate(plan.placement)]
+    placed = Counter((layer.chunk, layer.stage) for layer in layers if layer.kind is not LayerKind.PREDICTION)
+    counts = [[placed[chunk, stage] for stage in range(len(row))] for chunk, row in enumerate(plan.placement)]
     numbered = tuple(layer._replace(layer=number) for number, layer in enumerate(layers))
     return plan._replace(placement=tuple(map(tuple, counts)), layers=numbered)
 
@@ -53,7 +53,7 @@ def without_idle(plan: LayerPlan) -> LayerPlan:
 def arguments_for(
     cells: Cells, named: Mapping[int, AbstractSet[str]], release: str, experts: AbstractSet[int]
 ) -> MegatronInputs:
-    """The arguments that place these layers, recompute them in full as they are, and of each what is named."""
+    """Return the arguments that place these layers and reproduce their full recomputation and their ``named`` parts."""
     wanted = [
         ((layer.stage, layer.chunk), layer.recompute is RecomputeMode.FULL, frozenset(named.get(layer.layer, ())))
         for layer in cells.layers
@@ -64,14 +64,14 @@ def arguments_for(
 
 
 def values_of(inputs: MegatronInputs) -> dict[str, object]:
-    """Arguments by their names, True for a switch: those of the layers, not how many experts there are, and of which kind."""
+    """Return the layer arguments by name, True for a switch, without the number and kind of experts."""
     fields = ((name, getattr(inputs, field)) for field, name in ARGUMENTS.items() if field not in _OF_MODEL)
     found = {name: value for name, value in fields if value not in (None, False)}
     return {name: " ".join(value) if isinstance(value, tuple) else value for name, value in found.items()}
 
 
 def _placements(cells: Cells, release: str, experts: AbstractSet[int], *, latent: bool) -> Iterator[MegatronInputs]:
-    """Ways to place the layers: in equal shares, by a list, or filled up with layers that do nothing."""
+    """Yield ways to place the layers: evenly, by a list, or padded with no-op layers."""
     counts = [count for row in cells.counts for count in row]
     most = max(counts)
     first = min(experts, default=0)
@@ -93,14 +93,14 @@ def _placements(cells: Cells, release: str, experts: AbstractSet[int], *, latent
         yield replace(base, layer_list=",".join(map(str, counts)))
     if not even:
         yield _filled_up(base, counts, [0] * len(counts), first)
-    # Where fewer layers are recomputed than elsewhere, those that do nothing may be the first ones that are.
+    # Cells with fewer recomputed layers than others may start with no-op layers, which count as recomputed.
     full = [_full(cell) for row in cells.rows for cell in row]
     if len(set(full)) > 1:
         yield _filled_up(base, counts, [max(full) - number for number in full], first)
 
 
 def _filled_up(base: MegatronInputs, counts: Sequence[int], before: Sequence[int], first: int) -> MegatronInputs:
-    """Layers that do nothing in front of and behind those of each cell; ``first`` is the first layer with experts."""
+    """Pad each cell with no-op layers before and after its own; ``first`` is the first layer with experts."""
     most = max(count + skipped for count, skipped in zip(counts, before, strict=True))
     number = most * len(counts)
     used = [
@@ -119,7 +119,7 @@ def _full(cell: Iterable[LayerSpec]) -> int:
 
 
 def _recomputing(placed: MegatronInputs, cells: Cells, wanted: Sequence[Act]) -> MegatronInputs:
-    """The placement with what is recomputed: in full first, since all else is counted behind it."""
+    """Add recomputation to a placement: full first, because everything else is counted after it."""
     found = _best(placed, _in_full(placed, cells), wanted)
     found = _best(found, _modules(found, wanted), wanted)
     for field, names in _PARTIAL:
@@ -155,7 +155,7 @@ def _modules(found: MegatronInputs, wanted: Sequence[Act]) -> Iterator[Mapping[s
 
 
 def _best(inputs: MegatronInputs, ways: Iterable[Mapping[str, object]], wanted: Sequence[Act]) -> MegatronInputs:
-    """The arguments with the first of the ways after which the fewest layers differ; as they are if none is nearer."""
+    """Return the arguments with the first of the ways that leaves the fewest differing layers; unchanged if none is better."""
     every = [inputs, *(replace(inputs, **way) for way in ways)]  # type: ignore[arg-type]  # fields by their names
     return min(every, key=lambda one: _differing(one, wanted))
 
@@ -178,7 +178,7 @@ def _differing(inputs: MegatronInputs, wanted: Sequence[Act]) -> tuple[int, int]
 
 
 def write_layers(draft: SettingsDraft) -> None:
-    """Arguments: True for a switch. What they cannot say alike shows where they are read back."""
+    """Write arguments, True for a switch. Differences from the plan are found when they are read back."""
     if draft.choices.named[SWAP]:
         draft.say("swap-arguments", Severity.ERROR)
     for attribute in ("comm_patterns", "select_excludes", "comm_excludes"):
@@ -195,7 +195,7 @@ def write_layers(draft: SettingsDraft) -> None:
     draft.values.update(values_of(arguments_for(draft.cells, named, draft.release, experts & usual)))
 
 
-# What may be left out, the least first.
+# Arguments that a remedy may remove, the least important first.
 _OPTIONAL = (
     *(
         "method",
@@ -214,7 +214,7 @@ _MOST_DIVISORS = 16
 
 
 def remedy(inputs: MegatronInputs) -> Message | None:
-    """The first change that is enough, in words; None if none of those that are tried is."""
+    """Return the first sufficient change in words; None if none of the tried ones is sufficient."""
     changes = remedy_changes(inputs)
     if not changes:
         return None
@@ -224,7 +224,7 @@ def remedy(inputs: MegatronInputs) -> Message | None:
 
 
 def remedy_changes(inputs: MegatronInputs) -> Mapping[str, object] | None:
-    """The same change as new values of fields; None or False leaves an argument out."""
+    """Return the same change as new values of fields; None or False removes an argument."""
     for changes in _candidates(inputs):
         if normalize_megatron(replace(inputs, **changes)).failure is None:  # type: ignore[arg-type]  # fields by name
             return changes
@@ -232,7 +232,7 @@ def remedy_changes(inputs: MegatronInputs) -> Mapping[str, object] | None:
 
 
 def _candidates(inputs: MegatronInputs) -> Iterator[Mapping[str, object]]:
-    """Changes of one argument, then of two: values that stay close to what is written, then leaving it out."""
+    """Yield changes of one argument, then of two: first values near the present ones, then removals."""
     yield from _values(inputs)
     for field in _OPTIONAL:
         if getattr(inputs, field) not in (None, False):
@@ -264,7 +264,7 @@ def _values(inputs: MegatronInputs) -> Iterator[Mapping[str, object]]:
         yield {"layer_list": ",".join(str(base + (stage < more)) for stage in range(inputs.stages))}
 
 
-# Settings that may turn out to do nothing, in the order in which they are tried: what needs another one comes behind it.
+# Settings that may have no effect, in the order of trial: dependent settings come later.
 _MAY_BE_IDLE: Mapping[str, object] = {
     "granularity": None,
     "activations": False,
@@ -279,9 +279,9 @@ _NUMBERS = ("number", "activation_layers", "norm_layers")
 
 
 def canonical(inputs: MegatronInputs) -> Mapping[str, object]:
-    """New values of fields, in the order in which they can be written one by one; None or False leaves an argument out.
+    """Return new values of fields, in an order in which they can be applied one by one; None or False removes an argument.
 
-    Every layer is the same after each of them. Nothing for arguments that the frameworks refuse.
+    Every layer stays the same after each of them. Empty for arguments that the frameworks refuse.
     """
     plan = normalize_megatron(inputs)
     if plan.failure is not None:
@@ -305,7 +305,7 @@ def canonical(inputs: MegatronInputs) -> Mapping[str, object]:
 
 
 def same_layers(one: LayerPlan, other: LayerPlan) -> bool:
-    """Whether two plans put every layer at the same place and recompute the same of it."""
+    """Return whether two plans place and recompute every layer in the same way."""
     return other.failure is None and (one.placement, one.layers) == (other.placement, other.layers)
 
 
@@ -330,7 +330,7 @@ def _of_placement(inputs: MegatronInputs) -> Iterator[tuple[str, object]]:
 
 
 def _clamped(inputs: MegatronInputs, field: str, plan: LayerPlan, found: dict[str, object]) -> MegatronInputs:
-    """A number of layers as small as it can be; left out where it does nothing."""
+    """Reduce a number of layers to the smallest with the same effect; remove it if it has none."""
     number = getattr(inputs, field)
     if number is None:
         return inputs
@@ -338,7 +338,7 @@ def _clamped(inputs: MegatronInputs, field: str, plan: LayerPlan, found: dict[st
     if without is not inputs:
         return without
     if inputs.method == "uniform" and field == "number":
-        return inputs  # how many layers make one group is no number of layers that are reached
+        return inputs  # here the number is the size of a group, not a number of layers
     low, high = 0, number
     while low < high:
         middle = (low + high) // 2
@@ -348,7 +348,7 @@ def _clamped(inputs: MegatronInputs, field: str, plan: LayerPlan, found: dict[st
 
 
 def _needless(inputs: MegatronInputs, field: str) -> bool:
-    """Whether what a number belongs to is not there; without a number norms and activations of all layers are meant."""
+    """Return whether the setting that a number limits is off (without a limit it applies to all layers)."""
     if field == "number":
         return inputs.granularity != "full"
     return not (inputs.activation if field == "activation_layers" else inputs.norm)

@@ -1,6 +1,7 @@
-"""What the framework accepts without a word although its author hardly meant it.
+"""Settings that MindFormers' static graph accepts silently although they are probably mistakes.
 
-None of these stops the framework; those that do are found where the rule is (:mod:`ms_tune.dialects.mindformers.recompute`).
+None of these stops the framework; those that do are checked with the rules
+(:mod:`ms_tune.dialects.mindformers.recompute`).
 """
 
 from __future__ import annotations
@@ -29,9 +30,9 @@ if TYPE_CHECKING:
     from ms_tune.dialects import LayerSpec
     from ms_tune.dialects.mindformers.placement import Placement, RecomputeInputs, SwapValues
 
-_SHOWN = 4  # examples in one message
+_SHOWN = 4  # maximum examples in one message
 
-# A dot that is neither escaped nor a wildcard with a repeat: "feed_forward.mul" is meant to be "feed_forward\.mul".
+# A dot that is neither escaped nor a repeated wildcard: "feed_forward.mul" should be "feed_forward\.mul".
 _PLAIN_DOT = re.compile(r"(?<!\\)\.(?![*+?{])")
 
 
@@ -42,14 +43,14 @@ def find_traps(
     reached: Mapping[str, Mapping[str, bool]],
     swap_traps: Iterable[Diagnostic],
 ) -> Iterator[Diagnostic]:
-    """Every trap that can be told with what is known; without a placement that is settings that reach no layer only.
+    """Yield every trap that can be determined; without a placement only settings that affect no layer.
 
     Args:
-        inputs: What decides about the plan.
-        placement: Where its layers are, if the framework places them.
-        layers: What they do, as far as it sets them.
-        reached: By key, which of its patterns are for a layer.
-        swap_traps: Those of lists that swap is on for.
+        inputs: The inputs of the plan.
+        placement: The positions of the layers, if the framework accepts the placement.
+        layers: Their recomputation and swap, as far as the framework sets them.
+        reached: For each key, which of its patterns apply to a layer.
+        swap_traps: Traps of the lists, if swap is on.
     """
     if not inputs.interleave and inputs.interleave_num not in (None, 1):
         message = msg("layers.interleave-off", chunks=inputs.interleave_num)
@@ -58,7 +59,7 @@ def find_traps(
         yield from _unheard_swap_traps(inputs.swap, legacy=inputs.legacy)
     if placement is None:
         return
-    if inputs.offset != 0 or inputs.start_stage or not placement.cells:  # else all cells hold as many layers
+    if inputs.offset != 0 or inputs.start_stage or not placement.cells:  # otherwise all cells are equal
         yield from _placement_traps(inputs, placement)
     for key, value in zip(KEYS, inputs.values, strict=True):
         if value:
@@ -67,16 +68,15 @@ def find_traps(
     if any(map(attrgetter("overridden"), layers)) and len(layers) == len(placement.cells):
         yield from _hidden_traps(inputs, reached, layers)
     if inputs.mtp_layers and layers and not inputs.legacy and not inputs.reduced:
-        last = layers[-1]  # prediction layers lie behind the others, where lists have no place for them (1.7 to 2.1)
+        last = layers[-1]  # prediction layers come after all others, and lists have no entries for them (1.7 to 2.1)
         if last.recompute is not RecomputeMode.NONE or last.swap:
             message = msg("layers.ahead-as-last", count=inputs.mtp_layers, layer=last.layer)
             yield Diagnostic("ahead-as-last", Severity.INFO, message)
 
 
 def _unheard_swap_traps(section: SwapValues, *, legacy: bool) -> Iterator[Diagnostic]:
-    """Settings of swap that reach no layer."""
     if section.swap is True and not legacy:
-        # `TransformerOpParallelConfig.to_dict`, which such models get their settings through, leaves swap out.
+        # `TransformerOpParallelConfig.to_dict`, which passes settings to such models, drops swap.
         yield Diagnostic("swap-dropped", Severity.WARNING, msg("layers.swap-dropped"))
     elif section.swap is False and (section.layer_swap or section.op_swap):
         unused = [key for key in ("layer_swap", "op_swap") if getattr(section, key)]
@@ -113,7 +113,7 @@ def _placement_traps(inputs: RecomputeInputs, placement: Placement) -> Iterator[
         yield Diagnostic("stage-empty", Severity.INFO, message)
 
 
-def _value_traps(key: str, value: Any, inputs: RecomputeInputs, placement: Placement) -> Iterator[Diagnostic]:  # noqa: ANN401 - as the config has it
+def _value_traps(key: str, value: Any, inputs: RecomputeInputs, placement: Placement) -> Iterator[Diagnostic]:  # noqa: ANN401 - the value as in the config
     has_patterns = key != "recompute" and is_patterns(value)
     named = [(key, value)] if not has_patterns and not key.endswith("_exclude") else []
     if isinstance(value, dict):
@@ -138,7 +138,7 @@ def _list_traps(name: str, value: Sequence[Any], inputs: RecomputeInputs, placem
         for chunk, (row, limits) in enumerate(zip(value, placement.counts, strict=False))
         if isinstance(row, (list, tuple))
     ]
-    counts = [  # with the layers that there are
+    counts = [  # limited to the existing layers
         (count, limit)
         for row, limits in ([(value, placement.totals)] if flat else rows)
         for count, limit in zip(row, limits, strict=False)
@@ -160,7 +160,7 @@ def _examples(items: Sequence[str]) -> str:
 
 
 def _pattern_traps(key: str, patterns: Iterable[object]) -> Iterator[Diagnostic]:
-    """Patterns that can match nothing, or more than any operator (``LayerSetting.set_pattern_recompute``)."""
+    """Report patterns that can match nothing, or more than any operator (``LayerSetting.set_pattern_recompute``)."""
     for pattern in patterns:
         if not isinstance(pattern, str):
             continue
@@ -191,14 +191,14 @@ def _segment_trap(segments: Sequence[str]) -> str | None:
 def _hidden_traps(
     inputs: RecomputeInputs, reached: Mapping[str, Mapping[str, bool]], layers: Sequence[LayerSpec]
 ) -> Iterator[Diagnostic]:
-    """Patterns that reach layers, but only such layers as are recomputed in full."""
+    """Report patterns that apply only to fully recomputed layers."""
     for key, patterns in reached.items() if inputs.swaps.swap is not True else ():
         attribute = "select_patterns" if key == "select_recompute" else "comm_patterns"
         seen = {pattern for layer in layers for pattern in getattr(layer, attribute)}
         reaching = [pattern for pattern, is_reached in patterns.items() if is_reached]
         hidden = [str(pattern) for pattern in reaching if str(pattern) not in seen]
         if hidden and getattr(inputs.values, key):
-            # Some patterns behind full recompute may be meant; a whole setting without effect hardly is.
+            # Some patterns overridden by full recompute may be intended; a whole setting without effect hardly is.
             severity = Severity.WARNING if len(hidden) == len(reaching) else Severity.INFO
             message = msg("layers.select-hidden", key=key, patterns=_examples(hidden))
             yield Diagnostic("select-hidden", severity, message)

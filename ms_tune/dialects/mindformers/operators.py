@@ -1,9 +1,9 @@
-r"""What operator patterns find in the layers of the models that MindFormers trains.
+r"""Determine what operator patterns match in the layers of the models that MindFormers trains.
 
-How a pattern is looked up is ``LayerSetting.set_pattern_recompute`` and ``set_pattern_swap``: every segment but the
-last picks child cells by name, the last one picks operators and, where a cell may be meant, cells. The lines that the
-framework logs for each layer follow from that. Which operators a layer has depends on the model's settings, so a pattern
-counts as finding nothing only if no variant of the model has anything for it (:mod:`ms_tune.dialects.operators`).
+Patterns are matched as in ``LayerSetting.set_pattern_recompute`` and ``set_pattern_swap``: every segment but the last
+selects child cells by name, the last one selects operators and, where allowed, cells. The framework's log lines for
+each layer follow from that. A layer's operators depend on the model's settings, so a pattern counts as unmatched only
+if no variant of the model has a match (:mod:`ms_tune.dialects.operators`).
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ if TYPE_CHECKING:
 
 
 def known_layers(facts: ModelConfig, inputs: RecomputeInputs) -> LayerModel | None:
-    """The layers of a model, if it is one whose layers are known, whatever the config does with them."""
+    """Return the layers of a model if they are known, regardless of the config's patterns."""
     if inputs.legacy:
         return _legacy_model(facts, inputs.layers)
     if inputs.reduced:
-        return bare_model("")  # it hears of whole layers only
+        return bare_model("")  # this class only supports whole layers
     if not facts.has_own_layers:
         return None
     experts = expert_layers(inputs.layers, facts.value("first_k_dense_replace"), facts.value("moe_layer_freq"))
@@ -63,7 +63,7 @@ def _legacy_model(facts: ModelConfig, layers: int) -> LayerModel | None:
     return layer_model(kind, facts.release, variant)
 
 
-_TAKE_CELLS = frozenset({"select_recompute", "op_swap"})  # where a cell is as good as an operator
+_TAKE_CELLS = frozenset({"select_recompute", "op_swap"})  # keys whose patterns may match a cell
 _ATTRIBUTES = {
     "select_recompute": "select_patterns",
     "select_comm_recompute": "comm_patterns",
@@ -74,7 +74,7 @@ _ATTRIBUTES = {
 
 @dataclass(frozen=True, slots=True)
 class OperatorMatches:
-    """What a pattern finds: operators and cells by their path, and the text that the framework logs for them."""
+    """Operators and cells that a pattern matches, by path, and the text that the framework logs for them."""
 
     operators: tuple[str, ...]
     cells: tuple[str, ...]
@@ -83,7 +83,7 @@ class OperatorMatches:
 
 @lru_cache(maxsize=4096)  # a thousand layers share two trees
 def find(tree: Tree, pattern: str, *, takes_cells: bool, suffix: str = "") -> OperatorMatches:
-    """What a pattern finds in a layer (with ``takes_cells`` cells, too); the framework logs each name with the suffix."""
+    """Match a pattern in a layer (with ``takes_cells`` also cells); the framework logs each name with the suffix."""
     search = _OperatorSearch(takes_cells, suffix)
     text = search.walk(tree, split_pattern(pattern), "")
     return OperatorMatches(tuple(search.operators), tuple(search.cells), text)
@@ -91,7 +91,7 @@ def find(tree: Tree, pattern: str, *, takes_cells: bool, suffix: str = "") -> Op
 
 @dataclass(slots=True)
 class _OperatorSearch:
-    """One pattern's way through a tree."""
+    """The search for one pattern in a tree."""
 
     takes_cells: bool
     suffix: str
@@ -99,13 +99,13 @@ class _OperatorSearch:
     cells: list[str] = field(default_factory=list)
 
     def walk(self, tree: Tree, segments: Sequence[str], path: str) -> str:
-        """Look below a cell; what comes back is what the framework makes its log line of."""
+        """Search below a cell; return the text for the framework's log line."""
         head, rest = segments[0], segments[1:]
         if rest:
             below = [self.walk(cell, rest, f"{path}.{name}") for name, cell in tree.cells if full_match(head, name)]
             texts = [text[1:] for text in below if text]
             return " " + ", ".join(texts) if texts else ""
-        text = ""  # of several names that match, the framework logs the last
+        text = ""  # the framework logs only the last of several matching names
         for name in tree.operators:
             if full_match(head, name):
                 self.operators.append(f"{path}.{name}"[1:])
@@ -119,8 +119,8 @@ class _OperatorSearch:
 
 
 def seen_in(inputs: RecomputeInputs, plan: LayerPlan, model: LayerModel | None) -> LayerPlan:
-    """The plan with what its patterns find in the model's layers; as it is, and said to be, where those are not known."""
-    # The network is wrapped, which sequence pipelines may not survive, only when its layers are set.
+    """Reduce the plan to the patterns that match in the model's layers; if these are unknown, add a note."""
+    # The network is wrapped, where sequence pipelines may fail, only after its layers are set.
     wrapped = plan.failure is not None and inputs.sequence_splits > 1
     before = normalize(inputs._replace(sequence_splits=1)) if wrapped else plan
     stopped = find_failure(inputs, before, model) if model is not None else None
@@ -128,7 +128,7 @@ def seen_in(inputs: RecomputeInputs, plan: LayerPlan, model: LayerModel | None) 
         return stopped
     problems = list(find_unmatched(inputs, plan, model)) if model is not None else []
     seen = narrowed(plan, model) if model is not None else None
-    # Whole layers are known to be layers, whatever is in them.
+    # Full recomputation does not depend on the operators in a layer.
     known = model if model is not None and seen is not None else bare_model("")
     log = (*plan.log, *layer_lines(inputs, plan, known), *ahead_lines(inputs, plan, known))
     if seen is not None:
@@ -144,9 +144,9 @@ def seen_in(inputs: RecomputeInputs, plan: LayerPlan, model: LayerModel | None) 
 
 
 def find_failure(inputs: RecomputeInputs, plan: LayerPlan, model: LayerModel) -> LayerPlan | None:
-    """The plan as it is when the framework stops while it looks up patterns in the model's layers.
+    """Return the plan with its failure if the framework stops while matching patterns in the model's layers.
 
-    A segment may turn out to be no regular expression, and an operator may not take its swap's prefetch.
+    A segment may be an invalid regular expression, and an operator may reject its swap's prefetch.
     """
     ahead = model.ahead if inputs.mtp_layers and not inputs.legacy and not inputs.reduced else None
     built: list[tuple[str, LayerSpec, Tree | None]] = [
@@ -166,7 +166,7 @@ def find_failure(inputs: RecomputeInputs, plan: LayerPlan, model: LayerModel) ->
 
 
 def _look_up(layer: LayerSpec, tree: Tree, *, timed: bool) -> None:
-    """Everything that is looked up for one layer, in the framework's order."""
+    """Match everything that the framework matches for one layer, in its order."""
     patterns = (*layer.select_patterns, *layer.comm_patterns, *layer.select_excludes, *layer.comm_excludes)
     prefetches = [(swap.target, swap.prefetch) for swap in layer.swap if swap.target]
     for pattern in (*patterns, *(target for target, _ in prefetches)):
@@ -183,7 +183,7 @@ def _look_up(layer: LayerSpec, tree: Tree, *, timed: bool) -> None:
 
 
 def find_unmatched(inputs: RecomputeInputs, plan: LayerPlan, model: LayerModel) -> Iterator[Diagnostic]:
-    """Patterns that find nothing: in any layer of the model, or in a cell that they are for."""
+    """Report patterns that match nothing in any layer of the model, or nothing in a cell that they apply to."""
     if plan.formative is None:
         return
     for key in (*KEYS[1:3], "op_swap") if inputs.swaps.swap is True else KEYS[1:]:
@@ -197,7 +197,6 @@ def find_unmatched(inputs: RecomputeInputs, plan: LayerPlan, model: LayerModel) 
 
 
 def _own_problem(plan: LayerPlan, model: LayerModel, key: str, pattern: str) -> Iterator[Diagnostic]:
-    """What is wrong with a pattern of the config's own."""
     outcome = _anywhere(model, pattern, takes_cells=key in _TAKE_CELLS)
     if outcome == "operator":
         yield from _cell_problem(plan, model, key, (pattern,))
@@ -210,7 +209,7 @@ def _own_problem(plan: LayerPlan, model: LayerModel, key: str, pattern: str) -> 
 def _default_problem(
     plan: LayerPlan, model: LayerModel, key: str, patterns: Sequence[str], default: Sequence[str]
 ) -> Iterator[Diagnostic]:
-    """A model has some of the default patterns at best: those for experts, or those for none."""
+    """Report default patterns if none matches; a model has only some of them: those for experts or those without."""
     outcomes = {_anywhere(model, pattern, takes_cells=key in _TAKE_CELLS) for pattern in patterns}
     if "operator" in outcomes:
         yield from _cell_problem(plan, model, key, patterns)
@@ -220,7 +219,7 @@ def _default_problem(
 
 
 def _cell_problem(plan: LayerPlan, model: LayerModel, key: str, patterns: Sequence[str]) -> Iterator[Diagnostic]:
-    """The cells in which none of the patterns finds anything, although their layers are among those asked for."""
+    """Report the cells in which no pattern matches anything, although they apply to their layers."""
     found: dict[tuple[int, int, int], bool] = {}
     for layer in plan.layers:
         asked = [pattern for pattern in patterns if pattern in _switched_on(layer, key)]
@@ -242,13 +241,13 @@ def _switched_on(layer: LayerSpec, key: str) -> Sequence[str]:
 
 
 def _anywhere(model: LayerModel, pattern: str, *, takes_cells: bool) -> str:
-    """Whether a pattern finds an operator (or what is as good), a cell only, or nothing, in some layer of the model."""
+    """Return the best match in any layer: ``operator`` (or an equivalent), ``cell``, ``nothing``, or ``unknown``."""
     best = "nothing"
     for tree in model.every:
         try:
             found = find(tree, pattern, takes_cells=takes_cells)
         except re.error:
-            return "unknown"  # told elsewhere
+            return "unknown"  # reported elsewhere
         if found.operators or (takes_cells and found.cells):
             return "operator"
         if found.cells:
@@ -257,7 +256,7 @@ def _anywhere(model: LayerModel, pattern: str, *, takes_cells: bool) -> str:
 
 
 def _finds(tree: Tree, pattern: str, *, takes_cells: bool) -> tuple[str, ...]:
-    """The paths that a pattern finds in a layer, and that it has an effect on."""
+    """Return the paths in a layer that a pattern matches and affects."""
     try:
         found = find(tree, pattern, takes_cells=takes_cells)
     except re.error:
@@ -266,7 +265,7 @@ def _finds(tree: Tree, pattern: str, *, takes_cells: bool) -> tuple[str, ...]:
 
 
 def narrowed(plan: LayerPlan, model: LayerModel) -> tuple[tuple[LayerSpec, ...], dict[str, tuple[str, ...]]] | None:
-    """What the layers really do: only the patterns that find something, and what each finds; None if the layers are not known that well."""
+    """Return the layers with only their matching patterns, and the matches of each; None if the model's layers are unknown."""
     trees = [model.tree(layer.layer) for layer in plan.layers]
     if plan.formative is None or None in trees:
         return None
@@ -285,7 +284,7 @@ def narrowed(plan: LayerPlan, model: LayerModel) -> tuple[tuple[LayerSpec, ...],
 
     layers = []
     for layer, tree in zip(plan.layers, trees, strict=True):
-        assert tree is not None  # noqa: S101 - looked at above
+        assert tree is not None  # noqa: S101 - checked above
         targets = kept([swap.target for swap in layer.swap if swap.target], tree, takes_cells=True)
         select = kept(layer.select_patterns, tree, takes_cells=True)
         comm = kept(layer.comm_patterns, tree, takes_cells=False)
@@ -305,7 +304,7 @@ def narrowed(plan: LayerPlan, model: LayerModel) -> tuple[tuple[LayerSpec, ...],
 
 
 def layer_lines(inputs: RecomputeInputs, plan: LayerPlan, model: LayerModel) -> list[str]:
-    """What the framework logs while it sets the layers; nothing if the model is not known well enough."""
+    """Return the framework's log lines when it sets the layers; empty if the model is unknown."""
     if not model.kinds:
         return []
     trees = ((layer, model.tree(layer.layer)) for layer in plan.layers)
@@ -313,10 +312,10 @@ def layer_lines(inputs: RecomputeInputs, plan: LayerPlan, model: LayerModel) -> 
 
 
 def ahead_lines(inputs: RecomputeInputs, plan: LayerPlan, model: LayerModel) -> list[str]:
-    """What it logs about the layers that predict further tokens: it reads the values again and sets each as the last layer.
+    """Return its log lines for multi-token prediction layers: it reads the values again and sets each like the last layer.
 
     ``MultiTokenPredictionBlock`` in ``mindformers/parallel_core/training_graph/transformer/multi_token_prediction.py``
-    (1.7 to 2.1). Inside such a layer a layer of the usual kind is a cell of its own, so that most patterns find nothing.
+    (1.7 to 2.1). In such a layer the ordinary layer is a separate cell, so most patterns match nothing.
     """
     if inputs.legacy or inputs.reduced or not inputs.mtp_layers or not plan.layers or model.ahead is None:
         return []

@@ -1,9 +1,9 @@
-"""Layer -> (stage, chunk): what decides about layers in MindFormers' static graph, and over which stages and chunks they are spread.
+"""Placement of layers (layer -> stage, chunk) in MindFormers' static graph, and its inputs.
 
-The rules are those of ``LayerSetting``, MindFormers 1.6 to 2.1. Found by comparing the released sources: it is in
-``mindformers/models/utils.py`` for legacy models of 1.6 and, in a reduced form, in
-``mindformers/parallel_core/training_graph/transformer/utils.py`` for the others; since 1.7 the latter file holds one
-class for both. 1.9, 2.0 and 2.1 have the same class to the letter.
+The rules are those of ``LayerSetting`` in MindFormers 1.6 to 2.1 (compared between releases). In 1.6 it is in
+``mindformers/models/utils.py`` for legacy models and, in a reduced form, in
+``mindformers/parallel_core/training_graph/transformer/utils.py`` for the others; since 1.7 the latter has one class for
+both. The classes of 1.9, 2.0 and 2.1 are identical.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-# The five values of a recompute plan, in the order in which the framework formats them.
+# The five recompute values, in the order in which the framework formats them.
 KEYS = (
     "recompute",
     "select_recompute",
@@ -31,10 +31,10 @@ KEYS = (
 
 
 class RecomputeValues(Record):
-    """The five values just as the config gives them: bool, list, list of lists, list of patterns, dict, or nonsense.
+    """The five values as in the config: bool, list, list of lists, list of patterns, dict, or invalid.
 
-    Two values (or two rows of them) that are one object, as a YAML alias makes them, are treated as the framework
-    treats them: what it writes into the one shows in the other.
+    Values (or rows) that are one object, because of a YAML alias, stay one object: a change to one by the framework is
+    visible in the other.
     """
 
     recompute: object = False
@@ -45,7 +45,7 @@ class RecomputeValues(Record):
 
 
 class SwapValues(Record):
-    """The values of ``swap_config`` just as the config gives them. What is absent is None, but for the two defaults."""
+    """The values of ``swap_config`` as in the config; a missing one is None, except for the two with defaults."""
 
     swap: object = False
     layer_swap: object = None
@@ -53,62 +53,62 @@ class SwapValues(Record):
     default_prefetch: object = 1
 
 
-NO_SWAP = SwapValues()  # of a config that says nothing about swap
+NO_SWAP = SwapValues()  # for a config without swap settings
 
 
 class RecomputeInputs(Record):
-    """Everything that decides about placement, recompute plan and swap plan."""
+    """The inputs of placement, recompute plan and swap plan."""
 
-    layers: int  # number of layers that the framework distributes (see `mtp_layers`)
+    layers: int  # layers that the framework distributes (see `mtp_layers`)
     stages: int = 1  # pipeline stages (`parallel_config.pipeline_stage`)
-    # Extra layers of each stage, as written: a number, a list for the stages, or lists for (chunk, stage).
+    # Extra layers per stage, as written: a number, a list per stage, or lists per (chunk, stage).
     offset: object = 0
-    # Whether `pipeline_interleave` is on; without it there is one chunk, whatever is asked for.
+    # Whether `pipeline_interleave` is on; otherwise there is always one chunk.
     interleave: bool = False
-    # Chunks asked for (`pp_interleave_num`). None is what a model without that key has when it is not a legacy model.
+    # Requested chunks (`pp_interleave_num`). None if an Mcore model lacks that key.
     interleave_num: int | None = 1
     scheduler: str = "1f1b"  # `pipeline_scheduler`
     legacy: bool = True  # whether the model is a legacy one (`use_legacy`)
-    stage_num: int = 0  # if not 0, the stages of this part of a multi-modal model, in place of `stages`
+    stage_num: int = 0  # if not 0, the stages of this part of a multi-modal model, used instead of `stages`
     start_stage: int = 0  # its first stage
-    # Multi-token-prediction layers that are built after, and beside, the `layers`. The reduced class of 1.6 distributes
+    # Multi-token prediction layers, built after `layers` and not counted there. The reduced class of 1.6 distributes
     # them with the others.
     mtp_layers: int = 0
     micro_batches: int = 1  # `parallel_config.micro_batch_num`
     sequence_splits: int = 1  # `parallel_config.seq_split_num`
     slice_activation: bool = False  # `recompute_config.recompute_slice_activation`
     values: RecomputeValues = RecomputeValues()
-    # The values that the framework's own checks see, if the model does not get all of them.
+    # The values that the framework's own checks use, if the model does not get all of them.
     checked: RecomputeValues | None = None
-    # The section `swap_config`. Models that are not legacy ones never see it; the framework's checks do.
+    # The section `swap_config`: only legacy models use it, but the framework's checks do for all.
     swap: SwapValues = NO_SWAP
-    # What such a model gets instead, out of `model.model_config` (since 1.7).
+    # The swap settings that other models use, from `model.model_config` (since 1.7).
     core_swap: SwapValues = NO_SWAP
     version: str = DEFAULT_VERSION  # the MindFormers release, one of `ms_tune.facts.query.VERSIONS`
 
     @property
     def reduced(self) -> bool:
-        """Whether the model is served by the reduced class of 1.6, which knows neither swap nor exclude lists."""
+        """Return whether the model uses the reduced class of 1.6, which supports neither swap nor exclude lists."""
         return not self.legacy and self.version == "1.6"
 
     @property
     def placed_layers(self) -> int:
-        """The layers that are spread over the stages."""
+        """Return the number of layers that are distributed over the stages."""
         return self.layers + self.mtp_layers if self.reduced else self.layers
 
     @property
     def zero_bubble(self) -> bool:
-        """Whether the second chunk runs through the stages backwards."""
+        """Return whether the second chunk runs backwards through the stages."""
         return self.scheduler == "zero_bubble_v" and self.version != "1.6"
 
     @property
     def swaps(self) -> SwapValues:
-        """The swap values that reach the layers."""
+        """Return the swap values that apply to the layers."""
         return NO_SWAP if self.reduced else self.swap if self.legacy else self.core_swap
 
 
 class LayerCell(Record):
-    """The place of one layer: its chunk and column in the framework's tables, its rank inside that cell, its stage."""
+    """The position of one layer: chunk and column in the framework's tables, rank inside that cell, and stage."""
 
     layer: int
     chunk: int
@@ -118,23 +118,24 @@ class LayerCell(Record):
 
 
 class Placement(Record):
-    """How many layers each cell holds, and which."""
+    """The number of layers in each cell, and the position of each layer."""
 
     # Layers of each cell: chunks x stages, in the framework's order. With `zero_bubble_v` the second chunk runs
     # backwards, so the first column of its row is the last stage.
     counts: tuple[tuple[int, ...], ...]
-    totals: tuple[int, ...]  # layers of each column over all chunks
-    # Layers that the cells hold together; more than there are layers when the offset is spread twice.
+    totals: tuple[int, ...]  # layers per column over all chunks
+    # Total of `counts`; exceeds the number of layers if the offset is applied twice.
     slots: int
-    ends: list[list[int]]  # running sums of `counts`, in the same shape
-    cells: tuple[LayerCell, ...]  # the place of every layer
-    offset: list[list[int]]  # the offset that was used, in the shape of `counts`
+    ends: list[list[int]]  # running sums of `counts`, same shape
+    cells: tuple[LayerCell, ...]  # the position of every layer
+    offset: list[list[int]]  # the applied offset, same shape as `counts`
 
 
 def place_layers(inputs: RecomputeInputs) -> Placement:
-    """The placement of all layers.
+    """Place all layers.
 
-    Every cell gets ``layers // (stages x chunks)`` layers and its offset on top. Layers fill chunk 0 over all
+    Every cell gets ``layers
+    (stages x chunks)`` layers plus its offset. Layers fill chunk 0 over all
     stages, then chunk 1, and so on.
 
     Raises:
@@ -144,7 +145,7 @@ def place_layers(inputs: RecomputeInputs) -> Placement:
     chunks = inputs.interleave_num if inputs.interleave else 1
     offset = _spread_offset(inputs, layers, stages, chunks)
     if chunks is None or chunks < 1:
-        # The framework divides by the number of cells, then makes an array with that many rows.
+        # The framework divides by the number of cells and then creates an array with that many rows.
         if chunks == 0:
             stop("ZeroDivisionError", "integer division or modulo by zero")
         stop("ValueError", "negative dimensions are not allowed")
@@ -165,17 +166,17 @@ def place_layers(inputs: RecomputeInputs) -> Placement:
     )
 
 
-def _spread_offset(  # noqa: C901 - one check of the framework after the other
+def _spread_offset(  # noqa: C901 - the framework's checks one by one
     inputs: RecomputeInputs, layers: int, stages: int, chunks: int | None
 ) -> list[list[int]]:
-    """The offset of every cell.
+    """Return the offset of every cell.
 
-    The sum is compared before a number or a list is spread over the cells: that is the framework's order, and why a
-    non-zero number, or a list with several chunks, is accepted and then counted more than once.
+    Like the framework, check the sum before spreading a number or list over the cells. So a non-zero number, or a list
+    with several chunks, is accepted and then counted more than once.
     """
     shape, items = to_int32(inputs.offset) if inputs.offset != 0 else ((), [0])
     since_1_8 = inputs.version not in ("1.6", "1.7")
-    if since_1_8 and chunks is not None and stages * chunks <= 1:  # a single cell takes any offset
+    if since_1_8 and chunks is not None and stages * chunks <= 1:  # a single cell accepts any offset
         return [[0]]
     if shape and (chunks is not None or not since_1_8):
         _check_shape(shape, items, stages, chunks)
@@ -184,7 +185,7 @@ def _spread_offset(  # noqa: C901 - one check of the framework after the other
     cells = stages * chunks
     try:
         rest = layers % cells
-    except ZeroDivisionError as error:  # its words are Python's and not the same in every release of it
+    except ZeroDivisionError as error:  # its text is Python's and differs between versions
         stop("ZeroDivisionError", str(error))
     if sum(items) != rest:
         stop(
@@ -197,7 +198,7 @@ def _spread_offset(  # noqa: C901 - one check of the framework after the other
     if chunks < 1:
         stop("ValueError", "all elements of broadcast shape must be non-negative")
     flat = list(items) * (cells // len(items))
-    if since_1_8:  # the first and the last cell may be empty, none between them
+    if since_1_8:  # the first and the last cell may be empty, the others may not
         least = -(layers // cells)
         if min(flat[0], flat[-1]) < least:
             end = "Head" if flat[0] < least else "Tail"
@@ -225,17 +226,17 @@ def _check_shape(shape: tuple[int, ...], items: Sequence[int], stages: int, chun
 def _find_cells(
     ends: Sequence[int], layers: int, stages: int, start_stage: int, *, backwards: bool
 ) -> tuple[LayerCell, ...]:
-    """The place of every layer.
+    """Return the position of every layer.
 
-    The framework finds the column by bisection and the chunk by the first end behind the layer. Up to 1.7 an offset
-    can leave a cell with less than nothing; then the ends do not rise, and the two need not agree.
+    The framework finds the column by bisection and the chunk by the first end after the layer. Up to 1.7 an offset can
+    make a cell's count negative; then the ends do not increase, and the two may disagree.
     """
     tops = list(accumulate(ends, max))
     cells = []
     for layer in range(layers):
         column = bisect_left(ends, layer + 1) % stages
         chunk = bisect_left(tops, layer + 1) // stages
-        # What the framework subtracts: the end of the cell before, across chunks for the first column.
+        # The framework subtracts the end of the previous cell, across chunks for the first column.
         before = chunk * stages + column - 1
         rank = layer - (ends[before] if before >= 0 else 0)
         stage = column + start_stage

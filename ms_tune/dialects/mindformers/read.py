@@ -1,8 +1,8 @@
-"""The ``mindformers`` dialect (static graph): its recompute and swap settings, and the plan that comes of them.
+"""Read the ``mindformers`` dialect (static graph): recompute and swap settings, and the resulting plan.
 
 Defaults and checks are those of MindFormers 1.6 to 2.1: ``mindformers/tools/register/template.py`` (sections and their
 keys), ``mindformers/modules/transformer/transformer.py`` (``TransformerRecomputeConfig``) and
-``mindformers/parallel_core/transformer_config_utils.py`` (what models that are not legacy ones get to see).
+``mindformers/parallel_core/transformer_config_utils.py`` (the settings that Mcore models get).
 """
 
 from __future__ import annotations
@@ -46,32 +46,32 @@ _PARALLEL = ("parallel_config",)
 _PIPELINE = ("parallel", "pipeline_config")
 _RECOMPUTE = ("recompute_config",)
 _SWAP = ("swap_config",)
-_TRAINING = ("train", "finetune", "predict_with_train_model")  # the modes whose template has the two sections above
+_TRAINING = ("train", "finetune", "predict_with_train_model")  # modes whose template has the two sections above
 
 _FLAGS = ("parallel_optimizer_comm_recompute", "mp_comm_recompute", "recompute_slice_activation")
 _SWAP_KEYS = ("swap", "layer_swap", "op_swap", "default_prefetch")
-_MOST = 10_000  # of anything: a slip of the keyboard must not fill the memory
+_MOST = 10_000  # upper bound for all counts, limits memory in case of a typing error
 
 
 def plan_layers(job: JobView) -> LayerPlan:
-    """What each layer of a job does.
+    """Return the plan of a job.
 
     Raises:
-        ConfigError: A setting is missing or cannot be.
-        UnsupportedError: The config needs something that is not served.
+        ConfigError: A setting is missing or invalid.
+        UnsupportedError: The config needs something that is not supported.
     """
     inputs, source, model = read_inputs(job), job.source, job.model
     plan = normalize(inputs)
-    # Layers that predict further tokens have the lists logged once more.
+    # The lists are logged once more for multi-token prediction layers.
     if any((*inputs.values[1:], inputs.swaps.swap)) or inputs.mtp_layers:
         from ms_tune.dialects.mindformers.operators import known_layers, seen_in  # noqa: PLC0415 - start-up time
 
-        wanted = any((*inputs.values, inputs.swaps.swap))  # else there is nothing that a pattern could be about
+        wanted = any((*inputs.values, inputs.swaps.swap))  # otherwise patterns are absent
         plan = seen_in(inputs, plan, known_layers(model, inputs) if wanted else None)
-    else:  # whole layers at most, whatever is in them
+    else:  # at most whole layers, whose operators do not matter
         whole = [layer.layer for layer in plan.layers if layer.recompute is RecomputeMode.FULL]
         plan = plan._replace(log=(*plan.log, *[f"Set full recompute at layer {layer}" for layer in whole]))
-    problems = list(plan.problems)  # and what decides about all layers and is not what the config seems to say
+    problems = list(plan.problems)  # plus problems that concern all layers
     unheard = [key for key in KEYS[1:] if source.get((*_RECOMPUTE, key))] if inputs.reduced else []
     if unheard:
         problems.append(Diagnostic("core-drops", Severity.WARNING, msg("layers.core-drops", keys=", ".join(unheard))))
@@ -91,18 +91,18 @@ def plan_layers(job: JobView) -> LayerPlan:
 
 
 def read_inputs(job: JobView, *, fewest: int = 1) -> RecomputeInputs:
-    """What a config says about placement, recompute and swap; :class:`ConfigError` where that is missing or cannot be.
+    """Read placement, recompute and swap settings; ConfigError if they are missing or invalid.
 
-    ``fewest`` is the smallest number of layers that is let through. MindFormers itself takes 0, which nobody means.
+    ``fewest`` is the smallest accepted number of layers. MindFormers itself accepts 0, which is never intended.
     """
     source, model = job.source, job.model
     reader, release, legacy = _ConfigReader(source, model), model.release, is_legacy(source.data)
-    # Of the legacy models, none of those in the wheels counts them, but DeepSeek in the folder research does.
+    # Legacy models in the wheels ignore this setting; DeepSeek in the folder `research` uses it.
     mtp = 0 if legacy and model.known else reader.whole((*_MODEL, MTP_LAYERS))
     interleave, scheduler = reader.pipeline_config() if source.get(_PIPELINE[:1]) is not None else (False, "1f1b")
     recompute = reader.section(_RECOMPUTE, (*KEYS, *_FLAGS))
     flags = {name: reader.flag((*_RECOMPUTE, name)) for name in _FLAGS if name in recompute}
-    section = reader.section(_SWAP, _SWAP_KEYS)  # whose values the framework judges
+    section = reader.section(_SWAP, _SWAP_KEYS)  # the framework itself validates the values
     reader.section(_MODEL)
     layers, offset = job.layers, model.value("offset")
     if layers is None or reader.written(LAYERS) is not None:
@@ -111,7 +111,7 @@ def read_inputs(job: JobView, *, fewest: int = 1) -> RecomputeInputs:
             reader.no_layer_count()
     checked = RecomputeValues(*[recompute.get(key, False) for key in KEYS])
     return RecomputeInputs(
-        layers=layers + (mtp if legacy else 0),  # the legacy DeepSeek models hand their prediction layers over, too
+        layers=layers + (mtp if legacy else 0),  # legacy DeepSeek models count their prediction layers too
         stages=(reader.whole((*_PARALLEL, "pipeline_stage")) or 1) if splits_network(source) else 1,
         offset=0 if offset is UNKNOWN else offset,
         interleave=interleave,
@@ -124,7 +124,7 @@ def read_inputs(job: JobView, *, fewest: int = 1) -> RecomputeInputs:
         micro_batches=reader.whole((*_PARALLEL, "micro_batch_num"), minimum=1),
         sequence_splits=reader.whole((*_PARALLEL, "seq_split_num"), minimum=1),
         slice_activation=flags.get("recompute_slice_activation", False),
-        # 1.6 hands such a model only the first value (`get_recompute` in `transformer_config_utils.py`).
+        # 1.6 passes only the first value to such a model (`get_recompute` in `transformer_config_utils.py`).
         values=RecomputeValues(checked.recompute) if release == "1.6" and not legacy else checked,
         checked=checked,
         swap=SwapValues(**section) if section else NO_SWAP,
@@ -134,9 +134,10 @@ def read_inputs(job: JobView, *, fewest: int = 1) -> RecomputeInputs:
 
 
 def parallel_degree(job: JobView, kind: str) -> int:
-    """In how many ways something is split; every size is set back to 1 where the run or the network is not split.
+    """Return a parallel degree, or 1 where the run or the network is not split.
 
-    Heads are split by ``ulysses`` as well, the ranks of context parallelism, or as many of them as the hybrid method is told.
+    ``ulysses`` is the degree by which heads are split in addition: the context-parallel degree or a part of it
+    (hybrid).
     """
     if kind == "ulysses":
         ranks, algorithm = parallel_degree(job, "context"), job.source.get((*_PARALLEL, "context_parallel_algo"))
@@ -150,9 +151,9 @@ def parallel_degree(job: JobView, kind: str) -> int:
 
 
 def splits_network(source: SourceFile) -> bool:
-    """Whether MindSpore splits the network. If not, all parallel sizes are set back to 1.
+    """Return whether MindSpore splits the network; otherwise all parallel degrees are reset to 1.
 
-    ``BaseTrainer._check_global_batch_size_for_auto_parallel`` of ``trainer/base_trainer.py``; the modes are those of
+    Source: ``BaseTrainer._check_global_batch_size_for_auto_parallel`` of ``trainer/base_trainer.py``; modes:
     ``PARALLEL_MODE`` in ``tools/utils.py``.
     """
     mode = source.get(("parallel", "parallel_mode"))
@@ -160,29 +161,27 @@ def splits_network(source: SourceFile) -> bool:
 
 
 class Startup(Record):
-    """What MindFormers makes of the settings that many checks ask for (``BaseTrainer``, 1.6 to 2.1), and what comes of the layers."""
+    """Settings that many checks need, as interpreted by MindFormers (``BaseTrainer``, 1.6 to 2.1), and the plan."""
 
-    # Whether `moe_config` is filled and made an object, which no network of Mcore can read: the template
-    # (`tools/register/template.py`) and `build_parallel_config` look at the top alone and take a null for false.
+    # Whether `moe_config` is filled and made an object, which Mcore networks cannot read: the template
+    # (`tools/register/template.py`) and `build_parallel_config` check only the top level and treat null as false.
     fills_experts: bool
-    is_reduced: bool  # whether the model is one of 1.6 that hears of the first recompute value only
-    is_parallel: (
-        bool  # whether the run is one over several devices; where nothing is said, the command line will have it
-    )
-    splits: bool  # whether MindSpore splits the network; if not, all parallel sizes are set back to 1
-    splits_sequence: bool  # whether the sequence is split between the layers
-    stages: int | None  # the pipeline stages that layers are placed on; None if they are no number
+    is_reduced: bool  # whether the model is one of 1.6 that uses only the first recompute value
+    is_parallel: bool  # whether the run uses several devices; if not set, the command line is expected to set it
+    splits: bool  # whether MindSpore splits the network; otherwise all parallel degrees are reset to 1
+    splits_sequence: bool  # whether sequence parallelism is on between layers
+    stages: int | None  # pipeline stages of the layers; None if not a number
     interleaves: bool  # whether stages have several chunks
-    scheduler: str  # in which order the stages work
-    is_llama: bool  # whether the config is one of the legacy Llama network, and says all about it
-    is_glm: bool  # the same of the legacy ChatGLM network
-    inner_width: int | None  # the width of Llama's feed-forward block
-    trains: bool  # whether the release has the network that is named, and trains it
-    has_second_names: bool  # whether a field is written under a second name
-    plan: LayerPlan | None = None  # what the layers do in a run; None if the config does not tell all of it
-    issues: list[str] | None = None  # the ids of its problems
-    passes: bool | None = None  # whether the framework gets through to the last layer
-    fills: bool | None = None  # whether each layer surely lies in one cell, and no cell is empty
+    scheduler: str  # the pipeline schedule
+    is_llama: bool  # whether the config is for the legacy Llama network and complete
+    is_glm: bool  # the same for the legacy ChatGLM network
+    inner_width: int | None  # width of Llama's feed-forward block
+    trains: bool  # whether the release has the named network and can train it
+    has_second_names: bool  # whether a field is also written under a second name
+    plan: LayerPlan | None = None  # the plan of a run; None if the config is incomplete
+    issues: list[str] | None = None  # the IDs of its problems
+    passes: bool | None = None  # whether the framework sets all layers
+    fills: bool | None = None  # whether each layer is in exactly one cell and no cell is empty
 
 
 _LLAMAS = (None, "LlamaForCausalLM", "LlamaModel")
@@ -190,13 +189,13 @@ _GLMS = ("ChatGLM2ForConditionalGeneration", "ChatGLM2Model", "ChatGLM2WithPtuni
 
 
 def read_startup(job: JobView) -> Startup:
-    """What checks ask for; :attr:`ms_tune.job.Job.startup` keeps it."""
+    """Read the settings that checks need; cached in :attr:`ms_tune.job.Job.startup`."""
     source, model, release = job.source, job.model, job.release.version
     legacy, is_parallel = is_legacy(source.data), bool(source.get(("use_parallel",), default=True))
     splits = is_parallel and splits_network(source)
     stages = source.get((*_PARALLEL, "pipeline_stage"), 1)
     if isinstance(stages, bool) or not isinstance(stages, int) or stages < 1:
-        stages = None if stages else 1  # an empty one counts as one stage; a check of types and bounds says so
+        stages = None if stages else 1  # an empty value counts as one stage and is reported by another check
     elif not splits:
         stages = 1
     scheduler = source.get((*_PIPELINE, "pipeline_scheduler"))
@@ -208,7 +207,7 @@ def read_startup(job: JobView) -> Startup:
         is_reduced=not legacy and release == "1.6",
         is_parallel=is_parallel,
         splits=splits,
-        # Where the network is not split, 1.8 turns this off as well.
+        # 1.8 also disables this where the network is not split.
         splits_sequence=wants_sequence and (splits or release in ("1.6", "1.7")),
         stages=stages,
         interleaves=is_parallel and source.get((*_PIPELINE, "pipeline_interleave")) is True,
@@ -234,7 +233,7 @@ def _plan_of_run(job: JobView, startup: Startup, *, legacy: bool) -> LayerPlan |
     except MsTuneError:
         return None
     stages, model = startup.stages, job.model
-    # Where models read the layer count or the offset in different ways nothing is said.
+    # Models differ in how they read the layer count or the offset; give up in these cases.
     differs = bool(model.mtp_layers) or model.value("offset") in (None, UNKNOWN)
     if stages is None or inputs.stage_num or inputs.start_stage or (legacy and differs and stages != 1):
         return None
@@ -242,7 +241,7 @@ def _plan_of_run(job: JobView, startup: Startup, *, legacy: bool) -> LayerPlan |
 
 
 def _inner_width(model: ModelConfig) -> int | None:
-    """The width of Llama's feed-forward block, which follows from others if it is not said (``LlamaFeedForward``)."""
+    """Return the width of Llama's feed-forward block, derived from other settings if not set (``LlamaFeedForward``)."""
     given = model.value("intermediate_size")
     hidden, multiple = model.number("hidden_size"), model.number("multiple_of")
     factor = model.value("ffn_dim_multiplier")
@@ -257,39 +256,39 @@ def _inner_width(model: ModelConfig) -> int | None:
 
 
 def jit_level(source: SourceFile) -> object:
-    """How a config wants its graphs compiled; None where it does not say."""
+    """Return the config's JIT level; None if not set."""
     return source.get(("context", "jit_config", "jit_level"))
 
 
 def passes_over(source: SourceFile, path: KeyPath) -> bool:
-    """Whether nothing in a section is as good as no section, whatever type it is of: ``[]``, ``0``, ``''``.
+    """Return whether any empty value (``[]``, ``0``, ``''``) counts as a missing section.
 
-    Templates refuse what is no mapping (``ConfigTemplate`` of ``tools/register/template.py``), but only those of training
-    have the sections for recompute and swap, and where the command line says the mode, there is none yet. What the
-    templates let through, ``build_parallel_config`` of ``core/parallel_config.py`` asks for its truth.
+    Templates refuse anything but a mapping (``ConfigTemplate`` of ``tools/register/template.py``), but only training
+    templates have the recompute and swap sections, and the mode may be set on the command line. For values that the
+    templates let through, ``build_parallel_config`` of ``core/parallel_config.py`` only tests their truth.
     """
     return path in (_RECOMPUTE, _SWAP) and source.get(("run_mode",)) not in _TRAINING
 
 
 class _ConfigReader(Record):
-    """Reads settings with their types checked; its complaints know their place in the text."""
+    """A reader with type checks, whose errors contain the location in the text."""
 
     source: SourceFile
     model: ModelConfig
 
     def fail(self, path: KeyPath, message: Message, hint: Message | None = None) -> NoReturn:
-        """Refuse the config because of what stands, or is missing, here."""
+        """Raise ConfigError at a key path."""
         raise self.source.saying(path).wrong(path, message, hint, at_key=True)
 
     def no_layer_count(self) -> NoReturn:
-        """Nobody says how many layers there are."""
+        """Raise ConfigError for a missing number of layers."""
         folder = model_folder(self.source.data)
         if folder is not None and self.source.beside is None:
             self.fail(_MODEL, msg("normalize.no-model-folder", folder=folder), msg("normalize.no-model-folder.hint"))
         self.fail(_MODEL, msg("normalize.no-layer-count"), msg("normalize.no-layer-count.hint"))
 
     def section(self, path: KeyPath, known: Sequence[str] = ()) -> dict[str, Any]:
-        """A mapping, of keys that are known if some are named; an empty one where the config has none."""
+        """Return a mapping or an empty one; check its keys against ``known`` if given."""
         value = self.source.get(path)
         if value is None or (not value and passes_over(self.source, path)):
             return {}
@@ -301,14 +300,14 @@ class _ConfigReader(Record):
         return value
 
     def flag(self, path: KeyPath) -> bool:
-        """True or false."""
+        """Return a Boolean."""
         value = self.source.get(path)
         if not isinstance(value, bool):
             self.fail(path, msg("normalize.not-a-flag", name=path[-1], value=value))
         return value
 
     def written(self, name: str) -> Field | None:
-        """A field of the model where it is written: under one name, or under several with the same value."""
+        """Return a field of the model as written, under one name or several with the same value."""
         found = [field for field in self.model.written(name) if field.value is not None]
         for field in found[1:]:
             if field.value != found[0].value:
@@ -317,7 +316,7 @@ class _ConfigReader(Record):
         return found[0] if found else None
 
     def whole(self, path: KeyPath, *, minimum: int = 0, otherwise: int = 0) -> int:
-        """A whole number. Null stands for the default; a model's own is what its class has, or ``otherwise``."""
+        """Return a whole number; null means the default. A model's field defaults to its class's value or ``otherwise``."""
         if path[:-1] == _MODEL:
             field = self.written(str(path[-1])) or self.model.field(str(path[-1]))
             path, value = field.path or path, field.value
@@ -333,7 +332,7 @@ class _ConfigReader(Record):
         return value
 
     def chunks(self, *, legacy: bool) -> int | None:
-        """``pp_interleave_num``: legacy models have 1 where it is missing, the others None. Any whole number goes."""
+        """Return ``pp_interleave_num``, any whole number; if missing, 1 for legacy models, None for others."""
         name = "pp_interleave_num" if legacy else "virtual_pipeline_model_parallel_size"
         field = self.written(name) or self.model.field(name)
         value = field.value
@@ -345,7 +344,7 @@ class _ConfigReader(Record):
         return value
 
     def pipeline_config(self) -> tuple[bool, str]:
-        """``pipeline_interleave`` and ``pipeline_scheduler``: MindSpore takes both or neither, and nothing else."""
+        """Return ``pipeline_interleave`` and ``pipeline_scheduler``: MindSpore accepts both or neither, and no other keys."""
         self.section(_PIPELINE[:1])
         config = self.section(_PIPELINE)
         if not config:
@@ -359,34 +358,34 @@ class _ConfigReader(Record):
         return self.flag((*_PIPELINE, "pipeline_interleave")), scheduler
 
     def core_swap(self) -> SwapValues:
-        """What a model that is no legacy one says about swap."""
+        """Return the swap settings of an Mcore model (not a legacy one)."""
         written = zip(_SWAP_KEYS, map(self.written, CORE_SWAP), strict=False)
         values = {key: field.value for key, field in written if field is not None}
         section = self.section(_MODEL)
         if "swap" not in values and None in [section.get(name, MISSING) for name in names_of("swap")]:
-            values["swap"] = None  # null is no default here: the class refuses it
+            values["swap"] = None  # here null does not mean the default: the class refuses it
         return SwapValues(**values) if values else NO_SWAP
 
 
-MICRO_BATCHES = ("parallel_config", "micro_batch_num")  # of a step
+MICRO_BATCHES = ("parallel_config", "micro_batch_num")  # micro-batches per step
 
 
 def is_parallel(source: SourceFile) -> bool:
-    """Whether a config is run on several devices at all."""
+    """Return whether a config runs on several devices."""
     return bool(source.get(("use_parallel",), default=False))
 
 
 def names_devices(source: SourceFile) -> bool:
-    """Whether a config says itself how many devices it is for."""
+    """Return whether a config itself defines the number of devices."""
     return source.get(("parallel_config", "data_parallel")) is not None
 
 
 def split_job(source: SourceFile, processes: int | None) -> JobSplit:
-    """How many cards and samples there are: ``batch_size x data_parallel x micro_batch_num`` (with stages) ``x accumulation``.
+    """Return the number of devices and samples: ``batch_size x data_parallel x micro_batch_num`` (with stages) ``x accumulation``.
 
-    On other cards than the config is for, its batch would be another one, too.
+    With another number of devices than configured the batch is unknown.
     """
-    from ms_tune.dialects.sections import JobSplit, read_size, section_of  # noqa: PLC0415 - metrics asks, no lint
+    from ms_tune.dialects.sections import JobSplit, read_size, section_of  # noqa: PLC0415 - lint does not need it
 
     parallel, runner = section_of(source, "parallel_config"), section_of(source, "runner_config")
     names = ("data_parallel", "model_parallel", "pipeline_stage", "context_parallel")

@@ -1,8 +1,8 @@
-"""What each layer recomputes: the whole way there from a config's values, in the order in which MindFormers goes it.
+"""Determine each layer's recomputation from a config's values, step by step like MindFormers.
 
-Where the rules come from (MindFormers 1.6 to 2.1, MindSpore 2.6 to 2.10), with all that they let through and all that they trip over:
+Sources (MindFormers 1.6 to 2.1, MindSpore 2.6 to 2.10), including what they accept and where they fail:
 
-- ``LayerSetting`` (see :mod:`ms_tune.dialects.mindformers.placement` for where it is); its "Formative" lists are layers of each
+- ``LayerSetting`` (location: :mod:`ms_tune.dialects.mindformers.placement`); its "Formative" lists are layers per
   (chunk, stage)
 - ``_check_recompute`` and ``_check_swap`` in ``mindformers/tools/check_rules.py``
 - ``TransformerConfig.__post_init__`` in ``mindformers/parallel_core/transformer_config.py``
@@ -32,10 +32,10 @@ if TYPE_CHECKING:
     from ms_tune.dialects.mindformers.placement import LayerCell, Placement, RecomputeInputs, SwapValues
     from ms_tune.dialects.mindformers.swap import SwapEntries
 
-_ALL_LAYERS = 2**31 - 1  # what True in a list of counts stands for
+_ALL_LAYERS = 2**31 - 1  # the meaning of True in a list of counts
 _ZERO_BUBBLE_CHUNKS = 2
 _NORM = (r".*\.norm",)
-# The operators that a value without patterns of its own means, by whether the model is a legacy one.
+# The default patterns of a value without its own, for legacy models (True) and others.
 DEFAULT_PATTERNS: Mapping[bool, Mapping[str, tuple[str, ...]]] = {
     True: {
         "select_recompute": (r"feed_forward\.mul", r"feed_forward\.w1\.activation\.silu"),
@@ -56,25 +56,24 @@ Rows = list[list[int]]
 
 
 class _Progress:
-    """How far the framework came."""
+    """The intermediate state of the framework's steps."""
 
     def __init__(self) -> None:
         self.step = ""
         self.placement: Placement | None = None
-        self.swap: SwapEntries | None = None  # what the layers swap; None where swap is off
-        # The values in the framework's own form, by the names that it logs them under, with those of `swap`.
+        self.swap: SwapEntries | None = None  # swap of the layers; None if swap is off
+        # The values in the framework's own form, by their names in its log, including those of `swap`.
         self.lists: dict[str, Any] | None = None
-        self.reached: dict[str, dict[str, bool]] = {}  # by key, which of its patterns are for a layer
+        self.reached: dict[str, dict[str, bool]] = {}  # for each key, which of its patterns apply to a layer
         self.layers: list[LayerSpec] = []
-        self.dropped: list[tuple[str, str]] = []  # patterns that an exclude list takes out, by key
+        self.dropped: list[tuple[str, str]] = []  # (key, pattern) removed by an exclude list
         self.log: list[str] = []
 
 
 def normalize(inputs: RecomputeInputs) -> LayerPlan:
-    """What each layer will recompute, exactly as the framework decides it.
+    """Return the plan of a config, exactly as the framework determines it.
 
-    Never raises for what a config may say: what the framework refuses is the plan's ``failure`` and its first
-    problem.
+    Never raises for invalid configs: a refusal by the framework is the plan's ``failure`` and its first problem.
     """
     progress = _Progress()
     failure = None
@@ -98,7 +97,7 @@ def normalize(inputs: RecomputeInputs) -> LayerPlan:
         placement=placement.counts if placement else None,
         formative=None
         if failure or lists is None
-        else {  # patterns as texts, which YAML may have read as other values
+        else {  # patterns as texts; YAML may have parsed them as other types
             key: {str(pattern): rows for pattern, rows in value.items()} if isinstance(value, dict) else value
             for key, value in lists.items()
         },
@@ -110,7 +109,7 @@ def normalize(inputs: RecomputeInputs) -> LayerPlan:
 
 
 def failure_problem(step: str, layer: int | None, error: FrameworkStop) -> Diagnostic:
-    """The problem that tells where the framework stops: at a step of its way, with a layer if it got that far."""
+    """Build the problem for the framework's failure at a step, with a layer if it got that far."""
     where = msg(f"layers.step.{step}", layer=layer)
     if error.exception == ENDLESS_LOOP:
         message = msg("layers.endless-loop", where=where, why=error.why)
@@ -124,7 +123,7 @@ def failure_problem(step: str, layer: int | None, error: FrameworkStop) -> Diagn
 
 
 def _check_settings(inputs: RecomputeInputs, progress: _Progress) -> None:
-    """Every step of the framework before it places a layer; the first one that raises ends it."""
+    """Run every check of the framework before it places a layer; the first one that raises ends it."""
     progress.step = "scheduler"
     if not inputs.interleave and inputs.scheduler != "1f1b":
         stop(
@@ -133,14 +132,14 @@ def _check_settings(inputs: RecomputeInputs, progress: _Progress) -> None:
         )
     progress.step = "swap-config"
     entries = _read_swap(inputs.swap) if inputs.swap is not NO_SWAP else None
-    # The framework's own check; it looks at the section `swap_config` even for models that never see it.
+    # The framework's own check; it uses the section `swap_config` even for models that ignore it.
     values = inputs.checked or inputs.values
     if entries is not None and inputs.swap.swap:
         progress.step = "swap-rules"
         entries.check(values, inputs.swap.default_prefetch)
     else:
         progress.step = "list-length"
-        # Lists (not tuples) of counts must not be longer than there are stages; nothing else is looked at.
+        # Lists (not tuples) of counts must not be longer than the number of stages; nothing else is checked.
         for key, value in zip(KEYS[:3], values, strict=False):
             if isinstance(value, list) and len(value) > inputs.stages and is_counts(value):
                 stop(
@@ -149,7 +148,7 @@ def _check_settings(inputs: RecomputeInputs, progress: _Progress) -> None:
                     f"length of {key} ({value}) > pp({inputs.stages})",
                 )
     progress.step = "core"
-    if not inputs.legacy and not inputs.reduced:  # what such a model checks on top, while its config is converted
+    if not inputs.legacy and not inputs.reduced:  # additional checks of such models when their config is converted
         if inputs.zero_bubble:
             _check_zero_bubble(inputs)
         if inputs.slice_activation:
@@ -161,7 +160,7 @@ def _check_settings(inputs: RecomputeInputs, progress: _Progress) -> None:
 
 
 def _read_swap(values: SwapValues) -> SwapEntries:
-    from ms_tune.dialects.mindformers.swap import SwapEntries  # noqa: PLC0415 - start-up time: few configs name swap
+    from ms_tune.dialects.mindformers.swap import SwapEntries  # noqa: PLC0415 - start-up time: few configs have swap
 
     return SwapEntries(values)
 
@@ -171,7 +170,7 @@ def _check_zero_bubble(inputs: RecomputeInputs) -> None:
     prefix = "When zero_bubble_v is enabled,"
     if chunks != _ZERO_BUBBLE_CHUNKS:
         stop("ValueError", f"{prefix} pp_interleave_num must be set to 2. But get {chunks}.")
-    if stages < 2:  # noqa: PLR2004 - a V needs two
+    if stages < 2:  # noqa: PLR2004 - a V needs two stages
         stop("ValueError", f"{prefix} pp must be greater than or equal to 2. But get {stages}.")
     if inputs.micro_batches < 2 * stages:
         stop(
@@ -188,17 +187,17 @@ def _check_zero_bubble(inputs: RecomputeInputs) -> None:
 
 
 def _set_layers(inputs: RecomputeInputs, progress: _Progress) -> None:
-    """Place the layers, and set each; what is logged and raised on the way is the framework's."""
+    """Place and set the layers; log lines and exceptions are the framework's."""
     progress.step = "offset"
     placement = progress.placement = place_layers(inputs)
     progress.log += [
         f"num_layers per stage: {[list(row) for row in placement.counts]}",
         f"Accumulated num_layers per stage: {placement.ends}",
-        # The framework logs the columns of its tables here, also where zero_bubble_v sends a layer to another stage.
+        # The framework logs table columns here, even if zero_bubble_v moves a layer to another stage.
         f"Pipeline id list with start_stage: {[cell.column + inputs.start_stage for cell in placement.cells]}",
         f"Interleave id list: {[cell.chunk for cell in placement.cells]}",
     ]
-    # One call of deepcopy, so that lists that are one object still are one object.
+    # One deepcopy call, so that aliased lists stay one object.
     values = dict(zip(KEYS, copy.deepcopy([*inputs.values]), strict=True))
     progress.step = "value"
     lists = format_lists(inputs, placement, values, progress.swap) | {"layer_swap": [], "op_swap": {}}
@@ -209,13 +208,13 @@ def _set_layers(inputs: RecomputeInputs, progress: _Progress) -> None:
         progress.step = "swap"
         lists |= progress.swap.format_entries(inputs, progress.log)
     for cell in placement.cells:
-        if cell.layer == inputs.layers:  # the first prediction layer, where they are placed with the others
+        if cell.layer == inputs.layers:  # the first prediction layer, where these are placed with the others
             progress.step = "mtp"
             format_lists(inputs, placement, values, progress.swap)
         progress.step = "layer"
         progress.layers.append(set_layer(inputs, cell, lists, progress))
     if inputs.mtp_layers and not inputs.legacy and not inputs.reduced:
-        # The block behind the layers formats the values once more, as the first time has left them.
+        # The block after the layers formats the values again, as modified by the first time.
         progress.step = "mtp"
         format_lists(inputs, placement, values, progress.swap)
     progress.step = "sequence"
@@ -227,7 +226,7 @@ def _set_layers(inputs: RecomputeInputs, progress: _Progress) -> None:
 
 
 def _apply_excludes(inputs: RecomputeInputs, lists: dict[str, Any], progress: _Progress) -> None:
-    """What exclude patterns take out of the lists, with what the framework logs of them."""
+    """Apply exclude patterns to the lists, and log like the framework."""
     log = progress.log
     log.append(f"Formative layer_recompute: {lists['layer_recompute']}")
     if inputs.reduced:
@@ -252,21 +251,21 @@ def _apply_excludes(inputs: RecomputeInputs, lists: dict[str, Any], progress: _P
 def format_lists(
     inputs: RecomputeInputs, placement: Placement, values: Mapping[str, Any], swap: SwapEntries | None
 ) -> dict[str, Any]:
-    """The five values in the framework's own form and order, by the names that it logs them under.
+    """Return the five values in the framework's own form and order, by their names in its log.
 
-    A value is layers of each (chunk, stage): rows may be shorter than there are stages, and rows may be missing, and
-    the framework goes on until it sets a layer that needs them. With swap on, a value is the numbers of layers, or True
-    for all of them; excludes are still read as rows. But for the first one, there is such a value for each pattern; what
-    names none stands for the default patterns, if there are any.
+    A value is layer counts per (chunk, stage): rows may be short or missing, and the framework fails only when it sets
+    a layer that needs them. With swap on, a value is layer numbers, or True for all of them; excludes are still read as
+    rows. Except for the first value, there is one per pattern; a value without patterns applies to the default
+    patterns, if any.
 
     Args:
-        inputs: What decides about the plan.
-        placement: Where its layers are.
-        values: A copy of the values: they are written into, as the framework does.
-        swap: What the layers swap; None where swap is off.
+        inputs: The inputs of the plan.
+        placement: The positions of its layers.
+        values: A copy of the values; modified in place, as in the framework.
+        swap: The swap of the layers; None if swap is off.
 
     Raises:
-        FrameworkStop: The framework raises, or loops without end.
+        FrameworkStop: The framework raises, or loops endlessly.
     """
     rows = partial(format_rows, inputs, placement)
     chosen = rows if swap is None else swap.layer_ids
@@ -275,7 +274,7 @@ def format_lists(
         excludes, value = key.endswith("_exclude"), values[key]
         form = rows if excludes else chosen
         if excludes and inputs.reduced:
-            lists[key] = {}  # of which that class knows nothing
+            lists[key] = {}  # that class does not support them
         elif isinstance(value, dict):
             lists[key] = {pattern: form(item) for pattern, item in value.items()}
         else:
@@ -285,12 +284,12 @@ def format_lists(
 
 
 def format_rows(inputs: RecomputeInputs, placement: Placement, value: object) -> Rows:
-    """One value, as layers of each (chunk, stage)."""
+    """Return one value as layer counts per (chunk, stage)."""
     if isinstance(value, bool):
         return [list(row) if value else [0] * len(row) for row in placement.counts]
     if not isinstance(value, (list, tuple)):
         _stop_at_list(value)
-    items = list(value) if inputs.version != "1.6" else value  # since 1.7 the list is copied first; rows never are
+    items = list(value) if inputs.version != "1.6" else value  # since 1.7 the list is copied first, its rows are not
     if inputs.zero_bubble:
         _reverse_second(items)
     if is_counts(items):
@@ -304,14 +303,14 @@ def format_rows(inputs: RecomputeInputs, placement: Placement, value: object) ->
 
 
 def _share_out(items: Sequence[int], placement: Placement) -> Rows:
-    """One count a stage, shared out over its chunks: one layer at a time, round and round, past full chunks."""
+    """Spread one count per stage over its chunks: one layer at a time, round-robin, skipping full chunks."""
     rows = [[0] * len(row) for row in placement.counts]
     for column, item in enumerate(items):
         if column >= len(placement.totals):
             _stop_at_index(column, len(placement.totals))
         left = min(item, placement.totals[column])
         if left < 0:
-            # The framework counts down to zero from here and never gets there.
+            # The framework counts down from here and never reaches zero.
             stop(ENDLESS_LOOP, "", msg("layers.why.endless-loop", item=left))
         while left:
             for row, limits in zip(rows, placement.counts, strict=True):
@@ -322,7 +321,7 @@ def _share_out(items: Sequence[int], placement: Placement) -> Rows:
 
 
 def _cut_rows(items: list[object] | tuple[object, ...], counts: Sequence[Sequence[int]]) -> Rows:
-    """A list with a row for each chunk. Rows are changed in place, so that a row may be met changed."""
+    """Clip a list with one row per chunk. Rows are changed in place, so an aliased row may already be changed."""
     for chunk, row in enumerate(items):
         if isinstance(row, bool):
             if chunk >= len(counts):
@@ -335,7 +334,7 @@ def _cut_rows(items: list[object] | tuple[object, ...], counts: Sequence[Sequenc
                 _write(row, column, _clamp(item, counts, chunk, column))
         else:
             _stop_at_list(items, row)
-    return items  # type: ignore[return-value] # rows of counts by now
+    return items  # type: ignore[return-value] # now rows of counts
 
 
 def _clamp(item: int, counts: Sequence[Sequence[int]], chunk: int, column: int) -> int:
@@ -360,8 +359,8 @@ def _stop_at_index(index: int, size: int, axis: int = 0) -> NoReturn:
 
 
 def _reverse_second(items: list[Any] | tuple[Any, ...]) -> None:
-    """``zero_bubble_v``: the second chunk's row counts from the last stage."""
-    if len(items) < 2:  # noqa: PLR2004 - there is no second one
+    """Reverse the second chunk's row for ``zero_bubble_v``: it counts from the last stage."""
+    if len(items) < 2:  # noqa: PLR2004 - without a second row
         stop("IndexError", "list index out of range")
     second = items[1]
     if isinstance(second, (list, tuple, str)):
@@ -373,18 +372,17 @@ def _reverse_second(items: list[Any] | tuple[Any, ...]) -> None:
 
 
 def _stop_at_list(value: object, item: object = None) -> NoReturn:
-    """The framework does not take this value."""
-    # The framework names select_recompute here whichever value it is about.
+    # The framework mentions select_recompute here for any value.
     why = msg("layers.why.written-twice") if isinstance(item, (WrittenCount, ArrayRow)) else None
     stop("ValueError", f"Illegal input list for select_recompute: {value}", why)
 
 
 def set_layer(inputs: RecomputeInputs, cell: LayerCell, lists: Mapping[str, Any], progress: _Progress) -> LayerSpec:
-    """What one layer recomputes. Full recompute wins; excludes are applied to every layer, but not when swap is on."""
+    """Return one layer's plan. Full recompute wins; excludes apply to every layer, but not with swap."""
     swap, timed = progress.swap, inputs.version != "1.6"
     recompute = (
         inputs.values.recompute
-    )  # the framework asks the value as written whether there is full recompute at all
+    )  # the framework uses the original value to decide whether there is full recompute
     full = bool(recompute) and (isinstance(recompute, bool) or _is_reached(cell, lists["layer_recompute"], swap))
     patterns: dict[str, list[str]] = {key: [] for key in KEYS[1:]}
     overridden = []
@@ -394,7 +392,7 @@ def set_layer(inputs: RecomputeInputs, cell: LayerCell, lists: Mapping[str, Any]
             try:
                 reached = _is_reached(cell, layers, swap)
             except FrameworkStop:
-                if not hidden:  # else the framework does not look
+                if not hidden:  # otherwise the framework does not check
                     raise
                 continue
             if reached and key in progress.reached:
@@ -420,12 +418,12 @@ def set_layer(inputs: RecomputeInputs, cell: LayerCell, lists: Mapping[str, Any]
     )
 
 
-def _is_reached(cell: LayerCell, layers: Any, swap: SwapEntries | None) -> bool:  # noqa: ANN401 - rows, numbers, or True
-    """Whether a formatted value is for a layer: it is one of the first so many of its cell; with swap on, its number is listed."""
+def _is_reached(cell: LayerCell, layers: Any, swap: SwapEntries | None) -> bool:  # noqa: ANN401 - rows, numbers or True
+    """Return whether a formatted value applies to a layer: its rank is below the cell's count or, with swap, its number is listed."""
     if swap is not None:
         return layers is True or cell.layer in layers
     try:
         count: int = layers[cell.chunk][cell.column]
-    except IndexError as error:  # of a list or of a tuple, as the config has it
+    except IndexError as error:  # of a list or tuple, depending on the config
         stop("IndexError", str(error))
     return 0 <= cell.rank < count

@@ -1,4 +1,4 @@
-"""What MindFormers refuses of the recompute and swap values."""
+"""Recompute and swap values that MindFormers refuses."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ if TYPE_CHECKING:
 
 _RECOMPUTE, _SWAP = "recompute_config", "swap_config"
 _COUNTS, _EXCLUDES = KEYS[:3], KEYS[3:]
-# A dot between two plain characters, which a regular expression would write as `\.`.
+# A dot between two plain characters, which is written `\.` in a regular expression.
 _PLAIN_DOT = re.compile(r"(?<=\w)\.(?=\w)")
 
 
 def too_long(context: CheckContext) -> Iterator[Violation]:
-    """More numbers than pipeline stages.
+    """Report lists with more numbers than pipeline stages.
 
-    ``check_rules._rule_recompute`` refuses it for the value itself; inside a dict ``LayerSetting`` fails with an
+    ``check_rules._rule_recompute`` refuses a plain value; inside a dict ``LayerSetting`` fails with an
     IndexError (MindFormers 1.7 to 2.1).
     """
     stages = context.job.startup.stages or 1
     for path, counts in _lists(context, (*_COUNTS, *_EXCLUDES)):
-        checked = len(path) > 2 or path[-1] in _COUNTS  # noqa: PLR2004 - section and key: the value itself
+        checked = len(path) > 2 or path[-1] in _COUNTS  # noqa: PLR2004 - (section, key) is a plain value
         if checked and len(counts) > stages:
             yield Violation(
                 path,
@@ -43,7 +43,7 @@ def too_long(context: CheckContext) -> Iterator[Violation]:
 
 
 def negative(context: CheckContext) -> Iterator[Violation]:
-    """A negative number of layers: ``_alloc_recompute_layer`` counts down from it and never gets to zero."""
+    """Report a negative number of layers: ``_alloc_recompute_layer`` counts down from it and never reaches zero."""
     startup = context.job.startup
     heard = _COUNTS[:1] if startup.is_reduced else (*_COUNTS, *_EXCLUDES)
     for path, counts in _lists(context, heard):
@@ -55,13 +55,13 @@ def negative(context: CheckContext) -> Iterator[Violation]:
 
 
 def _swaps_in_core(context: CheckContext) -> bool:
-    """Whether a model that is no legacy one is told to swap by its own section (since 1.7)."""
-    told = any(context.get(f"model.model_config.{name}") is True for name in names_of("swap"))
-    return told and not is_legacy(context.source.data) and not context.job.startup.is_reduced
+    """Return whether an Mcore model enables swap in its own section (since 1.7)."""
+    swaps = any(context.get(f"model.model_config.{name}") is True for name in names_of("swap"))
+    return swaps and not is_legacy(context.source.data) and not context.job.startup.is_reduced
 
 
 def plain_dot(context: CheckContext) -> Iterator[Violation]:
-    r"""A pattern with a plain dot: patterns are split at ``\.``, so it is one name that no cell has."""
+    r"""Report a pattern with a plain dot: patterns are split at ``\.``, so it is one name that no cell has."""
     for key in (*_COUNTS[1:], *_EXCLUDES):
         value = context.get(f"{_RECOMPUTE}.{key}")
         for index, pattern in enumerate(value if isinstance(value, (list, dict)) else ()):
@@ -72,10 +72,10 @@ def plain_dot(context: CheckContext) -> Iterator[Violation]:
 
 
 def _lists(context: CheckContext, keys: tuple[str, ...]) -> Iterator[tuple[KeyPath, list[int]]]:
-    """The lists of plain numbers, given directly or for a pattern.
+    """Yield the lists of plain numbers, given directly or for a pattern.
 
-    In swap mode lists hold layer ids and are none of these; exclusions are still read as numbers of layers. Where a model
-    is told to swap by its own section, ``check_rules`` still counts those that are given directly.
+    With swap, lists contain layer numbers and are skipped; excludes are still read as counts. For a model that enables
+    swap in its own section, ``check_rules`` still counts lists that are given directly.
     """
     swapping = context.get("swap_config.swap") is True
     startup = context.job.startup
@@ -84,9 +84,9 @@ def _lists(context: CheckContext, keys: tuple[str, ...]) -> Iterator[tuple[KeyPa
             continue
         value = context.get(f"{_RECOMPUTE}.{key}")
         path = (_RECOMPUTE, key)
-        # Exclusions have no default patterns that a plain value would be for; it is not even read.
+        # Excludes have no default patterns, so a plain value is not read.
         found: list[tuple[KeyPath, object]] = [] if key in _EXCLUDES else [(path, value)]
-        # What stands for patterns does not reach a model of 1.6 that is no legacy one.
+        # Values of patterns do not apply to Mcore models of 1.6.
         ids = key not in _EXCLUDES and _swaps_in_core(context)
         if isinstance(value, dict) and key != "recompute" and not startup.is_reduced and not ids:
             found = [((*path, str(pattern)), counts) for pattern, counts in value.items()]
@@ -96,7 +96,7 @@ def _lists(context: CheckContext, keys: tuple[str, ...]) -> Iterator[tuple[KeyPa
 
 
 def entries(context: CheckContext) -> Iterator[Violation]:
-    """Entries that ``TransformerSwapConfig`` refuses, whether swap is on or off."""
+    """Report entries that ``TransformerSwapConfig`` refuses, whether swap is on or off."""
     if context.get("swap_config.layer_swap") is None and context.get("swap_config.op_swap") is None:
         return
     for key in ("layer_swap", "op_swap"):
@@ -119,7 +119,7 @@ def _entries(items: list[tuple[KeyPath, object]], *, named: bool) -> Iterator[Vi
         if not isinstance(item, dict):
             yield Violation(path, "not-an-entry")
             continue
-        # Operators without a prefetch only fail when swap is on.
+        # Operators without a prefetch fail only if swap is on.
         needed = ("op_name", "layers") if named else ("layers", "backward_prefetch")
         missing = next((key for key in needed if key not in item), "")
         if missing:
@@ -138,7 +138,7 @@ def _entries(items: list[tuple[KeyPath, object]], *, named: bool) -> Iterator[Vi
 
 
 def while_off(context: CheckContext) -> Iterator[Violation]:
-    """Lists that are sound, beside a switch that is off."""
+    """Report valid swap lists while swap is off."""
     if any(True for _ in entries(context)):
         return
     for key in ("layer_swap", "op_swap"):
@@ -160,8 +160,8 @@ def _are_layers(value: object) -> bool:
 
 
 _FINDS_NOTHING = (PlanIssue.PATTERN_UNMATCHED, PlanIssue.PATTERN_CELL, PlanIssue.CELL_UNMATCHED)
-_SHOWN = 8  # layers in one message
-# What gives its result to what in a layer of Llama; between attention and the feed-forward part are an addition and a norm.
+_SHOWN = 8  # maximum layers in one message
+# Data flow in a Llama layer; between attention and the feed-forward part are an addition and a norm.
 _FLOW = (
     *(("attention_norm", "attention"), ("attention", "feed_forward"), ("ffn_norm", "feed_forward")),
     *(
@@ -175,7 +175,7 @@ _FLAT_LIST = "'recompute' must provide explicit 2D"
 
 
 def refused(context: CheckContext) -> Iterator[Violation]:
-    """MindFormers raises, or loops for ever, at one of the ``steps``; the option ``reported`` says which checks tell it of some steps."""
+    """Report that MindFormers raises or loops endlessly at one of ``steps``; ``reported`` lists other checks that cover a step."""
     plan = context.job.startup.plan
     steps = context.options["steps"]
     if plan is None or plan.failure is None or not isinstance(steps, list):
@@ -192,14 +192,14 @@ def refused(context: CheckContext) -> Iterator[Violation]:
 
 
 def trap(context: CheckContext) -> Iterator[Violation]:
-    """Something that MindFormers accepts although its author hardly meant it.
+    """Report a setting that MindFormers accepts although it is probably a mistake.
 
-    The option ``id`` names the problem of the plan (:class:`~ms_tune.dialects.PlanIssue`), and ``at`` the key path to point at, if the problem
-    does not name it.
+    The option ``id`` selects the plan's problem (:class:`~ms_tune.dialects.PlanIssue`), ``at`` the key path to point
+    at, if the problem does not contain it.
     """
     plan = context.job.startup.plan
     for problem in plan.problems if plan is not None else ():
-        # A pattern may be one of the default patterns of a setting that asks for nothing.
+        # It may be a default pattern of a setting that is off.
         is_off = problem.id == PlanIssue.PATTERN_EXCLUDED and not context.get(
             f"{_RECOMPUTE}.{problem.message.params['key']}"
         )
@@ -208,10 +208,10 @@ def trap(context: CheckContext) -> Iterator[Violation]:
 
 
 def of_everything(context: CheckContext) -> Iterator[Violation]:
-    """A pattern whose last part stands for every attribute of a cell, or is no expression at all.
+    """Report a pattern whose last part matches every attribute of a cell, or is an invalid expression.
 
-    ``set_pattern_recompute`` goes through ``dir(cell)``, where ``__class__`` is the first with a ``recompute`` of its own:
-    it is called without a cell, and raises. Only where the part before is sure to match a cell it is told.
+    ``set_pattern_recompute`` iterates over ``dir(cell)``, where ``__class__`` is the first attribute with its own
+    ``recompute``: calling it without a cell raises. Reported only where the previous part certainly matches a cell.
     """
     plan = context.job.startup.plan
     network = _network(context)
@@ -234,7 +234,7 @@ def of_everything(context: CheckContext) -> Iterator[Violation]:
 
 
 def _network(context: CheckContext) -> str | None:
-    """Which network's cells are those of the model, if they are known."""
+    """Return the network whose cells the model has, if they are known."""
     if not is_legacy(context.source.data):
         return "core"
     startup = context.job.startup
@@ -246,7 +246,7 @@ def _stands_for(segment: str, name: str) -> bool:
 
 
 def _place_of(context: CheckContext, pattern: str) -> KeyPath:
-    """The first setting that has a pattern."""
+    """Return the first setting that contains a pattern."""
     for key in KEYS[1:]:
         value = context.get(f"{_RECOMPUTE}.{key}")
         if isinstance(value, dict) and pattern in value:
@@ -257,9 +257,9 @@ def _place_of(context: CheckContext, pattern: str) -> KeyPath:
 
 
 def unmatched(context: CheckContext) -> Iterator[Violation]:
-    """A pattern that finds no operator in any layer of the model, or in a cell it is for, if its layers are known.
+    """Report a pattern without matching operator in all layers or in a cell that it applies to, if the layers are known.
 
-    ``facts/data/trees.json`` has the cells and operators of the layers of every model that MindFormers trains.
+    ``facts/data/trees.json`` contains the cells and operators of all models that MindFormers trains.
     """
     named = [context.get(f"{_RECOMPUTE}.{key}") for key in KEYS[1:]] + [context.get("swap_config.op_swap")]
     if not any(named):
@@ -274,10 +274,10 @@ def unmatched(context: CheckContext) -> Iterator[Violation]:
 
 
 def swap_for_recompute(context: CheckContext) -> Iterator[Violation]:
-    """Swapped operators whose results go to recomputed ones: the second rule of MindFormers' guide on memory.
+    """Report swapped operators whose results go to recomputed ones: rule 2 of MindFormers' guide on memory.
 
-    Which cells follow each other in a layer is ``LLamaDecodeLayer.construct`` and ``LLamaFeedForward.construct``
-    (``models/llama``, 1.6 to 2.1), the models that the guide speaks of.
+    The order of cells in a layer is from ``LLamaDecodeLayer.construct`` and ``LLamaFeedForward.construct``
+    (``models/llama``, 1.6 to 2.1), the models in that guide.
     """
     startup = context.job.startup
     plan = startup.plan
@@ -298,7 +298,7 @@ def swap_for_recompute(context: CheckContext) -> Iterator[Violation]:
 
 
 def _leads(pattern: str, path: str) -> bool:
-    """Whether a pattern stands for a cell, or for one that it is in."""
+    """Return whether a pattern matches a cell or one of its parents."""
     parts, names = pattern.split(r"\."), path.split(".")
     return len(parts) <= len(names) and all(map(_stands_for, parts, names))
 
@@ -308,7 +308,7 @@ def _params(problem: Diagnostic) -> dict[str, str]:
 
 
 def _blamed(context: CheckContext, text: str) -> KeyPath:
-    """The value that the framework's text quotes, or else the first that is no switch."""
+    """Return the value that the framework's text quotes, otherwise the first that is not a Boolean."""
     given = [key for key in KEYS if not isinstance(context.get(f"{_RECOMPUTE}.{key}", default=False), bool)]
     quoted = [key for key in given if str(context.get(f"{_RECOMPUTE}.{key}")) in text]
     key = next(iter((*quoted, *given)), None)
@@ -316,7 +316,7 @@ def _blamed(context: CheckContext, text: str) -> KeyPath:
 
 
 def _place(context: CheckContext, problem: Diagnostic) -> KeyPath:
-    """Where the value stands that the problem is about: at its own pattern, if it has patterns."""
+    """Return the key path of the problem's value, including its pattern if it has one."""
     if "at" in context.options:
         return tuple(str(context.options["at"]).split("."))
     params = problem.message.params

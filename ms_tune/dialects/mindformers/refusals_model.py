@@ -1,8 +1,8 @@
-"""Checks of the model's settings in Mcore models (``use_legacy: False``), which ``TransformerConfig`` takes or refuses.
+"""Checks of the model's settings in Mcore models (``use_legacy: False``), which ``TransformerConfig`` accepts or refuses.
 
 The rules are those of ``TransformerConfig.__post_init__`` (``mindformers/parallel_core/transformer_config.py``, 1.6 to
 2.1), and of the layers that are built after it (``training_graph/transformer``, and ``mindformers/pynative/transformers`` of
-the dynamic graph); what the fields are, :mod:`ms_tune.facts.models` knows.
+the dynamic graph); :mod:`ms_tune.facts.models` defines the fields.
 """
 
 from __future__ import annotations
@@ -29,12 +29,11 @@ _MODEL = ("model", "model_config")
 
 
 def _section(context: CheckContext) -> tuple[str, ...]:
-    """Where a config has what it says of its model."""
     return _MODEL if context.dialect is Dialect.MINDFORMERS else _MODEL[:1]
 
 
 def decided(context: CheckContext) -> Iterator[Violation]:
-    """A setting of which the network that is built says itself what it is, whatever is written."""
+    """Report settings that the network sets itself, so that the config's value is ignored."""
     model = context.model
     mode, section = "static" if context.dialect is Dialect.MINDFORMERS else "dynamic", _section(context)
     network = facts_of(model.release, architecture=model.architecture)
@@ -48,7 +47,7 @@ def decided(context: CheckContext) -> Iterator[Violation]:
 
 
 def unconverted(context: CheckContext) -> Iterator[Violation]:
-    """A key that no field takes: up to 1.8 such a key stops the run, later it is only told (``convert_to_transformer_config``)."""
+    """Report a key without a field: up to 1.8 it stops the run, later it only causes a warning (``convert_to_transformer_config``)."""
     facts = context.model.facts
     known = facts.keys_known()
     for key in map(str, context.mapping("model.model_config")):
@@ -57,12 +56,12 @@ def unconverted(context: CheckContext) -> Iterator[Violation]:
         later = known_since(key, context.version)
         if later:
             yield Violation((*_MODEL, key), "later", {"since": later}, at_key=True)
-        elif facts.name:  # which keys other models take out of the conversion is not known
+        elif facts.name:  # keys that other models remove before the conversion are unknown
             yield Violation((*_MODEL, key), at_key=True)
 
 
 def conflicting(context: CheckContext) -> Iterator[Violation]:
-    """A second name for a field that the model's class has a value for: 'Mapping Conflicts' or 'Multiple Config'."""
+    """Report a second name for a field whose class has a value: 'Mapping Conflicts' or 'Multiple Config'."""
     model = context.model
     section = context.mapping(".".join(_section(context)))
     for own, field in model.clashes():
@@ -71,7 +70,7 @@ def conflicting(context: CheckContext) -> Iterator[Violation]:
 
 
 def dense_and_frequency(context: CheckContext) -> Iterator[Violation]:
-    """Dense layers at the beginning, and a frequency of layers with experts that says otherwise."""
+    """Report leading dense layers that contradict the frequency of expert layers."""
     model = context.model
     dense, frequency, layers = model.number("first_k_dense_replace"), model.value("moe_layer_freq"), model.layers
     if not dense or dense < 0:
@@ -91,7 +90,7 @@ _WIDTHS = ("ffn_hidden_size", "moe_ffn_hidden_size", "vocab_size", "hidden_size"
 
 
 def unlisted(context: CheckContext) -> Iterator[Violation]:
-    """A name that is not in the table ``known``, of one of the ``fields``: spelling and capitals count."""
+    """Report a name of one of ``fields`` that is not in the table ``known`` (case-sensitive)."""
     known = mindspore_values(str(context.options["known"]))
     for field in (field for name in sorted(context.names("fields")) for field in context.model.written(name)):
         if field.path is None or field.value is None or field.value is UNKNOWN or field.value in known:
@@ -102,7 +101,7 @@ def unlisted(context: CheckContext) -> Iterator[Violation]:
 
 
 def widths(context: CheckContext) -> Iterator[Violation]:
-    """Widths that are no multiple of ``model_parallel``."""
+    """Report widths that are not divisible by ``model_parallel``."""
     ways = context.integer("parallel_config.model_parallel", 1) or 1
     if ways <= 1 or not context.job.startup.splits or is_legacy(context.source.data):
         return
@@ -115,7 +114,7 @@ def widths(context: CheckContext) -> Iterator[Violation]:
 
 
 def untrained(context: CheckContext) -> Iterator[Violation]:
-    """A network that the release does not have, or has for inference only."""
+    """Report a network that the release lacks or has for inference only."""
     names = context.source.get(_NETWORK)
     name = str(names[0]) if isinstance(names, list) and names else str(names)
     since = next((one for one in VERSIONS if facts_of(one, architecture=name).name), None)
@@ -131,7 +130,7 @@ def untrained(context: CheckContext) -> Iterator[Violation]:
 
 
 def unnamed(context: CheckContext) -> Iterator[Violation]:
-    """A model whose settings are named and whose network is not."""
+    """Report a model with settings but without a network name."""
     kind = context.source.get((*_MODEL, "model_type"))
     usual = facts_of(context.version, kind=str(kind)).architectures
     elsewhere = context.get("model.pretrained_model_dir") or context.get("pretrained_model_dir")
@@ -140,11 +139,11 @@ def unnamed(context: CheckContext) -> Iterator[Violation]:
 
 
 _OFFSET = (*_MODEL, "offset")
-_MOST = 10_000  # layers or cells, as in the readers of the configs
+_MOST = 10_000  # maximum layers or cells, as when reading configs
 
 
 def impossible_split(context: CheckContext) -> Iterator[Violation]:
-    """An offset that MindFormers refuses (``LayerSetting._check_inputs``, 1.6 to 2.1)."""
+    """Report an offset that MindFormers refuses (``LayerSetting._check_inputs``, 1.6 to 2.1)."""
     inputs, path = _inputs(context)
     if inputs is None:
         yield from _impossible_shape(context)
@@ -161,7 +160,7 @@ def impossible_split(context: CheckContext) -> Iterator[Violation]:
 
 
 def _impossible_shape(context: CheckContext) -> Iterator[Violation]:
-    """An offset of more or fewer numbers than stages, which is refused however many layers there turn out to be."""
+    """Report an offset with a wrong length, which is refused for any number of layers."""
     inputs = _with_layers(context, 0) if isinstance(context.get(".".join(_OFFSET)), list) else None
     if inputs is None or _is_part(context):
         return
@@ -172,7 +171,7 @@ def _impossible_shape(context: CheckContext) -> Iterator[Violation]:
 
 
 def miscounted_split(context: CheckContext) -> Iterator[Violation]:
-    """An offset that MindFormers accepts and then counts more than once.
+    """Report an offset that MindFormers accepts and then counts more than once.
 
     The sum is compared before a number, or a list with several chunks, is spread over all cells (1.6 to 2.1).
     """
@@ -186,29 +185,29 @@ def miscounted_split(context: CheckContext) -> Iterator[Violation]:
 
 
 def _inputs(context: CheckContext) -> tuple[RecomputeInputs | None, KeyPath]:
-    """What decides about the split, or None if the config does not tell all of it, and where the layer count is."""
+    """Return the inputs of the placement, or None if the config is incomplete, and the key path of the layer count."""
     model, legacy = context.model, is_legacy(context.source.data)
     layers, place = model.layers, model.field(LAYERS).path
     if layers is None or len(model.written(LAYERS)) > 1 or _is_part(context):
         return None, ()
     if place is None and (context.get("base_config") or (legacy and context.get("pretrained_model_dir"))):
-        return None, ()  # the other file may have it
+        return None, ()  # another file may define it
     return _with_layers(context, layers), place or _MODEL
 
 
 def _is_part(context: CheckContext) -> bool:
-    """Whether the model is a part of a multi-modal one, which has stages of its own."""
+    """Return whether the model is part of a multi-modal one with separate stages."""
     return any(map(context.model.number, ("stage_num", "start_stage")))
 
 
 def _with_layers(context: CheckContext, layers: int) -> RecomputeInputs | None:
-    """What decides about the split of so many layers, or None if the config does not tell all of it."""
+    """Return the inputs for ``layers`` layers, or None if the config is incomplete."""
     legacy, offset = is_legacy(context.source.data), context.model.value("offset")
     startup = context.job.startup
     stages, interleave = startup.stages, startup.interleaves
     chunks = context.integer(".".join((*_MODEL, "pp_interleave_num")), 1 if legacy else None)
     if stages is None or stages < 1 or offset is UNKNOWN or (interleave and chunks is None):
-        return None  # some legacy models know no offset
+        return None  # some legacy models have no offset
     return RecomputeInputs(
         layers=layers,
         stages=stages,
@@ -223,13 +222,13 @@ def _with_layers(context: CheckContext, layers: int) -> RecomputeInputs | None:
 
 
 def too_few(context: CheckContext) -> Iterator[Violation]:
-    """Fewer layers than stages, or than stages times chunks (``PreTrainedModel.check_pipeline_stage``, 1.6 to 2.1).
+    """Report fewer layers than stages, or than stages times chunks (``PreTrainedModel.check_pipeline_stage``, 1.6 to 2.1).
 
-    DeepSeek-V3 has a check of its own, which also looks at a single stage (``models/deepseek3/utils.py``).
+    DeepSeek-V3 has its own check, which also covers a single stage (``models/deepseek3/utils.py``).
     """
     inputs, path = _inputs(context)
     by_strategy = context.get("parallel.parallel_mode", 1) in mindspore_values("semi_automatic")
-    # `check_rules` looks at this mode alone.
+    # `check_rules` checks only this mode.
     if inputs is None or not (by_strategy and context.job.startup.is_parallel):
         return
     if inputs.stages <= 1 and context.model.kind != "deepseek_v3":
@@ -241,9 +240,9 @@ def too_few(context: CheckContext) -> Iterator[Violation]:
 
 
 def _readings(context: CheckContext, inputs: RecomputeInputs) -> list[RecomputeInputs]:
-    """The config as different models read it: a finding is one only if it is one for all of them.
+    """Return the readings of the config by different models: a finding must be true for all of them.
 
-    None for counts that no model has: layer by layer they would fill the memory.
+    Empty for implausible counts, which would need too much memory.
     """
     if max(inputs.layers, inputs.stages * (inputs.interleave_num or 1)) > _MOST:
         return []

@@ -1,7 +1,7 @@
-"""What MindFormers and MindSpore refuse of single values: parallel settings, and of legacy networks (1.6 to 2.1) stretched positions and data types.
+"""Single values that MindFormers and MindSpore refuse: parallel settings, and position scaling and data types of legacy networks (1.6 to 2.1).
 
-``extend_method`` and ``scaling_factor``, which stretch the positions of Llama: ``FreqsMgr`` and the functions before it in
-``mindformers/modules/layers.py``. ``convert_mstype`` in ``mindformers/models/utils.py`` takes the names of data types.
+Sources: for ``extend_method`` and ``scaling_factor`` (Llama) ``FreqsMgr`` and the functions before it in
+``mindformers/modules/layers.py``; for data types ``convert_mstype`` in ``mindformers/models/utils.py``.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _SECTION = "parallel"
 
 
 def refuse_value(context: CheckContext) -> Iterator[Violation]:
-    """A value that MindSpore refuses."""
+    """Report a value that MindSpore refuses."""
     for name, value in context.mapping(_SECTION).items():
         demand = _DEMANDS.get(str(name))
         if demand is None or _is_replaced(context, str(name), value):
@@ -35,8 +35,7 @@ def refuse_value(context: CheckContext) -> Iterator[Violation]:
 
 
 def _is_replaced(context: CheckContext, name: str, value: object) -> bool:
-    """Whether MindFormers puts a value of its own in the place of what is written."""
-    if name == "full_batch":  # false where the network is not split
+    if name == "full_batch":  # set to false if the network is not split
         return value is None or (bool(value) and not context.job.startup.splits)
     if name == "pipeline_stages":
         stages = context.source.get(_STAGES, 1)
@@ -52,7 +51,7 @@ def _a(kind: type, name: str, *, nullable: bool = False) -> Demand:
 
 
 def _whole(least: int, most: int | None = None, *, switch: bool = False) -> Demand:
-    """A whole number; ``switch`` tells that a bool is one, too."""
+    """Require a whole number; ``switch`` also allows a Boolean."""
 
     def demand(value: object) -> str:
         is_number = isinstance(value, int) and (switch or not isinstance(value, bool))
@@ -67,18 +66,18 @@ def _one_of(*names: str) -> Demand:
 
 
 def _truth(value: object) -> str:
-    """What goes straight to compiled code: numbers and nothing count as a bool."""
+    """Require a number, null or Boolean, which compiled code converts to bool."""
     return "bool" if isinstance(value, (str, list, dict)) else ""
 
 
 def _indices(value: object) -> str:
-    """Positions of parameters, each once and in order; compiled code holds them in 32 bits."""
+    """Require positions of parameters, unique and ascending, within 32 bits."""
     sound = isinstance(value, list) and not any(_POSITION(index) for index in value)
     return "" if sound and value and isinstance(value, list) and sorted({*value}) == value else "list[int]"
 
 
 def _section(demands: Mapping[str, Demand]) -> Demand:
-    """A section with no other keys than these."""
+    """Require a section with only these keys and valid values."""
 
     def demand(value: object) -> str:
         sound = isinstance(value, dict) and all(key in demands and not demands[key](one) for key, one in value.items())
@@ -88,7 +87,7 @@ def _section(demands: Mapping[str, Demand]) -> Demand:
 
 
 def _of_optimizer(value: object) -> str:
-    """Also, a level says itself whether accumulated gradients are sharded; level 2 is the one where they are."""
+    """Require a valid optimizer section; only level 2 allows ``gradient_accumulation_shard``, which it implies."""
     wanted = _section(
         {
             "gradient_accumulation_shard": _BOOL,
@@ -103,7 +102,7 @@ def _of_optimizer(value: object) -> str:
 
 
 def _fusion(*modes: str) -> Demand:
-    """How one kind of communication is fused: ``config`` has to be there, and counts as its mode says."""
+    """Require one kind of fused communication: ``config`` is mandatory and is checked according to the mode."""
     words = f"dict(mode: {' | '.join(modes)}, config)"
 
     def demand(value: object) -> str:
@@ -116,7 +115,7 @@ def _fusion(*modes: str) -> Demand:
 
 
 def _of_fusion(value: object) -> str:
-    """What is wrong first; MindSpore goes through the kinds as they are written."""
+    """Return the first error, in the order of the config, as MindSpore does."""
     if not isinstance(value, dict):
         return "dict"
     for kind, one in value.items():
@@ -133,7 +132,7 @@ _SEARCH = _one_of("recursive_programming", "dynamic_programming", "sharding_prop
 _POSITION = _whole(0, 2**32 - 1)
 _BOOL, _TEXT = _a(bool, "bool"), _a(str, "str")
 _FLAG = _a(bool, "bool", nullable=True)
-# What `config` has to be; positions of parameters are those of `all_reduce_fusion_config`.
+# The requirement for `config`; positions of parameters are as in `all_reduce_fusion_config`.
 _FUSION_CONFIGS: Mapping[str, Demand] = {
     "auto": lambda _: "",
     "size": _whole(0, 2**63 - 1, switch=True),  # MiB
@@ -155,7 +154,7 @@ _DEMANDS: Mapping[str, Demand] = {
     "optimizer_weight_shard_aggregated_save": _BOOL,
     "init_param_in_compile": _truth,
     "dump_local_norm_path": _TEXT,
-    "auto_pipeline": lambda value: "" if value is False else "False",  # MindFormers refuses True, MindSpore all others
+    "auto_pipeline": lambda value: "" if value is False else "False",  # MindFormers refuses True, MindSpore the rest
     "global_rank": _whole(0, 4095, switch=True),
     "pipeline_stages": _whole(1),
     "pipeline_segments": _whole(1),
@@ -172,18 +171,18 @@ _DEMANDS: Mapping[str, Demand] = {
 _MODEL = ("model", "model_config")
 _METHOD, _FACTOR = (*_MODEL, "extend_method"), (*_MODEL, "scaling_factor")
 _ORIGINAL = "original_max_position_embeddings"
-# The keys that `scaling_factor` has to have, and the two of them that have to be in order.
+# The required keys of `scaling_factor`, and the two that must be in ascending order.
 _KEYS = {
     "YARN": ("factor", _ORIGINAL, "beta_slow", "beta_fast", "mscale", "mscale_all_dim"),
     "LLAMA3": ("factor", _ORIGINAL, "low_freq_factor", "high_freq_factor"),
 }
 _ORDER = {"YARN": ("beta_slow", "beta_fast"), "LLAMA3": ("low_freq_factor", "high_freq_factor")}
-_PLAIN = ("PI", "NTK")  # where `scaling_factor` is a number
-_BROKEN = "linear"  # refuses every factor that is a number, and fails over any other
+_PLAIN = ("PI", "NTK")  # methods where `scaling_factor` is a number
+_BROKEN = "linear"  # this method refuses every numeric factor and fails with any other
 
 
 def find_bad_scaling(context: CheckContext) -> Iterator[Violation]:
-    """A ``scaling_factor`` that does not go with its method."""
+    """Report a ``scaling_factor`` that does not match its method."""
     if not context.job.startup.is_llama:
         return
     method, factor = context.source.get(_METHOD, "None"), context.source.get(_FACTOR, 1.0)
@@ -220,7 +219,7 @@ def _find_bad_entries(context: CheckContext, method: str, factor: Mapping[object
             return
     scale, original = factor["factor"], factor[_ORIGINAL]
     low, high = (factor[name] for name in _ORDER[method])
-    # LLAMA3 looks at its factor twice, and takes no whole number the second time.
+    # LLAMA3 checks its factor twice; the second check requires a float.
     whole = method == "LLAMA3" and not isinstance(scale, float)
     if whole or (isinstance(scale, (int, float)) and scale < 1):
         yield Violation((*_FACTOR, "factor"), "whole" if whole else "small")
@@ -232,17 +231,17 @@ def _find_bad_entries(context: CheckContext, method: str, factor: Mapping[object
 
 
 def _longest(context: CheckContext) -> int:
-    """Positions of the model: at least those of a sequence (2048 by default)."""
+    """Return the number of positions: at least the sequence length (default 2048)."""
     length = context.integer("model.model_config.seq_length", 2048) or 2048
     return max(context.integer("model.model_config.max_position_embedding", length) or length, length)
 
 
 _TYPES = ("float16", "float32", "bfloat16", "int8")
-_OF_EXPERTS = "router_dense_type"  # belongs into another section
+_OF_EXPERTS = "router_dense_type"  # belongs to another section
 
 
 def find_unknown_types(context: CheckContext) -> Iterator[Violation]:
-    """A data type that is not known; capitals make no difference. Where the class has none, a null stands for another one's."""
+    """Report an unknown data type (case-insensitive). If the class has no default, null is allowed."""
     startup = context.job.startup
     if not (startup.is_llama or startup.is_glm):
         return

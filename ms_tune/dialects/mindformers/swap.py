@@ -1,12 +1,11 @@
-"""Swap: what of each layer is moved to the host, and what recompute values mean once swap is on.
+"""Swap: the parts of each layer that are moved to the host, and the meaning of recompute values with swap on.
 
 The rules of MindFormers 1.6 to 2.1:
 
-- ``TransformerSwapConfig`` in ``mindformers/modules/transformer/transformer.py`` reads the values, also of a swap
-  that is off;
-- ``_check_swap`` and ``_rule_recompute_no_pp`` in ``mindformers/tools/check_rules.py`` look at them more strictly;
-- ``LayerSetting`` (see :mod:`ms_tune.dialects.mindformers.placement` for where it is) spreads them over the layers;
-- ``Cell.offload`` in ``mindspore/nn/cell.py`` takes the prefetch.
+- ``TransformerSwapConfig`` in ``mindformers/modules/transformer/transformer.py`` reads the values, even if swap is off;
+- ``_check_swap`` and ``_rule_recompute_no_pp`` in ``mindformers/tools/check_rules.py`` check them more strictly;
+- ``LayerSetting`` (location: :mod:`ms_tune.dialects.mindformers.placement`) applies them to the layers;
+- ``Cell.offload`` in ``mindspore/nn/cell.py`` validates the prefetch.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
 _PREFETCH = "backward_prefetch"
 _LAYERS = "layers"
 _DEFAULT_TARGET = r".*\.flash_attention"
-# Blanks that lines continued in the framework's source leave in its texts.
+# Blanks in the framework's messages, from continued source lines.
 _LISTS_GAP = " " * 24
 _NAME_GAP = " " * 24
 _NAMES_GAP = " " * 28
@@ -45,7 +44,7 @@ _OPERATOR_GAP = " " * 35
 
 @contextmanager
 def _pythons_own() -> Iterator[None]:
-    """What Python itself raises inside is what it raises inside the framework, which does the same to the same values."""
+    """Convert Python's exceptions to FrameworkStop: the framework does the same operations with the same values."""
     try:
         yield
     except (TypeError, KeyError, AttributeError, IndexError) as error:
@@ -53,7 +52,7 @@ def _pythons_own() -> Iterator[None]:
 
 
 class LayerList(list[int]):
-    """The numbers of layers, for each of which it is asked whether it has it: 10,000 numbers are asked 10,000 times."""
+    """A list of layer numbers with fast membership tests."""
 
     __slots__ = ("_numbers",)
 
@@ -66,13 +65,13 @@ class LayerList(list[int]):
 
 
 class SwapEntries:
-    """Entries of whole layers and of each operator: which layers, and how many operators ahead they come back."""
+    """Swap entries of whole layers and of each operator: the layers, and the prefetch distance in operators."""
 
     def __init__(self, values: SwapValues) -> None:
         if not isinstance(values.swap, bool):
             kind = type(values.swap).__name__
             stop("TypeError", f"The 'swap' must be a bool, but got {kind}.")
-        # Entries of layers and of operators in the framework's own form; none before they are formatted.
+        # Entries in the framework's own form; empty before they are formatted.
         self.layers: list[Any] = []
         self.operators: dict[str, list[dict[str, Any]]] = {}
         self._written_layers: list[Any] = []
@@ -89,7 +88,7 @@ class SwapEntries:
                     operators[name] = [{_PREFETCH: entries[0][_PREFETCH], _LAYERS: True}]
 
     def check(self, values: RecomputeValues, default_prefetch: object) -> None:
-        """The framework's check of recompute and swap values when swap is on."""
+        """Run the framework's check of recompute and swap values with swap on."""
         for key in KEYS[:3]:
             _check_ids(getattr(values, key), key)
         if not isinstance(default_prefetch, int) or default_prefetch < 1:
@@ -104,7 +103,7 @@ class SwapEntries:
 
     @staticmethod
     def layer_ids(value: object) -> bool | LayerList:
-        """What a value is when swap is on: a list holds the numbers of layers; True stands for all of them."""
+        """Return a value's layer numbers with swap on; True for all layers."""
         if isinstance(value, bool):
             return value or LayerList()
         if not isinstance(value, list) or not all(isinstance(item, int) for item in value):
@@ -112,7 +111,7 @@ class SwapEntries:
         return LayerList(value)
 
     def format_entries(self, inputs: RecomputeInputs, log: list[str]) -> dict[str, Any]:
-        """The entries with their layers as the framework keeps them, by the names of their lists, with what it logs on the way."""
+        """Format the entries as the framework does, by the names of their lists, and log like it."""
         layers = _format_entries(self._written_layers)
         operators = {name: _format_entries(entries) for name, entries in self._written_operators.items()}
         log += [f"Formative layer swap: {layers}", f"Formative op swap: {operators}"]
@@ -122,7 +121,7 @@ class SwapEntries:
         return {"layer_swap": layers, "op_swap": operators}
 
     def plan_layer(self, layer: int, *, timed: bool) -> tuple[SwapPlan, ...]:
-        """What one layer swaps: itself and operators; of several formatted entries the first that has the layer."""
+        """Return the swaps of one layer, whole or by operator; the first formatted entry that contains the layer applies."""
         plans = []
         found = _first(layer, self.layers)
         if found is not None:
@@ -132,16 +131,16 @@ class SwapEntries:
             found = _first(layer, entries)
             if found is not None:
                 check_applied(pattern, timed=timed)
-                if pattern:  # an empty one finds nothing, and stands for the layer itself in a plan
+                if pattern:  # an empty one matches nothing; in a plan it would represent the layer itself
                     plans.append(SwapPlan(pattern, found[_PREFETCH]))
         return tuple(plans)
 
     def find_traps(
         self, inputs: RecomputeInputs, lists: Mapping[str, Any], layers: Sequence[LayerSpec]
     ) -> Iterator[Diagnostic]:
-        """Every trap of a plan with swap on."""
+        """Yield every trap of a plan with swap on."""
         stages = inputs.stage_num or inputs.stages
-        # Since 1.8 the stage of a layer is set also when swap is on.
+        # Since 1.8 the stage of a layer is set even with swap on.
         if inputs.version in ("1.6", "1.7") and stages > 1:
             yield tell_trap("swap-no-stage", Severity.ERROR, stages=stages, version=inputs.version)
         excludes = [key for key in KEYS[3:] if getattr(inputs.values, key)]
@@ -153,16 +152,15 @@ class SwapEntries:
         for name, entries in self.operators.items():
             yield from _shadow_traps(f"op_swap[{name!r}]", entries)
             if any(isinstance(entry[_PREFETCH], bool) for entry in entries):
-                # It passes the framework's own checks, because a bool is an int there.
+                # The framework's own checks accept it because bool is a subclass of int.
                 yield tell_trap("prefetch-flag", Severity.ERROR, pattern=name)
         if layers:
             yield from _effect_traps(layers)
 
     def _name_lists(self, inputs: RecomputeInputs, lists: Mapping[str, Any]) -> Iterator[tuple[str, bool | LayerList]]:
-        """Every list of layer numbers, by a name that its author knows."""
         yield "recompute", lists["layer_recompute"]
         for key in KEYS[1:3]:
-            # A list without patterns of its own stands behind every default pattern.
+            # A list without its own patterns applies to every default pattern.
             if len(lists[key]) > 1 and not isinstance(getattr(inputs.values, key), dict):
                 yield key, next(iter(lists[key].values()))
                 continue
@@ -186,7 +184,7 @@ def _entries(value: object, key: str) -> list[Any]:
 
 
 def _reach_all(entries: Sequence[Any], mode: str) -> bool:
-    """Whether some entry is for all layers; then every entry must have the prefetch of the one before it."""
+    """Return whether an entry is for all layers; then all entries must have the same prefetch."""
     before: object = None
     every = differs = False
     for index, entry in enumerate(entries):
@@ -216,7 +214,7 @@ def _check_layers(layers: object, mode: str) -> None:
 
 
 def _by_operator(entries: Sequence[Any]) -> dict[str, list[dict[str, Any]]]:
-    """The entries of each operator; an entry may name several."""
+    """Group the entries by operator; one entry may name several."""
     found: dict[str, list[dict[str, Any]]] = {}
     for index, entry in enumerate(entries):
         name = entry["op_name"]
@@ -270,7 +268,7 @@ def _format_entries(entries: Iterable[Any]) -> list[dict[str, Any]]:
 def _log_conflicts(
     inputs: RecomputeInputs, swaps: Sequence[Any], operators: Mapping[str, Sequence[Any]], log: list[str]
 ) -> None:
-    """The framework's warnings about layers and operators that are both recomputed and swapped."""
+    """Log the framework's warnings about layers and operators that are both recomputed and swapped."""
     recompute, select = inputs.values.recompute, inputs.values.select_recompute
     if recompute is True:
         log.append(Warned(f"All layers and ops that are enabled swap do not work!{_ALL_GAP}Because recompute = True."))
@@ -300,7 +298,7 @@ def _log_layer(
     for entry in entries:
         layers = entry[_LAYERS]
         if layers is True or layer in layers:
-            # A line that is continued in the source leaves more blanks up to 1.8 if the layer is one of a list.
+            # Up to 1.8 a continued source line leaves more blanks if the layer is in a list.
             gap = _WARNING_GAP if layers is True or inputs.version not in ("1.6", "1.7", "1.8") else _OPERATOR_GAP
             log.append(Warned(_conflict(name, layer, gap)))
 
@@ -320,7 +318,7 @@ def _first(layer: int, entries: Iterable[Mapping[str, Any]]) -> Mapping[str, Any
 
 
 def check_prefetch(prefetch: object, owner: str = "Cell") -> None:
-    """What ``offload`` says to a prefetch."""
+    """Raise what ``offload`` raises for an invalid prefetch."""
     if isinstance(prefetch, str):
         if prefetch != "Auto":
             stop(
@@ -337,15 +335,15 @@ def check_prefetch(prefetch: object, owner: str = "Cell") -> None:
 
 
 def layer_swap_line(layer: int, plan: SwapPlan, entries: Sequence[Mapping[str, Any]]) -> str:
-    """What the framework logs when it swaps a whole layer."""
+    """Return the framework's log line for swapping a whole layer."""
     gap = _EVERY_LAYER_GAP if entries and entries[0][_LAYERS] is True else _ONE_LAYER_GAP
     return f"Set layer swap at layer {layer}{gap}and value is: {plan.prefetch}"
 
 
-_SHOWN = 8  # layers in one message
+_SHOWN = 8  # maximum layers in one message
 
 
-def _list_traps(name: str, ids: bool | LayerList, count: int) -> Iterator[Diagnostic]:  # noqa: FBT001 - True is all layers
+def _list_traps(name: str, ids: bool | LayerList, count: int) -> Iterator[Diagnostic]:  # noqa: FBT001 - True means all layers
     if isinstance(ids, bool):
         return
     outside = [layer for layer in ids if not 0 <= layer < count]
@@ -357,7 +355,7 @@ def _list_traps(name: str, ids: bool | LayerList, count: int) -> Iterator[Diagno
 
 
 def _shadow_traps(name: str, entries: Sequence[Mapping[str, Any]]) -> Iterator[Diagnostic]:
-    """Layers in a second entry that says something else."""
+    """Report layers in a second entry with another prefetch."""
     first: dict[int, object] = {}
     shadowed = set()
     for entry in entries:
@@ -369,7 +367,7 @@ def _shadow_traps(name: str, entries: Sequence[Mapping[str, Any]]) -> Iterator[D
 
 
 def _effect_traps(layers: Sequence[LayerSpec]) -> Iterator[Diagnostic]:
-    """Swap that recompute makes useless: of an operator that is both, recompute wins (the guide on memory, 1.5)."""
+    """Report swap that recompute makes useless: recompute wins if an operator has both (guide on memory, 1.5)."""
     if not any(plan.swap for plan in layers):
         yield tell_trap("swap-nothing")
     full = [plan.layer for plan in layers if plan.recompute is RecomputeMode.FULL and plan.swap]

@@ -1,4 +1,4 @@
-"""A plan as the static graph of MindFormers writes it: an offset from the even split, lists of counts or of layers."""
+"""Write a plan for MindFormers' static graph: an offset from the even split, and lists of counts or layers."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 def write_layers(draft: SettingsDraft) -> None:
-    """Write the settings; a legacy model has its swap elsewhere."""
+    """Write the settings; legacy models have swap in another section."""
     cells, legacy = draft.cells, draft.legacy
     counts = cells.counts
     flat = [count for row in counts for count in row]
@@ -47,7 +47,7 @@ def write_layers(draft: SettingsDraft) -> None:
         draft.values["use_legacy"] = False
     base = len(cells.layers) // len(flat)
     offset = [[count - base for count in row] for row in counts]
-    # Models that are not legacy ones have a value for that name, and MindFormers refuses a second one.
+    # Mcore models have a value under that name, and MindFormers refuses a second name.
     draft.values[f"model.model_config.{LAYERS if legacy else 'num_hidden_layers'}"] = len(cells.layers)
     draft.values["parallel_config.pipeline_stage"] = cells.stages
     draft.values["model.model_config.offset"] = flatten_chunk(cells, offset) if any(map(any, offset)) else 0
@@ -61,14 +61,14 @@ def write_layers(draft: SettingsDraft) -> None:
     if swapping:
         sections = ["swap_config"] if legacy else ["model.model_config"]
         if not legacy and isinstance(recompute, list) and len(recompute) > cells.stages:
-            # The model does not hear of it, but a list that is longer than there are stages is refused without.
+            # The model ignores it, but without it a list longer than the number of stages is refused.
             sections.append("swap_config")
         write_static_swap(draft, sections)
     draft.values["recompute_config.recompute"] = False if recompute is None else recompute
     for attribute, key in LISTS.items():
         value = _mindformers_patterns(draft, key, attribute, by_id=swapping)
         chosen = draft.values.get(f"recompute_config.{key.removesuffix('_exclude')}")
-        # With swap on, exclude lists have no effect; without, they take patterns away that say the same.
+        # With swap on, exclude lists have no effect; otherwise they remove equivalent patterns.
         if key.endswith("_exclude") and value and (swapping or _takes_away(value, chosen)):
             draft.say("excludes", Severity.ERROR)
             value = False
@@ -76,7 +76,7 @@ def write_layers(draft: SettingsDraft) -> None:
 
 
 def _takes_away(excluded: object, chosen: object) -> bool:
-    """Whether an exclude list takes a pattern out of the list beside it, whatever layers they are for."""
+    """Return whether an exclude list removes a pattern from the other list, regardless of layers."""
     if not isinstance(excluded, dict) or not isinstance(chosen, dict):
         return False
     dropped: list[tuple[str, str]] = []
@@ -85,7 +85,7 @@ def _takes_away(excluded: object, chosen: object) -> bool:
 
 
 def _mindformers_patterns(draft: SettingsDraft, key: str, attribute: str, *, by_id: bool) -> object:
-    """A mapping of patterns. An exclude reaches layers that are recomputed in full as well."""
+    """Return a mapping of patterns. Excludes also apply to fully recomputed layers."""
     found: dict[str, object] = {}
     for name, layers in draft.choices.layers(attribute).items():
         idle = {
@@ -102,7 +102,7 @@ def _mindformers_patterns(draft: SettingsDraft, key: str, attribute: str, *, by_
 def _list_layers(
     draft: SettingsDraft, key: str, wanted: Collection[int], idle: Collection[int], *, by_id: bool
 ) -> object:
-    """The layers wanted: their numbers when swap is on, else counts from the first layer of each cell on."""
+    """Return the wanted layers: numbers with swap on, otherwise counts from the first layer of each cell."""
     chosen = [layer.layer for layer in draft.cells.layers if layer.layer in wanted]
     if not chosen:
         return None
@@ -117,7 +117,7 @@ _SECTION = "recompute_config"
 
 
 def explicit_lists(job: JobView) -> tuple[LayerPlan, Values]:
-    """What each layer does, and the lists that are not explicit yet: those of recompute, and ``offset``."""
+    """Return the plan, and explicit forms of lists that are not explicit yet (recompute lists and ``offset``)."""
     inputs = read_inputs(job)
     plan = normalize(inputs)
     return plan, dict(_wanted(job.source, inputs, plan))
@@ -141,19 +141,19 @@ def _wanted(source: SourceFile, inputs: RecomputeInputs, plan: LayerPlan) -> Ite
 def _explicit_values(
     key: str, value: object, inputs: RecomputeInputs, lists: Mapping[str, Any]
 ) -> Iterator[tuple[KeyPath, object, object]]:
-    """The parts of one value with their explicit forms, None where there is none. False and empty lists are explicit already."""
+    """Yield the parts of one value with their explicit forms, or None. False and empty lists are explicit already."""
     path: KeyPath = (_SECTION, key)
     if not value:
         return
     if key == "recompute":
-        # A list takes no account of recompute_slice_activation, so True must stay True with it.
+        # A list ignores recompute_slice_activation, so True must stay True with it.
         if value is not True or not (inputs.legacy and inputs.slice_activation):
             yield path, value, _form(key, lists["layer_recompute"], inputs)
         return
     forms = {pattern: _form(key, layers, inputs) for pattern, layers in lists[key].items()}
     if isinstance(value, dict):
         for pattern, old in value.items():
-            if str(pattern) in forms:  # an exclude list may have taken it out
+            if str(pattern) in forms:  # an exclude list may have removed it
                 yield (*path, str(pattern)), old, forms[str(pattern)]
     elif is_patterns(value):
         if forms.keys() == set(value if isinstance(value, (list, tuple)) else ()):
@@ -162,8 +162,8 @@ def _explicit_values(
         yield path, value, next(iter(forms.values()))
 
 
-def _form(key: str, layers: Any, inputs: RecomputeInputs) -> object:  # noqa: ANN401 - rows, numbers, or True
-    """The explicit form: counts, or with swap on the numbers of layers; None if there is none."""
+def _form(key: str, layers: Any, inputs: RecomputeInputs) -> object:  # noqa: ANN401 - rows, numbers or True
+    """Return the explicit form: counts, or layer numbers with swap on; None if impossible."""
     if layers is True:
         return None
     if inputs.swaps.swap is True and not key.endswith("exclude"):
@@ -172,7 +172,7 @@ def _form(key: str, layers: Any, inputs: RecomputeInputs) -> object:  # noqa: AN
 
 
 def _shaped(rows: Sequence[Sequence[int]], *, backwards: bool = False) -> list[object]:
-    """Rows for several chunks, one flat list for one. ``zero_bubble_v`` reads its second row from the last stage."""
+    """Return rows for several chunks or a flat list for one. ``zero_bubble_v`` reverses the second row."""
     plain = [[int(item) for item in row] for row in rows]
     if backwards:
         plain[1].reverse()
@@ -184,11 +184,11 @@ _PIPELINE = ("parallel", "pipeline_config")
 _RECOMPUTE = ("recompute_config",)
 _PARALLEL = ("parallel_config",)
 _CHUNKS = "pp_interleave_num"  # a setting of the model
-_ZERO_BUBBLE = 2  # chunks and, at least, stages
+_ZERO_BUBBLE = 2  # chunks, and minimum stages
 
 
 def propose(job: JobView) -> Iterator[Values]:
-    """Values that may get the framework past the step at which it stops, the smallest change first."""
+    """Yield values that may get the framework past its failing step, the smallest change first."""
     inputs = read_inputs(job, fewest=0)
     step = job.plan.problems[0].id.removesuffix("-rejected")
     if step == "scheduler":
@@ -204,7 +204,7 @@ def propose(job: JobView) -> Iterator[Values]:
 
 
 def _named(job: JobView, name: str) -> KeyPath:
-    """The place of a setting of the model: under the name that the config uses, or else that of the model's own class."""
+    """Return the key path of a model setting: the name in the config, otherwise that of the model's class."""
     source, facts = job.source, job.model.facts
     names = facts.names(name)
     own = name if name in names else names[0]
@@ -232,7 +232,7 @@ def _core(job: JobView, inputs: RecomputeInputs) -> Iterator[Values]:
 
 
 def _placed(job: JobView, inputs: RecomputeInputs) -> Placement | None:
-    """The placement, or what it will be with the offset that is proposed."""
+    """Return the placement, or that with the proposed offset."""
     try:
         return place_layers(inputs)
     except FrameworkStop:
@@ -250,7 +250,7 @@ def _placed(job: JobView, inputs: RecomputeInputs) -> Placement | None:
 
 
 def _offset(job: JobView, inputs: RecomputeInputs) -> Iterator[Values]:
-    """The offset that is nearest to the one written: no cell empty, all layers in place."""
+    """Yield the offset nearest to the configured one with all layers placed and no empty cell."""
     chunks = inputs.interleave_num if inputs.interleave else 1
     more: dict[KeyPath, object] = {}
     if chunks is None or chunks < 1:
@@ -263,7 +263,8 @@ def _offset(job: JobView, inputs: RecomputeInputs) -> Iterator[Values]:
         more = {_named(job, _CHUNKS): chunks}
     cells = stages * chunks
     if layers < cells:
-        by_layer = isinstance(job.source.get((*_MODEL, "moe_layer_freq")), list)  # and so for this number of them only
+        # A list is valid for this number of layers only.
+        by_layer = isinstance(job.source.get((*_MODEL, "moe_layer_freq")), list)
         if not by_layer:
             yield {**more, _named(job, LAYERS): cells, (*_MODEL, "offset"): 0}
         return
@@ -282,7 +283,7 @@ def _offset(job: JobView, inputs: RecomputeInputs) -> Iterator[Values]:
 
 
 def _fill(counts: list[int], layers: int) -> None:
-    """Add layers where there are fewest, or take some where there are most; ends last: they hold embedding and head."""
+    """Add layers to the smallest cells or remove them from the largest; ends last because of embedding and head."""
     order = [*range(1, len(counts) - 1), *{len(counts) - 1: None, 0: None}]
     while sum(counts) != layers:
         if sum(counts) < layers:
@@ -292,12 +293,12 @@ def _fill(counts: list[int], layers: int) -> None:
 
 
 def _propose_values(job: JobView, inputs: RecomputeInputs) -> Iterator[Values]:
-    """Recompute values and swap settings in a form that is taken: one at a time, then all of them."""
+    """Yield valid forms of recompute and swap values: one at a time, then all together."""
     swap = ("swap_config",) if inputs.legacy else _MODEL
     parts: list[Values] = [*_swap_parts(job.source, ("swap_config",))]
     if swap is _MODEL:
         if job.source.get(("swap_config", "swap")) is True:
-            yield {("swap_config", "swap"): False}  # checks look at it, the model never does
+            yield {("swap_config", "swap"): False}  # checks use it, the model does not
         parts += _swap_parts(job.source, _MODEL)
     by_id = inputs.swaps.swap is True or job.source.get(("swap_config", "swap")) is True
     placement = _placed(job, inputs)
@@ -314,7 +315,7 @@ def _propose_values(job: JobView, inputs: RecomputeInputs) -> Iterator[Values]:
 
 def _of_key(
     key: str,
-    value: Any,  # noqa: ANN401 - as the config has it
+    value: Any,  # noqa: ANN401 - the value as in the config
     inputs: RecomputeInputs,
     placement: Placement | None,
     *,
@@ -350,7 +351,7 @@ def _is_pattern(value: object) -> bool:
 
 
 def _legal(value: Any, inputs: RecomputeInputs, placement: Placement | None, *, by_id: bool) -> Any:  # noqa: ANN401
-    """The nearest value that is taken; the very same object if it is one already."""
+    """Return the nearest valid value; the same object if it is valid already."""
     if isinstance(value, bool):
         return value
     if by_id or placement is None:
@@ -373,8 +374,8 @@ def _legal(value: Any, inputs: RecomputeInputs, placement: Placement | None, *, 
     return value if same_data(new, value) else new
 
 
-def _cut(row: Any, limits: Sequence[int]) -> list[int]:  # noqa: ANN401 - as the config has it
-    """Whole numbers, as many as there are limits, and none above its own."""
+def _cut(row: Any, limits: Sequence[int]) -> list[int]:  # noqa: ANN401 - the value as in the config
+    """Return one whole number per limit, each at most its limit."""
     if isinstance(row, bool):
         return list(limits) if row else [0] * len(limits)
     items = row if isinstance(row, (list, tuple)) else [row] * len(limits)
@@ -386,11 +387,10 @@ def _cut(row: Any, limits: Sequence[int]) -> list[int]:  # noqa: ANN401 - as the
 
 
 def _whole(item: object) -> int | None:
-    """A number that may be meant; None for what is none."""
     if isinstance(item, bool):
         return None
     try:
-        return int(item)  # type: ignore[call-overload, no-any-return]  # whatever int takes
+        return int(item)  # type: ignore[call-overload, no-any-return]  # anything that int accepts
     except (TypeError, ValueError, OverflowError):
         return None
 

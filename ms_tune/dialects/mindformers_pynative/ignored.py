@@ -1,8 +1,8 @@
-"""What the dynamic graph of MindFormers 2.0 and 2.1 accepts without a word although its author hardly meant it.
+"""Settings that MindFormers' dynamic graph (2.0, 2.1) accepts silently although they are probably mistakes.
 
-The sources are those of :mod:`ms_tune.dialects.mindformers_pynative.recompute`; that a cell may name layers which the model does not have is
-found where the layers are built (``TransformerBlock`` in ``mindformers/pynative/transformers/transformer_block.py``). What of it a check
-tells without the plan is ``apply_recompute`` in ``mindformers/pynative/distributed/activation_checkpoint.py`` (2.0 and 2.1).
+Sources: those of :mod:`ms_tune.dialects.mindformers_pynative.recompute`; for layers that the model does not have
+``TransformerBlock`` in ``mindformers/pynative/transformers/transformer_block.py``; for checks that need no plan
+``apply_recompute`` in ``mindformers/pynative/distributed/activation_checkpoint.py`` (2.0 and 2.1).
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from ms_tune.diagnostics import KeyPath
     from ms_tune.dialects.mindformers_pynative.placement import PynativeInputs, PynativeOutcome, Ranges
 
-_OUTSIDE = ("layers.", "layers\\.", "model.", "decoder.", "decoder\\.")  # where paths start that go by the whole model
+_OUTSIDE = ("layers.", "layers\\.", "model.", "decoder.", "decoder\\.")  # prefixes of paths relative to the whole model
 
 
 def find_traps(inputs: PynativeInputs, outcome: PynativeOutcome) -> Iterator[Diagnostic]:
-    """Every trap that can be told with what is known."""
+    """Yield every trap that can be determined."""
     yield from _pipeline_traps(inputs)
     if outcome.ranges is not None:
         yield from _coverage_traps(inputs, outcome.ranges)
@@ -47,7 +47,7 @@ def _pipeline_traps(inputs: PynativeInputs) -> Iterator[Diagnostic]:
 
 
 def _coverage_traps(inputs: PynativeInputs, ranges: Ranges) -> Iterator[Diagnostic]:
-    """The framework builds whatever the ranges say, stage by stage."""
+    """Report missing, repeated or misordered layers: the framework builds any ranges, stage by stage."""
     cells = [cell for row in ranges for cell in row]
     beyond = [f"{first}-{last}" for first, last in cells if last >= inputs.layers]
     if beyond:
@@ -106,11 +106,11 @@ def _entries(value: object) -> list[dict[object, object]]:
 def _pattern_traps(inputs: PynativeInputs, outcome: PynativeOutcome) -> Iterator[Diagnostic]:
     for key, pattern, layers in outcome.reaches:
         if not any(layers.values()):
-            # The framework gives each match a second; one that could take that long is not started here.
+            # The framework limits each match to a second; ms-tune skips matches that could take that long.
             name = "pattern-slow" if is_risky(pattern) else "no-match"
             yield tell_trap(name, key=key, pattern=pattern)
             continue
-        # Of a layer recomputed in full nothing more is asked.
+        # Nothing more applies to a fully recomputed layer.
         asked = {layer: hit for layer, hit in layers.items() if key == "exclude_op" or layer not in outcome.full}
         found = {(*outcome.places[layer], layer): hit for layer, hit in asked.items()}
         every = range(inputs.total) if key == "exclude_op" else set(range(inputs.total)) - outcome.full
@@ -144,7 +144,7 @@ _EXCLUDED: KeyPath = ("recompute", "exclude_op")
 
 
 def find_modules_from_outside(context: CheckContext) -> Iterator[Violation]:
-    """A pattern that starts above the layer: paths are those inside one layer, so it never matches."""
+    """Report a pattern that starts above the layer: paths are relative to a layer, so it never matches."""
     for section in ("recompute", "recompute_comm"):
         value = context.get(f"{section}.select_module")
         for pattern in value if isinstance(value, dict) else ():
@@ -158,17 +158,17 @@ def find_modules_from_outside(context: CheckContext) -> Iterator[Violation]:
 
 
 def find_unmatched_modules(context: CheckContext) -> Iterator[Violation]:
-    """A pattern that matches no module of the model, if its modules are known, and that does not start above the layer."""
-    told = {told.path for check in (find_modules_from_outside, find_modules_behind_full) for told in check(context)}
+    """Report other patterns that match no module of the model, if its modules are known."""
+    reported = {one.path for check in (find_modules_from_outside, find_modules_behind_full) for one in check(context)}
     traps = dict.fromkeys(("no-match", "cell-unmatched"), "recompute.select_module")
     asked = CheckContext(context.job, {"traps": traps}, context.refused)
-    yield from (violation for violation in accepted(asked) if violation.path not in told)
+    yield from (violation for violation in accepted(asked) if violation.path not in reported)
 
 
 def find_modules_behind_full(context: CheckContext) -> Iterator[Violation]:
-    """Modules of layers that are recomputed in full: the layer wins, and nothing says so.
+    """Report selected modules in fully recomputed layers: full recompute wins silently.
 
-    Beside ``full_recompute_layer`` the layers of modules are not checked either: those that no layer has are dropped.
+    With ``full_recompute_layer`` the layers of modules are not validated either: missing ones are dropped.
     """
     if context.get("recompute.mode") != "select" or not passes(context):
         return
@@ -182,7 +182,7 @@ def find_modules_behind_full(context: CheckContext) -> Iterator[Violation]:
 
 
 def find_idle_exclusions(context: CheckContext) -> Iterator[Violation]:
-    """An exclusion (2.1) that leaves nothing of a module's recompute, or of layers that are not recomputed at all."""
+    """Report an exclusion (2.1) that cancels a module's whole recompute, or concerns layers without recompute."""
     if context.get("recompute.mode") not in ("full", "select") or not passes(context):
         return
     full = set(parse_specs(context.get("recompute.full_recompute_layer")))

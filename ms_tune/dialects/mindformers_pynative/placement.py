@@ -1,4 +1,4 @@
-"""What decides about the layers of the dynamic graph of MindFormers, and what comes of it step by step."""
+"""Inputs of the plan in MindFormers' dynamic graph, the state of its evaluation, and the placement of layers."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ if TYPE_CHECKING:
 
     from ms_tune.diagnostics import KeyPath
 
-# Paths inside each layer, in the order in which the framework collects them.
+# Paths in each layer, in the framework's order.
 Modules: TypeAlias = "Mapping[int, Sequence[str]]"
 
 
 class PynativeInputs(Record):
-    """What decides about the layers, with its types as the framework has checked them while it loaded the config."""
+    """The inputs of the plan; types are those that the framework has checked when loading the config."""
 
-    layers: int  # layers without those of multi-token prediction
-    mtp_layers: int = 0  # layers of multi-token prediction
+    layers: int  # without multi-token prediction
+    mtp_layers: int = 0  # multi-token prediction layers
     version: str = default_release(Dialect.MINDFORMERS_PYNATIVE)  # `2.0` or `2.1`
     stages: int = 1  # `parallelism.pipeline_parallel`
     chunks: int = 1  # `parallelism.pipeline_parallel_interleave_num`
@@ -39,26 +39,26 @@ class PynativeInputs(Record):
     prefetch: int = 1  # `swap.default_prefetch`
     layer_swap: Any = None  # `swap.layer_swap`
     op_swap: Any = None  # `swap.op_swap`
-    # The paths of the modules and operators inside each layer, or None if the model is not known; then the plan names
-    # the patterns themselves.
+    # The paths of modules and operators in each layer, or None for an unknown model; then the plan contains the
+    # patterns themselves.
     modules: Modules | None = None
-    # Whether `modules` has communication operators, too. They are there only once the model is split; without them a
-    # pattern that may be meant for them stands for itself if it matches nothing else.
+    # Whether `modules` includes communication operators, which exist only after the model is split. Otherwise a pattern
+    # that may be for them is kept as is if it matches nothing else.
     comm_known: bool = True
 
     def copied(self) -> PynativeInputs:
-        """The same with lists of its own: the framework writes into those of the config."""
+        """Return a copy with its own lists, because the framework modifies those of the config."""
         lists = ("full_layers", "select_module", "exclude_op", "comm_module", "layer_swap", "op_swap")
         return self._replace(**{key: copy.deepcopy(getattr(self, key)) for key in lists})
 
     @property
     def total(self) -> int:
-        """All layers that have a number."""
+        """Return the number of layers, including multi-token prediction."""
         return self.layers + self.mtp_layers
 
 
 class PynativeOutcome:
-    """What the framework has worked out so far."""
+    """The framework's results so far."""
 
     def __init__(self) -> None:
         self.step = "parallel"
@@ -75,15 +75,15 @@ class PynativeOutcome:
 
 
 _KEY = "pipeline_parallel_layers_per_stage"
-_ENDS = 2  # of a range
-UNEVEN_STAGES = "MST730"  # the check that tells what is refused here
+_ENDS = 2  # numbers in a range
+UNEVEN_STAGES = "MST730"  # the check that reports these refusals
 
-# The first and the last layer of each cell: chunks x stages.
+# The first and last layer of each cell: chunks x stages.
 Ranges = tuple[tuple[tuple[int, int], ...], ...]
 
 
 def check_stages(layers: int | None, stages: int, chunks: int, value: object) -> Iterator[FrameworkStop]:
-    """All that is refused of how layers lie in stages, in the framework's order; how many there are need not be known."""
+    """Yield refusals of the layers per stage, in the framework's order; the number of layers may be unknown."""
     path: KeyPath = ("parallelism", _KEY)
     cells = stages * chunks
     if value == "auto":
@@ -146,8 +146,8 @@ def _refuse(text: str, path: KeyPath, message: str, **params: object) -> Framewo
     return FrameworkStop("ValueError", text, None, UNEVEN_STAGES, path, message, **params)
 
 
-def place_pynative(layers: int, stages: int, chunks: int, value: Any) -> Ranges:  # noqa: ANN401 - as the config has it
-    """The layers of each cell, chunk 0 over all stages first: of ``auto``, or of a text a stage with a range a chunk."""
+def place_pynative(layers: int, stages: int, chunks: int, value: Any) -> Ranges:  # noqa: ANN401 - the value as in the config
+    """Return each cell's layers, from ``auto`` or from one text per stage with a range per chunk."""
     stop_at_first(check_stages(layers, stages, chunks, value))
     if value == "auto":
         share = layers // (stages * chunks)

@@ -1,8 +1,8 @@
-"""The layers of a ``mindformers-pynative`` config: what MindFormers 2.0 and 2.1 check while they load it.
+"""Read the layer settings of a ``mindformers-pynative`` config, with the checks of MindFormers 2.0 and 2.1.
 
 The rules are those of ``BaseConfig.from_dict`` and the config classes in ``mindformers/pynative/config/config.py``,
-and of ``check_type`` in ``mindformers/pynative/config/utils.py``: a section is built, then searched for keys that it
-does not have, then its types are checked. Settings that say nothing about layers are not looked at.
+and of ``check_type`` in ``mindformers/pynative/config/utils.py``: a section is built, then unknown keys are rejected,
+then types are checked. Settings unrelated to layers are ignored.
 """
 
 from __future__ import annotations
@@ -41,12 +41,11 @@ if TYPE_CHECKING:
     from ms_tune.source.yaml import SourceFile
 
 
-_MOST = 10_000  # of anything: a slip of the keyboard must not fill the memory
+_MOST = 10_000  # upper bound for all counts, limits memory in case of a typing error
 _MODES = ("None", "full", "select")
 _STAGE_TYPE = "typing.Union[typing.List[typing.List[int]], typing.List[str], str, NoneType]"
 _TYPES = {"int": int, "str": str, "bool": bool}
-# The sections, and of their keys those about layers with the field of the inputs that each goes to, in the order in which
-# their types are checked.
+# For each section its class and its keys about layers, with the input that each sets, in the order of type checks.
 SECTIONS: dict[str, tuple[str, dict[str, str]]] = {
     "parallelism": (
         "ParallelismConfig",
@@ -75,13 +74,13 @@ SECTIONS: dict[str, tuple[str, dict[str, str]]] = {
 
 
 def parallel_degree(job: JobView, kind: str) -> int:
-    """In how many ways something is split."""
+    """Return a parallel degree (``kind``: ``tensor``, ``context`` ...); 1 if it is not set."""
     written = job.source.get(("parallelism", f"{kind}_parallel"))
     return (written or 1) if isinstance(written, int) and not isinstance(written, bool) else 1
 
 
 def plan_layers(job: JobView) -> LayerPlan:
-    """What each layer of a job will do. A number of layers that nobody tells is that of the model's class."""
+    """Return the plan of a job. The number of layers defaults to that of the model's class."""
     source, model = job.source, job.model
     release = model.release
     try:
@@ -91,7 +90,7 @@ def plan_layers(job: JobView) -> LayerPlan:
         return LayerPlan(MINDFORMERS_PYNATIVE, release, None, None, (), (problem,), (), failure_of(error))
     plan = normalize_pynative(inputs)
     if _more_than_one_device(source.data):
-        # With so many ways to split the job, it runs on more than one device for sure.
+        # These parallel degrees require more than one device.
         kept = tuple(problem for problem in plan.problems if problem.id != PlanIssue.ONE_CARD)
         plan = plan._replace(problems=kept)
     clashes = [second_name(own, field) for own, field in model.clashes(LAYERS, MTP_LAYERS)]
@@ -104,9 +103,9 @@ def plan_layers(job: JobView) -> LayerPlan:
 
 
 def unplaced(job: JobView) -> LayerPlan:
-    """What each layer of a job would do on one stage; the errors are those of :func:`plan_layers`.
+    """Return the plan for a single stage; errors are those of :func:`plan_layers`.
 
-    What the framework says of the placement that is written does not count.
+    Failures of the configured placement are ignored.
     """
     try:
         inputs = _inputs(job)
@@ -129,7 +128,7 @@ def _inputs(job: JobView) -> PynativeInputs:
 
 
 def known_modules(job: JobView) -> Modules | None:
-    """The modules inside each layer, if the job's model is one whose layers are known, whatever it does with them."""
+    """Return the modules in each layer if the job's model is known, regardless of the settings."""
     model, (layers, mtp_layers) = job.model, layer_counts(job)
     if not model.has_own_layers:
         return None
@@ -143,7 +142,7 @@ def known_modules(job: JobView) -> Modules | None:
 
 
 def layer_counts(job: JobView) -> tuple[int, int]:
-    """Layers of the model, and those of multi-token prediction."""
+    """Return the numbers of ordinary and multi-token prediction layers."""
     return (
         job.layers if job.layers is not None else _count(job.source, job.model, LAYERS, 1),
         _count(job.source, job.model, MTP_LAYERS, 0),
@@ -158,7 +157,6 @@ def _more_than_one_device(data: Mapping[Any, Any]) -> bool:
 
 
 def _count(source: SourceFile, model: ModelConfig, name: str, least: int) -> int:
-    """Layers of the model, or those of multi-token prediction: written, or as the model's class has them."""
     written = [field for field in model.written(name) if field.value is not None]
     if len({repr(field.value) for field in written}) > 1:
         first, second, *_ = (str((field.path or ("",))[-1]) for field in written)
@@ -182,7 +180,7 @@ def _load(data: Mapping[Any, Any]) -> dict[str, Any]:
     for name, section in data.items():
         if name in SECTIONS and isinstance(section, dict):
             values |= _load_section(name, section)
-    # What is no section at all is found only when the whole config is checked, section by section.
+    # The type of a section is checked only later, with the whole config, section by section.
     for name, (kind, _) in SECTIONS.items():
         section = data.get(name, {})
         if section is None:
@@ -197,7 +195,7 @@ def _load_section(name: str, section: Mapping[Any, Any]) -> dict[str, Any]:
     if name == "recompute" and section.get("mode", "None") not in _MODES:
         stop("ValueError", f"RecomputeConfig.mode must be 'None', 'full', or 'select', got {section['mode']}")
     unknown = [key for key in section if key not in keys]
-    # Of the keys of parallelism most say nothing about layers and are left to the linter.
+    # Most keys of parallelism do not concern layers and are left to the linter.
     if unknown and name != "parallelism":
         stop("ValueError", f"Unknown configuration keys for {kind}: {unknown}")
     values = {}
@@ -216,7 +214,7 @@ def _key(section: str, name: str) -> Key:
 
 
 def _check_type(value: object, kind: type | None, name: str) -> None:
-    """Only where one type is meant is it insisted on: a list or a mapping may be anything here."""
+    """Check the type only where there is a single one; lists and mappings may be anything here."""
     if kind is None:
         return
     if value is None:
@@ -234,15 +232,15 @@ def _check_stage_texts(value: object, name: str) -> None:
 
 
 def named_shards(source: SourceFile) -> int | None:
-    """The data-parallel ranks that a config names."""
+    """Return the number of data-parallel ranks in the config."""
     shards = section_of(source, "parallelism").get("data_parallel_shard")
     return shards if type(shards) is int and shards > 0 else None
 
 
 def split_job(source: SourceFile, processes: int | None) -> JobSplit:
-    """How many cards and samples there are: data-parallel ranks are written, or all that are left (``parallel_dims.py``).
+    """Return devices, samples and micro-batches; without an explicit size DP uses all remaining devices (``parallel_dims.py``).
 
-    The samples of a growing batch (``rampup_batch_size``) are not known.
+    With a growing batch (``rampup_batch_size``) the number of samples is unknown.
     """
     parallel, training = section_of(source, "parallelism"), section_of(source, "training")
     names = ("tensor_parallel", "context_parallel", "pipeline_parallel")

@@ -1,14 +1,14 @@
-"""What each layer does in the dynamic graph of MindFormers 2.0 and 2.1.
+"""Determine each layer's recomputation and swap in the dynamic graph of MindFormers 2.0 and 2.1.
 
 The rules are those of ``apply_ac`` in ``mindformers/pynative/distributed/activation_checkpoint.py`` and of
-``apply_pp`` in ``mindformers/pynative/base_models/gpt/parallelize.py``. All of it happens with more than one device
-only; on a single one the framework looks at none of these settings.
+``apply_pp`` in ``mindformers/pynative/base_models/gpt/parallelize.py``. They apply only with more than one device; on a
+single one the framework ignores these settings.
 
-Which modules of which layers a pattern reaches is the rule of ``_expand_select_module``, ``_clean_and_parse_config`` and
-``_clean_and_parse_comm_config`` of the former: it is a regular expression that must match the whole dotted path inside one
-layer (``self_attention.linear_qkv``), where a plain dot is any character.
+Patterns follow ``_expand_select_module``, ``_clean_and_parse_config`` and ``_clean_and_parse_comm_config`` of the
+former: a regular expression must match the whole dotted path in a layer (``self_attention.linear_qkv``), where a plain
+dot is any character.
 
-Layers of multi-token prediction count as the layers behind the last one.
+Multi-token prediction layers are numbered after the last ordinary one.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ if TYPE_CHECKING:
 
 FRAMEWORK = "MindFormers"
 _MAY_BE_COMM = ("comm_select_module", "exclude_op")
-_UNDER_FULL = ("select_module", "comm_select_module")  # what a layer leaves out if it is recomputed in full
+_UNDER_FULL = ("select_module", "comm_select_module")  # settings that a fully recomputed layer ignores
 
 
 def normalize_pynative(inputs: PynativeInputs) -> LayerPlan:
-    """What each layer will do, exactly as the framework decides it.
+    """Return the plan of a config, exactly as the framework determines it.
 
-    Never raises for what a config may say: what the framework refuses is the plan's ``failure``.
+    Never raises for invalid configs: a refusal by the framework is the plan's ``failure``.
     """
     working = inputs.copied()
     outcome = PynativeOutcome()
@@ -82,7 +82,7 @@ def normalize_pynative(inputs: PynativeInputs) -> LayerPlan:
 
 def _go(inputs: PynativeInputs, outcome: PynativeOutcome) -> None:
     if inputs.stages == 0:
-        # The number of devices is divided by the product of all sizes first of all.
+        # The framework first divides the number of devices by the product of all degrees.
         stop("ZeroDivisionError", "integer division or modulo by zero")
     if inputs.stages < 0:
         stop("ValueError", "", msg("plans.why.negative-stages", stages=inputs.stages))
@@ -112,7 +112,7 @@ def _go(inputs: PynativeInputs, outcome: PynativeOutcome) -> None:
 
 
 def _apply_recompute(inputs: PynativeInputs, outcome: PynativeOutcome) -> None:
-    """``apply_recompute``: full recompute wins, and what lies inside a chosen module is left to the module."""
+    """Apply ``apply_recompute``: full recompute wins, and a chosen module includes its children."""
     on = inputs.mode != "None"
     outcome.full = frozenset(parse_specs(inputs.full_layers) if on else ()) & outcome.places.keys()
     if inputs.mode == "select":
@@ -130,12 +130,12 @@ def _apply_recompute(inputs: PynativeInputs, outcome: PynativeOutcome) -> None:
 
 
 def _apply_swap(inputs: PynativeInputs, outcome: PynativeOutcome) -> None:
-    """``apply_swap``: of the entries for layers only the first one is read."""
+    """Apply ``apply_swap``: only the first layer entry is used."""
     entries = inputs.layer_swap or ()
     outcome.swapped = frozenset(parse_specs(entries[0]["layers"]) if entries else ()) & outcome.places.keys()
     names: list[tuple[str, Any]] = [(entry["op_name"], entry["layers"]) for entry in inputs.op_swap or ()]
     if inputs.version != "2.0":
-        # One mapping is made of them, in which the last entry with a name stays.
+        # They become one mapping, in which the last entry with a name wins.
         names = list(dict(names).items())
     if names:
         found = _expand(names, "op_swap", inputs, outcome)
@@ -174,14 +174,14 @@ def _layers(inputs: PynativeInputs, outcome: PynativeOutcome) -> Iterable[LayerS
 
 
 def _places(inputs: PynativeInputs, ranges: Ranges) -> dict[int, tuple[int, int]]:
-    """The cell of each layer. A layer that two cells name is shown where it is met first."""
+    """Return the cell of each layer; a layer in two cells is assigned to the first."""
     places: dict[int, tuple[int, int]] = {}
     last = inputs.layers - 1
     for chunk, row in enumerate(ranges):
         for stage, (first, end) in enumerate(row):
             for layer in range(max(first, 0), min(end, last) + 1):
                 places.setdefault(layer, (chunk, stage))
-    # Prediction layers are built in the very last cell, and only if the last layer is there.
+    # Prediction layers are built in the very last cell, and only if it contains the last layer.
     if ranges and ranges[-1][-1][1] == last:
         for layer in range(inputs.layers, inputs.total):
             places[layer] = (len(ranges) - 1, len(ranges[-1]) - 1)
@@ -217,7 +217,7 @@ _RULER = "-" * 69
 
 
 def log_lines(inputs: PynativeInputs, outcome: PynativeOutcome) -> Iterator[str]:
-    """The lines, cell by cell; without the modules of the layers only those about whole layers."""
+    """Yield the log lines, cell by cell; if modules are unknown only those about whole layers."""
     cells = [cell for row in outcome.ranges or () for cell in row]
     for first, last in cells:
         final = (first, last) == cells[-1] and last == inputs.layers - 1
@@ -280,10 +280,9 @@ def expand(
     *,
     keeps: bool = False,
 ) -> tuple[dict[int, list[str]], dict[str, dict[int, bool]]]:
-    """The modules of each layer that are reached; and for each pattern whether it reaches any, by layer.
+    """Return the modules of each layer that match; and for each pattern and layer whether it matches any.
 
-    Without the modules of each layer a pattern stands for whatever it may match; with ``keeps`` one that matches none of them does so,
-    too.
+    If modules are unknown, a pattern represents its matches; with ``keeps`` also one that matches none of the modules.
     """
     found: dict[int, list[str]] = {}
     reaches: dict[str, dict[int, bool]] = {}
@@ -293,7 +292,7 @@ def expand(
             if layer not in layers:
                 continue
             if pattern_fault(pattern):
-                # The words are those of the module regex, which MindFormers uses and ms-tune does without.
+                # The message is that of the module regex, which MindFormers uses and ms-tune does not.
                 stop("regex.error", "", msg("plans.why.not-a-pattern", pattern=pattern))
             reached = [pattern]
             if modules is not None:
@@ -306,14 +305,14 @@ def expand(
 
 
 def without_children(found: Mapping[int, Sequence[str]], full: AbstractSet[int]) -> dict[int, list[str]]:
-    """Leave out layers that are taken as a whole, and modules inside a module that is taken."""
+    """Remove layers that are chosen as a whole, and modules inside a chosen module."""
     return {layer: topmost(names) for layer, names in found.items() if layer not in full}
 
 
 def without_covered(
     found: Mapping[int, Sequence[str]], full: AbstractSet[int], parents: Mapping[int, Sequence[str]]
 ) -> dict[int, list[str]]:
-    """Leave out layers that are taken as a whole, and modules inside those of another choice."""
+    """Remove layers that are chosen as a whole, and modules inside those of another choice."""
     kept = {
         layer: [name for name in names if not any(name.startswith(f"{one}.") for one in parents.get(layer, ()))]
         for layer, names in found.items()

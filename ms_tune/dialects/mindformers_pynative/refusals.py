@@ -1,8 +1,8 @@
-"""What the dynamic graph of MindFormers 2.0 and 2.1 refuses of recompute and swap: in its order and its words, and all at once.
+"""Recompute and swap settings that MindFormers' dynamic graph (2.0, 2.1) refuses, in its order and with its messages.
 
 The rules are those of ``_validate_recompute_config`` and ``_validate_swap_config`` in
-``mindformers/pynative/distributed/activation_checkpoint.py``. They run inside ``parallelize_model`` only, that is with
-more than one device. Stages: ``mindformers/pynative/distributed/pipeline_parallel.py``; data: ``_build_dataset`` in
+``mindformers/pynative/distributed/activation_checkpoint.py``. They run only in ``parallelize_model``, so with several
+devices. Stages: ``mindformers/pynative/distributed/pipeline_parallel.py``; data: ``_build_dataset`` in
 ``mindformers/pynative/trainer/utils.py``; LoRA: ``LoraConfig`` in ``mindformers/pynative/config/config.py`` (2.1).
 """
 
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
     from ms_tune.diagnostics import KeyPath
     from ms_tune.dialects.check_context import CheckContext
 
-# The checks that tell what is refused here.
+# The checks that report these refusals.
 _INCOMPLETE, _BAD_LAYERS, _BAD_SWAP, _SWAP_BEYOND = "MST710", "MST711", "MST717", "MST718"
 _RANGES = "layer ids or ranges like ['5'], ['0-19']"
 _SPEC = re.compile(r"(\d+)(?:-(\d+))?")
 
 
 def check_recompute(inputs: PynativeInputs, total: int | None) -> Iterator[FrameworkStop]:
-    """All that is refused of recompute, in the framework's order; of an unknown number of layers none is too large."""
+    """Yield refusals of recompute settings, in the framework's order; if ``total`` is None, no layer counts as too large."""
     if inputs.mode != "None":
         path: KeyPath = ("recompute", "select_module")
         yield from _check_modules(path, inputs.select_module, "module path")
@@ -68,11 +68,11 @@ def _refuse(
 def _check_modules(
     path: KeyPath, value: object, what: str, total: int | None = None, *, ranges: bool = False
 ) -> Iterator[FrameworkStop]:
-    """Modules with their lists of layers; with ``ranges`` the framework looks into each list at once."""
+    """Check modules with their lists of layers; with ``ranges`` each list is validated immediately."""
     label = f"TrainConfig.{dotted(path)}"
     if value is not None and not isinstance(value, dict):
         text = f"{label} must be a dict ({what} -> list of layer ranges), got {type(value).__name__}"
-        # That exclusions are no mapping is told by a check of its own.
+        # Exclusions that are not a mapping are reported by another check.
         yield _refuse("" if ranges else _INCOMPLETE, text, path, "not-mapping", exception="TypeError")
     for key, specs in value.items() if isinstance(value, dict) else ():
         here = (*path, key if isinstance(key, int) else str(key))
@@ -95,13 +95,13 @@ def _check_ranges(path: KeyPath, modules: object, total: int | None) -> Iterator
 def _check_specs(
     label: str,
     path: KeyPath,
-    specs: Any,  # noqa: ANN401 - as the config has it
+    specs: Any,  # noqa: ANN401 - the value as in the config
     total: int | None,
     prefetch: int = 0,
 ) -> Iterator[FrameworkStop]:
-    """The first fault of a list of layers, which are in order and without overlap, and no less than ``prefetch`` before the last.
+    """Yield the first error of a layer list: it must ascend without overlap and end at least ``prefetch`` before the last.
 
-    The plain texts are written into the list, as the framework does, so that what cannot be written into fails here.
+    The normalised texts are written back as the framework does, so immutable values fail here.
     """
     previous = -1
     try:
@@ -117,7 +117,7 @@ def _check_specs(
             refusal.path, refusal.message = path, "list"
         yield refusal
     except (TypeError, RuntimeError) as error:
-        # Not a list: a text cannot be written into, a mapping grows while it is walked.
+        # Not a list: a text cannot be modified, a mapping grows during iteration.
         yield _refuse(_BAD_LAYERS, str(error), path, "list", exception=type(error).__name__)
     else:
         if prefetch and total is not None and previous + prefetch >= total:
@@ -147,7 +147,7 @@ def _read_spec(label: str, path: KeyPath, spec: object, total: int | None) -> tu
 
 
 def _check_excluded_names(value: object) -> Iterator[FrameworkStop]:
-    """2.0: names of operators, for the whole model."""
+    """Check the operator names of 2.0, which apply to the whole model."""
     label = "TrainConfig.recompute.exclude_op"
     if value is not None and not isinstance(value, list):
         yield FrameworkStop("TypeError", f"{label} must be a list/tuple of op-name strings, got {type(value).__name__}")
@@ -157,7 +157,7 @@ def _check_excluded_names(value: object) -> Iterator[FrameworkStop]:
 
 
 def check_swap(inputs: PynativeInputs, total: int | None) -> Iterator[FrameworkStop]:
-    """All that is refused of swap, in the framework's order."""
+    """Yield refusals of swap settings, in the framework's order."""
     prefetch = inputs.prefetch
     if total is not None and not 1 <= prefetch < total:
         text = f"TrainConfig.swap_config.default_prefetch: value {prefetch} out of range [1, {total - 1}]"
@@ -216,22 +216,22 @@ def check_schedule(schedule: str, chunks: int) -> None:
 
 
 def find_bad_structure(context: CheckContext) -> Iterator[Violation]:
-    """A mode without what it needs, or layers and modules of another form than it takes."""
+    """Report a mode without its required settings, or layers and modules of a wrong form."""
     return tell_refused(_INCOMPLETE, _all_refused(context))
 
 
 def find_bad_layers(context: CheckContext) -> Iterator[Violation]:
-    """Layers that are no layer ids or ranges, too large, or not in ascending order."""
+    """Report layers that are not layer IDs or ranges, too large, or not ascending."""
     return tell_refused(_BAD_LAYERS, _all_refused(context))
 
 
 def find_swap_beyond(context: CheckContext) -> Iterator[Violation]:
-    """The last swapped layer plus the prefetch has to stay below the number of layers."""
+    """Report a swap whose last layer plus the prefetch is not below the number of layers."""
     return tell_refused(_SWAP_BEYOND, _all_refused(context))
 
 
 def find_bad_swap_entries(context: CheckContext) -> Iterator[Violation]:
-    """Entries of another form than swap takes."""
+    """Report swap entries of a wrong form."""
     return tell_refused(_BAD_SWAP, _all_refused(context))
 
 
@@ -251,7 +251,7 @@ def _all_refused(context: CheckContext) -> Iterator[FrameworkStop]:
         layer_swap=context.get("swap.layer_swap"),
         op_swap=context.get("swap.op_swap"),
     ).copied()
-    # Numbers of layers that contradict each other are told by another check.
+    # Contradictory numbers of layers are reported by another check.
     same = all(one.value == model.layers for one in model.written(LAYERS))
     total = model.layers + model.mtp_layers if model.layers is not None and same else None
     if inputs.mode != "None" or inputs.comm:
@@ -261,7 +261,7 @@ def _all_refused(context: CheckContext) -> Iterator[FrameworkStop]:
 
 
 def find_uneven_stages(context: CheckContext) -> Iterator[Violation]:
-    """Stages that the layers cannot be given to."""
+    """Report stages to which the layers cannot be assigned."""
     stages = context.integer("parallelism.pipeline_parallel", 1) or 1
     chunks = context.integer("parallelism.pipeline_parallel_interleave_num", 1) or 1
     value = context.source.get(("parallelism", "pipeline_parallel_layers_per_stage"), "auto")
@@ -274,7 +274,7 @@ _LOADER = ("train_dataset", "dataloader")
 
 
 def find_model_without_stages(context: CheckContext) -> Iterator[Violation]:
-    """A pipeline of a model whose dynamic-graph network is always made whole (2.0 and 2.1)."""
+    """Report pipeline stages of a model whose network cannot be split into stages (2.0 and 2.1)."""
     stages, model = context.integer("parallelism.pipeline_parallel", 1) or 1, context.model
     if stages > 1 and "dynamic" in model.facts.modes and not model.facts.stages:
         params = {"model": model.kind or model.architecture, "stages": stages, "release": model.release}
@@ -282,7 +282,7 @@ def find_model_without_stages(context: CheckContext) -> Iterator[Violation]:
 
 
 def find_unsplit_model(context: CheckContext) -> Iterator[Violation]:
-    """Tensor parallelism of a model without latent attention, or with experts and none of them shared (``_apply_layers_tp``, 2.0)."""
+    """Report tensor parallelism of a model without latent attention, or with experts but no shared one (``_apply_layers_tp``, 2.0)."""
     ranks, model = context.integer("parallelism.tensor_parallel", 1) or 1, context.model
     if ranks <= 1 or "dynamic" not in model.facts.modes:
         return
@@ -297,9 +297,9 @@ def find_unsplit_model(context: CheckContext) -> Iterator[Violation]:
 
 
 def find_context_without_mask(context: CheckContext) -> Iterator[Violation]:
-    """Context parallelism without a mask that is compressed (``apply_context_parallel_model_io``, 2.0 and 2.1).
+    """Report context parallelism without a compressed mask (``apply_context_parallel_model_io``, 2.0 and 2.1).
 
-    The data set turns compression on as well. Models with an attention of their own are left alone.
+    The data set can also enable compression. Models with their own attention are skipped.
     """
     ways = context.integer("parallelism.context_parallel", 1) or 1
     masks = ("model.use_attn_mask_compression", "model.use_eod_attn_mask_compression")
@@ -312,7 +312,7 @@ def find_context_without_mask(context: CheckContext) -> Iterator[Violation]:
 
 
 def find_unknown_loader(context: CheckContext) -> Iterator[Violation]:
-    """A kind of data that the trainer does not build; its list is one of names in the code, and not a register."""
+    """Report a data loader type that the trainer does not support; the names are listed in its code, not registered."""
     release = context.version
     known = sorted(registered("dataset_loader", release, context.dialect))
     kind = context.get("train_dataset.dataloader.type")
@@ -321,7 +321,7 @@ def find_unknown_loader(context: CheckContext) -> Iterator[Violation]:
 
 
 def find_bad_lora(context: CheckContext) -> Iterator[Violation]:
-    """What ``LoraConfig.__post_init__`` refuses (2.1)."""
+    """Report settings that ``LoraConfig.__post_init__`` refuses (2.1)."""
     if not isinstance(context.get("lora_config"), dict):
         return
     target = context.get("lora_config.target_modules", "")

@@ -1,9 +1,9 @@
-"""Reads MindFormers dynamic-graph configs (2.0, 2.1) into the neutral model, section by section, with types checked.
+"""Read MindFormers dynamic-graph configs (2.0, 2.1) into the neutral model, section by section, with types checked.
 
 Names and their aliases follow ``COMMON_CONFIG_MAPPING`` in ``mindformers/parallel_core/transformer_config_utils.py``,
-defaults ``transformer_config.py`` beside it and ``pynative/config/config.py``; what the trainer makes of them
-``pynative/base_models/gpt/parallelize.py`` (``apply_fsdp``: weights, gradients and optimizer state are sharded, gradients
-reduced and accumulated in float32) and ``pynative/optimizer/adamw.py`` (float32 copies and moments).
+defaults ``transformer_config.py`` in the same folder and ``pynative/config/config.py``; the trainer's use of them
+``pynative/base_models/gpt/parallelize.py`` (``apply_fsdp``: weights, gradients and optimizer state are sharded,
+gradients reduced and accumulated in float32) and ``pynative/optimizer/adamw.py`` (float32 copies and moments).
 """
 
 from __future__ import annotations
@@ -48,15 +48,14 @@ _GATED = ("silu", "swiglu", "fusedswiglu")
 
 
 def read_pynative(data: Mapping[str, object], path: Path, devices: int) -> TrainingConfig:
-    """The neutral model of a MindFormers dynamic-graph config."""
+    """Return the neutral model of a MindFormers dynamic-graph config."""
     model = Section(data, "model", path, _DIALECT)
     training = Section(data, "training", path, _DIALECT)
     parallelism = read_parallelism(data, path)
     compute = DType(model.one_of("compute_dtype", _DTYPES, DType.BFLOAT16.value))
     written = DType(model.one_of("params_dtype", _DTYPES, DType.FLOAT32.value))
-    # ``layers/linear.py`` of 2.1: weights are made in the format that is computed in; norms and the embedding have their own,
-    # and so have the projections in ``transformers/attention.py``, which ``params_dtype`` is for. In 2.0 it is for all projections
-    # and experts.
+    # ``layers/linear.py`` of 2.1: weights have the compute format, except norms, the embedding and the projections in
+    # ``transformers/attention.py``, which use ``params_dtype``. In 2.0 that applies to all projections and experts.
     parameters, attention = (written, None) if before_2_1() else (compute, written)
     local = training.known("local_batch_size")
     return TrainingConfig(
@@ -78,7 +77,7 @@ def read_pynative(data: Mapping[str, object], path: Path, devices: int) -> Train
 
 
 def read_parallelism(data: Mapping[str, object], path: Path) -> Parallelism:
-    """How the job is split; the data-parallel size follows from the devices."""
+    """Return the parallel degrees; the data-parallel size follows from the devices."""
     section = Section(data, "parallelism", path, _DIALECT)
     chunks = section.known("pipeline_parallel_interleave_num")
     tensor = section.known("tensor_parallel")
@@ -90,7 +89,7 @@ def read_parallelism(data: Mapping[str, object], path: Path) -> Parallelism:
         context=section.known("context_parallel"),
         expert=section.known("expert_parallel"),
         virtual_pipeline=chunks if chunks > 1 else None,
-        # 2.0 does not read the key: `_apply_spmd_parallelism` leaves `enable_sp` at True.
+        # 2.0 ignores the key: `_apply_spmd_parallelism` leaves `enable_sp` at True.
         sequence=section.known("sequence_parallel") or earlier,
         context_method=_CONTEXT_METHODS[method],
         ulysses=section.get("ulysses_degree_in_cp", 1),
@@ -100,12 +99,12 @@ def read_parallelism(data: Mapping[str, object], path: Path) -> Parallelism:
 
 
 def before_2_1() -> bool:
-    """Whether the release that is meant splits layers through HyperParallel's tensors, and has what 2.1 mended."""
+    """Return whether the release is before 2.1: it splits layers with HyperParallel's tensors, and lacks fixes of 2.1."""
     return order(release_for(_DIALECT).version) < order("2.1")
 
 
 def expert_layers(data: Mapping[str, object], path: Path, layers: int) -> tuple[bool, ...]:
-    """Which layers have experts (``transformer_config.py``: ``first_k_dense_replace`` or ``moe_layer_freq``)."""
+    """Return which layers have experts (``transformer_config.py``: ``first_k_dense_replace`` or ``moe_layer_freq``)."""
     model = Section(data, "model", path, _DIALECT)
     if not model.count("num_moe_experts"):
         return (False,) * layers
@@ -120,7 +119,7 @@ def expert_layers(data: Mapping[str, object], path: Path, layers: int) -> tuple[
 
 
 def _micro_batches(training: Section, data_parallel: int, local: int, path: Path) -> int:
-    """``trainer.py``: samples of a step, divided by the ranks that see different ones and by those of a micro-batch."""
+    """Return the micro-batches per step: global batch size / (data-parallel size x micro-batch size) (``trainer.py``)."""
     total: int = training.known("global_batch_size")
     count, rest = divmod(total, max(1, data_parallel) * local)
     if rest or not count:
@@ -132,7 +131,7 @@ def _micro_batches(training: Section, data_parallel: int, local: int, path: Path
 
 
 def _read_shape(model: Section, path: Path, *, whole: bool) -> ModelShape:
-    """The sizes; ``whole`` where no rank has a part of the sequence only."""
+    """Return the sizes; ``whole`` if every rank has the full sequence."""
     heads, hidden = model.first("num_attention_heads", None), model.get("hidden_size", None)
     groups = model.first("num_query_groups", heads)
     latent = _read_latent(model) if model.get("multi_latent_attention", default=False) else None
@@ -143,7 +142,7 @@ def _read_shape(model: Section, path: Path, *, whole: bool) -> ModelShape:
     kind = model.get("model_type", "")
     facts = facts_of(release_for(_DIALECT).version, kind=kind)
     activation = model.get("hidden_act", "silu")
-    # ``gated_linear_unit`` is the MindFormers models' own setting where the config does not say.
+    # ``gated_linear_unit`` defaults to the setting of the MindFormers models.
     gated = activation in _GATED and model.get("gated_linear_unit", default=True)
     linear_bias = model.get("add_bias_linear", default=False)
     return ModelShape(
@@ -162,15 +161,15 @@ def _read_shape(model: Section, path: Path, *, whole: bool) -> ModelShape:
         qkv_bias=linear_bias or model.first("add_qkv_bias", kind == "glm4"),
         output_bias=linear_bias,
         mlp_bias=linear_bias,
-        # ``pynative/transformers``: FlashAttention is used whatever ``use_flash_attention`` says.
+        # ``pynative/transformers``: FlashAttention is always used, regardless of ``use_flash_attention``.
         flash_attention=True,
         rotary_fraction=_read_fraction(model, 0.5 if kind.startswith("glm4") else 1.0),
-        # ``models/qwen3/modeling_qwen3_train_pynative.py``, 2.0 and 2.1: whatever ``qk_layernorm`` says.
+        # ``models/qwen3/modeling_qwen3_train_pynative.py``, 2.0 and 2.1: regardless of ``qk_layernorm``.
         qk_norm=kind.startswith("qwen3") or model.first("qk_layernorm", default=False),
         sandwich_norm=model.get("use_sandwich_norm", kind == "glm4"),
         latent=latent,
         experts=_read_experts(model, facts) if model.count("num_moe_experts") else None,
-        # ``parallel_core/transformer_config.py``: the layout and the mask of FlashAttention.
+        # ``parallel_core/transformer_config.py``: layout and mask of FlashAttention.
         heads_first=whole,
         whole_mask=whole and not any(model.get(key, default=False) for key in _COMPRESSED),
         tiled_words=before_2_1(),
@@ -192,7 +191,8 @@ def _read_experts(model: Section, facts: ModelFacts) -> Experts:
     width = model.first("moe_ffn_hidden_size", None)
     shared = model.count("shared_expert_num")
     factor = model.raw("moe_expert_capacity_factor")
-    # DeepSeek's own converter leaves out `router_dense_type` (``models/deepseek3/config_converter_deepseek_v3.py``, 2.0 and 2.1).
+    # DeepSeek's own converter omits `router_dense_type` (``models/deepseek3/config_converter_deepseek_v3.py``, 2.0 and
+    # 2.1).
     known = [key for key in facts.names("moe_router_dtype") if model.raw(key) is not None]
     return Experts(
         routed=model.count("num_moe_experts"),
@@ -216,7 +216,7 @@ def _read_fraction(model: Section, default: float) -> float:
 
 
 def _read_optimizer(data: Mapping[str, object], path: Path, parallelism: Parallelism, *, alone: bool) -> Optimizer:
-    """The optimizer; on a single device nothing is sharded, and gradients are cast as they come (``trainer.py``)."""
+    """Read the optimizer; on one device nothing is sharded, and each gradient is cast immediately (``trainer.py``)."""
     section = Section(data, "parallelism", path, _DIALECT)
     policy = section.one_of("reshard_after_forward_policy", ("always", "never", "default"), "default")
     shards = section.raw("data_parallel_shard")

@@ -1,4 +1,4 @@
-"""A plan as the dynamic graph of MindFormers writes it: ranges of layers by module."""
+"""Write a plan for MindFormers' dynamic graph: ranges of layers by module."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def write_layers(draft: SettingsDraft) -> None:
     draft.values["recompute_comm.select_module"] = comm or None
     excludes = {**found["select_excludes"], **found["comm_excludes"]}
     if excludes and (full or select):
-        # In MindFormers 2.0 they are names of operators, for the whole model.
+        # In MindFormers 2.0 they are operator names for the whole model.
         by_name = plan.dialect == MINDFORMERS_PYNATIVE and plan.framework_version == "2.0"
         if by_name != (version == "2.0"):
             draft.say("excludes", Severity.ERROR)
@@ -80,7 +80,7 @@ _LAYERS_OF_STAGES: KeyPath = ("parallelism", "pipeline_parallel_layers_per_stage
 
 
 def explicit_lists(job: JobView) -> tuple[LayerPlan, Values]:
-    """What each layer does, and the lists that are not explicit yet."""
+    """Return the plan, and explicit forms of lists that are not explicit yet."""
     plan = plan_layers(job)
     return plan, {} if plan.failure is not None else dict(_wanted(job.source, plan))
 
@@ -94,7 +94,7 @@ def _wanted(source: SourceFile, plan: LayerPlan) -> Iterator[tuple[KeyPath, obje
     for path in _lists(source, plan.framework_version):
         given: Any = source.get(path)
         wanted = write_specs(layer for layer in parse_specs(given) if layer in there)
-        # A list must not become an empty one, which the framework may refuse.
+        # A list must not become empty, which the framework may refuse.
         if wanted and wanted != [str(item) for item in given]:
             yield path, wanted
 
@@ -112,7 +112,7 @@ def _lists(source: SourceFile, version: str) -> Iterator[KeyPath]:
         yield from _of_patterns(source, ("recompute_comm", "select_module"))
     if source.get(("swap", "enable")):
         if source.get(("swap", "layer_swap")):
-            yield "swap", "layer_swap", 0, "layers"  # the others are not read
+            yield "swap", "layer_swap", 0, "layers"  # other entries are ignored
         entries: Any = source.get(("swap", "op_swap")) or ()
         for index in range(len(entries)):
             yield "swap", "op_swap", index, "layers"
@@ -132,7 +132,7 @@ _SWITCHES = {"recompute_comm": "enable", "swap": "enable"}
 
 
 def propose(job: JobView) -> Iterator[Values]:
-    """Values that may get the framework past the step at which it stops, the smallest change first."""
+    """Yield values that may get the framework past its failing step, the smallest change first."""
     source, plan, counts = job.source, job.plan, _counts(job)
     step = plan.problems[0].id.removesuffix("-rejected")
     if step == "load":
@@ -148,7 +148,7 @@ def propose(job: JobView) -> Iterator[Values]:
 
 
 def _counts(job: JobView) -> tuple[int, int] | None:
-    """Layers, and those of multi-token prediction, as the plan of the bare model has them."""
+    """Return the numbers of ordinary and multi-token prediction layers in the plan of the model without other settings."""
     data = {key: value for key, value in job.source.data.items() if key not in {*_SECTIONS, "parallelism"}}
     try:
         plan = job.with_source(job.source.but(data=data)).plan
@@ -217,7 +217,7 @@ def _placement(source: SourceFile, counts: tuple[int, int] | None) -> Iterator[V
         yield {("parallelism", _CHUNKS): 1, ("parallelism", _STAGES): MISSING}
         yield {("model", LAYERS if LAYERS in section_of(source, "model") else "num_hidden_layers"): cells}
         return
-    # What is over goes to the middle: the first and the last cell hold embedding and head.
+    # Surplus layers go to the middle, because the first and last cell contain embedding and head.
     sizes = [layers // cells] * cells
     for index in range(1, 1 + layers % cells):
         sizes[index] += 1

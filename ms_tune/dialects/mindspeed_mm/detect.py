@@ -1,4 +1,4 @@
-"""How files of MindSpeed-MM are known by what they hold."""
+"""Detection of MindSpeed-MM files by their content."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ _TOOLS = ("memory_profile", "sorafeature")
 
 
 def is_config(data: object) -> bool:
-    """Whether values are those of an FSDP2 YAML: MindSpeed-LLM writes such files, too, with sections of other names."""
+    """Return whether the values are an FSDP2 YAML of MindSpeed-MM; MindSpeed-LLM's have other sections."""
     if not isinstance(data, dict):
         return False
     parallel = data.get("parallel")
@@ -16,7 +16,7 @@ def is_config(data: object) -> bool:
 
 
 def is_tools(data: object) -> bool:
-    """Whether values are those of a ``tools.json`` (``mindspeed_mm/tools/tools.json``)."""
+    """Return whether the values are a ``tools.json`` (``mindspeed_mm/tools/tools.json``)."""
     if not isinstance(data, dict) or any(name in data for name in ("parallel", "training", "model")):
         return False
     profile = data.get("profile")

@@ -1,4 +1,4 @@
-"""What MindSpeed-MM takes without a word and does not do, or does otherwise (26.0, 26.1; the files are named with each rule)."""
+"""Settings that MindSpeed-MM silently ignores or changes (26.0, 26.1; each rule names its file)."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from ms_tune.dialects.check_context import CheckContext
 
 _REPORTED = 1000
-_CONTEXT_SIZE = "parallel.context_parallel_size"  # the name that Megatron has for what is two settings here
-# What 26.0 read in the section of the model, or of parallelism, and later releases read in `features`.
+_CONTEXT_SIZE = "parallel.context_parallel_size"  # Megatron's name for two settings of MindSpeed-MM
+# Features that 26.0 reads under `model` or `parallel`, later releases under `features`.
 _MOVED = {
     "parallel": ("recompute", "recompute_plan"),
     "model": (
@@ -41,7 +41,7 @@ _MOVED = {
 
 
 def find_unread_keys(context: CheckContext) -> Iterator[Violation]:
-    """A key that the release neither declares nor reads: ``BaseArguments`` keeps it, and nothing asks for it."""
+    """Report keys that the release neither declares nor reads: ``BaseArguments`` keeps them, but nothing uses them."""
     release = context.version
     known = {*settings(release), *ever(), *read(release)}
     moved = {f"{section}.{name}" for section, names in _MOVED.items() for name in names} | {"parallel.pregather"}
@@ -57,7 +57,7 @@ def find_unread_keys(context: CheckContext) -> Iterator[Violation]:
 
 
 def find_moved_features(context: CheckContext) -> Iterator[Violation]:
-    """A feature that is turned on where the release does not look (``FeaturesApplier`` of ``features/apply_features.py``)."""
+    """Report enabled features in a section that the release does not read (``FeaturesApplier`` of ``features/apply_features.py``)."""
     if context.version == "26.0":
         return
     for section, names in _MOVED.items():
@@ -70,7 +70,7 @@ def find_moved_features(context: CheckContext) -> Iterator[Violation]:
 
 
 def find_unread_settings(context: CheckContext) -> Iterator[Violation]:
-    """A setting that is declared and read nowhere, with another value than its default."""
+    """Report declared settings that nothing reads, if their value differs from the default."""
     release = context.version
     for path, value in written_settings(context):
         dotted = ".".join(path)
@@ -80,6 +80,6 @@ def find_unread_settings(context: CheckContext) -> Iterator[Violation]:
 
 @of_scripts
 def find_repeated_options(source: MultimodalSource) -> Iterator[Violation]:
-    """An option that stands twice with different values: the last one wins."""
+    """Report options that are given twice with different values: the last one wins."""
     for _, one, params in find_repeats(source.command):
         yield violation_at(source, one.name, {"option": one.name, **params}, span=source.span_of(one.word))

@@ -1,7 +1,7 @@
-"""MindSpeed-MM in front of checks: a program that a launch script starts, with the JSON files that it is given, and the settings of its YAML.
+"""Read MindSpeed-MM jobs for checks: launch scripts with the JSON files that they name, and YAML settings.
 
-Paths stand as they are seen from the folder that the script is started in, mostly the top of the repository: a file counts as
-there if it is in the script's folder or in one of those above. Nothing is run.
+Paths are relative to the folder where the script is started, usually the repository root: a file counts as present if
+it is in the script's folder or in a parent of it. Nothing is run.
 """
 
 from __future__ import annotations
@@ -36,35 +36,35 @@ TENSOR, PIPELINE = "--tensor-model-parallel-size", "--pipeline-model-parallel-si
 CONTEXT, FSDP2 = "--context-parallel-size", "--fsdp2-config-path"
 _FILES = ("--mm-model", "--mm-data", "--mm-tool", FSDP2)
 _TRAINER = "fsdp/train/trainer.py"
-_ARGUMENTS_OF = "26.1"  # of MindSpeed-LLM, whose Megatron has the options that take no value
+_ARGUMENTS_OF = "26.1"  # release of MindSpeed-LLM whose Megatron options are used here
 
 
 class MultimodalSource(LaunchSource):
-    """One command of a script that starts a program of MindSpeed-MM."""
+    """One command of a script, which starts a program of MindSpeed-MM."""
 
     @cached_property
     def variables(self) -> dict[str, str]:
-        """The script's own variables that are plain texts, with the last of their values."""
+        """Map the script's plain-text variables to their last values."""
         return {one.one.name: one.text for one in assignments(self.script.text) if one.text is not None}
 
     def given(self, name: str) -> GivenArgument | None:
-        """The last word about an option."""
+        """Return the last occurrence of an option."""
         return self.command.last_named(name)
 
     def value_of(self, name: str) -> str | None:
-        """The value of an option; None if there is none, or only a run could tell."""
+        """Return the value of an option; None if it is missing or only known at run time."""
         given = self.given(name)
         return given.values[0].text if given is not None and given.values else None
 
     def whole(self, name: str, default: int | None = None) -> int | None:
-        """The whole number that an option is given, or its default; None if only a run could tell."""
+        """Return an option's whole number or its default; None if it is only known at run time."""
         if self.given(name) is None:
             return None if self.command.open else default
         text = self.value_of(name)
         return int(text) if text is not None and text.isascii() and text.isdigit() and len(text) < 10 else None  # noqa: PLR2004
 
     def look_up(self, name: str) -> tuple[object, KeyPath | None]:
-        """What stands for a name, of a launch script's also ``launch.variable.X`` and ``file.OPTION.x``."""
+        """Return the value and key path of a name, including ``launch.variable.X`` and ``file.OPTION.x``."""
         room, _, rest = name.partition(".")
         option, _, path = rest.partition(".")
         if room == "file":
@@ -79,13 +79,13 @@ class MultimodalSource(LaunchSource):
         given = self.given(spell_argument(rest))
         if room == "launch" or given is None:
             return super().look_up(name)
-        first = given.values[: given.takes]  # what comes behind it does not count
+        first = given.values[: given.takes]  # later values do not count
         return value_of(replace(given, values=first)), (given.name,)
 
     def files(self) -> Iterator[tuple[str, Argument, Path | None]]:
-        """The files that the program is given, each with its option, and where it is (None for one that is nowhere).
+        """Yield each file that the program is given: its option, its word, and its path (None if not found).
 
-        What is to be filled in, and what only a run could tell, is left out.
+        Placeholders and names that are only known at run time are left out.
         """
         named = [(one.name, one.values[0]) for one in self.command.given if one.name in _FILES and one.values]
         program = self.command.launch.program
@@ -97,7 +97,7 @@ class MultimodalSource(LaunchSource):
                 yield name, word, find_above(self.path, text)
 
     def file(self, name: str) -> SourceFile | None:
-        """The content of a file that an option names; None if there is none that can be read."""
+        """Return the content of the file that an option names; None if it cannot be read."""
         if name not in self._read:
             path = next((path for option, _, path in self.files() if option == name), None)
             try:
@@ -113,7 +113,7 @@ class MultimodalSource(LaunchSource):
 
 
 def multimodal_commands(found: Launches, text: str) -> tuple[MultimodalSource, ...]:
-    """The programs of MindSpeed-MM that a script starts, each with its arguments."""
+    """Return the MindSpeed-MM programs that a script starts, each with its arguments."""
     if "--mm-" not in text and _TRAINER not in text:
         return ()
     return tuple(
@@ -133,7 +133,7 @@ def _is_multimodal(launch: Launch) -> bool:
 def of_scripts(
     check: Callable[[MultimodalSource], Iterator[Violation]],
 ) -> Callable[[CheckContext], Iterator[Violation]]:
-    """A check that is made for the commands of scripts, and for no other file of this dialect."""
+    """Limit a check to the commands of scripts; it skips all other files of this dialect."""
 
     @wraps(check)
     def made(context: CheckContext) -> Iterator[Violation]:
@@ -146,7 +146,7 @@ def of_scripts(
 def violation_at(
     source: MultimodalSource, option: str, params: Mapping[str, object] | None = None, *, span: Location | None = None
 ) -> Violation:
-    """A violation at an option, or else at the program."""
+    """Build a violation located at an option, or else at the program."""
     given = source.given(option)
     if span is None and given is not None:
         span = source.span_of(given.values[0] if given.values else given.word)
@@ -156,7 +156,7 @@ def violation_at(
 
 
 def written_settings(context: CheckContext) -> Iterator[tuple[tuple[str, ...], object]]:
-    """Every key of the sections whose keys are declared, with its path; what stands below an unknown one is left out."""
+    """Yield every key of the sections with declared keys, with its path; keys below an unknown one are left out."""
     for section in SECTIONS:
         yield from _below((section,), context.source.data.get(section))
 
@@ -171,7 +171,7 @@ def _below(path: tuple[str, ...], values: object) -> Iterator[tuple[tuple[str, .
 
 
 def declared_settings(context: CheckContext) -> Iterator[tuple[tuple[str, ...], object, MultimodalSetting]]:
-    """Every key that the release declares, with its path and what is declared."""
+    """Yield every key that the release declares, with its path, value and declaration."""
     release = context.version
     model = (((("model", str(key)), value)) for key, value in context.mapping("model").items())
     for path, value in (*written_settings(context), *model):

@@ -1,6 +1,6 @@
-"""What MindSpeed-MM refuses (26.0, 26.1): launch scripts (``validate_args_patch.py`` and the models), its FSDP2 YAML and ``tools.json``.
+"""Settings that MindSpeed-MM refuses (26.0, 26.1): launch scripts (``validate_args_patch.py`` and the models), FSDP2 YAML, ``tools.json``.
 
-The files are named with each rule. What is not known without running the script is left alone: a rule is made where all its values are known.
+Each rule names its file. A rule applies only where all its values are known without running the script.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _PARTS = (("text_decoder",), ("image_encoder", "vision_encoder"), ("audio_encode
 
 @of_scripts
 def find_missing_files(source: MultimodalSource) -> Iterator[Violation]:
-    """A file that the program is given and that is nowhere, though its folder is there (``mindspeed_mm/configs/config.py``)."""
+    """Report files that are missing although their folder exists (``mindspeed_mm/configs/config.py``)."""
     for option, word, path in source.files():
         if path is None and has_folder_above(source.path, word.text or ""):
             yield violation_at(source, option, {"file": word.text, "option": option}, span=source.span_of(word))
@@ -46,7 +46,7 @@ def find_missing_files(source: MultimodalSource) -> Iterator[Violation]:
 
 @of_scripts
 def find_uneven_stages(source: MultimodalSource) -> Iterator[Violation]:
-    """``pipeline_num_layers`` for another number of stages (``vlm_model.py``, ``deepseekvl_model.py``, ``predict_model.py``)."""
+    """Report a ``pipeline_num_layers`` of the wrong length (``vlm_model.py``, ``deepseekvl_model.py``, ``predict_model.py``)."""
     pipeline, model = source.whole(PIPELINE, 1), source.file("--mm-model")
     if pipeline is None or pipeline <= 1 or model is None:
         return
@@ -62,7 +62,7 @@ def find_uneven_stages(source: MultimodalSource) -> Iterator[Violation]:
 
 @of_scripts
 def find_uneven_heads(source: MultimodalSource) -> Iterator[Violation]:
-    """Heads of the language model that TP x CP does not divide (Ulysses); projectors have no attention and are left alone."""
+    """Report heads of the language model that are not divisible by TP x CP (Ulysses); projectors have no attention."""
     model, tensor, cut = source.file("--mm-model"), source.whole(TENSOR, 1), source.whole(CONTEXT, 1)
     algorithm = source.value_of("--context-parallel-algo") or ""
     if model is None or not tensor or not cut or (cut > 1 and algorithm != "ulysses_cp_algo"):
@@ -76,7 +76,7 @@ def find_uneven_heads(source: MultimodalSource) -> Iterator[Violation]:
 
 @of_scripts
 def find_uneven_shards(source: MultimodalSource) -> Iterator[Violation]:
-    """Sizes of the YAML that the number of processes does not go with (``ParallelArguments.model_post_init``)."""
+    """Report parallel sizes that do not divide the number of processes (``ParallelArguments.model_post_init``)."""
     config, processes = source.file("config"), source.command.launch.processes
     if config is None or not processes:
         return
@@ -92,7 +92,7 @@ def find_uneven_shards(source: MultimodalSource) -> Iterator[Violation]:
 
 
 def find_unlisted_choices(context: CheckContext) -> Iterator[Violation]:
-    """A value that is none of those that the class lists, which pydantic refuses."""
+    """Report values outside the declared choices, which pydantic refuses."""
     for path, value, setting in declared_settings(context):
         if not setting.choices or (value is None and "null" in setting.types):
             continue
@@ -103,34 +103,35 @@ def find_unlisted_choices(context: CheckContext) -> Iterator[Violation]:
 
 
 def find_wrong_types(context: CheckContext) -> Iterator[Violation]:
-    """A value that pydantic cannot make into the declared type."""
+    """Report values that pydantic cannot convert to the declared type."""
     for path, value, setting in declared_settings(context):
         if setting.types and not setting.choices and not any(_fits(value, kind) for kind in setting.types):
             found = "null" if value is None else type(value).__name__
             if value is None and setting.default is None:
-                continue  # what is declared as a text and is None all the same
+                continue  # declared as text with the default null
             yield Violation(path, params={"wanted": " | ".join(setting.types), "found": found})
 
 
-# What the readers of ``tools.json`` ask for without a default: ``ConfigReader`` raises an AttributeError. The first since 2.2, the other since 26.0.
+# Keys that the readers of ``tools.json`` require (``ConfigReader`` raises AttributeError): the first since 2.2, the
+# other since 26.0.
 _ASKED = (("memory_profile", "mem_info"), ("profile", "static_param", "analyse_flag"))
 
 
 @of_scripts
 def find_missing_tool_settings(source: MultimodalSource) -> Iterator[Violation]:
-    """A ``tools.json`` of a script's program without a key that its readers ask for."""
+    """Report required keys that are missing in the ``tools.json`` of a script's program."""
     found = source.file("--mm-tool")
     if found is None or found.path.as_posix().endswith(OWN_TOOLS):
-        return  # the release's own, whatever release that is
+        return  # the file of the release itself, of any release
     for path in _missing_in(found):
         yield violation_at(source, "--mm-tool", {"file": found.path.name, "name": dotted(path)})
 
 
 def find_missing_keys(context: CheckContext) -> Iterator[Violation]:
-    """The same of the file by itself."""
+    """Report required keys that are missing in a ``tools.json``."""
     own = context.source.path.absolute().as_posix().endswith(OWN_TOOLS)
     for path in _missing_in(context.source) if is_tools(context.source.data) else ():
-        if not own or path[-1] != "analyse_flag":  # the release's own file may be of one before 26.0
+        if not own or path[-1] != "analyse_flag":  # the release's own file may predate 26.0
             yield Violation(path, params={"section": dotted(path[:-1]), "name": path[-1]}, at_key=True)
 
 
@@ -142,7 +143,7 @@ def _missing_in(tools: SourceFile) -> Iterator[KeyPath]:
 
 
 def _fits(value: object, kind: str) -> bool:
-    """Whether pydantic takes a value for a type, as freely as it does by default."""
+    """Return whether pydantic accepts a value for a type in its default (lax) mode."""
     if kind == "null":
         return value is None
     if kind == "bool":

@@ -1,10 +1,11 @@
-"""What MindSpeed-Core-MS r0.1.0 accepts without a word although its author hardly meant it.
+"""Settings that MindSpeed-Core-MS r0.1.0 accepts silently although they are probably mistakes.
 
 The sources are those of :mod:`ms_tune.dialects.mindspeed_ms.recompute`, and ``mindspeed_ms/core/tensor_parallel/layers.py`` for
 communication recompute and ``mindspeed_ms/legacy/model/activation.py`` for activations.
 
-``mindspeed_ms/training/yaml_arguments.py`` reads the form of the command line (``--yaml-cfg``), with Megatron's names;
-``init_configs_from_yaml`` in ``mindspeed_ms/core/config.py``, which reads the YAML of r0.1.0, keeps its sections and looks at none of them.
+``mindspeed_ms/training/yaml_arguments.py`` reads the command-line form of YAML (``--yaml-cfg``) with Megatron's names;
+``init_configs_from_yaml`` in ``mindspeed_ms/core/config.py``, for the YAML of r0.1.0, keeps such sections but ignores
+them.
 """
 
 from __future__ import annotations
@@ -23,12 +24,12 @@ if TYPE_CHECKING:
     from ms_tune.dialects.check_context import CheckContext
     from ms_tune.dialects.mindspeed_ms.placement import CellPlan, MindSpeedInputs
 
-# Activations that are cells: only a cell can be told to recompute.
+# Activations that are cells; only cells support recompute.
 _ACTIVATION_CELLS = frozenset({"gelu", "fast_gelu"})
 
 
 def find_traps(inputs: MindSpeedInputs, plans: Mapping[tuple[int, int], CellPlan] | None) -> Iterator[Diagnostic]:
-    """Every trap that can be told with what is known; ``plans`` is None when the framework stops."""
+    """Yield every trap that can be determined; ``plans`` is None if the framework stops."""
     if inputs.stages == 1 and inputs.num_layer_list:
         yield tell_trap("num-layer-list-ignored")
     yield from _model_traps(inputs)
@@ -40,7 +41,7 @@ def find_traps(inputs: MindSpeedInputs, plans: Mapping[tuple[int, int], CellPlan
 
 
 def _model_traps(inputs: MindSpeedInputs) -> Iterator[Diagnostic]:
-    """The settings of ``model_config``, beside the lists of ``parallel_config`` or alone."""
+    """Report settings of ``model_config``, in addition to the lists of ``parallel_config`` or alone."""
     full = inputs.granularity == "full"
     if inputs.recompute_config is not None:
         if inputs.granularity == "selective":
@@ -71,11 +72,11 @@ def _effect_traps(inputs: MindSpeedInputs, plans: Mapping[tuple[int, int], CellP
 
 
 _FORM = ("model_parallel", "language_model")
-_SHOWN = 24  # keys that are told one by one
+_SHOWN = 24  # maximum keys listed in one finding
 
 
 def find_form_of_arguments(context: CheckContext) -> Iterator[Violation]:
-    """Sections of the other form, with the place of each key in the sections of r0.1.0."""
+    """Report sections of the command-line form, with each key's location in the sections of r0.1.0."""
     data = context.source.data
     found = [name for name in _FORM if isinstance(data.get(name), dict)]
     if len(found) < len(_FORM) or any(name in data for name in _table(context, "homes")):
@@ -103,7 +104,7 @@ def _table(context: CheckContext, option: str) -> dict[str, str]:
 
 
 def trains_in_half(context: CheckContext) -> bool:
-    """Whether a training computes in float16, where alone losses are scaled."""
+    """Return whether the training computes in float16, which is the only case with loss scaling."""
     if context.get("training_config.bf16") is True:
         return False
     return context.get("training_config.fp16") is True or context.get("model_config.compute_dtype") == "float16"

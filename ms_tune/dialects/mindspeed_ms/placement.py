@@ -1,7 +1,7 @@
-"""What decides about the layers in MindSpeed-Core-MS r0.1.0, and where it puts them.
+"""Inputs of the plan in MindSpeed-Core-MS r0.1.0, and the placement of layers.
 
-``_get_num_layers`` and ``_get_custom_num_layers`` of ``mindspeed_ms/legacy/model/transformer.py``, and ``initialize_model_parallel`` of
-``mindspeed_ms/core/parallel_state.py``, branch r0.1.0.
+Sources: ``_get_num_layers`` and ``_get_custom_num_layers`` of ``mindspeed_ms/legacy/model/transformer.py``,
+``initialize_model_parallel`` of ``mindspeed_ms/core/parallel_state.py``, branch r0.1.0.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class MindSpeedInputs:
-    """What decides about placement and recompute, as it is after the config has been loaded."""
+    """The inputs of placement and recompute after the config has been loaded."""
 
     layers: int  # layers of the model
-    tensor: int = 1  # Tensor-parallel size
+    tensor: int = 1  # tensor-parallel size
     stages: int = 1  # pipeline stages
-    chunks: int | None = None  # Virtual-pipeline chunks. The training entry hands None and 1 over as "none".
-    standalone: bool = False  # `standalone_embedding_stage`: the first stage holds the embedding and no layer
-    other_layers: bool = False  # whether layers of encoder or decoder are counted apart
-    num_layer_list: Sequence[object] | None = None  # layers of each cell as given, or nothing
-    # Lists of counts by kind, or None if there is no such setting at all.
+    chunks: int | None = None  # virtual-pipeline chunks; the training entry passes None and 1 as "none"
+    standalone: bool = False  # `standalone_embedding_stage`: the first stage has the embedding and no layers
+    other_layers: bool = False  # whether encoder or decoder layers are counted separately
+    num_layer_list: Sequence[object] | None = None  # layers of each cell as given, or None
+    # Lists of counts by kind, or None without that setting.
     recompute_config: Mapping[str, object] | None = None
     granularity: str | None = None  # `model_config.recompute_granularity`
     method: str | None = None  # `model_config.recompute_method`
-    full_layers: int | None = None  # how many layers the method is for
+    full_layers: int | None = None  # number of layers for the method
     select: bool = False  # `model_config.select_recompute`: every layer
     comm: bool = False  # `model_config.select_comm_recompute`: every layer
     flash_attention: bool = False  # `model_config.use_flash_attention`
@@ -44,21 +44,21 @@ class MindSpeedInputs:
 
     @property
     def rows(self) -> int:
-        """Chunks, at least one."""
+        """Return the number of chunks, at least one."""
         return self.chunks or 1
 
     @property
     def select_operator(self) -> str:
-        """What selective recompute repeats in a layer."""
+        """Return the operator that selective recompute recomputes in a layer."""
         return "mlp.act_func" if self.flash_attention else "attention.core_attention"
 
 
 @dataclass(frozen=True, slots=True)
 class CellPlan:
-    """One cell: how many layers, which one is the first, and how many do what.
+    """The number of layers in one cell, its first layer, and the numbers of recomputed layers.
 
-    The first ``full`` layers recompute everything. ``select`` and ``comm`` count the layers behind those, both from
-    the same place on.
+    The first ``full`` layers are fully recomputed. ``select`` and ``comm`` count the layers after those, both from the
+    same position.
     """
 
     count: int
@@ -68,30 +68,30 @@ class CellPlan:
     comm: int
 
 
-# A scalar of such an array: bool stands for numpy.bool_, int for an integer, float for numpy.float64.
+# A scalar of such an array: bool represents numpy.bool_, int an integer, float numpy.float64.
 Number: TypeAlias = bool | int | float
 
 _STR = "<class 'numpy.dtypes.StrDType'>"
 _INT = "<class 'numpy.dtypes.Int64DType'>"
 _BOOL = "<class 'numpy.dtypes.BoolDType'>"
 _INT64 = 2**63
-_DIGITS = {bool: 5, int: 21, float: 32}  # characters that a number takes in an array of text
+_DIGITS = {bool: 5, int: 21, float: 32}  # characters of a number in an array of text
 _NO_BOOL_SUBTRACT = "numpy boolean subtract, the `-` operator, is not supported, use the bitwise_xor, the `^` operator, or the logical_xor function instead."
 
 
 @dataclass(frozen=True, slots=True)
 class CountArray:
-    """An array: its shape, its elements row by row, and what they are: bool, int, float, str or object."""
+    """An emulated NumPy array: its shape, its elements row by row, and their type: bool, int, float, str or object."""
 
     shape: tuple[int, ...]
     items: tuple[Any, ...]
     kind: type
 
-    def total(self) -> Any:  # noqa: ANN401 - a number, or whatever a list of objects adds up to
-        """The sum of all elements."""
+    def total(self) -> Any:  # noqa: ANN401 - a number, or any sum of objects
+        """Return the sum of all elements."""
         if self.kind is str:
             widths = [len(item) if isinstance(item, str) else _DIGITS[type(item)] for item in self.items]
-            width = max(1, *widths)  # NumPy has no shorter text
+            width = max(1, *widths)  # NumPy's shortest text
             stop(
                 "UFuncTypeError",
                 "ufunc 'add' did not contain a loop with signature matching types "
@@ -107,7 +107,7 @@ class CountArray:
             stop("TypeError", str(error))
 
     def all_at_least(self, minimum: int, *, strictly: bool = False) -> bool:
-        """Whether every element is at least (or more than) a number."""
+        """Return whether every element is at least (or more than) ``minimum``."""
         if self.kind is str:
             name = "greater" if strictly else "greater_equal"
             stop(
@@ -116,25 +116,25 @@ class CountArray:
             )
         compare = operator.gt if strictly else operator.ge
         try:
-            # NumPy compares every element, also behind one that has decided the matter.
+            # NumPy compares every element, even after the result is known.
             return all([compare(item, minimum) for item in self.items])  # noqa: C419
         except TypeError as error:
             stop("TypeError", str(error))
 
     def text(self) -> str:
-        """``str`` of the array."""
+        """Return ``str`` of the array."""
         return array_text(self.shape, self.items if self.kind is int else _words(self.items))
 
 
 def _words(items: tuple[Any, ...]) -> list[str]:
-    """The elements as NumPy writes them: decimal points below each other, no zero behind one."""
+    """Format the elements like NumPy: decimal points aligned, no trailing zero."""
     words = [str(item).removesuffix("0") if str(item).endswith(".0") else str(item) for item in items]
-    behind = max(len(word.partition(".")[2]) for word in words)
-    return [word + " " * (behind - len(word.partition(".")[2])) if "." in word else word for word in words]
+    decimals = max(len(word.partition(".")[2]) for word in words)
+    return [word + " " * (decimals - len(word.partition(".")[2])) if "." in word else word for word in words]
 
 
 def count_array(value: object) -> CountArray:
-    """``numpy.array(value)`` of a list."""
+    """Return ``numpy.array(value)`` of a list."""
     shape, items = read_array(value)
     kind = _kind(items)
     if kind is float:
@@ -154,7 +154,7 @@ def _kind(items: list[object]) -> type:
     if any(not -_INT64 <= number < 2 * _INT64 for number in numbers):
         return object
     if any(number >= _INT64 for number in numbers) and any(number < _INT64 for number in numbers):
-        # Neither of the two integer types holds them all.
+        # Neither of the two integer types can represent them all.
         kinds.add(float)
     for kind in (str, float, int):
         if kind in kinds:
@@ -163,39 +163,39 @@ def _kind(items: list[object]) -> type:
 
 
 def add(one: Number, other: Number) -> Number:
-    """``one + other``: two bools stay a bool, so that True and True make True."""
+    """Return ``one + other``: two bools stay a bool, so True + True is True."""
     if isinstance(one, bool) and isinstance(other, bool):
         return one or other
     return one + other
 
 
 def subtract(one: Number, other: Number) -> Number:
-    """``one - other``."""
+    """Return ``one - other``."""
     if isinstance(one, bool) and isinstance(other, bool):
         stop("TypeError", _NO_BOOL_SUBTRACT)
     return one - other
 
 
 def as_count(number: Number) -> int:
-    """How often ``range(number)`` goes round."""
+    """Return the number of iterations of ``range(number)``."""
     if isinstance(number, float):
         stop("TypeError", "'numpy.float64' object cannot be interpreted as an integer")
     return max(int(number), 0)
 
 
 class LayerPlacer:
-    """The framework while it deals out layers. What does not depend on the rank is worked out once."""
+    """The framework's distribution of layers; results that are the same for all ranks are cached."""
 
     def __init__(self, inputs: MindSpeedInputs) -> None:
         self._inputs = inputs
-        # With an embedding stage of its own, the first stage holds no layers.
+        # With a separate embedding stage, the first stage has no layers.
         self.columns = inputs.stages - 1 if inputs.standalone and inputs.stages > 1 else inputs.stages
         self.layout = (
             (1,) if inputs.stages == 1 else (self.columns,) if inputs.chunks is None else (inputs.chunks, self.columns)
         )
         self._placed: tuple[list[Number], list[Number]] | FrameworkStop | None = None
         self._shown = ""
-        # Asked first: a slip of the keyboard in the number of stages must not fill the memory with cells.
+        # Checked first: a typing error in the number of stages must not create too many cells.
         self._cells = (
             [(0, 0)]
             if self._too_few()
@@ -203,7 +203,7 @@ class LayerPlacer:
         )
 
     def cells(self) -> Sequence[tuple[int, int]]:
-        """Every (chunk, stage), in the order in which the chunks are built; one will do if all come to the same."""
+        """Return every (chunk, stage) in the order of building; one is enough if all have the same result."""
         return self._cells
 
     def _too_few(self) -> bool:
@@ -211,7 +211,7 @@ class LayerPlacer:
         return inputs.layers < inputs.stages * inputs.rows
 
     def check_parallel(self) -> None:
-        """``initialize_model_parallel`` (``core/parallel_state.py``)."""
+        """Apply the check of ``initialize_model_parallel`` (``core/parallel_state.py``)."""
         if self._inputs.chunks is not None and self._inputs.stages == 1:
             stop(
                 "RuntimeError",
@@ -219,7 +219,7 @@ class LayerPlacer:
             )
 
     def place(self, chunk: int, stage: int, log: list[str]) -> tuple[Number, int]:
-        """How many layers a cell has, and the first of them (``_get_num_layers``)."""
+        """Return the number of layers of a cell and its first layer (``_get_num_layers``)."""
         inputs = self._inputs
         if self._too_few():
             stop(
@@ -283,6 +283,6 @@ class LayerPlacer:
 
 
 def divide(layers: int, parts: int) -> list[int]:
-    """Layers of each part when no list says so: the rest goes to the last part but one, and on from there backwards."""
+    """Divide layers evenly; the remainder goes, one each, to the parts just before the last."""
     share, rest = divmod(layers, parts)
     return [share + (parts - 1 - rest <= part < parts - 1) for part in range(parts)]

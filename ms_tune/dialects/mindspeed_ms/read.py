@@ -1,7 +1,7 @@
-"""Lists that a config writes as text: what ``list(ast.literal_eval(text))`` makes of them, or raises.
+"""Read MindSpeed-Core-MS configs: lists written as text (``list(ast.literal_eval(text))``) and the plan.
 
-:func:`ast.literal_eval` builds literals only and never runs anything; its input is bounded here, because a very long
-or very deep text would take it long or overflow its stack.
+:func:`ast.literal_eval` builds literals only and never runs code; its input is limited here, because very long or deep
+texts would take long or overflow the stack.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ if TYPE_CHECKING:
 
 MAX_TEXT = 200_000
 MAX_DEPTH = 50
-# Signs in a row nest without brackets.
+# Consecutive signs are nested without brackets.
 _SIGNS = re.compile(r"(?:[-+~]\s*){50}")
-# A node that is no literal, as Python shows it to 3.13, with where in the memory it was, and from 3.14 on, with all that is in it.
+# A non-literal node as Python shows it: up to 3.13 with its memory address, from 3.14 on with its content.
 _NODE = re.compile(r": (?:<ast\.(?P<old>\w+) object at 0x[0-9a-f]+>|(?P<new>[A-Z]\w*)\(.*\))$", re.DOTALL)
 
 
 class TextTooBigError(Exception):
-    """The text is longer, or nested more deeply, than any list of layers."""
+    """The error for a text that is longer or deeper than any list of layers."""
 
 
 def literal_list(value: object) -> list[object]:
-    """The list that a text stands for."""
+    """Return the list that a text represents."""
     if not isinstance(value, str):
         stop("ValueError", f"malformed node or string: {value!r}")
     if len(value) > MAX_TEXT or _is_deep(value):
@@ -61,9 +61,9 @@ def _is_deep(text: str) -> bool:
     return _SIGNS.search(text) is not None or max(depths, default=0) > MAX_DEPTH
 
 
-_MOST = 10_000  # of anything: a slip of the keyboard must not fill the memory
+_MOST = 10_000  # upper bound for all counts, limits memory in case of a typing error
 _SECTIONS = ("parallel_config", "model_config", "moe_config")
-# Names that the tuning guide of r0.1.0 uses and no code reads.
+# Names that the tuning guide of r0.1.0 uses but no code reads.
 _GUIDE_KEYS = {
     "full_recompute_list": "recompute",
     "select_recompute_list": "select_recompute",
@@ -72,7 +72,7 @@ _GUIDE_KEYS = {
 
 
 def plan_layers(job: JobView) -> LayerPlan:
-    """What each layer of a job will recompute."""
+    """Return the plan of a job."""
     source = job.source
     sections = {name: _section(source, name) for name in _SECTIONS}
     problems = tuple(_key_traps(source.data, sections))
@@ -104,7 +104,7 @@ def _section(source: SourceFile, name: str) -> dict[str, Any]:
 
 
 def recomputes_groups(source: SourceFile) -> bool:
-    """Whether several layers are recomputed as one, so that the input of the first of them alone stays."""
+    """Return whether several layers are recomputed as one, so that only the input of the first is kept."""
     model = _section(source, "model_config")
     return model.get("recompute_method") == "uniform" and (model.get("recompute_num_layers") or 1) > 1
 
@@ -131,7 +131,7 @@ def _load_parallel(parallel: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "tensor": tensor,
         "stages": stages,
-        # training/training.py hands the number of chunks on only if it is more than one.
+        # training/training.py passes the number of chunks only if it is more than one.
         "chunks": chunks if chunks is not None and chunks > 1 else None,
         "sequence_parallel": sequence,
         "standalone": bool(get("standalone_embedding_stage")),
@@ -152,7 +152,7 @@ def _layer_list(value: object) -> Sequence[object] | None:
 
 
 def _recompute_config(parallel: Mapping[str, Any]) -> dict[str, object] | None:
-    """Route (a), the section, and route (b), strings beside it, which win over it and are checked less."""
+    """Read route (a), the section, and route (b), strings next to it, which win and are checked less."""
     section = parallel.get("recompute_config")
     if section is None:
         section = {}
@@ -211,7 +211,7 @@ def _key(*path: str) -> Key:
 
 
 def _positive(name: str, value: object) -> int:
-    """``check_positive_int``."""
+    """Check like ``check_positive_int``."""
     if not isinstance(value, int):
         stop("TypeError", f"The '{name}' must be int, but got '{type(value).__name__}'")
     if isinstance(value, bool) or value <= 0:
@@ -223,14 +223,14 @@ def _positive(name: str, value: object) -> int:
 
 
 def _flag(name: str, value: object) -> bool:
-    """``check_bool``."""
+    """Check like ``check_bool``."""
     if not isinstance(value, bool):
         stop("TypeError", f"The '{name}' must be a bool, but got {type(value).__name__}.")
     return value
 
 
 def _in_range(name: str, value: object, most: int) -> None:
-    """``check_int_range`` from 1 on."""
+    """Check like ``check_int_range`` with minimum 1."""
     if isinstance(value, bool) or not isinstance(value, int):
         stop("TypeError", f"The '{name}' must be 'int',  but got '{type(value).__name__}'.")
     if not 1 <= value <= most:
@@ -238,7 +238,7 @@ def _in_range(name: str, value: object, most: int) -> None:
 
 
 def _one_of(name: str, value: object) -> str | None:
-    """``check_string``, where None goes too."""
+    """Check like ``check_string``, but also accept None."""
     choices = _key("model_config", name).choices
     if value is None:
         return None
@@ -270,9 +270,9 @@ def _key_traps(data: Mapping[Any, Any], sections: Mapping[str, Mapping[str, Any]
 
 
 def split_job(source: SourceFile, processes: int | None) -> JobSplit:
-    """How many samples a step has: each data-parallel rank takes ``batch_size x micro_batch_num``.
+    """Return the samples per step: each data-parallel rank processes ``batch_size x micro_batch_num``.
 
-    The number of these ranks follows from the cards (``initialize_model_parallel``).
+    The data-parallel size follows from the devices (``initialize_model_parallel``).
     """
     parallel, dataset = section_of(source, "parallel_config"), section_of(source, "dataset_config")
     names = ("tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size")

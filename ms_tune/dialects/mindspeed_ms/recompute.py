@@ -1,11 +1,10 @@
-"""Where MindSpeed-Core-MS r0.1.0 (dynamic graph) puts each layer, and what the layer recomputes.
+"""Determine the placement and recomputation of layers in MindSpeed-Core-MS r0.1.0 (dynamic graph).
 
-The rules are those of branch r0.1.0: where layers lie in :mod:`ms_tune.dialects.mindspeed_ms.placement`; what they recompute is from
+Rules of branch r0.1.0: placement in :mod:`ms_tune.dialects.mindspeed_ms.placement`; recomputation from
 ``ParallelTransformer.__init__``, ``_get_recompute_nums``, ``_set_checkpointed_recompute`` and
 ``ParallelTransformerLayer._set_selective_recompute`` of ``mindspeed_ms/legacy/model/transformer.py``.
 
-Every rank works out its own cells only, so a value can stop one rank while the others wait for it. Here every cell is
-worked out.
+Every rank computes only its own cells, so a value can stop one rank while the others wait. Here all cells are computed.
 """
 
 from __future__ import annotations
@@ -36,13 +35,13 @@ if TYPE_CHECKING:
 VERSION = "r0.1.0"
 FRAMEWORK = "MindSpeed-Core-MS"
 COMM_OPERATOR = "ColumnParallelLinear.all_gather"
-_SHOWN = 4  # cells in one message
+_SHOWN = 4  # maximum cells in one message
 
 
 def normalize_mindspeed_ms(inputs: MindSpeedInputs) -> LayerPlan:
-    """What each layer will recompute, exactly as the framework decides it.
+    """Return the plan of a config, exactly as the framework determines it.
 
-    Never raises for what a config may say: what the framework refuses is the plan's ``failure``.
+    Never raises for invalid configs: a refusal by the framework is the plan's ``failure``.
     """
     placer = LayerPlacer(inputs)
     recompute = CellRecompute(inputs, placer)
@@ -84,7 +83,7 @@ def normalize_mindspeed_ms(inputs: MindSpeedInputs) -> LayerPlan:
 def _remark(
     inputs: MindSpeedInputs, failures: Sequence[tuple[str, tuple[int, int], FrameworkStop]], cells: int
 ) -> Message | None:
-    """Which ranks it is that stop, if others go on; and the fault of the framework's own that may be behind it."""
+    """Return which ranks stop if others continue, or the framework's own bug that may be the cause."""
     if len(failures) == cells:
         return None
     step, first, _ = failures[0]
@@ -116,17 +115,17 @@ def _layers(inputs: MindSpeedInputs, plans: Mapping[tuple[int, int], CellPlan]) 
     everywhere = tuple(operator for on, operator in flags if on)
     for (chunk, stage), cell in plans.items():
         for rank in range(cell.count):
-            behind = rank - cell.full
-            select, comm = 0 <= behind < cell.select, 0 <= behind < cell.comm
+            index = rank - cell.full
+            select, comm = 0 <= index < cell.select, 0 <= index < cell.comm
             layers.append(
                 LayerSpec(
                     layer=cell.first + rank,
                     stage=stage,
                     chunk=chunk,
-                    recompute=RecomputeMode.strongest(full=behind < 0, select=select, comm=comm),
+                    recompute=RecomputeMode.strongest(full=index < 0, select=select, comm=comm),
                     select_patterns=(inputs.select_operator,) if select else (),
                     comm_patterns=(COMM_OPERATOR,) if comm else (),
-                    overridden=everywhere if behind < 0 else (),
+                    overridden=everywhere if index < 0 else (),
                 )
             )
     return tuple(layers)
@@ -136,43 +135,43 @@ KINDS = ("recompute", "select_recompute", "select_comm_recompute")
 
 
 class CellRecompute:
-    """The framework while it sets recompute, cell by cell. What does not depend on the rank is worked out once."""
+    """The framework's recompute settings, cell by cell; results that are the same for all ranks are cached."""
 
     def __init__(self, inputs: MindSpeedInputs, placer: LayerPlacer) -> None:
         self._inputs, self._placer = inputs, placer
         self._kinds: dict[str, CountArray] | FrameworkStop | None = None
 
     def plan_cell(self, chunk: int, stage: int, count: Number, first: int, log: list[str]) -> CellPlan:
-        """What the layers of a cell recompute (``ParallelTransformer.__init__``)."""
+        """Return the recomputation of a cell's layers (``ParallelTransformer.__init__``)."""
         inputs = self._inputs
         full, select, comm = (0, 0, 0) if inputs.recompute_config is None else self._listed(chunk, stage, count, log)
         layers = as_count(count)
         if inputs.recompute_config is None and inputs.granularity == "full" and inputs.method and inputs.full_layers:
-            # Groups of so many layers with "uniform", each recomputed as one: no layer is left out.
+            # With "uniform" the number is the size of groups, each recomputed as one: all layers are included.
             full = layers if inputs.method == "uniform" else min(layers, inputs.full_layers)
         full = min(full, layers)
-        behind = layers - full
-        # The copies that the layers are built from are made before the lists reset the granularity.
+        rest = layers - full
+        # The layers are copied from templates that are created before the lists reset the granularity.
         every = inputs.select or inputs.granularity == "selective"
         cell = CellPlan(
             count=layers,
             first=first,
             full=full,
-            select=behind if every else min(select, behind),
-            comm=behind if inputs.comm else min(comm, behind),
+            select=rest if every else min(select, rest),
+            comm=rest if inputs.comm else min(comm, rest),
         )
         self._check_activation(cell)
         return cell
 
     def _check_activation(self, cell: CellPlan) -> None:
-        """The layer looks for the activation of its feed-forward block, which a mixture of experts does not have."""
+        """Check that the feed-forward block has an activation, which a mixture of experts lacks."""
         inputs = self._inputs
         everywhere = inputs.select and cell.count
         if inputs.flash_attention and inputs.experts > 1 and (cell.select or everywhere):
             stop("AttributeError", "The 'MoELayer' object has no attribute 'act_func'.")
 
     def _listed(self, chunk: int, stage: int, count: Number, log: list[str]) -> tuple[int, int, int]:
-        """The counts that the lists have for a cell (``_get_recompute_nums``), and what is done with them."""
+        """Return the lists' counts for a cell (``_get_recompute_nums``), with the framework's checks and log line."""
         inputs = self._inputs
         if self._kinds is None:
             try:
@@ -181,7 +180,7 @@ class CellRecompute:
                 self._kinds = error
         if isinstance(self._kinds, FrameworkStop):
             stop(self._kinds.exception, self._kinds.text)
-        # With an embedding stage of its own, the first stage counts as -1 and takes the last stage's value.
+        # With a separate embedding stage, the first stage has index -1 and uses the last stage's value.
         column = 0 if inputs.stages == 1 else stage - 1 if inputs.standalone else stage
         place = chunk * self._placer.columns + column % self._placer.columns
         full, select, comm = (self._kinds[kind].items[place] if kind in self._kinds else 0 for kind in KINDS)
@@ -212,7 +211,7 @@ class CellRecompute:
         return array
 
     def _check_ranges(self, count: Number, full: Number, select: Number, comm: Number) -> None:
-        """What is counted off layer by layer; numbers that are no whole ones get this far."""
+        """Check the counts as used layer by layer; non-integers can get this far."""
         if full != 0 and full < 1:
             kind = "float64" if isinstance(full, float) else "int64"
             stop(

@@ -1,9 +1,10 @@
-"""What MindSpeed-Core-MS r0.1.0 refuses: layers, recompute lists, parts that it looks up by name, settings that ask for others.
+"""Settings that MindSpeed-Core-MS r0.1.0 refuses: layers, recompute lists, registered names, missing required settings.
 
-How layers are split: ``mindspeed_ms/legacy/model/transformer.py`` (1058 to 1155); how recompute lists are read: the
-same file (1328 to 1523). Parts of the model: ``mindspeed_ms/legacy/model/norm.py``, ``utils.py`` and ``language_model.py``; what is
-registered: ``legacy/model/activation.py``, ``core/optimizer/__init__.py``, ``core/optimizer/zero/adamw_zero.py``,
-``core/tensor_parallel/cross_entropy.py``; loss scaling: ``training/training.py``; decay: ``training/optimizer_param_scheduler.py``.
+Sources: split of layers ``mindspeed_ms/legacy/model/transformer.py`` (lines 1058 to 1155), recompute lists the same
+file (1328 to 1523). Parts of the model: ``mindspeed_ms/legacy/model/norm.py``, ``utils.py`` and ``language_model.py``;
+registered names: ``legacy/model/activation.py``, ``core/optimizer/__init__.py``, ``core/optimizer/zero/adamw_zero.py``,
+``core/tensor_parallel/cross_entropy.py``; loss scaling: ``training/training.py``; decay:
+``training/optimizer_param_scheduler.py``.
 """
 
 from __future__ import annotations
@@ -23,15 +24,15 @@ if TYPE_CHECKING:
     from ms_tune.dialects.check_context import CheckContext
 
 _LISTS = ("recompute", "select_recompute", "select_comm_recompute")
-_MOST = 4096  # stages or chunks; a config must not make the linter fill the memory
-_TEXT = 2000  # characters of a list that is written as a text
+_MOST = 4096  # stages or chunks; limits the linter's memory
+_TEXT = 2000  # characters of a list written as text
 _TRIO = ("loss_scale_value", "loss_scale_factor", "loss_scale_window")
 _OPTIMIZERS = ("Adam", "SGD", "mint.AdamW", "SpeedAdamW")
-_SHARDED = ("AdamW",)  # the library looks for the name with ZeRO behind it, and AdamWZeRO is the only one
+_SHARDED = ("AdamW",)  # the library appends ZeRO to the name, and only AdamWZeRO exists
 
 
 def find_bad_layer_list(context: CheckContext) -> Iterator[Violation]:
-    """A ``num_layer_list`` that the library refuses; with one pipeline stage it is not looked at."""
+    """Report a ``num_layer_list`` that the library refuses; it is ignored with one pipeline stage."""
     rows = _rows(context)
     stages, chunks = _stages_and_chunks(context)
     layers = context.model.layers
@@ -53,7 +54,7 @@ def find_bad_layer_list(context: CheckContext) -> Iterator[Violation]:
 
 
 def find_misshapen_recompute(context: CheckContext) -> Iterator[Violation]:
-    """A list of another shape than the stages (and chunks) have; an empty one means no layers."""
+    """Report a list whose shape differs from (chunks,) stages; an empty one means no layers."""
     stages, chunks = _stages_and_chunks(context)
     if passes(context):
         return
@@ -67,7 +68,7 @@ def find_misshapen_recompute(context: CheckContext) -> Iterator[Violation]:
 
 
 def find_excess_recompute(context: CheckContext) -> Iterator[Violation]:
-    """More layers to recompute than a cell holds: full plus selective, or full plus communication."""
+    """Report more recomputed layers than a cell has: full plus selective, or full plus communication."""
     counts = _cells(context)
     full = _cell_values(context, "recompute")
     for key in _LISTS[1:]:
@@ -76,7 +77,7 @@ def find_excess_recompute(context: CheckContext) -> Iterator[Violation]:
             continue
         for (chunk, stage), layers in counts.items():
             both = full.get((chunk, stage), 0), other.get((chunk, stage), 0)
-            # The check of the first list also stands for full recompute alone.
+            # The check of the communication list also covers full recompute alone.
             if sum(both) > layers and (both[1] or key == _LISTS[2]):
                 name = key if both[1] else "recompute"
                 yield Violation(
@@ -87,7 +88,7 @@ def find_excess_recompute(context: CheckContext) -> Iterator[Violation]:
 
 
 def find_recompute_of_embedding(context: CheckContext) -> Iterator[Violation]:
-    """The first rank, which has no layers, takes the last number of each list (index -1 of rank 0)."""
+    """Report lists of which the first rank, without layers, uses the last number (index -1 of rank 0)."""
     stages, _ = _stages_and_chunks(context)
     if context.get("parallel_config.standalone_embedding_stage") is not True or stages <= 1:
         return
@@ -98,7 +99,7 @@ def find_recompute_of_embedding(context: CheckContext) -> Iterator[Violation]:
 
 
 def _stages_and_chunks(context: CheckContext) -> tuple[int, int]:
-    """Stages and chunks; no chunks (0) unless there are more than one, as the training entry has it."""
+    """Return stages and chunks; 0 chunks unless there are several, as in the training entry."""
     stages = context.integer("parallel_config.pipeline_model_parallel_size", 1) or 1
     chunks = context.integer("parallel_config.virtual_pipeline_model_parallel_size", 0) or 0
     return min(max(stages, 1), _MOST), min(chunks, _MOST) if chunks > 1 else 0
@@ -112,7 +113,7 @@ def _rows(context: CheckContext) -> list[list[object]] | None:
 
 
 def _layer_list(context: CheckContext) -> object:
-    """The list; the library reads a text with ``ast.literal_eval``, and so does this."""
+    """Return the list; a text is parsed with ``ast.literal_eval`` like in the library."""
     value = context.get("parallel_config.num_layer_list")
     if not isinstance(value, str) or len(value) > _TEXT:
         return value
@@ -125,7 +126,7 @@ def _layer_list(context: CheckContext) -> object:
 
 def _has_shape(value: object, stages: int, chunks: int) -> bool:
     if isinstance(value, str):
-        return True  # its shape is told by what it is read as, which the other rules look at
+        return True  # its shape is that of the parsed list, which other rules check
     if not isinstance(value, list):
         return False
     if not chunks:
@@ -163,14 +164,14 @@ def _cell_values(context: CheckContext, key: str) -> dict[tuple[int, int], int] 
 
 
 def find_missing_loss_scale(context: CheckContext) -> Iterator[Violation]:
-    """Training in float16 without a scale: the dynamic one is made, of nothing."""
+    """Report float16 training without a loss scale: the dynamic scale then lacks its settings."""
     absent = [name for name in _TRIO if context.get(f"training_config.{name}") is None]
     if context.get("training_config.loss_scale") is None and absent and trains_in_half(context):
         yield Violation(("training_config", "fp16"), params={"absent": ", ".join(absent)})
 
 
 def find_unregistered_names(context: CheckContext) -> Iterator[Violation]:
-    """A text at one of the ``names`` that is none of those listed there, nor registered as of the kind in ``registers``."""
+    """Report a text at one of ``names`` that is neither listed there nor registered for the kind in ``registers``."""
     listed, registers = context.options["names"], context.options.get("registers")
     for dotted, known in listed.items() if isinstance(listed, dict) else ():
         value = context.get(str(dotted))
@@ -185,7 +186,7 @@ def _is_registered(context: CheckContext, kind: str | None, name: str) -> bool:
 
 
 def find_unregistered_optimizer(context: CheckContext) -> Iterator[Violation]:
-    """An optimizer that is not registered: other names count where ZeRO goes without gradient buffers."""
+    """Report an optimizer that is not registered; ZeRO without gradient buffers uses other names."""
     zero = context.get("parallel_config.zero_level") and not context.get("training_config.wrap_with_ddp")
     known = _SHARDED if zero else _OPTIMIZERS
     value = context.get("optimizer_config.optimizer_type")
@@ -196,7 +197,7 @@ def find_unregistered_optimizer(context: CheckContext) -> Iterator[Violation]:
     if isinstance(value, str) and value not in known:
         related = ((("parallel_config", "zero_level"), "sharded"),) if zero else ()
         yield Violation(("optimizer_config", "optimizer_type"), params=params, related=related)
-    # No excerpt: it has the sections that every training needs.
+    # A config with the sections that every training needs is not an excerpt.
     sections = ("training_config", "dataset_config", "optimizer_config")
     if value is None and all(map(context.mapping, sections)) and context.model.layers is not None:
         yield Violation(("optimizer_config", "optimizer_type"), "missing", params, at_key=True)

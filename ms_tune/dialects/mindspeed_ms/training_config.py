@@ -1,4 +1,4 @@
-"""Reads MindSpeed-Core-MS configs (r0.1.0) into the neutral model, section by section, with types checked."""
+"""Read MindSpeed-Core-MS configs (r0.1.0) into the neutral model, section by section, with types checked."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ _CONTEXT_METHODS = {
 
 
 def read_mindspeed_ms(data: Mapping[str, object], path: Path) -> TrainingConfig:
-    """The neutral model of a MindSpeed-Core-MS r0.1.0 config.
+    """Return the neutral model of a MindSpeed-Core-MS r0.1.0 config.
 
-    Sections, defaults and forced values follow ``mindspeed_ms/core/config.py`` of that branch. What the config does not say takes
-    the framework's own default. Layers and recompute are read in :mod:`ms_tune.dialects.mindspeed_ms.read`.
+    Sections, defaults and forced values follow ``mindspeed_ms/core/config.py`` of that branch. Missing settings use the
+    framework's defaults. Layers and recompute are read in :mod:`ms_tune.dialects.mindspeed_ms.read`.
     """
     model = Section(data, "model_config", path, Dialect.MINDSPEED_MS)
     training = Section(data, "training_config", path, Dialect.MINDSPEED_MS)
@@ -125,19 +125,19 @@ def _read_shape(model: Section, moe: Section, path: Path) -> ModelShape:
 
 
 def _heads_first(model: Section) -> bool:
-    """``legacy/model/transformer.py``, ParallelAttention: heads lie side by side for the layout ``SBH`` only."""
+    """Return whether heads come first (``ParallelAttention`` in ``legacy/model/transformer.py``): not for the layout ``SBH``."""
     arguments = model.raw("fa_config")
     return not (isinstance(arguments, dict) and arguments.get("input_layout") == "SBH")
 
 
 def _activation_name(model: Section) -> str:
-    """``legacy/model/activation.py``: SwiGLU as one operator, which keeps its input only, or as two."""
+    """Return the activation (``legacy/model/activation.py``): SwiGLU is one operator, which keeps only its input, or two."""
     name = model.known("hidden_act")
     return "fusedswiglu" if name == "swiglu" and model.known("apply_swiglu_fusion") else name
 
 
 def _read_experts(model: Section, moe: Section) -> Experts | None:
-    """Every layer has experts or none has; they run one after the other (``moe_grouped_gemm`` is not implemented)."""
+    """Read the experts; all layers have them or none, and they run one by one (``moe_grouped_gemm`` is not implemented)."""
     count = moe.known("num_experts")
     if count == 1:
         return None
@@ -147,7 +147,7 @@ def _read_experts(model: Section, moe: Section) -> Experts | None:
         per_token=moe.known("moe_router_topk"),
         ffn_hidden_size=model.known("ffn_hidden_size"),
         grouped=False,
-        # A factor below zero stands for none (core/config.py, moe_expert_capacity_factor).
+        # A negative factor means no limit (core/config.py, moe_expert_capacity_factor).
         capacity_factor=float(factor) if isinstance(factor, int | float) and factor > 0 else None,
     )
 

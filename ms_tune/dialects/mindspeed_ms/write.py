@@ -1,4 +1,4 @@
-"""A plan as MindSpeed-Core-MS writes it: counts of layers, recomputed in full first."""
+"""Write a plan for MindSpeed-Core-MS: counts of layers, with full recompute first."""
 
 from __future__ import annotations
 
@@ -46,14 +46,14 @@ def write_layers(draft: SettingsDraft) -> None:
         if rows is None or columns is None:
             continue
         if columns and any(row[-1] for row in rows):
-            # A fault of the framework: the stage of the embedding reads the last stage's value and stops over it.
+            # A bug of the framework: the embedding stage reads the last stage's value and stops.
             draft.say("standalone", Severity.ERROR, key=key)
             continue
         draft.values[f"{prefix}.recompute_config.{key}"] = flatten_chunk(cells, [row[columns:] for row in rows])
 
 
 def _mindspeed_placement(draft: SettingsDraft, prefix: str) -> int | None:
-    """The placement as counts; gives the number of leading stages without layers, or None if it cannot be said."""
+    """Write the placement as counts; return the number of leading stages without layers, or None if impossible."""
     cells = draft.cells
     counts = cells.counts
     leading = int(cells.stages > 1 and all(row[0] == 0 for row in counts))
@@ -76,7 +76,7 @@ _SECTION = "parallel_config"
 
 
 def explicit_lists(job: JobView) -> tuple[LayerPlan, Values]:
-    """What each layer does, and the lists that are not explicit yet."""
+    """Return the plan, and explicit forms of lists that are not explicit yet."""
     source, plan = job.source, plan_layers(job)
     wanted = {} if plan.failure is not None else dict(_wanted(source))
     return plan, {path: value for path, value in wanted.items() if not same_data(source.get(path), value)}
@@ -91,7 +91,7 @@ def _wanted(source: SourceFile) -> Iterator[tuple[KeyPath, object]]:
         path = (_SECTION, kind)
         text = source.get(path)
         if isinstance(text, str):
-            # Beside the section only a text will do: the framework hands it to ast.literal_eval.
+            # Outside the section only a text is allowed: the framework passes it to ast.literal_eval.
             yield path, str(_whole(literal_list(text)))
         path = (_SECTION, "recompute_config", kind)
         if source.get(path):
@@ -118,11 +118,11 @@ _FLAGS = (
 _CHOICES = ("recompute_method", "recompute_granularity")
 _OTHERS = ("encoder_num_layers", "decoder_num_layers")
 _MOST = 10_000
-_GUIDE = "_list"  # what the names of the tuning guide have more than the keys
+_GUIDE = "_list"  # suffix of names in the tuning guide
 
 
 def propose(job: JobView) -> Iterator[Values]:
-    """Values that may get the framework past the step at which it stops, the smallest change first."""
+    """Yield values that may get the framework past its failing step, the smallest change first."""
     source = job.source
     step = job.plan.problems[0].id.removesuffix("-rejected")
     if step == "load":
@@ -222,7 +222,7 @@ def _placement(source: SourceFile) -> Iterator[Values]:
         yield {(_PARALLEL, "num_layer_list"): rows if chunks > 1 else rows[0]}
 
 
-def _fitted(value: Any, chunks: int, columns: int) -> list[list[int]]:  # noqa: ANN401 - as the config has it
+def _fitted(value: Any, chunks: int, columns: int) -> list[list[int]]:  # noqa: ANN401 - the value as in the config
     try:
         items = leaves(literal_list(value) if isinstance(value, str) else value)
     except FrameworkStop:
@@ -273,7 +273,7 @@ def _values(source: SourceFile) -> Iterator[Values]:  # noqa: C901, PLR0912 - on
     if len(fitted) > 1:
         yield fitted
     if stages > columns and fitted:
-        # The stage of the embedding reads the last stage's number.
+        # The embedding stage reads the last stage's number.
         yield dict.fromkeys(fitted, MISSING)
     if model.get("use_flash_attention"):
         yield {path: MISSING for path in given if path[-1] == KINDS[1]} or {(_MODEL, "select_recompute"): False}
