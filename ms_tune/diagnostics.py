@@ -108,9 +108,9 @@ class Diagnostic(Record):
         location: Where to look first.
         related: Other places that matter.
         fix: The fix, if it was proved to change nothing else.
-        unfixable: Why there is no fix although the check has one.
+        unfixable: Why the check's fix does not apply.
         family: The family of the check, if any.
-        consequence: The effect on the run, as the name of a text ``consequence.*``; None if there is none.
+        consequence: The effect on the run, as the name of a text ``consequence.*``, or None.
         trace: The traceback of a check that crashed; otherwise empty.
         title: A heading; only for diagnostics about memory.
         bytes: The amount of memory.

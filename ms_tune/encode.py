@@ -23,8 +23,7 @@ _SURROGATE = "[\ud800-\udfff]"  # half a character, as in file names that are no
 def json_text(value: object, indent: int | None = None, default: Callable[[object], object] | None = None) -> str:
     """Return a value as JSON text; without an indentation also without spaces.
 
-    Infinite numbers and NaN, which JSON lacks, become ``null``. Lone surrogates, which UTF-8 cannot encode, are
-    escaped.
+    Infinite numbers and NaN, which JSON lacks, become ``null``. Lone surrogates are escaped.
 
     Args:
         value: The value to encode.
@@ -77,5 +76,5 @@ def as_json(value: object, language: Language | None) -> Any:  # noqa: ANN401 - 
 
 
 def record_json(record: object, *names: str) -> dict[str, object]:
-    """Return some fields and properties of a record by name; if the record is None, all values are None."""
+    """Return some fields and properties of a record by name; without a record, all values are None."""
     return {name: None if record is None else getattr(record, name) for name in names}

@@ -6,7 +6,7 @@
     ├── UsageError           the command line is wrong
     │   └── TooFewLayersError    too few layers for the chunks of a stage
     ├── ConfigError          a config cannot be read or is impossible (with file, line, column)
-    ├── UnsupportedError     this machine, version or model is not supported; the text says what is
+    ├── UnsupportedError     this machine, version or model is not supported; the text names those that are
     │   └── UncutLayersError     a stage cannot be run with fewer layers
     ├── MissingExtraError    an optional dependency is not installed
     ├── StandInBuildError    the stand-in CANN libraries could not be built

@@ -38,7 +38,7 @@ def refuse(command: str, extra: str, module: str) -> NoReturn:
     """Raise an error naming the package that a command needs, and how to install it.
 
     Args:
-        command: What the user called, such as ``ms-tune memory --html``.
+        command: The user's command, such as ``ms-tune memory --html``.
         extra: The extras that provide the package, in pip's notation: ``dryrun`` or ``dryrun,report``.
         module: The module that cannot be imported.
 

@@ -74,7 +74,7 @@ def cached_folder(folder: Path, build: Callable[[Path], None], on_wait: Callable
     """Return the folder after building it with ``build`` if it does not exist yet.
 
     The build uses a sibling folder that is renamed when complete, under a lock that the kernel releases if its owner
-    dies. So a reader sees the whole folder or nothing; the next build removes what a killed build left.
+    dies. So a reader sees the whole folder or nothing; the next build removes leftovers of a killed one.
 
     Args:
         folder: The folder to build; its parent is created.
@@ -141,7 +141,7 @@ def _locked(path: Path, on_wait: Callable[[], None]) -> Iterator[None]:
 
 _FLAGS = (
     *("-std=c11", "-O1", "-shared", "-fPIC", "-fvisibility=hidden"),
-    *("-nostdlib", "-fno-builtin"),  # nothing but what the file itself defines
+    *("-nostdlib", "-fno-builtin"),  # no other libraries
     "-w",  # functions named like built-ins, thousands of them, are the purpose
 )
 _TIMEOUT_SECONDS = 300

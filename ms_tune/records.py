@@ -77,7 +77,7 @@ def plain_data(value: Any) -> Any:  # noqa: ANN401 - a record, and whatever it i
     return [plain_data(part) for part in value] if isinstance(value, tuple) else value
 
 
-def from_plain(kind: Any, value: Any) -> Any:  # noqa: ANN401 - types, and what they are of
+def from_plain(kind: Any, value: Any) -> Any:  # noqa: ANN401 - types and their values
     """Create a value of a type, such as a record, from its plain data."""
     from typing import get_args, get_origin, get_type_hints  # noqa: PLC0415 - a lint reads no records
 

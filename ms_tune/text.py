@@ -101,7 +101,7 @@ def texts_of(room: str) -> Mapping[str, Mapping[str, str | list[str]]]:
     """Return all texts of one room from its file.
 
     Raises:
-        OSError: There is no such room.
+        OSError: The room does not exist.
     """
     texts: dict[str, dict[str, str | list[str]]] = json.loads((_FOLDER / f"{room}.json").read_bytes())
     return texts
@@ -111,7 +111,7 @@ def lookup(text_id: str) -> Text:
     """Return the text with this id.
 
     Raises:
-        KeyError: There is no such text; a defect of ms-tune, not the user's fault.
+        KeyError: The text does not exist; a defect of ms-tune, not the user's fault.
     """
     try:
         text = texts_of(text_id.partition(".")[0])[text_id]

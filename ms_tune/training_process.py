@@ -1,4 +1,4 @@
-"""Provide what every simulated training process needs: progress, fast initialisation, the list of long-lived tensors."""
+"""Provide common functions of simulated training processes: progress, fast initialisation, the list of long-lived tensors."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ class Key(SimpleNamespace):
     en: str  # a description of the setting
     zh: str
     types: tuple[str, ...]  # `int`, `float`, `str`, `bool`, `list`, `dict`, `null`; empty if anything goes
-    # The framework's default; `ms_tune.facts.query.REQUIRED` if there is none.
+    # The framework's default; `ms_tune.facts.query.REQUIRED` if it has none.
     default: object = None
     choices: Sequence[object] = ()  # the values that the framework accepts, if they can be listed
     since: str | None = None  # the first framework version that knows the key; None if all releases in the data do

@@ -21,7 +21,7 @@ class Launcher(Record):
 
     # Its name: `msrun`, `torchrun`, `torch.distributed.launch`, `python`, or one without known options.
     name: str
-    # The options with a value, and their defaults (None if there is none); names have `_` instead of `-`.
+    # The options with a value, and their defaults (None without a default); names have `_` instead of `-`.
     values: Mapping[str, str | None]
     switches: frozenset[str]  # the options without a value
     known: bool  # whether its options are known
@@ -30,7 +30,7 @@ class Launcher(Record):
 
     @property
     def counts(self) -> tuple[str, ...]:
-        """Return the options whose product is the number of processes on all machines; empty if there are no such options."""
+        """Return the options whose product is the number of processes on all machines (may be empty)."""
         if "worker_num" in self.values:
             return ("worker_num",)
         return ("nproc_per_node", "nnodes") if "nproc_per_node" in self.values else ()

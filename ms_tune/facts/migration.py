@@ -1,8 +1,7 @@
 """Map each setting of MindFormers' static graph to its counterpart in the dynamic graph (``data/migration.json``).
 
 A row applies to a key, or with ``below`` to all keys under it; of several rows for a key, the first whose values match
-counts. ``source`` names the file of MindFormers 2.1 (below ``mindformers/``) that reads the setting, or shows that nothing
-does.
+counts. ``source`` names a file of MindFormers 2.1 that reads the setting, or shows that none does.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Look up the settings of MindSpeed-MM's FSDP2 YAML (``data/mindspeed_mm.json``).
 
 ``BaseArguments`` (``mindspeed_mm/config/arguments/base_args.py``) accepts and keeps every key, known or not: a key that no
-module reads has no effect, and there is no warning.
+module reads has no effect and causes no warning.
 """
 
 from __future__ import annotations
@@ -15,12 +15,7 @@ from ms_tune.records import Record
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-SECTIONS = (
-    "parallel",
-    "features",
-    "training",
-    "tools",
-)  # all their keys are declared, but not those of models and data
+SECTIONS = ("parallel", "features", "training", "tools")  # sections whose keys are all declared
 OWN_TOOLS = "mindspeed_mm/tools/tools.json"  # part of a release, in the format that the release reads
 
 

@@ -149,7 +149,7 @@ class ModelConfig:
         """Return whether the layers are those of the class's own networks.
 
         ``architectures`` names the network that is built (``get_instance_type_from_cfg`` in ``tools/register/register.py``).
-        Its specification decides what a layer consists of, from settings that ``model_type``'s class fills in: with another
+        Its specification decides the parts of a layer, from settings that ``model_type``'s class fills in: with another
         model's network, the layers belong to neither model, or the network refuses the settings. Two networks with latent
         attention read the same settings and build the same layers (found in networks of 1.9 and 2.1).
         """
@@ -246,7 +246,7 @@ def model_of(source: Source, dialect: Dialect, release: str, beside: Mapping[str
         dialect: Its dialect.
         release: A supported release, see :mod:`ms_tune.facts.query`.
         beside: The content of the ``config.json`` next to the weights (``pretrained_model_dir``), whose values rank after
-            those of the config and before the class's. If the config names such a folder and this is None, omitted values are
+            those of the config and before the class's. If the config names such a folder and this is not given, omitted values are
             unknown.
     """
     data = source.data if isinstance(source.data, dict) else {}
@@ -366,8 +366,7 @@ def is_legacy(data: Mapping[Any, Any]) -> bool:
     """Return whether a config's network is built of the legacy classes.
 
     The framework asks ``is_legacy_model`` (``core/context/build_context.py`` since 1.7, in 1.6 the equivalent ``get_context``
-    of ``tools/utils.py``): any value counts as true or false, null as omitted, and the section ``context`` takes precedence
-    over the top level.
+    of ``tools/utils.py``): null counts as omitted, and the section ``context`` overrides the top level.
     """
     context = data.get("context")
     value = data.get("use_legacy")

@@ -163,7 +163,7 @@ def _release(version: str | None) -> str:
 
 @cache
 def installed_version(package: str) -> str | None:
-    """Return the version of the first installation that Python would find; None if there is none.
+    """Return the version of the first installation that Python would find, or None.
 
     ``importlib.metadata`` would return the same after 25 ms of imports, a third of the time for checking one config. The name
     of a package's metadata folder is enough (``NAME-VERSION.dist-info`` in the packaging specification "Recording installed

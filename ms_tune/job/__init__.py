@@ -169,7 +169,7 @@ class Job:
 
     @cached_property
     def checkout(self) -> Checkout | None:
-        """Return the repository around the file; None if there is none."""
+        """Return the repository around the file, or None."""
         repository = find_repository(self.written.path)
         if repository is None:
             return None
@@ -198,7 +198,7 @@ class Job:
         """Return the dialect that the user named or that was recognised.
 
         Raises:
-            ConfigError: It is none of the supported ones.
+            ConfigError: It is not a supported one.
         """
         found = self._named_dialect or self.recognition.dialect
         if found is None:
@@ -222,7 +222,7 @@ class Job:
         """Return the model with all settings, including those that the framework's class fills in."""
         return model_of(self.source, self.dialect, self.release.version, self.source.beside)
 
-    def part(self, name: str) -> Any:  # noqa: ANN401 - what a part has is for the caller to know
+    def part(self, name: str) -> Any:  # noqa: ANN401 - the caller knows the type
         """Import and return one module (``read``, ``write`` ...) of its dialect: a run needs one dialect, not all."""
         return import_module(f"ms_tune.dialects.{self.dialect.value.replace('-', '_')}.{name}")
 

@@ -1,7 +1,6 @@
 """Inspect the repository around a file: its framework and release, and the arguments and classes that its sources define.
 
-The list of sources is read for every job; the definitions in each are cached within the process, by its path, size and
-modification time.
+The list of sources is read for every job; definitions are cached by path, size and modification time.
 """
 
 from __future__ import annotations
@@ -129,8 +128,7 @@ class Checkout:
     def classes(self) -> Mapping[str, Mapping[str, frozenset[str] | None]]:
         """Return the parameters of each class that it registers, by kind and name; None if they are unknown.
 
-        The kinds are those of :func:`ms_tune.facts.keys.registered`, and ``library_optimizer``, ``activation`` and ``loss``
-        of MindSpeed-Core-MS.
+        Kinds as for :func:`ms_tune.facts.keys.registered`, and Core-MS's ``library_optimizer``, ``activation``, ``loss``.
         """
         found: dict[str, dict[str, frozenset[str] | None]] = {}
         is_installed = self.root.name in INSTALLED_FOLDERS

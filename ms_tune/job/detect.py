@@ -65,7 +65,7 @@ class Recognition(Record):
 
     dialect: Dialect | None  # None if it is not a training config, or matches two dialects equally
     confident: bool  # whether keys unique to this dialect were found, and none of another
-    evidence: tuple[KeyPath, ...]  # the key paths that are evidence for the dialect (for any, if there is no dialect)
+    evidence: tuple[KeyPath, ...]  # the key paths that are evidence for the dialect (for any, if `dialect` is None)
     foreign: str | None = None  # the other program that the file belongs to, if any
     looks_like: Dialect | None = None  # the dialect of its known keys, if most of its keys are unknown
 

@@ -2,7 +2,7 @@
 
 A job of MindFormers consists of the config, command-line overrides and the number of processes. ``run_mindformer.py`` (1.6 to
 2.1) reads ``--config``, then ``--options a.b=c``, then a few arguments that are keys of the config themselves.
-``scripts/msrun_launcher.sh`` takes the whole command as one word, followed by the number of processes.
+``scripts/msrun_launcher.sh`` takes the whole command as one word, then the number of processes.
 """
 
 from __future__ import annotations
@@ -224,7 +224,7 @@ class ScriptJob:
 
     @cached_property
     def checkout(self) -> Checkout | None:
-        """Return the repository that contains the script; None if there is none."""
+        """Return the repository that contains the script, or None."""
         repository = find_repository(self.path)
         return Checkout(*repository) if repository else None
 
