@@ -18,7 +18,7 @@ class Chip(Record):
     names: tuple[str, ...]  # other names
     card_bytes: int  # memory as sold
     free_bytes: int  # memory that is free when MindSpore starts
-    published: bool  # whether the free memory was published; otherwise it is derived
+    published: bool  # whether `free_bytes` was published; otherwise it is derived
     heeded_bytes: int  # the largest `max_device_memory` that MindSpore respects
 
 
@@ -82,7 +82,7 @@ def default_chip() -> Chip:
 def free_of_card(card_bytes: int) -> int:
     """Return the bytes assumed to be free on a device sold with this much memory.
 
-    For a known size that is the least of the known devices of this size. For any other it is the smallest known share, but at
+    For a known size it is the least among the known devices of this size. For any other it is the smallest known share, but at
     least the free memory of each smaller known device.
     """
     known: dict[int, int] = {}

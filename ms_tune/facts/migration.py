@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 FateName: TypeAlias = Literal["translated", "default", "none", "ask"]
 UNSET = ABSENT  # the value of `Row.unset` if both graphs have the same default
 _ALL_OF_IT = "*"
-_AS_WRITTEN = ("why", "source", "below", "least", "number", "invert", "unset", "blocks")  # also in the data file
+_AS_WRITTEN = ("why", "source", "below", "least", "number", "invert", "unset", "blocks")  # copied from the data file
 
 
 @dataclass(frozen=True, slots=True)

@@ -75,7 +75,7 @@ class ModelFacts(Record):
     ignored: Sequence[str] = ()  # keys that the class discards
     twice: Sequence[str] = ()  # keys that are read twice, which the framework refuses like two names of one field
     renamed: Mapping[str, str] = MappingProxyType({})  # keys that the class moves to another key
-    # Settings with the setting that replaces them if they are null, or with themselves if their default does.
+    # Settings, each with the one whose value replaces a null; paired with itself, its own default does.
     fills: Mapping[str, str] = MappingProxyType({})
     derived: Mapping[str, list[str]] = MappingProxyType({})  # settings computed from others
     defaults: Mapping[str, Any] = MappingProxyType({})  # the defaults of the class, by its own keys
@@ -113,7 +113,7 @@ class ModelConfig:
     Args:
         facts: The framework's facts about its class.
         kind: ``model_type`` as written, or else that of the class that ``architectures`` names; for a legacy model the name
-            of its class. None if the config names none.
+            of its class. None if the config does not name one.
         architecture: The network as written (the first of several), or else the one built for the class.
         release: The release that reads the config.
         values: The written values by key, with the key path if the config itself contains them.
@@ -246,7 +246,7 @@ def model_of(source: Source, dialect: Dialect, release: str, beside: Mapping[str
         dialect: Its dialect.
         release: A supported release, see :mod:`ms_tune.facts.query`.
         beside: The content of the ``config.json`` next to the weights (``pretrained_model_dir``), whose values rank after
-            those of the config and before the class's. If the config names such a folder and this is not given, omitted values are
+            those of the config and before the class's. If the config names such a folder and this is missing, omitted values are
             unknown.
     """
     data = source.data if isinstance(source.data, dict) else {}

@@ -23,7 +23,7 @@ class Framework:
 
 
 # MindFormers up to 1.6 contains the library that became MindSpeed-Core-MS r0.1.0; later releases of either do not read such
-# configs and lack the file that is searched.
+# configs and lack the file that is searched for.
 _MINDSPEED = (
     (Framework("mindspeed_ms", "MindSpeed-Core-MS"), "core/config.py"),
     (

@@ -112,7 +112,7 @@ def tracked_by_path(context: CheckContext) -> Iterator[Violation]:
 
 
 def simple_without_tracker(context: CheckContext) -> Iterator[Violation]:
-    """Report ``simple_tracker`` without the tracker: it only reduces its output, and does not turn it on."""
+    """Report ``simple_tracker`` while the memory tracker is off: it sets the amount of output, but does not turn it on."""
     found = {item.key: item for item in _items(context, _ALLOC)}
     if "simple_tracker" in found and found["simple_tracker"].value in _ON and not _is_tracked(found.values()):
         yield _violation(context, _ALLOC, found["simple_tracker"])
@@ -149,7 +149,7 @@ def replaced(context: CheckContext) -> Iterator[Violation]:
 
 
 def rankless_simulation(context: CheckContext) -> Iterator[Violation]:
-    """Report a simulated distributed run with only one of rank and number of ranks."""
+    """Report a simulated distributed run that sets only one of ``RANK_ID`` and ``RANK_SIZE``."""
     level = context.source.get(("MS_SIMULATION_LEVEL",))
     names = ("RANK_SIZE", "RANK_ID")
     absent = [name for name in names if context.source.get((name,)) is None]

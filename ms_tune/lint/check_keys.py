@@ -115,8 +115,8 @@ def dead(context: CheckContext) -> Iterator[Violation]:
 def required(context: CheckContext) -> Iterator[Violation]:
     """Report each of the ``keys`` that is missing in an existing section; with ``empty`` also in an empty one.
 
-    With ``most``, report nothing if fewer than half of the keys and not all of the ``beside`` sections exist: then the file
-    is only a part of a config.
+    With ``most``, report nothing if fewer than half of the keys exist and one of the ``beside`` sections is missing: then the
+    file is only a part of a config.
     """
     wanted = [tuple(str(one).split(".")) for one in context.options["keys"]]
     if context.options.get("most") is True:
@@ -193,14 +193,14 @@ def _unexpected(context: CheckContext, section: KeyPath) -> Iterator[Violation]:
 
 
 def _meant(context: CheckContext, path: KeyPath, known: frozenset[str]) -> str:
-    """Return the known key that an unknown one was probably intended as, if it is not there already; else an empty text."""
+    """Return the known key that the author probably intended by an unknown one; empty if unclear or written as well."""
     free = known - _siblings(context, path) - _of_other_content(context, path, known)
     now: str | None = context.options.get("former", {}).get(path[-1])
     return now if now in free else closest(str(path[-1]), free, _ALIKE)
 
 
 def _of_other_content(context: CheckContext, path: KeyPath, known: frozenset[str]) -> frozenset[str]:
-    """Return known sections that share no key with an unknown section, so that this is not one of them misspelt."""
+    """Return the known sections that share no key with an unknown one, which is thus not a misspelling of them."""
     value = context.source.get(path)
     if not isinstance(value, dict) or not value:
         return frozenset()

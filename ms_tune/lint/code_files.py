@@ -109,7 +109,7 @@ def _together(found: Iterable[Diagnostic], further: Iterable[Diagnostic]) -> tup
 
 
 def load_code(path: Path, text: str | None, *, named: bool, version: str | None) -> CodeFile | Message:
-    """Read a file that is not a config, as its name shows; return a message if ms-tune does not check it.
+    """Read a file whose name shows that it is not a config; return a message if ms-tune does not check it.
 
     Args:
         path: The file.
@@ -183,7 +183,7 @@ def programs_in(source: SourceFile, dialect: Dialect, release: str) -> tuple[Sou
 
 
 def _with_programs(file: CodeFile, script: ScriptJob, named: str | None) -> CodeFile:
-    """Add the programs that a script starts, their release, and remarks about it."""
+    """Return a script with the programs it starts, their release, and remarks about it."""
     source, checkout = file.job.written, file.job.checkout
     release, notes = _release_of_programs(script, checkout, named)
     programs = programs_in(source, Dialect.MEGATRON, release.version)

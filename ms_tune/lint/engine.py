@@ -129,8 +129,8 @@ def _is_refused(check: Check, job: Job, made: Sequence[Check], found: Sequence[D
     def is_other(one: Check) -> bool:
         if ids:
             return one.id in ids
-        beside = one.function is not None and check.function is not None and one.function[0] == check.function[0]
-        return one.severity is Severity.ERROR and not beside
+        same_module = one.function is not None and check.function is not None and one.function[0] == check.function[0]
+        return one.severity is Severity.ERROR and not same_module
 
     others = {one.id for one in made if is_other(one)}
     if any(one.id in others for one in found):

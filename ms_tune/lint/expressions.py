@@ -231,7 +231,7 @@ def _meets_schema(value: object, schema: Any) -> bool:  # noqa: ANN401 - a JSON 
     return value is UNKNOWN or bool(jsonschema.Draft202012Validator(schema).is_valid(value))
 
 
-# The functions that an expression may call, with the least and the most number of arguments; 0 for those of conditions only.
+# The functions that an expression may call, with their minimum and maximum number of arguments; 0 for those of conditions.
 FUNCTIONS: dict[str, tuple[Callable[..., object], int, int]] = {
     "all": (_all_of, 1, 1),
     "any": (_any_of, 1, 1),

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ms_tune.source.yaml import Position, SourceFile
     from ms_tune.text import Message
 
-_ROUNDS = 20  # rounds of fixes that uncover other findings; more than this is an endless loop
+_ROUNDS = 20  # the most rounds of fixing (a fix may uncover other findings); more is an endless loop
 _ONE_BY_ONE = 50  # the most fixes to try one by one if all at once are rejected
 
 
@@ -67,7 +67,7 @@ def fix_of(
 
 
 def _with_remedy(check: Check, job: Job, violation: Violation) -> Violation:
-    """Return an error without its own fix with the job's remedy, if that changes the place of the error.
+    """Attach the job's remedy to an error without its own fix, if the remedy changes the place of the error.
 
     This fix is never safe: only the author knows which of several values was intended.
     """
@@ -255,13 +255,13 @@ def moved(source: SourceFile, path: KeyPath, section: KeyPath) -> tuple[tuple[Va
         raise EditRefusedError(msg("edits.key-exists"))
     last = _own(source, (*section, next(reversed(values))))
     block, indent, end = _lines(source, _own(source, path))
-    _, inner, behind = _lines(source, last)
-    if inner < indent or block.start < behind <= end:
+    _, inner, after = _lines(source, last)
+    if inner < indent or block.start < after <= end:
         raise EditRefusedError(msg("edits.not-a-line"))
     text = source.text[block.start : end]
     further_in = _LINE_START.sub(" " * (inner - indent), text)
     changes = (ValueChange(ChangeKind.REMOVE_KEY, path), ValueChange(ChangeKind.ADD_KEY, target, source.get(path)))
-    return changes, (block, TextEdit(behind, behind, further_in))
+    return changes, (block, TextEdit(after, after, further_in))
 
 
 def _own(source: SourceFile, path: KeyPath) -> Position:
@@ -303,19 +303,19 @@ class Gate(Record):
         if old.dialect not in YAML_DIALECTS:
             return True
         if all(fix.safe for fix in fixes):
-            meant = frozenset(str(change.path[-1]) for fix in fixes for change in fix.changes)
-            return _reading(old, meant) == _reading(new, meant)
+            named = frozenset(str(change.path[-1]) for fix in fixes for change in fix.changes)
+            return _reading(old, named) == _reading(new, named)
         return count_keys(after.data, old.dialect)[1] <= count_keys(before.data, old.dialect)[1]
 
     def _errors(self, source: SourceFile) -> Counter[str]:
         return Counter(finding.id for finding in self.check(source) if finding.severity is Severity.ERROR)
 
 
-def _reading(job: Job, meant: frozenset[str]) -> object:
+def _reading(job: Job, named: frozenset[str]) -> object:
     """Return the model's fields except those that the fixes name, and each layer's settings if known; values without types."""
     facts = job.model.facts
     names = {facts.field_names.get(name, name) for name in facts.fields}
-    names -= {facts.field_names.get(name, name) for name in meant}
+    names -= {facts.field_names.get(name, name) for name in named}
     fields = {name: repr(job.model.value(name)) for name in names}
     try:
         plan = job.plan

@@ -77,7 +77,7 @@ class Skipped(Record):
 class LintSummary(Record):
     """Counts of findings and files; its fields are those of the summary in JSON."""
 
-    files: int  # the files that were checked
+    files: int  # the number of files checked
     unreadable: int
     errors: int
     warnings: int

@@ -38,8 +38,8 @@ _FOLDED = re.compile(f"(?<=[{_WIDE}]) (?=[{_WIDE}])|(?<=[，。；：、！？�
 class Evidence:
     """A place in the framework's source that proves a check's claim."""
 
-    framework: str  # the framework
-    version: str  # its release
+    framework: str  # such as `MindFormers`
+    version: str  # the release, such as `1.9`
     file: str  # the path in its package or repository
     symbol: str = ""  # the class or function, such as `LayerSetting._check_inputs`; empty for the whole file
 

@@ -143,7 +143,7 @@ def _write_files(
 def discover(
     names: Sequence[str], settings: ProjectSettings | None, *, trusted: bool = True
 ) -> tuple[list[LintTarget], list[Skipped]]:
-    """Return the files in files, folders, globs and ``-``, each once, in the order of the names; and the excluded ones.
+    """Expand files, folders, globs and ``-`` to files, each once and in the order given; also return the excluded ones.
 
     Args:
         names: The names from the user.
@@ -364,7 +364,7 @@ class CheckedFile(Record):
     job: Job
     release: Release  # the release to check for
     notes: tuple[Message, ...]  # remarks for the user about how it was read
-    code: CodeFile | None = None  # its content, if it is not a config
+    code: CodeFile | None = None  # the prepared file, if it is not a config
     is_part: bool = False  # whether it is only a part of a config, in which nothing counts as missing
     is_certain: bool = False  # whether the release was named or is installed
     selection: Selection = Selection()

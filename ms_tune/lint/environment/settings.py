@@ -76,7 +76,7 @@ class Environment:
         return self.source_as(EnvironmentSource)
 
     def source_as(self, kind: type[Source]) -> Source:
-        """Return the same, with fixes of another kind."""
+        """Return the same as a subclass, which defines its own fixes."""
         lines = Document(self.text, self.path)
         entries: dict[str | int, NodeEntry] = {}
         data: dict[str, str] = {}

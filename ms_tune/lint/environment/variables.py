@@ -76,8 +76,8 @@ def items(value: str) -> list[Item]:
     for part in value.replace(";", ",").split(","):
         words = part.strip()
         if words:
-            key, colon, behind = words.partition(":")
+            key, colon, rest = words.partition(":")
             start = at + len(part) - len(part.lstrip())
-            found.append(Item(words, start, key.strip() if colon else None, behind.strip()))
+            found.append(Item(words, start, key.strip() if colon else None, rest.strip()))
         at += len(part) + 1
     return found

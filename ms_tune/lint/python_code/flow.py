@@ -97,7 +97,7 @@ def _goes_back(node: ast.Call) -> bool:
 
 
 def _names_of(module: Module, function: Function) -> set[str]:
-    """Return the name that calls a function: its own, for a method after ``self``."""
+    """Return the name by which code calls a function: ``f``, or ``self.f`` for a method."""
     is_method = isinstance(module.parents.get(function), ast.ClassDef)
     return {f"self.{function.name}" if is_method else function.name}
 

@@ -86,7 +86,7 @@ class CodeVariables(EnvironmentSource):
     """Variables that code sets. Fixes of them, which would be fixes of code, are not supported yet."""
 
     def fix(self, rule: FixRule, violation: Violation) -> Fix:  # noqa: ARG002 - as the others have it
-        """Refuse: see the class."""
+        """Raise an error, because such fixes are not supported."""
         raise EditRefusedError(msg("edits.not-here"))
 
     def proves(self, fixes: Sequence[Fix]) -> bool:

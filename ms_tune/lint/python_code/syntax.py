@@ -117,7 +117,7 @@ def _called_in_loops(module: Module) -> frozenset[Function]:
 
 
 def _given_to_gradients(module: Module) -> Iterator[tuple[str, str]]:
-    """Yield names of gradient functions with that of their function: ``forward`` for ``grad_fn = value_and_grad(forward)``."""
+    """Yield a gradient function and its target by name: ``grad_fn``, ``forward`` in ``grad_fn = value_and_grad(forward)``."""
     for call, full in module.calls:
         statement = module.parents.get(call)
         if full.endswith("grad") and isinstance(statement, ast.Assign) and call.args:
@@ -272,7 +272,7 @@ def is_tensor(module: Module, node: ast.expr, depth: int = 4) -> bool:
 
 
 def _parts(node: ast.expr) -> tuple[ast.expr, ...]:
-    """Return the parts of an expression of which one tensor makes the whole a tensor."""
+    """Return those parts of an expression that make it a tensor if one of them is a tensor."""
     if isinstance(node, ast.BinOp):
         return (node.left, node.right)
     if isinstance(node, ast.UnaryOp):
