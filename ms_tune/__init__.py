@@ -1,6 +1,6 @@
-"""ms-tune: is a MindSpore large-model training config right, and does it fit, before any NPU is used.
+"""ms-tune: check MindSpore large-model training configs and estimate their memory before any NPU is used.
 
-What Python programs call, and what that takes and returns, stands in the engines and can be imported from here::
+The functions, requests and results of the public Python interface can be imported from here::
 
     import ms_tune
 
@@ -8,9 +8,9 @@ What Python programs call, and what that takes and returns, stands in the engine
     for finding in report.findings:
         print(finding.location.line, finding.id)
 
-Requests and results are records that cannot be changed, and every failure that a user can do something about is a
-:class:`MsTuneError`. Nothing is printed; nothing is written unless the request says so. Names are looked up when they are
-used: the command line, which imports this package first, needs few of them.
+Requests and results are immutable records. Every failure that a user can act on is an :class:`MsTuneError`. Nothing is
+printed; nothing is written unless the request asks for it. Names are imported on first use, because the command line
+imports this package first and needs few of them.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ _MODULES = {
     "normalize_recompute": "normalize.run",
 }
 
-# Rooms whose modules cannot be imported without an extra, and which.
+# Subpackages that cannot be imported without an extra, and the name of that extra.
 _EXTRAS = {"fit": "fit", "footprint": "report", "memory": "report", "planning": "fit"}
 
 __all__ = ["__version__", *_MODULES]  # noqa: PLE0604 - texts, too

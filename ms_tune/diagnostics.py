@@ -1,4 +1,4 @@
-"""What is said about a job and where: one kind of diagnostic for all engines, places in texts, and fixes."""
+"""Define diagnostics (shared by all engines), locations in files, and fixes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ KeyPath: TypeAlias = tuple[str | int, ...]
 
 
 class Location(Record):
-    """A stretch of the text: offsets from 0, lines and columns from 1, the end exclusive. All count characters."""
+    """A range of characters in a file: offsets from 0, lines and columns from 1, the end exclusive."""
 
     start: int
     end: int
@@ -28,16 +28,16 @@ class Location(Record):
     end_column: int
 
 
-START = Location(0, 0, 1, 1, 1, 1)  # of what is about a file as a whole
+START = Location(0, 0, 1, 1, 1, 1)  # the location of a diagnostic about a file as a whole
 
 
 def whole_line(number: int) -> Location:
-    """A line of a file that is read once, from its start to its end."""
+    """Return the location of one whole line, given by its number."""
     return Location(0, 0, number, 1, number + 1, 1)
 
 
 class TextEdit(Record):
-    """Put ``text`` in place of the characters from ``start`` to ``end`` (offsets from 0, the end exclusive)."""
+    """A replacement of the characters from ``start`` to ``end`` (offsets from 0, the end exclusive) by ``text``."""
 
     start: int
     end: int
@@ -45,20 +45,20 @@ class TextEdit(Record):
 
 
 class Severity(str, Enum):
-    """How bad a finding is."""
+    """The severity of a finding."""
 
-    ERROR = "error"  # the run will fail, or train something else than the config says
-    WARNING = "warning"  # it runs, and something in it is not what its author meant
+    ERROR = "error"  # the run will fail, or train something other than the config says
+    WARNING = "warning"  # it runs, but not as its author intended
     INFO = "info"  # worth knowing
 
     @property
     def rank(self) -> int:
-        """0 for the worst."""
+        """Return the position in the order of severity; 0 is the worst."""
         return list(Severity).index(self)
 
 
 class Category(str, Enum):
-    """What kind of trouble a check is about."""
+    """The kind of problem a check looks for."""
 
     CORRECTNESS = "correctness"
     IGNORED_SETTING = "ignored-setting"
@@ -70,52 +70,52 @@ class Category(str, Enum):
 
 
 class Family(Record):
-    """Checks of one subject, which were one check once: its id begins theirs, and its id and name still mean all of them."""
+    """A group of checks that replaced one older check: its id is a prefix of theirs; its id and name still select all of them."""
 
     id: str  # `MST335`, of which `MST33501` is one
     name: str  # `impossible-experts`
 
 
 class Related(Record):
-    """Another place that a finding is about, and what it has to do with it."""
+    """Another place involved in a finding, and its relation to it."""
 
     location: Location
     message: Message
 
 
 class Fix(Record):
-    """How a finding can be fixed by replacing text."""
+    """A fix of a finding: a set of text replacements."""
 
-    safe: bool  # whether the meaning of the config surely stays what its author wanted
-    title: Message  # what is done
-    # What it does, in the terms of the file: to values, to a syntax tree, to arguments of a program; nothing for a fix of a comment.
-    # The file's source proves that the edits do just this.
+    safe: bool  # whether the fix surely keeps the meaning that the author intended
+    title: Message  # a description of the fix
+    # The changes in terms of the file: values, a syntax tree, or arguments of a program; empty for a fix of a comment.
+    # The source of the file verifies that the edits make exactly these changes.
     changes: tuple[Any, ...]
-    edits: tuple[TextEdit, ...]  # what it does to the text
+    edits: tuple[TextEdit, ...]  # the same changes, as edits of the text
 
 
 class Diagnostic(Record):
-    """Something that the author of a file should know.
+    """A problem or a remark about a file, reported to its author.
 
     Args:
-        id: ``MST101`` of a check; the name of what layers do otherwise than meant, such as ``offset-repeated``.
+        id: ``MST101`` for a check; for an unusual layer setting its name, such as ``offset-repeated``.
         severity: How bad it is.
-        message: What is wrong here.
+        message: The problem.
         help: What to do about it.
         name: ``duplicate-key``.
-        category: What kind of trouble it is.
+        category: The kind of problem.
         path: The key path that is at fault.
         location: Where to look first.
         related: Other places that matter.
-        fix: How it can be fixed, if that was proved to change nothing else.
-        unfixable: Why there is no fix although the check has one.
-        family: The family that the check is of, if it is of one.
-        consequence: What happens in the run, as the text ``consequence.`` and this says it; None for what the linter says of itself and of comments.
-        trace: The traceback of a check that crashed; empty for what a check found.
-        title: What kind of thing it is, where memory is what it is about.
-        bytes: How much memory.
-        rank: Whose; None where it is about all ranks, or about a file.
-        stack: What allocates the memory: file, line and function of each Python frame, the innermost last.
+        fix: The fix, if it was proved to change nothing else.
+        unfixable: Why the check's fix does not apply.
+        family: The family of the check, if any.
+        consequence: The effect on the run, as the name of a text ``consequence.*``, or None.
+        trace: The traceback of a check that crashed; otherwise empty.
+        title: A heading; only for diagnostics about memory.
+        bytes: The amount of memory.
+        rank: The rank concerned; None for all ranks, or for a file.
+        stack: The Python stack that allocates the memory: file, line and function of each frame, the innermost last.
     """
 
     id: str
@@ -139,11 +139,11 @@ class Diagnostic(Record):
 
     @classmethod
     def note(cls, name: str, message: Message, advice: Message | None = None, location: Location = START) -> Diagnostic:
-        """Something that is good to know, by its name."""
+        """Create a diagnostic of severity ``INFO``."""
         return cls(name, Severity.INFO, message, advice, location=location)
 
     def sentence(self, language: Language) -> str:
-        """What is wrong here and what comes of it, for where there is one line only."""
+        """Return the message and its consequence as one line."""
         if self.consequence is None:
             return self.message.say(language)
         consequence = msg(f"consequence.{self.consequence}")
@@ -151,7 +151,7 @@ class Diagnostic(Record):
 
 
 def dotted(path: Iterable[str | int]) -> str:
-    """A key path for people: ``parallel.dataset_strategy[0]``."""
+    """Format a key path for display: ``parallel.dataset_strategy[0]``."""
     words = ""
     for item in path:
         words += f"[{item}]" if isinstance(item, int) else f".{item}" if words else item
@@ -159,6 +159,6 @@ def dotted(path: Iterable[str | int]) -> str:
 
 
 def last_key(path: Sequence[str | int]) -> str:
-    """The end of a key path for people, from its last key on: ``recompute[0]``; nothing for an empty path."""
+    """Format the end of a key path from its last text key on: ``recompute[0]``; empty for an empty path."""
     start = max((index for index, item in enumerate(path) if isinstance(item, str)), default=0)
     return dotted(path[start:])

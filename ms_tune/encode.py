@@ -1,4 +1,4 @@
-"""JSON as RFC 8259 has it, whatever the values are: all that ms-tune writes for others to read goes through here."""
+"""Encode values as JSON that conforms to RFC 8259; use it for all JSON that ms-tune writes."""
 
 from __future__ import annotations
 
@@ -15,21 +15,20 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-SCHEMA_VERSION = "schema_version"  # in each file that ms-tune writes to read it again
+SCHEMA_VERSION = "schema_version"  # in each file that ms-tune writes and reads again
 _PLAIN = frozenset({str, int, float, bool, type(None)})
-_SURROGATE = "[\ud800-\udfff]"  # half a character: names of files that are no UTF-8 have such
+_SURROGATE = "[\ud800-\udfff]"  # half a character, as in file names that are not valid UTF-8
 
 
 def json_text(value: object, indent: int | None = None, default: Callable[[object], object] | None = None) -> str:
-    """The text of a value; without an indentation without blanks, too.
+    """Return a value as JSON text; without an indentation also without spaces.
 
-    JSON has no infinite numbers and none that is no number, which YAML and logs have: they become ``null``. Halves of
-    characters, which UTF-8 cannot hold, are escaped.
+    Infinite numbers and NaN, which JSON lacks, become ``null``. Lone surrogates are escaped.
 
     Args:
-        value: What it is made of.
-        indent: Blanks a level; None for one line.
-        default: Turns what JSON has no form for into something else.
+        value: The value to encode.
+        indent: Spaces per level; None for one line.
+        default: Converts values that JSON has no form for.
     """
     separators = (",", ":") if indent is None else None
 
@@ -54,12 +53,12 @@ def _finite(value: object) -> object:
 
 
 def schema_version_of(content: Mapping[str, object]) -> object:
-    """Which form of a file of ms-tune's own a content has; up to 0.2.0 the key was ``version``."""
+    """Return the schema version of a file that ms-tune wrote; up to 0.2.0 its key was ``version``."""
     return content.get(SCHEMA_VERSION, content.get("version"))
 
 
 def as_json(value: object, language: Language | None) -> Any:  # noqa: ANN401 - JSON
-    """A value in JSON's forms: a record by the names of its fields, an enum by its value, a path as its text, words in a language or in all."""
+    """Convert a value for JSON: records to mappings, enums to values, paths to texts, messages to one language (None: to all)."""
     if type(value) in _PLAIN:
         return value
     if isinstance(value, Enum):
@@ -77,5 +76,5 @@ def as_json(value: object, language: Language | None) -> Any:  # noqa: ANN401 - 
 
 
 def record_json(record: object, *names: str) -> dict[str, object]:
-    """Some of a record's fields and properties, by their names; of no record nothing but the names."""
+    """Return some fields and properties of a record by name; without a record, all values are None."""
     return {name: None if record is None else getattr(record, name) for name in names}

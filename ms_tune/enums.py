@@ -1,4 +1,4 @@
-"""What several rooms call by one name: dialects, kinds of layers, what they recompute, what memory holds."""
+"""Define enums that several rooms share: dialects, kinds of layers, recomputation modes, memory categories."""
 
 from __future__ import annotations
 
@@ -6,21 +6,21 @@ from enum import Enum
 
 
 class Dialect(str, Enum):
-    """A family of configs read by one framework."""
+    """A family of configs that one framework reads."""
 
     MINDFORMERS = "mindformers"
     MINDFORMERS_PYNATIVE = "mindformers-pynative"
     MINDSPEED_MS = "mindspeed-ms"
-    MEGATRON = "megatron"  # arguments in launch scripts, and no YAML
+    MEGATRON = "megatron"  # arguments in launch scripts, no YAML
     MINDSPEED_MM = "mindspeed-mm"  # PyTorch on Ascend: checked, not simulated
 
 
 YAML_DIALECTS = tuple(one for one in Dialect if one not in (Dialect.MEGATRON, Dialect.MINDSPEED_MM))
-CHECKED_DIALECTS = (*YAML_DIALECTS, Dialect.MINDSPEED_MM)  # those whose files can only be checked among them
+CHECKED_DIALECTS = (*YAML_DIALECTS, Dialect.MINDSPEED_MM)  # includes those that can be checked but not simulated
 
 
 class RecomputeMode(str, Enum):
-    """What a layer does to keep less: the strongest kind of recompute that reaches it, or, in a plan, swap without recompute."""
+    """The way a layer saves activation memory: its strongest recomputation; in a plan also swap without recomputation."""
 
     NONE = "none"
     SELECT = "select"
@@ -31,22 +31,22 @@ class RecomputeMode(str, Enum):
 
     @classmethod
     def strongest(cls, *, full: object = False, select: object = False, comm: object = False) -> RecomputeMode:
-        """The strongest kind of those that are on, as the frameworks have it: none with another one."""
+        """Return the strongest mode that is on; the frameworks do not combine modes."""
         return cls.FULL if full else cls.SELECT if select else cls.COMM if comm else cls.NONE
 
 
 class LayerKind(str, Enum):
-    """What a layer is, where the dialect's arguments tell."""
+    """The kind of a layer, as far as the dialect's arguments determine it."""
 
     DENSE = "dense"
     EXPERTS = "experts"
     NOOP = "noop"  # does nothing: --noop-layers
     PREDICTION = "prediction"  # predicts further tokens
-    UNKNOWN = "layer"  # nothing tells it from the others
+    UNKNOWN = "layer"  # cannot be distinguished from the others
 
 
 class MemoryCategory(str, Enum):
-    """What a block holds. The order is that of every table, the values are the names in JSON."""
+    """The category of a memory block, in the order of all tables; the values are the names in JSON."""
 
     WEIGHTS = "weights"
     OPTIMIZER_STATE = "optimizer_state"
@@ -55,12 +55,12 @@ class MemoryCategory(str, Enum):
     TEMPORARIES = "temporaries"
     WORKSPACE = "workspace"
     COMMUNICATION = "communication"
-    CONSTANTS = "constants"  # and what is copied from the host
+    CONSTANTS = "constants"  # includes data copied from the host
     UNATTRIBUTED = "unattributed"
 
 
 class ChangeKind(str, Enum):
-    """What can be done to a config."""
+    """The kind of a change to a config."""
 
     REMOVE_KEY = "remove-key"
     SET_VALUE = "set-value"
@@ -69,9 +69,9 @@ class ChangeKind(str, Enum):
 
 
 class BlockKind(str, Enum):
-    """Contents between which two programs draw the line differently, taken together. The values are the names in JSON."""
+    """A coarse kind of memory, for comparing two programs that categorise differently; the values are the names in JSON."""
 
-    KEPT = "kept"  # weights and optimizer state: float32 masters are the one here, the other there
+    KEPT = "kept"  # weights and optimizer state: float32 master weights count as either, depending on the program
     GRADIENTS = "gradients"
-    PASSING = "passing"  # what the passes keep or need for a while
+    PASSING = "passing"  # needed only for a time by the forward or backward pass
     OTHER = "other"

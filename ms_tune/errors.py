@@ -1,19 +1,19 @@
-"""Every error that ms-tune raises on purpose, and the exit codes of its commands.
+"""Define every error that ms-tune raises on purpose, and the exit codes of its commands.
 
 ::
 
     MsTuneError              a text, a hint, an exit code
     ├── UsageError           the command line is wrong
-    │   └── TooFewLayersError    so few layers cannot be spread over a stage's chunks
-    ├── ConfigError          a config cannot be read, or says something impossible (with file, line, column)
-    ├── UnsupportedError     this machine, version or model is not served; the text says what is
+    │   └── TooFewLayersError    too few layers for the chunks of a stage
+    ├── ConfigError          a config cannot be read or is impossible (with file, line, column)
+    ├── UnsupportedError     this machine, version or model is not supported; the text names those that are
     │   └── UncutLayersError     a stage cannot be run with fewer layers
     ├── MissingExtraError    an optional dependency is not installed
     ├── StandInBuildError    the stand-in CANN libraries could not be built
     ├── RunError             a simulated training run failed
     └── TraceError           a tracker file cannot be read (with file and line)
-        ├── NoStepsError         a log tells about no step of a training
-        └── NoTraceError         a folder has none
+        ├── NoStepsError         a log contains no training step
+        └── NoTraceError         a folder contains no tracker files
 
 The message of an error is a :class:`~ms_tune.text.Message`, not a sentence: the command line renders it in the
 user's language, ``str(error)`` renders it in English.
@@ -36,18 +36,18 @@ if TYPE_CHECKING:
 
     from ms_tune.text import Message
 
-# What the machine or its administrator is to blame for; each has its text.
+# Errors caused by the machine or its administrator; each has its own text.
 USUAL = {
     *(errno.EACCES, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.ENOENT),
     *(errno.ENOMEM, errno.ENOSPC, errno.ENOTDIR, errno.EPERM, errno.EROFS),
 }
-_ALIKE = 0.7  # names of checks have much in common
+_ALIKE = 0.7  # names of checks have much in common, so they must be more similar than other names
 _NUMBERED, _ID = r"[A-Za-z]*[\s_-]*(\d+)", r"[A-Z]{2,8}\d*"
-_MOST_NAMES = 10_000  # of a folder that a misspelt name is looked for in
+_MOST_NAMES = 10_000  # the most names of a folder to compare with a misspelt one
 
 
 class ExitCode(IntEnum):
-    """What the exit code of every command means."""
+    """The exit code of a command."""
 
     OK = 0
     FINDINGS = 1  # findings, or "does not fit"
@@ -74,7 +74,7 @@ class MsTuneError(Exception):
         return render(self.message, Language.EN)
 
     def location(self) -> str:
-        """Where the fault is, as ``file:line:column``, or an empty string."""
+        """Return the location of the fault as ``file:line:column``, or an empty string."""
         return ""
 
 
@@ -83,11 +83,11 @@ class UsageError(MsTuneError):
 
 
 class TooFewLayersError(UsageError):
-    """So few layers cannot be spread over a stage's chunks."""
+    """There are too few layers for the chunks of a stage."""
 
 
 class UnsupportedError(MsTuneError):
-    """This platform, framework version, dialect or model is not served."""
+    """This platform, framework version, dialect or model is not supported."""
 
 
 class UncutLayersError(UnsupportedError):
@@ -103,7 +103,7 @@ class StandInBuildError(MsTuneError):
 
 
 class RunError(MsTuneError):
-    """The simulated training run did not come to a usable end."""
+    """The simulated training run failed or left no usable result."""
 
 
 class _LocatedError(MsTuneError):
@@ -133,7 +133,7 @@ class _LocatedError(MsTuneError):
 
 
 class ConfigError(_LocatedError):
-    """A config cannot be read, or what it says cannot be."""
+    """A config cannot be read, or its content is impossible."""
 
 
 class TraceError(_LocatedError):
@@ -141,25 +141,25 @@ class TraceError(_LocatedError):
 
 
 class NoStepsError(TraceError):
-    """A log tells about no step of a training."""
+    """A log contains no training step."""
 
 
 class NoTraceError(TraceError):
-    """A folder has none of its files."""
+    """A folder contains no memory tracker files."""
 
 
 def closest(name: str, known: Iterable[str], least: float = 0.6) -> str:
-    """The known name that is most like this one, or an empty text; for hints.
+    """Return the known name most similar to this one, or an empty text; for hints.
 
     Args:
-        name: What was written.
-        known: What could have been meant.
-        least: How much alike they must be, from 0 to 1 (``difflib.SequenceMatcher.ratio``).
+        name: The name as written.
+        known: The valid names.
+        least: The least similarity, from 0 to 1 (``difflib.SequenceMatcher.ratio``).
     """
     return _closest(name, frozenset(known), least)
 
 
-# The configs of a folder have the same unknown keys.
+# Cached: the configs of a folder often have the same unknown keys.
 @lru_cache(maxsize=4096)
 def _closest(name: str, known: frozenset[str], least: float) -> str:
     import difflib  # noqa: PLC0415 - only where somebody made a mistake
@@ -168,7 +168,7 @@ def _closest(name: str, known: frozenset[str], least: float) -> str:
 
 
 def closest_check(name: str, known: Iterable[str]) -> str:
-    """The id or name of a check that a misspelt one stands for, or an empty text: with another number it is another check."""
+    """Return the check whose id or name is most similar, or an empty text; ids with different numbers never match."""
     number, ids = re.fullmatch(_NUMBERED, name), {one for one in known if re.fullmatch(_ID, one)}
     if number is None:
         return closest(name, set(known) - ids, _ALIKE)
@@ -176,7 +176,7 @@ def closest_check(name: str, known: Iterable[str]) -> str:
 
 
 def reason_of(error: Exception) -> Message | str:
-    """Why the system did not do what it was asked, in the user's language where the reason is a usual one."""
+    """Return the reason of an error, in the user's language where it is a common system error."""
     number = error.errno if isinstance(error, OSError) else None
     if number in USUAL:
         return msg(f"cli.os.{errno.errorcode[number].lower()}")
@@ -184,10 +184,10 @@ def reason_of(error: Exception) -> Message | str:
 
 
 def nearby(path: Path) -> Message:
-    """What to do about a file that is not there: a name beside it that is like it, or where it was looked for.
+    """Return a hint for a file that does not exist: a similar name in its folder, or the folder that was searched.
 
     Args:
-        path: As the user wrote it.
+        path: The path as the user wrote it.
     """
     folder = path.parent
     try:

@@ -1,4 +1,4 @@
-"""Optional packages: what a command lacks, and the line that installs it from where this ms-tune came from."""
+"""Report missing optional packages and the command that installs them from the origin of this installation."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from urllib.parse import unquote, urlsplit
 from ms_tune.errors import MissingExtraError, UnsupportedError
 from ms_tune.text import msg
 
-# The Pythons for which MindSpore 2.9.0 has wheels; the markers of the extra `dryrun` say the same.
+# The Python versions for which MindSpore 2.9.0 has wheels; the markers of the extra `dryrun` list the same.
 _MINDSPORE_PYTHONS = ((3, 10), (3, 11), (3, 12))
 _CHECKOUT = Path(__file__).resolve().parent.parent
 _NAMES = {
@@ -35,15 +35,15 @@ def need(command: str, extra: str, module: str) -> None:
 
 
 def refuse(command: str, extra: str, module: str) -> NoReturn:
-    """Say which package a command lacks, and how to install it.
+    """Raise an error naming the package that a command needs, and how to install it.
 
     Args:
-        command: What the user called, such as ``ms-tune memory --html``.
-        extra: The extras that bring the package, as pip takes them: ``dryrun`` or ``dryrun,report``.
-        module: What cannot be imported.
+        command: The user's command, such as ``ms-tune memory --html``.
+        extra: The extras that provide the package, in pip's notation: ``dryrun`` or ``dryrun,report``.
+        module: The module that cannot be imported.
 
     Raises:
-        MissingExtraError: Always, but for
+        MissingExtraError: In all cases except the next.
         UnsupportedError: The extra `dryrun` has no wheels for this Python.
     """
     line, origin_known = install_line(extra)
@@ -59,14 +59,14 @@ def refuse(command: str, extra: str, module: str) -> NoReturn:
 
 
 def install_line(extra: str) -> tuple[str, bool]:
-    """A command that adds an extra to this installation, and whether it can be run anywhere.
+    """Return a command that adds an extra to this installation, and whether it works in any folder.
 
-    ms-tune need not be on any index, so pip is given what it was given before: the folder, the archive, the
-    repository. Where that is gone or unknown, the command is one for a checkout of ms-tune.
+    ms-tune need not be on any index, so pip is given the origin of this installation: the folder, archive or
+    repository. Where that is unknown or gone, the command assumes a checkout of ms-tune.
     """
     source, known = _source(extra)
-    beside = shutil.which("python")
-    python = "python" if beside and Path(beside).parent == Path(sys.executable).parent else sys.executable
+    on_path = shutil.which("python")
+    python = "python" if on_path and Path(on_path).parent == Path(sys.executable).parent else sys.executable
     installer = [python, "-m", "pip", "install"]
     if importlib.util.find_spec("pip") is None and shutil.which("uv"):
         installer = ["uv", "pip", "install", "--python", sys.executable]
@@ -74,7 +74,7 @@ def install_line(extra: str) -> tuple[str, bool]:
 
 
 def _source(extra: str) -> tuple[list[str], bool]:
-    """What pip is to install, and whether it is known where this installation came from (PEP 610)."""
+    """Return pip's arguments and whether the origin of this installation is known (PEP 610)."""
     record = _record()
     if (_CHECKOUT / "pyproject.toml").is_file():
         editable = bool(record and record.get("dir_info", {}).get("editable"))
@@ -85,7 +85,7 @@ def _source(extra: str) -> tuple[list[str], bool]:
     if url.startswith("file:") and "vcs_info" not in record:
         path = Path(unquote(urlsplit(url).path))
         return ([f"{path}[{extra}]"], True) if path.exists() else ([f".[{extra}]"], False)
-    if not url:  # pip writes down every origin but an index
+    if not url:  # pip records every origin except an index
         return [f"ms-tune[{extra}]"], True
     if vcs := record.get("vcs_info"):
         url = f"{vcs['vcs']}+{url}@{vcs.get('requested_revision') or vcs['commit_id']}"
@@ -95,7 +95,7 @@ def _source(extra: str) -> tuple[list[str], bool]:
 
 
 def _record() -> dict[str, Any] | None:
-    """What the installer noted about the origin of ms-tune; empty if it was an index, None if it is not installed."""
+    """Return pip's record of ms-tune's origin: empty for an index, None if ms-tune is not installed."""
     try:
         text = importlib.metadata.distribution("ms-tune").read_text("direct_url.json")
     except importlib.metadata.PackageNotFoundError:

@@ -1,6 +1,6 @@
-"""C sources compiled when they are first needed, with whatever compiler there is, and kept in ms-tune's cache.
+"""Compile C sources when they are first needed, with any available compiler, and keep them in ms-tune's cache.
 
-A folder is built once and kept, safe when several processes want it at the same moment or one is killed.
+Each folder is built once, even if several processes need it at the same time or one of them is killed.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ _BUILDING = ".building-"
 
 
 def cache_root() -> Path:
-    """Where ms-tune may keep what it built, created if need be.
+    """Return the folder for ms-tune's builds; create it if necessary.
 
-    ``MS_TUNE_CACHE``, else ``$XDG_CACHE_HOME/ms-tune``, else ``~/.cache/ms-tune``; where that cannot be written, a
-    folder of this user's own in the system's temporary folder.
+    It is ``MS_TUNE_CACHE``, else ``$XDG_CACHE_HOME/ms-tune``, else ``~/.cache/ms-tune``; if that is not writable, a
+    folder of this user in the system's temporary folder.
 
     Raises:
-        StandInBuildError: None of them can be written.
+        StandInBuildError: None of them is writable.
     """
     chosen = os.environ.get("MS_TUNE_CACHE")
     if chosen:
@@ -58,8 +58,8 @@ def _is_ours_to_write(folder: Path) -> bool:
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         status = folder.stat()
-        # In a shared temporary folder another user may have made this name first, as a folder or as a link to one of
-        # ours; libraries that are loaded from it would be theirs to choose.
+        # In a shared temporary folder another user may have created this name first, as a folder or as a link to one of
+        # ours, and could then choose the libraries that are loaded from it.
         if {status.st_uid, folder.lstat().st_uid} != {os.getuid()}:
             return False
         if not stat.S_ISDIR(status.st_mode) or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
@@ -71,14 +71,13 @@ def _is_ours_to_write(folder: Path) -> bool:
 
 
 def cached_folder(folder: Path, build: Callable[[Path], None], on_wait: Callable[[], None]) -> Path:
-    """The folder, built by ``build`` if it is not there yet.
+    """Return the folder after building it with ``build`` if it does not exist yet.
 
-    The build happens in a folder beside and is renamed into place when it is complete, under a lock that the kernel
-    drops when its holder dies; so a reader sees the whole folder or none, and a killed build leaves only a stray
-    folder that the next build removes.
+    The build uses a sibling folder that is renamed when complete, under a lock that the kernel releases if its owner
+    dies. So a reader sees the whole folder or nothing; the next build removes leftovers of a killed one.
 
     Args:
-        folder: The place; its parent is created.
+        folder: The folder to build; its parent is created.
         build: Fills the empty folder that it is given.
         on_wait: Called once if another process is building the same folder.
     """
@@ -105,7 +104,7 @@ def cached_folder(folder: Path, build: Callable[[Path], None], on_wait: Callable
 
 
 def is_complete(folder: Path) -> bool:
-    """Whether the folder holds everything that its build put there, unchanged: a crash may leave zeros in a file."""
+    """Return whether the folder contains all files of its build, unchanged: a crash can leave zeros in a file."""
     try:
         sums = json.loads((folder / _MARKER).read_text(encoding="utf-8"))
         return isinstance(sums, dict) and all(_sum_of(folder / name) == known for name, known in sums.items())
@@ -114,7 +113,7 @@ def is_complete(folder: Path) -> bool:
 
 
 def _sum_of(path: Path) -> int:
-    """Of what it holds; a link's own text counts, since the file it leads to is counted itself."""
+    """Return the checksum of a file's content; for a link, of its target's path, since the target is counted itself."""
     return zlib.crc32(os.fsencode(path.readlink()) if path.is_symlink() else path.read_bytes())
 
 
@@ -142,24 +141,24 @@ def _locked(path: Path, on_wait: Callable[[], None]) -> Iterator[None]:
 
 _FLAGS = (
     *("-std=c11", "-O1", "-shared", "-fPIC", "-fvisibility=hidden"),
-    *("-nostdlib", "-fno-builtin"),  # nothing but what the file itself defines
+    *("-nostdlib", "-fno-builtin"),  # no other libraries
     "-w",  # functions named like built-ins, thousands of them, are the purpose
 )
 _TIMEOUT_SECONDS = 300
 _SHOWN_ERROR_LINES = 3
-_TOO_LARGE = b"File size limit exceeded"  # strsignal(SIGXFSZ), as a compiler tells the end of its linker
+_TOO_LARGE = b"File size limit exceeded"  # strsignal(SIGXFSZ), with which a compiler reports the end of its linker
 
 
 @dataclass(frozen=True, slots=True)
 class Compiler:
-    """A way to call a C compiler."""
+    """A C compiler and how to call it."""
 
-    name: str  # how it is shown to the user
+    name: str  # the name shown to the user
     command: tuple[str, ...]  # the program and its leading arguments
 
 
 def find_compilers() -> tuple[Compiler, ...]:
-    """Every C compiler at hand, the system's first; the ``ziglang`` wheel serves machines that have none."""
+    """Return all available C compilers, the system's first; the ``ziglang`` wheel is the fallback."""
     found = [Compiler(name, (path,)) for name in ("cc", "gcc", "clang") if (path := shutil.which(name))]
     if importlib.util.find_spec("ziglang") is not None:
         zig = (sys.executable, "-m", "ziglang", "cc", "-target", "x86_64-linux-gnu")
@@ -173,19 +172,19 @@ def compile_library(
     """Compile one C file into a shared library with the first compiler that can.
 
     Returns:
-        The compiler that did it.
+        The compiler that succeeded.
 
     Raises:
-        StandInBuildError: There is no compiler, or none of them could.
-        OSError: The disk is full, or no file may be as large (``ulimit -f``).
+        StandInBuildError: There is no compiler, or all of them failed.
+        OSError: The disk is full, or the file exceeds the size limit (``ulimit -f``).
     """
     compilers = find_compilers()
     if not compilers:
         raise StandInBuildError(msg("dryrun.build.no-compiler"), msg("dryrun.build.no-compiler.hint"))
-    # The zig wheel keeps caches of its own; a home that cannot be written must not stop it.
+    # The zig wheel has its own caches; a home folder that is not writable must not stop it.
     scratch = str(source.parent)
     environment = {**environment, "ZIG_GLOBAL_CACHE_DIR": scratch, "ZIG_LOCAL_CACHE_DIR": scratch, "TMPDIR": scratch}
-    environment["LC_ALL"] = "C"  # complaints are looked at, below
+    environment["LC_ALL"] = "C"  # the error output is parsed below
     complaints = []
     for compiler in compilers:
         command = [*compiler.command, *flags, "-o", str(output), str(source)]
@@ -207,7 +206,7 @@ def compile_library(
 
 
 def _no_room_error(done: subprocess.CompletedProcess[bytes]) -> int:
-    """What a compiler lacked room by, as an error's number: no other one would find any; 0 for other complaints."""
+    """Return the error number of a lack of disk space, with which other compilers would fail, too; 0 for other errors."""
     if done.returncode == -signal.SIGXFSZ or _TOO_LARGE in done.stderr:
         return errno.EFBIG
     for number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):

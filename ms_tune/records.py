@@ -1,4 +1,4 @@
-"""Named tuples that take a tenth of the time to define: a lint defines sixty, and checks one file."""
+"""Define immutable records: like named tuples, but ten times faster to define (a lint of one file defines sixty)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 else:
 
     class _RecordSignature:
-        """What ``help`` and :func:`inspect.signature` show of a record, worked out when they ask."""
+        """The signature of a record for ``help`` and :func:`inspect.signature`, computed on demand."""
 
         def __get__(self, record: object, kind: type[Record]) -> object:
             from inspect import Parameter, Signature  # noqa: PLC0415 - slow to import, and seldom asked for
@@ -27,11 +27,11 @@ else:
             )
 
     class Record(tuple):
-        """What :class:`typing.NamedTuple` is to a type checker and to its users, without compiling code for each class."""
+        """A replacement for :class:`typing.NamedTuple` that compiles no code per class; type checkers see a named tuple."""
 
         __slots__ = ()
         __signature__ = _RecordSignature()
-        # Not annotated: who asks for the types of a record's fields is told those of its bases, too.
+        # Not annotated: `get_type_hints` of a record would otherwise include these as fields.
         _fields = ()
         _field_defaults = {}  # noqa: RUF012 - each record has its own
 
@@ -71,14 +71,14 @@ else:
 
 
 def plain_data(value: Any) -> Any:  # noqa: ANN401 - a record, and whatever it is made of
-    """A record as JSON has it: as a mapping."""
+    """Convert a record to plain JSON data: a mapping by field name."""
     if hasattr(value, "_asdict"):
         return {name: plain_data(part) for name, part in value._asdict().items()}
     return [plain_data(part) for part in value] if isinstance(value, tuple) else value
 
 
-def from_plain(kind: Any, value: Any) -> Any:  # noqa: ANN401 - types, and what they are of
-    """A value of a type, such as a record, from its plain data."""
+def from_plain(kind: Any, value: Any) -> Any:  # noqa: ANN401 - types and their values
+    """Create a value of a type, such as a record, from its plain data."""
     from typing import get_args, get_origin, get_type_hints  # noqa: PLC0415 - a lint reads no records
 
     if hasattr(kind, "_fields"):

@@ -1,11 +1,10 @@
-"""All texts for users, in English and Chinese.
+"""Look up and render all texts for users, in English and Chinese.
 
-A text has an id such as ``dryrun.fits``: the part before the dot names the data file of this folder that holds it, so
-that each room keeps its own texts and only the rooms in use are loaded. There the two languages stand side by side, a
-text of several lines as a list of them; a text in one language only cannot be read. What a framework or a program says
-itself is quoted and stays in English.
+A text has an id such as ``dryrun.fits``. The part before the dot names the data file in ``texts/`` that contains it, so
+each room has its own texts and only those in use are loaded. Each text must have both languages; a text of several
+lines is a list. Output of frameworks and programs is quoted and stays in English.
 
-Code passes a :class:`Message` (an id and its parameters) around and never a sentence; whoever writes to the user
+Code passes a :class:`Message` (an id and its parameters) around, never a sentence; the code that writes to the user
 calls :func:`render` with the user's language.
 """
 
@@ -26,8 +25,8 @@ if TYPE_CHECKING:
 
 
 _FOLDER = Path(__file__).parent / "texts"
-# What is counted in English texts, and the verbs behind it: "1 blocks match" is "1 block matches". The report in the browser
-# (report/templates/memory_data.js) does the same.
+# Counted nouns in English texts and the verbs after them: "1 blocks match" becomes "1 block matches". The report in the
+# browser (report/templates/memory_data.js) does the same.
 _COUNTED = (
     r"\{(\w+)\} ((?:small|equal|worst|more|safe|offloaded|data-parallel|pipeline|MTP|multi-token-prediction) )?"
     r"(allocation|argument|batch|block|byte|card|check|chunk|communicator|copy|count|device|difference|dryrun|entr|error|event|"
@@ -49,20 +48,20 @@ _VERBS = {
 
 
 class Language(str, Enum):
-    """A language that ms-tune speaks."""
+    """A language of ms-tune's output."""
 
     EN = "en"
     ZH = "zh"
 
 
 class Text(Record):
-    """One text in every language; ``{name}`` marks a parameter (:meth:`str.format` syntax)."""
+    """One text in every language; ``{name}`` is a parameter (:meth:`str.format` syntax)."""
 
     en: str
     zh: str
 
     def say(self, language: Language) -> str:
-        """The text in a language."""
+        """Return the text in a language."""
         return self.en if language is Language.EN else self.zh
 
 
@@ -70,9 +69,9 @@ class Message(Record):
     """A text with its parameters. A parameter may itself be a message.
 
     Args:
-        id: Which text; empty for one of a checklist.
+        id: The id of the text; empty for a text of a checklist.
         params: Its parameters.
-        own_text: The text of a checklist, whose words stay as they are, whatever they count.
+        own_text: The text of a checklist; its counted nouns are not adapted.
     """
 
     id: str
@@ -81,38 +80,38 @@ class Message(Record):
 
     @property
     def text(self) -> Text:
-        """The text in both languages, its parameters not filled in."""
+        """Return the text in both languages, with its parameters not filled in."""
         return self.own_text or lookup(self.id)
 
     def __str__(self) -> str:
         return render(self, Language.EN)
 
     def say(self, language: Language) -> str:
-        """The sentence in a language."""
+        """Return the sentence in a language."""
         return render(self, language)
 
 
 def msg(text_id: str, /, **params: object) -> Message:
-    """Shorthand for a :class:`Message`."""
+    """Create a :class:`Message`."""
     return Message(text_id, params)
 
 
 @cache
 def texts_of(room: str) -> Mapping[str, Mapping[str, str | list[str]]]:
-    """All texts of one room, as its file has them.
+    """Return all texts of one room from its file.
 
     Raises:
-        OSError: There is no such room.
+        OSError: The room does not exist.
     """
     texts: dict[str, dict[str, str | list[str]]] = json.loads((_FOLDER / f"{room}.json").read_bytes())
     return texts
 
 
 def lookup(text_id: str) -> Text:
-    """The text with this id.
+    """Return the text with this id.
 
     Raises:
-        KeyError: No such text. That is a defect of ms-tune, never of the user.
+        KeyError: The text does not exist; a defect of ms-tune, not the user's fault.
     """
     try:
         text = texts_of(text_id.partition(".")[0])[text_id]
@@ -126,7 +125,7 @@ def lookup(text_id: str) -> Text:
 
 
 def render(message: Message, language: Language) -> str:
-    """The sentence for a message in the given language."""
+    """Return the sentence for a message in the given language."""
     text = message.own_text or lookup(message.id)
     template = text.en if language is Language.EN else text.zh
     values = {
@@ -138,12 +137,12 @@ def render(message: Message, language: Language) -> str:
 
 
 def singular(template: str, values: Mapping[str, object]) -> str:
-    """A text where "{count} blocks" of an English one is "{count} block" if there is one."""
+    """Return an English text with "{count} blocks" changed to "{count} block" where the count is 1."""
     return re.sub(_COUNTED, lambda found: _one_of(found, values), template)
 
 
 def _one_of(found: re.Match[str], values: Mapping[str, object]) -> str:
-    """A counted word of an English text, in the singular if there is one of it."""
+    """Return a counted noun of an English text, in the singular if its count is 1."""
     name, adjective, word, ending, verb = found.groups(default="")
     if str(values.get(name)) != "1":
         return found[0]
@@ -151,7 +150,7 @@ def _one_of(found: re.Match[str], values: Mapping[str, object]) -> str:
 
 
 def language_from_environment() -> Language:
-    """Chinese if the locale variables ask for it, else English (POSIX order: LC_ALL, LC_MESSAGES, LANG)."""
+    """Return Chinese if the locale variables ask for it, else English (POSIX order: LC_ALL, LC_MESSAGES, LANG)."""
     for name in ("LC_ALL", "LC_MESSAGES", "LANG"):
         value = os.environ.get(name)
         if value:

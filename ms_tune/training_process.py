@@ -1,4 +1,4 @@
-"""What every kind of job does: say where it is, make initialisation cheap, list the long-lived tensors."""
+"""Provide common functions of simulated training processes: progress, fast initialisation, the list of long-lived tensors."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 
 def report(phase: str, step: int = 0, steps: int = 0) -> None:
-    """Tell the parent process what is going on; it reads the file now and then."""
+    """Report the progress to the parent process, which polls the file."""
     fresh = Path(".progress")
     fresh.write_text(json.dumps({"phase": phase, "step": step, "steps": steps}), encoding="utf-8")
     fresh.replace("progress")
 
 
 def begin_dynamic_graph() -> None:
-    """Set the mode and the device, before a framework looks at either, and make what costs only time cheap."""
+    """Set mode and device before a framework reads them, and disable work that only costs time."""
     mindspore.set_context(mode=mindspore.PYNATIVE_MODE)
     mindspore.set_device("Ascend", 0)
     make_initialisation_cheap()
@@ -35,8 +35,8 @@ def begin_dynamic_graph() -> None:
 def make_initialisation_cheap() -> None:
     """Leave parameters uninitialised: in simulation nobody reads a value, and random numbers cost minutes.
 
-    Shapes and number formats stay as they are. MindSpore allocates the host array before it calls the initializer
-    (``Tensor.init_data``); untouched, its pages cost no memory.
+    Shapes and number formats do not change. MindSpore allocates the host array before it calls the initializer
+    (``Tensor.init_data``); untouched, its pages use no memory.
     """
 
     def leave_as_it_is(_self: Initializer, _array: object) -> None:
@@ -46,11 +46,11 @@ def make_initialisation_cheap() -> None:
 
 
 def make_stacks_cheap() -> None:
-    """Describe each place in the code once.
+    """Cache the description of each code location in stack traces.
 
-    MindSpore's tracker asks ``traceback`` for the stack of each operator (``trace_base.cc``), which looks every frame up anew,
-    and whether its source file has changed on the disk. That was more than half of a dynamic-graph run's time. What it gets
-    is the same: file, line, function, and the line's text.
+    MindSpore's tracker asks ``traceback`` for the stack of each operator (``trace_base.cc``), which looks up every
+    frame again and whether its source file has changed on disk. That took more than half of a dynamic-graph run. The
+    result is the same: file, line, function, and the line's text.
     """
     extract = traceback.extract_stack
     known: dict[tuple[CodeType, int], traceback.FrameSummary] = {}
@@ -73,10 +73,10 @@ def make_stacks_cheap() -> None:
 
 
 def make_clones_cheap() -> None:
-    """Do not copy the numbers of a parameter for a clone that gets others.
+    """Stop ``Parameter.clone`` from copying values that are replaced anyway.
 
-    ``Parameter.clone(init="zeros")``, by which ``mint.optim.AdamW`` makes its state, copies the parameter first, and with it
-    every page of its numbers on the host (MindSpore 2.7 to 2.10).
+    ``Parameter.clone(init="zeros")``, with which ``mint.optim.AdamW`` creates its state, copies the parameter first,
+    and with it every page of its values on the host (MindSpore 2.7 to 2.10).
     """
     clone, reduce = Parameter.clone, Parameter.__reduce_ex__
 
@@ -109,7 +109,7 @@ def write_tensor_list(tensors: Mapping[str, Iterable[Tensor]]) -> None:
 
 
 def tensors_in(thing: object) -> Iterator[Tensor]:
-    """All tensors in lists, tuples and dictionaries, one in the other."""
+    """Yield all tensors in nested lists, tuples and dictionaries."""
     if isinstance(thing, Tensor):
         yield thing
     elif isinstance(thing, list | tuple):
@@ -121,5 +121,5 @@ def tensors_in(thing: object) -> Iterator[Tensor]:
 
 
 def lies_in(tensor: Tensor, others: Iterable[Tensor]) -> bool:
-    """Whether a tensor is one of the others, or a part of one."""
+    """Return whether a tensor is one of the others, or a part of one."""
     return any(0 <= tensor.data_ptr() - other.data_ptr() < other.nbytes for other in others)

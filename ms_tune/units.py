@@ -1,7 +1,7 @@
-"""Sizes: bytes inside, GiB and MiB (1024-based) when shown.
+"""Parse and format sizes: bytes internally, GiB and MiB (1024-based) for display.
 
-MindSpore writes ``58GB`` and means 58 x 1024^3 bytes (``max_device_memory: 58GB`` gives "MindSpore Used memory size:
-59392M" in its log), so every unit here is 1024-based, with or without the i.
+MindSpore writes ``58GB`` for 58 x 1024^3 bytes (``max_device_memory: 58GB`` gives "MindSpore Used memory size: 59392M"
+in its log), so every unit here is 1024-based, with or without the i.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ _SIZE = r"\s*(\d{1,18}(?:\.\d+)?)\s*([KMGT]?)I?(B?)\s*"
 
 
 def parse_size(text: str) -> int:
-    """Bytes from a text such as ``64GB``, ``64GiB``, ``58 G``, ``512MB`` or ``1024B``.
+    """Return the bytes of a text such as ``64GB``, ``64GiB``, ``58 G``, ``512MB`` or ``1024B``.
 
-    A number without a unit is no size: ``64`` may be meant in GiB, and is in bytes.
+    A number without a unit is rejected: users write ``64`` for GiB, but it would mean bytes.
 
     Raises:
         ValueError: The text is not a size, or the size is zero.
@@ -34,12 +34,12 @@ def parse_size(text: str) -> int:
 
 
 def whole_number(text: str) -> int | None:
-    """A text of up to 18 digits, of any script, as a number; None for any other: of thousands ``int`` raises, and ``²`` is no digit."""
+    """Return a text of at most 18 decimal digits (of any script) as a number; None for others, on which ``int`` may raise."""
     return int(text) if text.isdecimal() and len(text) <= _DIGITS else None
 
 
 def gib(size: int) -> str:
-    """``1234567890`` as ``1.15 GiB``."""
+    """Format bytes: ``1234567890`` as ``1.15 GiB``."""
     return f"{size / GIB:,.2f} GiB"
 
 
@@ -50,12 +50,12 @@ def short_gib(size: int) -> str:
 
 
 def mib(size: int) -> str:
-    """``1234567890`` as ``1,177.4 MiB``."""
+    """Format bytes: ``1234567890`` as ``1,177.4 MiB``."""
     return f"{size / MIB:,.1f} MiB"
 
 
 def is_number(text: str) -> bool:
-    """Whether Python reads a text as a number."""
+    """Return whether Python can parse a text as a number."""
     try:
         float(text)
     except ValueError:

@@ -1,4 +1,4 @@
-"""The version of ms-tune: a module of its own, because the package's face imports what needs it."""
+"""Define the version of ms-tune, in its own module so that it can be imported without the rest of the package."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What each release of each framework knows: the only place of such facts."""
+"""Provide facts about each framework release and device; no other code contains such facts."""

@@ -1,4 +1,4 @@
-"""The devices that there are facts about (``data/devices.json``): what they leave free, and what MindSpore takes of it."""
+"""Look up devices (``data/devices.json``): their free memory, MindSpore's share of it, and their peak speed."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from ms_tune.facts.query import load
 from ms_tune.records import Record
 from ms_tune.units import GIB, MIB
 
-NO_CAP_BYTES = 1024 * GIB  # MindSpore's max_device_memory where nobody sets one
+NO_CAP_BYTES = 1024 * GIB  # MindSpore's default for max_device_memory
 
 
 class Chip(Record):
-    """A device by name."""
+    """A device type, known by name."""
 
-    name: str  # what ms-tune calls it
-    names: tuple[str, ...]  # what else it is called
+    name: str  # the name in ms-tune
+    names: tuple[str, ...]  # other names
     card_bytes: int  # memory as sold
     free_bytes: int  # memory that is free when MindSpore starts
-    published: bool  # whether somebody published what is left; otherwise it is derived
-    heeded_bytes: int  # the largest `max_device_memory` that MindSpore takes notice of
+    published: bool  # whether `free_bytes` was published; otherwise it is derived
+    heeded_bytes: int  # the largest `max_device_memory` that MindSpore respects
 
 
 @cache
 def chips() -> tuple[Chip, ...]:
-    """All that are known."""
+    """Return all known device types."""
     return tuple(
         Chip(
             name=name,
@@ -39,23 +39,23 @@ def chips() -> tuple[Chip, ...]:
 
 
 def chip_named(text: str) -> Chip | None:
-    """``910B2``, ``Ascend910B2`` or ``910b2`` as a chip; None if there are no facts about it."""
+    """Return the chip named ``910B2``, ``Ascend910B2`` or ``910b2``; None for an unknown name."""
     wanted = text.lower().removeprefix("ascend").strip()
     return next((chip for chip in chips() if wanted in (chip.name.lower(), *chip.names)), None)
 
 
 class Peak(Record):
-    """How fast a device is at most."""
+    """The peak speed of a device type."""
 
-    name: str  # what ms-tune calls it
-    names: tuple[str, ...]  # what else it is called
-    tflops: float  # 10^12 floating-point operations of 16 bits a second, on matrices without zeros left out
-    basis: str  # `published` by its maker, `derived` from its cores and their clock, or `reported` without a data sheet
+    name: str  # the name in ms-tune
+    names: tuple[str, ...]  # other names
+    tflops: float  # 10^12 16-bit floating-point operations per second, on dense matrices
+    basis: str  # `published` by its maker, `derived` from cores and clock, or `reported` without a data sheet
 
 
 @cache
 def peaks() -> tuple[Peak, ...]:
-    """All that are known."""
+    """Return all known peaks."""
     return tuple(
         Peak(name, tuple(one["names"]), float(one["tflops"]), one["basis"])
         for name, one in load("devices")["peaks"].items()
@@ -63,27 +63,27 @@ def peaks() -> tuple[Peak, ...]:
 
 
 def peak_named(text: str) -> Peak | None:
-    """The peak of ``910B2``, ``Ascend910B2`` or ``910b2``; None for others, and for a family of several peaks."""
+    """Return the peak of ``910B2``, ``Ascend910B2`` or ``910b2``; None for unknown names and for families of several peaks."""
     wanted = text.lower().removeprefix("ascend").strip()
     return next((peak for peak in peaks() if wanted in (peak.name.lower(), *peak.names)), None)
 
 
 def fastest_peak() -> float:
-    """TFLOP/s that no device exceeds that is known."""
+    """Return the highest peak of all known devices, in TFLOP/s."""
     return max(peak.tflops for peak in peaks())
 
 
 def default_chip() -> Chip:
-    """What stands in where nobody names one."""
+    """Return the chip to assume if the user names none."""
     name = load("devices")["default"]
     return next(chip for chip in chips() if chip.name == name)
 
 
 def free_of_card(card_bytes: int) -> int:
-    """Bytes that are assumed free on a card with so much memory as sold.
+    """Return the bytes assumed to be free on a device sold with this much memory.
 
-    A size that a known card has is that card with the least left; any other leaves the smallest share that is known of
-    any card, and never less than a smaller card that is known.
+    For a known size it is the least among the known devices of this size. For any other it is the smallest known share, but at
+    least the free memory of each smaller known device.
     """
     known: dict[int, int] = {}
     for chip in chips():
@@ -95,9 +95,9 @@ def free_of_card(card_bytes: int) -> int:
 
 
 def pool_of(free_bytes: int) -> int:
-    """Bytes that MindSpore takes for its pool where so many are free, and nobody sets ``max_device_memory``.
+    """Return the bytes that MindSpore reserves for its memory pool, given the free bytes, if ``max_device_memory`` is not set.
 
-    A sixteenth is left to others, the rest is rounded down to 2 MiB, and 10 MiB more are kept back.
+    It leaves 1/16 to others, rounds the rest down to 2 MiB, and keeps back 10 MiB more.
     """
     rule = load("devices")["pool"]
     part, whole = rule["parts"]
@@ -107,11 +107,11 @@ def pool_of(free_bytes: int) -> int:
 
 
 def communicator_bytes(buffer_mib: int | None = None) -> int:
-    """Bytes that HCCL takes for one communicator, with ``HCCL_BUFFSIZE`` in MiB if it is set."""
+    """Return the bytes that HCCL allocates per communicator; ``buffer_mib`` is ``HCCL_BUFFSIZE`` in MiB, if set."""
     rule = load("devices")["communicator"]
     return int(rule["buffers"] * (buffer_mib or rule["buffer_mib"]) * MIB)
 
 
 def workspace_bytes() -> int:
-    """The most that a real footprint was published to be above its simulation: workspaces of kernels."""
+    """Return the largest published difference between a real footprint and its simulation, due to kernel workspaces."""
     return int(max(load("devices")["workspace"]["footprint_mib"]) * MIB)

@@ -1,7 +1,7 @@
-"""What each dialect takes in a config: its keys, one table for checks, schemas and the docs; and names of classes.
+"""Look up the config keys of each dialect (one table for checks, schemas and docs), and the names of registered classes.
 
-Optimizers, schedules, trainers, callbacks, networks: ``MindFormerRegister`` (``mindformers/tools/register/register.py``) finds the
-classes of both graphs by name; for some of them the dynamic graph's trainer compares names itself
+Optimizers, schedules, trainers, callbacks, networks: ``MindFormerRegister`` (``mindformers/tools/register/register.py``)
+finds the classes of both graphs by name; some names the dynamic graph's trainer compares itself
 (``mindformers/pynative/trainer/utils.py``).
 """
 
@@ -24,38 +24,38 @@ if TYPE_CHECKING:
 
 State: TypeAlias = "Literal['live', 'dead', 'deprecated']"
 
-BASE = "base_config"  # the configs that one of MindFormers' static graph builds on
-ANY_PARAMETER = "**"  # among those of a class of a repository that lets others through
+BASE = "base_config"  # the key naming the configs that a config of MindFormers' static graph builds on
+ANY_PARAMETER = "**"  # marks, among the parameters of a repository's class, that it accepts any others
 DEFAULTED = "?"
 _MODELS = {Dialect.MINDFORMERS: ("model", "model_config"), Dialect.MINDFORMERS_PYNATIVE: ("model",)}
 
 
 class Key(SimpleNamespace):
-    """One setting, as its row in the data has it: hundreds are made for one config."""
+    """One config key, as described by its row in the data; not a record, because hundreds are created per config."""
 
-    path: tuple[str, ...]  # the key path; `*` stands for the items of a list
+    path: tuple[str, ...]  # the key path; `*` is any item of a list
     name: str  # the last part of the path
-    en: str  # what the setting is for
+    en: str  # a description of the setting
     zh: str
     types: tuple[str, ...]  # `int`, `float`, `str`, `bool`, `list`, `dict`, `null`; empty if anything goes
-    # What the framework takes where the key is missing; `ms_tune.facts.query.REQUIRED` if there is no default.
+    # The framework's default; `ms_tune.facts.query.REQUIRED` if it has none.
     default: object = None
-    choices: Sequence[object] = ()  # the values that the framework takes, if they can be listed
-    since: str | None = None  # the first framework version that knows the key; None if all do that ms-tune knows
-    until: str | None = None  # the last one, likewise
-    state: State = "live"  # `dead` keys are accepted and read by nothing; `deprecated` ones are on their way out
-    strict: bool = False  # whether the framework itself refuses values of other types, or beyond choices and bounds
-    above: float | None = None  # the value has to be larger than this
-    least: float | None = None  # the value has to be at least this
+    choices: Sequence[object] = ()  # the values that the framework accepts, if they can be listed
+    since: str | None = None  # the first framework version that knows the key; None if all releases in the data do
+    until: str | None = None  # the last one; None likewise
+    state: State = "live"  # `dead` keys are accepted but never read; `deprecated` ones will be removed
+    strict: bool = False  # whether the framework itself refuses values of other types, or outside choices and bounds
+    above: float | None = None  # the value must be larger than this
+    least: float | None = None  # the value must be at least this
     most: float | None = None  # the value must not be larger than this
-    read_by: Sequence[str] = ()  # the models that do read a dead key
+    read_by: Sequence[str] = ()  # the models that do read an otherwise dead key
 
 
 @cache
 def tables(dialect: Dialect, release: str | None = None) -> tuple[Key, ...]:
-    """Every key that a release of a dialect knows, of all releases for None; "until 2.0" takes in all of 2.0.x.
+    """Return every key that a release of a dialect knows (None: any release); "until 2.0" includes all of 2.0.x.
 
-    A model's own settings are those that its classes know, as long as they do.
+    A model's own settings are limited to the releases in which some model class has a use for them.
     """
     if release is not None:
         wanted = (*order(release), 0, 0, 0)
@@ -76,7 +76,7 @@ def tables(dialect: Dialect, release: str | None = None) -> tuple[Key, ...]:
         types = tuple(row["type"].split("|")) if "type" in row else ()
         span = spans.pop(path[-1], {}) if path[:-1] == model else {}
         keys.append(Key(**{**row, **span, "path": path, "name": path[-1], "types": types}))
-    for name, span in spans.items():  # nobody has written what these are for
+    for name, span in spans.items():  # keys without a description of their own
         en, zh = content["others"]["en"].format(name=name), content["others"]["zh"].format(name=name)
         keys.append(Key(path=(*(model or ()), name), name=name, types=(), en=en, zh=zh, **span))
     return tuple(keys)
@@ -84,7 +84,7 @@ def tables(dialect: Dialect, release: str | None = None) -> tuple[Key, ...]:
 
 @cache
 def by_section(dialect: Dialect, release: str | None = None) -> Mapping[KeyPath, Mapping[str, Key]]:
-    """The keys of each section (``()`` is the top level) that a release knows; of all releases for None."""
+    """Return the keys of each section (``()`` is the top level) that a release knows (None: any release)."""
     sections: dict[KeyPath, dict[str, Key]] = {}
     for key in tables(dialect, release) if release else tables(dialect):
         sections.setdefault(key.path[:-1], {})[key.name] = key
@@ -93,13 +93,13 @@ def by_section(dialect: Dialect, release: str | None = None) -> Mapping[KeyPath,
 
 @cache
 def key_at(dialect: Dialect, *path: str) -> Key:
-    """The key at a path that some release knows."""
+    """Return the key at a path that some release knows."""
     return by_section(dialect)[path[:-1]][path[-1]]
 
 
 @cache
 def keys_for(name: str, release: str) -> frozenset[str]:
-    """Every key that some class of a release, or the general one, reads a field from."""
+    """Return every key from which the general model class or any other class of a release reads a field."""
     data, keys = load("models"), {name}
     for one in (data, *data["classes"].values()):
         if not one.get("legacy"):
@@ -109,14 +109,14 @@ def keys_for(name: str, release: str) -> frozenset[str]:
 
 @cache
 def dynamic_kinds(release: str) -> tuple[str, ...]:
-    """The models that a release's dynamic graph has a network for, by the ``model_type`` of each."""
+    """Return the ``model_type`` of each model that the dynamic graph of a release has a network for."""
     kinds = (name for name, one in load("models")["classes"].items() if not one["legacy"])
     return tuple(sorted(kind for kind in kinds if "dynamic" in facts_of(release, kind=kind).modes))
 
 
 @cache
 def known() -> Mapping[str, set[str]]:
-    """Every key of ``model.model_config`` that a class of models may have, with the releases in which one has a use for it."""
+    """Return every valid key of ``model.model_config`` with the releases in which some model class has a use for it."""
     data, found = load("models"), dict[str, set[str]]()
     releases = data["releases"]
     for release in releases:
@@ -144,7 +144,7 @@ def known() -> Mapping[str, set[str]]:
 
 
 def known_since(key: str, release: str) -> str | None:
-    """The release that brought a key of ``model.model_config`` that an earlier one does not know, if any did."""
+    """Return the later release that introduced a key of ``model.model_config``; None if none did, or this one knows it."""
     having = known().get(key, ())
     later = [one for one in load("models")["releases"] if one in having and order(one) > order(release)]
     return later[0] if later and release not in having else None
@@ -152,29 +152,30 @@ def known_since(key: str, release: str) -> str | None:
 
 @cache
 def mindspore_values(name: str) -> tuple[Any, ...]:
-    """Values of settings that MindSpore, or MindFormers for it, reads.
+    """Return the valid values of a setting that MindSpore reads, or MindFormers passes to it.
 
     Args:
         name: ``pipeline_scheduler`` (``_PipelineScheduler`` in ``mindspore/parallel/_auto_parallel_context.py``, 2.9);
-            ``splitting``, the values of ``parallel_mode`` with which operators are split (``PARALLEL_MODE`` in
-            ``mindformers/tools/utils.py``); ``semi_automatic``, those of them with which the user says how; ``core_data_types``,
-            the names of data types that Mcore models take (``ms_dtype_mapping``, MindFormers 1.6 to 2.1); ``core_activations``
-            and ``dynamic_activations``, the functions that their ``hidden_act`` names (``ACTIVATION_MAP`` of
-            ``parallel_core/training_graph/activation.py`` and ``pynative/layers/activation.py``, 1.6 to 2.1); ``context_keys``, the
-            keys that ``mindspore.set_context`` takes beside those of ``ascend_config``, and ``context_KEY``, the values of one.
+            ``splitting``, the values of ``parallel_mode`` that split operators (``PARALLEL_MODE`` in
+            ``mindformers/tools/utils.py``); ``semi_automatic``, those of them that leave the strategy to the user;
+            ``core_data_types``, the data types of Mcore models (``ms_dtype_mapping``, MindFormers 1.6 to 2.1);
+            ``core_activations`` and ``dynamic_activations``, the functions for their ``hidden_act`` (``ACTIVATION_MAP`` of
+            ``parallel_core/training_graph/activation.py`` and ``pynative/layers/activation.py``, 1.6 to 2.1);
+            ``context_keys``, the keys of ``mindspore.set_context`` except those of ``ascend_config``; ``context_KEY``, the
+            values of one.
     """
     return tuple(load("mindspore_context")["values"][name])
 
 
 @cache
 def registered(kind: str, release: str, dialect: Dialect) -> frozenset[str]:
-    """The names of one kind that a release takes.
+    """Return the names of one kind of class that a release accepts.
 
     Args:
         kind: ``optimizer``, ``lr_schedule``, ``trainer``, ``callback``, ``dataset``, ``dataset_loader``, ``runner_wrapper``,
             ``metric``, ``processor``, ``tokenizer``; ``model`` and ``config`` for legacy models, ``core_model`` and
             ``core_config`` for others.
-        release: A served release.
+        release: A supported release.
         dialect: ``mindformers`` or ``mindformers-pynative``.
     """
     modes = load("registries")
@@ -183,10 +184,10 @@ def registered(kind: str, release: str, dialect: Dialect) -> frozenset[str]:
 
 
 def releases_registering(classes: Iterable[tuple[str, str]]) -> tuple[str, ...]:
-    """The releases of MindFormers whose registers are most like that of a repository, oldest first.
+    """Return the releases of MindFormers whose registered classes are most like those of a repository, oldest first.
 
     Args:
-        classes: The kind and the name of each class that it registers; those that no release registers count for none.
+        classes: The kind and the name of each class that it registers; classes unknown to all releases are ignored.
     """
     kinds = load("registries")["static"]
     known = {
@@ -194,22 +195,22 @@ def releases_registering(classes: Iterable[tuple[str, str]]) -> tuple[str, ...]:
         for release in served(Dialect.MINDFORMERS)
     }
     found = frozenset(classes) & frozenset().union(*known.values())
-    unlike = {release: len(found ^ classes) for release, classes in known.items()}
-    return tuple(release for release, count in unlike.items() if count == min(unlike.values()))
+    differences = {release: len(found ^ classes) for release, classes in known.items()}
+    return tuple(release for release, count in differences.items() if count == min(differences.values()))
 
 
 @cache
 def needed_arguments(kind: str, name: str, release: str) -> tuple[tuple[str, ...], ...]:
-    """Groups of arguments of which a class cannot be built without one of each; empty where that is not known.
+    """Return groups of arguments of which a class needs at least one each; empty if unknown.
 
-    :data:`DEFAULTED` stands behind one that has a default: only null leaves the class without it.
+    :data:`DEFAULTED` follows an argument that has a default: only null leaves the class without it.
 
-    A schedule that is to warm up takes ``warmup_steps`` or ``warmup_ratio`` (``core/lr/lr_schedule.py``, MindFormers 1.6 to 2.1).
+    For example, a schedule with warm-up needs ``warmup_steps`` or ``warmup_ratio`` (``core/lr/lr_schedule.py``, 1.6 to 2.1).
 
     Args:
-        kind: As :func:`arguments_of` takes it; known of ``lr_schedule``.
+        kind: As for :func:`arguments_of`; known for ``lr_schedule``.
         name: The class.
-        release: A served release.
+        release: A supported release.
     """
     groups = all_at(load("needed").get(kind, {}), release).get(name, ())
     return tuple(tuple(group) for group in groups)
@@ -218,19 +219,19 @@ def needed_arguments(kind: str, name: str, release: str) -> tuple[tuple[str, ...
 class Arguments(Record):
     """The keyword arguments of a class."""
 
-    names: frozenset[str]  # those that it knows
-    free: bool  # whether it lets others through
-    switches: frozenset[str]  # those that are True or False where they are not given
+    names: frozenset[str]  # the declared arguments
+    free: bool  # whether it accepts any others
+    switches: frozenset[str]  # the arguments whose default is True or False
 
 
 @cache
 def arguments_of(kind: str, name: str, release: str) -> Arguments | None:
-    """What a registered class of MindFormers' static graph takes; None of a class that is not MindFormers' own.
+    """Return the arguments of a registered class of MindFormers' static graph; None if the class is not MindFormers' own.
 
     Args:
         kind: ``callback``, ``lr_schedule``, ``optimizer`` or ``runner_wrapper``.
         name: The class.
-        release: A served release.
+        release: A supported release.
     """
     found = at(load("taken").get(kind, {}).get(name, {}), release)
     return (

@@ -1,4 +1,4 @@
-"""The programs that start training (``data/launchers.json``), and the environment variables that it runs with (``data/variables.json``)."""
+"""Look up training launchers (``data/launchers.json``) and environment variables of runs (``data/variables.json``)."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ _PYTHON = re.compile(r"python([23](\.\d+)?)?")
 
 
 class Launcher(Record):
-    """A launcher."""
+    """A program that starts training processes, and its options."""
 
-    # What it is called: `msrun`, `torchrun`, `torch.distributed.launch`, `python`, or one that is known by name alone.
+    # Its name: `msrun`, `torchrun`, `torch.distributed.launch`, `python`, or one without known options.
     name: str
-    # The options that take a value, with their defaults (None if there is none); names have `_` for `-`.
+    # The options with a value, and their defaults (None without a default); names have `_` instead of `-`.
     values: Mapping[str, str | None]
-    switches: frozenset[str]  # the options that take none
+    switches: frozenset[str]  # the options without a value
     known: bool  # whether its options are known
-    whole: frozenset[str] = frozenset()  # the options that take whole numbers, as far as that is known
-    choices: Mapping[str, tuple[str, ...]] = MappingProxyType({})  # what others take, likewise
+    whole: frozenset[str] = frozenset()  # the options whose value is a whole number, as far as known
+    choices: Mapping[str, tuple[str, ...]] = MappingProxyType({})  # the choices of other options, as far as known
 
     @property
     def counts(self) -> tuple[str, ...]:
-        """The options whose product is the number of processes on all machines; nothing where that is not an option."""
+        """Return the options whose product is the number of processes on all machines (may be empty)."""
         if "worker_num" in self.values:
             return ("worker_num",)
         return ("nproc_per_node", "nnodes") if "nproc_per_node" in self.values else ()
 
 
 def launcher_named(command: str) -> Launcher | None:
-    """The launcher that a command is, with or without its folder: ``/usr/bin/python3.11``, ``msrun``."""
+    """Return the launcher that a command names, with or without its folder: ``/usr/bin/python3.11``, ``msrun``."""
     name = command.rpartition("/")[2]
     if _PYTHON.fullmatch(name):
         return launcher("python")
@@ -45,26 +45,26 @@ def launcher_named(command: str) -> Launcher | None:
 
 
 def is_launcher(command: str) -> bool:
-    """Whether a command is a launcher by its name alone, with its stand-in or without; ``python`` is none."""
+    """Return whether a command is a known launcher by its name alone; ``python`` is not."""
     facts = load("launchers")
     return command in facts["launchers"] or command in facts["others"]
 
 
 def launcher_of_module(module: str) -> Launcher | None:
-    """The launcher that ``python -m module`` is."""
+    """Return the launcher that ``python -m module`` starts."""
     facts = load("launchers")
     name = facts["modules"].get(module) or facts["other_modules"].get(module)
     return launcher(name) if name else None
 
 
 def is_wrapper(command: str) -> bool:
-    """Whether a command starts the one that is behind it: ``nohup``, ``numactl``."""
+    """Return whether a command runs the command given after it: ``nohup``, ``numactl``."""
     return command.rpartition("/")[2] in load("launchers")["wrappers"]
 
 
 @cache
 def launcher(name: str) -> Launcher:
-    """A launcher of the data file by its name."""
+    """Return a launcher of the data file by its name."""
     if name == "python":
         return Launcher(name, dict.fromkeys(load("launchers")["python"]["values"]), frozenset(), known=True)
     options = load("launchers")["launchers"].get(name, {}).get("options")
@@ -80,13 +80,13 @@ def launcher(name: str) -> Launcher:
 
 
 class Variable(Record):
-    """What is known of a variable.
+    """An environment variable that is documented.
 
     Attributes:
-        whole: The least and the greatest whole number that it takes; None where its values are not all documented.
+        whole: The least and the greatest whole number allowed; None if not all allowed values are documented.
         items: The names in a value such as ``name:value,name:value``.
-        mindspore: Whether it says that a file is about MindSpore.
-        instead: Of a variable of torch_npu's MindSpore's counterpart, or an empty text; None of the others.
+        mindspore: Whether it shows that a file is for MindSpore.
+        instead: For a variable of torch_npu, MindSpore's counterpart or an empty text; None for others.
     """
 
     whole: tuple[int, int] | None
@@ -97,7 +97,7 @@ class Variable(Record):
 
 @cache
 def variables() -> Mapping[str, Variable]:
-    """Every documented variable by its name."""
+    """Return every documented variable by its name."""
     return MappingProxyType(
         {
             name: Variable(

@@ -1,7 +1,7 @@
-"""Where each setting of the static graph went in the dynamic graph of MindFormers (``data/migration.json``).
+"""Map each setting of MindFormers' static graph to its counterpart in the dynamic graph (``data/migration.json``).
 
-A row is for a key, or with ``below`` for all keys under it; where several are for one key, the first whose values fit
-counts. It names the file of MindFormers 2.1 (below ``mindformers/``) that reads the setting there, or shows that nothing does.
+A row applies to a key, or with ``below`` to all keys under it; of several rows for a key, the first whose values match
+counts. ``source`` names a file of MindFormers 2.1 that reads the setting, or shows that none does.
 """
 
 from __future__ import annotations
@@ -17,33 +17,33 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 FateName: TypeAlias = Literal["translated", "default", "none", "ask"]
-UNSET = ABSENT  # a row that has nothing to say of a config without its key
+UNSET = ABSENT  # the value of `Row.unset` if both graphs have the same default
 _ALL_OF_IT = "*"
-_AS_WRITTEN = ("why", "source", "below", "least", "number", "invert", "unset", "blocks")  # fields that rows have, too
+_AS_WRITTEN = ("why", "source", "below", "least", "number", "invert", "unset", "blocks")  # copied from the data file
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What became of a setting."""
+    """The migration of one setting."""
 
-    path: tuple[str, ...]  # the key of the static graph; of a callback, the key inside it
-    fate: FateName  # what became of it
-    to: tuple[str, ...] = ()  # the key of the dynamic graph, if it was translated
-    why: str = ""  # the name of the reason (`migrate.why.NAME`), if it was not
+    path: tuple[str, ...]  # the key of the static graph; for a callback, the key inside it
+    fate: FateName  # how the setting is migrated
+    to: tuple[str, ...] = ()  # the key of the dynamic graph, if translated
+    why: str = ""  # the name of the reason (`migrate.why.NAME`), if not
     source: str = ""  # the file of MindFormers that shows it
-    below: bool = False  # whether it is for all keys under this one
-    values: tuple[tuple[Any, Any], ...] = ()  # values and what they are called there
-    when: tuple[Any, ...] | None = None  # the values that the row is for; None for all
-    least: int | None = None  # the least number that the row is for
-    number: bool = False  # whether the target wants a number where YAML may read a text (`1e-5`)
-    invert: bool = False  # whether yes means no there
-    # What the static graph takes where the key is missing, if the dynamic graph takes something else.
+    below: bool = False  # whether it applies to all keys under this one
+    values: tuple[tuple[Any, Any], ...] = ()  # old and new values
+    when: tuple[Any, ...] | None = None  # the values that the row applies to; None for all
+    least: int | None = None  # the least number that the row applies to
+    number: bool = False  # whether the target needs a number where YAML may read a text (`1e-5`)
+    invert: bool = False  # whether true and false are swapped
+    # The static graph's default, if the dynamic graph's default differs.
     unset: Any = UNSET
-    blocks: bool = False  # whether there can be no file with it
-    callback: str = ""  # the type of callback that it is for
+    blocks: bool = False  # whether a config with this setting cannot be migrated
+    callback: str = ""  # the type of callback that it applies to
 
     def fits(self, value: object) -> bool:
-        """Whether the row is for a value."""
+        """Return whether the row applies to a value."""
         if self.least is not None and not (type(value) is int and value >= self.least):
             return False
         return self.when is None or any(
@@ -51,7 +51,7 @@ class Row:
         )
 
     def turned(self, value: Any) -> Any:  # noqa: ANN401 - settings are of all types
-        """The value in the target's word for it."""
+        """Return the value converted for the dynamic graph."""
         if self.invert:
             return not value
         if self.number and isinstance(value, str):
@@ -71,7 +71,7 @@ _TABLES = {Dialect.MINDFORMERS: "rows", Dialect.MINDSPEED_MS: "mindspeed-ms", Di
 
 @cache
 def rows(release: str, dialect: Dialect = Dialect.MINDFORMERS) -> tuple[Row, ...]:
-    """The rows of a dialect that hold in a release of the dynamic graph, without those of callbacks."""
+    """Return a dialect's rows for a release of the dynamic graph, without those of callbacks."""
     found = load("migration")[_TABLES[dialect]]
     return tuple(
         _row(one, tuple(one["from"].split("."))) for one in found if order(one.get("since", "0")) <= order(release)
@@ -80,7 +80,7 @@ def rows(release: str, dialect: Dialect = Dialect.MINDFORMERS) -> tuple[Row, ...
 
 @cache
 def callback_rows() -> tuple[Row, ...]:
-    """The rows of callbacks' keys; ``*`` is any key."""
+    """Return the rows for keys of callbacks; ``*`` is any key."""
     return tuple(_row(one, (one["key"],)) for one in load("migration")["callbacks"])
 
 
@@ -99,7 +99,7 @@ def _row(one: dict[str, Any], path: tuple[str, ...]) -> Row:
 def row_for(
     path: tuple[object, ...], value: object, release: str, dialect: Dialect = Dialect.MINDFORMERS
 ) -> Row | None:
-    """The row for a setting: of its own key first, then of those around it, the innermost first."""
+    """Return the row for a setting: for its own key, else for the innermost section with one."""
     for length in range(len(path), 0, -1):
         for row in _index(release, dialect).get(path[:length], ()):
             if (length == len(path) or row.below) and row.fits(value):
@@ -108,12 +108,12 @@ def row_for(
 
 
 def is_section(path: tuple[object, ...], release: str) -> bool:
-    """Whether a key is one of a section that rows are about."""
+    """Return whether a path is a prefix of the path of any row."""
     return any(row.path[: len(path)] == path for row in rows(release))
 
 
 def callback_row(kind: object, key: str, value: object) -> Row | None:
-    """The row for a key of a callback of a type."""
+    """Return the row for a key of a type of callback."""
     for row in callback_rows():
         if row.callback == kind and row.path[0] in (key, _ALL_OF_IT) and row.fits(value):
             return row
@@ -129,12 +129,12 @@ def _index(release: str, dialect: Dialect) -> dict[tuple[object, ...], tuple[Row
 
 
 def unset_rows(release: str, dialect: Dialect = Dialect.MINDFORMERS) -> Iterator[Row]:
-    """The rows of settings that the two graphs have different defaults for."""
+    """Return the rows of settings whose defaults differ between the two graphs."""
     return (row for row in rows(release, dialect) if row.unset is not UNSET)
 
 
 @cache
 def unread(release: str) -> frozenset[str]:
-    """The fields of a model that a release of the dynamic graph takes, and that no line of its code asks for."""
+    """Return the model fields that a release of the dynamic graph accepts, but never reads."""
     found = at(load("migration")["unread"], release)
     return frozenset(() if found is ABSENT else found)

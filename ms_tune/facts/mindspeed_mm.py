@@ -1,7 +1,7 @@
-"""The settings of MindSpeed-MM's FSDP2 YAML (``data/mindspeed_mm.json``).
+"""Look up the settings of MindSpeed-MM's FSDP2 YAML (``data/mindspeed_mm.json``).
 
-``BaseArguments`` (``mindspeed_mm/config/arguments/base_args.py``) takes every key, known or not, and keeps it: what no module
-asks for is in force nowhere, and nothing says so.
+``BaseArguments`` (``mindspeed_mm/config/arguments/base_args.py``) accepts and keeps every key, known or not: a key that no
+module reads has no effect and causes no warning.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ from ms_tune.records import Record
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-SECTIONS = ("parallel", "features", "training", "tools")  # whose keys are all declared; models and data take their own
-OWN_TOOLS = "mindspeed_mm/tools/tools.json"  # which a release brings along, in the form that it reads
+SECTIONS = ("parallel", "features", "training", "tools")  # sections whose keys are all declared
+OWN_TOOLS = "mindspeed_mm/tools/tools.json"  # part of a release, in the format that the release reads
 
 
 class MultimodalSetting(Record):
     """One declared setting of a release."""
 
-    types: tuple[str, ...]  # `int`, `float`, `str`, `bool`, `list`, `dict`, `null`; empty if that is not known
-    choices: tuple[Any, ...]  # the values that it takes, if they are listed
-    default: Any  # what holds where it is left out
+    types: tuple[str, ...]  # `int`, `float`, `str`, `bool`, `list`, `dict`, `null`; empty if unknown
+    choices: tuple[Any, ...]  # the allowed values, if they are listed
+    default: Any  # the value if it is omitted
 
 
 @cache
 def settings(release: str) -> Mapping[str, MultimodalSetting]:
-    """The settings of a release, by their dotted paths."""
+    """Return the settings of a release, by their dotted paths."""
     found = all_at(load("mindspeed_mm")["fields"], release)
     return {
         path: MultimodalSetting(
@@ -41,18 +41,18 @@ def settings(release: str) -> Mapping[str, MultimodalSetting]:
 
 @cache
 def ever() -> frozenset[str]:
-    """The paths of all settings that some release has, one that is not out yet among them."""
+    """Return the paths of all settings of any release, including an unpublished one."""
     return frozenset(load("mindspeed_mm")["fields"])
 
 
 @cache
 def read(release: str) -> frozenset[str]:
-    """The paths of settings that are declared nowhere and read all the same."""
+    """Return the paths of settings that are read although they are not declared."""
     sections = load("mindspeed_mm")["read"][release]
     return frozenset(f"{section}.{name}" for section, names in sections.items() for name in names)
 
 
 @cache
 def unread(release: str) -> frozenset[str]:
-    """The paths of settings that are declared and read nowhere."""
+    """Return the paths of settings that are declared but never read."""
     return frozenset(load("mindspeed_mm")["unread"][release])

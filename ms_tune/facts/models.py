@@ -1,9 +1,9 @@
-"""Models as the frameworks' own classes see them: what a config leaves out is filled in as the class does it.
+"""Resolve model settings as the frameworks' own classes do, including the values that a config omits.
 
-A model's settings go through three hands in MindFormers (1.6 to 2.1, static and dynamic graph): the class that
-``model_type`` names (``models/*/configuration_*.py``) fills in what is left out, a table of keys turns its settings into
-fields (``COMMON_CONFIG_MAPPING`` up to 1.8, ``ConfigConverter`` since), and ``TransformerConfig`` has values for the rest.
-Legacy models have a class only (``model.model_config.type``); MindSpeed-Core-MS r0.1.0 has one class for all models.
+In MindFormers (1.6 to 2.1, static and dynamic graph) a model's settings pass three stages: the class that ``model_type``
+names (``models/*/configuration_*.py``) fills in what is omitted, a table of keys turns its settings into fields
+(``COMMON_CONFIG_MAPPING`` up to 1.8, ``ConfigConverter`` since), and ``TransformerConfig`` has defaults for the rest. Legacy
+models have a class only (``model.model_config.type``); MindSpeed-Core-MS r0.1.0 has one class for all models.
 """
 
 from __future__ import annotations
@@ -22,30 +22,30 @@ if TYPE_CHECKING:
     from typing import Any, Protocol, TypeAlias
 
     class Source(Protocol):
-        """Anything that holds the values of a config."""
+        """Any object with the values of a config."""
 
         @property
         def data(self) -> dict[Any, Any]:
-            """The values."""
+            """Return the values."""
             ...
 
 
-UNKNOWN = ABSENT  # in place of a value
-MODEL_CONFIG = "config.json"  # beside a model's weights
+UNKNOWN = ABSENT  # used instead of a value
+MODEL_CONFIG = "config.json"  # next to a model's weights
 LAYERS, MTP_LAYERS = "num_layers", "mtp_num_layers"  # the fields that count layers
-# Swap of models that are not legacy ones (1.7 to 2.1): whether, of layers, of operators.
+# Swap settings of non-legacy models (1.7 to 2.1): on or off, by layers, by operators.
 CORE_SWAP = ("cpu_offloading", "cpu_offloading_num_layers", "op_swap")
-FREE = (1, 9)  # since then a field needs no line in a table to be read under its own name
-_EQUAL = (2, 0)  # since then two names for one field may have one value
+FREE = (1, 9)  # since this release a field can be read under its own name without a line in the table
+_EQUAL = (2, 0)  # since this release two names of one field may both be written if the values are equal
 _SCORES = {True: "sigmoid", False: "softmax"}
 _DROPS = {True: "position", False: "probs"}
 
 
 class ValueOrigin(Enum):
-    """Where a value comes from."""
+    """The origin of a value."""
 
     WRITTEN = "written"
-    ALIAS = "alias"  # written, under another name than the field's own
+    ALIAS = "alias"  # written under another name than the field's own
     CLASS_DEFAULT = "class default"
     GENERAL_DEFAULT = "general default"
     UNKNOWN = "unknown"
@@ -54,56 +54,56 @@ class ValueOrigin(Enum):
 class Field(Record):
     """One field of a model."""
 
-    name: str  # the field, in the framework's word for it
-    value: Any  # what the framework's class gets; `UNKNOWN` if nobody can say
-    origin: ValueOrigin  # where the value comes from
-    path: tuple[str, ...] | None = None  # the key path at which it is written, if the config itself holds it
+    name: str  # the framework's name of the field
+    value: Any  # the value that the framework's class receives; `UNKNOWN` if it cannot be determined
+    origin: ValueOrigin  # the origin of the value
+    path: tuple[str, ...] | None = None  # the key path of the value, if the config itself contains it
 
 
 class ModelFacts(Record):
-    """What a release knows of a class of models."""
+    """The facts of one release about a model class."""
 
-    name: str | None  # the name of the class; None if it is not known
-    kind: str | None  # the `model_type` that stands for it; the name of the class if it is a legacy one
-    architectures: Sequence[str] = ()  # the networks that are built for it
-    modes: Sequence[str] = ()  # `static`, `dynamic`: the modes in which it trains
-    stages: bool = False  # whether the dynamic graph can cut it into pipeline stages
+    name: str | None  # the name of the class; None if unknown
+    kind: str | None  # its `model_type`; the name of the class for a legacy one
+    architectures: Sequence[str] = ()  # the networks built for it
+    modes: Sequence[str] = ()  # `static`, `dynamic`: the graph modes that can train it
+    stages: bool = False  # whether the dynamic graph can split it into pipeline stages
     ties: bool = True  # whether the dynamic graph's network reads `tie_word_embeddings`
-    latent: bool = False  # whether its attention has latent queries, keys and values
-    # What the network of each mode says itself of its layers, by field: what a config says of that is not read.
+    latent: bool = False  # whether it has multi-latent attention
+    # Layer settings that the network of each mode sets itself, by field: the config's values are not read.
     says: Mapping[str, Mapping[str, Any]] = MappingProxyType({})
-    ignored: Sequence[str] = ()  # keys that the class throws away
-    twice: Sequence[str] = ()  # keys that are read twice, which is refused as if they were two
-    renamed: Mapping[str, str] = MappingProxyType({})  # keys that the class writes to another one
-    # Settings that another one stands in for when they are null, or their own default.
+    ignored: Sequence[str] = ()  # keys that the class discards
+    twice: Sequence[str] = ()  # keys that are read twice, which the framework refuses like two names of one field
+    renamed: Mapping[str, str] = MappingProxyType({})  # keys that the class moves to another key
+    # Settings, each with the one whose value replaces a null; paired with itself, its own default does.
     fills: Mapping[str, str] = MappingProxyType({})
-    derived: Mapping[str, list[str]] = MappingProxyType({})  # settings that follow from others
-    defaults: Mapping[str, Any] = MappingProxyType({})  # what the class fills in, by its own keys
-    # Keys, each with its field and perhaps the function that turns its value.
+    derived: Mapping[str, list[str]] = MappingProxyType({})  # settings computed from others
+    defaults: Mapping[str, Any] = MappingProxyType({})  # the defaults of the class, by its own keys
+    # Keys with their field and optionally the function that converts their value.
     aliases: Mapping[str, list[str]] = MappingProxyType({})
-    field_names: Mapping[str, str] = MappingProxyType({})  # the fields of keys that are none themselves
-    fields: Mapping[str, Any] = MappingProxyType({})  # what the general class fills in
-    around: Collection[str] = ()  # keys that are no fields and let through
-    listed: bool = False  # whether a field is read under its own name only if the table says so (up to 1.8)
+    field_names: Mapping[str, str] = MappingProxyType({})  # the field of each key that is not a field name itself
+    fields: Mapping[str, Any] = MappingProxyType({})  # the defaults of the general class
+    around: Collection[str] = ()  # other keys that are let through although they are not fields
+    listed: bool = False  # whether a field is read under its own name only if the table lists it (up to 1.8)
     legacy: bool = False  # whether it is a legacy class
 
     def names(self, name: str) -> tuple[str, ...]:
-        """The keys that a field (any name of it will do) is read from: that of the class itself first."""
+        """Return the keys that a field (given by any of its names) is read from, the one that takes precedence first."""
         name = self.field_names.get(name, name)
         keys = [key for key, rule in self.aliases.items() if rule[0] == name]
         if name not in self.aliases and not (self.listed and name in self.fields):
             keys.append(name)
         keys.sort(key=name.__ne__)  # the field's own name first,
-        keys.sort(key=self.defaults.__contains__, reverse=True)  # but behind those that the class has a value for
+        keys.sort(key=self.defaults.__contains__, reverse=True)  # but after those that the class has a default for
         return tuple(keys)
 
     def keys_known(self) -> set[str]:
-        """Every key of the model's section that has a meaning."""
+        """Return every key of the model's section that has a meaning."""
         read = [key for key, rule in self.aliases.items() if rule[0] in self.fields]
         return {*read, *self.around, *self.ignored, *self.renamed, *(() if self.listed else self.fields)}
 
     def knows(self, key: str) -> bool:
-        """Whether a key of the model's section has a meaning; of many keys :meth:`keys_known` tells sooner."""
+        """Return whether a key of the model's section has a meaning; for many keys use :meth:`keys_known`."""
         return key in self.keys_known()
 
 
@@ -111,13 +111,13 @@ class ModelConfig:
     """The model of a config.
 
     Args:
-        facts: What the framework knows of its class.
-        kind: ``model_type`` as written, or else that of the class that ``architectures`` names; of a legacy model the
-            name of its class. None where the config names none.
+        facts: The framework's facts about its class.
+        kind: ``model_type`` as written, or else that of the class that ``architectures`` names; for a legacy model the name
+            of its class. None if the config does not name one.
         architecture: The network as written (the first of several), or else the one built for the class.
-        release: The release that was asked.
-        values: What is written, by key, with its key path if the config itself holds it.
-        sealed: Whether nothing is known of what is not written.
+        release: The release that reads the config.
+        values: The written values by key, with the key path if the config itself contains them.
+        sealed: Whether the values of omitted settings are unknown.
     """
 
     def __init__(  # noqa: PLR0913 - one a field
@@ -141,34 +141,34 @@ class ModelConfig:
                     field = Field(name, self._read_key(key), origin, values[key][1])
                     self._written.setdefault(name, []).append(field)
         self.known = facts.name is not None  # whether the framework's class is known
-        self.layers = self.number(LAYERS)  # but for those that predict further tokens; None if that is not known
-        self.mtp_layers = self.number(MTP_LAYERS) or 0  # those that do; 0 if nothing says so
+        self.layers = self.number(LAYERS)  # without those that predict further tokens; None if unknown
+        self.mtp_layers = self.number(MTP_LAYERS) or 0  # those that predict further tokens; 0 by default
 
     @property
     def has_own_layers(self) -> bool:
-        """Whether the layers are those that the class's own networks have.
+        """Return whether the layers are those of the class's own networks.
 
-        ``architectures`` names the network that is built (``get_instance_type_from_cfg`` in ``tools/register/register.py``), and
-        its specification decides what a layer consists of, from settings that ``model_type``'s class fills in: with another
-        model's network, layers are neither model's, or the network refuses the settings. Two networks with latent
-        attention read the same of them and build the same (seen in networks of 1.9 and 2.1).
+        ``architectures`` names the network that is built (``get_instance_type_from_cfg`` in ``tools/register/register.py``).
+        Its specification decides the parts of a layer, from settings that ``model_type``'s class fills in: with another
+        model's network, the layers belong to neither model, or the network refuses the settings. Two networks with latent
+        attention read the same settings and build the same layers (found in networks of 1.9 and 2.1).
         """
         if self.architecture is None or self.architecture in self.facts.architectures:
             return True
         return self.facts.latent and facts_of(self.release, architecture=self.architecture).latent
 
     def written(self, name: str) -> Sequence[Field]:
-        """All that is written for a field, under whatever name; more than one is refused where they differ."""
+        """Return all written values of a field, under any name; several are refused if they differ."""
         return self._written.get(self.facts.field_names.get(name, name), ())
 
     def clashes(self, *fields: str) -> Iterator[tuple[str, Field]]:
-        """What is written for a field that has a value under another name, with that name: the framework refuses it.
+        """Yield each value that conflicts with another name of its field, with that name; the framework refuses both together.
 
-        The other name may be written, too, or be one that the model's class has a value for in any case. A key that is
-        read twice comes with a name that is not.
+        The other name may be written, too, or always have a default in the model's class. A key that is read twice is yielded
+        with a name that is not.
 
         Args:
-            fields: The fields to look at (any name of each will do); all if none is given.
+            fields: The fields to check (given by any of their names); all if empty.
         """
         facts = self.facts
         for name in dict.fromkeys([facts.field_names.get(one, one) for one in fields or self._values]):
@@ -183,7 +183,7 @@ class ModelConfig:
                 yield next(key for key in names if key not in facts.twice), found[self._values[first][1]]
 
     def field(self, name: str) -> Field:
-        """The value of a field (any name of it will do) as the framework's class gets it."""
+        """Return a field (given by any of its names) with the value that the framework's class receives."""
         facts = self.facts
         name = facts.field_names.get(name, name)
         if name in self._written:
@@ -201,18 +201,18 @@ class ModelConfig:
         return field
 
     def value(self, name: str) -> Any:  # noqa: ANN401 - fields are of all types
-        """The value of a field; :data:`UNKNOWN` if nobody can say."""
+        """Return the value of a field; :data:`UNKNOWN` if it cannot be determined."""
         return self.field(name).value
 
     def number(self, name: str) -> int | None:
-        """A whole number; None where there is none, or it is not known."""
+        """Return the value of a field as a whole number; None if it is not one, or unknown."""
         value = self.field(name).value
         return value if isinstance(value, int) and not isinstance(value, bool) else None
 
     def _read_key(self, key: str) -> Any:  # noqa: ANN401 - fields are of all types
-        """The value that the field gets from a key, written or not.
+        """Return the value that the field gets from a key, written or not.
 
-        Another key may stand in for it, and a function of the table (``transformer_config_utils.py``) turn it.
+        Another key may replace it, and a function of the table (``transformer_config_utils.py``) may convert it.
         """
         facts, function = self.facts, self.facts.aliases.get(key, [])[1:]
         while True:
@@ -239,15 +239,15 @@ class ModelConfig:
 
 
 def model_of(source: Source, dialect: Dialect, release: str, beside: Mapping[str, Any] | None = None) -> ModelConfig:
-    """The model of a config, as one release of its framework sees it.
+    """Return the model of a config as one release of its framework reads it.
 
     Args:
         source: The config.
-        dialect: The family that it belongs to.
-        release: A served release, see :mod:`ms_tune.facts.query`.
-        beside: The content of the ``config.json`` beside the weights (``pretrained_model_dir``), whose values stand
-            behind those of the config and before the class's. Where such a folder is named and not given, what the
-            config leaves out is unknown.
+        dialect: Its dialect.
+        release: A supported release, see :mod:`ms_tune.facts.query`.
+        beside: The content of the ``config.json`` next to the weights (``pretrained_model_dir``), whose values rank after
+            those of the config and before the class's. If the config names such a folder and this is missing, omitted values are
+            unknown.
     """
     data = source.data if isinstance(source.data, dict) else {}
     if dialect is Dialect.MINDSPEED_MS:
@@ -268,14 +268,14 @@ def model_of(source: Source, dialect: Dialect, release: str, beside: Mapping[str
 
 
 def model_folder(data: Mapping[Any, Any]) -> str | None:
-    """The folder that a config names for its model: at its top (which MindFormers puts over the other), or below ``model``."""
+    """Return a config's model folder: at its top level (which MindFormers prefers), or below ``model``."""
     model = data.get("model")
     named = data.get("pretrained_model_dir") or (isinstance(model, dict) and model.get("pretrained_model_dir"))
     return named if isinstance(named, str) and "\0" not in named else None
 
 
 def _legacy(data: dict[Any, Any], release: str) -> ModelConfig:
-    """A legacy model: the settings of its class, and those of ``moe_config``, each under its own name."""
+    """Return a legacy model: the settings of its class and of ``moe_config``, each under its own name."""
     values = _section(data, "moe_config") | _section(data, "model", "model_config")
     kind = _text(values, "type")
     facts = _legacy_facts(release, kind)
@@ -290,13 +290,13 @@ def _section(data: object, *path: str) -> dict[str, tuple[Any, tuple[str, ...] |
 
 
 def _text(values: Mapping[str, tuple[Any, Any]], key: str) -> str | None:
-    """A name; of a list of names the first."""
+    """Return a name; the first if there is a list of names."""
     value = values.get(key, (None,))[0]
     value = value[0] if isinstance(value, list) and value else value
     return value if isinstance(value, str) else None
 
 
-# What is known of a class, as the fields of `ModelFacts`.
+# The facts that are stored per class, as fields of `ModelFacts`.
 _OF_CLASS = (
     *("architectures", "modes", "stages", "ties", "latent", "says"),
     *("ignored", "twice", "renamed", "fills", "derived"),
@@ -305,7 +305,7 @@ _OF_CLASS = (
 
 @cache
 def facts_of(release: str, *, kind: str | None = None, architecture: str | None = None) -> ModelFacts:
-    """What a release of MindFormers knows of the models of a ``model_type``, or of a network (not a legacy one)."""
+    """Return a release's facts about the class of a ``model_type`` or of a network (not a legacy one)."""
     data = load("models")
     if not (kind or architecture):
         aliases, fields = all_at(data["aliases"], release), all_at(data["fields"], release)
@@ -336,13 +336,13 @@ def facts_of(release: str, *, kind: str | None = None, architecture: str | None 
 
 
 def names_of(name: str) -> tuple[str, ...]:
-    """Every key that the newest release reads a field of a model from (any name of it will do), the field's own first."""
+    """Return every key from which the newest release reads a field (given by any of its names), the field's own first."""
     return facts_of(load("models")["releases"][-1]).names(name)
 
 
 @cache
 def _legacy_facts(release: str, kind: str | None) -> ModelFacts:
-    """What a release knows of a legacy class; of one that is not known, what names mean and what fills up ``moe_config``."""
+    """Return a release's facts about a legacy class; for an unknown class, those about names and the defaults of ``moe_config``."""
     data = load("models")
     experts = all_at(data["experts"], release)
     one = data["classes"].get(kind)
@@ -356,18 +356,17 @@ def _legacy_facts(release: str, kind: str | None) -> ModelFacts:
 
 @cache
 def _mindspeed() -> ModelFacts:
-    """The one class of MindSpeed-Core-MS r0.1.0 (``TransformerConfig`` of ``mindspeed_ms/core/config.py``)."""
+    """Return MindSpeed-Core-MS r0.1.0's only class (``TransformerConfig`` of ``mindspeed_ms/core/config.py``)."""
     rows = ((row["path"].split("."), row.get("default")) for row in load("keys_mindspeed-ms")["keys"])
     fields = {path[-1]: default for path, default in rows if path[:-1] == ["model_config"] and default != REQUIRED}
     return ModelFacts("TransformerConfig", None, fields=fields)
 
 
 def is_legacy(data: Mapping[Any, Any]) -> bool:
-    """Whether a config's network is built of the legacy classes.
+    """Return whether a config's network is built of the legacy classes.
 
-    All that builds the network asks ``is_legacy_model`` (``core/context/build_context.py`` since 1.7, in 1.6 ``get_context``
-    of ``tools/utils.py``, which answers alike): the value counts as true or false, a null as left out, and that of the
-    section ``context`` stands before the one at the top.
+    The framework asks ``is_legacy_model`` (``core/context/build_context.py`` since 1.7, in 1.6 the equivalent ``get_context``
+    of ``tools/utils.py``): null counts as omitted, and the section ``context`` overrides the top level.
     """
     context = data.get("context")
     value = data.get("use_legacy")
@@ -376,34 +375,34 @@ def is_legacy(data: Mapping[Any, Any]) -> bool:
     return value is None or bool(value)
 
 
-# What one family calls some parts, and what another one calls the same parts.
+# The names of the same parts in two families.
 Row: TypeAlias = "tuple[tuple[str, ...], tuple[str, ...]]"
 
 
 @cache
 def rows(source: str, target: str) -> tuple[Row, ...]:
-    """The rows in which both families have names, in order: the first that fits counts. A family has its own names."""
+    """Return the rows in which both families have names, in order: the first match counts; empty if they are the same family."""
     both = [] if source == target else [row for row in load("names")["rows"] if source in row and target in row]
     return tuple((tuple(row[source]), tuple(row[target])) for row in both)
 
 
 def models(family: str) -> tuple[str, ...]:
-    """The models of a family whose layers are known."""
+    """Return the models of a family whose layers are known."""
     return tuple(load("names")["families"][family])
 
 
 def cells_of(family: str) -> tuple[str, ...]:
-    """The cells that every layer of a family of the static graph has."""
+    """Return the cells that every layer of a family of the static graph has."""
     return tuple(load("names")["cells"][family])
 
 
 def family_of(model: str) -> str:
-    """The family of a model of the static graph; models that are not known have the names of ``core``."""
+    """Return the family of a model of the static graph; unknown models have the names of ``core``."""
     families = load("names")["families"]
     return next((family for family in ("legacy", "glm") if model in families[family]), "core")
 
 
 def counterpart(model: str, family: str) -> str:
-    """The model of another family that has the same layers, or the ones most like them."""
+    """Return the model of another family that has the same layers, or the most similar ones."""
     found = load("names")["counterparts"].get(model, {}).get(family)
     return str(found or models(family)[0])

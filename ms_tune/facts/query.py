@@ -1,4 +1,4 @@
-"""The data files: where they lie, what they say for a release, and which releases are served (``data/releases.json``)."""
+"""Read the data files, select their values for a release, and look up the supported releases (``data/releases.json``)."""
 
 from __future__ import annotations
 
@@ -23,25 +23,25 @@ _PACKAGE = Path(__file__).resolve().parent.parent
 _FOLDER = Path(__file__).parent / "data"
 GONE = {"gone": True}
 ABSENT = object()
-REQUIRED = "**required**"  # in place of a default
+REQUIRED = "**required**"  # used instead of a default
 _VERSION = r"r?(?P<release>\d{1,4}\.\d{1,4})(\.\d{1,4})*((a|b|rc|\.dev|\.post)\d{1,4})*"
 
 
 @cache
 def load(name: str) -> dict[str, Any]:
-    """The content of one data file."""
+    """Return the content of one data file."""
     content: dict[str, Any] = json.loads((_FOLDER / f"{name}.json").read_bytes())
     return content
 
 
 @cache
 def order(release: str) -> tuple[int, ...]:
-    """A release as something that can be compared."""
+    """Return a release as a tuple that can be compared."""
     return tuple(map(int, release.split(".")))
 
 
 def at(history: Mapping[str, Any], release: str) -> Any:  # noqa: ANN401 - facts are of all types
-    """What a fact is in a release; :data:`ABSENT` where the release does not have it."""
+    """Return the value of a fact in a release; :data:`ABSENT` if the release does not have it."""
     last: object = ABSENT
     wanted = order(release)
     for since, value in history.items():
@@ -52,11 +52,11 @@ def at(history: Mapping[str, Any], release: str) -> Any:  # noqa: ANN401 - facts
 
 
 def all_at(histories: Mapping[str, Mapping[str, Any]], release: str) -> dict[str, Any]:
-    """Of many facts those that a release has."""
+    """Return the values of those facts that a release has."""
     found, wanted = {}, order(release)
     for name, history in histories.items():
         last: object = GONE
-        for since, value in history.items():  # as `at` does, of which there would be ten thousand calls
+        for since, value in history.items():  # the loop of `at`, inlined to save ten thousand calls
             if order(since) > wanted:
                 break
             last = value
@@ -66,7 +66,7 @@ def all_at(histories: Mapping[str, Mapping[str, Any]], release: str) -> dict[str
 
 
 def data_folder(name: str) -> Path:
-    """The folder ``checklists`` or ``yaml_templates``.
+    """Return the folder ``checklists`` or ``yaml_templates``.
 
     Raises:
         FileNotFoundError: The installation is incomplete.
@@ -79,38 +79,38 @@ def data_folder(name: str) -> Path:
 
 
 class Release(Record):
-    """A release that a config is read for."""
+    """The framework release that a config is read for."""
 
-    framework: str  # its name
+    framework: str  # the framework's name
     version: str  # the release, such as `1.9`
-    # What is installed, if that was looked up; the release may be another, if that one is not served.
+    # The installed version, if it was looked up; `version` differs from it if it is not supported.
     installed: str | None = None
 
     @property
     def is_installed(self) -> bool:
-        """Whether it is the installed one that the config is read for."""
+        """Return whether the config is read for the installed release."""
         return bool(self.installed) and _release(self.installed) == self.version
 
 
 def served(dialect: Dialect) -> tuple[str, ...]:
-    """The releases that read a dialect and that there are facts about, the oldest first."""
+    """Return the supported releases of a dialect, the oldest first."""
     return tuple(load("releases")[dialect.value]["served"])
 
 
 def default_release(dialect: Dialect) -> str:
-    """The release that a dialect's configs are read for if nobody says another, and none that is served is installed."""
+    """Return the release to assume if the user names none and no supported one is installed."""
     return str(load("releases")[dialect.value]["default"])
 
 
 def release_of(version: str, *dialects: Dialect) -> str:
-    """The release that a version such as ``1.9.0`` belongs to.
+    """Return the release that a version such as ``1.9.0`` belongs to.
 
     Args:
-        version: What the user asks for.
-        dialects: What it has to be served for, any of them; all if none is given.
+        version: The version requested by the user.
+        dialects: The dialects, one of which must support it; all if none is given.
 
     Raises:
-        UnsupportedError: It is not served.
+        UnsupportedError: It is not supported.
     """
     wanted = dialects or tuple(Dialect)
     for dialect in wanted:
@@ -122,18 +122,18 @@ def release_of(version: str, *dialects: Dialect) -> str:
 
 
 def release_or_default(version: str, dialect: Dialect) -> str:
-    """The release that a version belongs to; the default if it is empty, or of no release that is served."""
+    """Return the release that a version belongs to; the default if that is empty or not supported."""
     release = _release_in(version, dialect)
     return release if release in served(dialect) else default_release(dialect)
 
 
 def release_for(dialect: Dialect, asked: str | None = None) -> Release:
-    """What to read configs of a dialect for: the version asked for, or the installed one, or else the default.
+    """Return the release to read a dialect's configs for: the requested one, the installed one, or the default.
 
-    Of an installed version that is not served, the newest release before it takes the place.
+    If the installed one is not supported, the newest supported release before it is used.
 
     Raises:
-        UnsupportedError: The version asked for is not served.
+        UnsupportedError: The requested version is not supported.
     """
     about = load("releases")[dialect.value]
     if asked is not None:
@@ -147,7 +147,7 @@ def release_for(dialect: Dialect, asked: str | None = None) -> Release:
 
 
 def _release_in(version: str, dialect: Dialect) -> str:
-    """The release of a dialect that a version names: a launch script's may be MindSpeed-Core-MS's, which fetches a MindSpeed-LLM."""
+    """Return the release of a dialect that a version names; for launch scripts also by the MindSpeed-Core-MS that fetches it."""
     release = _release(version)
     if dialect is not Dialect.MEGATRON or not release or release in served(dialect):
         return release
@@ -156,25 +156,25 @@ def _release_in(version: str, dialect: Dialect) -> str:
 
 
 def _release(version: str | None) -> str:
-    """``1.9`` of ``1.9.0rc1``; nothing of what is no version."""
+    """Return ``1.9`` of ``1.9.0rc1``; an empty text if it is not a version."""
     found = re.fullmatch(_VERSION, version) if version else None
     return found["release"] if found else ""
 
 
 @cache
 def installed_version(package: str) -> str | None:
-    """The version of the first installation that Python would find; None if there is none.
+    """Return the version of the first installation that Python would find, or None.
 
-    ``importlib.metadata`` would tell the same after a fortieth of a second of imports, a third of what checking one config
-    takes; the name of the folder that holds a package's metadata is enough (``NAME-VERSION.dist-info``, as the packaging
-    specification "Recording installed projects" has it, or ``NAME-VERSION-py3.11.egg-info`` of older installers).
+    ``importlib.metadata`` would return the same after 25 ms of imports, a third of the time for checking one config. The name
+    of a package's metadata folder is enough (``NAME-VERSION.dist-info`` in the packaging specification "Recording installed
+    projects", or ``NAME-VERSION-py3.11.egg-info`` of older installers).
     """
     metadata, start = rf"{re.escape(package)}-(?P<version>\d[^-]*)(?:-py[\d.]+)?\.(?:dist|egg)-info", package.lower()
     for folder in sys.path:
         try:
             names = os.listdir(folder or os.curdir)  # noqa: PTH208 - start-up time
         except OSError:
-            continue  # not a folder, or none that may be read
+            continue  # not a folder, or not readable
         for name in names:
             if name.lower().startswith(start) and (found := re.fullmatch(metadata, name, re.IGNORECASE)):
                 return found["version"]

@@ -1,4 +1,4 @@
-"""The frameworks of dynamic-graph configs that are installed beside ms-tune."""
+"""Find the installed frameworks that train dynamic-graph configs."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 class Framework:
     """A library that trains dynamic-graph configs."""
 
-    package: str  # where its modules lie; `config`, `training`, ... are found from there
-    name: str  # what users call it
+    package: str  # the package that contains its modules `config`, `training`, ...
+    name: str  # the name for users
 
 
-# MindFormers up to 1.6 holds the library that became MindSpeed-Core-MS r0.1.0; later releases of either read no such
-# configs, and lack the file that is looked for.
+# MindFormers up to 1.6 contains the library that became MindSpeed-Core-MS r0.1.0; later releases of either do not read such
+# configs and lack the file that is searched for.
 _MINDSPEED = (
     (Framework("mindspeed_ms", "MindSpeed-Core-MS"), "core/config.py"),
     (
@@ -32,14 +32,14 @@ _MINDSPEED = (
     ),
 )
 _READS_YAML = "def init_configs_from_yaml"
-# MindFormers 2.0 and 2.1: the trainer, which 1.9 has in an earlier form, and what it imports of HyperParallel before
-# anything else. The HyperParallel that carries the number 0.1.0 has neither of the two modules.
+# MindFormers 2.0 and 2.1: the trainer, whose earlier form is in 1.9, and the modules of HyperParallel that it imports first.
+# The HyperParallel with version number 0.1.0 has neither of the two modules.
 _TRAINER, _TRAINS_BY_BACKWARD = "pynative/trainer/trainer.py", "enable_mindspore_backward_compat"
 _OF_HYPER_PARALLEL = ("core/dtensor/dtensor.py", "platform/mindspore/autograd_compat.py")
 
 
 def mindspeed_framework() -> Framework | None:
-    """The installed library that trains MindSpeed-Core-MS configs.
+    """Return the installed library that trains MindSpeed-Core-MS configs.
 
     Nothing is imported: that would take seconds, and MindSpore must not be in this process.
     """
@@ -51,7 +51,7 @@ def mindspeed_framework() -> Framework | None:
 
 
 def pynative_framework() -> Framework | Message:
-    """The installed library that trains MindFormers' dynamic-graph configs, or what is missing. Nothing is imported."""
+    """Return the installed library that trains MindFormers' dynamic-graph configs, or what is missing. Nothing is imported."""
     mindformers, hyper_parallel = package_folder("mindformers"), package_folder("hyper_parallel")
     if mindformers is None:
         return msg("pynative.no-mindformers")
@@ -67,7 +67,7 @@ def pynative_framework() -> Framework | Message:
 
 
 def package_folder(package: str) -> Path | None:
-    """Where a top-level package is installed, if it is."""
+    """Return the folder of a top-level package; None if it is not installed."""
     try:
         found = importlib.util.find_spec(package)
     except (ImportError, ValueError):

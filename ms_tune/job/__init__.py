@@ -1,7 +1,7 @@
-"""A training job as its files tell it: what every engine is given.
+"""Represent a training job as described by its files: the input of every engine.
 
-Nothing is read or worked out before somebody asks, and nothing twice: each part is a cached property. What a dialect makes of the
-config is in its folder of :mod:`ms_tune.dialects`.
+Each part is a cached property, so it is read or computed at most once, when first needed. The code for each dialect's configs
+is in its folder of :mod:`ms_tune.dialects`.
 """
 
 from __future__ import annotations
@@ -41,17 +41,17 @@ def load_job(
     layers: int | None = None,
     model_config: Path | None = None,
 ) -> Job:
-    """Read a config: what the other functions are asked about, and what is known of it before anybody asks them.
+    """Read a config and return the job that the other functions work on.
 
     Args:
         path: The file.
-        dialect: What it is written for; None to recognise it.
-        framework_version: The release that it is for; None for that of the checkout around it, the installed one, or the default.
-        layers: The number of layers, for a config that does not tell it.
-        model_config: The model's ``config.json``, or its folder, where that is not where the config says.
+        dialect: Its dialect; None to recognise it.
+        framework_version: Its release; None for that of the surrounding checkout, the installed one, or the default.
+        layers: The number of layers, for a config that does not state it.
+        model_config: The model's ``config.json``, or its folder, if it is not where the config says.
 
     Raises:
-        ConfigError: The file cannot be read, or is not one YAML mapping of a sane size.
+        ConfigError: The file cannot be read, or is not one YAML mapping of a reasonable size.
 
     Example::
 
@@ -67,11 +67,11 @@ class Job:
 
     Args:
         written: The config as its author wrote it.
-        dialect: What it is written for, where the user says so; None to recognise it.
-        version: The release that it is for, where the user says so; None for the installed one, or the default.
-        layers: The number of layers, for a config that does not tell it.
-        model_config: The model's ``config.json``, or its folder, where that is not where the config says.
-        release: The release, where it is known already; then ``version`` does not count.
+        dialect: Its dialect, if the user names it; None to recognise it.
+        version: Its release, if the user names it; None to determine it.
+        layers: The number of layers, for a config that does not state it.
+        model_config: The model's ``config.json``, or its folder, if it is not where the config says.
+        release: The release, if already known; it overrides ``version``.
     """
 
     def __init__(  # noqa: PLR0913 - settings with defaults
@@ -91,25 +91,25 @@ class Job:
             self.release = release
 
     def with_source(self, source: SourceFile) -> Job:
-        """The same job of another config, which needs nothing more of other files; it is of the same dialect and release."""
+        """Return the same job for another config of the same dialect and release that needs no other files."""
         job = Job(source, dialect=self.dialect, version=self.version, layers=self.layers, release=self.release)
         job.whole = job.source = source
         return job
 
     def for_release(self, version: str) -> Job:
-        """The same job read for another release."""
+        """Return the same job read for another release."""
         job = Job(self.written, dialect=self.dialect, version=version, layers=self.layers)
         job.whole, job.source = self.whole, self.source
         return job
 
     @property
     def stands_alone(self) -> bool:
-        """Whether nothing of other files and nothing that a user says counts: it is read from its text, for the release by default."""
+        """Return whether the result depends on the config's text alone: no other files, no options, the default release."""
         same = self.written is self.whole is self.source and model_folder(self.written.data) is None
         return same and self.layers is None and self.release == release_for(self.dialect)
 
     def follow_bases(self) -> Iterator[tuple[str, ConfigError]]:
-        """Read what the config builds on; where that cannot be read, do without it, and yield why."""
+        """Read the configs that this one builds on; if that fails, continue without them and yield the error."""
         try:
             self.whole  # noqa: B018 - reads it
         except ConfigError as error:
@@ -117,7 +117,7 @@ class Job:
             yield "base-config", error
 
     def follow_model(self) -> Iterator[tuple[str, ConfigError]]:
-        """Read the ``config.json`` of a model likewise, which MindFormers' static graph alone does."""
+        """Read the ``config.json`` of the model likewise; only MindFormers' static graph uses one."""
         try:
             if self.dialect is not Dialect.MINDFORMERS:
                 self.source = self.whole
@@ -128,36 +128,36 @@ class Job:
 
     @property
     def has_named_model_config(self) -> bool:
-        """Whether the user names the ``config.json`` of the model."""
+        """Return whether the user named the ``config.json`` of the model."""
         return self._model_config is not None
 
     @cached_property
     def alone(self) -> Job:
-        """The job of the file by itself, without what its ``base_config`` says."""
+        """Return the job of the file by itself, without the settings of its ``base_config``."""
         if self.whole is self.written:
             return self
         return self.with_source(self.written.but(beside=self.source.beside, read_from=self.source.read_from))
 
     @cached_property
     def whole(self) -> SourceFile:
-        """The config with the settings of its ``base_config``.
+        """Return the config with the settings of its ``base_config``.
 
         Raises:
-            ConfigError: A file that it builds on cannot be read, or leads out of the user's folders.
+            ConfigError: A file that it builds on cannot be read, or is outside the user's folders.
         """
         if BASE not in self.written.data:
             return self.written
-        from ms_tune.job.includes import with_bases  # noqa: PLC0415 - most configs stand alone
+        from ms_tune.job.includes import with_bases  # noqa: PLC0415 - most configs have no base
 
         return with_bases(self.written)
 
     @cached_property
     def source(self) -> SourceFile:
-        """The config with everything that it takes from other files: its bases, and the ``config.json`` of its model.
+        """Return the config with everything from other files: its bases, and the ``config.json`` of its model.
 
         Raises:
             ConfigError: One of them cannot be read.
-            UsageError: A ``config.json`` is named, and such a config reads none.
+            UsageError: The user named a ``config.json``, but such a config does not read one.
         """
         if self._model_config is None and model_folder(self.whole.data) is None:
             return self.whole
@@ -169,7 +169,7 @@ class Job:
 
     @cached_property
     def checkout(self) -> Checkout | None:
-        """The repository around the file; None where there is none."""
+        """Return the repository around the file, or None."""
         repository = find_repository(self.written.path)
         if repository is None:
             return None
@@ -179,9 +179,9 @@ class Job:
 
     @cached_property
     def release_around(self) -> tuple[str, str] | None:
-        """The served release that is nearest to that of the checkout around the file, and what that says that it is.
+        """Return the supported release nearest to that of the surrounding checkout, and the version that the checkout states.
 
-        None where the user names a release, or nothing around the file tells one.
+        None if the user names a release, or it cannot be determined from the checkout.
         """
         repository = find_repository(self.written.path) if self.version is None else None
         if repository is None or repository[1] is None or self.checkout is None:
@@ -190,15 +190,15 @@ class Job:
 
     @cached_property
     def recognition(self) -> Recognition:
-        """What the config looks like."""
+        """Return the recognised dialect and the evidence for it."""
         return recognise(self.whole.data)
 
     @cached_property
     def dialect(self) -> Dialect:
-        """The dialect: named by the user, or recognised.
+        """Return the dialect that the user named or that was recognised.
 
         Raises:
-            ConfigError: It is of none that is served.
+            ConfigError: It is not a supported one.
         """
         found = self._named_dialect or self.recognition.dialect
         if found is None:
@@ -209,38 +209,38 @@ class Job:
 
     @cached_property
     def release(self) -> Release:
-        """The framework and its release: named by the user, that of the checkout around the file, the installed one, or the default.
+        """Return the framework and release: named by the user, of the surrounding checkout, installed, or the default.
 
         Raises:
-            UnsupportedError: The one that is named is not served.
+            UnsupportedError: The named release is not supported.
         """
         release = release_for(self.dialect, self.version)
         return release if self.release_around is None else Release(release.framework, self.release_around[0])
 
     @cached_property
     def model(self) -> ModelConfig:
-        """The model, with what the framework's class makes of its settings, left out or not."""
+        """Return the model with all settings, including those that the framework's class fills in."""
         return model_of(self.source, self.dialect, self.release.version, self.source.beside)
 
-    def part(self, name: str) -> Any:  # noqa: ANN401 - what a part has is for the caller to know
-        """One part (``read``, ``write`` ...) of its dialect: a run needs one dialect, not all."""
+    def part(self, name: str) -> Any:  # noqa: ANN401 - the caller knows the type
+        """Import and return one module (``read``, ``write`` ...) of its dialect: a run needs one dialect, not all."""
         return import_module(f"ms_tune.dialects.{self.dialect.value.replace('-', '_')}.{name}")
 
     @cached_property
     def startup(self) -> Startup:
-        """What MindFormers' static graph makes of the settings that many checks ask for."""
+        """Return settings that many checks need, as MindFormers' static graph resolves them."""
         startup: Startup = self.part("read").read_startup(self)
         return startup
 
     @cached_property
     def plan(self) -> LayerPlan:
-        """What each layer recomputes and swaps, and where it lies, as the framework decides it.
+        """Return each layer's recomputation, swap and pipeline stage, as the framework assigns them.
 
         Raises:
-            ConfigError: A setting is missing or cannot be.
-            UnsupportedError: The config needs something that is not served.
+            ConfigError: A setting is missing or impossible.
+            UnsupportedError: The config needs something that is not supported.
         """
-        self.release  # noqa: B018 - one that is not served has no rules
+        self.release  # noqa: B018 - raises for an unsupported release, whose rules are unknown
         if self.dialect not in YAML_DIALECTS and not self.written.is_code:
             raise ConfigError(msg("normalize.no-dialect"), msg("normalize.no-dialect.hint"), path=self.written.path)
         plan: LayerPlan = self.part("read").plan_layers(self)
@@ -249,9 +249,9 @@ class Job:
 
     @cached_property
     def remedy(self) -> tuple[ValueChange, ...]:
-        """The changes with which the framework goes on where it refuses the config, proved by its own rules; none if none is known."""
+        """Return changes that make the framework accept a config it refuses, verified by its own rules; empty if none are known."""
         if self.plan.failure is None:
             return ()
-        from ms_tune.dialects.remedy import find_remedy  # noqa: PLC0415 - only for what is wrong
+        from ms_tune.dialects.remedy import find_remedy  # noqa: PLC0415 - only for refused configs
 
         return find_remedy(self)

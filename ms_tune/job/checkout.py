@@ -1,7 +1,6 @@
-"""The repository around a file: its framework and release, and the arguments and classes that its own sources define.
+"""Inspect the repository around a file: its framework and release, and the arguments and classes that its sources define.
 
-Which sources there are is looked up for every job; what each defines is kept for its path, size and time of change, within
-the process.
+The list of sources is read for every job; definitions are cached by path, size and modification time.
 """
 
 from __future__ import annotations
@@ -32,34 +31,34 @@ if TYPE_CHECKING:
     from ms_tune.enums import Dialect
     from ms_tune.job.definitions import SourceStamp
 
-_COPIES = ("megatron", "mindspeed")  # the rest of the parser, where it is copied into the repository
-# Parts of MindSpeed-LLM with parsers of their own (2.0 to 26.1), unless they belong to a feature.
+_COPIES = ("megatron", "mindspeed")  # the other packages of the parser, if they are copied into the repository
+# Parts of MindSpeed-LLM with their own parsers (2.0 to 26.1), unless they belong to a feature.
 _OWN_PARSERS = re.compile(r"checkpoint|convert_ckpt|rejection_sampling|preprocess|fsdp2|data_handler|scripts|tools")
 _FEATURES = "features_manager"
-_RELEASE = re.compile(r"[vr]?(\d{1,2}\.\d+)(?!\d)")  # MindFormers had dates, too, before 1.0 (2023.09.dev)
+_RELEASE = re.compile(r"[vr]?(\d{1,2}\.\d+)(?!\d)")  # MindFormers also had dates before 1.0 (2023.09.dev)
 _RELEASE_BRANCH = re.compile(r"[vr]?\d+\.\d+\.\d+")
-_STAYED = "1.9"  # in MindFormers' setup.py after 1.9, too
+_STAYED = "1.9"  # the version in MindFormers' setup.py, even in releases after 1.9
 _VERSION = re.compile(r"""^[^#\n]*?(?<![\w.-])_*version_*\s*=\s*["']([^"'\n]+)["']""", re.MULTILINE)
 _VERSION_FILES = ("setup.py", "{package}/__init__.py", "{package}/version.py", "pyproject.toml")
 
 
 @dataclass(frozen=True)
 class Checkout:
-    """A repository, read as far as it is asked for; what cannot be read, or is beyond all bounds, is as if it were not there."""
+    """A repository, read lazily; files that cannot be read or exceed the limits are ignored."""
 
     root: Path
-    package: str | None  # the framework's package in it; None of a git repository that only uses frameworks
+    package: str | None  # the framework's package in it; None for a git repository that only uses frameworks
 
     @property
     def framework(self) -> str | None:
-        """The framework that its package is, as ``facts/data/releases.json`` calls it."""
+        """Return the framework of its package, by its name in ``facts/data/releases.json``."""
         return PACKAGES.get(self.package or "")
 
     @cached_property
     def releases(self) -> tuple[str, ...]:
-        """The served releases that it may be of, oldest first; none where that is not known.
+        """Return the supported releases that it may be, oldest first; empty if unknown.
 
-        MindSpeed-LLM says 0.0.1 in its ``setup.py`` from 1.0 to 2.3, and 26.0.0dev0 in 26.1; MindFormers 1.9.0 in that of r2.0.0.
+        The ``setup.py`` of MindSpeed-LLM has 0.0.1 from 1.0 to 2.3 and 26.0.0dev0 in 26.1; MindFormers r2.0.0 has 1.9.0.
         """
         if self.package == "mindspeed_llm" and (found := releases_with("MindSpeed-LLM", frozenset(self.own_arguments))):
             return found
@@ -75,11 +74,11 @@ class Checkout:
         return ()
 
     def releases_of(self, framework: str) -> tuple[str, ...]:
-        """The same if it is of this framework; none of another."""
+        """Return ``releases`` if it is this framework, else nothing."""
         return self.releases if self.framework == framework else ()
 
     def nearest_release(self, dialect: Dialect) -> tuple[str, str] | None:
-        """The served release of a dialect that is nearest to its own, and what it says that it is; None where nothing tells that."""
+        """Return the supported release of a dialect nearest to its own, and its stated version; None if that is unknown."""
         framework, among = load("releases")[dialect.value]["framework"], served(dialect)
         own = [(release, release) for release in self.releases_of(framework)] or [
             (found[1], version)
@@ -93,7 +92,7 @@ class Checkout:
 
     @cached_property
     def _versions(self) -> tuple[tuple[str, bool], ...]:
-        """The versions that it says it has, in the order in which they count; each with whether git says so."""
+        """Return the versions that it states, by precedence; each with whether it comes from git."""
         head = read_git_head(self.root)
         names = (*head.tags, *([head.branch] if head.branch and _RELEASE_BRANCH.fullmatch(head.branch) else ()))
         texts = (read_source_text(self.root / name.format(package=self.package)) for name in _VERSION_FILES)
@@ -102,22 +101,22 @@ class Checkout:
 
     @cached_property
     def own_parser(self) -> Path | None:
-        """The parser that programs of MindSpeed-Core-MS have in place of MindSpeed-LLM's (branch ``br_master``)."""
+        """Return the parser that programs of MindSpeed-Core-MS use instead of MindSpeed-LLM's (branch ``br_master``)."""
         parser = self.root / "mindspeed_ms" / PARSER
         return parser if self.package == "mindspeed_ms" and parser.is_file() else None
 
     @cached_property
     def own_arguments(self) -> Mapping[str, tuple[str, ...] | None]:
-        """The arguments of training programs that its package defines, with their choices; None for one that takes any value."""
+        """Return the training arguments that its package defines, with their choices; None for one that accepts any value."""
         return _merge_choices(self._list_parsers(self.package)) if self.package else {}
 
     @cached_property
     def arguments(self) -> Mapping[str, tuple[str, ...] | None]:
-        """The same with what the programs themselves define, and packages of the parser that were copied into the repository."""
+        """Return also those that the programs themselves or copied packages of the parser define."""
         return _merge_choices(self._parsers)
 
     def takes_value(self, name: str, value: str) -> bool:
-        """Whether a value is one that it lets an argument have, which need not be its own.
+        """Return whether it lets an argument have a value; the argument may be defined elsewhere.
 
         ``add_parser_argument_choices_value`` of MindSpeed (2.0 to 26.1) adds a choice to any argument of the parser.
         """
@@ -127,10 +126,9 @@ class Checkout:
 
     @cached_property
     def classes(self) -> Mapping[str, Mapping[str, frozenset[str] | None]]:
-        """The classes that it registers: by kind and name, the parameters of each; None where they are not known.
+        """Return the parameters of each class that it registers, by kind and name; None if they are unknown.
 
-        Kinds are those of :func:`ms_tune.facts.keys.registered`, and ``library_optimizer``, ``activation`` and ``loss``
-        of MindSpeed-Core-MS.
+        Kinds as for :func:`ms_tune.facts.keys.registered`, and Core-MS's ``library_optimizer``, ``activation``, ``loss``.
         """
         found: dict[str, dict[str, frozenset[str] | None]] = {}
         is_installed = self.root.name in INSTALLED_FOLDERS
@@ -161,19 +159,19 @@ def _merge_choices(sources: Iterable[SourceStamp]) -> dict[str, tuple[str, ...] 
 
 
 class GitHead(NamedTuple):
-    """What is checked out in a git repository."""
+    """The branch and tags that are checked out in a git repository."""
 
-    branch: str | None  # None where it is a commit
-    tags: tuple[str, ...]  # those of the commit
+    branch: str | None  # None for a detached HEAD
+    tags: tuple[str, ...]  # the tags of the commit
 
 
 def read_git_head(root: Path) -> GitHead:
-    """What is checked out in a folder, from the texts in ``.git`` (``gitrepository-layout`` of git 2.x); git is not run."""
+    """Read the branch and tags from the files in ``.git`` (``gitrepository-layout`` of git 2.x) without running git."""
     references: dict[str, str] = {}
     name = ""
     for line in read_source_text(root / ".git" / "packed-refs").splitlines():
         commit, _, named = line.partition(" ")
-        name = named or name  # behind an annotated tag stands, in a line of its own, the commit that it is about
+        name = named or name  # an annotated tag is followed by a line with the commit that it points to
         references[name] = commit.removeprefix("^")
     for file in list_entries(root / ".git" / "refs" / "tags"):
         references[f"refs/tags/{file.name}"] = read_source_text(root / ".git" / "refs" / "tags" / file.name).strip()

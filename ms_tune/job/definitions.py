@@ -1,4 +1,4 @@
-"""What Python sources define: the arguments of their parsers, and the classes that they register. Read as syntax trees, never imported."""
+"""Find the parser arguments and registered classes that Python sources define, from syntax trees; nothing is imported."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from ms_tune.facts.keys import ANY_PARAMETER
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-INSTALLED_FOLDERS = ("site-packages", "dist-packages")  # of packages that have nothing to do with each other
+INSTALLED_FOLDERS = ("site-packages", "dist-packages")  # folders of packages that are unrelated to each other
 _SKIPPED_FOLDERS = ("__pycache__", "node_modules", *INSTALLED_FOLDERS)
-_LARGEST = 1 << 20  # bytes of a file
+_LARGEST = 1 << 20  # bytes per file
 _MOST_BYTES, _MOST_FILES, _MOST_ENTRIES, _DEEPEST = 1 << 26, 5000, 100_000, 16
-_MOST_READ = 4 * _MOST_FILES  # sources whose definitions are kept
+_MOST_READ = 4 * _MOST_FILES  # sources whose definitions are cached
 
-# How the registers of the frameworks call the kinds of `ms_tune.facts.keys`: `MindFormerModuleType` in
-# `mindformers/tools/register/register.py` (0.3 to 2.1); `ModuleType` in `mindspeed_ms/tools/register` (Core-MS r0.1.0), where a
-# config of Core-MS finds its parts, and in `mindformers/experimental/parallel_core` (1.3 to 1.5).
+# The names of the kinds of `ms_tune.facts.keys` in the frameworks' registers: `MindFormerModuleType` in
+# `mindformers/tools/register/register.py` (0.3 to 2.1); `ModuleType` in `mindspeed_ms/tools/register` (Core-MS r0.1.0) for
+# configs of Core-MS, and in `mindformers/experimental/parallel_core` (1.3 to 1.5).
 _ALIKE = ("optimizer", "trainer", "callback", "dataset", "dataset_loader", "metric", "processor", "tokenizer", "config")
 _KINDS: Mapping[str, Mapping[str, str]] = MappingProxyType(
     {
@@ -42,7 +42,7 @@ _REGISTER_CALLS = ("register", "register_cls", "register_decorator")
 
 
 def read_source_text(file: Path) -> str:
-    """The text of a file; none of one that is too large or cannot be read."""
+    """Return the text of a file; empty if it is too large or cannot be read."""
     return _read_bytes(file).decode("utf-8", "replace")
 
 
@@ -54,7 +54,7 @@ def _read_bytes(file: Path) -> bytes:
 
 
 class SourceStamp(NamedTuple):
-    """A Python file as it is now: it defines the same as long as this is the same."""
+    """A Python file with its size and modification time; an equal stamp means equal definitions."""
 
     path: str
     size: int
@@ -62,7 +62,7 @@ class SourceStamp(NamedTuple):
 
 
 def list_entries(folder: Path | str) -> list[os.DirEntry[str]]:
-    """The files and folders in a folder, but no links."""
+    """List the files and folders in a folder, without symbolic links."""
     try:
         with os.scandir(folder) as entries:
             found = (one for one in islice(entries, _MOST_ENTRIES) if not one.is_symlink())
@@ -72,7 +72,7 @@ def list_entries(folder: Path | str) -> list[os.DirEntry[str]]:
 
 
 def list_sources(folder: Path) -> Iterator[SourceStamp]:
-    """The Python files below a folder, within bounds; hidden and installed ones, and what links lead to, are left out."""
+    """Yield the Python files below a folder, within limits; without hidden folders, installed packages and symbolic links."""
     waiting = [] if folder.is_symlink() else [(str(folder), 0)]
     entries = files = size = 0
     while waiting and entries < _MOST_ENTRIES:
@@ -92,21 +92,21 @@ def list_sources(folder: Path) -> Iterator[SourceStamp]:
 
 
 def stamp_source(entry: os.DirEntry[str]) -> SourceStamp:
-    """The file behind an entry of a folder."""
+    """Return the stamp of a file in a folder listing."""
     about = entry.stat()
     return SourceStamp(entry.path, about.st_size, about.st_mtime_ns)
 
 
 class ArgumentDefinitions(NamedTuple):
-    """What a source says about arguments of a parser."""
+    """The parser arguments that a source defines or extends."""
 
-    choices: tuple[tuple[str, tuple[str, ...] | None], ...] = ()  # of each argument that it defines
+    choices: tuple[tuple[str, tuple[str, ...] | None], ...] = ()  # the choices of each argument that it defines
     further: tuple[tuple[str, str], ...] = ()  # each argument with a choice that it adds
 
 
 @lru_cache(maxsize=_MOST_READ)
 def read_arguments(source: SourceStamp) -> ArgumentDefinitions:
-    """``add_argument`` of ``argparse``, and ``add_parser_argument_choices_value`` of MindSpeed (2.0 to 26.1) and what is built on it."""
+    """Find calls of ``argparse``'s ``add_argument`` and MindSpeed's ``add_parser_argument_choices_value`` (2.0 to 26.1)."""
     tree = _parse(source.path, b"add_argument", b"add_parser_argument_choices_value")
     constants = {
         target.id: one.value
@@ -133,13 +133,13 @@ def read_arguments(source: SourceStamp) -> ArgumentDefinitions:
 
 @lru_cache(maxsize=_MOST_READ)
 def read_classes(source: SourceStamp) -> tuple[tuple[str, str, frozenset[str] | None], ...]:
-    """The kind, the name and the parameters of what a source registers: by a decorator, or with a class that it has by name.
+    """Find the kind, name and parameters of each class that a source registers, by a decorator or by a call with a class.
 
-    ``MindFormerRegister.register`` and ``register_cls`` (MindFormers 0.3 to 2.1), ``ModuleRegistry.register`` and
-    ``register_decorator`` (MindSpeed-Core-MS r0.1.0).
+    The calls are ``MindFormerRegister.register`` and ``register_cls`` (MindFormers 0.3 to 2.1), ``ModuleRegistry.register``
+    and ``register_decorator`` (MindSpeed-Core-MS r0.1.0).
     """
     found: list[tuple[str, str, frozenset[str] | None]] = []
-    parameters: dict[str, frozenset[str] | None] = {}  # of each class that has a name here
+    parameters: dict[str, frozenset[str] | None] = {}  # of each class named in this file
     for node in _statements(_parse(source.path, *(f"{name}.".encode() for name in _KINDS))):
         if isinstance(node, ast.ImportFrom):
             parameters |= {alias.asname or alias.name: None for alias in node.names}
@@ -165,7 +165,7 @@ def _registered_as(call: ast.expr, name: str) -> Iterator[tuple[str, str]]:
             kind = _KINDS[one.value.id].get(one.attr, "")
             kinds = [f"core_{kind}", kind] if kind in ("model", "config") else [kind] * bool(kind)
             legacy = words.get("legacy", ast.Constant(True))  # noqa: FBT003 - the default of the register
-            if len(kinds) > 1 and isinstance(legacy, ast.Constant):  # else only a run could tell
+            if len(kinds) > 1 and isinstance(legacy, ast.Constant):  # otherwise only known at run time
                 kinds = [kinds[bool(legacy.value)]]
             given = _texts([*call.args, *(words[key] for key in ("alias", "item_name") if key in words)])
             names = [*(given[:1] or [name]), *(_read_values(words.get("search_names")) or ())]
@@ -181,11 +181,11 @@ def _parameters_of(node: ast.ClassDef | ast.FunctionDef) -> frozenset[str] | Non
 
 
 def _parse(path: str, *words: bytes) -> ast.Module:
-    """The syntax tree of a source with any of these words; an empty one of others, and of what is no Python."""
+    """Parse a source that contains any of these words; return an empty tree for others and for invalid Python."""
     content = _read_bytes(Path(path))
     if any(word in content for word in words):
         with contextlib.suppress(SyntaxError, ValueError, RecursionError, MemoryError), warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # invalid escapes and the like are for other linters
+            warnings.simplefilter("ignore")  # invalid escapes and the like are left to other linters
             return ast.parse(content)
     return ast.Module([], [])
 
@@ -200,7 +200,7 @@ def _statements(tree: ast.Module) -> Iterator[ast.AST]:
 
 
 def _name_of(node: ast.AST | None) -> str:
-    """``c`` of ``c`` and of ``a.b.c``; nothing of another expression."""
+    """Return ``c`` for ``c`` and ``a.b.c``; an empty text for other expressions."""
     return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
 
 
@@ -209,7 +209,7 @@ def _texts(nodes: Iterable[ast.expr]) -> list[str]:
 
 
 def _read_values(node: ast.AST | None) -> tuple[str, ...] | None:
-    """The values of a literal text or list; None of anything else."""
+    """Return the values of a literal text or list; None for anything else."""
     try:
         values = ast.literal_eval(node) if isinstance(node, ast.expr) else None
     except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):

@@ -1,14 +1,14 @@
-"""Tells which framework a config is written for: by the keys that only one of them knows, and by how many keys it knows.
+"""Detect the framework of a config: by keys that only one framework knows, and by the number of keys it knows.
 
-A key speaks for a dialect only if what it holds does, too: ``training:`` stands in the configs of many programs, but not
-many have ``local_batch_size`` in it. A file most of whose keys a dialect does not know is none of that dialect's, and
-files of other programs are told by fingerprints of their own (``facts/data/fingerprints.json``).
+A key is evidence for a dialect only if its content matches, too: many programs have ``training:``, but few have
+``local_batch_size`` in it. A file is not of a dialect if that does not know most of its keys; files of other programs have
+their own fingerprints (``facts/data/fingerprints.json``).
 
-The keys stand in ``facts/data/releases.json``: ``alone`` are those that no other dialect has, ``also`` those that speak for it, of
-``inside`` at least one is in a section, if it says anything of that section, and of ``whole`` a whole config has at least two.
-MindFormers, static graph: ``tools/register/template.py`` (1.7 to 2.1); dynamic graph: ``pynative/config/config.py`` (2.0,
-2.1); MindSpeed-Core-MS r0.1.0: the ``config_name`` of the classes in ``core/config.py``, and the form of its command line,
-which ``init_configs_from_yaml`` does not read (``model_parallel``, ``language_model``).
+The keys are in ``facts/data/releases.json``: ``alone`` are unique to the dialect, ``also`` are weaker evidence for it, a
+section must have at least one of its ``inside`` keys to count, and a whole config has at least two of ``whole``. MindFormers,
+static graph: ``tools/register/template.py`` (1.7 to 2.1); dynamic graph: ``pynative/config/config.py`` (2.0, 2.1);
+MindSpeed-Core-MS r0.1.0: the ``config_name`` of the classes in ``core/config.py``, and the form of its command line, which
+``init_configs_from_yaml`` does not read (``model_parallel``, ``language_model``).
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ if TYPE_CHECKING:
     from ms_tune.diagnostics import KeyPath
     from ms_tune.text import Message
 
-_WHOLE = 2  # so many of the sections that make a whole config
-_SURELY = 3  # so many strong keys in a file that is nearly all known are believed against a fingerprint
-_NEARLY_ALL = 10  # but for one key in so many
-# What tells a repository: a framework's package, in front of those that may be cloned or copied beside it.
+_WHOLE = 2  # the number of sections that make a whole config
+_SURELY = 3  # the number of strong keys that outweigh a fingerprint if nearly all keys are known
+_NEARLY_ALL = 10  # at most one unknown key in this many
+# Packages that identify a framework's repository, before those that may be cloned or copied into it.
 PACKAGES: Mapping[str, str] = MappingProxyType(
     {
         "mindspeed_llm": "MindSpeed-LLM",
-        "modellink": "MindSpeed-LLM",  # its name before 1.0, of which nothing is served
+        "modellink": "MindSpeed-LLM",  # its name before 1.0, which is not supported
         "mindspeed_mm": "MindSpeed-MM",
         "mindspeed_ms": "MindSpeed-Core-MS",
         "mindformers": "MindFormers",
@@ -49,11 +49,11 @@ _SIGNS = [(f"{package}/{file}", package) for package in PACKAGES for file in (PA
 
 
 def find_repository(path: Path) -> tuple[Path, str | None] | None:
-    """The innermost repository of a framework around a file, with the framework's package; else the git repository, if any."""
+    """Return the innermost framework repository around a file, with its package; else the git repository, if any."""
     git = None
     for parent in path.absolute().parents:
         for sign, package in _SIGNS:
-            if os.path.isfile(f"{parent}/{sign}"):  # noqa: PTH113 - asked a hundred times
+            if os.path.isfile(f"{parent}/{sign}"):  # noqa: PTH113 - called a hundred times
                 return parent, package
         if git is None and os.path.exists(f"{parent}/.git"):  # noqa: PTH110 - as above
             git = parent
@@ -61,17 +61,17 @@ def find_repository(path: Path) -> tuple[Path, str | None] | None:
 
 
 class Recognition(Record):
-    """What a config looks like."""
+    """The result of recognising a config."""
 
-    dialect: Dialect | None  # the dialect, or None: no training config, or as much of one dialect as of another
-    confident: bool  # whether keys that only this dialect has were found, and none of another
-    evidence: tuple[KeyPath, ...]  # the key paths that speak for the dialect (for any, if there is no dialect)
-    foreign: str | None = None  # whose file it is, if it is one of another program
-    looks_like: Dialect | None = None  # the dialect whose keys it has, though most of its keys are of none
+    dialect: Dialect | None  # None if it is not a training config, or matches two dialects equally
+    confident: bool  # whether keys unique to this dialect were found, and none of another
+    evidence: tuple[KeyPath, ...]  # the key paths that are evidence for the dialect (for any, if `dialect` is None)
+    foreign: str | None = None  # the other program that the file belongs to, if any
+    looks_like: Dialect | None = None  # the dialect of its known keys, if most of its keys are unknown
 
     @property
     def why_not(self) -> Message | None:
-        """Why it is of no dialect, if more can be said than that; to end a sentence about the file."""
+        """Return why it has no dialect, if the reason is known; to end a sentence about the file."""
         if self.foreign is not None:
             return msg("config.is-foreign", what=msg(f"config.foreign.{self.foreign}"))
         if self.looks_like is not None:
@@ -80,7 +80,7 @@ class Recognition(Record):
 
 
 def recognise(data: object) -> Recognition:
-    """The dialect of a config's values."""
+    """Recognise the dialect of a config from its values."""
     data = data if isinstance(data, dict) else {}
     strong: dict[Dialect, list[KeyPath]] = {}
     weak: dict[Dialect, list[KeyPath]] = {}
@@ -92,7 +92,7 @@ def recognise(data: object) -> Recognition:
             written.update([f"{key}.{inner}" for inner in value] if isinstance(value, dict) else ())
     for dialect in YAML_DIALECTS:
         for kind, found in (("alone", strong), ("also", weak)):
-            # At the top level only what holds what it holds in the dialect, and not only has its name.
+            # At the top level a name only counts if its content matches the dialect.
             there = [name for name in load("releases")[dialect.value][kind] if name in written]
             fitting = [name for name in there if "." in name or _fits(data[name], dialect, name)]
             found[dialect] = [tuple(name.split(".")) for name in fitting]
@@ -114,7 +114,7 @@ def recognise(data: object) -> Recognition:
 
 
 def _find_program(written: set[str]) -> str | None:
-    """The program whose file it is, if it is one that ms-tune does not check; the more special ones come first."""
+    """Return the other program that a file belongs to, if any; more specific programs are listed first."""
     for program in load("fingerprints")["foreign"]:
         found = written.intersection(program["keys"])
         if len(found) >= program["least"] and found.issuperset(program.get("needs", ())):
@@ -123,15 +123,15 @@ def _find_program(written: set[str]) -> str | None:
 
 
 def is_fragment(data: object, dialect: Dialect) -> bool:
-    """Whether values are a part of a config, to which a program or another file brings the rest."""
+    """Return whether values are only a part of a config, which a program or another file completes."""
     sections = load("releases")[dialect.value]["whole"]
     return isinstance(data, dict) and len(data.keys() & set(sections)) < min(_WHOLE, len(sections))
 
 
 def count_keys(data: object, dialect: Dialect) -> tuple[int, int]:
-    """How many of the keys of a config a dialect knows, of all releases, and how many it does not know.
+    """Count the keys of a config that a dialect knows in any release, and those that it does not know.
 
-    Keys of the top level and of the sections whose keys are known count, but not what sections hold that take any key.
+    Keys of the top level and of sections with known keys count, but not unknown keys in sections that accept any key.
     """
     sections, open_sections = by_section(dialect), load(f"keys_{dialect.value}").get("open", ())
     left: list[tuple[KeyPath, object]] = [((), data)]
@@ -150,7 +150,7 @@ def count_keys(data: object, dialect: Dialect) -> tuple[int, int]:
 
 
 def _fits(value: object, dialect: Dialect, name: str) -> bool:
-    """Whether a top-level key holds what the dialect has there; an empty section tells nothing against it."""
+    """Return whether the content of a top-level key matches the dialect; an empty section does."""
     sections = by_section(dialect)
     key = sections[()].get(name)
     if key is not None and key.types == ("dict",) and value is not None and not isinstance(value, dict):
@@ -162,7 +162,7 @@ def _fits(value: object, dialect: Dialect, name: str) -> bool:
 
 
 def _is_other_form(data: object, dialect: Dialect) -> bool:
-    """Whether it is in the form of MindSpeed-Core-MS's command line, which has a check of its own."""
+    """Return whether it has the form of MindSpeed-Core-MS's command line, which has its own check."""
     return dialect is Dialect.MINDSPEED_MS and all(
         isinstance(data, dict) and isinstance(data.get(name), dict) for name in ("model_parallel", "language_model")
     )

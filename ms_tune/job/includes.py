@@ -1,11 +1,11 @@
-"""Follows what a static-graph MindFormers config takes from other files.
+"""Read the settings that a static-graph MindFormers config includes from other files.
 
 ``base_config`` names configs whose settings it builds on (``MindFormerConfig._file2dict`` in
 ``mindformers/tools/register/config.py``, the same in 1.6 to 2.1): relative to the file that names them, merged section by
-section, the naming file wins. ``pretrained_model_dir`` names the folder of a model, whose ``config.json`` stands behind
-``model.model_config`` (``merge_model_config`` in ``mindformers/models/build_config.py``; models that are not legacy ones).
-Every file that was read is told. A config may come from anywhere, so there are bounds, and a ``base_config`` is not followed
-out of the folders that the user is in: that of the config and the working directory, with what is below them.
+section, the naming file wins. ``pretrained_model_dir`` names the folder of a model, whose ``config.json`` ranks after
+``model.model_config`` (``merge_model_config`` in ``mindformers/models/build_config.py``; non-legacy models). Every file that
+was read is recorded. Configs are untrusted, so there are limits, and a ``base_config`` is followed only below the folder of
+the config and the working directory.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ _LARGEST_MODEL_CONFIG = 1 << 20
 
 
 def with_bases(source: SourceFile) -> SourceFile:
-    """A config with the settings of its ``base_config``.
+    """Return a config with the settings of its ``base_config``.
 
     Raises:
-        ConfigError: A file is missing, cannot be read, leads out of the user's folders, or back to one that names it.
+        ConfigError: A file is missing, unreadable, outside the user's folders, or includes itself.
     """
     if BASE not in source.data:
         return source
@@ -70,13 +70,13 @@ def _merged(
             raise source.wrong((BASE,), msg("config.base.missing", file=file))
         other = load_source(file)
         read.append(other)
-        base |= _merged(other, (*chain, real), roots, read)  # of several, the later one's sections replace the others'
+        base |= _merged(other, (*chain, real), roots, read)  # later bases replace sections of earlier ones
     merged: dict[Any, Any] = _over(own, base, source)
     return merged
 
 
 def _over(own: dict[Any, Any], base: object, source: SourceFile) -> Any:  # noqa: ANN401 - a list stays one
-    """Settings over those that they build on (``_merge_a_into_b``): sections are merged, all else is replaced."""
+    """Merge settings over those that they build on (``_merge_a_into_b``): sections are merged, all else is replaced."""
     if base is None:
         return dict(own)
     if isinstance(base, list) and not own:
@@ -90,7 +90,7 @@ def _over(own: dict[Any, Any], base: object, source: SourceFile) -> Any:  # noqa
 
 
 def with_model_folder(source: SourceFile) -> SourceFile:
-    """A config with the ``config.json`` of its ``pretrained_model_dir`` beside it, if there is such a file.
+    """Return a config with the ``config.json`` of its ``pretrained_model_dir`` attached, if that file exists.
 
     Raises:
         ConfigError: The file cannot be read.
@@ -105,15 +105,15 @@ def with_model_folder(source: SourceFile) -> SourceFile:
 
 
 def with_model_config(source: SourceFile, given: Path) -> SourceFile:
-    """A config with a model's ``config.json`` beside it that its user names, in place of the one in ``pretrained_model_dir``.
+    """Return a config with the ``config.json`` that the user named attached, instead of the one in ``pretrained_model_dir``.
 
     Args:
         source: A config of the static graph.
-        given: The file, or the folder that it is in.
+        given: The file, or its folder.
 
     Raises:
         ConfigError: The file cannot be read.
-        UsageError: The config is of no static graph that reads such a file: a legacy model, or another dialect.
+        UsageError: It is a legacy model or another dialect, which does not read such a file.
     """
     if is_legacy(source.data):
         raise UsageError(msg("config.model-json.legacy", file=source.path), msg("config.model-json.legacy.hint"))
@@ -122,22 +122,22 @@ def with_model_config(source: SourceFile, given: Path) -> SourceFile:
 
 
 def find_model_config(folder: str, config: Path) -> Path | None:
-    """The ``config.json`` of a model's folder.
+    """Return the ``config.json`` of a model's folder; None if it is not found.
 
-    MindFormers looks from its working directory, which is not known here: from this one, or else from the config's.
+    MindFormers looks in its working directory, which is unknown here: try this process's, then the config's folder.
     """
     places = (base / folder / MODEL_CONFIG for base in (Path(), config.parent))
     try:
         return next((place for place in places if place.is_file()), None)
-    except OSError:  # a name that no file can have
+    except OSError:  # an impossible file name
         return None
 
 
 def read_model_config(file: Path) -> dict[str, Any]:
-    """What a model's ``config.json`` says.
+    """Return the content of a model's ``config.json``.
 
     Raises:
-        ConfigError: It cannot be read, or is none.
+        ConfigError: The file cannot be read, or is not a JSON object.
     """
     try:
         with file.open("rb") as content:

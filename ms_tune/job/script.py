@@ -1,7 +1,8 @@
-"""A launch script, read once for all that asks: the programs that it starts, the configs that it names, the repository around it.
+"""Read a launch script once for all users: the programs it starts, the configs it names, and the surrounding repository.
 
-A job of MindFormers is put together by the config, what the command line says over it, and the number of processes: ``run_mindformer.py`` (MindFormers 1.6 to 2.1) reads ``--config``, then ``--options a.b=c``, then a few arguments that are keys of
-the config themselves. ``scripts/msrun_launcher.sh`` takes the whole command as one word and the number of processes behind it.
+A job of MindFormers consists of the config, command-line overrides and the number of processes. ``run_mindformer.py`` (1.6 to
+2.1) reads ``--config``, then ``--options a.b=c``, then a few arguments that are keys of the config themselves.
+``scripts/msrun_launcher.sh`` takes the whole command as one word, then the number of processes.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
     from ms_tune.source.yaml import SourceFile
 
 _LAUNCHER = "msrun_launcher.sh"
-_PROCESSES = 8  # what msrun_launcher.sh starts if nobody says another number
+_PROCESSES = 8  # the default of msrun_launcher.sh
 _RUNNER = ("epochs", "batch_size", "gradient_accumulation_steps", "sink_mode", "num_samples")
 _TOP = (
     *("run_mode", "do_eval", "load_checkpoint", "src_strategy_path_or_dir", "auto_trans_ckpt", "transform_process_num"),
@@ -61,16 +62,16 @@ class TrainingJob:
 
     script: File = field(repr=False)
     config: Argument  # the word that names the config
-    path: Path | None  # where it is; None if it is nowhere, or only a run could tell
-    unknown: str  # what would have to be known to tell the config, or the number of processes; empty if both are
-    processes: int | None  # how many processes run on all machines together; None if only a run could tell
-    # What the command line says over the config, by key path, with where it says so.
+    path: Path | None  # the file; None if it does not exist, or is only known at run time
+    unknown: str  # the unknown that config or number of processes depends on; empty if both are known
+    processes: int | None  # the number of processes on all machines; None if only known at run time
+    # The config values that the command line overrides, by key path, with the place of the override.
     overrides: Mapping[tuple[str, ...], tuple[object, Argument]]
-    environment: Mapping[str, Pieces]  # the variables that the program sees of those that the script sets
-    place: ScriptPlace  # where the command stands
+    environment: Mapping[str, Pieces]  # those variables of the program that the script sets
+    place: ScriptPlace  # the location of the command
 
     def source(self) -> SourceFile | None:
-        """The config; None if it cannot be read, which is told where it is checked itself."""
+        """Return the config; None if it cannot be read, which is reported when the config itself is checked."""
         try:
             small = self.path is not None and self.path.stat().st_size <= MAX_BYTES
             return load_source(self.path) if self.path is not None and small else None
@@ -78,7 +79,7 @@ class TrainingJob:
             return None
 
     def value(self, source: SourceFile, dotted: str, default: object = None) -> object:
-        """What holds in the end: the command line's value, or the config's, or the default."""
+        """Return the effective value: the command line's, or the config's, or the default."""
         path = tuple(dotted.split("."))
         if path in self.overrides:
             return self.overrides[path][0]
@@ -86,7 +87,7 @@ class TrainingJob:
         return default if value is None else value
 
     def variable(self, name: str) -> str | None:
-        """A variable's value; None if it is not set by the script, or only a run could tell."""
+        """Return a variable's value; None if the script does not set it, or it is only known at run time."""
         pieces = self.environment.get(name)
         return text_of(pieces) if pieces is not None else None
 
@@ -102,14 +103,14 @@ def _of_launch(script: File, launch: Launch) -> TrainingJob | None:
 
 
 def _of_launcher(script: File, one: Started) -> TrainingJob | None:
-    """What ``bash scripts/msrun_launcher.sh "run_mindformer.py ..." 8`` starts."""
+    """Return the job that ``bash scripts/msrun_launcher.sh "run_mindformer.py ..." 8`` starts."""
     at = next((number for number, word in enumerate(one.words[:3]) if _text(word).endswith(_LAUNCHER)), None)
     if at is None or at + 1 >= len(one.words):
         return None
-    order, behind = one.words[at + 1], one.words[at + 2 :]
+    order, rest = one.words[at + 1], one.words[at + 2 :]
     text = _text(order)
     words = [(match[0], order) for match in re.finditer(r"\S+", text)]
-    count = behind[0] if behind else None
+    count = rest[0] if rest else None
     number = count.text if count is not None else str(_PROCESSES)
     unsure = count.unknown.name if count is not None and count.unknown is not None else ""
     processes = int(number) if number and number.isascii() and number.isdigit() and len(number) < 7 else None  # noqa: PLR2004
@@ -117,7 +118,7 @@ def _of_launcher(script: File, one: Started) -> TrainingJob | None:
 
 
 def _text(word: Argument) -> str:
-    """The letters of a word; what is unknown in it is one letter that no path has, and the folder of the start is a dot."""
+    r"""Return the text of a word, with ``\0`` for each unknown part and a dot for the folder of the start."""
     return "".join(
         piece.text if piece.unknown is None else "." if piece.unknown.name.strip() in _HERE else _UNKNOWN
         for piece in word.pieces
@@ -138,13 +139,13 @@ def _job(
         unknown = next((piece.unknown.name for piece in word.pieces if piece.unknown is not None), "?")
     path = None if unknown else find_above(script.path, text)
     if path is None and not (unknown or is_to_be_filled_in(text) or has_folder_above(script.path, text)):
-        unknown = text  # not even its folder is here: the script stands alone
+        unknown = text  # not even its folder exists: the script is separate from its repository
     overrides = dict(_overrides(given))
     return TrainingJob(script, word, path, unknown or unsure, processes, overrides, started.environment, started.place)
 
 
 def _options(words: Sequence[tuple[str, Argument]]) -> Iterator[tuple[str, list[tuple[str, Argument]]]]:
-    """The options of a command, each with the words behind it; ``--a=b`` is ``--a b``."""
+    """Yield the options of a command with the words after each; ``--a=b`` is ``--a b``."""
     name, values = "", list[tuple[str, Argument]]()
     for text, word in words:
         if text.startswith("--"):
@@ -176,7 +177,7 @@ def _overrides(
 
 
 def _value(text: str) -> object:
-    """A value as it is read: numbers and words for yes and no as what they are."""
+    """Parse a value as the program does: numbers and booleans get their types."""
     lowered = text.lower()
     if lowered in ("true", "false"):
         return lowered == "true"
@@ -187,12 +188,12 @@ def _value(text: str) -> object:
 
 
 class ScriptJob:
-    """A launch script, read for one release of MindSpeed-LLM; nothing of it is run.
+    """A launch script, read for one release of MindSpeed-LLM; it is never run.
 
     Args:
         path: The script.
-        text: Its text, where that is known.
-        version: The release, where the user says so.
+        text: Its text, if already known.
+        version: The release, if the user names it.
 
     Raises:
         ConfigError: It cannot be read.
@@ -204,12 +205,12 @@ class ScriptJob:
 
     @cached_property
     def launches(self) -> Launches:
-        """What it starts."""
+        """Return the programs that the script starts."""
         return read_launches(self.path, self.text)
 
     @cached_property
     def config_jobs(self) -> tuple[TrainingJob, ...]:
-        """The jobs that it starts with configs."""
+        """Return the jobs that it starts with configs."""
         if "--config" not in self.text:
             return ()
         found = self.launches
@@ -218,22 +219,22 @@ class ScriptJob:
         return tuple(one for one in jobs if one is not None)
 
     def config_job(self) -> TrainingJob | None:
-        """The first of them whose config is there."""
+        """Return the first job whose config exists."""
         return next((job for job in self.config_jobs if job.path is not None and job.path.is_file()), None)
 
     @cached_property
     def checkout(self) -> Checkout | None:
-        """The repository that it lies in; None where there is none."""
+        """Return the repository that contains the script, or None."""
         repository = find_repository(self.path)
         return Checkout(*repository) if repository else None
 
     @cached_property
     def release(self) -> str:
-        """The release named by the user, that of the sources in which it lies, or else the one that takes the most of its arguments.
+        """Return the release that the user named, that of the surrounding sources, or the one that knows most of the arguments.
 
         Raises:
-            ConfigError: What it does with layers is not known.
-            UnsupportedError: There is none.
+            ConfigError: The release's rules for layers are unknown, or its repository has its own parser.
+            UnsupportedError: The named release does not exist.
         """
         checkout = self.checkout
         if checkout is not None and checkout.own_parser is not None:
@@ -250,6 +251,6 @@ class ScriptJob:
 
     @cached_property
     def commands(self) -> tuple[ProgramArguments, ...]:
-        """The programs of MindSpeed-LLM that it starts, with their arguments, in order."""
+        """Return the programs of MindSpeed-LLM that it starts, with their arguments, in order."""
         found = (command_of(launch, self.release) for launch in self.launches.launches)
         return tuple(command for command in found if command is not None)

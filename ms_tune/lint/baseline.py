@@ -1,4 +1,4 @@
-"""Old findings that a project lives with: a file of fingerprints, so that only new findings are reported."""
+"""Read and write baselines: files with fingerprints of known findings, so that only new findings are reported."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class Baseline:
-    """The old findings: how often each fingerprint stands in each file, by its path relative to ``folder``."""
+    """The known findings: the count of each fingerprint in each file, by the file's path relative to ``folder``."""
 
     folder: Path
     files: dict[str, Counter[str]]
 
     def without(self, path: Path, text: str, findings: Sequence[Diagnostic]) -> tuple[tuple[Diagnostic, ...], int]:
-        """The findings of a file that are new, and how many are old."""
+        """Return the new findings of a file, and the number of known ones."""
         left = Counter(self.files.get(relative_name(path, self.folder), {}))
         new = []
         for finding, print_ in zip(findings, fingerprints(text, findings), strict=True):
@@ -43,7 +43,7 @@ class Baseline:
 
 
 def relative_name(path: Path, folder: Path) -> str:
-    """A path with ``/``, relative to a folder, however both were written."""
+    """Return a path with ``/``, relative to a folder."""
     return Path(os.path.relpath(path.absolute(), folder.absolute())).as_posix()
 
 
@@ -70,7 +70,7 @@ def load_baseline(file: Path) -> Baseline:
 
 
 def write_baseline(file: Path, found: Iterable[tuple[Path, str, Sequence[Diagnostic]]]) -> int:
-    """Write all findings as the baseline; returns how many they are."""
+    """Write all findings as the baseline; return their number."""
     folder = file.absolute().parent
     files: dict[str, list[dict[str, object]]] = {}
     for path, text, findings in found:
@@ -88,16 +88,16 @@ def write_baseline(file: Path, found: Iterable[tuple[Path, str, Sequence[Diagnos
 
 
 _LENGTH = 16  # characters of a fingerprint
-_WORDS = 200  # characters of the place that count
+_WORDS = 200  # characters of the location's text that are included
 
 
 def fingerprints(text: str, findings: Iterable[Diagnostic]) -> list[tuple[str, int]]:
-    """For every finding what it is, and the how-manieth of this kind in the file (from 1)."""
+    """Return for each finding its fingerprint, and its number among equal fingerprints in the file (from 1)."""
     counts: Counter[str] = Counter()
     found = []
     for finding in findings:
         words = " ".join(text[finding.location.start : finding.location.end].split())[:_WORDS]
-        # By the family, where there is one: a baseline is older than the ids of its checks may be.
+        # Use the family's id, if any: the baseline may be older than the ids of its checks.
         kind = (finding.family or finding).id
         parts = json.dumps([kind, [str(item) for item in finding.path], words])
         print_ = hashlib.sha256(parts.encode()).hexdigest()[:_LENGTH]

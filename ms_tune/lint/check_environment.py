@@ -1,4 +1,4 @@
-"""Checks of environment settings; what MindSpore makes of them is in :mod:`ms_tune.lint.environment.variables`."""
+"""Check environment settings; :mod:`ms_tune.lint.environment.variables` describes how MindSpore reads them."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ _ALLOC = "MS_ALLOC_CONF"
 _RUNTIME = "MS_DEV_RUNTIME_CONF"
 _KEYS = {_ALLOC: ALLOC_KEYS, _RUNTIME: RUNTIME_KEYS}
 _SWITCHES = {_ALLOC: ALLOC_BOOLEANS, _RUNTIME: RUNTIME_BOOLEANS}
-_ALIGN = re.compile(r"(\d{1,4000})MB")  # Python takes no number of more than 4,300 digits
+_ALIGN = re.compile(r"(\d{1,4000})MB")  # Python parses no number of more than 4,300 digits
 _ON = ("True", "true")
 _BOOLEANS = (*_ON, "False", "false")
 
 
 def dropped(context: CheckContext) -> Iterator[Violation]:
-    """An item without a colon, which is dropped without a word."""
+    """Report an item without a colon, which MindSpore drops silently."""
     for name, item in _all_items(context):
         if item.key is None:
             fixed = re.sub(r"\s*=\s*", ":", item.text) if "=" in item.text else f"{item.text}:True"
@@ -48,7 +48,7 @@ def dropped(context: CheckContext) -> Iterator[Violation]:
 
 
 def unknown(context: CheckContext) -> Iterator[Violation]:
-    """A key that MindSpore keeps and never looks up."""
+    """Report a key that MindSpore stores but never reads."""
     for name, item in _all_items(context):
         if item.key is not None and item.key not in _KEYS[name]:
             similar = closest(item.key, _KEYS[name])
@@ -57,7 +57,7 @@ def unknown(context: CheckContext) -> Iterator[Violation]:
 
 
 def bad_boolean(context: CheckContext) -> Iterator[Violation]:
-    """A switch that is neither on nor off: the default stays."""
+    """Report a switch with a value that is neither on nor off; the default applies."""
     for name, item in _all_items(context):
         known = (*_BOOLEANS, *FURTHER_VALUES.get(item.key or "", ()))
         if item.key in _SWITCHES[name] and item.value not in known:
@@ -65,7 +65,7 @@ def bad_boolean(context: CheckContext) -> Iterator[Violation]:
 
 
 def other_release(context: CheckContext) -> Iterator[Violation]:
-    """A key that another release of MindSpore reads, and 2.9 does not."""
+    """Report a key that MindSpore 2.9 does not read, but another release does."""
     for item in _items(context, _RUNTIME):
         if item.key in RUNTIME_KEYS_OF_2_7 | RUNTIME_KEYS_OF_2_10:
             message = "default" if item.key in RUNTIME_KEYS_OF_2_7 else "later"
@@ -73,7 +73,7 @@ def other_release(context: CheckContext) -> Iterator[Violation]:
 
 
 def repeated(context: CheckContext) -> Iterator[Violation]:
-    """A key that stands twice in one value: the last one wins."""
+    """Report a key that appears twice in one value: the last one wins."""
     seen: dict[tuple[str, str], Item] = {}
     for name, item in _all_items(context):
         if item.key is None:
@@ -87,7 +87,7 @@ def repeated(context: CheckContext) -> Iterator[Violation]:
 
 
 def align_size(context: CheckContext) -> Iterator[Violation]:
-    """The only value of ``MS_ALLOC_CONF`` that stops a run: a number of MB that 2 divides."""
+    """Report an alignment that is not an even number of MB, the only value of ``MS_ALLOC_CONF`` that stops a run."""
     for item in _items(context, _ALLOC):
         if item.key == "vmm_align_size":
             match = _ALIGN.fullmatch(item.value)
@@ -96,7 +96,7 @@ def align_size(context: CheckContext) -> Iterator[Violation]:
 
 
 def switched(context: CheckContext) -> Iterator[Violation]:
-    """A switch of ``MS_ALLOC_CONF`` (option ``key``) that is on, or off (option ``state``)."""
+    """Report a switch of ``MS_ALLOC_CONF`` (option ``key``) that is on or off (option ``state``)."""
     wanted = bool(context.options["state"])
     for item in _items(context, _ALLOC):
         if item.key == context.options["key"] and item.value in _BOOLEANS and (item.value in _ON) is wanted:
@@ -104,7 +104,7 @@ def switched(context: CheckContext) -> Iterator[Violation]:
 
 
 def tracked_by_path(context: CheckContext) -> Iterator[Violation]:
-    """A path for the tracker's files, which turns it on although ``memory_tracker`` says nothing, or off."""
+    """Report a path for the tracker's files that turns the tracker on, although ``memory_tracker`` is missing or off."""
     found = {item.key: item for item in _items(context, _ALLOC)}
     path, switch = found.get("memory_tracker_path"), found.get("memory_tracker")
     if path is not None and path.value and (switch is None or switch.value not in _ON):
@@ -112,14 +112,14 @@ def tracked_by_path(context: CheckContext) -> Iterator[Violation]:
 
 
 def simple_without_tracker(context: CheckContext) -> Iterator[Violation]:
-    """``simple_tracker`` says how much the tracker writes, and does not turn it on."""
+    """Report ``simple_tracker`` while the memory tracker is off: it sets the amount of output, but does not turn it on."""
     found = {item.key: item for item in _items(context, _ALLOC)}
     if "simple_tracker" in found and found["simple_tracker"].value in _ON and not _is_tracked(found.values()):
         yield _violation(context, _ALLOC, found["simple_tracker"])
 
 
 def foreign(context: CheckContext) -> Iterator[Violation]:
-    """Settings of torch_npu among those of MindSpore. Without any of MindSpore's the script is for something else."""
+    """Report settings of torch_npu among those of MindSpore; without any of MindSpore's, the script is for something else."""
     if not any(isinstance(name, str) and name.startswith("MS_") and name in KNOWN for name in context.source.data):
         return
     for name, counterpart in FOREIGN.items():
@@ -129,7 +129,7 @@ def foreign(context: CheckContext) -> Iterator[Violation]:
 
 
 def tracker_off(context: CheckContext) -> Iterator[Violation]:
-    """The memory tracker is not turned on; a path for its files alone turns it on, too."""
+    """Report that the memory tracker is off; a path for its files also turns it on."""
     if not _is_tracked(_items(context, _ALLOC)):
         yield Violation((_ALLOC,))
 
@@ -142,14 +142,14 @@ def _is_tracked(found: Iterable[Item]) -> bool:
 
 
 def replaced(context: CheckContext) -> Iterator[Violation]:
-    """A variable with several settings in one, set again: the settings of the first time are lost."""
+    """Report a variable with several settings that is set again: the first settings are lost."""
     for duplicate in context.source.duplicates:
         if duplicate.path[0] in _KEYS:
             yield Violation(duplicate.path, span=duplicate.again, related_spans=((duplicate.first, "lost"),))
 
 
 def rankless_simulation(context: CheckContext) -> Iterator[Violation]:
-    """A simulated distributed run needs to know its rank and how many there are."""
+    """Report a simulated distributed run that sets only one of ``RANK_ID`` and ``RANK_SIZE``."""
     level = context.source.get(("MS_SIMULATION_LEVEL",))
     names = ("RANK_SIZE", "RANK_ID")
     absent = [name for name in names if context.source.get((name,)) is None]
@@ -158,7 +158,7 @@ def rankless_simulation(context: CheckContext) -> Iterator[Violation]:
 
 
 def tracker_without_blocking(context: CheckContext) -> Iterator[Violation]:
-    """Without synchronous launch, blocks are booked on other operators than those that asked for them."""
+    """Report the tracker without synchronous launch: it attributes blocks to the wrong operators."""
     blocking = context.source.get(("MS_DEV_LAUNCH_BLOCKING",)) == "1"
     simulated = context.source.get(("MS_SIMULATION_LEVEL",)) is not None
     for item in () if blocking or simulated else _items(context, _ALLOC):
@@ -186,7 +186,7 @@ def _violation(
 
 
 def _span(context: CheckContext, name: str, item: Item) -> Location | None:
-    """Where an item stands; the whole value if its quotes make that unclear."""
+    """Return the location of an item; the whole value if its quotes make the item's location unclear."""
     position = context.source.position((name,))
     if position is None:
         return None
@@ -199,13 +199,13 @@ def _span(context: CheckContext, name: str, item: Item) -> Location | None:
     return Document(text, context.source.path).span(start, start + len(item.text))
 
 
-_NEARLY = 0.93  # of two names: a letter is missing, doubled, wrong or at its neighbour's place
-_SHORT = 10  # names of fewer letters are too alike
-_ALSO_READ = "NCCL_"  # the names of HCCL's are made after those of another library, which has its own
+_NEARLY = 0.93  # similarity of two names: a letter is missing, doubled, wrong or swapped
+_SHORT = 10  # shorter names are too similar to each other
+_ALSO_READ = "NCCL_"  # HCCL's variables are named after those of NCCL, which has its own
 
 
 def misspelt(context: CheckContext) -> Iterator[Violation]:
-    """A name that is not documented, a letter or two away from one that is; or such an item in a value."""
+    """Report a name, or an item in a value, that is unknown but differs from a documented one in a letter or two."""
     for name in context.source.data:
         known = variables().get(name) if isinstance(name, str) else None
         words = known.items if known is not None else ()
@@ -218,7 +218,7 @@ def misspelt(context: CheckContext) -> Iterator[Violation]:
 
 
 def _similar(context: CheckContext, name: str) -> str:
-    """The variable that was meant, or nothing: the script may use a name of its own."""
+    """Return the documented variable that was probably intended; empty if the script uses the name as its own."""
     if len(name) < _SHORT or name.startswith(_ALSO_READ) or name != name.upper():
         return ""
     similar = closest(name, (one for one in variables() if len(one) >= _SHORT), _NEARLY)
@@ -227,7 +227,7 @@ def _similar(context: CheckContext, name: str) -> str:
 
 
 def out_of_range(context: CheckContext) -> Iterator[Violation]:
-    """A value that is no whole number of those that the variable takes."""
+    """Report a value that is not a whole number in the documented range."""
     source = context.source
     if not isinstance(source, EnvironmentSource):
         return

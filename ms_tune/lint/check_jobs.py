@@ -1,6 +1,6 @@
-"""Checks of jobs: a launch script, its arguments and the config that they name, together.
+"""Check jobs: a launch script together with its arguments and the config that they name.
 
-What is not known without running the script is named (``not-evaluable``), and no rule is made about it.
+Anything that is only known at run time is reported (``not-evaluable``) and not checked.
 """
 
 from __future__ import annotations
@@ -35,21 +35,21 @@ _LAZY = "ENABLE_LAZY_INLINE_NO_PIPELINE"
 
 
 def unevaluable(context: CheckContext) -> Iterator[Violation]:
-    """A config, or a number of processes, that only a run could tell."""
+    """Report a config or number of processes that is only known at run time."""
     for job in _jobs(context):
         if job.unknown:
             yield Violation((), params={"name": job.unknown}, span=_span(context, job.place))
 
 
 def absent(context: CheckContext) -> Iterator[Violation]:
-    """A config that is nowhere in the script's folder or those above."""
+    """Report a config that exists neither in the script's folder nor in those above."""
     for job in _jobs(context):
         if job.path is None and not job.unknown and not is_to_be_filled_in(_named(job)):
             yield Violation((), params={"file": _named(job)}, span=_word(context, job, job.config))
 
 
 def processes(context: CheckContext) -> Iterator[Violation]:
-    """Parallel sizes whose product is not the number of processes (``check_rules._check_parallel``, ``parallel_dims.py``)."""
+    """Report parallel sizes whose product is not the number of processes (``check_rules._check_parallel``, ``parallel_dims.py``)."""
     for job, source, dialect in _read(context):
         if job.processes is None:
             continue
@@ -65,7 +65,7 @@ def processes(context: CheckContext) -> Iterator[Violation]:
 
 
 def overridden(context: CheckContext) -> Iterator[Violation]:
-    """A value of the config that the command line takes the place of."""
+    """Report a value of the config that the command line overrides."""
     for job, source, dialect in _read(context):
         for path, (value, word) in job.overrides.items() if dialect is Dialect.MINDFORMERS else ():
             written = source.get(path)
@@ -75,7 +75,7 @@ def overridden(context: CheckContext) -> Iterator[Violation]:
 
 
 def swap_without_lazy_inline(context: CheckContext) -> Iterator[Violation]:
-    """Swap in one stage without the variable that keeps lazy inline on there (MindFormers 1.6, ``version_control.py``)."""
+    """Report swap in a single stage without the variable that keeps lazy inline on (MindFormers 1.6, ``version_control.py``)."""
     for job, source, dialect in _read(context):
         on = dialect is Dialect.MINDFORMERS and job.value(source, "swap_config.swap") is True
         stages = job.value(source, "parallel_config.pipeline_stage", 1)
@@ -89,7 +89,7 @@ def _jobs(context: CheckContext) -> tuple[TrainingJob, ...]:
 
 
 def _read(context: CheckContext) -> Iterator[tuple[TrainingJob, SourceFile, Dialect]]:
-    """The jobs whose config can be read, and is one of MindFormers'; one that builds on others is left alone."""
+    """Yield the jobs whose config can be read and belongs to MindFormers; skip configs that build on others."""
     for job in _jobs(context):
         source = job.source()
         if source is None or "base_config" in source.data:

@@ -1,4 +1,4 @@
-"""Checks of keys that nobody reads. What each dialect knows stands in :mod:`ms_tune.facts.keys`."""
+"""Check for keys that are never read; :mod:`ms_tune.facts.keys` knows the keys of each dialect."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ if TYPE_CHECKING:
     from ms_tune.dialects.check_context import CheckContext
 
 _ALIKE, _MUCH_ALIKE = 0.8, 0.9
-_GUESSES, _REPORTED = 200, 1000  # unknown keys that a likeness is looked for, and that are told at all
-# What stands between a key and a value with an anchor: the colon, blanks, perhaps a tag or a comment.
+_GUESSES, _REPORTED = 200, 1000  # the most unknown keys to compare with known ones, and to report
+# The text between a key and a value with an anchor: the colon, spaces, perhaps a tag or a comment.
 _ANCHOR = re.compile(r"[\"']?\s*:\s*(?:#[^\n]*\s+)*(?:!\S*\s+)?&")
 _OFF = (False, None, 0, "OFF", "")
 
 
 def misspelt(context: CheckContext) -> Iterator[Violation]:
-    """A key that its section does not know, and much like one that it knows, or among ``former`` names of one.
+    """Report an unknown key that is similar to a known one, or a former name of one (option ``former``).
 
-    ``except`` names keys that are no slip: other dialects have them in this place.
+    ``except`` names keys that are not misspelt: they belong to other dialects.
     """
     others = context.names("except")
     for path, known in islice(_unknown(context, anchored=True), _GUESSES):
@@ -48,7 +48,7 @@ def misspelt(context: CheckContext) -> Iterator[Violation]:
 
 
 def misspelt_of_class(context: CheckContext) -> Iterator[Violation]:
-    """A key much like one that the class of a legacy model reads; what else such a class is given, code of a model may read."""
+    """Report a key similar to one that a legacy model class reads; other unknown keys may be read by the model's own code."""
     model, section = context.model, context.mapping("model.model_config")
     known = model.facts.defaults.keys() if model.known else frozenset()
     unread = [key for key in map(str, section) if key not in known]
@@ -61,7 +61,7 @@ def misspelt_of_class(context: CheckContext) -> Iterator[Violation]:
 
 
 def unused(context: CheckContext) -> Iterator[Violation]:
-    """A key that its section does not know, and not like one that it knows; ``former`` names as above."""
+    """Report an unknown key that is not similar to a known one; ``former`` as above."""
     for number, (path, known) in enumerate(_unknown(context)):
         if number == _REPORTED:
             return
@@ -70,9 +70,9 @@ def unused(context: CheckContext) -> Iterator[Violation]:
 
 
 def unexpected(context: CheckContext) -> Iterator[Violation]:
-    """An unknown key in a section that takes no other, or a section that is not a mapping at all.
+    """Report an unknown key in a section that accepts no others, or a section that is not a mapping.
 
-    The option ``with`` names sections that are only looked at with a switch.
+    The option ``with`` names sections that are only checked if a switch is on.
     """
     switches = context.options.get("with", {})
     for section in _sections(context):
@@ -87,7 +87,7 @@ def unexpected(context: CheckContext) -> Iterator[Violation]:
 
 
 def unexpected_anywhere(context: CheckContext) -> Iterator[Violation]:
-    """The same for the dynamic graph: every section but the open ones takes no other key."""
+    """Report the same for the dynamic graph: all sections except the open ones accept no other keys."""
     free = load(f"keys_{context.dialect.value}")["open"]
     for section in sorted(by_section(context.dialect, context.version or None)):
         if list(section) not in free:
@@ -95,7 +95,7 @@ def unexpected_anywhere(context: CheckContext) -> Iterator[Violation]:
 
 
 def ignored_context(context: CheckContext) -> Iterator[Violation]:
-    """A key of ``context`` that is not passed on. One that is set to "off" anyway does no harm."""
+    """Report a key of ``context`` that is not passed on, unless it is set to an "off" value, which is harmless."""
     known = by_section(context.dialect).get(("context",), {})
     for key, value in context.mapping("context").items():
         if key not in known and value not in _OFF:
@@ -104,19 +104,19 @@ def ignored_context(context: CheckContext) -> Iterator[Violation]:
 
 
 def dead(context: CheckContext) -> Iterator[Violation]:
-    """A key that is stored and read by nothing, set to something else than its default. ``except`` leaves some out."""
+    """Report a key that is stored but never read, set to a value other than its default; ``except`` excludes some."""
     left_out = context.names("except")
     for key, path, _ in find_oddities(context.job).get("dead", ()):
         is_read = key.read_by and not (context.model.known and context.model.kind not in key.read_by)
-        if ".".join(key.path) not in left_out and not is_read:  # of a model that nobody knows it may be read
+        if ".".join(key.path) not in left_out and not is_read:  # a model of unknown class may read it
             yield Violation(path, at_key=True)
 
 
 def required(context: CheckContext) -> Iterator[Violation]:
-    """One of the ``keys``, missing in a section that is there; ``empty`` tells that an empty section counts.
+    """Report each of the ``keys`` that is missing in an existing section; with ``empty`` also in an empty one.
 
-    ``most`` tells to be silent where fewer than half of the keys are there and one of the ``beside`` sections is not: that is
-    a part of a config.
+    With ``most``, report nothing if fewer than half of the keys exist and one of the ``beside`` sections is missing: then the
+    file is only a part of a config.
     """
     wanted = [tuple(str(one).split(".")) for one in context.options["keys"]]
     if context.options.get("most") is True:
@@ -125,7 +125,7 @@ def required(context: CheckContext) -> Iterator[Violation]:
             return
     empty = context.options.get("empty") is True
     for path in wanted:
-        outer = context.source.get(path[:-2]) if empty and len(path) > 2 else None  # noqa: PLR2004 - a section in one
+        outer = context.source.get(path[:-2]) if empty and len(path) > 2 else None  # noqa: PLR2004 - nested section
         if isinstance(outer, dict) and path[-2] not in outer:
             yield Violation(path[:-1], params={"section": ".".join(path[:-2])}, at_key=True)
         for section, value in find_values(context.source.data, path[:-1]):
@@ -134,9 +134,9 @@ def required(context: CheckContext) -> Iterator[Violation]:
 
 
 def not_sections(context: CheckContext) -> Iterator[Violation]:
-    """A section that is no mapping, or a list of sections that is no list; ``except`` leaves some out.
+    """Report a section that is not a mapping, or a list of sections that is not a list; ``except`` excludes some.
 
-    An empty section (null) is one with nothing in it, unless ``nullable`` is false.
+    Null counts as an empty section, unless ``nullable`` is false.
     """
     left_out = context.names("except")
     nullable = context.options.get("nullable") is not False
@@ -151,7 +151,7 @@ def not_sections(context: CheckContext) -> Iterator[Violation]:
 
 
 def two_names(context: CheckContext) -> Iterator[Violation]:
-    """Two keys of a model's section that stand for one field."""
+    """Report two keys of a model's section that are names of the same field."""
     section = tuple(str(context.options["section"]).split("."))
     facts, fields = facts_of(context.model.release), dict[str, str]()
     values = context.source.get(section)
@@ -164,12 +164,12 @@ def two_names(context: CheckContext) -> Iterator[Violation]:
 
 
 def _sections(context: CheckContext) -> list[KeyPath]:
-    """The sections that the checklist names: dotted, and an empty text for the top level."""
+    """Return the sections that the checklist names: dotted, with an empty text for the top level."""
     return [tuple(str(one).split(".")) if one else () for one in context.options.get("sections", [""])]
 
 
 def _unknown(context: CheckContext, *, anchored: bool = False) -> Iterator[tuple[KeyPath, frozenset[str]]]:
-    """Keys that their section does not know; those with an anchor for other places may be their author's own."""
+    """Yield unknown keys with the known keys of their section; those with an anchor may be the author's own definitions."""
     for section in _sections(context):
         known = frozenset(by_section(context.dialect, None if section else context.version or None).get(section, ()))
         for key in _unknown_keys(context, section):
@@ -193,20 +193,20 @@ def _unexpected(context: CheckContext, section: KeyPath) -> Iterator[Violation]:
 
 
 def _meant(context: CheckContext, path: KeyPath, known: frozenset[str]) -> str:
-    """The key that an unknown one stands for, if that can be told and is not there already."""
+    """Return the known key that the author probably intended by an unknown one; empty if unclear or written as well."""
     free = known - _siblings(context, path) - _of_other_content(context, path, known)
     now: str | None = context.options.get("former", {}).get(path[-1])
     return now if now in free else closest(str(path[-1]), free, _ALIKE)
 
 
 def _of_other_content(context: CheckContext, path: KeyPath, known: frozenset[str]) -> frozenset[str]:
-    """Sections of which an unknown one, whatever it is called, has not a single key: it is not one of them misspelt."""
+    """Return the known sections that share no key with an unknown one, which is thus not a misspelling of them."""
     value = context.source.get(path)
     if not isinstance(value, dict) or not value:
         return frozenset()
     inside = {name: by_section(context.dialect).get((*map(str, path[:-1]), name), {}) for name in known}
     others = [name for name, inner in inside.items() if inner and inner.keys().isdisjoint(value)]
-    surely = closest(str(path[-1]), others, _MUCH_ALIKE)  # a letter or two are a slip, whatever the section holds
+    surely = closest(str(path[-1]), others, _MUCH_ALIKE)  # such a key is misspelt, whatever the section contains
     return frozenset(others) - {surely}
 
 

@@ -1,8 +1,8 @@
-"""Checks of Python code: cells with a backward pass of their own, optimizers, and operators written by hand.
+"""Check Python code: cells with their own backward pass, optimizers, and hand-written operators.
 
-``used_bprop_inputs`` (MindSpore 2.4.10 and later, ``pynative/grad/grad.cc``): indices of the arguments of ``bprop``
-that are kept from the forward pass; 0 to n-1 are the inputs of ``construct``, n is its output, and ``dout``, the last
-argument, is always there. What is not listed arrives as None, or as zeros if the list is empty.
+``used_bprop_inputs`` (MindSpore 2.4.10 and later, ``pynative/grad/grad.cc``): indices of the arguments of ``bprop`` that are
+kept from the forward pass; 0 to n-1 are the inputs of ``construct``, n is its output, and ``dout``, the last argument, is
+always available. Arguments that are not listed are None, or zeros if the list is empty.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ if TYPE_CHECKING:
     from ms_tune.lint.python_code.module import Function, Module
 
 _LISTED = "used_bprop_inputs"
-_OF_CELLS = {"construct": "forward", "bprop": "backward"}  # what a `_Function` calls them
+_OF_CELLS = {"construct": "forward", "bprop": "backward"}  # the names of these methods in a `_Function`
 _OPTIMIZERS = [f"mindspore.nn.{place}Optimizer" for place in ("", "optim.", "optim.optimizer.")]
 _SILU = ("mindspore.ops.silu", "mindspore.mint.nn.functional.silu")
 
 
 def keeps_everything(context: CheckContext) -> Iterator[Violation]:
-    """A cell with ``bprop`` that does not say what it needs: all inputs and the output are kept.
+    """Report a cell whose ``bprop`` does not list its inputs: all inputs and the output are kept.
 
-    A static graph keeps what its backward part reads, whatever is listed.
+    This does not apply to static graphs, which keep exactly the values that their backward part reads.
     """
     module = module_of(context.source)
     for cell, bprop in () if is_graph_only(module) else _cells(module):
@@ -43,7 +43,7 @@ def keeps_everything(context: CheckContext) -> Iterator[Violation]:
 
 
 def reads_unlisted(context: CheckContext) -> Iterator[Violation]:
-    """A ``bprop`` that reads what ``used_bprop_inputs`` does not list: it gets None or zeros."""
+    """Report a ``bprop`` that reads an argument missing in ``used_bprop_inputs``: it receives None or zeros."""
     module = module_of(context.source)
     for cell, bprop in _cells(module):
         listed = _listed(cell)
@@ -58,10 +58,10 @@ def reads_unlisted(context: CheckContext) -> Iterator[Violation]:
 
 
 def never_called(context: CheckContext) -> Iterator[Violation]:
-    """A backward pass under the name that the other kind of class calls it by.
+    """Report a backward pass with a name that only the other kind of class uses.
 
-    A cell's is ``bprop(self, *inputs, out, dout)``, that of a ``_Function`` is ``backward(ctx, *grad_outputs)``
-    (``mindspore/common/_grad_function.py``, 2.9). What is not called leaves the derivative of ``construct`` itself.
+    For a cell it is ``bprop(self, *inputs, out, dout)``, for a ``_Function`` ``backward(ctx, *grad_outputs)``
+    (``mindspore/common/_grad_function.py``, 2.9). If it is not called, ``construct`` itself is differentiated.
     """
     module = module_of(context.source)
     for node in module.of(ast.ClassDef):
@@ -79,7 +79,7 @@ def never_called(context: CheckContext) -> Iterator[Violation]:
 
 
 def wrong_number(context: CheckContext) -> Iterator[Violation]:
-    """A ``bprop`` that takes another number of arguments than the inputs of ``construct``, the output and ``dout``."""
+    """Report a ``bprop`` whose arguments are not the inputs of ``construct``, the output and ``dout``."""
     module = module_of(context.source)
     for cell, bprop in _cells(module):
         inputs, arguments = _inputs(cell), bprop.args
@@ -92,7 +92,7 @@ def wrong_number(context: CheckContext) -> Iterator[Violation]:
 
 
 def unjitted_optimizer(context: CheckContext) -> Iterator[Violation]:
-    """An optimizer whose update is not compiled; in a static graph it is."""
+    """Report an optimizer whose update is not compiled; a static graph always compiles it."""
     module = module_of(context.source)
     for node in () if is_graph_only(module) else module.of(ast.ClassDef):
         update = next(_methods(node, "construct"), None)
@@ -104,7 +104,7 @@ def unjitted_optimizer(context: CheckContext) -> Iterator[Violation]:
 
 
 def unfused_swiglu(context: CheckContext) -> Iterator[Violation]:
-    """``silu(a) * b``: MindSpore has a fused operator."""
+    """Report ``silu(a) * b``, for which MindSpore has a fused operator."""
     module = module_of(context.source)
     for node in module.of(ast.BinOp):
         if isinstance(node.op, ast.Mult):
@@ -124,7 +124,7 @@ def _methods(node: ast.ClassDef, name: str) -> Iterator[Function]:
 
 
 def _listed(cell: ast.ClassDef) -> frozenset[int] | None:
-    """The union of all lists that the cell may use; None if one of them is not written out."""
+    """Return the union of all lists that the cell may use; None if one of them is not a literal."""
     assigned = [node for node in ast.walk(cell) if isinstance(node, ast.Assign)]
     lists = [
         one.value for one in assigned for at in one.targets if isinstance(at, ast.Attribute) and at.attr == _LISTED
@@ -136,7 +136,7 @@ def _listed(cell: ast.ClassDef) -> frozenset[int] | None:
 
 
 def _inputs(cell: ast.ClassDef) -> int | None:
-    """How many inputs ``construct`` takes; None if that varies."""
+    """Return the number of inputs of ``construct``; None if it varies."""
     method = next(_methods(cell, "construct"), None)
     if method is None or method.args.vararg or method.args.kwarg or method.args.kwonlyargs:
         return None
@@ -144,7 +144,7 @@ def _inputs(cell: ast.ClassDef) -> int | None:
 
 
 def _reads(bprop: Function, inputs: int) -> Iterator[tuple[ast.AST, int]]:
-    """Every read of an argument of ``bprop``, with its index; the last one, ``dout``, is n + 1."""
+    """Yield every read of an argument of ``bprop``, with its index; the last one, ``dout``, is n + 1."""
     arguments = bprop.args
     names = [one.arg for one in (*arguments.posonlyargs, *arguments.args)][1:]
     for node in ast.walk(bprop):

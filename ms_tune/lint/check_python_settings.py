@@ -1,4 +1,4 @@
-"""Checks of Python code: settings of MindSpore that are made in code."""
+"""Check Python code: settings of MindSpore made in code."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ if TYPE_CHECKING:
     from ms_tune.dialects.check_context import CheckContext
     from ms_tune.lint.python_code.module import Module
 
-# What MindSpore 2.9 says of the keys of its two functions: what takes the place of each, if anything does
-# (``mindspore/context.py``, ``parallel/_auto_parallel_context.py``).
+# The keys of MindSpore 2.9's two functions, each with its replacement, if any (``mindspore/context.py``,
+# ``parallel/_auto_parallel_context.py``).
 _REPORTED = load("mindspore_context")
 _SET_CONTEXT, _SET_PARALLEL = "mindspore.set_context", "mindspore.set_auto_parallel_context"
 _DEPRECATED = {"set_context": _REPORTED["deprecated"], "set_auto_parallel_context": _REPORTED["parallel_deprecated"]}
 _DETERMINISM = ("deterministic", "pynative_synchronize")
 _LISTED = ("mode", "memory_optimize_level", "exec_order", "device_target", "jit_syntax_level", "save_graphs")
 _ONCE = ("mindspore.set_deterministic", "mindspore.runtime.set_memory")
-# Conditions under which a setting is one that the user of the code asks for.
+# Conditions that show that the user of the code requests a setting.
 _ASKED = re.compile(r"determin|reprod|debug|sync|block", re.IGNORECASE)
 
 
 def made(context: CheckContext) -> Iterator[Violation]:
-    """A setting that code makes: by a ``keyword`` of ``set_context`` with a ``value``, or by a ``call`` with a ``first`` argument.
+    """Report a setting made by a ``keyword`` of ``set_context`` with a ``value``, or by a ``call`` with a ``first`` argument.
 
-    Without ``first`` any call counts. ``unless-asked`` leaves out what only a switch of the code's own asks for.
+    Without ``first`` any call counts. ``unless-asked`` excludes settings under a switch of the code's own.
     """
     module, options = module_of(context.source), context.options
     for call, name in module.calls:
@@ -51,7 +51,7 @@ def made(context: CheckContext) -> Iterator[Violation]:
 
 
 def refused(context: CheckContext) -> Iterator[Violation]:
-    """The two forms of determinism take values of different types, and refuse each other's."""
+    """Report a value of the wrong type for determinism: its two functions accept different types."""
     module = module_of(context.source)
     for call, name in module.calls:
         for keyword in _context_keywords(module, call, name):
@@ -65,7 +65,7 @@ def refused(context: CheckContext) -> Iterator[Violation]:
 
 
 def repeated(context: CheckContext) -> Iterator[Violation]:
-    """Settings that MindSpore takes once a process, made twice one after the other."""
+    """Report settings that MindSpore accepts once per process, but are made twice."""
     module = module_of(context.source)
     seen: dict[tuple[str, ast.AST | None], ast.Call] = {}
     for call, name in module.calls:
@@ -79,7 +79,7 @@ def repeated(context: CheckContext) -> Iterator[Violation]:
 
 
 def deprecated(context: CheckContext) -> Iterator[Violation]:
-    """Keys of ``set_context`` and ``set_auto_parallel_context`` that are on their way out."""
+    """Report deprecated keys of ``set_context`` and ``set_auto_parallel_context``."""
     module = module_of(context.source)
     for call, name in module.calls:
         function = name.removeprefix("mindspore.")
@@ -88,13 +88,13 @@ def deprecated(context: CheckContext) -> Iterator[Violation]:
             if instead is None or keyword.arg in _REPORTED["nested"]:
                 continue  # unknown here, or refused
             if name == _SET_CONTEXT and keyword.arg in _DETERMINISM and _constant(keyword) not in (False, "OFF"):
-                continue  # found for what it does
+                continue  # reported by the check of its effect
             params = {"function": function, "setting": str(keyword.arg), "instead": instead}
             yield Violation((), "default" if instead else "gone", params, span=module.span(keyword))
 
 
 def skipped(context: CheckContext) -> Iterator[Violation]:
-    """Keys of ``set_context`` that MindSpore warns of and does not read."""
+    """Report keys of ``set_context`` that MindSpore warns about and does not read."""
     module = module_of(context.source)
     for keyword in _all_context_keywords(module):
         if keyword.arg in _REPORTED["skipped"]:
@@ -102,7 +102,7 @@ def skipped(context: CheckContext) -> Iterator[Violation]:
 
 
 def unknown(context: CheckContext) -> Iterator[Violation]:
-    """Keys that ``set_context`` refuses, and gradient accumulation, which ``set_auto_parallel_context`` refuses."""
+    """Report keys that ``set_context`` refuses, and gradient accumulation, which ``set_auto_parallel_context`` refuses."""
     module = module_of(context.source)
     for call, name in module.calls:
         for keyword in keywords(module, call) if name in (_SET_CONTEXT, _SET_PARALLEL) else ():
@@ -120,7 +120,7 @@ def unknown(context: CheckContext) -> Iterator[Violation]:
 
 
 def unrecognised(context: CheckContext) -> Iterator[Violation]:
-    """Keys that ``set_context`` has never heard of."""
+    """Report keys that ``set_context`` does not know."""
     module = module_of(context.source)
     tables = (
         mindspore_values("context_keys"),
@@ -135,7 +135,7 @@ def unrecognised(context: CheckContext) -> Iterator[Violation]:
 
 
 def refused_values(context: CheckContext) -> Iterator[Violation]:
-    """Values that ``set_context`` refuses for a key that it has a list for."""
+    """Report values that ``set_context`` refuses for keys with a fixed list of values."""
     module = module_of(context.source)
     for keyword in _all_context_keywords(module):
         if keyword.arg not in _LISTED or not isinstance(keyword.value, ast.Constant):
@@ -156,7 +156,7 @@ def _all_context_keywords(module: Module) -> Iterator[ast.keyword]:
 
 
 def keywords(module: Module, call: ast.Call) -> Iterator[ast.keyword]:
-    """The keywords of a call, those of a dictionary that is written out for it (``**{...}``) among them."""
+    """Yield the keywords of a call, including those of a literal dictionary (``**{...}``)."""
     for one in call.keywords:
         if one.arg:
             yield one
@@ -173,7 +173,7 @@ def keywords(module: Module, call: ast.Call) -> Iterator[ast.keyword]:
 
 
 def allocator(context: CheckContext) -> Iterator[Violation]:
-    """``os.environ["MS_ALLOC_CONF"] = ...``: read once, at the first use of the memory pool."""
+    """Report faulty or tracking values of ``os.environ["MS_ALLOC_CONF"]``, which is read once, at first use of the memory pool."""
     module = module_of(context.source)
     for node in module.of(ast.Assign):
         value = node.value.value if isinstance(node.value, ast.Constant) else None
@@ -193,7 +193,7 @@ def _is_allocator(module: Module, target: ast.expr) -> bool:
 
 
 def shard_size(context: CheckContext) -> Iterator[Violation]:
-    """``zero_shard_size`` where it is not used, and 1, which is refused."""
+    """Report ``zero_shard_size`` if it is unused, or 0 or 1, which are refused."""
     module = module_of(context.source)
     for call, name in module.calls:
         short = name.rpartition(".")[2].lstrip("?")
@@ -207,7 +207,7 @@ def shard_size(context: CheckContext) -> Iterator[Violation]:
 
 
 def mint(context: CheckContext) -> Iterator[Violation]:
-    """A function of ops, or a cell of nn, that mint has with the same meaning."""
+    """Report a function of ops, or a cell of nn, for which mint has an equivalent."""
     module = module_of(context.source)
     for call, name in () if is_graph_only(module) else module.calls:
         new = counterpart(name, call)
@@ -221,7 +221,7 @@ def mint(context: CheckContext) -> Iterator[Violation]:
 
 
 def operators(context: CheckContext) -> Iterator[Violation]:
-    """An operator's class (``P.MatMul()``) in code of the dynamic graph, where mint has a function that does the same."""
+    """Report an operator's class (``P.MatMul()``) in dynamic-graph code, if mint has a function that does the same."""
     module = module_of(context.source)
     for call, name in () if is_graph_only(module) else module.calls:
         new = OPERATORS.get(name)

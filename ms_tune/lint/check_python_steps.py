@@ -1,4 +1,4 @@
-"""Checks of Python code: what costs time or memory in every training step."""
+"""Check Python code: operations that cost time or memory in every training step."""
 
 from __future__ import annotations
 
@@ -28,34 +28,34 @@ if TYPE_CHECKING:
     from ms_tune.dialects.check_context import CheckContext
     from ms_tune.lint.python_code.module import Module
 
-# What mindspore/utils/dryrun.py (2.9) itself warns of: each waits for the device.
+# The calls that mindspore/utils/dryrun.py (2.9) itself warns about: each waits for the device.
 _WAITING = ("asnumpy", "item", "tolist")
 _SYNCHRONIZE = re.compile(r"mindspore(?:\.\w+)*\.synchronize$")
 _STREAMS = re.compile(r"mindspore(?:\.\w+)*\.(?:current_stream|default_stream|Stream|Event)$")
 _VIEWS = ("transpose", "permute", "swapaxes", "swapdims", "t", "narrow", "expand", "expand_as", "movedim", "moveaxis")
-_AFTER = ("view", "view_as", "reshape")  # these want what lies in one piece
+_AFTER = ("view", "view_as", "reshape")  # these require a contiguous tensor
 _CASTS = ("float", "int", "bool")
 _REDUCING = ("max", "min", "any", "all", "sum", "mean", "isnan", "isfinite")
 _LOGGING = ("debug", "info", "warning")
-_BAR = ("set_postfix", "set_postfix_str", "set_description")  # of tqdm, which writes what it is given
+_BAR = ("set_postfix", "set_postfix_str", "set_description")  # of tqdm, which prints its arguments
 _LONG = 1000  # steps of a loop that runs for hours
 _LOSSES = ("loss", "losses", "logits", "grads", "grad", "outputs")
-_IDENTITY = (ast.Is, ast.IsNot, ast.In, ast.NotIn)  # these ask for no value of the tensor that is looked for
+_IDENTITY = (ast.Is, ast.IsNot, ast.In, ast.NotIn)  # these do not read the tensor's value
 _CONDITIONS = (ast.If, ast.While, ast.IfExp)
 _MODULES = ("numpy", "math", "time", "os", "json", "random", "dict")
-# Functions of NumPy that give one number and no array, which from_numpy refuses: these always, ...
+# Functions of NumPy that return a number and not an array, which from_numpy refuses: these always, ...
 _NUMBERS = re.compile(r"allclose|array_equal|isscalar|count_nonzero|ndim|size|(?:u?int|float|bool)\d*_?")
 # ... these without an axis ...
 _REDUCTIONS = re.compile(
     r"(?:nan)?(?:sum|prod|mean|std|var|max|min|median|argmax|argmin|percentile|quantile)|amax|amin|any|all|average"
 )
-# ... and these without a shape: how many arguments come before it, or 0 if all of them are its sizes.
+# ... and these without a shape: the number of arguments before it, or 0 if all of them are its sizes.
 _RANDOM = {"rand": 0, "randn": 0, "random": 0, "normal": 2, "uniform": 2, "randint": 2}
 _COUNTS = re.compile(r"(?:\w*_)?(?:steps?|iterations?|train(?:ing)?_iters)", re.IGNORECASE)
 
 
 def waiting(context: CheckContext) -> Iterator[Violation]:
-    """A value fetched from the device in every step."""
+    """Report a value fetched from the device in every step."""
     module = module_of(context.source)
     for node, root in _in_steps(module):
         if isinstance(node, ast.Call) and (what := _waits(module, node)) and not is_guarded(module, node, root):
@@ -63,7 +63,7 @@ def waiting(context: CheckContext) -> Iterator[Violation]:
 
 
 def _waits(module: Module, call: ast.Call) -> str:
-    """What of a call waits for the device; nothing if it does not."""
+    """Return the part of a call that waits for the device; empty if it does not wait."""
     function = call.func
     if _SYNCHRONIZE.match(module.name(function)) or _is_stream(module, function):
         return ast.unparse(function)[:40]
@@ -87,7 +87,7 @@ def _is_stream(module: Module, function: ast.expr) -> bool:
 
 
 def growing(context: CheckContext) -> Iterator[Violation]:
-    """``losses.append(loss)`` in every step: the list keeps each step's tensor on the device."""
+    """Report ``losses.append(loss)`` in every step: the list keeps each step's tensor on the device."""
     module = module_of(context.source)
     for loop in step_loops(module):
         emptied = {name for node in module.own_nodes(loop) for name in _emptied(node)}
@@ -105,7 +105,7 @@ def growing(context: CheckContext) -> Iterator[Violation]:
 
 
 def _emptied(node: ast.AST) -> Iterator[str]:
-    """The lists that a statement makes anew, empties or shortens."""
+    """Yield the lists that a statement creates, empties or shortens."""
     if isinstance(node, (ast.Assign, ast.Delete)):
         for target in node.targets:
             yield ast.unparse(target.value if isinstance(target, ast.Subscript) else target)
@@ -115,7 +115,7 @@ def _emptied(node: ast.AST) -> Iterator[str]:
 
 
 def printing(context: CheckContext) -> Iterator[Violation]:
-    """A tensor formatted in every step: ``print(loss)``, a progress bar's text, and f-strings of log calls.
+    """Report a tensor formatted in every step: in ``print(loss)``, a progress bar's text, and f-strings of log calls.
 
     The f-strings are built even if the log does not write them.
     """
@@ -136,9 +136,9 @@ def printing(context: CheckContext) -> Iterator[Violation]:
 
 
 def truth(context: CheckContext) -> Iterator[Violation]:
-    """``if x.max() > y`` in code that runs in every step: the host waits for the device to decide.
+    """Report ``if x.max() > y`` in code that runs in every step: the host waits for the device to decide.
 
-    So it does for a tensor that is compared, and for one that stands alone: Python asks it whether it is true.
+    The same applies to a comparison with a tensor and to a tensor used as a condition itself.
     """
     module = module_of(context.source)
     loops = ((loop, loop) for loop in step_loops(module) if isinstance(loop, ast.While))
@@ -152,7 +152,7 @@ def truth(context: CheckContext) -> Iterator[Violation]:
 
 
 def builtin_sum(context: CheckContext) -> Iterator[Violation]:
-    """Python's ``sum`` over a tensor: one addition for each row."""
+    """Report Python's ``sum`` over a tensor: it makes one addition per row."""
     module = module_of(context.source)
     for call, name in module.calls:
         if name == "?sum" and call.args and is_tensor(module, call.args[0]):
@@ -160,13 +160,13 @@ def builtin_sum(context: CheckContext) -> Iterator[Violation]:
 
 
 def contiguous(context: CheckContext) -> Iterator[Violation]:
-    """``.contiguous()`` of what is contiguous for sure."""
+    """Report ``.contiguous()`` of a tensor that surely is contiguous."""
     module = module_of(context.source)
     for call, _ in module.calls:
         if not isinstance(call.func, ast.Attribute) or call.func.attr != "contiguous" or call.args:
             continue
         inner, around = call.func.value, module.parents.get(call)
-        # What lies in pieces cannot be viewed in another shape.
+        # A tensor that is not contiguous cannot be viewed in another shape.
         is_viewed = isinstance(around, ast.Attribute) and around.attr in _AFTER
         if isinstance(inner, ast.Call) and isinstance(inner.func, ast.Attribute) and inner.func.attr == "contiguous":
             yield Violation((), "twice", span=module.span(call))
@@ -178,7 +178,7 @@ def contiguous(context: CheckContext) -> Iterator[Violation]:
 
 
 def _is_view(node: ast.expr, module: Module) -> TypeGuard[ast.Call]:
-    """Whether a value is another view of a tensor, made right here."""
+    """Return whether an expression creates another view of a tensor."""
     if not isinstance(node, ast.Call):
         return False
     package, _, last = module.name(node.func).rpartition(".")
@@ -189,7 +189,7 @@ def _is_view(node: ast.expr, module: Module) -> TypeGuard[ast.Call]:
 
 
 def copied_array(context: CheckContext) -> Iterator[Violation]:
-    """``Tensor(array)``: copies what ``mindspore.from_numpy`` shares. With a dtype it converts, too."""
+    """Report ``Tensor(array)``: it copies data that ``mindspore.from_numpy`` shares. With a dtype it also converts."""
     module = module_of(context.source)
     for call, name in module.calls:
         alone = len(call.args) == 1 and not call.keywords
@@ -202,7 +202,7 @@ def copied_array(context: CheckContext) -> Iterator[Violation]:
 
 
 def no_garbage_collection(context: CheckContext) -> Iterator[Violation]:
-    """A very long loop over steps in a file that never collects garbage."""
+    """Report a very long loop over steps in a file that never collects garbage."""
     module = module_of(context.source)
     if any(name in ("gc.collect", "gc.disable", "gc.freeze") for _, name in module.calls):
         return
@@ -212,7 +212,7 @@ def no_garbage_collection(context: CheckContext) -> Iterator[Violation]:
 
 
 def constant_garbage_collection(context: CheckContext) -> Iterator[Violation]:
-    """``gc.collect()`` in every step."""
+    """Report ``gc.collect()`` in every step."""
     module = module_of(context.source)
     for loop in step_loops(module):
         for node in module.own_nodes(loop):
@@ -222,7 +222,7 @@ def constant_garbage_collection(context: CheckContext) -> Iterator[Violation]:
 
 
 def from_numpy_of_tensor(context: CheckContext) -> Iterator[Violation]:
-    """``Tensor.from_numpy(array)``, which goes after 2.9; ``mindspore.from_numpy`` stays."""
+    """Report ``Tensor.from_numpy(array)``, which is removed after 2.9; ``mindspore.from_numpy`` stays."""
     module = module_of(context.source)
     for call, name in module.calls:
         if name == "mindspore.Tensor.from_numpy":
@@ -230,7 +230,7 @@ def from_numpy_of_tensor(context: CheckContext) -> Iterator[Violation]:
 
 
 def _may_be_number(module: Module, node: ast.expr, depth: int = 3) -> bool:
-    """Whether what comes from NumPy may be one number."""
+    """Return whether a value from NumPy may be a single number."""
     if isinstance(node, ast.Name) and depth:
         return any(value and _may_be_number(module, value, depth - 1) for value in assigned(module, node))
     if not isinstance(node, ast.Call):
@@ -249,7 +249,7 @@ def _may_be_number(module: Module, node: ast.expr, depth: int = 3) -> bool:
 
 
 def _is_written_out(module: Module, node: ast.AST) -> bool:
-    """An array of a few numbers in the code: copying it costs nothing."""
+    """Return whether a node is a literal array of a few numbers, which costs nothing to copy."""
     return (
         isinstance(node, ast.Call)
         and module.name(node.func) == "numpy.array"
@@ -260,12 +260,12 @@ def _is_written_out(module: Module, node: ast.AST) -> bool:
 
 @lru_cache(maxsize=2)
 def _in_steps(module: Module) -> tuple[tuple[ast.expr | ast.stmt, ast.AST], ...]:
-    """Every call and condition of each step, in the order of the text, with the loop or function around it."""
+    """Return every call and condition of each step in text order, with the loop or function that contains it."""
     seen: dict[ast.expr | ast.stmt, ast.AST] = {}
     functions = () if is_graph_only(module) else step_functions(module)
     for root in (*step_loops(module), *functions):
         if is_compiled(module, root):
-            continue  # a graph: what is a value there, the compiler says
+            continue  # a graph, whose values the compiler determines
         for node in module.own_nodes(root):
             if isinstance(node, (ast.Call, *_CONDITIONS)):
                 seen.setdefault(node, root)
@@ -273,11 +273,11 @@ def _in_steps(module: Module) -> tuple[tuple[ast.expr | ast.stmt, ast.AST], ...]
 
 
 def _may_be_tensor(module: Module, node: ast.expr) -> bool:
-    """Whether nothing says that it is none: an array of NumPy, a number, a module's function."""
+    """Return whether a value may be a tensor: it is not known to be a NumPy array, a number or a module's function."""
     if isinstance(node, ast.Call):
         name = module.name(node.func)
         if isinstance(node.func, ast.Attribute) and node.func.attr in _WAITING:
-            return False  # fetched already, which is told of the inner call
+            return False  # already fetched; the inner call is reported
         return not name.startswith(_MODULES) and not name.startswith(("?len", "?str", "?list", "?dict"))
     return not is_array(module, node) and not isinstance(node, (ast.Constant, ast.Dict, ast.List))
 
@@ -298,7 +298,7 @@ def _is_reduction(module: Module, call: ast.Call) -> bool:
 
 
 def _decides(module: Module, node: ast.AST) -> bool:
-    """Whether a part of a condition has to be fetched: a reduction, or a comparison with a tensor in it."""
+    """Return whether part of a condition must be fetched from the device: a reduction, or a comparison with a tensor."""
     if isinstance(node, ast.Call):
         return _is_reduction(module, node)
     if not isinstance(node, ast.Compare) or any(isinstance(one, _IDENTITY) for one in node.ops):
@@ -311,7 +311,7 @@ def _without_not(test: ast.expr) -> ast.expr:
 
 
 def _counts_steps(test: ast.expr) -> bool:
-    """Whether ``while`` goes on for as long as the training does: without a condition, or by counting its steps."""
+    """Return whether a ``while`` loop runs for the whole training: without a condition, or by counting its steps."""
     if isinstance(test, ast.Constant):
         return bool(test.value)
     names = [node.id if isinstance(node, ast.Name) else getattr(node, "attr", "") for node in ast.walk(test)]

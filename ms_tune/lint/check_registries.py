@@ -1,4 +1,4 @@
-"""Checks of what stands beside a class's name in a config, against the classes that the framework registers."""
+"""Check the settings next to a class's name in a config against the classes that the framework registers."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ if TYPE_CHECKING:
     from ms_tune.diagnostics import KeyPath
     from ms_tune.dialects.check_context import CheckContext
 
-# Not of the class: what the register itself takes, and what `BaseTrainer.create_lr_scheduler` reads (1.6 to 2.1).
+# Not the class's own: arguments of the register, and of `BaseTrainer.create_lr_scheduler` (1.6 to 2.1).
 _OTHERS = frozenset(
     ("type", "auto_register", "warmup_epochs", "warmup_ratio", "warmup_lr_init", "total_steps", "warmup_steps")
 )
 _ALIKE, _MUCH_ALIKE = 0.8, 0.83
-_LETTERS = 2  # that a misspelt word of a data set is longer or shorter than it should be
+_LETTERS = 2  # by which the length of a misspelt data set key may differ from the correct one
 
 
 def refused(context: CheckContext) -> Iterator[Violation]:
-    """An argument that the class does not have: calling it is a TypeError."""
+    """Report an argument that the class does not have, which raises a TypeError."""
     for path, name, key, similar in _unlisted(context, free=False):
         if _parameters(context, name).isdisjoint((key, ANY_PARAMETER)):
             params = {"owner": name[1], "similar": similar}
@@ -33,14 +33,14 @@ def refused(context: CheckContext) -> Iterator[Violation]:
 
 
 def unread(context: CheckContext) -> Iterator[Violation]:
-    """An argument much like one that the class has, which lets through what it does not know and leaves it at that."""
+    """Report an argument similar to a known one of a class that accepts any argument and ignores unknown ones."""
     for path, name, key, similar in _unlisted(context, free=True):
         if similar and key not in _parameters(context, name):
             yield Violation((*path, key), params={"owner": name[1], "similar": similar}, at_key=True)
 
 
 def _unlisted(context: CheckContext, *, free: bool) -> Iterator[tuple[KeyPath, tuple[str, str], str, str]]:
-    """The arguments that a class does not list: its place and name, the argument, and a listed one that it is much like."""
+    """Yield each argument that a class does not list: the class's path and name, the argument, and a similar listed one."""
     for path, name, section in find_oddities(context.job).get("class", ()):
         takes = arguments_of(*name, context.version)
         if takes is None or takes.free is not free:
@@ -52,18 +52,18 @@ def _unlisted(context: CheckContext, *, free: bool) -> Iterator[tuple[KeyPath, t
 
 
 def _own_classes(context: CheckContext, kind: str) -> Mapping[str, frozenset[str] | None]:
-    """The classes of a kind that the repository around the config registers, with their parameters."""
+    """Return the classes of a kind that the repository around the config registers, with their parameters."""
     checkout = context.job.checkout
     return checkout.classes.get(kind, {}) if checkout is not None else {}
 
 
 def _parameters(context: CheckContext, name: tuple[str, str]) -> frozenset[str]:
-    """What a class takes as it stands in the repository around the config; nothing where it does not, or does not say it itself."""
+    """Return the parameters of a class in the repository around the config; empty if it is not there or they are unknown."""
     return _own_classes(context, name[0]).get(name[1]) or frozenset()
 
 
 def missing(context: CheckContext) -> Iterator[Violation]:
-    """A class without an argument that it cannot be built without; an empty value is none, either."""
+    """Report a class without an argument that it requires; an empty value counts as missing."""
     for path, name, section in find_oddities(context.job).get("class", ()):
         for group in needed_arguments(*name, context.version):
             if all(_lacks(section, one) for one in group):
@@ -72,15 +72,15 @@ def missing(context: CheckContext) -> Iterator[Violation]:
 
 
 def _lacks(section: Mapping[object, object], name: str) -> bool:
-    """Whether an argument is empty, or left out where it has no default."""
+    """Return whether an argument is empty, or missing without a default."""
     written = name.removesuffix(DEFAULTED)
     return section.get(written) is None and (written == name or written in section)
 
 
 def unread_of_data(context: CheckContext) -> Iterator[Violation]:
-    """A key of a data set much like a word by which MindFormers' data sets read their section, and none of these words itself.
+    """Report an unknown key of a data set that is similar to one that MindFormers' data sets read.
 
-    The option ``sections`` says where; there every key is asked for by name, and what nobody asks for is left at that.
+    The option ``sections`` names the sections; keys in them that are not read have no effect and cause no warning.
     """
     for dotted in context.options["sections"]:
         for path, section in find_values(context.source.data, tuple(str(dotted).split("."))):
@@ -94,10 +94,10 @@ def unread_of_data(context: CheckContext) -> Iterator[Violation]:
 
 
 def not_a_switch(context: CheckContext) -> Iterator[Violation]:
-    """A text, a list or another number than 0 and 1 in the place of a switch: each counts as yes, ``'False'`` and ``Flase``, too.
+    """Report a text, a list or a number other than 0 and 1 as a switch: each counts as true, even ``'False'`` and ``Flase``.
 
-    The option ``except`` names keys that other checks tell, ``refused-since`` the release from which those of other types
-    are refused that are looked at.
+    The option ``except`` names keys of other checks, ``refused-since`` the first release in which strict keys refuse other
+    types.
     """
     others, since = context.names("except"), str(context.options.get("refused-since", "0"))
     refuses = order(context.version) >= order(since)
@@ -107,29 +107,28 @@ def not_a_switch(context: CheckContext) -> Iterator[Violation]:
 
 
 def no_switch_of_model(context: CheckContext) -> Iterator[Violation]:
-    """The same for the fields of the model alone."""
+    """Report the same for the fields of the model only."""
     yield from map(Violation, find_oddities(context.job).get("field-switch", ()))
 
 
 def not_a_number(context: CheckContext) -> Iterator[Violation]:
-    """A text in the place of a number of the model, one that looks like a number (``"64"``) among them, or a list; or a count that is none."""
+    """Report a text (even ``"64"``) or a list instead of a number of the model, or a count that is not a whole number."""
     for path, message in find_oddities(context.job).get("field-number", ()):
         yield Violation(path, message)
 
 
 def unregistered(context: CheckContext) -> Iterator[Violation]:
-    """A name under which no class is registered.
+    """Report a name under which no class is registered.
 
-    The option ``names`` says which key paths hold names, and of what kind; ``compared`` that the framework compares names and
-    looks into no register. Left alone are classes that the config itself has registered (``auto_register``), that the repository
-    around it registers, and names that come with another release: a check of their own tells those.
+    The option ``names`` maps key paths to the kind of class that they name; with ``compared``, the framework compares names
+    itself and uses no register. Classes registered by the config (``auto_register``) or its repository are skipped.
     """
     names, compared = context.options["names"], context.options.get("compared", False)
     release = context.version
     for dotted, kind in names.items():
         known = registered(str(kind), release, context.dialect)
         for path, value in find_values(context.source.data, tuple(str(dotted).split("."))):
-            odd = isinstance(value, (list, dict)) and path[-1] == "type"  # a list of names goes for networks alone
+            odd = isinstance(value, (list, dict)) and path[-1] == "type"  # only networks may be named by a list
             given = str(value) if odd else value[0] if isinstance(value, list) and value else value
             section = context.source.get(path[:-1])
             own = isinstance(section, dict) and "auto_register" in section

@@ -1,4 +1,4 @@
-"""Checks of how a script sets variables: what the shell cuts off, what never gets to the program, what the launcher adds."""
+"""Check how a script sets variables: values that the shell cuts off, that no program sees, or that the launcher changes."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 
 _KEYS = {"MS_ALLOC_CONF": ALLOC_KEYS, "MS_DEV_RUNTIME_CONF": RUNTIME_KEYS}
 _CUT = re.compile(r"(?P<by>[ \t]*;[ \t]*|[ \t]+)(?P<lost>(?P<key>[A-Za-z_]\w*)[:=][^\s;&|]*)")
-_PAIRS = re.compile(r"(?:^|[=,])[A-Za-z_]\w*:[^/\s][^\s]*$")  # key:value, and no path
-_ALL = re.compile(r"^[ \t]*set[ \t]+(?:-\w*a|-o[ \t]+allexport)", re.MULTILINE)  # what is set from here on is exported
+_PAIRS = re.compile(r"(?:^|[=,])[A-Za-z_]\w*:[^/\s][^\s]*$")  # key:value that is not a path
+_ALL = re.compile(r"^[ \t]*set[ \t]+(?:-\w*a|-o[ \t]+allexport)", re.MULTILINE)  # everything set after this is exported
 _QUOTES = ("'", '"')
-_UNSURE = ("depth", "brace")  # our reader's bound; what bash takes amiss only when it comes there
-_DOCUMENT = re.compile(r"\$\([^)]*<<|`[^`]*<<")  # quotation marks in it are letters
+_UNSURE = ("depth", "brace")  # our reader's limit, and errors that bash only finds when it gets there
+_DOCUMENT = re.compile(r"\$\([^)]*<<|`[^`]*<<")  # quotation marks in it are plain characters
 _LAUNCHERS = ("msrun", "torchrun", "torch.distributed.launch")
-_NEARLY = 0.9  # of two names: a letter differs
-_WHOLE = re.compile(r"\s*[+-]?\d+(?:_\d+)*\s*", re.ASCII)  # what Python's `int` reads
+_NEARLY = 0.9  # similarity of two names that differ in a letter
+_WHOLE = re.compile(r"\s*[+-]?\d+(?:_\d+)*\s*", re.ASCII)  # text that Python's `int` accepts
 _WORKERS, _LOCAL_WORKERS = "worker_num", "local_worker_num"
 _OF_LAUNCHERS = ("RANK_SIZE", "RANK_ID")  # scripts use these for themselves, too
 
@@ -38,12 +38,12 @@ _OF_LAUNCHERS = ("RANK_SIZE", "RANK_ID")  # scripts use these for themselves, to
 def _of_scripts(
     look: Callable[[EnvironmentSource, ScriptJob], Iterator[Violation]],
 ) -> Callable[[CheckContext], Iterator[Violation]]:
-    """A check of scripts alone, which is given the file and what it starts; other settings of the environment start nothing."""
+    """Make a check that applies to scripts only; it receives the file and the script's launches."""
 
     @wraps(look)
     def check(context: CheckContext) -> Iterator[Violation]:
         source = context.source
-        assert isinstance(source, EnvironmentSource)  # noqa: S101 - checks of the environment see nothing else
+        assert isinstance(source, EnvironmentSource)  # noqa: S101 - checks of the environment get no other source
         return iter(()) if source.script is None else look(source, source.script)
 
     return check
@@ -51,7 +51,7 @@ def _of_scripts(
 
 @_of_scripts
 def cut(source: EnvironmentSource, _: ScriptJob) -> Iterator[Violation]:
-    """Settings behind a blank or a semicolon: the shell takes them for another word, or for a command."""
+    """Report settings after a space or a semicolon: the shell reads them as another word or command."""
     for one in source.environment.assignments:
         found = _CUT.match(source.text, one.span.end)
         if found is None or not _is_lost(one.name, source.text[one.span.start : one.span.end], found):
@@ -62,7 +62,7 @@ def cut(source: EnvironmentSource, _: ScriptJob) -> Iterator[Violation]:
 
 
 def _is_lost(name: str, value: str, found: re.Match[str]) -> bool:
-    """Whether what stands behind a value is more of it: a key of the variable's, or in one like it another ``key:value``."""
+    """Return whether the text after a value belongs to it: a known key of the variable, or another ``key:value``."""
     if name in _KEYS:
         return found["key"] in _KEYS[name]
     return ";" not in found["by"] and found["lost"].startswith(f"{found['key']}:") and bool(_PAIRS.search(value))
@@ -70,7 +70,7 @@ def _is_lost(name: str, value: str, found: re.Match[str]) -> bool:
 
 @_of_scripts
 def unexported(source: EnvironmentSource, script: ScriptJob) -> Iterator[Violation]:
-    """Variables of MindSpore's that are set for the script alone: none of the programs that it starts sees them."""
+    """Report variables of MindSpore that are set but not exported: no program started by the script sees them."""
     names = {
         one.name: one for one in source.environment.assignments if one.name in KNOWN and one.name not in _OF_LAUNCHERS
     }
@@ -87,7 +87,7 @@ def unexported(source: EnvironmentSource, script: ScriptJob) -> Iterator[Violati
 
 @_of_scripts
 def unreadable(source: EnvironmentSource, script: ScriptJob) -> Iterator[Violation]:
-    """A quotation mark that is never closed, a word where bash takes none: it stops there and says so only then."""
+    """Report an unclosed quotation mark or an unexpected word, at which bash stops only when it gets there."""
     for problem in script.launches.problems:
         quote = problem.reason in _QUOTES
         if problem.reason in _UNSURE or ((quote or problem.reason == "(") and _DOCUMENT.search(source.text)):
@@ -99,7 +99,7 @@ def unreadable(source: EnvironmentSource, script: ScriptJob) -> Iterator[Violati
 
 @_of_scripts
 def not_followed(source: EnvironmentSource, script: ScriptJob) -> Iterator[Violation]:
-    """What a script starts, or sets, where only a run could tell: nothing is said about it."""
+    """Report launches or settings that are only known at run time and therefore not checked."""
     seen = set[int]()
     for one in script.launches.unknown:
         if one.place.file.path != source.path or one.place.start in seen:
@@ -111,7 +111,7 @@ def not_followed(source: EnvironmentSource, script: ScriptJob) -> Iterator[Viola
 
 @_of_scripts
 def program_unknown(source: EnvironmentSource, script: ScriptJob) -> Iterator[Violation]:
-    """What a launcher takes for the program: all of its options as one word, an option without its dashes, a misspelt name."""
+    """Report a wrong program of a launcher: all options as one word, an option without dashes, or a misspelt name."""
     known = sorted(programs())
     for launch in script.launches.launches:
         word, text = launch.program, launch.program.text if launch.program is not None else None
@@ -140,7 +140,7 @@ def _letters(name: str) -> str:
 
 @_of_scripts
 def simulated(source: EnvironmentSource, script: ScriptJob) -> Iterator[Violation]:
-    """``msrun --sim_level``: nothing is trained."""
+    """Report ``msrun --sim_level``, with which nothing is trained."""
     for launch in script.launches.launches if "sim_level" in source.text else ():
         level = launch.options.get("sim_level") if launch.launcher.name == "msrun" else None
         if level is not None and level.text not in (None, "", "-1") and level.place.file.path == source.path:
@@ -150,7 +150,7 @@ def simulated(source: EnvironmentSource, script: ScriptJob) -> Iterator[Violatio
 
 @_of_scripts
 def refused_by_launcher(source: EnvironmentSource, script: ScriptJob) -> Iterator[Violation]:
-    """Options of ``msrun`` and ``torchrun`` that there are not, and values that ``msrun`` refuses.
+    """Report unknown options of ``msrun`` and ``torchrun``, and values that ``msrun`` refuses.
 
     Programs of Megatron-LM are left to the checks of their own dialect.
     """
@@ -168,7 +168,7 @@ def refused_by_launcher(source: EnvironmentSource, script: ScriptJob) -> Iterato
 
 
 def _values(launch: Launch) -> Iterator[tuple[Argument | None, str, dict[str, object]]]:
-    """Values that ``msrun`` does not take (``parallel/cluster/run.py``, ``process_entity/_api.py``, MindSpore 2.9)."""
+    """Yield values that ``msrun`` refuses (``parallel/cluster/run.py``, ``process_entity/_api.py``, MindSpore 2.9)."""
     for written, word in launch.options.items():
         name, text = launch.option_named(written), word.text if word is not None else None
         if text is None or name is None:
@@ -188,7 +188,7 @@ def _values(launch: Launch) -> Iterator[tuple[Argument | None, str, dict[str, ob
 
 
 def _number(launch: Launch, name: str) -> int | None:
-    """What ``msrun`` is told, or takes where it is told nothing; None where only a run could tell."""
+    """Return the number given to ``msrun``, or its default; None if it is only known at run time."""
     if name not in launch.options:
         return int(launch.launcher.values[name] or 0)
     word = launch.options[name]

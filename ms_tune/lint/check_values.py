@@ -1,4 +1,4 @@
-"""Checks of single values: their types, bounds and choices, and how they are spelled in YAML."""
+"""Check single values: types, bounds and choices, and their spelling in YAML."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def types(context: CheckContext) -> Iterator[Violation]:
-    """A value of a type that the framework refuses."""
+    """Report a value of a type that the framework refuses."""
     for key, path, value in _refused(context, "type"):
         is_whole = isinstance(value, int) and not isinstance(value, bool)
         name = "int-for-float" if is_whole and "float" in key.types else "default"
@@ -28,13 +28,13 @@ def types(context: CheckContext) -> Iterator[Violation]:
 
 
 def bounds(context: CheckContext) -> Iterator[Violation]:
-    """A number that the framework finds too small or too large."""
+    """Report a number that is too small or too large for the framework."""
     for key, path, value in _refused(context, "bound"):
         yield Violation(path, params={"bound": broken_bound(key, value)})
 
 
 def choices(context: CheckContext) -> Iterator[Violation]:
-    """A value that is none of those that the framework takes."""
+    """Report a value that is not one of the framework's choices."""
     for key, path, value in _refused(context, "choice"):
         similar = closest(str(value), map(str, key.choices))
         listed = ", ".join(map(str, key.choices))
@@ -42,7 +42,7 @@ def choices(context: CheckContext) -> Iterator[Violation]:
 
 
 def _refused(context: CheckContext, kind: str) -> Iterator[tuple[Key, KeyPath, Any]]:
-    """The strict keys whose values stand out: below the option ``below``, if it is given."""
+    """Yield the strict keys with a refused value; only those below the option ``below``, if it is given."""
     below, left_out = context.names("below"), context.names("except")
     for key, path, value in find_oddities(context.job).get(kind, ()):
         is_elsewhere = below and key.path[0] not in below
@@ -51,11 +51,10 @@ def _refused(context: CheckContext, kind: str) -> Iterator[tuple[Key, KeyPath, A
 
 
 def _is_looked_at(context: CheckContext, path: KeyPath, value: object) -> bool:
-    """Whether the framework looks at a value at all.
+    """Return whether the framework checks a value at all.
 
-    The option ``with`` names sections that count with a switch only; ``forced`` names settings of which every value that
-    means yes becomes False without their switch, before its type is checked; ``or-default`` those whose default stands in
-    for every value that means no.
+    The option ``with`` names sections that only count if a switch is on; ``forced`` names settings whose true values become
+    False without their switch before their type is checked; ``or-default`` those whose default replaces false values.
     """
     dotted = ".".join(map(str, path))
     for section, switch in context.options.get("with", {}).items():
@@ -68,20 +67,20 @@ def _is_looked_at(context: CheckContext, path: KeyPath, value: object) -> bool:
     return bool(value) or dotted not in context.names("or-default")
 
 
-_REPORTED = 200  # duplicates; a file with more of them is no config
+_REPORTED = 200  # a file with more duplicates is not a config
 _SCIENTIFIC = re.compile(r"(?P<sign>[-+]?)(?P<digits>\d+\.?\d*|\.\d+)[eE](?P<exponent_sign>[-+]?)(?P<exponent>\d+)")
 _OCTAL = re.compile(r"[-+]?0[0-7_]+")
 _SEXAGESIMAL = re.compile(r"[-+]?\d[\d_]*(:[0-5]?\d)+(\.\d*)?")
 
 
 def duplicate_key(context: CheckContext) -> Iterator[Violation]:
-    """A key that stands twice: PyYAML keeps the last value and says nothing."""
+    """Report a key that appears twice: PyYAML silently keeps the last value."""
     for duplicate in context.source.duplicates[:_REPORTED]:
         yield Violation(duplicate.path, span=duplicate.again, related_spans=((duplicate.first, "first"),))
 
 
 def number_as_text(context: CheckContext) -> Iterator[Violation]:
-    """``1e-5``: a float of YAML 1.1 needs a point and a signed exponent (PyYAML 6, ``yaml/resolver.py``)."""
+    """Report ``1e-5`` and the like: a YAML 1.1 float needs a point and a signed exponent (PyYAML 6, ``yaml/resolver.py``)."""
     for path, plain in find_oddities(context.job).get("scalar", ()):
         match = _SCIENTIFIC.fullmatch(plain.raw) if plain.kind == "str" else None
         if match and not _is_text(context, path):
@@ -91,13 +90,13 @@ def number_as_text(context: CheckContext) -> Iterator[Violation]:
 
 
 def _is_text(context: CheckContext, path: KeyPath) -> bool:
-    """Whether a key is one that takes texts and no numbers, such as ``max_device_memory``."""
+    """Return whether a key accepts texts but not numbers, such as ``max_device_memory``."""
     key = by_section(context.dialect).get(tuple(map(str, path[:-1])), {}).get(str(path[-1]))
     return key is not None and "str" in key.types and not {"int", "float"} & set(key.types)
 
 
 def number_in_other_base(context: CheckContext) -> Iterator[Violation]:
-    """``010`` is 8 and ``12:30`` is 750 (PyYAML 6, ``construct_yaml_int`` in ``yaml/constructor.py``)."""
+    """Report ``010``, which is 8, and ``12:30``, which is 750 (PyYAML 6, ``construct_yaml_int`` in ``yaml/constructor.py``)."""
     for path, plain in find_oddities(context.job).get("scalar", ()):
         if plain.kind not in ("int", "float"):
             continue
@@ -107,7 +106,7 @@ def number_in_other_base(context: CheckContext) -> Iterator[Violation]:
 
 
 def none_as_text(context: CheckContext) -> Iterator[Violation]:
-    """``None``: null is spelled ``null`` or ``~`` in YAML. Some keys do take the word None; the checklist names them."""
+    """Report ``None``, because YAML's null is ``null`` or ``~``; ``except`` names keys for which the word None is valid."""
     words = context.names("except")
     for path, plain in find_oddities(context.job).get("scalar", ()):
         if plain.kind == "str" and plain.raw == "None" and str(path[-1]) not in words:
@@ -115,7 +114,7 @@ def none_as_text(context: CheckContext) -> Iterator[Violation]:
 
 
 def nesting(context: CheckContext) -> Iterator[Violation]:
-    """Mappings in mappings; what is inside a list is not counted (``get_yaml_ast_depth`` of MindFormers)."""
+    """Report mappings that are nested too deep, not counting those in lists (``get_yaml_ast_depth`` of MindFormers)."""
     path = _deepest(context.source.data, ())
     if len(path) > NESTED:
         yield Violation(path, params={"depth": len(path), "limit": NESTED}, at_key=True)

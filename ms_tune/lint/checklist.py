@@ -1,12 +1,12 @@
-"""Checklists: the checks of the linter, as data.
+"""Read checklists: the linter's checks, as data.
 
-A checklist is a YAML file (``checklists/schema.json`` tells its form). The built-in ones are checked against that
-schema by a test; a user's own is checked when it is read. What of an entry is not looked at is not read.
+A checklist is a YAML file (format: ``checklists/schema.json``). A test validates the built-in ones against that schema; a
+user's own is validated when it is read. Parts of an entry that are not needed are not parsed.
 
-YAML is twenty times as slow to read as JSON, and the built-in files never change. What is installed, a checkout among it, has the rows
-of a checklist beside the file, as JSON (``hatch_build.py`` makes it); a checkout that is used as it is, or changed since, writes them into
-``MS_TUNE_CACHE``, else into ``ms-tune`` in the user's own cache folder. They count only if they were made of the very bytes of the file.
-Without a folder that can be written everything works, and starts a little later. Rows are made by :mod:`ms_tune.lint.rows`.
+YAML takes twenty times as long to read as JSON, and the built-in files rarely change. So the rows of a checklist are cached
+as JSON: next to the file (``hatch_build.py`` writes it during installation), or in ``MS_TUNE_CACHE``, else in ``ms-tune`` in
+the user's cache folder. They are valid only for exactly the same bytes of the file. Without a writable folder everything
+works, but starts a little later. :mod:`ms_tune.lint.rows` makes the rows.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import Any
 
-_FORM = 7  # of the JSON
+_FORM = 7  # version of the JSON format
 FOLDER = "checklists"
 _SHARED = "common"
 FIXES = ("remove-key", "set-value", "set-text", "rename-key", "add-key", "move-key", "rewrite")
 
 
 def read_checks(path: Path) -> tuple[Check, ...]:
-    """The checks of a built-in checklist, which tests have compared with the schema."""
+    """Return the checks of a built-in checklist, which tests have validated against the schema."""
     content = path.read_bytes()
-    # Kept rows were made of these very bytes of the file, or are made anew.
+    # Cached rows are only valid for exactly the same bytes of the file.
     key, kept = [_FORM, len(content), zlib.crc32(content)], None
     folder = os.environ.get("MS_TUNE_CACHE")
     if not folder:
@@ -55,7 +55,7 @@ def read_checks(path: Path) -> tuple[Check, ...]:
                 found = json.loads(first)
                 if found["key"] == key and len(found["rows"]) == len(lines):
                     return tuple(map(Check, found["rows"], lines))
-    from ms_tune.lint.rows import keep_rows, read_rows, rows_as_json  # noqa: PLC0415 - rows are made once, and kept
+    from ms_tune.lint.rows import keep_rows, read_rows, rows_as_json  # noqa: PLC0415 - only if not cached
 
     rows, entries = read_rows(content)
     if kept is not None and (text := rows_as_json(key, rows, entries)):
@@ -67,116 +67,116 @@ class Check:
     """One entry of a checklist.
 
     Args:
-        row: What is looked at to choose and to make it (see :func:`ms_tune.lint.rows.row_of`).
-        entry: As the checklist has it, or the JSON of it.
+        row: The parts needed to select and run it (see :func:`ms_tune.lint.rows.row_of`).
+        entry: The whole entry, or its JSON.
     """
 
     def __init__(self, row: Mapping[str, Any], entry: Mapping[str, Any] | bytes) -> None:
         self._row, self._entry = row, entry
-        self.id: str = row["id"]  # `MST101`; stays the same for ever
-        self.name: str = row["name"]  # `duplicate-key`: what is wrong, not what to do
-        self.versions: str | None = row["versions"]  # the releases it is about, such as `>=1.7`; None for all
-        self.whole: bool = row["whole"]  # whether it is about the config with what its `base_config` says
-        self.opposite: str | None = row["opposite"]  # the check of other profiles that finds wrong what this one wants
-        self.profiles: Sequence[str] = row["profiles"]  # the profiles in which it is made; empty for all
+        self.id: str = row["id"]  # `MST101`; never changes
+        self.name: str = row["name"]  # `duplicate-key`: the problem, not the solution
+        self.versions: str | None = row["versions"]  # the releases it applies to, such as `>=1.7`; None for all
+        self.whole: bool = row["whole"]  # whether it checks the config merged with its `base_config`
+        self.opposite: str | None = row["opposite"]  # the check of other profiles that requires the opposite
+        self.profiles: Sequence[str] = row["profiles"]  # the profiles that run it; empty for all
         self.dialect_names: Sequence[str] = row["dialects"]
-        # It finds nothing where none of these keys is written, wherever they stand; empty if that cannot be said.
+        # It finds nothing if none of these keys is present anywhere; empty if this cannot be determined.
         self.keys: Sequence[str] = row["keys"]
-        self.odd: Sequence[str] = row["odd"]  # nor where none of these kinds of oddities is; empty likewise
-        self.when: list[Any] | None = row["when"]  # the expression that has to hold for the check to be made
-        # The function that makes it, and what to pass to it; or the tests that the engine makes itself.
+        self.odd: Sequence[str] = row["odd"]  # nor if none of these kinds of oddities is; empty likewise
+        self.when: list[Any] | None = row["when"]  # the expression that must be true for the check to run
+        # The function that runs it, and its options; or the tests that the engine runs itself.
         self.function: Sequence[str] | None = row["function"]
         self.options: Mapping[str, Any] = row["options"]
         self.tests: Sequence[Mapping[str, Any]] = row["tests"]
-        self.asks_others: bool = row["asks-others"]  # whether it asks what all others found, and is made last
+        self.asks_others: bool = row["asks-others"]  # whether it uses the findings of all others, and so runs last
 
     @cached_property
     def entry(self) -> Mapping[str, Any]:
-        """What the checklist says."""
+        """Return the whole entry of the checklist."""
         found: Mapping[str, Any] = json.loads(self._entry) if isinstance(self._entry, bytes) else self._entry
         return found
 
     @cached_property
     def dialects(self) -> frozenset[Dialect]:
-        """Those that it is about."""
+        """Return the dialects that it applies to."""
         return frozenset(map(Dialect, self.dialect_names))
 
     @cached_property
     def family(self) -> Family | None:
-        """The family that it is of, if it is of one."""
+        """Return its family, or None."""
         family = self._row["family"]
         return None if family is None else Family(*family)
 
     @cached_property
     def severity(self) -> Severity:
-        """How bad it is."""
+        """Return the severity of its findings."""
         return Severity(self._row["severity"])
 
     @cached_property
     def category(self) -> Category:
-        """What kind of trouble it is about."""
+        """Return the kind of problem that it checks for."""
         return Category(self._row["category"])
 
     @cached_property
     def also(self) -> frozenset[str]:
-        """Other checks that the two examples cannot avoid."""
+        """Return other checks whose findings its two examples cannot avoid."""
         return frozenset(self.entry.get("also", ()))
 
     @property
     def remedy(self) -> str:
-        """Of an error without a fix of its own: whether the job's remedy fixes it ``anywhere``, at the ``place`` it is about, or ``never``."""
+        """Return where the job's remedy fixes an error without its own fix: ``anywhere``, at its ``place``, or ``never``."""
         return str(self._row["remedy"])
 
     @cached_property
     def fixes(self) -> tuple[FixRule, ...]:
-        """How its findings are fixed; the first that is for a finding's message counts."""
+        """Return the fixes of its findings; the first that matches a finding's message applies."""
         fixes = self.entry.get("fix", ())
         return tuple(map(_fix, (fixes,) if isinstance(fixes, dict) else fixes))
 
     @property
     def title(self) -> Text:
-        """The name as a sentence."""
+        """Return its title, which is its name as a sentence."""
         return _text(self.entry["title"])
 
     @property
     def why(self) -> Text:
-        """What happens if it is left as it is."""
+        """Return the effect of ignoring it."""
         return _text(self.entry["why"])
 
     @property
     def help(self) -> Text:
-        """How to fix it."""
+        """Return the instructions for fixing it."""
         return _text(self.entry["help"])
 
     @property
     def messages(self) -> dict[str, Text]:
-        """What to say about one finding; ``default``, and others if the check tells cases apart."""
+        """Return the messages of its findings: ``default``, and others if the check distinguishes cases."""
         messages = self.entry.get("messages") or {"default": self.entry["message"]}
         return {name: _text(text) for name, text in messages.items()}
 
     @property
     def consequences(self) -> dict[str, str]:
-        """What happens in the run, by the message; ``default`` for messages that are not named.
+        """Return the effect on the run by message; ``default`` applies to messages without their own.
 
-        Empty in a user's own checklist that does not say it.
+        It may be empty in a user's own checklist.
         """
         found = self.entry.get("consequence", {})
         return {"default": found} if isinstance(found, str) else found
 
     @property
     def bad(self) -> str:
-        """A config that violates it."""
+        """Return an example config with the problem."""
         return str(self.entry["bad"])
 
     @property
     def good(self) -> str:
-        """The same config, fixed."""
+        """Return the same config, fixed."""
         return str(self.entry["good"])
 
 
 @cache
 def built_in(dialect: Dialect | None = None) -> tuple[Check, ...]:
-    """The checks that ms-tune brings along: those for a dialect, or all."""
+    """Return the built-in checks of a dialect, or of all."""
     names = [one.value.replace("-", "_") for one in Dialect if dialect in (None, one)]
     checks: list[Check] = []
     for name in (_SHARED, *names):
@@ -186,26 +186,26 @@ def built_in(dialect: Dialect | None = None) -> tuple[Check, ...]:
 
 @cache
 def built_in_code() -> Mapping[str, tuple[Check, ...]]:
-    """The checks for what is no config, by the kind of file that they are for: ``environment``, ``python``."""
+    """Return the built-in checks for files that are not configs, by kind of file: ``environment``, ``python``."""
     files = sorted((data_folder(FOLDER) / "code").glob("*.yaml"))
     return {file.stem: read_checks(file) for file in files}
 
 
 def all_names(check: Check) -> set[str]:
-    """What a check is called by: its id and name, and those of its family."""
+    """Return the id and name of a check, and those of its family."""
     family = check.family
     return {check.id, check.name} | ({family.id, family.name} if family else set())
 
 
 class Checklist(Record):
-    """A user's own checklist: checks that are added or take the place of others, and checks that are turned off."""
+    """A user's own checklist: checks that are added or replace others, and checks that are turned off."""
 
     checks: tuple[Check, ...]
     disable: frozenset[str]
 
 
 def combined(checks: Iterable[Check], own: Iterable[Checklist]) -> tuple[Check, ...]:
-    """The checks with users' own: one with the id or the name of another, or of a family, takes its place."""
+    """Merge users' own checks into others: each replaces checks or families with the same id or name."""
     result = list(checks)
     for checklist in own:
         names = {name for check in checklist.checks for name in (check.id, check.name)} | checklist.disable
@@ -215,12 +215,12 @@ def combined(checks: Iterable[Check], own: Iterable[Checklist]) -> tuple[Check, 
 
 
 def read_checklist(path: Path) -> Checklist:
-    """A user's own checklist.
+    """Read a user's own checklist.
 
     Raises:
         ConfigError: The file is not a checklist.
     """
-    import jsonschema  # noqa: PLC0415 - slow to import, and the built-in checklists do without
+    import jsonschema  # noqa: PLC0415 - slow to import, and not needed for built-in checklists
 
     from ms_tune.lint.rows import entries_of, row_of  # noqa: PLC0415 - as above
 
@@ -240,7 +240,7 @@ def read_checklist(path: Path) -> Checklist:
 
 
 def _for_own(schema: dict[str, Any]) -> dict[str, Any]:
-    """The form of a user's own checklist: texts may be in one language, or plain, and nobody has to prove a claim or name its consequence."""
+    """Return the schema for users' own checklists: texts may be in one language, evidence and consequence are optional."""
     text, check = schema["$defs"]["text"], schema["$defs"]["check"]
     required = [name for name in check["required"] if name not in ("evidence", "consequence")]
     either = {"anyOf": [{"type": "string", "minLength": 1}, {**text, "required": [], "minProperties": 1}]}
@@ -248,7 +248,7 @@ def _for_own(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def _text(value: Mapping[str, str] | str) -> Text:
-    """A text; where a checklist of a user's own has it in one language, it stands for both."""
+    """Return a text; if a user's own checklist has it in one language only, use it for both."""
     if isinstance(value, str):
         return Text(value, value)
     english, chinese = value.get("en"), value.get("zh")

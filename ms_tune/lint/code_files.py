@@ -1,4 +1,4 @@
-"""Files that are no configs: settings of the environment, launch scripts with the programs that they start, Python training code."""
+"""Load files that are not configs: environment settings, launch scripts with their programs, Python training code."""
 
 from __future__ import annotations
 
@@ -41,32 +41,32 @@ if TYPE_CHECKING:
     from ms_tune.source.yaml import SourceFile
     from ms_tune.text import Message
 
-ENVIRONMENT, PYTHON = "environment", "python"  # as their checklists are called
-FRAMEWORK, VERSION = "MindSpore", "2.9"  # the newest that the checks were verified with
+ENVIRONMENT, PYTHON = "environment", "python"  # also the names of their checklists
+FRAMEWORK, VERSION = "MindSpore", "2.9"  # the newest version that the checks were verified with
 
 _ENV_FILE = ".env"
-# The checks that ask nothing of MindSpore.
+# The checks that do not depend on MindSpore.
 _OF_ANY_SCRIPT = (
     *("script-not-readable", "program-unknown"),
     *("environment-variable-misspelt", "environment-value-out-of-range"),
 )
-# What checks of code tell in words of their own about a variable that is set there.
+# Checks of variables that checks of Python code report themselves.
 _TOLD_IN_CODE = frozenset(("setting-without-colon", "memory-tracker-on"))
 _WORDS = (b"mindspore", b"msadapter")  # a Python file without any of them is not parsed
 
 
 class CodeFile(Record):
-    """A file that is no config, in the form that checks look at."""
+    """A file that is not a config, prepared for checks."""
 
     job: Job
     checks: tuple[Check, ...]  # the built-in ones for it
-    release: Release  # that it is checked for: of its programs, if it starts some
-    notes: tuple[Message, ...] = ()  # what the user should know about how it was read
-    programs: tuple[SourceFile, ...] = ()  # what a launch script starts
+    release: Release  # the release to check for: that of its programs, if it starts any
+    notes: tuple[Message, ...] = ()  # remarks for the user about how it was read
+    programs: tuple[SourceFile, ...] = ()  # the programs that a launch script starts
     of_programs: Dialect = Dialect.MEGATRON
 
     def with_source(self, source: SourceFile) -> CodeFile:
-        """The file with another text."""
+        """Return the file with another text."""
         return self._replace(
             job=job_of(source, self.job.dialect, VERSION),
             programs=programs_in(source, self.of_programs, self.release.version) if self.programs else (),
@@ -75,10 +75,10 @@ class CodeFile(Record):
     def find(
         self, choose: Callable[[tuple[Check, ...], Dialect, str], tuple[Check, ...]]
     ) -> tuple[tuple[Diagnostic, ...], tuple[Check, ...]]:
-        """What is found in it, in the programs that it starts or the variables that it sets; and the checks that were made.
+        """Return the findings in the file, its programs and the variables it sets; and the checks that ran.
 
         Args:
-            choose: Which of some checks are made for a dialect and a release.
+            choose: Selects the checks that run for a dialect and a release.
         """
         dialect, source = self.job.dialect, self.job.written
         chosen = choose(self.checks, dialect, VERSION)
@@ -103,19 +103,19 @@ def _look_at(source: SourceFile, checks: tuple[Check, ...], dialect: Dialect, ve
 
 
 def _together(found: Iterable[Diagnostic], further: Iterable[Diagnostic]) -> tuple[Diagnostic, ...]:
-    """All findings in the order of the text; what two commands of a script share is told once."""
+    """Return all findings in text order; findings shared by two commands of a script appear once."""
     every = {(one.id, one.location, str(one.message)): one for one in (*found, *further)}
     return tuple(sorted(every.values(), key=lambda finding: (finding.location.start, finding.id)))
 
 
 def load_code(path: Path, text: str | None, *, named: bool, version: str | None) -> CodeFile | Message:
-    """Read a file that is no config by its name; why it is none of ours, if so.
+    """Read a file whose name shows that it is not a config; return a message if ms-tune does not check it.
 
     Args:
         path: The file.
-        text: What it holds; None to read it.
+        text: Its content; None to read it.
         named: Whether the user named it.
-        version: The release of MindSpeed-LLM or MindSpeed-MM that programs are for, if one is named.
+        version: The release of MindSpeed-LLM or MindSpeed-MM to check programs for, if the user named one.
 
     Raises:
         ConfigError: The file cannot be read.
@@ -134,7 +134,7 @@ def load_code(path: Path, text: str | None, *, named: bool, version: str | None)
 
 
 def load_process_environment() -> CodeFile:
-    """The settings of the process that ms-tune runs in."""
+    """Return the settings of the process that ms-tune runs in."""
     return _code_of(from_process(os.environ).source(), built_in_code()[ENVIRONMENT])
 
 
@@ -169,12 +169,12 @@ def _sets_known(environment: Environment) -> bool:
 
 
 def _code_of(source: SourceFile, checks: tuple[Check, ...]) -> CodeFile:
-    # These checks are about MindSpore itself and hold whatever is trained with it, so any dialect will do.
+    # These checks are about MindSpore itself and apply with any framework, so any dialect will do.
     return CodeFile(job_of(source, Dialect.MINDFORMERS, VERSION), checks, Release(FRAMEWORK, VERSION))
 
 
 def programs_in(source: SourceFile, dialect: Dialect, release: str) -> tuple[SourceFile, ...]:
-    """The programs of MindSpeed-LLM or MindSpeed-MM that a script starts, in the form that checks look at."""
+    """Return the programs of MindSpeed-LLM or MindSpeed-MM that a script starts, prepared for checks."""
     if not isinstance(source, EnvironmentSource) or source.script is None:
         return ()
     if dialect is Dialect.MEGATRON:
@@ -183,13 +183,13 @@ def programs_in(source: SourceFile, dialect: Dialect, release: str) -> tuple[Sou
 
 
 def _with_programs(file: CodeFile, script: ScriptJob, named: str | None) -> CodeFile:
-    """A script with the programs that it starts, for which release, and what there is to say about that."""
+    """Return a script with the programs it starts, their release, and remarks about it."""
     source, checkout = file.job.written, file.job.checkout
     release, notes = _release_of_programs(script, checkout, named)
     programs = programs_in(source, Dialect.MEGATRON, release.version)
     parser = checkout.own_parser if programs and checkout else None
     if programs and parser is None:
-        if release.version not in SERVED:  # of these it is known what they do with layers
+        if release.version not in SERVED:  # for these the rules for layers are known
             params = {"file": script.path, "release": release.version, "served": ", ".join(SERVED)}
             notes += (msg("lint.layers-not-known", **params),)
         return file._replace(release=release, notes=notes, programs=programs)
@@ -205,9 +205,9 @@ def _with_programs(file: CodeFile, script: ScriptJob, named: str | None) -> Code
 def _release_of_programs(
     script: ScriptJob, checkout: Checkout | None, named: str | None
 ) -> tuple[Release, tuple[Message, ...]]:
-    """The release of MindSpeed-LLM that a script is for, and what there is to say about that.
+    """Return the release of MindSpeed-LLM that a script is for, and remarks about it.
 
-    Where none is named and it lies in no sources of one, it is the one whose parser takes the most of what the programs are given.
+    If none is named and no sources surround the script, it is the release whose parser accepts most of the arguments.
     """
     release = _named_release(Dialect.MEGATRON, named)
     if release is not None:
@@ -221,7 +221,7 @@ def _release_of_programs(
 
 
 def _named_release(dialect: Dialect, named: str | None) -> Release | None:
-    """The release that is named; a version of another framework is about other files."""
+    """Return the named release, or None if the version belongs to another framework."""
     try:
         return release_for(dialect, named) if named is not None else None
     except UnsupportedError:

@@ -1,4 +1,4 @@
-"""Runs checks over a job."""
+"""Run checks on a job."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from ms_tune.text import Text
 
 _SHOWN = 60  # characters of a value in a message
-_TOLD = 2000  # findings of one check in one file
-_LOOKED_AT = 4000  # of what of it may be blanks
+_TOLD = 2000  # the most findings of one check to report per file
+_LOOKED_AT = 4000  # the most characters to read for it, including whitespace
 _COMPARISONS = {">=": ge, "<=": le, "==": eq, "!=": ne, ">": gt, "<": lt}
 _ZEROS = re.compile(r"(?:\.0+)+$")
 _TERM = re.compile(r"\s*(>=|<=|==|!=|>|<)\s*(\d+(?:\.\d+)*)\s*")
@@ -44,14 +44,14 @@ def lint(
     version: str | None = None,
     profile: str | None = None,
 ) -> tuple[Diagnostic, ...]:
-    """The findings in a config, in the order of its text.
+    """Return the findings in a config, in text order.
 
     Args:
         source: The config.
         dialect: The dialect to read it as.
-        checks: The checks to make; those of other dialects and versions are left out.
-        version: The framework version to check for; by default the newest that the checks were verified with.
-        profile: What the config is for; checks of other profiles are left out. Without one, those with an opposite are.
+        checks: The checks to run; those of other dialects and versions are skipped.
+        version: The framework version to check for; the default is the dialect's default release.
+        profile: The purpose of the config; checks of other profiles are skipped. Without one, checks with an opposite are.
     """
     target = version or default_release(dialect)
     made = (check for check in checks if concerns(check, dialect, target, profile))
@@ -59,19 +59,19 @@ def lint(
 
 
 def job_of(source: SourceFile, dialect: Dialect, version: str) -> Job:
-    """The job of what is read already, whatever it is: a config, arguments of a program, variables, Python code."""
+    """Return the job of any source that was already read: a config, program arguments, variables, or Python code."""
     if isinstance(source, CodeSource):
         job = Job(source, dialect=dialect, release=Release("", version))
         job.whole = job.source = source
         return job
     job = Job(source, dialect=dialect, release=Release("", release_or_default(version, dialect)))
     for _ in (*job.follow_bases(), *job.follow_model()):
-        pass  # a note is for who reads the file
+        pass  # the notes are only for the reader of the file
     return job
 
 
 def run_checks(checks: Iterable[Check], job: Job) -> tuple[Diagnostic, ...]:
-    """What checks find in a job that they are all made for, in the order of the text."""
+    """Return the findings of checks that all apply to a job, in text order."""
     made = [check for check in checks if not (check.whole and job.lacks_bases)]
     found: list[Diagnostic] = []
     last: list[tuple[Check, Job]] = []
@@ -89,20 +89,20 @@ def run_checks(checks: Iterable[Check], job: Job) -> tuple[Diagnostic, ...]:
         return ()
     found.sort(key=lambda finding: (finding.location.start, finding.id))
     if any(finding.fix for finding in found):
-        from ms_tune.lint.fix import proved  # noqa: PLC0415 - most files need none
+        from ms_tune.lint.fix import proved  # noqa: PLC0415 - most files need no fixes
 
         return proved(job.alone.source, found)
     return tuple(found)
 
 
 def concerns(check: Check, dialect: Dialect, version: str, profile: str | None) -> bool:
-    """Whether a check is made for configs of a dialect, for a framework version, in a profile (or in any)."""
+    """Return whether a check applies to configs of a dialect, for a framework version, in a profile (None: no profile)."""
     fits = check.opposite is None if profile is None else not check.profiles or profile in check.profiles
     return fits and dialect.value in check.dialect_names and matches(version, check.versions)
 
 
 def _run_check(check: Check, job: Job, refused: Callable[..., bool] = bool) -> list[Diagnostic]:
-    """What one check finds; ``refused`` tells it whether others find an error."""
+    """Return the findings of one check; it can call ``refused`` to learn whether other checks find an error."""
     found: list[Diagnostic] = []
     try:
         if check.odd and find_oddities(job).keys().isdisjoint(check.odd):
@@ -118,19 +118,19 @@ def _run_check(check: Check, job: Job, refused: Callable[..., bool] = bool) -> l
             if len(found) == _TOLD:
                 return [*found, _too_many(check, job.source)]
             found.append(_finding(check, job, violation))
-    except Exception as error:  # noqa: BLE001 - one broken check must not hide what the others found
+    except Exception as error:  # noqa: BLE001 - one crashed check must not hide the findings of others
         found.append(_broken(check, job.source, error))
     return found
 
 
 def _is_refused(check: Check, job: Job, made: Sequence[Check], found: Sequence[Diagnostic], *ids: str) -> bool:
-    """Whether one of some checks finds something, or any of another module an error, be it made here or not."""
+    """Return whether a check of the ``ids`` finds something, or, without ids, any check of another module finds an error."""
 
     def is_other(one: Check) -> bool:
         if ids:
             return one.id in ids
-        beside = one.function is not None and check.function is not None and one.function[0] == check.function[0]
-        return one.severity is Severity.ERROR and not beside
+        same_module = one.function is not None and check.function is not None and one.function[0] == check.function[0]
+        return one.severity is Severity.ERROR and not same_module
 
     others = {one.id for one in made if is_other(one)}
     if any(one.id in others for one in found):
@@ -172,7 +172,7 @@ def _finding(check: Check, job: Job, violation: Violation) -> Diagnostic:
     ]
     fix, unfixable = None, None
     if check.fixes or violation.changes or check.severity is Severity.ERROR:
-        from ms_tune.lint.fix import fix_of  # noqa: PLC0415 - most files need none
+        from ms_tune.lint.fix import fix_of  # noqa: PLC0415 - most files need no fixes
 
         fix, unfixable = fix_of(check, job, violation, params)
     finding = Diagnostic(
@@ -197,7 +197,7 @@ def _finding(check: Check, job: Job, violation: Violation) -> Diagnostic:
 
 @cache
 def _try(text: Text, params: frozenset[str]) -> None:
-    """A text with a parameter that is not there must show up here, as a broken check, and not when it is printed."""
+    """Raise an error if a text needs a parameter that is missing, so that this shows as a crashed check and not when printing."""
     for language in Language:
         Message("", dict.fromkeys(params, ""), text).say(language)
 
@@ -219,7 +219,7 @@ def _broken(check: Check, source: SourceFile, error: Exception) -> Diagnostic:
 
 
 def _too_many(check: Check, source: SourceFile) -> Diagnostic:
-    """What is said in place of the findings beyond those that are told."""
+    """Return the diagnostic that replaces the findings beyond the limit."""
     return Diagnostic(
         id=TOO_MANY.id,
         name=TOO_MANY.name,
@@ -232,17 +232,17 @@ def _too_many(check: Check, source: SourceFile) -> Diagnostic:
 
 
 def _shown(source: SourceFile, span: Location) -> str:
-    # Of a text that is long, such as a whole file, the beginning: there is one for each finding.
+    # Only the beginning of a long text such as a whole file, because this runs for each finding.
     text = " ".join(source.text[span.start : min(span.end, span.start + _LOOKED_AT)].split())
     return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 1]}…"
 
 
 @cache
 def matches(version: str, versions: str | None) -> bool:
-    """Whether a version such as ``1.9`` lies in a range such as ``>=1.7,<2``.
+    """Return whether a version such as ``1.9`` is in a range such as ``>=1.7,<2``.
 
     Raises:
-        ValueError: The range is not one.
+        ValueError: The range is invalid.
     """
     wanted = order(_ZEROS.sub("", version))
     for text in versions.split(",") if versions is not None else ():

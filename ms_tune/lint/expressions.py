@@ -1,6 +1,6 @@
-"""Tests of a checklist: what they refuse, as expressions.
+"""Evaluate the expressions in a checklist's tests, which describe the settings to report.
 
-An expression is nested lists, made by :func:`ms_tune.lint.rows.parse_expression`, and is never given to Python.
+An expression is nested lists, made by :func:`ms_tune.lint.rows.parse_expression`; Python never runs it as code.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from ms_tune.diagnostics import KeyPath
     from ms_tune.dialects.check_context import CheckContext
 
-_MOST = 10**12  # products of settings are far below; a config must not make the linter compute with huge numbers
-# Rooms of names that are no parameters of a message.
+_MOST = 10**12  # real products of settings are far smaller; a config must not make the linter compute huge numbers
+# Prefixes of names that are not parameters of messages.
 _WITHOUT_VALUE = ("raw", "startup", "plan", "registered", "mindspore")
 
 _ARITHMETIC: dict[str, Callable[[Any, Any], Any]] = {
@@ -40,9 +40,9 @@ _SIGNS = (*_OPERATORS, "in", "not in", "is", "is not")
 
 
 def find_refused(context: CheckContext, test: Mapping[str, Any]) -> Iterator[Violation]:
-    """What a test of a checklist refuses: settings together, or each of the values that are like this.
+    """Yield the violations that a test of a checklist finds: in settings as a whole, or in each value that matches a pattern.
 
-    Where something is not known that decides it, nothing is said.
+    Nothing is reported if a value that matters is unknown.
     """
     data = context.source.data
     found = (one for pattern in test.get("each", ()) for one in find_values(data, pattern))
@@ -62,7 +62,7 @@ def find_refused(context: CheckContext, test: Mapping[str, Any]) -> Iterator[Vio
 def _violation(
     context: CheckContext, test: Mapping[str, Any], scope: Scope, path: KeyPath | None, message: str
 ) -> Violation:
-    """A refused case, at its place: what of a network is refused is told at its own settings, or else at the section."""
+    """Return the violation of a case at its place: for network settings, the network's own setting, or else its section."""
     names, at = test.get("names", ()), test.get("at", ())
     places = {name: place for name in (*at, *names) if (place := context.place_of(name))}
     first = None
@@ -87,12 +87,12 @@ def _violation(
 
 
 def is_true(value: object) -> bool:
-    """Whether an expression surely holds."""
+    """Return whether an expression is known to be true."""
     return value is not UNKNOWN and bool(value)
 
 
 class Scope(dict[str, object]):
-    """What the names in a test stand for, each found out when it is asked for: values of its own, parts, and what the job says."""
+    """The values of names in a test, evaluated on demand: the test's own values, and those of the job."""
 
     def __init__(self, context: CheckContext, test: Mapping[str, Any], own: Mapping[str, Any]) -> None:
         super().__init__(own)
@@ -106,7 +106,7 @@ class Scope(dict[str, object]):
             value = self[first]
             for part in rest:
                 value = value.get(part, UNKNOWN) if isinstance(value, dict) else UNKNOWN
-        elif first == "startup":  # what the dialect makes of settings
+        elif first == "startup":  # settings as the dialect resolves them
             found = getattr(self.context.job.startup, rest[0])
             value = UNKNOWN if found is None else found
         else:
@@ -118,11 +118,11 @@ class Scope(dict[str, object]):
 
 
 def evaluate(tree: Sequence[Any], scope: Scope) -> Any:  # noqa: ANN401, C901, PLR0911, PLR0912 - of any type; one a form
-    """What an expression says (:func:`ms_tune.lint.rows.parse_expression`).
+    """Evaluate an expression (:func:`ms_tune.lint.rows.parse_expression`).
 
-    A name without a value is :data:`UNKNOWN`, and so is everything that it takes part in. Arithmetic and order are of numbers alone, of
-    which ``True`` is none, and equality is of two numbers or of two others. ``or`` and ``and`` are decided by one side where one side
-    decides.
+    A name without a value is :data:`UNKNOWN`, and so is any expression that depends on it. Arithmetic and order apply to
+    numbers only (``True`` is not a number), equality to two numbers or two other values. ``or`` and ``and`` are known if one
+    known side decides them.
     """
     kind, *parts = tree
     if kind == "value":
@@ -156,7 +156,7 @@ def evaluate(tree: Sequence[Any], scope: Scope) -> Any:  # noqa: ANN401, C901, P
 
 
 def _evaluate_each(parts: Sequence[Any], scope: Scope) -> list[object] | object:
-    """One value for each item of a list, or for each key of a mapping; of those that meet a condition."""
+    """Return one value for each item of a list or key of a mapping that meets a condition."""
     name, items, part, condition = parts
     listed = evaluate(items, scope)
     if not isinstance(listed, (list, tuple, dict)):
@@ -166,8 +166,8 @@ def _evaluate_each(parts: Sequence[Any], scope: Scope) -> list[object] | object:
 
 
 def _combine(sign: str, one: Any, other: Any) -> Any:  # noqa: ANN401, PLR0911 - of any type; one a kind of sign
-    """What an operator makes of two values; :data:`UNKNOWN` where it makes nothing of them."""
-    if other is True and sign in ("is", "is not"):  # what is not known is not known to be true
+    """Apply an operator to two values; return :data:`UNKNOWN` if it does not apply."""
+    if other is True and sign in ("is", "is not"):  # an unknown value is not known to be true
         return (one is True) is (sign == "is")
     if one is UNKNOWN or other is UNKNOWN:
         return UNKNOWN
@@ -190,12 +190,12 @@ def _combine(sign: str, one: Any, other: Any) -> Any:  # noqa: ANN401, PLR0911 -
 
 
 def is_number(value: object) -> bool:
-    """Whether a value is a number; a switch is none."""
+    """Return whether a value is a number; a bool is not."""
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def _number(value: object) -> object:
-    """A number, also one that YAML reads as a text, such as ``1e-5``."""
+    """Return a number, also from a text that YAML does not read as a number, such as ``1e-5``."""
     is_text = isinstance(value, str) and is_numeral(value)
     return float(value) if is_text or is_number(value) else UNKNOWN  # type: ignore[arg-type]  # one of the two
 
@@ -207,7 +207,7 @@ def _largest(value: object) -> object:
 
 
 def _any_of(values: object) -> object:
-    """Whether one of several holds; not known if none surely does, and one may."""
+    """Return whether one of several values is true; unknown if none is known to be, and one is unknown."""
     listed = values if isinstance(values, (list, tuple)) else [UNKNOWN]
     return any(map(is_true, listed)) or (UNKNOWN if any(value is UNKNOWN for value in listed) else False)
 
@@ -226,12 +226,12 @@ def _item(value: object, index: object) -> object:
 
 
 def _meets_schema(value: object, schema: Any) -> bool:  # noqa: ANN401 - a JSON Schema
-    import jsonschema  # noqa: PLC0415 - slow to import, and only in checklists of users' own
+    import jsonschema  # noqa: PLC0415 - slow to import, and only used by users' own checklists
 
     return value is UNKNOWN or bool(jsonschema.Draft202012Validator(schema).is_valid(value))
 
 
-# The functions that an expression may call, and with how many values at least and at most: none for those of conditions alone.
+# The functions that an expression may call, with their minimum and maximum number of arguments; 0 for those of conditions.
 FUNCTIONS: dict[str, tuple[Callable[..., object], int, int]] = {
     "all": (_all_of, 1, 1),
     "any": (_any_of, 1, 1),

@@ -1,4 +1,4 @@
-"""Fixes: from what a checklist says about them to proved edits, and from edits to fixed files."""
+"""Create fixes: turn a checklist's fix rules into verified edits, and apply edits to files."""
 
 from __future__ import annotations
 
@@ -27,26 +27,26 @@ if TYPE_CHECKING:
     from ms_tune.source.yaml import Position, SourceFile
     from ms_tune.text import Message
 
-_ROUNDS = 20  # fixes that uncover other findings; more than this is a circle
-_ONE_BY_ONE = 50  # fixes that are tried each on its own where all at once are refused
+_ROUNDS = 20  # the most rounds of fixing (a fix may uncover other findings); more is an endless loop
+_ONE_BY_ONE = 50  # the most fixes to try one by one if all at once are rejected
 
 
 class Fixed(Record):
-    """What became of a config's text."""
+    """The result of fixing a config's text."""
 
     text: str  # the text after all fixes
-    made: int  # how many findings were fixed
-    refused: int = 0  # how many fixes were not made, because the result would have been worse
+    made: int  # the number of findings fixed
+    refused: int = 0  # the number of fixes rejected, because the result would have been worse
     titles: tuple[Message, ...] = ()  # the title of each fix that was made
 
 
 def fix_of(
     check: Check, job: Job, violation: Violation, params: Mapping[str, str]
 ) -> tuple[Fix | None, Message | None]:
-    """The fix of a finding, not yet proved, or why there is none although the check has one.
+    """Return the fix of a finding, not yet verified, or the reason why the check's fix does not apply.
 
-    In a config that builds on others only what it says itself can be fixed; what is taken out of it must stand in none of the others,
-    or it would show again.
+    In a config with bases, only its own settings can be fixed. A key to remove must not be in any base, or it would still
+    count.
     """
     source = job.source
     if check.severity is Severity.ERROR and not check.fixes and not violation.changes and check.remedy != "never":
@@ -67,14 +67,14 @@ def fix_of(
 
 
 def _with_remedy(check: Check, job: Job, violation: Violation) -> Violation:
-    """An error that has no fix of its own, with the job's remedy if that changes the place that the error is about.
+    """Attach the job's remedy to an error without its own fix, if the remedy changes the place of the error.
 
-    It is never a safe fix: which of several values its author wanted, nobody but the author knows.
+    This fix is never safe: only the author knows which of several values was intended.
     """
     if isinstance(job.written, CodeSource):
         return violation
     try:
-        # What this place is about comes first: it names the fix.
+        # The change at this place comes first, because it gives the fix its title.
         changes = sorted(job.remedy, key=lambda one: not _touches(one.path, violation.path))
     except MsTuneError:
         return violation
@@ -91,7 +91,7 @@ def _touches(one: KeyPath, other: KeyPath) -> bool:
 def propose(
     check: Check, source: SourceFile, violation: Violation, params: Mapping[str, str]
 ) -> tuple[Fix | None, Message | None]:
-    """The fix of a finding, not yet proved; or why there is none although the check has one."""
+    """Return the fix of a finding, not yet verified, or the reason why the check's fix does not apply."""
     refusal: Message | None = None
     rules = [rule for rule in check.fixes if not rule.messages or violation.message in rule.messages]
     for rule in (None,) if violation.changes else rules:
@@ -117,7 +117,7 @@ def _fix_by_rule(rule: FixRule, source: SourceFile, violation: Violation, params
         raise EditRefusedError(msg("edits.not-here"))
     kind, path = rule.kind, rule.path or violation.path
     if kind is ChangeKind.SET_VALUE and source.get(path, MISSING) is MISSING:
-        kind = ChangeKind.ADD_KEY  # what is set is not written yet: its default is what is wrong
+        kind = ChangeKind.ADD_KEY  # the setting is missing, and its default is the problem
     value = rule.value.format_map(params) if isinstance(rule.value, str) else rule.value
     change = ValueChange(kind, path, value, str(value)) if rule.spelled else ValueChange(kind, path, value)
     return _fix_by_changes(source, (change,), safe=rule.safe)
@@ -126,12 +126,12 @@ def _fix_by_rule(rule: FixRule, source: SourceFile, violation: Violation, params
 def _fix_by_changes(source: SourceFile, changes: tuple[ValueChange, ...], *, safe: bool) -> Fix:
     edits = tuple(edit for change in changes for edit in change.edits(source))
     if all(source.text[edit.start : edit.end] == edit.text for edit in edits):
-        raise EditRefusedError(msg("edits.not-here"))  # what the fix would write stands there already
+        raise EditRefusedError(msg("edits.not-here"))  # the fix would not change the text
     return Fix(safe, title_of(changes[0]), changes, edits)
 
 
 def proved(source: SourceFile, findings: Sequence[Diagnostic]) -> tuple[Diagnostic, ...]:
-    """The findings; a fix that would do anything else than it says is taken away, with a note why."""
+    """Return the findings; replace any fix whose edits do not match its changes by a note."""
     fixes = [finding.fix for finding in findings if finding.fix]
     if not fixes or _together(source, fixes):
         return tuple(findings)
@@ -150,13 +150,13 @@ def apply_fixes(
     unsafe: bool = False,
     admits: Callable[[SourceFile, SourceFile, Sequence[Fix]], bool] | None = None,
 ) -> tuple[SourceFile, Fixed]:
-    """Apply fixes, look again, and so on until there is nothing left to fix.
+    """Apply fixes and check again, until there is nothing left to fix.
 
     Args:
         source: The config.
-        check_again: Finds what is wrong with a config; only what it reports is fixed.
+        check_again: Returns the findings in a config; only these are fixed.
         unsafe: Whether to apply unsafe fixes, too.
-        admits: Whether a config with some fixes is good enough to take the place of the one without; None if all are.
+        admits: Whether a config with some fixes may replace the one without; None accepts all.
     """
     titles: list[Message] = []
     refused = 0
@@ -170,7 +170,7 @@ def apply_fixes(
         refused = len(chosen) - len(made)
         fixed = _made(source, made)
         if fixed is None or fixed.text in seen:
-            break  # nothing to do, or two fixes undo each other: the author has to choose
+            break  # nothing to do, or two fixes undo each other: the author must choose
         seen.add(fixed.text)
         source = fixed
         titles += [fix.title for fix in made]
@@ -182,7 +182,7 @@ def _admitted(
     fixes: list[Fix],
     admits: Callable[[SourceFile, SourceFile, Sequence[Fix]], bool] | None,
 ) -> list[Fix]:
-    """Fixes that make a config no worse: all of them if that is so of all at once, else those of which it is so one by one."""
+    """Return the fixes that do not make a config worse: all together if possible, else those that pass one by one."""
     after = _made(source, fixes)
     if admits is None or after is None or admits(source, after, fixes):
         return fixes
@@ -195,7 +195,7 @@ def _admitted(
 
 
 def _made(source: SourceFile, fixes: Sequence[Fix]) -> SourceFile | None:
-    """A config with fixes; None if there are none, or it could not be read."""
+    """Return a config with fixes applied; None without fixes, or if the result cannot be read."""
     if not fixes:
         return None
     text = apply_edits(source.text, (edit for fix in fixes for edit in fix.edits))
@@ -208,7 +208,7 @@ def _made(source: SourceFile, fixes: Sequence[Fix]) -> SourceFile | None:
 
 
 def _choose(source: SourceFile, fixes: Iterable[Fix]) -> list[Fix]:
-    """Fixes that can be made at the same time, the first of those that touch each other."""
+    """Return fixes that can be applied at the same time; of overlapping ones, only the first."""
     chosen: list[Fix] = []
     for fix in fixes:
         if not any(overlap(fix.edits, other.edits) for other in chosen):
@@ -219,7 +219,7 @@ def _choose(source: SourceFile, fixes: Iterable[Fix]) -> list[Fix]:
 
 
 def _together(source: SourceFile, fixes: Sequence[Fix]) -> bool:
-    """Whether all fixes at once do what they say: one proof in place of many."""
+    """Return whether the edits of all fixes make exactly their changes, in one verification."""
     if isinstance(source, CodeSource):
         return source.proves(fixes)
     changes = [change for fix in fixes for change in fix.changes]
@@ -228,7 +228,7 @@ def _together(source: SourceFile, fixes: Sequence[Fix]) -> bool:
 
 
 def title_of(change: ValueChange) -> Message:
-    """What a change does, in words."""
+    """Return the title of a fix that makes a change."""
     key = last_key(change.path)
     if change.kind is ChangeKind.REMOVE_KEY:
         return msg("lint.fix.remove-key", key=key)
@@ -242,10 +242,10 @@ _LINE_START = re.compile(r"^(?=[^\r\n])", re.MULTILINE)
 
 
 def moved(source: SourceFile, path: KeyPath, section: KeyPath) -> tuple[tuple[ValueChange, ...], tuple[TextEdit, ...]]:
-    """The changes and edits that move a key behind the last one of a section that is there and has no such key.
+    """Return the changes and edits that move a key after the last key of an existing section that does not contain it.
 
     Raises:
-        EditRefusedError: One of the two is not spelled as lines of its own, or takes part in anchors and aliases.
+        EditRefusedError: One of the two is not written as lines of its own, or takes part in anchors and aliases.
     """
     target = (*section, path[-1])
     values = source.get(section)
@@ -255,17 +255,17 @@ def moved(source: SourceFile, path: KeyPath, section: KeyPath) -> tuple[tuple[Va
         raise EditRefusedError(msg("edits.key-exists"))
     last = _own(source, (*section, next(reversed(values))))
     block, indent, end = _lines(source, _own(source, path))
-    _, inner, behind = _lines(source, last)
-    if inner < indent or block.start < behind <= end:
+    _, inner, after = _lines(source, last)
+    if inner < indent or block.start < after <= end:
         raise EditRefusedError(msg("edits.not-a-line"))
     text = source.text[block.start : end]
     further_in = _LINE_START.sub(" " * (inner - indent), text)
     changes = (ValueChange(ChangeKind.REMOVE_KEY, path), ValueChange(ChangeKind.ADD_KEY, target, source.get(path)))
-    return changes, (block, TextEdit(behind, behind, further_in))
+    return changes, (block, TextEdit(after, after, further_in))
 
 
 def _own(source: SourceFile, path: KeyPath) -> Position:
-    """The place of a key, if it has a spelling of its own there."""
+    """Return the position of a key, if its text is not shared with other keys."""
     position = source.position(path)
     if position is None or position.key is None:
         raise EditRefusedError(msg("edits.no-such-place"))
@@ -275,7 +275,7 @@ def _own(source: SourceFile, path: KeyPath) -> Position:
 
 
 def _lines(source: SourceFile, position: Position) -> tuple[TextEdit, int, int]:
-    """The removal of the lines of a key and its value, their indentation, and the offset behind them."""
+    """Return the edit that removes the lines of a key and its value, their indentation, and the offset after them."""
     text, key = source.text, position.key
     rest = _REST_OF_LINE.match(text, position.value.end)
     if key is None or rest is None:
@@ -287,13 +287,13 @@ def _lines(source: SourceFile, position: Position) -> tuple[TextEdit, int, int]:
 
 
 class Gate(Record):
-    """What fixes of one file have to pass."""
+    """The conditions that fixes of one file must meet."""
 
     job_of: Callable[[SourceFile], Job]  # the job of the file with another text
-    check: Callable[[SourceFile], Sequence[Diagnostic]]  # finds what is wrong with it
+    check: Callable[[SourceFile], Sequence[Diagnostic]]  # returns the findings in it
 
     def admits(self, before: SourceFile, after: SourceFile, fixes: Sequence[Fix]) -> bool:
-        """Whether a config with these fixes is no worse, and the same to the framework if all of them are safe."""
+        """Return whether fixes make a config no worse and, if all of them are safe, keep its meaning for the framework."""
         errors = self._errors(before)
         if any(count > errors[check] for check, count in self._errors(after).items()):
             return False
@@ -303,19 +303,19 @@ class Gate(Record):
         if old.dialect not in YAML_DIALECTS:
             return True
         if all(fix.safe for fix in fixes):
-            meant = frozenset(str(change.path[-1]) for fix in fixes for change in fix.changes)
-            return _reading(old, meant) == _reading(new, meant)
+            named = frozenset(str(change.path[-1]) for fix in fixes for change in fix.changes)
+            return _reading(old, named) == _reading(new, named)
         return count_keys(after.data, old.dialect)[1] <= count_keys(before.data, old.dialect)[1]
 
     def _errors(self, source: SourceFile) -> Counter[str]:
         return Counter(finding.id for finding in self.check(source) if finding.severity is Severity.ERROR)
 
 
-def _reading(job: Job, meant: frozenset[str]) -> object:
-    """The fields of the model but those that the fixes name, and what each layer does, if that can be told; values without types."""
+def _reading(job: Job, named: frozenset[str]) -> object:
+    """Return the model's fields except those that the fixes name, and each layer's settings if known; values without types."""
     facts = job.model.facts
     names = {facts.field_names.get(name, name) for name in facts.fields}
-    names -= {facts.field_names.get(name, name) for name in meant}
+    names -= {facts.field_names.get(name, name) for name in named}
     fields = {name: repr(job.model.value(name)) for name in names}
     try:
         plan = job.plan
@@ -327,12 +327,12 @@ def _reading(job: Job, meant: frozenset[str]) -> object:
 def where_certain(
     findings: Iterable[Diagnostic], found_for: Callable[[str, str], Iterable[KeyPath]], releases: Sequence[str]
 ) -> tuple[Diagnostic, ...]:
-    """The findings; what is not found for every release has no safe fix.
+    """Return the findings; a fix is no longer safe if its finding does not occur for every release.
 
     Args:
-        findings: What was found for the release that was taken because nobody named one.
-        found_for: The key paths at which a check (by its id) finds something for a release.
-        releases: The releases that the config may be for.
+        findings: The findings for the default release, because the user named none.
+        found_for: The key paths of the findings of a check (by its id) for a release.
+        releases: The other releases that the config may be for.
     """
     asked: dict[tuple[str, str], frozenset[KeyPath]] = {}
 

@@ -1,4 +1,4 @@
-"""What is asked of a run of the linter, and what it finds: what the renderers show."""
+"""Define requests to the linter and its results, which the renderers show."""
 
 from __future__ import annotations
 
@@ -27,64 +27,64 @@ if TYPE_CHECKING:
 
 @lru_cache(maxsize=1)
 def _starts(text: str) -> list[int]:
-    """Where each line of a text starts; the findings of one file are shown one after the other."""
+    """Return the start of each line of a text; cached, because the findings of one file are shown in a row."""
     return [0, *(match.end() for match in re.finditer("\r\n|\r|\n", text))]
 
 
 class FileReport(Record):
-    """The findings in one file, and what it was checked as."""
+    """The findings in one file, and how it was checked."""
 
     path: Path  # the file, as the user named it
-    # What is in it (without a byte order mark); nothing if it is not needed to show the findings.
+    # Its content (without a byte order mark); empty if it is not needed to show the findings.
     text: str
     release: Release  # the framework version that it was checked for
-    findings: tuple[Diagnostic, ...]  # what was found and is reported
-    ignored: int = 0  # how many findings comments in the file ignore
-    baselined: int = 0  # how many findings the baseline holds
-    notes: tuple[Message, ...] = ()  # what the user should know about how the file was read
-    read_from: tuple[Path, ...] = ()  # the files beside it whose settings count, too
-    # The text before the fixes, if they changed it; `text` is the one after them then.
+    findings: tuple[Diagnostic, ...]  # the reported findings
+    ignored: int = 0  # the number of findings ignored by comments in the file
+    baselined: int = 0  # the number of findings in the baseline
+    notes: tuple[Message, ...] = ()  # remarks for the user about how the file was read
+    read_from: tuple[Path, ...] = ()  # other files whose settings count, too
+    # The text before the fixes, if they changed it; then `text` is the one after them.
     original: str | None = None
-    fixed: int = 0  # how many findings were fixed
+    fixed: int = 0  # the number of findings fixed
     fixes: tuple[Message, ...] = ()  # the title of each fix that was made
 
     def line(self, number: int) -> str:
-        """The text of a line, without its line break."""
+        """Return the text of a line, without its line break."""
         starts = _starts(self.text)
         end = starts[number] if number < len(starts) else None
         return self.text[starts[number - 1] : end].rstrip("\r\n")
 
     def place(self, offset: int) -> tuple[int, int]:
-        """Line and column of an offset, from 1."""
+        """Return line and column of an offset, from 1."""
         starts = _starts(self.text)
         line = bisect_right(starts, offset)
         return line, offset - starts[line - 1] + 1
 
     def fingerprints(self) -> list[tuple[str, int]]:
-        """What identifies each finding, in their order, wherever in the file it moves to."""
+        """Return an identifier for each finding, which stays the same if the finding moves in the file."""
         from ms_tune.lint.baseline import fingerprints  # noqa: PLC0415 - needed by few formats, and hashlib is slow to import
 
         return fingerprints(self.text, self.findings)
 
 
 class Skipped(Record):
-    """A file of a folder that was not checked, and why."""
+    """A file in a folder that was not checked, and the reason."""
 
     path: Path
     reason: Message
 
 
 class LintSummary(Record):
-    """How much was found; its fields are those of the summary in JSON."""
+    """Counts of findings and files; its fields are those of the summary in JSON."""
 
-    files: int  # that were checked
+    files: int  # the number of files checked
     unreadable: int
     errors: int
     warnings: int
     infos: int
     skipped: int
-    ignored: int  # findings that comments ignore
-    baselined: int  # findings that the baseline holds
+    ignored: int  # findings ignored by comments
+    baselined: int  # findings in the baseline
     fixable: int  # findings with a safe fix
     fixable_unsafe: int
     fixed: int  # findings that were fixed
@@ -96,9 +96,9 @@ class LintReport(Record):
 
     Args:
         files: The files that were checked.
-        unreadable: Why others could not be.
-        unwritten: Why files could not be written after their fixes; they have the findings that they had.
-        skipped: What the folders hold besides.
+        unreadable: The errors of files that could not be read.
+        unwritten: The errors of fixed files that could not be written; their findings are those before the fixes.
+        skipped: Other files in the folders.
         settings: The settings of the run as a whole.
     """
 
@@ -110,22 +110,22 @@ class LintReport(Record):
 
     @property
     def traces(self) -> tuple[str, ...]:
-        """The tracebacks of checks that crashed, each once."""
+        """Return the tracebacks of crashed checks, each once."""
         return tuple(dict.fromkeys(one.trace for file in self.files for one in file.findings if one.trace))
 
     @property
     def errors(self) -> tuple[MsTuneError, ...]:
-        """Everything that went wrong."""
+        """Return all errors of reading and writing files."""
         return self.unreadable + self.unwritten
 
     @property
     def findings(self) -> tuple[Diagnostic, ...]:
-        """The findings of all files."""
+        """Return the findings of all files."""
         return tuple(finding for file in self.files for finding in file.findings)
 
     @property
     def summary(self) -> LintSummary:
-        """How much was found, in all files together."""
+        """Return the counts of findings, for all files together."""
         findings = self.findings
         counts = Counter(finding.severity for finding in findings)
         are_safe = tuple(finding.fix.safe for finding in findings if finding.fix is not None)
@@ -146,11 +146,11 @@ class LintReport(Record):
         )
 
     def reaches(self, severity: Severity) -> bool:
-        """Whether any finding is at least as bad."""
+        """Return whether any finding is at least this severe."""
         return any(finding.severity.rank <= severity.rank for finding in self.findings)
 
     def statistics(self) -> list[tuple[Diagnostic, int, int]]:
-        """For each check that found something: one of its findings, how many there are, in how many files; most first."""
+        """Return for each check one of its findings, their number, and the number of files with one; most frequent first."""
         counts: Counter[str] = Counter()
         files: Counter[str] = Counter()
         example: dict[str, Diagnostic] = {}
@@ -164,23 +164,23 @@ class LintReport(Record):
 
 
 class LintRequest(Record):
-    """How files are to be checked.
+    """The options for checking files.
 
     Args:
-        dialect: What they are written for; None to recognise it.
-        framework_version: The release that they are for; None for what settings or the dialect say.
-        selection: Which checks are made.
-        checklists: Checklists of the user's own, beside those of the settings.
-        settings: A settings file in place of those that the folders hold; False for none.
-        baseline: A file of old findings in place of the one that the settings name; False for none.
-        fix: Which fixes are applied: ``safe``, ``unsafe`` (those too), or None.
+        dialect: The dialect of the files; None to recognise it.
+        framework_version: The release to check for; None for that of the settings or the dialect.
+        selection: The selection of checks.
+        checklists: The user's own checklists, in addition to those of the settings.
+        settings: A settings file that replaces those of the folders; False for none.
+        baseline: A baseline that replaces the one of the settings; False for none.
+        fix: The fixes to apply: ``safe``, ``unsafe`` (both kinds), or None.
         write: Whether the fixed texts are written to the files.
-        skip_unknown: Leave out files that are no config, even if they are named.
+        skip_unknown: Skip files that are not configs, even if they are named.
         environment: Check the environment variables of this process as well.
-        stdin: What the file ``-`` holds.
-        stdin_filename: What that file is called, which tells its kind and whose settings hold; None for a config.
-        processes: How many processes check; None for as many as are worth it.
-        job: The job of the one file, where it was read already.
+        stdin: The content of the file ``-``.
+        stdin_filename: The name of that file, which determines its kind and settings; None for a config.
+        processes: The number of processes; None for as many as are useful.
+        job: The job of the only file, if it was read already.
     """
 
     dialect: Dialect | None = None

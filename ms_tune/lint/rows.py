@@ -1,9 +1,9 @@
-"""What the entries of a checklist say, in the form from which the engine makes checks.
+"""Convert the entries of a checklist to rows, the form from which the engine makes checks.
 
-An expression is a text in Python's grammar, of which a small part is taken: ``model.hidden_size % model.num_attention_heads != 0``. It
-becomes nested lists, which JSON keeps, and is never given to Python; :func:`ms_tune.lint.expressions.evaluate` says what they mean.
+An expression is a text in a small part of Python's grammar: ``model.hidden_size % model.num_attention_heads != 0``. It
+becomes nested lists for JSON and :func:`ms_tune.lint.expressions.evaluate`; Python never runs it as code.
 
-Rows of built-in checklists are kept (:mod:`ms_tune.lint.checklist`), so that a lint needs nothing of this.
+Rows of built-in checklists are cached (:mod:`ms_tune.lint.checklist`); then a lint does not need this module.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ from ms_tune.source.yaml_nodes import Loader
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    Tree: TypeAlias = "list[Any]"  # what is done, and the parts that it is done to
+    Tree: TypeAlias = "list[Any]"  # an operation and its operands
 
 MAX_LENGTH = 600
 MAX_DEPTH = 30
 CONDITIONS = ("equals", "one-of", "not-one-of", "forbidden", "required", "schema")
 
-# What of an entry its row has as it is, and what stands for what it does not say.
+# The parts of an entry that its row copies, with their defaults.
 _AS_IT_IS: dict[str, Any] = {
     **dict.fromkeys(("id", "name", "versions", "opposite", "family", "severity", "category")),
     "dialects": [],
     "whole": False,
     "profiles": [],
 }
-# What may hold where none of the keys in it is written.
+# Expressions that may be true although none of the keys in them is present.
 _NOT_OF_KEYS = re.compile(
     r"\b(?:(?:network|degree|written|raw|startup|plan|framework)\.|known\(|on\(|either\(|integer\([^()]*,)"
 )
@@ -65,23 +65,23 @@ _OPERATORS = {
 
 
 def read_rows(content: bytes) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """The rows of a built-in checklist, and its entries."""
+    """Return the rows of a built-in checklist, and its entries."""
     entries = entries_of(yaml.load(content, Loader=Loader))  # noqa: S506 - it is a safe loader
     rows = []
     for entry in entries:
-        rows.append(row_of(entry))  # noqa: PERF401 - a frame less in the longest way that a lint goes
+        rows.append(row_of(entry))  # noqa: PERF401 - one frame less in the deepest call chain of a lint
     return rows, entries
 
 
 def rows_as_json(key: list[int], rows: list[dict[str, Any]], entries: list[dict[str, Any]]) -> str:
-    """What is kept of a checklist: a line with its rows, and a line for each entry; an empty text if JSON would change it, as it would dates."""
+    """Return a checklist for the cache: a line with its rows, and one per entry; empty if JSON would change values such as dates."""
     parts: list[Any] = [{"key": key, "rows": rows}, *entries]
     lines = [json.dumps(one, ensure_ascii=False, default=str) for one in parts]
     return "\n".join(lines) if [json.loads(one) for one in lines] == parts else ""
 
 
 def keep_rows(text: str, kept: str) -> None:
-    """Write what is kept of a checklist, if there is a place for it."""
+    """Write a checklist to the cache, if possible."""
     with contextlib.suppress(OSError):
         os.makedirs(os.path.dirname(kept), mode=0o700, exist_ok=True)  # noqa: PTH103, PTH120 - a text, as `os` takes it
         fresh = f"{kept}.{os.getpid()}"  # tempfile would be slow to import
@@ -96,7 +96,7 @@ def keep_rows(text: str, kept: str) -> None:
 
 
 def entries_of(data: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The entries of a checklist, each by itself: what the members of a family share is said once in the file."""
+    """Return the entries of a checklist, with the settings that members of a family share copied to each."""
     about = {"dialects": data["dialects"]} if "dialects" in data else {}
     entries = []
     for entry in data.get("checks", ()):
@@ -109,10 +109,10 @@ def entries_of(data: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def row_of(entry: Mapping[str, Any]) -> dict[str, Any]:
-    """What of an entry is looked at to choose and to make a check, in the form that is quick to read.
+    """Return the parts of an entry that are needed to select and run its check, in a form that loads quickly.
 
     Raises:
-        ValueError: An expression is none, or a function is of no room of checks.
+        ValueError: An expression is invalid, or a function is not in a room of checks.
     """
     row = {name: entry.get(name, default) for name, default in _AS_IT_IS.items()}
     tests = entry["test"] if isinstance(entry["test"], list) else [entry["test"]]
@@ -132,7 +132,7 @@ def row_of(entry: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _function_of(name: str) -> list[str]:
-    """The module and the name of a function: a dialect's own checks are in its folder, those of every plan beside the dialects, all others beside the linter."""
+    """Return the module (in ``dialects`` or ``lint``) and the name of a check function."""
     room, _, function = name.rpartition(".")
     above, _, part = room.rpartition(".")
     if above == "lint":
@@ -143,7 +143,7 @@ def _function_of(name: str) -> list[str]:
 
 
 def _keys_of(test: Mapping[str, Any]) -> list[str]:
-    """The keys without which a test finds nothing, wherever they stand; none if that cannot be said."""
+    """Return the keys without which a test finds nothing, wherever they are; empty if this cannot be determined."""
     if "about" in test:
         return list(test["about"])
     patterns = [parse_path(path) for path in _listed(test.get("each", test.get("paths", test.get("path", []))))]
@@ -155,7 +155,7 @@ def _keys_of(test: Mapping[str, Any]) -> list[str]:
 
 
 def _tests_of(test: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """A test as the engine makes it: what it looks at, what it refuses, and where and how it says so."""
+    """Return a test in the engine's form: the values it checks, the cases it reports, and their places."""
     if "refuse" not in test:
         return _expectations(test)
     patterns = [parse_path(path) for path in _listed(test.get("each", []))]
@@ -185,13 +185,13 @@ def _listed(value: Any) -> list[Any]:  # noqa: ANN401 - a name, a path, or sever
 
 
 def _cases(test: Mapping[str, Any]) -> dict[str, str]:
-    """What a test refuses, by the message that says so."""
+    """Return the cases that a test reports, by message."""
     refused = test.get("refuse", {})
     return refused if isinstance(refused, dict) else {"default": refused}
 
 
 def _expectations(test: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Declared tests of each value by itself; a mapping that is not there at all requires nothing."""
+    """Return declarative tests of single values in the engine's form; a missing mapping requires nothing."""
     patterns = [parse_path(path) for path in _listed(test.get("paths", [test.get("path")]))]
     kind = next(kind for kind in CONDITIONS if kind in test)
     value: Tree = ["name", "value"]
@@ -211,7 +211,7 @@ def _expectations(test: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _when(value: Mapping[str, Any]) -> Tree:
-    """A precondition. A null is a missing value, as it is for the frameworks."""
+    """Return a precondition as an expression. Null counts as missing, as in the frameworks."""
     if "legacy" in value:
         return ["is", ["name", "framework.legacy"], ["value", value["legacy"]]]
     if "holds" in value:
@@ -223,8 +223,8 @@ def _when(value: Mapping[str, Any]) -> Tree:
     return _condition(place, kind, value[kind])
 
 
-def _condition(value: Tree, kind: str, operand: Any) -> Tree:  # noqa: ANN401 - what a condition compares with
-    """Whether a value is what it has to be; what is not there is not one of several, and is not required."""
+def _condition(value: Tree, kind: str, operand: Any) -> Tree:  # noqa: ANN401 - of any type
+    """Return the condition for a value as an expression; a missing value is not one of several, and is not required."""
     if kind in ("forbidden", "required"):
         return ["known", value] if kind == "required" else ["not", ["known", value]]
     if kind == "schema":
@@ -234,7 +234,7 @@ def _condition(value: Tree, kind: str, operand: Any) -> Tree:  # noqa: ANN401 - 
 
 
 class _Part(Record):
-    """A part of an expression: what it does, the key paths in it, and how deep its parts stand in each other."""
+    """A part of an expression: its operation, the key paths in it, and its nesting depth."""
 
     tree: Tree
     names: list[str]
@@ -242,16 +242,16 @@ class _Part(Record):
 
 
 def parse_expression(text: str, names: list[str] | None = None, own: Iterable[str] = ()) -> Tree:
-    """An expression from its text; the names in it of which a row has no value of its own are added to ``names``.
+    """Parse an expression; add the names in it that are not in ``own`` to ``names``.
 
     Raises:
-        ValueError: The text is no expression.
+        ValueError: The text is not a valid expression.
     """
     parts: dict[ast.AST, _Part] = {}
     try:
-        # A text that is too long is cut, and is no expression then.
+        # Cut a text that is too long, so that it is invalid.
         root = ast.parse(text.strip() if len(text) <= MAX_LENGTH else "", mode="eval").body
-        for node in reversed(list(ast.walk(root))):  # the innermost first: the others are made of them
+        for node in reversed(list(ast.walk(root))):  # the innermost first, because the others contain them
             if isinstance(node, ast.expr):
                 parts[node] = _part_of(node, parts)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -266,7 +266,7 @@ def parse_expression(text: str, names: list[str] | None = None, own: Iterable[st
 
 
 def _part_of(node: ast.expr, parts: Mapping[ast.AST, _Part]) -> _Part:
-    """What a part of an expression does, made of its own parts.
+    """Convert a part of an expression, whose own parts are converted already.
 
     Raises:
         ValueError: The language has no such part.

@@ -1,4 +1,4 @@
-"""What there is to know about each check, for people: one form for checklists' checks and the linter's own rules."""
+"""Describe each check for people, in one form for checks of checklists and the linter's own rules."""
 
 from __future__ import annotations
 
@@ -29,47 +29,47 @@ if TYPE_CHECKING:
 
 _LANGUAGES = {"environment": "sh", "python": "python"}  # of the examples of checks of code, by their checklist
 _BRACES = re.compile(r"\{\{|\}\}|\{(\w+)\}")
-# YAML puts a blank where a folded text goes on, which Chinese does not have.
+# YAML joins folded lines with a space, which Chinese does not use.
 _WIDE = "\u2e80-\u9fff\uff00-\uffef\u201c\u201d"
 _FOLDED = re.compile(f"(?<=[{_WIDE}]) (?=[{_WIDE}])|(?<=[，。；：、！？）]) ")
 
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """Where a check's claim can be read in the framework's own source."""
+    """A place in the framework's source that proves a check's claim."""
 
-    framework: str  # whose source it is
-    version: str  # in which release
+    framework: str  # such as `MindFormers`
+    version: str  # the release, such as `1.9`
     file: str  # the path in its package or repository
     symbol: str = ""  # the class or function, such as `LayerSetting._check_inputs`; empty for the whole file
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuleEntry:
-    """One check as it is explained."""
+    """The description of one check."""
 
     id: str  # `MST101`
     name: str  # `duplicate-key`
-    severity: Severity  # how bad a finding is
-    category: Category  # what kind of trouble it is about
-    consequences: tuple[str, ...] = ()  # what happens in the run, each once; which of several depends on the finding
+    severity: Severity  # the severity of its findings
+    category: Category  # the kind of problem
+    consequences: tuple[str, ...] = ()  # the possible effects on the run, depending on the finding
     title: Text  # the name as a sentence
-    why: Text  # what happens if a finding is left as it is
-    help: Text  # how to fix it; what depends on the finding stands in angle brackets
-    dialects: tuple[Dialect, ...] = tuple(Dialect)  # the dialects it is about
-    versions: str | None = None  # the framework versions it is about; None for all
-    profiles: tuple[str, ...] = ()  # the profiles in which it is made; empty for all
-    opposite: str | None = None  # the name of the check that says the opposite in other profiles, if there is one
-    family: Family | None = None  # the family that it is of, if it is of one
+    why: Text  # the effect of ignoring a finding
+    help: Text  # the instructions for fixing it, with placeholders in angle brackets
+    dialects: tuple[Dialect, ...] = tuple(Dialect)  # the dialects it applies to
+    versions: str | None = None  # the framework versions it applies to; None for all
+    profiles: tuple[str, ...] = ()  # the profiles that run it; empty for all
+    opposite: str | None = None  # the check that requires the opposite in other profiles, if any
+    family: Family | None = None  # its family, if any
     fix: str  # `safe`, `unsafe` or `none`
-    evidence: tuple[Evidence, ...] = ()  # where the claim can be read
-    bad: str  # an example that violates it; empty if there is none
+    evidence: tuple[Evidence, ...] = ()  # the places that prove the claim
+    bad: str  # an example with the problem; may be empty
     good: str  # the same example, fixed
-    language: str = "yaml"  # what the examples are written in: `yaml`, `sh` or `python`
+    language: str = "yaml"  # the language of the examples: `yaml`, `sh` or `python`
 
 
 def all_rules(checklists: Iterable[Path] = ()) -> tuple[RuleEntry, ...]:
-    """Every rule by its id, those of users' own checklists included.
+    """Return every rule by its id, including those of users' own checklists.
 
     Raises:
         ConfigError: A file is not a checklist.
@@ -86,24 +86,24 @@ def all_rules(checklists: Iterable[Path] = ()) -> tuple[RuleEntry, ...]:
 
 
 def readable(text: Text) -> Text:
-    """A text with its parameters in angle brackets: ``write <number>``."""
+    """Return a text with its parameters in angle brackets: ``write <number>``."""
     return Text(*(_BRACES.sub(lambda match: f"<{match[1]}>" if match[1] else match[0][0], words) for words in text))
 
 
 def evidence_of(check: Check) -> tuple[Evidence, ...]:
-    """Where the claim of a check can be read."""
+    """Return the places that prove the claim of a check."""
     return tuple(Evidence(**item) for item in check.entry.get("evidence", ()))
 
 
 def _opposites(checks: Iterable[Check]) -> dict[str, str]:
-    """The names of the checks that say the opposite of each other, both ways, by the id."""
+    """Return the name of the opposite check by id, in both directions."""
     names = {check.id: check.name for check in checks}
     pairs = [(check.id, check.opposite) for check in checks if check.opposite in names]
     return {one: names[other] for pair in pairs for one, other in (pair, pair[::-1])}
 
 
 def unfolded(text: Text) -> Text:
-    """A text without the blanks that folding its Chinese lines has left."""
+    """Return a text without the spaces that folding has put into its Chinese version."""
     return Text(text.en, _FOLDED.sub("", text.zh))
 
 
@@ -148,38 +148,38 @@ def _own(rule: OwnRule) -> RuleEntry:
 
 @dataclass(frozen=True, slots=True)
 class TopicGroup:
-    """Checks that are read together."""
+    """Checks that belong together in the reference."""
 
-    text: Text  # the one thing to know before reading about them
+    text: Text  # the introduction to them
     rules: tuple[RuleEntry, ...]  # the checks in reading order
 
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """One chapter."""
+    """One chapter of the reference."""
 
     id: str  # its name in links
     title: Text  # its heading
-    text: Text  # what there is to know before reading about single checks
-    groups: tuple[TopicGroup, ...]  # its checks; none is empty
+    text: Text  # its introduction
+    groups: tuple[TopicGroup, ...]  # its groups of checks; none is empty
 
     @property
     def rules(self) -> tuple[RuleEntry, ...]:
-        """All checks of the chapter in reading order."""
+        """Return all checks of the chapter in reading order."""
         return tuple(chain.from_iterable(group.rules for group in self.groups))
 
 
 @dataclass(frozen=True, slots=True)
 class CoursePart:
-    """Chapters that answer one question of somebody who tunes a model."""
+    """Chapters that answer one question about tuning a model."""
 
     title: Text  # the question
-    text: Text  # what the reader learns
+    text: Text  # the introduction to them
     topics: tuple[Topic, ...]  # the chapters in reading order; none is empty
 
 
 def course(rules: Iterable[RuleEntry]) -> tuple[CoursePart, ...]:
-    """All parts in reading order; checks that no group names, such as a user's own, are in the last group."""
+    """Return all parts in reading order; checks in no group, such as a user's own, are in the last one."""
     values = yaml.safe_load((data_folder("checklists") / "reference" / "topics.yaml").read_bytes())
     left: dict[str, list[RuleEntry]] = {}
     for rule in rules:
@@ -215,9 +215,9 @@ def _text(value: Mapping[str, str]) -> Text:
 
 
 def wrong_examples(checklists: Iterable[Path]) -> Iterator[Message]:
-    """What is wrong with the examples of checklists' checks of configs, as each of their dialects reads them.
+    """Yield the problems with the examples of users' checks of configs, as each of their dialects reads them.
 
-    Checks of other files have no examples that can be told apart from their surroundings, and are passed over.
+    Checks of other files are skipped, because their examples cannot be checked on their own.
 
     Raises:
         ConfigError: A file is not a checklist.

@@ -1,4 +1,4 @@
-"""Checks files: finds them, reads each, tells what it is, makes the checks that are selected for it, and fixes it if asked to."""
+"""Check files: find and read them, recognise their kind, run the selected checks, and fix them if requested."""
 
 from __future__ import annotations
 
@@ -42,15 +42,15 @@ if TYPE_CHECKING:
 STDIN = Path("-")
 MAX_FILES = 100_000
 CODE = (".env", *SCRIPTS, ".py")
-SUFFIXES = (".yaml", ".yml", "tools.json", *CODE)  # of JSON files, only the one that is told by its name
+SUFFIXES = (".yaml", ".yml", "tools.json", *CODE)  # of JSON files, only the one with this name
 
-_MAGIC = frozenset("*?[")  # what makes a name a glob
+_MAGIC = frozenset("*?[")  # characters that make a name a glob
 _SKIPPED_FOLDERS = ("__pycache__", "node_modules", "site-packages")
-_POOL_FROM = 48  # fewer files are checked faster than a second process starts
+_POOL_FROM = 48  # fewer files are checked before a second process has started
 _CHUNK = 16
-_LOOKED_AFTER = 64  # files, after which this process looks for rubbish
-_IGNORES = "ms-tune:"  # in every comment that ignores something
-# A YAML file of a folder that cannot be read is a broken config if a line starts like one, else somebody else's.
+_LOOKED_AFTER = 64  # the number of files after which this process collects garbage
+_IGNORES = "ms-tune:"  # in every comment that ignores a finding
+# An unreadable YAML file of a folder is a broken config if a line starts like this, else not a config.
 _CONFIG_LINES = (
     *("parallel_config:", "runner_config:", "recompute_config:", "training_config:", "model_config:", "parallelism:"),
     "  fsdp_plan:",
@@ -58,32 +58,32 @@ _CONFIG_LINES = (
 
 
 class LintTarget(Record):
-    """A file to check, and whether the user named it (or else a folder or a glob)."""
+    """A file to check, and whether the user named it (not only its folder or a glob)."""
 
     path: Path
     named: bool
 
 
 class LintRun(Record):
-    """What holds for all files of one run."""
+    """The settings of one run that apply to all files."""
 
     request: LintRequest = LintRequest()
-    settings: ProjectSettings | None = None  # these in place of what the folders hold; None to look for them
-    baseline: Baseline | None = None  # old findings
+    settings: ProjectSettings | None = None  # replaces the settings of the folders; None to search for them
+    baseline: Baseline | None = None  # known findings
 
 
 def lint_files(*files: str | Path, request: LintRequest | None = None) -> LintReport:
     """Check configs, training scripts and launch scripts; fix them if the request says so.
 
-    A file that cannot be read does not keep the others from being checked: it is among ``errors`` of the report.
+    An unreadable file does not stop the check of the others: it is in ``errors`` of the report.
 
     Args:
-        files: Files, and folders in which to look for them; ``-`` is ``stdin`` of the request.
-        request: How to check; None for what the settings files say.
+        files: Files, and folders to search; ``-`` is ``stdin`` of the request.
+        request: The options; None for those of the settings files.
 
     Raises:
-        UsageError: A path, a check or a profile that there is not.
-        ConfigError: The settings, a checklist or the baseline are wrong.
+        UsageError: A path, check or profile does not exist.
+        ConfigError: The settings, a checklist or the baseline are invalid.
 
     Example::
 
@@ -91,7 +91,7 @@ def lint_files(*files: str | Path, request: LintRequest | None = None) -> LintRe
         errors = [finding for finding in report.findings if finding.severity is Severity.ERROR]
     """
     request = request or LintRequest()
-    _read_checklists.cache_clear()  # which may have changed since the last run
+    _read_checklists.cache_clear()  # they may have changed since the last run
     named = None
     if request.settings is not True:
         file = request.settings
@@ -128,7 +128,7 @@ def lint_files(*files: str | Path, request: LintRequest | None = None) -> LintRe
 def _write_files(
     outcomes: list[FileReport | Skipped | MsTuneError], targets: Sequence[LintTarget], run: LintRun
 ) -> Iterator[MsTuneError]:
-    """Write the fixed files; yields what went wrong. What was not written has the findings that it had."""
+    """Write the fixed files and yield the errors. Files that were not written get their findings before the fixes."""
     from ms_tune.source.atomic_write import write_back  # noqa: PLC0415 - seldom needed
 
     for position, report in enumerate(outcomes):
@@ -143,15 +143,15 @@ def _write_files(
 def discover(
     names: Sequence[str], settings: ProjectSettings | None, *, trusted: bool = True
 ) -> tuple[list[LintTarget], list[Skipped]]:
-    """The files behind files, folders, globs and ``-``, each once, in the order of their naming; and those that are left out.
+    """Expand files, folders, globs and ``-`` to files, each once and in the order given; also return the excluded ones.
 
     Args:
-        names: What the user named.
-        settings: The settings that hold in all folders; None to look for them.
-        trusted: Whether a file is meant because it is named; a hook names every file that was touched.
+        names: The names from the user.
+        settings: The settings that apply to all folders; None to search for them.
+        trusted: Whether naming a file means that it must be checked; a pre-commit hook names every changed file.
 
     Raises:
-        UsageError: A glob fits nothing, or there are too many files.
+        UsageError: A glob matches nothing, or there are too many files.
     """
     targets: dict[str, LintTarget] = {}
     skipped: list[Skipped] = []
@@ -172,7 +172,7 @@ def discover(
 
 
 def _find_files(names: Sequence[str]) -> Iterator[tuple[Path, bool]]:
-    """Each file, and whether it is named itself."""
+    """Yield each file, and whether it is named itself."""
     for name in names:
         path = Path(name)
         if path == STDIN:
@@ -191,7 +191,7 @@ def _find_files(names: Sequence[str]) -> Iterator[tuple[Path, bool]]:
 
 
 def _walk(folder: Path) -> Iterator[tuple[Path, bool]]:
-    """The files of a folder by name; links to folders are not followed, hidden and installed things are left out."""
+    """Yield the files of a folder by name, without links to folders, hidden folders and installed packages."""
     for here, folders, files in os.walk(folder):
         folders[:] = sorted(
             name
@@ -203,15 +203,15 @@ def _walk(folder: Path) -> Iterator[tuple[Path, bool]]:
         for name in sorted(files):
             if (name == ".env" or not name.startswith(".")) and name.endswith(SUFFIXES):
                 path = Path(here, name)
-                if path.is_file():  # no pipe, which would be waited for
+                if path.is_file():  # not a pipe, on which reading would block
                     yield path, False
 
 
 def check_files(targets: Sequence[LintTarget], run: LintRun) -> list[FileReport | Skipped | MsTuneError]:
-    """Check every file, in order, with several processes if that is worth it.
+    """Check every file, in order, with several processes if that is faster.
 
-    No rubbish is looked for while a file is checked: nearly all that is made is in use until then, and a look through it takes a
-    seventh of the time of a large file.
+    Garbage collection is off during a check: nearly all objects are in use until its end, and a collection takes 1/7 of the
+    time for a large file.
     """
     if len(targets) >= _POOL_FROM and (processes := run.request.processes or len(os.sched_getaffinity(0))) > 1:
         from concurrent.futures import ProcessPoolExecutor  # noqa: PLC0415 - slow to import, and seldom needed
@@ -228,7 +228,7 @@ def check_files(targets: Sequence[LintTarget], run: LintRun) -> list[FileReport 
             outcomes.append(check_file(target, run))
             if number % _LOOKED_AFTER == _LOOKED_AFTER - 1:
                 gc.collect()
-                gc.freeze()  # what stays need not be looked through once more
+                gc.freeze()  # no need to examine the remaining objects again
     finally:
         if len(targets) >= _LOOKED_AFTER:
             gc.unfreeze()
@@ -238,7 +238,7 @@ def check_files(targets: Sequence[LintTarget], run: LintRun) -> list[FileReport 
 
 
 def check_file(target: LintTarget, run: LintRun) -> FileReport | Skipped | MsTuneError:
-    """Check one file; what cannot be read is told, or left out where the user did not name it."""
+    """Check one file; an unreadable one is an error, or skipped if the user did not name it."""
     path = (run.request.stdin_filename or STDIN) if target.path == STDIN else target.path
     try:
         text = decode(run.request.stdin or b"", path) if target.path == STDIN else None
@@ -257,14 +257,14 @@ def check_file(target: LintTarget, run: LintRun) -> FileReport | Skipped | MsTun
 
 
 def is_code(path: Path) -> bool:
-    """Whether a file is no config, by its name."""
+    """Return whether a file is not a config, by its name."""
     return path.suffix in CODE or path.name == ".env"
 
 
 def _load_config(
     path: Path, text: str | None, target: LintTarget, request: LintRequest, settings: ProjectSettings
 ) -> CheckedFile | Skipped:
-    """The job of a config; why it is left out, of a file that the user did not name."""
+    """Return a config with its job; or the reason to skip it, if the user did not name it."""
     job = request.job or Job(load_source(path) if text is None else parse_source(text, path))
     job.version = request.framework_version or settings.version
     notes = [_not_followed(path, *one) for one in job.follow_bases()]
@@ -282,7 +282,7 @@ def _load_config(
     except UnsupportedError as error:
         if target.named:
             raise
-        return Skipped(target.path, error.message)  # what was asked for is about other files
+        return Skipped(target.path, error.message)  # the requested version is of another framework
     notes += [_not_followed(path, *one) for one in job.follow_model()]
     if job.release_around is not None and job.checkout is not None and release.version not in job.release_around[1]:
         params = {"folder": job.checkout.root, "framework": release.framework, "own": job.release_around[1]}
@@ -292,9 +292,9 @@ def _load_config(
 
 
 def _choose_dialect(job: Job, named: Dialect | None, notes: list[Message], *, is_firm: bool) -> Dialect | Message:
-    """What a config is checked as, or why it is not; what there is to say about that goes to the notes.
+    """Return the dialect to check a config as, or a message why it is not checked; append remarks to ``notes``.
 
-    A dialect that is named holds for files of other programs, too, if it is meant firmly.
+    A named dialect also applies to files of other programs if ``is_firm``.
     """
     found, values, path = job.recognition, job.whole.data, job.written.path
     if named in (None, Dialect.MINDSPEED_MM) and found.dialect is None:
@@ -320,8 +320,8 @@ def _choose_dialect(job: Job, named: Dialect | None, notes: list[Message], *, is
 def _load_code(
     path: Path, text: str | None, target: LintTarget, request: LintRequest, settings: ProjectSettings
 ) -> CheckedFile | Skipped:
-    """Environment settings, a launch script or Python code likewise."""
-    from ms_tune.lint.code_files import load_code  # noqa: PLC0415 - shells, programs and Python are much to import
+    """Return environment settings, a launch script or Python code likewise."""
+    from ms_tune.lint.code_files import load_code  # noqa: PLC0415 - slow imports
 
     version = request.framework_version or settings.version
     code = load_code(path, text, named=target.named, version=version)
@@ -331,10 +331,10 @@ def _load_code(
 
 
 def _leave_out(target: LintTarget, message: Message, hint: str, **params: str) -> Skipped:
-    """A file that MindSpore has nothing to do with.
+    """Return the reason to skip a file that has nothing to do with MindSpore.
 
     Raises:
-        ConfigError: The user named it.
+        ConfigError: The user named the file.
     """
     if not target.named:
         return Skipped(target.path, message)
@@ -345,7 +345,7 @@ def _leave_out(target: LintTarget, message: Message, hint: str, **params: str) -
 
 
 def _not_followed(file: Path, what: str, error: ConfigError) -> Message:
-    """What a config takes from another file that cannot be read."""
+    """Return the note about another file that the config needs, but that cannot be read."""
     where = f"{error.path}:{error.line}" if error.line else error.path
     return msg(f"lint.{what}", file=file, where=where, reason=error.message)
 
@@ -362,17 +362,17 @@ class CheckedFile(Record):
     """A file with the checks that are selected for it."""
 
     job: Job
-    release: Release  # that it is checked for
-    notes: tuple[Message, ...]  # what the user should know about how it was read
-    code: CodeFile | None = None  # what it is, if it is no config
-    is_part: bool = False  # whether it is a part of a config, of which nothing is missed
-    is_certain: bool = False  # whether the release is one that was named, or is installed
+    release: Release  # the release to check for
+    notes: tuple[Message, ...]  # remarks for the user about how it was read
+    code: CodeFile | None = None  # the prepared file, if it is not a config
+    is_part: bool = False  # whether it is only a part of a config, in which nothing counts as missing
+    is_certain: bool = False  # whether the release was named or is installed
     selection: Selection = Selection()
-    checklists: tuple[Checklist, ...] = ()  # of users' own
-    baseline: Baseline | None = None  # old findings
+    checklists: tuple[Checklist, ...] = ()  # the users' own
+    baseline: Baseline | None = None  # known findings
 
     def report(self) -> FileReport:
-        """What is found, and how it was checked."""
+        """Run the checks and return the findings."""
         job, source, selection = self.job, self.job.alone.source, self.selection
         choose = partial(choose_checks, selection=selection, checklists=self.checklists)
         if self.code is not None:
@@ -384,7 +384,7 @@ class CheckedFile(Record):
                 found = tuple(one for one in found if source.position(one.path) is not None)
             if not self.is_certain and any(one.fix and one.fix.safe for one in found):
                 found = self._fix_where_certain(found, chosen)
-        # That a check crashed is told, whatever is selected, ignored or old.
+        # Always report that a check crashed, even if it is not selected, ignored or in the baseline.
         broken = tuple([one for one in found if one.trace])
         findings, ignored, baselined = tuple([one for one in found if not one.trace]), 0, 0
         if _IGNORES in source.text:
@@ -409,7 +409,7 @@ class CheckedFile(Record):
         )
 
     def fix(self, *, unsafe: bool) -> FileReport:
-        """What is found in the file after the fixes that are asked for."""
+        """Fix the file as requested and return the findings after it."""
         from ms_tune.lint.fix import Gate, apply_fixes  # noqa: PLC0415 - seldom asked for
 
         source = self.job.alone.source
@@ -429,7 +429,7 @@ class CheckedFile(Record):
         return report._replace(text=fixed_source.text, original=source.text, fixed=fixed.made, fixes=fixed.titles)
 
     def with_source(self, source: SourceFile) -> CheckedFile:
-        """The file with another text."""
+        """Return the file with another text."""
         if source is self.job.alone.source:
             return self
         if self.code is None:
@@ -438,7 +438,7 @@ class CheckedFile(Record):
         return self._replace(job=code.job, code=code)
 
     def fixable(self, source: SourceFile) -> tuple[Diagnostic, ...]:
-        """What is wrong with the file with another text and not old or ignored: what may be fixed."""
+        """Return the findings in another text of the file that may be fixed: not ignored, and not in the baseline."""
         return self.with_source(source).report().findings
 
     def _fix_where_certain(self, found: tuple[Diagnostic, ...], checks: Iterable[Check]) -> tuple[Diagnostic, ...]:
@@ -455,7 +455,7 @@ class CheckedFile(Record):
 
 
 def _select_checks(file: CheckedFile, path: Path, run: LintRun, settings: ProjectSettings) -> CheckedFile:
-    """A file with what is selected for it by the settings of its folder and by the command line."""
+    """Add the selection of checks by the settings of the file's folder and the command line."""
     files = (*settings.checklists, *run.request.checklists)
     checklists = _read_checklists(files) if files else ()
     for names, origin in ((settings.names, str(settings.file)), (run.request.selection.names, "--select, --ignore")):
@@ -476,7 +476,7 @@ def _refuse_unknown(names: tuple[str, ...], checklists: tuple[Checklist, ...], o
 def choose_checks(
     checks: tuple[Check, ...], dialect: Dialect, version: str, selection: Selection, checklists: tuple[Checklist, ...]
 ) -> tuple[Check, ...]:
-    """Of some checks, and those of users' own checklists, the ones that are made: files of one folder have the same."""
+    """Select checks from built-in ones and users' own checklists; cached, because the files of one folder share them."""
     checks = combined(checks, checklists) if checklists else checks
     profile = selection.profile or PROFILES[0]
     return selection.choose([one for one in checks if concerns(one, dialect, version, profile)])

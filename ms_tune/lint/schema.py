@@ -1,8 +1,8 @@
-"""A JSON Schema (draft-07) for editors, made from the tables of keys.
+"""Make a JSON Schema (draft-07) for editors from the tables of keys.
 
-It helps to write a config and is permissive: keys that it does not know are fine, a null is fine everywhere (frameworks
-take it for a missing key), and values are only refused where the framework itself refuses them. What is wrong with a
-config is the linter's business, which knows versions and severities.
+It helps to write a config and is permissive: unknown keys are valid, null is valid everywhere (frameworks treat it as a
+missing key), and values are only refused if the framework itself refuses them. Reporting errors is left to the linter, which
+knows versions and severities.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _STATES = {
 
 
 def schema(dialect: Dialect, release: str | None = None) -> dict[str, Any]:
-    """The schema of a dialect's configs, for one release or for all that there are facts about."""
+    """Return the schema of a dialect's configs, for one release or all known ones."""
     root: dict[str, Any] = {
         "$schema": DRAFT,
         "title": f"ms-tune: {dialect.value} {release or ''}".rstrip(),
@@ -50,7 +50,7 @@ def schema(dialect: Dialect, release: str | None = None) -> dict[str, Any]:
     described: set[tuple[str, ...]] = set()
     for key in tables(dialect, release):
         place = _place(root, key.path)
-        # A key with several rows means different things to different versions: none of their limits holds for all.
+        # A key with several rows differs between versions: none of its limits applies to all.
         place.update(_described(key, limited=key.path not in described))
         if key.path in described:
             for name in _LIMITS:
@@ -69,7 +69,7 @@ _SCHEMA_TEXT = (
 
 
 def _place(root: dict[str, Any], path: Iterable[str]) -> dict[str, Any]:
-    """The subschema at a key path, made if need be."""
+    """Return the subschema at a key path; create it if necessary."""
     here = root
     for part in path:
         here = here.setdefault("items", {}) if part == ITEM else here.setdefault("properties", {}).setdefault(part, {})
@@ -81,13 +81,13 @@ def _described(key: Key, *, limited: bool) -> dict[str, Any]:
     span = " - ".join(filter(None, (key.since, key.until)))
     if span:
         words += f"\n[{'>=' if not key.until else '<=' if not key.since else ''}{span}]"
-    if key.state != "live":  # in words: editors show a `deprecationMessage` as an error, which it is none
+    if key.state != "live":  # in words, because editors show a `deprecationMessage` as an error
         words += f"\n[{_STATES[key.state]}]"
     found: dict[str, Any] = {"description": words}
     if key.default is not None and key.default != REQUIRED:
         found["default"] = list(key.default) if isinstance(key.default, tuple) else key.default
     if key.choices:
-        # Offered, and not enforced: the next version may take more.
+        # Suggested but not enforced: the next version may accept more.
         found["anyOf"] = [{"enum": list(key.choices)}, {}]
     return found | _limits(key) if key.strict and limited else found
 

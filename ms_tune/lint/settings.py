@@ -1,4 +1,4 @@
-"""Which checks are made, and how bad their findings are: what a project's settings file or a command line says."""
+"""Select checks and their severities, from a project's settings file or the command line."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ms_tune.lint.checklist import Check
     from ms_tune.text import Text
 
-    # What has an id, a name, a severity, a category and a family.
+    # Anything with an id, a name, a severity, a category and a family.
     SelectableRule: TypeAlias = Check | Diagnostic | "OwnRule"
     Rule = TypeVar("Rule", Check, Diagnostic)
 
@@ -38,15 +38,15 @@ _PREFIX = r"[A-Z]{2,8}\d*"
 
 
 class Selection(Record):
-    """Which checks are made. A selector is an id, the beginning of ids (``MST4``), a name, a category or ``all``.
+    """A selection of checks. A selector is an id, a prefix of ids (``MST4``), a name, a category or ``all``.
 
-    The id and the name of a family mean all its checks.
+    The id and the name of a family select all its checks.
 
     Args:
-        select: Only these; None for all.
-        ignore: Not these.
-        severities: Other severities than the checks' own, by selector; the last that fits counts.
-        profile: What the configs are for.
+        select: Run only these; None for all.
+        ignore: Do not run these.
+        severities: Severities that override the checks' own, by selector; the last match counts.
+        profile: The purpose of the configs.
     """
 
     select: tuple[str, ...] | None = None
@@ -55,23 +55,23 @@ class Selection(Record):
     profile: str | None = None
 
     def choose(self, rules: Iterable[Rule]) -> tuple[Rule, ...]:
-        """Of some checks or findings those that are taken."""
+        """Return those checks or findings that are selected."""
         if self.select is None and not self.ignore:
             return tuple(rules)
         return tuple(rule for rule in rules if self.takes(rule))
 
     def takes(self, rule: SelectableRule) -> bool:
-        """Whether the check is made."""
+        """Return whether the check is selected."""
         chosen = self.select is None or any(fits(selector, rule) for selector in self.select)
         return chosen and not any(fits(selector, rule) for selector in self.ignore)
 
     def severity(self, rule: SelectableRule) -> Severity:
-        """How bad a finding of the check is."""
+        """Return the severity of a finding of the check."""
         fitting = [severity for selector, severity in self.severities if fits(selector, rule)]
         return fitting[-1] if fitting else rule.severity
 
     def and_then(self, other: Selection) -> Selection:
-        """What the two say together. Where the later one names what to select, the earlier one's choice is gone."""
+        """Combine two selections. If the later one has ``select``, the earlier one's choice has no effect."""
         return Selection(
             select=self.select if other.select is None else other.select,
             ignore=other.ignore if other.select is not None else self.ignore + other.ignore,
@@ -81,12 +81,12 @@ class Selection(Record):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Every selector."""
+        """Return every selector."""
         return (*(self.select or ()), *self.ignore, *dict(self.severities))
 
 
 def fits(selector: str, rule: SelectableRule) -> bool:
-    """Whether a selector means a check."""
+    """Return whether a selector matches a check."""
     if selector in (ALL, rule.id, rule.name, rule.category.value):
         return True
     if rule.family is not None and selector == rule.family.name:
@@ -95,7 +95,7 @@ def fits(selector: str, rule: SelectableRule) -> bool:
 
 
 def path_matches(path: PurePath, pattern: str) -> bool:
-    """Whether a path (with ``/``) fits a glob: ``*`` stays in one folder, ``**`` does not, a bare name fits anywhere."""
+    """Return whether a path (with ``/``) matches a glob: only ``**`` crosses folders, and a bare name matches anywhere."""
     if "/" not in pattern.rstrip("/"):
         pattern = f"**/{pattern}"
     return bool(_translated(pattern.rstrip("/")).fullmatch(path.as_posix()))
@@ -109,7 +109,7 @@ def _translated(pattern: str) -> re.Pattern[str]:
 
 
 def known_names(checks: Iterable[SelectableRule]) -> Mapping[str, frozenset[str]]:
-    """The ids that a name means: every check's id and name, and a family's; the linter's own rules, too."""
+    """Return the ids for each valid name: ids and names of checks and families, including the linter's own rules."""
     names: defaultdict[str, set[str]] = defaultdict(set)
     for rule in (*OWN_RULES, *checks):
         for name in (rule.id, rule.name, *((rule.family.id, rule.family.name) if rule.family else ())):
@@ -118,7 +118,7 @@ def known_names(checks: Iterable[SelectableRule]) -> Mapping[str, frozenset[str]
 
 
 def check_selectors(selectors: Iterable[str], rules: Sequence[SelectableRule], origin: str) -> None:
-    """Refuse selectors that mean nothing: a misspelt one would silently do nothing.
+    """Refuse selectors that match nothing: a misspelt one would silently have no effect.
 
     Raises:
         UsageError: There is one.
@@ -135,7 +135,7 @@ def check_selectors(selectors: Iterable[str], rules: Sequence[SelectableRule], o
 
 
 class OwnRule(Record):
-    """A rule about ms-tune's own working. Its texts are in ``ms_tune/texts/rule.json``."""
+    """A rule about ms-tune itself. Its texts are in ``ms_tune/texts/rule.json``."""
 
     id: str
     name: str
@@ -146,10 +146,10 @@ class OwnRule(Record):
 
     @property
     def family(self) -> None:
-        """Each stands alone."""
+        """Return None: these rules belong to no family."""
 
     def text(self, part: str) -> Text:
-        """Its ``title``, ``why`` or ``help``."""
+        """Return its ``title``, ``why`` or ``help``."""
         return lookup(f"rule.{self.name}.{part}")
 
 
@@ -183,23 +183,23 @@ _MARK = b"ms-tune"  # a pyproject.toml without it is not parsed
 
 
 class ProjectSettings(Record):
-    """What a project says about linting."""
+    """A project's settings for linting."""
 
-    file: Path | None  # where it says so; None if nowhere
-    folder: Path  # what relative paths are relative to
-    selection: Selection = Selection()  # which checks are made
-    by_path: tuple[tuple[tuple[str, ...], Selection], ...] = ()  # more of that for files that fit one of some globs
+    file: Path | None  # the settings file, if any
+    folder: Path  # the folder that relative paths start from
+    selection: Selection = Selection()  # the selection of checks
+    by_path: tuple[tuple[tuple[str, ...], Selection], ...] = ()  # selections for files that match one of some globs
     names: tuple[str, ...] = ()  # every selector in it
-    checklists: tuple[Path, ...] = ()  # checklists of its own
-    exclude: tuple[str, ...] = ()  # globs of files that a folder does not stand for
-    fail_on: Severity | None = None  # the least severity that fails
-    baseline: Path | None = None  # old findings
-    dialect: Dialect | None = None  # what all configs are written for
+    checklists: tuple[Path, ...] = ()  # the project's own checklists
+    exclude: tuple[str, ...] = ()  # globs of files to skip in folders
+    fail_on: Severity | None = None  # the least severity that makes the command fail
+    baseline: Path | None = None  # known findings
+    dialect: Dialect | None = None  # the dialect of all configs
     version: str | None = None  # the framework version to check for
-    rule_page: str | None = None  # where the rule reference is read, with `{id}` and `{name}` for a check's
+    rule_page: str | None = None  # the address of the rule reference, with `{id}` and `{name}` for a check's
 
     def selection_for(self, file: Path) -> Selection:
-        """Which checks are made for a file (an absolute path)."""
+        """Return the selection of checks for a file (an absolute path)."""
         selection = self.selection
         for patterns, more in self.by_path:
             if self.fits_one(file, patterns):
@@ -207,21 +207,21 @@ class ProjectSettings(Record):
         return selection
 
     def fits_one(self, file: Path, patterns: tuple[str, ...]) -> bool:
-        """Whether a file (an absolute path) fits one of the globs, which are relative to the settings file."""
+        """Return whether a file (an absolute path) matches one of the globs, which are relative to the settings file."""
         relative = Path(os.path.relpath(file, self.folder))
         return any(path_matches(relative, pattern) for pattern in patterns)
 
     def page(self, rule: SelectableRule) -> str | None:
-        """The address of the page about a check, if one is configured."""
+        """Return the address of the page about a check, if one is configured."""
         return self.rule_page and self.rule_page.replace("{id}", rule.id).replace("{name}", rule.name)
 
 
 @cache
 def settings_for(folder: Path) -> ProjectSettings:
-    """The settings for files in a folder: the nearest file in it or above it.
+    """Return the settings for files in a folder: the nearest file in it or above it.
 
     Raises:
-        ConfigError: A settings file is not one.
+        ConfigError: A settings file is invalid.
     """
     for name in (OWN_FILE, SHARED_FILE):
         file = folder / name
@@ -233,10 +233,10 @@ def settings_for(folder: Path) -> ProjectSettings:
 
 
 def load_settings(file: Path) -> ProjectSettings | None:
-    """The settings in a file; None for a ``pyproject.toml`` that has none.
+    """Return the settings in a file; None for a ``pyproject.toml`` without any.
 
     Raises:
-        ConfigError: The file is not a settings file.
+        ConfigError: The file is not a valid settings file.
     """
     try:
         content = file.read_bytes()
@@ -260,7 +260,7 @@ def load_settings(file: Path) -> ProjectSettings | None:
     return _SettingsReader(file, f"tool.{_TABLE}." if shared else "").settings(table)
 
 
-# What a setting is: the end of the text that refuses all else. One that is a text may have to be one of a few.
+# The kinds of settings, named after the suffix of the text that refuses others. Some texts have fixed choices.
 _KINDS: Mapping[str, Any] = {"text": str, "texts": list, "table": dict, "tables": list}
 _SELECTION = {"select": "texts", "ignore": "texts", "severity": "table", "profile": "text"}
 _PER_PATH = {"paths": "texts", **_SELECTION}
@@ -274,7 +274,7 @@ _CHOICES = {"profile": PROFILES, "dialect": CHECKED_DIALECTS, "fail-on": tuple(S
 
 
 class _SettingsReader:
-    """Reads one settings table; whatever is not understood is refused, with its key."""
+    """A reader of one settings table; it refuses anything unknown and names its key."""
 
     def __init__(self, file: Path, prefix: str) -> None:
         self._file = file
@@ -333,7 +333,7 @@ class _SettingsReader:
         return table
 
     def _check(self, key: str, value: object, kind: str, choices: tuple[str, ...]) -> None:
-        """Refuse a value that is not of its kind, or not one of the choices, if there are some."""
+        """Refuse a value of the wrong kind, or not among the choices, if any."""
         others = isinstance(value, list) and kind == "texts" and not all(isinstance(item, str) for item in value)
         if others or not isinstance(value, _KINDS[kind]):
             self._fail(key, f"lint.settings.{kind}")

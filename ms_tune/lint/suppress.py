@@ -1,7 +1,7 @@
-"""Findings that the author of a file has looked at and wants no more: comments in the file itself.
+"""Ignore findings with comments in the file itself.
 
-``# ms-tune: ignore[name, MST101] reason`` holds for the finding on its line, on the line below (if the comment stands
-alone), or anywhere around it; ``# ms-tune: file-ignore[name]`` holds for the whole file. A comment that ignores nothing
+``# ms-tune: ignore[name, MST101] reason`` applies to a finding on its line, on the line below (if the comment has its own
+line), or whose range includes it; ``# ms-tune: file-ignore[name]`` applies to the whole file. A comment that ignores nothing
 is a finding itself, or it would outlive its reason.
 """
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from ms_tune.source.yaml import SourceFile
 
-# The whole comment from its last `#` on; `#` counts at the start of a line or behind a blank, as in YAML.
+# The whole comment from its last `#` on; `#` counts at the start of a line or after a space, as in YAML.
 _COMMENT = re.compile(r"(?<![^\s])#[ \t]*ms-tune:(?P<words>[^\r\n#]*)")
 _DIRECTIVE = re.compile(r"\s*(?P<verb>ignore|file-ignore)\[(?P<names>[^\]]*)\](?P<reason>.*)")
 _NAME = re.compile(r"[^\s,]+")
@@ -34,24 +34,24 @@ class Directive(Record):
     """One comment that ignores findings."""
 
     span: Location  # the comment
-    names: tuple[tuple[str, int], ...]  # the checks, by id or name, each with its place in the text
-    whole_file: bool  # whether it holds for every line
-    first: int  # the first line that it is about: its own, or the next one that holds more than a comment
+    names: tuple[tuple[str, int], ...]  # the checks, by id or name, each with its offset in the text
+    whole_file: bool  # whether it applies to every line
+    first: int  # the first line that it applies to: its own, or the next one that is not only a comment
 
 
 def suppress(
     source: SourceFile, findings: Sequence[Diagnostic], names: Mapping[str, frozenset[str]], made: Collection[str]
 ) -> tuple[tuple[Diagnostic, ...], int]:
-    """Take away what the comments of a file ignore, and complain about comments that ignore nothing.
+    """Remove the findings that comments of a file ignore, and report comments that ignore nothing.
 
     Args:
         source: The file.
-        findings: What was found in it.
-        names: The ids of the checks that a name means: a check's id or name, or a family's.
-        made: The ids of the checks that were made; a comment about another one may be in use elsewhere.
+        findings: The findings in it.
+        names: The ids of the checks for each name: a check's id or name, or a family's.
+        made: The ids of the checks that ran; a comment for another one may be needed elsewhere.
 
     Returns:
-        The findings that remain, and how many were ignored.
+        The findings that remain, and the number of ignored ones.
     """
     lines = Document(source.text, source.path)
     quoted = source.quoted() if isinstance(source, CodeSource) else _quoted(source.text)
@@ -74,7 +74,7 @@ def suppress(
 
 
 def _quoted(text: str) -> list[tuple[int, int]]:
-    """Where strings in quotes and blocks stand: a `#` in them starts no comment."""
+    """Return the ranges of quoted strings and blocks: a `#` in them does not start a comment."""
     return [
         offsets(event)
         for event in yaml.parse(text, Loader=Loader)
@@ -107,7 +107,7 @@ def _is_ignored(
     names: Mapping[str, frozenset[str]],
     used: set[tuple[int, int]],
 ) -> bool:
-    """Whether a comment ignores the finding. Every comment that does is in use."""
+    """Return whether a comment ignores the finding, and record which ones do."""
     ignored = False
     for directive in directives:
         for name, place in directive.names:

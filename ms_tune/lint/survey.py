@@ -1,4 +1,4 @@
-"""One walk over a config for all that stands out in it: a check of a kind of it that is not there is not made."""
+"""Find all oddities of a config in one pass, so that checks whose kind of oddity is absent need not run."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from ms_tune.dialects import JobView
     from ms_tune.facts.keys import Key
 
-NESTED = 10  # mappings in mappings, which MindFormers takes
+NESTED = 10  # the nesting depth of mappings that MindFormers accepts
 _MODELS = {Dialect.MINDFORMERS: ("model", "model_config"), Dialect.MINDFORMERS_PYNATIVE: ("model",)}
 _CLASSES = (("optimizer",), ("lr_schedule",), ("runner_wrapper",), ("callbacks", "*"))
 _PYTHON = {"int": int, "float": float, "str": str, "bool": bool, "list": list, "dict": dict}
-# Where the text may have a number as YAML does not spell it (`1e-5`), one in another base (`010`, `12:30`), or a None.
+# Where the text may contain a number that YAML reads as text (`1e-5`) or in another base (`010`, `12:30`), or a None.
 _ODD_SCALAR = re.compile(
     r"[-+.\d](?<![\w.].)(?:\d*[eE][-+]?\d|[\d.]*[eE]\d|(?<=[-+])\.\d+[eE]"
     r"|(?<=0)[0-7_]|(?<=[-+])0[0-7_]|[\d_]*:[0-5]?\d)|None(?<![\w.]None)\b"
@@ -35,15 +35,15 @@ _EXPONENT = re.compile(r"[-+]?\d+\.?\d*[eE][-+]?\d+")
 
 @per_job
 def find_oddities(job: JobView) -> dict[str, list[Any]]:
-    """What stands out in a config, by its kind: what a check finds something of is what its row calls ``odd``.
+    """Find the oddities of a config by kind; a check's row lists the kinds that it needs in ``odd``.
 
-    Of keys with their paths and values: ``dead``, which nothing reads; ``type``, ``bound``, ``choice``, strict ones of whose
-    values the framework refuses that; ``no-section``, which hold no section, or no list of them; ``switch``, which are no
-    switch (no key for those of a class or the model). Others: ``duplicate``; ``scalar``, path and text of values that YAML may
-    read otherwise than they look; ``depth``, values too deep in mappings; ``unknown``, section and name of keys that a section
-    does not know in this release; ``no-mapping``, paths of sections that are none; ``two-names``, the model's section, with
-    two keys for one field; ``field-switch``, ``field-number``, paths of what is no switch or no number for the model, with
-    the message; ``class``, path, kind and name, and section of what is handed to a class.
+    Keys with their paths and values: ``dead``, which are never read; ``type``, ``bound``, ``choice``, strict keys whose
+    values the framework refuses for that reason; ``no-section``, which contain no section, or no list of sections;
+    ``switch``, whose values are not switches (no key for those of a class or the model). Others: ``duplicate``; ``scalar``,
+    path and text of values that YAML may read differently from how they look; ``depth``, mappings nested too deep;
+    ``unknown``, section and name of keys unknown to a section in this release; ``no-mapping``, paths of sections that are not
+    mappings; ``two-names``, the model's section, if two keys name one field; ``field-switch``, ``field-number``, paths of
+    model fields that must be a switch or number, with the message; ``class``, path, kind and name, and section of a class.
     """
     odd: defaultdict[str, list[Any]] = defaultdict(list)
     source, level = job.source, [job.source.data]
@@ -101,7 +101,7 @@ def _find_kinds(key: Key, value: Any, dialect: Dialect, *, is_known: bool) -> It
 
 
 def broken_bound(key: Key, value: float) -> str:
-    """The bound that a number does not keep to, if there is one."""
+    """Return the bound that a number violates, or an empty text."""
     if key.above is not None and value <= key.above:
         return f"> {key.above:g}"
     if key.least is not None and value < key.least:
@@ -132,7 +132,7 @@ def _look_at_model(job: JobView, odd: dict[str, list[Any]]) -> None:
         field, *turned = facts.aliases.get(name) or [name]
         if name not in facts.defaults and field not in facts.fields:
             continue
-        # What the field is where it is not written: nothing for one whose value is turned, or that has none.
+        # The default of the field: None if its value is converted, or it has no default.
         own = facts.defaults.get(name)
         default = None if turned else facts.fields.get(field) if own is None else own
         if not isinstance(default, bool):
@@ -144,19 +144,19 @@ def _look_at_model(job: JobView, odd: dict[str, list[Any]]) -> None:
 
 
 def _number_message(name: str, value: Any, default: Any) -> str:  # noqa: ANN401 - of any type
-    """What is said of what is no number where the model has one, if it is none: sizes and counts are whole and not below zero."""
+    """Return the message for a value that is not a valid number: sizes and counts must be whole and not negative; else empty."""
     has_number, counts = is_number(default), _COUNT.search(name) is not None
-    if isinstance(value, str):  # what only YAML takes for a text (`1e-5`) is another check's
+    if isinstance(value, str):  # texts that only YAML does not read as numbers (`1e-5`) are left to another check
         return "default" if (has_number or (counts and default is None)) and not _EXPONENT.fullmatch(value) else ""
     if isinstance(value, list) and isinstance(default, float) and "coeff" not in name:
-        return "default"  # coefficients may be one for each of several losses
+        return "default"  # there may be one coefficient per loss
     if value is None or isinstance(value, bool) or not (counts and has_number and default > 0):
         return ""
     return "" if is_number(value) and value >= 0 and value % 1 == 0 else "count"
 
 
 def _look_at_classes(job: JobView, odd: dict[str, list[Any]]) -> None:
-    """What is handed to a class; one that the config itself brings is not known."""
+    """Find the arguments of classes, except classes that the config itself registers."""
     for pattern in _CLASSES:
         kind = "callback" if pattern[0] == "callbacks" else pattern[0]
         for path, section in find_values(job.source.data, pattern):

@@ -1,1 +1,1 @@
-"""Settings of the environment, as the keys of a config: ``.env`` files, exports of shell scripts, the variables of this process."""
+"""Read environment settings like the keys of a config: ``.env`` files, exports of shell scripts, variables of this process."""

@@ -1,4 +1,4 @@
-"""Environment settings of a file, and how they are read: .env files, exports of shell scripts, the variables of this process. Nothing is run."""
+"""Read environment settings from .env files, exports of shell scripts, and this process's variables; nothing is run."""
 
 from __future__ import annotations
 
@@ -30,21 +30,21 @@ if TYPE_CHECKING:
 
 Source = TypeVar("Source", bound="EnvironmentSource")
 
-# What a new value may hold beside what the old one held: nothing of it means anything to a shell, in quotes or not.
+# The characters that a new value may add to those of the old: none has a meaning in a shell, quoted or not.
 _PLAIN = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.:,/+-")
 
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """One variable that is set.
+    """One assignment of a variable.
 
     Args:
         name: The variable.
-        value: Its value, or None if only a shell could tell.
-        key: Where the name stands.
-        span: Where the value stands, quotes included.
-        block: The branches and bodies around it, outermost first; nothing at the top of the file.
-        extends: Whether the value is made from the variable's own old value.
+        value: Its value, or None if only the shell can compute it.
+        key: The location of the name.
+        span: The location of the value, including quotes.
+        block: The branches and bodies around it, outermost first; empty at the top level of the file.
+        extends: Whether the value includes the variable's old value.
     """
 
     name: str
@@ -62,8 +62,8 @@ class Environment:
     Args:
         path: The file.
         text: Its text.
-        assignments: What it sets.
-        reader: Reads the settings of another text of this file; None for what is no file and cannot be fixed.
+        assignments: The assignments in it.
+        reader: Reads the settings from another text of this file; None without a file that could be fixed.
     """
 
     path: Path
@@ -72,11 +72,11 @@ class Environment:
     reader: Callable[[str, Path], Environment] | None = None
 
     def source(self) -> EnvironmentSource:
-        """The settings in the form that checks look at: a mapping of variables, each with its last value."""
+        """Return the settings in the form for checks: a mapping of variables to their last values."""
         return self.source_as(EnvironmentSource)
 
     def source_as(self, kind: type[Source]) -> Source:
-        """The same, in front of fixes of another kind."""
+        """Return the same as a subclass, which defines its own fixes."""
         lines = Document(self.text, self.path)
         entries: dict[str | int, NodeEntry] = {}
         data: dict[str, str] = {}
@@ -91,7 +91,7 @@ class Environment:
         return kind(self.path, self.text, data, tuple(self._replaced()), root, self)
 
     def _replaced(self) -> list[Duplicate]:
-        """Assignments that a later one undoes for sure: one in the same block or in one around it."""
+        """Return the assignments that a later one in the same or an enclosing block surely overwrites."""
         found = []
         last: dict[str, Assignment] = {}
         for one in self.assignments:
@@ -108,7 +108,7 @@ class Environment:
 
 
 class EnvironmentSource(CodeSource):
-    """Environment settings in front of checks and fixes. Fixes set a variable's last value, and nothing else."""
+    """Environment settings with checks and fixes. Fixes only change a variable's last value."""
 
     def __init__(  # noqa: PLR0913, PLR0917 - one a field
         self,
@@ -125,16 +125,16 @@ class EnvironmentSource(CodeSource):
         self.lines = Document(text, path)
 
     def again(self, text: str) -> EnvironmentSource:
-        """The settings of another text of the file."""
+        """Return the settings of another text of the file."""
         if self.environment.reader is None:
             raise ConfigError(msg("edits.process"), path=self.path)
         return self.environment.reader(text, self.path).source()
 
     def body(self, name: str) -> tuple[int, int]:
-        """Where the last value of a variable stands, without the quotes around it.
+        """Return the range of the last value of a variable, without the quotes around it.
 
         Raises:
-            EditRefusedError: There is none, or the text is not the value, to the letter.
+            EditRefusedError: The variable is not set, or the text differs from the value.
         """
         value = self.data.get(name)
         position = self.position((name,))
@@ -151,7 +151,7 @@ class EnvironmentSource(CodeSource):
         return start, end
 
     def fix(self, rule: FixRule, violation: Violation) -> Fix:
-        """A new value for the variable: the one of the checklist, or the one that a rewrite makes of the old."""
+        """Return a fix that sets the checklist's value, or a rewrite of the old value."""
         if rule.rewrite in _REWRITES:
             start, end = self.body(str(violation.path[0]))
             value = _rewrite(rule.rewrite, self.text[start:end], start, violation)
@@ -163,10 +163,9 @@ class EnvironmentSource(CodeSource):
         return Fix(rule.safe, title_of(change), (change,), (self._edit(str(violation.path[0]), value),))
 
     def proves(self, fixes: Sequence[Fix]) -> bool:
-        """Whether the fixed text sets the same variables in the same order, all but the meant ones to the same values.
+        """Return whether the fixed text sets the same variables in the same order, and only changes the intended values.
 
-        A change of an argument of what the script starts was proved when it was made, by itself: what it goes through may
-        be a variable.
+        A change of an argument in a script was verified when it was made, on its own: the argument may come from a variable.
         """
         if any(not isinstance(change, ValueChange) for fix in fixes for change in fix.changes):
             return len(fixes) == 1
@@ -183,7 +182,7 @@ class EnvironmentSource(CodeSource):
         return [(one.name, one.value, one.block, one.extends) for one in fixed.environment.assignments] == expected
 
     def quoted(self) -> list[tuple[int, int]]:
-        """Where values stand."""
+        """Return the ranges of all values."""
         return [(one.span.start, one.span.end) for one in self.environment.assignments]
 
     def _edit(self, name: str, value: str) -> TextEdit:
@@ -196,18 +195,18 @@ class EnvironmentSource(CodeSource):
 _YES = frozenset(("1", "true", "yes", "on", "y", "t", "enable", "enabled"))
 _NO = frozenset(("0", "false", "no", "off", "n", "f", "disable", "disabled"))
 _SIZE = re.compile(r"(\d{1,6})\s*(?:m|mb|mib)?", re.IGNORECASE)
-# The names of MindSpore's levels (mindspore/log.py, 2.9), and those that Python's logging has for them.
+# MindSpore's log levels by their names (mindspore/log.py, 2.9), and by those of Python's logging.
 _LEVELS = {"debug": "0", "info": "1", "warning": "2", "warn": "2", "error": "3", "critical": "4", "fatal": "4"}
 _DETERMINISTIC = ("true", "false", "strict")
 
 
 def _rewrite(name: str, value: str, start: int, violation: Violation) -> str:
-    """What a fix of ``checklists/code/environment.yaml`` makes of a variable's value, which starts there in the file."""
+    """Apply a rewrite of ``checklists/code/environment.yaml`` to a variable's value, which starts at ``start`` in the file."""
     if name in _VALUE_REWRITES:
         return _VALUE_REWRITES[name](value)
     found, place = items(value), violation.span.start - start if violation.span is not None else None
     item = next((one for one in found if one.start == place), None) or _refuse_unclear()
-    if name == "last-only":  # without the item that this one, which is later and has the same key, overrides
+    if name == "last-only":  # without the earlier item that this one, with the same key, overrides
         index = found.index(item)
         lost = next((number for number in range(index - 1, -1, -1) if found[number].key == item.key), None)
         return _refuse_unclear() if lost is None else value[: found[lost].start] + value[found[lost + 1].start :]
@@ -233,7 +232,7 @@ def _even_size(item: Item, _: Violation) -> str:
 
 
 def _with_tracker(value: str) -> str:
-    """The memory tracker turned on, behind the other settings if it does not stand among them."""
+    """Turn on the memory tracker: change its item, or append one."""
     found = items(value)
     given = [item for item in found if item.key == "memory_tracker"]
     if len(given) > 1:
@@ -284,13 +283,13 @@ _LINE_COMMENT = re.compile(r"(?:^|(?<=\s))#.*")
 
 
 def from_process(variables: Mapping[str, str]) -> Environment:
-    """The settings of a process, such as ``os.environ``; variables that say nothing about MindSpore are left alone."""
+    """Return the settings of a process, such as ``os.environ``, limited to variables relevant to MindSpore."""
     text = "".join(f"{name}={variables[name]}\n" for name in sorted((KNOWN | FOREIGN.keys()) & set(variables)))
     return parse_env(text, Path("environment"), raw=True)
 
 
 def parse_env(text: str, path: Path, *, raw: bool = False) -> Environment:
-    """The settings of a text of lines ``NAME=value``; ``raw`` takes quotes and ``#`` as they stand."""
+    """Return the settings of a text of lines ``NAME=value``; with ``raw``, quotes and ``#`` are part of the value."""
     text = text.removeprefix("\ufeff")
     lines = Document(text, path)
     found = []
@@ -308,7 +307,7 @@ def parse_env(text: str, path: Path, *, raw: bool = False) -> Environment:
 
 
 def parse_shell(text: str, path: Path) -> Environment:
-    """The settings of a shell script's text."""
+    """Return the settings of a shell script's text."""
     text = text.removeprefix("\ufeff")
     lines = Document(text, path)
     found = [
@@ -326,7 +325,7 @@ def parse_shell(text: str, path: Path) -> Environment:
 
 
 def _unquoted(words: str) -> str:
-    """What a shell makes of quotes and backslashes."""
+    """Resolve quotes and backslashes as a shell does."""
     parts = re.findall(r"'([^']*)'|\"((?:\\.|[^\"\\])*)\"|\\(.)|([^'\"\\]+)|(.)", words, re.DOTALL)
     return "".join(
         single or re.sub(r"\\([\"\\$`])", r"\1", double) or escaped or plain

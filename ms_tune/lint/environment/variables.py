@@ -1,7 +1,7 @@
-"""The environment variables that ms-tune knows, and what MindSpore makes of their values.
+"""List the known environment variables, and parse their values as MindSpore does.
 
-``MS_ALLOC_CONF`` is read by ``mindspore/core/utils/ms_utils.cc`` (2.7; 2.9 and 2.10 behave alike), its keys stand in
-``mem_env.h``; ``MS_DEV_RUNTIME_CONF`` goes through the same reader, its keys stand in ``runtime_env.h``.
+``mindspore/core/utils/ms_utils.cc`` (2.7; same in 2.9 and 2.10) reads ``MS_ALLOC_CONF``, whose keys are in ``mem_env.h``, and
+``MS_DEV_RUNTIME_CONF``, whose keys are in ``runtime_env.h``.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 from ms_tune.facts.launchers import variables
 
-# Those that say that a file is about MindSpore; and those of torch_npu, which no library and no module of MindSpore 2.9 names, with
-# MindSpore's counterpart, if it has one.
+# Those that show that a file is for MindSpore; and those of torch_npu, which MindSpore 2.9 does not use, with MindSpore's
+# counterpart, if any.
 KNOWN = frozenset(name for name, one in variables().items() if one.mindspore)
 FOREIGN = {name: one.instead for name, one in variables().items() if one.instead is not None}
 
@@ -38,7 +38,7 @@ RUNTIME_KEYS = frozenset(
 )
 
 
-# Keys that 2.9's ``runtime_env.h`` has no more (2.7 had them), or not yet (2.10 has them).
+# Keys that 2.9's ``runtime_env.h`` lacks: removed since 2.7, or added in 2.10.
 RUNTIME_KEYS_OF_2_7 = frozenset(
     (
         *("control_flow_optimize", "parallel_assignadd_opt", "aclnn_cache"),
@@ -47,7 +47,7 @@ RUNTIME_KEYS_OF_2_7 = frozenset(
 )
 RUNTIME_KEYS_OF_2_10 = frozenset(("stream_priority", "async_mccl_init_comm"))
 
-# Asked with ``IsEnableRuntimeConfig`` and ``IsDisableRuntimeConfig`` (``runtime_env.h``), which know True, true, False, false.
+# Read with ``IsEnableRuntimeConfig`` and ``IsDisableRuntimeConfig`` (``runtime_env.h``): True, true, False or false.
 RUNTIME_BOOLEANS = frozenset(
     (
         *("switch_inline", "multi_stream", "mc2_event", "pipeline", "graph_pipeline", "kbk_sub_graph_mode"),
@@ -61,14 +61,14 @@ FURTHER_VALUES = {"multi_stream": ("group",)}
 class Item(NamedTuple):
     """One item of a value such as ``enable_vmm:True,memory_tracker:False``."""
 
-    text: str  # the item as it stands, without blanks around it
-    start: int  # where it stands in the value
-    key: str | None  # what is in front of the first colon; None if there is no colon, and the item is dropped
-    value: str  # what is behind it
+    text: str  # the item without surrounding spaces
+    start: int  # its offset in the value
+    key: str | None  # the text before the first colon; None without a colon (the item is dropped)
+    value: str  # the text after the first colon
 
 
 def items(value: str) -> list[Item]:
-    """The items of a value, as MindSpore splits it: ``;`` is ``,``, and the first ``:`` parts key and value."""
+    """Split a value as MindSpore does: ``;`` equals ``,``, and the first ``:`` separates key and value."""
     found = []
     at = 0
     while len(value) > 1 and value[0] == value[-1] and value[0] in "'\"":
@@ -76,8 +76,8 @@ def items(value: str) -> list[Item]:
     for part in value.replace(";", ",").split(","):
         words = part.strip()
         if words:
-            key, colon, behind = words.partition(":")
+            key, colon, rest = words.partition(":")
             start = at + len(part) - len(part.lstrip())
-            found.append(Item(words, start, key.strip() if colon else None, behind.strip()))
+            found.append(Item(words, start, key.strip() if colon else None, rest.strip()))
         at += len(part) + 1
     return found

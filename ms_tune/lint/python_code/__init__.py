@@ -1,1 +1,1 @@
-"""Python training code, by its syntax tree: nothing is imported, nothing is run. PyTorch's spellings are the same, so files that import no MindSpore are left alone."""
+"""Check Python training code by its syntax tree; nothing is imported or run. Files that do not import MindSpore are skipped."""

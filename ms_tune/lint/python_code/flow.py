@@ -1,7 +1,7 @@
-"""What flows into a training step: which functions take one, whatever they are called, and which code is a graph.
+"""Find the functions that take a training step, whatever their names, and the code that is compiled to a graph.
 
-A step is known by what it holds: a call of what ``value_and_grad`` and its like have made, a call of an optimizer, or a call
-of another function that does. Names are followed in one file; what comes from elsewhere is not looked at.
+A step is recognised by its calls: of a function made by ``value_and_grad`` or similar, of an optimizer, or of another
+function that takes a step. Names are followed within one file only.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ if TYPE_CHECKING:
 
     from ms_tune.lint.python_code.module import Function, Module
 
-# Functions of MindSpore that make a function which computes gradients (mindspore/ops, 2.4 to 2.9).
+# Functions of MindSpore that create a function which computes gradients (mindspore/ops, 2.4 to 2.9).
 _GRADIENTS = re.compile(r"mindspore(?:\.\w+)*\.(?:value_and_grad|grad|GradOperation|vjp|TrainOneStep\w*)$")
 _OPTIMIZERS = re.compile(
     r"mindspore\.(?:(?:mint|experimental)\.optim(?:\.\w+)*\.[A-Z]\w*|"
     r"nn\.(?:optim\.)?(?:Adam\w*|AdaFactor|Adagrad|ASGD|FTRL|Lamb|LARS|LazyAdam|Momentum|ProximalAdagrad|RMSProp|Rprop|SGD|thor))$"
 )
 _JIT = re.compile(r"mindspore(?:\.\w+)*\.(?:jit|ms_function|jit_class|compile)$")
-_DYNAMIC = ("mindformers.pynative", "mindformers.experimental")  # the parts of MindFormers that are no static graph
-_CALLED = ("construct", "__call__", "forward")  # what a call of an object runs
-_ROUNDS = 5  # functions that call functions
+_DYNAMIC = ("mindformers.pynative", "mindformers.experimental")  # parts of MindFormers without a static graph
+_CALLED = ("construct", "__call__", "forward")  # the methods that run when an object is called
+_ROUNDS = 5  # the most levels of functions that call functions
 
 
 @lru_cache(maxsize=2)
 def stepping(module: Module) -> frozenset[Function]:
-    """The functions and methods of a file that compute gradients or update weights, themselves or through others."""
+    """Return the functions and methods of a file that compute gradients or update weights, directly or through others."""
     makers = gradient_makers(module)
     functions = [node for node in module.functions if not node.name.startswith("__") or node.name == "__call__"]
     inside = {one: [node for node in module.below(one) if isinstance(node, ast.Call)] for one in functions}
@@ -51,7 +51,7 @@ def stepping(module: Module) -> frozenset[Function]:
 
 @lru_cache(maxsize=2)
 def gradient_makers(module: Module) -> frozenset[str]:
-    """The names in a file that stand for what computes gradients or updates weights: ``grad_fn``, ``self.opt``."""
+    """Return the names in a file of objects that compute gradients or update weights: ``grad_fn``, ``self.opt``."""
     made = set()
     for call, full in module.calls:
         if not (_GRADIENTS.search(full) or _OPTIMIZERS.search(full)):
@@ -66,14 +66,14 @@ def gradient_makers(module: Module) -> frozenset[str]:
 
 
 def calls_step(module: Module, call: ast.Call) -> bool:
-    """Whether a call takes a training step, as far as this file tells."""
+    """Return whether a call takes a training step, as far as this file shows."""
     name = _last_two(call.func)
     return bool(name) and (name in gradient_makers(module) or name in _step_names(module))
 
 
 @lru_cache(maxsize=2)
 def _step_names(module: Module) -> frozenset[str]:
-    """What takes a step when it is called: functions, methods, and objects of a class with such a method to be called by."""
+    """Return the names whose call takes a step: functions, methods, and objects of a class with such a method."""
     names = {name for one in stepping(module) for name in _names_of(module, one)}
     called = {one for one in stepping(module) if one.name in _CALLED}
     owners = {owner.name for owner in map(module.parents.get, called) if isinstance(owner, ast.ClassDef)}
@@ -85,7 +85,7 @@ def _step_names(module: Module) -> frozenset[str]:
 
 
 def _goes_back(node: ast.Call) -> bool:
-    """Whether a call is ``loss.backward()`` or ``optimizer.step()``."""
+    """Return whether a call is ``loss.backward()`` or ``optimizer.step()``."""
     if not isinstance(node.func, ast.Attribute):
         return False
     owner = _last_two(node.func.value).rpartition(".")[2]
@@ -97,13 +97,13 @@ def _goes_back(node: ast.Call) -> bool:
 
 
 def _names_of(module: Module, function: Function) -> set[str]:
-    """What a function is called by: its name, or that of a method behind ``self``."""
+    """Return the name by which code calls a function: ``f``, or ``self.f`` for a method."""
     is_method = isinstance(module.parents.get(function), ast.ClassDef)
     return {f"self.{function.name}" if is_method else function.name}
 
 
 def _last_two(node: ast.AST) -> str:
-    """``f`` or ``self.f``; nothing for what is longer, which is another object's."""
+    """Return ``f`` or ``self.f``; an empty text for longer names, which belong to another object."""
     if isinstance(node, ast.Name):
         return node.id
     if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self":
@@ -113,10 +113,10 @@ def _last_two(node: ast.AST) -> str:
 
 @lru_cache(maxsize=2)
 def is_graph_only(module: Module) -> bool:
-    """Whether a file is written for the static graph alone, which computes values, keeps and frees by rules of its own.
+    """Return whether a file is only for the static graph, which has its own rules for computing, keeping and freeing values.
 
-    It says so itself (``set_context(mode=GRAPH_MODE)`` and nowhere the other mode), or it cuts operators over devices
-    (``self.mul.shard(((1, 1), (1, 1)))``) or builds on parts of MindFormers that do, which only graphs can.
+    Either it sets this mode and no other (``set_context(mode=GRAPH_MODE)``), or it splits operators over devices
+    (``self.mul.shard(((1, 1), (1, 1)))``) or uses parts of MindFormers that do, which only graphs support.
     """
     modes = {
         ast.unparse(keyword.value).rpartition(".")[2]
@@ -134,7 +134,7 @@ def is_graph_only(module: Module) -> bool:
 
 
 def is_compiled(module: Module, node: ast.AST) -> bool:
-    """Whether something stands in a function or class that is compiled to a graph (``@jit``)."""
+    """Return whether a node is in a function or class that is compiled to a graph (``@jit``)."""
     around = (one for one in (node, *module.around(node)) if isinstance(one, (*FUNCTIONS, ast.ClassDef)))
     marks = (mark for one in around for mark in one.decorator_list)
     return any(_JIT.search(module.name(mark.func if isinstance(mark, ast.Call) else mark)) for mark in marks)

@@ -1,10 +1,10 @@
-"""The functions of ``mindspore.ops`` and cells of ``mindspore.nn`` that ``mindspore.mint`` has, too, with one meaning.
+"""Map functions of ``mindspore.ops`` and cells of ``mindspore.nn`` to equivalents in ``mindspore.mint``.
 
 Compared by signature and by running both: values on the CPU, types and shapes on Ascend in simulation (MindSpore 2.9 and
-2.10). Only what keeps the result stands here: rewrites that need nothing but the new name, those that need keywords
-renamed (``axis`` to ``dim``, ``keep_dims`` to ``keepdim``), and, without a rewrite, what cannot be proved that way.
-``gather``, ``transpose``, ``std``, ``max``, ``flatten`` and many others mean something else in mint and are left out.
-A few (``unbind``, ``real``, ``imag``) give views of their tensor there: in-place changes show, so that no fix is a safe one.
+2.10). Only functions with the same result are listed: those that only need the new name, those whose keywords are renamed
+(``axis`` to ``dim``, ``keep_dims`` to ``keepdim``), and, without a rewrite, those whose equivalence cannot be verified that
+way. ``gather``, ``transpose``, ``std``, ``max``, ``flatten`` and many others have another meaning in mint and are excluded. A
+few (``unbind``, ``real``, ``imag``) return views in mint, so in-place changes show and no fix is safe.
 """
 
 from __future__ import annotations
@@ -78,16 +78,16 @@ def _table(same: str, functional: str, cells: str, other: dict[str, str]) -> dic
 # Full name of the old function to the new one.
 DROP_IN = _table(_SAME_OPS, _FUNCTIONAL_OPS, _SAME_NN, _OTHER)
 WITH_KEYWORDS = _table(_RENAMED_OPS, _RENAMED_FUNCTIONAL_OPS, _RENAMED_NN, _RENAMED_OTHER)
-# Named, but not rewritten.
+# Reported, but not rewritten.
 WITHOUT_FIX = {
-    # Float learning rates only, Ascend only; whether the fused kernel rounds alike shows on a device only.
+    # Float learning rates only, Ascend only; only a device can show whether the fused kernel rounds in the same way.
     "mindspore.experimental.optim.AdamW": "mint.optim.AdamW",
-    # The kernel has no counterpart on the CPU to compare with; for vectors of zeros the formula of ops divides by zero.
+    # The kernel has no CPU counterpart to compare with; for vectors of zeros the formula of ops divides by zero.
     "mindspore.nn.CosineEmbeddingLoss": "mint.nn.CosineEmbeddingLoss",
     "mindspore.ops.cosine_embedding_loss": "mint.nn.functional.cosine_embedding_loss",
 }
 
-# Operators of ops as classes (``P.MatMul()``), each with the function of mint that does the same with default settings.
+# Operator classes of ops (``P.MatMul()``), each with the function of mint that does the same with default settings.
 _OPERATORS = {
     "Abs": "abs", "Add": "add", "BatchMatMul": "bmm", "BroadcastTo": "broadcast_to", "Concat": "cat", "Cos": "cos", "Div": "div",
     "Equal": "eq", "Erf": "erf", "Exp": "exp", "ExpandDims": "unsqueeze", "GeLU": "nn.functional.gelu", "GreaterEqual": "ge",
@@ -100,7 +100,7 @@ _OPERATORS = {
 }  # fmt: skip
 OPERATORS = {f"mindspore.ops.{name}": f"mint.{new}" for name, new in _OPERATORS.items()}
 
-# What parameters are called in mint: those of any function, of one of WITH_KEYWORDS, and of a few.
+# The names of parameters in mint: for any function, for one of WITH_KEYWORDS, and for a few.
 _AXES = {"axis": "dim", "keep_dims": "keepdim", "keepdims": "keepdim"}
 _PARAMETERS = {**_AXES, "x": "input", "input_x": "input"}
 _LOSS = {"logits": "input", "labels": "target"}
@@ -111,7 +111,7 @@ _OWN: Mapping[str, Mapping[str, str]] = {
     "mindspore.ops.qr": {"input": "A"},
     "mindspore.ops.vector_norm": _AXES,  # the tensor is `x` in mint as well
 }
-# Parameters that mint's function does not have, and where in the list of arguments they stand.
+# Parameters that mint's function lacks, and their positions in the list of arguments.
 _GONE = {
     "mindspore.ops.split": ("output_num", None),  # before MindSpore 2.0
     "mindspore.ops.upsample": ("recompute_scale_factor", 5),
@@ -119,12 +119,12 @@ _GONE = {
 
 
 def parameter_names(name: str) -> Mapping[str, str]:
-    """What the parameters of an old function are called in mint, where that is something else."""
+    """Return the names of an old function's parameters in mint, if they differ."""
     return _OWN.get(name, _PARAMETERS if name in WITH_KEYWORDS else _AXES)
 
 
 def counterpart(name: str, call: ast.Call) -> str | None:
-    """The function of mint for a call; None if there is none that takes its arguments."""
+    """Return the function of mint for a call; None if none accepts its arguments."""
     gone, place = _GONE.get(name, (None, None))
     if gone and any(one.arg == gone for one in call.keywords):
         return None
@@ -137,9 +137,9 @@ def counterpart(name: str, call: ast.Call) -> str | None:
 
 
 def keeps_its_meaning(name: str, call: ast.Call) -> bool:
-    """Whether new names are all that a call needs.
+    """Return whether renaming is all that a call needs.
 
-    ``mint.any`` takes the tensor alone or with one axis, where ``ops.any`` takes several axes, none, and ``keep_dims``
+    ``mint.any`` accepts the tensor alone or with one axis; ``ops.any`` also accepts several axes, none, and ``keep_dims``
     without an axis (``mindspore/ops/functional_overload.py``, 2.9).
     """
     if name in WITHOUT_FIX or name == "mindspore.ops.softmax":

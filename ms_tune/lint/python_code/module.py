@@ -1,4 +1,4 @@
-"""One Python file: its syntax tree, what its names stand for, and where things are in the text."""
+"""Parse one Python file: its syntax tree, the meaning of its names, and the locations of its nodes in the text."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ Loop: TypeAlias = ast.For | ast.AsyncFor | ast.While
 
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 LOOPS = (ast.For, ast.AsyncFor, ast.While)
-_SCOPES = (*FUNCTIONS, ast.ClassDef, ast.Lambda)  # what has statements of its own
-_ROOTS = (*_SCOPES, *LOOPS)  # what is asked for all that is below it
+_SCOPES = (*FUNCTIONS, ast.ClassDef, ast.Lambda)  # nodes with their own statements
+_ROOTS = (*_SCOPES, *LOOPS)  # nodes whose descendants are requested
 _LEAVES = (ast.Name, ast.Constant, ast.Pass, ast.alias)
 _Node = TypeVar("_Node", bound=ast.AST)
 
 _PACKAGES = ("mindspore", "msadapter", "mindformers", "mindspeed_ms")
-# What `from mindspore import ...` modules are really called, where code resolves them under another name.
+# The canonical names of modules that MindSpore also provides under another name.
 _SAME = {
     "mindspore.ops.functional": "mindspore.ops",
     "mindspore.ops.operations": "mindspore.ops",
@@ -42,14 +42,14 @@ _SAME = {
     "mindspore.common": "mindspore",
 }
 _ALIASES = tuple(f"{alias}." for alias in _SAME)
-# Of what `from mindspore import *` brings (`mindspore.__all__`, 2.9), that which checks look for; no built-in is among it.
+# The names of `from mindspore import *` (`mindspore.__all__`, 2.9) that checks use; none is a built-in.
 _TOP = frozenset(
     (
         *("Tensor", "tensor", "Parameter", "set_context", "set_deterministic", "set_auto_parallel_context", "jit"),
         *("from_numpy", "set_device", "PYNATIVE_MODE", "GRAPH_MODE", "Model"),
     )
 )
-# What a line begins with that an older parser refuses (PEP 695, "What's New In Python 3.12").
+# The starts of lines that an older parser refuses (PEP 695, "What's New In Python 3.12").
 _NEWER = (
     ((3, 12), re.compile(r"\s*type\s+[^\W\d]\w*\s*(?:\[.*\]\s*)?=(?!=)")),
     ((3, 12), re.compile(r"\s*(?:async\s+)?(?:def|class)\s+[^\W\d]\w*\s*\[")),
@@ -60,22 +60,22 @@ _MODULES_OF_CLASSES = ("mindspore.nn", "mindspore.ops.operations", "mindspore.mi
 
 @dataclass(frozen=True, eq=False)
 class Module:
-    """A parsed file; two of them are equal only if they are one."""
+    """A parsed file; two of them are equal only if they are the same object."""
 
     tree: ast.Module  # its syntax tree
-    parents: dict[ast.AST, ast.AST] = field(repr=False)  # the node around each node
-    names: dict[str, str]  # the full dotted name that each imported name stands for
+    parents: dict[ast.AST, ast.AST] = field(repr=False)  # the parent of each node
+    names: dict[str, str]  # the full dotted name for each imported name
     lines: Document = field(repr=False)  # the text, with its lines
     ends: dict[ast.AST, tuple[int, int]] = field(repr=False)
 
     @cached_property
     def nodes(self) -> tuple[ast.AST, ...]:
-        """Every node, outer ones before what is in them, and else in the order of the text."""
+        """Return every node, parents before children, otherwise in text order."""
         return (self.tree, *self.parents)
 
     @cached_property
     def _by_kind(self) -> dict[type[ast.AST], list[int]]:
-        """Where in :attr:`nodes` those of each class stand."""
+        """Return the positions of the nodes of each class in :attr:`nodes`."""
         found: dict[type[ast.AST], list[int]] = {}
         for place, node in enumerate(self.nodes):
             if type(node) in found:
@@ -85,27 +85,27 @@ class Module:
         return found
 
     def of(self, *kinds: type[_Node]) -> Iterator[_Node]:
-        """The nodes of some classes, in the order of :attr:`nodes`: the others, nearly all of them, are not gone through."""
+        """Yield the nodes of some classes, in the order of :attr:`nodes`, without iterating over all others."""
         places = [self._by_kind.get(kind, []) for kind in kinds]
         return cast("Iterator[_Node]", (self.nodes[place] for place in (merge(*places) if places[1:] else places[0])))
 
     @cached_property
     def functions(self) -> tuple[Function, ...]:
-        """Every function and method."""
+        """Return every function and method."""
         return tuple(cast("Iterator[Function]", self.of(*FUNCTIONS)))
 
     @cached_property
     def loops(self) -> tuple[Loop, ...]:
-        """Every loop."""
+        """Return every loop."""
         return tuple(cast("Iterator[Loop]", self.of(*LOOPS)))
 
     def below(self, root: ast.AST) -> Sequence[ast.AST]:
-        """All that is below a file, function, class or loop, outer nodes first."""
+        """Return all descendants of a file, function, class or loop, parents first."""
         start, end = self.ends[root]
         return self.nodes[start + 1 : end]
 
     def own_nodes(self, root: ast.AST) -> Iterator[ast.AST]:
-        """The nodes below a file, function, class or loop, without those of functions and classes that are defined there."""
+        """Yield the descendants of a file, function, class or loop, except those inside functions and classes defined there."""
         start, end = self.ends[root]
         nodes, at = self.nodes, start + 1
         while at < end:
@@ -115,11 +115,11 @@ class Module:
 
     @property
     def uses_mindspore(self) -> bool:
-        """Whether anything of MindSpore is imported."""
+        """Return whether the file imports anything of MindSpore."""
         return any(name.partition(".")[0] in _PACKAGES for name in self.names.values())
 
     def name(self, node: ast.AST) -> str:
-        """The full dotted name of an expression such as ``ops.cat``, or an empty text."""
+        """Return the full dotted name of an expression such as ``ops.cat``, or an empty text."""
         parts: list[str] = []
         while isinstance(node, ast.Attribute):
             parts.append(node.attr)
@@ -136,7 +136,7 @@ class Module:
         return full
 
     def _from_star(self, name: str) -> str:
-        """What a name that nothing in the file binds stands for: something of ``from mindspore import *``, or a built-in."""
+        """Resolve a name that the file does not bind: a name of ``from mindspore import *``, or a built-in (``?NAME``)."""
         if name in self.bound or not self.stars:
             return f"?{name}"
         own = [star for star in self.stars if star.partition(".")[0] in _PACKAGES]
@@ -149,13 +149,13 @@ class Module:
 
     @cached_property
     def stars(self) -> tuple[str, ...]:
-        """The modules that all names are imported from."""
+        """Return the modules of all ``import *``."""
         found = [node for node in self.of(ast.ImportFrom) if node.module and not node.level]
         return tuple(str(node.module) for node in found if any(alias.name == "*" for alias in node.names))
 
     @cached_property
     def attributes(self) -> dict[str, list[ast.expr]]:
-        """What attributes of ``self`` are given, anywhere in the file."""
+        """Return the values assigned to each attribute of ``self``, anywhere in the file."""
         found: dict[str, list[ast.expr]] = {}
         for node in self.of(ast.Assign):
             for target in node.targets:
@@ -169,19 +169,19 @@ class Module:
 
     @cached_property
     def calls(self) -> tuple[tuple[ast.Call, str], ...]:
-        """Every call, in the order of the text, with the full name of what is called."""
+        """Return every call, in text order, with the full name of the called function."""
         found = list(self.of(ast.Call))
         found.sort(key=lambda call: (call.lineno, call.col_offset))
         return tuple((node, self.name(node.func)) for node in found)
 
     def around(self, node: ast.AST) -> Iterator[ast.AST]:
-        """The nodes around a node, innermost first."""
+        """Yield the ancestors of a node, innermost first."""
         while node in self.parents:
             node = self.parents[node]
             yield node
 
     def is_asked_for(self, node: ast.AST, switches: re.Pattern[str]) -> bool:
-        """Whether something is only done where a switch of the code's own says so: ``if args.debug: ...``."""
+        """Return whether a node only runs if a switch of the code itself is on: ``if args.debug: ...``."""
         for one in self.around(node):
             if isinstance(one, ast.If) and node in one.body and switches.search(ast.unparse(one.test)):
                 return True
@@ -190,7 +190,7 @@ class Module:
 
     @cached_property
     def bound(self) -> dict[str, set[str]]:
-        """What each name is bound by, anywhere in the file: the full names it is imported as, or an empty text."""
+        """Return the bindings of each name, anywhere in the file: the full names it is imported as, or an empty text."""
         found: dict[str, set[str]] = {}
         for node in self.of(*_BINDING):
             for name, full in _bindings(node):
@@ -199,16 +199,16 @@ class Module:
 
     @cached_property
     def imports(self) -> tuple[ast.Import | ast.ImportFrom, ...]:
-        """The imports at the top level."""
+        """Return the imports at the top level."""
         return tuple(one for one in self.tree.body if isinstance(one, (ast.Import, ast.ImportFrom)))
 
     @cached_property
     def read(self) -> frozenset[str]:
-        """Every name that the code reads or binds by assignment."""
+        """Return every name that the code reads or assigns."""
         return frozenset(node.id for node in self.of(ast.Name))
 
     def at(self, span: Location | None, *kinds: type[ast.AST]) -> ast.AST | None:
-        """The expression or keyword argument of one of the kinds that fills a span."""
+        """Return the expression or keyword argument of one of the kinds whose location is exactly this span."""
         if span is None:
             return None
         for kind in kinds:
@@ -223,7 +223,7 @@ class Module:
         return {}
 
     def _by_line(self, kind: type[ast.AST]) -> dict[int, list[ast.AST]]:
-        """The nodes of a class by the line they start in: spans are made of those alone that are asked about."""
+        """Return the nodes of a class by their first line, so that spans are only computed for requested lines."""
         if kind not in self._lines_of:
             found: dict[int, list[ast.AST]] = {}
             for node in self.of(kind):
@@ -232,11 +232,11 @@ class Module:
         return self._lines_of[kind]
 
     def function(self, node: ast.AST) -> Function | None:
-        """The function that a node stands in."""
+        """Return the function that contains a node."""
         return next((one for one in self.around(node) if isinstance(one, FUNCTIONS)), None)
 
     def span(self, node: ast.AST) -> Location:
-        """Where an expression or statement stands; of a compound statement, its first line."""
+        """Return the location of an expression or statement; of a compound statement, that of its first line."""
         line, column = getattr(node, "lineno", 1), getattr(node, "col_offset", 0)
         end_line, end_column = getattr(node, "end_lineno", line), getattr(node, "end_col_offset", column)
         start = self._offset(line, column)
@@ -248,7 +248,7 @@ class Module:
         return self.lines.span(start, end)
 
     def _offset(self, line: int, column: int) -> int:
-        """The offset of a place that the parser gives: its columns count bytes of UTF-8."""
+        """Return the offset of a place from the parser, whose columns count bytes of UTF-8."""
         start = self.lines.starts[line - 1]
         text = self.lines.text[start : start + column]
         if text.isascii():
@@ -257,7 +257,7 @@ class Module:
 
 
 def module_of(source: SourceFile) -> Module:
-    """The parsed file behind a source.
+    """Return the parsed file of a source.
 
     Raises:
         ConfigError: The text is not Python.
@@ -270,7 +270,7 @@ def _module(text: str, path: Path) -> Module:
     lines = Document(text, path)
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # invalid escapes and the like are for other linters
+            warnings.simplefilter("ignore")  # invalid escapes and the like are left to other linters
             tree = ast.parse(text)
         parents, ends = _parents(tree)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
@@ -282,12 +282,12 @@ def _module(text: str, path: Path) -> Module:
 
 
 def refusal(error: Exception, path: Path, running: tuple[int, int] = sys.version_info[:2]) -> ConfigError:
-    """What is told of a file that the parser refuses.
+    """Return the error for a file that the parser refuses.
 
     Args:
-        error: What the parser raised.
+        error: The parser's exception.
         path: The file.
-        running: The release of Python whose parser it is.
+        running: The release of Python that the parser belongs to.
     """
     line, column = getattr(error, "lineno", None), getattr(error, "offset", None)
     version = _dotted(running)
@@ -307,10 +307,11 @@ def _dotted(release: tuple[int, int]) -> str:
 
 
 def _parents(tree: ast.Module) -> tuple[dict[ast.AST, ast.AST], dict[ast.AST, tuple[int, int]]]:
-    """The node around each node, outer ones first and else as in the text; and where a file, function, class or loop stands.
+    """Return the parent of each node, in the order of :attr:`Module.nodes`, and the range of each root.
 
     Returns:
-        The nodes with those around them; of each root, its place among :attr:`Module.nodes` and that behind all below it.
+        The nodes with their parents; for each file, function, class or loop, its position in :attr:`Module.nodes` and the one
+            after its last descendant.
     """
     found: dict[ast.AST, ast.AST] = {}
     ends: dict[ast.AST, tuple[int, int]] = {tree: (0, 0)}
@@ -318,7 +319,7 @@ def _parents(tree: ast.Module) -> tuple[dict[ast.AST, ast.AST], dict[ast.AST, tu
     waiting += [(child, tree) for child in reversed(_children(tree))]
     while waiting:
         node, parent = waiting.pop()
-        if parent is None:  # all below a root has been gone through
+        if parent is None:  # all descendants of a root have been visited
             ends[node] = (ends[node][0], len(found) + 1)
             continue
         found[node] = parent
@@ -331,7 +332,7 @@ def _parents(tree: ast.Module) -> tuple[dict[ast.AST, ast.AST], dict[ast.AST, tu
 
 
 def _children(node: ast.AST) -> list[ast.AST]:
-    """The nodes right below a node, without ``Load()``, ``Add()`` and the like, of which there are as many as of names."""
+    """Return the children of a node, without ``Load()``, ``Add()`` and the like, which are as many as the names."""
     found: list[ast.AST] = []
     for name in _fields(type(node)):  # type: ignore[arg-type] # a class does have a hash
         value = getattr(node, name, None)
@@ -355,7 +356,7 @@ _BINDING = (
 
 
 def _bindings(node: ast.AST) -> Iterator[tuple[str, str]]:
-    """The names that a node binds, each with the full name that it is imported as, or an empty text."""
+    """Yield the names that a node binds, each with the full name that it is imported as, or an empty text."""
     if isinstance(node, ast.Import):
         for alias in node.names:
             top = alias.name.partition(".")[0]

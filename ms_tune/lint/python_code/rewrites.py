@@ -1,7 +1,7 @@
-"""Fixes of Python code: what ``checklists/code/python.yaml`` calls a rewrite.
+"""Create fixes of Python code: the rewrites of ``checklists/code/python.yaml``.
 
-Each function is given the parsed file and the finding's violation. It answers with edits of the text and, apart from
-them, with what they mean for the syntax tree (:mod:`ms_tune.lint.python_code.swaps`): the two are compared.
+Each function receives the parsed file and the finding's violation. It returns edits of the text and, separately, the matching
+changes of the syntax tree (:mod:`ms_tune.lint.python_code.swaps`), so that the two can be compared.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _MINT = "mindspore.mint"
 
 @dataclass(frozen=True, slots=True)
 class Rewritten:
-    """A fix, not yet proved: its title, the edits of the text, and the swaps in the tree."""
+    """A fix, not yet verified: its title, the edits of the text, and the swaps in the tree."""
 
     title: Message
     edits: tuple[TextEdit, ...]
@@ -52,7 +52,7 @@ def _flip(module: Module, violation: Violation) -> Rewritten:
 
 
 def _accepted(module: Module, violation: Violation) -> Rewritten:
-    """The value that was meant in the type that the call takes."""
+    """Convert the intended value to the type that the call accepts."""
     value = _argument(module, violation)
     word = str(value.value).strip().lower()
     on = word in ("true", "on", "1")
@@ -66,7 +66,7 @@ def _accepted(module: Module, violation: Violation) -> Rewritten:
 
 
 def _drop_call(module: Module, violation: Violation) -> Rewritten:
-    """The statement that is nothing but the call, with its line if it has one to itself."""
+    """Remove a statement that is only the call, including its line if nothing else is on it."""
     call = module.at(violation.span, ast.Call) or _unclear()
     statement = module.parents.get(call)
     if not isinstance(statement, ast.Expr):
@@ -79,13 +79,13 @@ def _drop_call(module: Module, violation: Violation) -> Rewritten:
     bodies = [getattr(around, name, None) for name in ("body", "orelse", "finalbody")]
     alone = any(isinstance(body, list) and body == [statement] for body in bodies)
     if text[start : span.start].strip() or rest is None or (alone and not isinstance(around, ast.Module)):
-        # A block must hold something.
+        # A block must not be empty.
         return Rewritten(title, (TextEdit(span.start, span.end, "pass"),), (swap_of(statement, "pass"),))
     return Rewritten(title, (TextEdit(start, rest.end(), ""),), (swap_of(statement, ""),))
 
 
 def _mint(module: Module, violation: Violation) -> Rewritten:
-    """The counterpart in mint, under a name that means it here; keyword arguments under their new names."""
+    """Replace a function by its counterpart in mint, under a name that refers to it here, and rename keyword arguments."""
     function = module.at(violation.span, ast.Attribute, ast.Name)
     call = module.parents.get(function) if function is not None else None
     if not isinstance(call, ast.Call) or not isinstance(function, (ast.Attribute, ast.Name)):
@@ -112,7 +112,7 @@ def _mint(module: Module, violation: Violation) -> Rewritten:
 
 
 def _colon(module: Module, violation: Violation) -> Rewritten:
-    """An item ``key=value`` of ``MS_ALLOC_CONF`` as ``key:value``."""
+    """Change an item ``key=value`` of ``MS_ALLOC_CONF`` to ``key:value``."""
     words = str(violation.params["item"])
     if words.count("=") != 1:
         _unclear()
@@ -133,7 +133,7 @@ REWRITES: Mapping[str | None, Rewrite] = {
 
 
 def _argument(module: Module, violation: Violation) -> ast.Constant:
-    """The written-out value of a keyword argument, or of the first argument of a call."""
+    """Return the literal value of a keyword argument, or of the first argument of a call."""
     node = module.at(violation.span, ast.keyword, ast.Call)
     value = node.value if isinstance(node, ast.keyword) else None
     if isinstance(node, ast.Call):
@@ -142,7 +142,7 @@ def _argument(module: Module, violation: Violation) -> ast.Constant:
 
 
 def _item(module: Module, violation: Violation, old: str, new: str) -> Rewritten:
-    """A string of allocator settings with one item spelled anew."""
+    """Replace one item in a string of allocator settings."""
     node = module.at(violation.span, ast.Constant)
     if not isinstance(node, ast.Constant) or not isinstance(node.value, str):
         _unclear()
@@ -161,7 +161,7 @@ def _written(module: Module, node: ast.AST, words: str, title: Message | None = 
 
 
 def _quoted(module: Module, node: ast.Constant, new: str) -> str:
-    """A string in the quotes of the one it replaces, which must be of one piece and without escapes."""
+    """Return a text in the quotes of the string it replaces, which must be in one piece and without escapes."""
     words = _words(module, node)
     if not isinstance(node.value, str) or words not in (f"'{node.value}'", f'"{node.value}"'):
         raise EditRefusedError(msg("edits.pieced"))
@@ -183,9 +183,9 @@ def _unclear() -> NoReturn:
 
 
 def _name_of_mint(module: Module, node: ast.expr) -> tuple[str, list[tuple[TextEdit, Swap]]]:
-    """How ``mindspore.mint`` is called at a place, and what has to be added to an import for it.
+    """Return the name of ``mindspore.mint`` at a place, and the additions to imports that it needs.
 
-    Only imports at the top level and above the place count, and only names that nothing else in the file binds.
+    Only top-level imports above the place count, and only names that nothing else in the file binds.
     """
     imports = [one for one in module.imports if one.lineno < node.lineno]
     names = {name for one in imports for alias in one.names for name in (alias.asname or alias.name.partition(".")[0],)}

@@ -1,4 +1,4 @@
-"""One Python file in front of checks and fixes."""
+"""Provide a Python file to checks and fixes."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 
 
 class PythonSource(CodeSource):
-    """A Python file. A fix of it is proved by comparing syntax trees."""
+    """A Python file. Its fixes are verified by comparing syntax trees."""
 
     def again(self, text: str) -> PythonSource:
-        """The same file with another text."""
+        """Return the same file with another text."""
         return parse_python(text, self.path)
 
     def fix(self, rule: FixRule, violation: Violation) -> Fix:
-        """What the checklist's rewrite makes of the place."""
+        """Return the fix that the checklist's rewrite makes at the violation."""
         from ms_tune.lint.python_code.rewrites import REWRITES  # noqa: PLC0415 - most files need no fix
 
         if rule.rewrite not in REWRITES:
@@ -42,8 +42,8 @@ class PythonSource(CodeSource):
         return Fix(rule.safe, made.title, made.swaps, made.edits)
 
     def proves(self, fixes: Sequence[Fix]) -> bool:
-        """Whether the fixed text parses, to the tree that the swaps make of the old one."""
-        # Two fixes may add the same import: that is one edit.
+        """Return whether the fixed text parses to exactly the old syntax tree with the swaps applied."""
+        # Two fixes may add the same import: this counts as one edit.
         edits = dict.fromkeys(edit for fix in fixes for edit in fix.edits)
         swaps = dict.fromkeys(swap for fix in fixes for swap in fix.changes)
         try:
@@ -53,7 +53,7 @@ class PythonSource(CodeSource):
         return leads_to(module_of(self).tree, swaps, text)
 
     def quoted(self) -> list[tuple[int, int]]:
-        """Where strings stand."""
+        """Return the ranges of strings."""
         module = module_of(self)
         spans = (
             module.span(node)
@@ -64,7 +64,7 @@ class PythonSource(CodeSource):
 
 
 def parse_python(text: str, path: Path) -> PythonSource:
-    """A Python file from its text.
+    """Parse a Python file from its text.
 
     Raises:
         ConfigError: The text is not Python.
@@ -77,25 +77,25 @@ def parse_python(text: str, path: Path) -> PythonSource:
     return source
 
 
-# Conditions under which a setting is one that the user of the code asks for.
+# Conditions that show that the user of the code requests a setting.
 _ASKED = re.compile(r"debug|sync|block|simul|dry_?run|determin|reprod|profil|track", re.IGNORECASE)
 _BLOCKS = (*FUNCTIONS, *LOOPS, ast.If, ast.Try, ast.With, ast.AsyncWith, ast.ClassDef)
 
 
 class CodeVariables(EnvironmentSource):
-    """Variables that code sets. A fix of them would be one of code, and is not made yet."""
+    """Variables that code sets. Fixes of them, which would be fixes of code, are not supported yet."""
 
     def fix(self, rule: FixRule, violation: Violation) -> Fix:  # noqa: ARG002 - as the others have it
-        """Not done, as said above."""
+        """Raise an error, because such fixes are not supported."""
         raise EditRefusedError(msg("edits.not-here"))
 
     def proves(self, fixes: Sequence[Fix]) -> bool:
-        """Nothing is fixed, so nothing is proved."""
+        """Return False for any fix: none can be verified."""
         return not fixes
 
 
 def variables_in(source: SourceFile) -> CodeVariables | None:
-    """The variables that a Python file sets, with ``os.environ`` or ``os.putenv``; None if it sets none."""
+    """Return the variables that a Python file sets, with ``os.environ`` or ``os.putenv``; None if it sets none."""
     module = module_of(source)
     found = sorted(_assignments(module), key=lambda one: one.key.start)
     if not found:

@@ -1,4 +1,4 @@
-"""What fixes do to a syntax tree, told apart from what they do to the text, so that one can be held against the other."""
+"""Describe the changes of a syntax tree by fixes, separately from the edits of the text, to verify one by the other."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Swap:
-    """One node of a syntax tree that becomes another."""
+    """The replacement of one node of a syntax tree."""
 
     node: str  # the class of the node
-    place: tuple[int, ...]  # where it stands: first line and column, last line and column, as the parser counts them
-    words: str  # what it becomes: an expression, statements (none at all removes it), or a keyword argument's new name
+    place: tuple[int, ...]  # its location: first line and column, last line and column, as the parser counts them
+    words: str  # the replacement: an expression, statements (empty to remove it), or a keyword argument's new name
 
 
 def swap_of(node: ast.AST, words: str) -> Swap:
-    """The swap of a node for what some words mean."""
+    """Return the swap of a node for the code in ``words``."""
     return Swap(type(node).__name__, _place(node), words)
 
 
 def leads_to(before: ast.Module, swaps: Iterable[Swap], after: str) -> bool:
-    """Whether the swaps, and nothing else, make of the tree ``before`` what the code ``after`` means."""
+    """Return whether the swaps, and nothing else, turn the tree ``before`` into the tree of the code ``after``."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # invalid escapes and the like were there before
@@ -41,7 +41,7 @@ def _place(node: object) -> tuple[int, ...]:
 
 
 class _Swapper:
-    """Holds a tree, with swaps, against another: in one pass, and neither is changed."""
+    """A comparison of a tree, with swaps applied, with another tree: in one pass, without changing either."""
 
     def __init__(self, swaps: Iterable[Swap]) -> None:
         self._words = {(one.node, one.place): one.words for one in swaps}
@@ -49,7 +49,7 @@ class _Swapper:
         self._used: set[tuple[str, tuple[int, ...]]] = set()
 
     def makes(self, before: ast.AST, after: ast.AST) -> bool:
-        """Whether every swap was met, and the trees are the same but for them and for where things stand."""
+        """Return whether every swap was applied and the trees are then equal, apart from locations."""
         waiting: list[tuple[ast.AST, ast.AST, bool]] = [(before, after, False)]
         while waiting:
             one, other, swapped = waiting.pop()
@@ -57,9 +57,9 @@ class _Swapper:
                 return False
             for name in one._fields:
                 ours, theirs = getattr(one, name, None), getattr(other, name, None)
-                if ours is theirs:  # `Load()`, None, names: the parser makes one of what is alike
+                if ours is theirs:  # `Load()`, None, names: the parser reuses equal objects
                     continue
-                if isinstance(ours, ast.AST) and (swapped or type(ours) not in self._kinds):  # as in nearly all fields
+                if isinstance(ours, ast.AST) and (swapped or type(ours) not in self._kinds):  # nearly all fields
                     if not isinstance(theirs, ast.AST):
                         return False
                     waiting.append((ours, theirs, swapped))
@@ -73,7 +73,7 @@ class _Swapper:
         return self._used == self._words.keys()
 
     def _parts(self, nodes: Iterable[object], *, swapped: bool) -> Iterator[tuple[object, bool]]:
-        """What stands in a field after the swaps, and whether what is below is not to be swapped any more."""
+        """Yield the content of a field after the swaps, each part with whether it must not be swapped again."""
         for node in nodes:
             key = (type(node).__name__, _place(node)) if not swapped and type(node) in self._kinds else None
             words = self._words.get(key) if key is not None else None
@@ -92,7 +92,7 @@ class _Swapper:
 def _pair(
     parts: Sequence[tuple[object, bool]], against: Sequence[Any], waiting: list[tuple[ast.AST, ast.AST, bool]]
 ) -> bool:
-    """Put what stands opposite each other on the list of what is to be compared; whether nothing is told apart already."""
+    """Add corresponding parts to the list to compare; return whether no difference was found yet."""
     if len(parts) != len(against):
         return False
     for (part, swapped), opposite in zip(parts, against, strict=True):
@@ -105,5 +105,5 @@ def _pair(
 
 @lru_cache(maxsize=256)
 def _expression(words: str) -> ast.expr:
-    """What words mean; many calls of one function are replaced by the same ones."""
+    """Parse an expression; cached, because many calls of one function get the same replacement."""
     return ast.parse(f"({words})", mode="eval").body

@@ -1,4 +1,4 @@
-"""What training code looks like: step loops, step functions, cells, and values that are tensors."""
+"""Recognise parts of training code: step loops, step functions, cells, and values that are tensors."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ _STEP = re.compile(
     r"(?:^|[._])(?:train(?:ing)?_(?:one_)?step|train_one_step\w*|forward_backward\w*|grad_fn|step_fn|train_net(?:work)?|"
     r"net_with_(?:loss|criterion)|optimizer|opt(?:imizer)?\.step|backward)$"
 )
-# What a training step is made with.
+# Functions that create a training step.
 _STEP_MAKERS = re.compile(r"TrainOneStep\w*$|\bvalue_and_grad$")
 _STEP_FUNCTIONS = re.compile(
     r"_*(?:train(?:ing)?_(?:one_)?step|train_one_step\w*|forward_step|forward_fn|forward_backward\w*|step_fn)"
 )
-# What MindSpore calls in every step of Model.train (mindspore/train/callback/_callback.py, 2.9).
+# The methods that MindSpore calls in every step of Model.train (mindspore/train/callback/_callback.py, 2.9).
 _CALLBACK_METHODS = ("step_begin", "step_end", "on_train_step_begin", "on_train_step_end")
 _CELL_METHODS = ("construct", "bprop", "forward")
 _FUNCTION_METHODS = ("forward", "backward")  # of `mindspore._Function`, which PyNative mode calls
-# Conditions that let only some steps through, or that are not part of training.
+# Conditions that are only true in some steps, or that are not part of training.
 _RARE = re.compile(
     r"log|print|debug|verbose|save|eval|ckpt|checkpoint|profil|interval|dump|nan|inf|overflow", re.IGNORECASE
 )
 _CELL_BASES = re.compile(r"(?:^|\.)(?:Cell|Module|TrainOneStep\w*|WithLossCell|MultiOutputCell)$")
 
-_ROUNDS = 5  # functions that call functions
+_ROUNDS = 5  # the most levels of functions that call functions
 _FRESH = (
     *("cat", "concat", "stack", "zeros", "ones", "zeros_like", "ones_like", "full", "arange", "matmul", "bmm", "add"),
 )
@@ -43,7 +43,7 @@ _FRESH = (
 
 @lru_cache(maxsize=2)
 def step_loops(module: Module) -> tuple[Loop, ...]:
-    """Loops whose body, without the functions defined in it, takes a training step; the innermost ones only."""
+    """Return the loops whose body, without functions defined in it, takes a training step; the innermost ones only."""
     made = frozenset(_made_steps(module))
     loops = [node for node in module.loops if _takes_step(module, node, made)]
     outer = {one for loop in loops for one in module.around(loop)}
@@ -58,7 +58,7 @@ def _takes_step(module: Module, loop: Loop, made: frozenset[str]) -> bool:
 
 
 def _made_steps(module: Module) -> Iterator[str]:
-    """The names that training steps are given, whatever they are called: ``trainer = nn.TrainOneStepCell(...)``."""
+    """Yield the names of training steps, as assigned: ``trainer = nn.TrainOneStepCell(...)``."""
     for call, name in module.calls:
         statement = module.parents.get(call)
         if _STEP_MAKERS.search(name) and isinstance(statement, ast.Assign):
@@ -66,7 +66,7 @@ def _made_steps(module: Module) -> Iterator[str]:
 
 
 def is_step_result(module: Module, node: ast.expr) -> bool:
-    """Whether a value is a name that is only ever given what a training step returns."""
+    """Return whether a value is a name that only receives results of training steps."""
     if not isinstance(node, ast.Name):
         return False
     values = list(assigned(module, node))
@@ -78,7 +78,7 @@ def is_step_result(module: Module, node: ast.expr) -> bool:
 
 @lru_cache(maxsize=2)
 def step_functions(module: Module) -> tuple[Function, ...]:
-    """Functions that run in every step: methods of cells and of callbacks, and those named like one."""
+    """Return the functions that run in every step: methods of cells and callbacks, and functions with such names."""
     return tuple(node for node in module.functions if _runs_in_a_step(module, node))
 
 
@@ -96,7 +96,7 @@ def _runs_in_a_step(module: Module, function: Function) -> bool:
 
 @lru_cache(maxsize=2)
 def _called_in_loops(module: Module) -> frozenset[Function]:
-    """The functions that the loops over steps call, themselves or through others of them."""
+    """Return the functions that loops over steps call, directly or through each other."""
     names = {
         _dotted(call.func)
         for loop in step_loops(module)
@@ -117,7 +117,7 @@ def _called_in_loops(module: Module) -> frozenset[Function]:
 
 
 def _given_to_gradients(module: Module) -> Iterator[tuple[str, str]]:
-    """The names of what computes gradients, and of what it computes: ``forward`` of ``grad_fn = value_and_grad(forward)``."""
+    """Yield a gradient function and its target by name: ``grad_fn``, ``forward`` in ``grad_fn = value_and_grad(forward)``."""
     for call, full in module.calls:
         statement = module.parents.get(call)
         if full.endswith("grad") and isinstance(statement, ast.Assign) and call.args:
@@ -126,18 +126,18 @@ def _given_to_gradients(module: Module) -> Iterator[tuple[str, str]]:
 
 
 def is_cell(module: Module, node: ast.ClassDef) -> bool:
-    """Whether a class is a cell, by the names of its bases."""
+    """Return whether a class is a cell, by the names of its bases."""
     return any(_CELL_BASES.search(module.name(base)) for base in node.bases)
 
 
 def is_function(module: Module, node: ast.ClassDef) -> bool:
-    """Whether a class is an operator with a backward pass of its own, for PyNative mode."""
+    """Return whether a class is an operator with its own backward pass, for PyNative mode."""
     names = map(module.name, node.bases)
     return any(name.startswith("mindspore") and name.endswith("._Function") for name in names)
 
 
 def is_guarded(module: Module, node: ast.AST, root: ast.AST) -> bool:
-    """Whether something below ``root`` only happens now and then: ``if step % 100 == 0``."""
+    """Return whether a node below ``root`` only runs in some steps: ``if step % 100 == 0``."""
     child = node
     for one in module.around(node):
         if isinstance(one, (ast.If, ast.IfExp)) and child is not one.test and _is_rare(one.test):
@@ -161,7 +161,7 @@ def _is_rare(test: ast.expr) -> bool:
 
 
 def is_array(module: Module, node: ast.expr, depth: int = 3) -> bool:
-    """Whether a value surely is a NumPy array."""
+    """Return whether a value surely is a NumPy array."""
     if isinstance(node, ast.Call) and module.name(node.func).startswith("numpy."):
         return True
     if not depth:
@@ -175,13 +175,13 @@ def is_array(module: Module, node: ast.expr, depth: int = 3) -> bool:
 
 
 def is_fresh(module: Module, node: ast.expr) -> bool:
-    """Whether a value is a tensor that was just made, and lies in one piece for that reason."""
+    """Return whether a value is a tensor that was just created and is therefore contiguous."""
     name = module.name(node.func) if isinstance(node, ast.Call) else ""
     return name.startswith(("mindspore.ops.", "mindspore.mint.")) and name.rpartition(".")[2] in _FRESH
 
 
 def assigned(module: Module, name: ast.Name) -> Iterator[ast.expr | None]:
-    """The values that a name is given in its function (or file); None where it is given something else."""
+    """Yield the values assigned to a name in its function (or file); None for an unknown value."""
     scope: ast.AST = module.function(name) or module.tree
     if isinstance(scope, FUNCTIONS):
         arguments = scope.args
@@ -191,10 +191,10 @@ def assigned(module: Module, name: ast.Name) -> Iterator[ast.expr | None]:
     yield from _given_in(module, scope).get(name.id, ())
 
 
-# Many names of one function are asked about; its nodes are gone through once.
+# Cached: many names of one function are requested, but its nodes are visited once.
 @lru_cache(maxsize=64)
 def _given_in(module: Module, scope: ast.AST) -> dict[str, list[ast.expr | None]]:
-    """The values that each name is given in a function, or in a file outside of its functions."""
+    """Return the values assigned to each name in a function, or in a file outside of its functions."""
     found: dict[str, list[ast.expr | None]] = {}
     for node in module.own_nodes(scope):
         for target, value in _given(node):
@@ -204,7 +204,7 @@ def _given_in(module: Module, scope: ast.AST) -> dict[str, list[ast.expr | None]
 
 
 def _given(node: ast.AST) -> Iterator[tuple[ast.AST, ast.expr | None]]:
-    """What one statement gives values to, and the value; None if only a run could tell it."""
+    """Yield the targets of one statement with the assigned value; None if it is only known at run time."""
     if isinstance(node, ast.Assign):
         for target in node.targets:
             yield target, node.value if isinstance(target, ast.Name) else None
@@ -226,7 +226,7 @@ def _dotted(node: ast.expr) -> str:
 
 
 _SOURCES = ("mindspore.ops.", "mindspore.mint.", "mindspore.Tensor", "mindspore.tensor", "mindspore.from_numpy")
-# Functions of ops and mint whose result is no tensor: sizes, types, answers, and other functions.
+# Functions of ops and mint whose result is not a tensor: sizes, types, answers, and other functions.
 _OTHERS = re.compile(
     r"(?:shape|dyn_shape|size|rank|dtype|typeof|is_tensor|is_floating_point|is_complex|numel|isinstance_?|issubclass_?|hastype_?|"
     r"grad|value_and_grad|vjp|jvp|vmap|jacrev|jacfwd|get_grad|get_grads|derivative|constexpr|get_vm_impl_fn|get_cache_prim|"
@@ -234,7 +234,7 @@ _OTHERS = re.compile(
     r"topk|sort|min|max|unique|set_seed|manual_seed|seed|initial_seed|finfo|iinfo|(?:tuple|list|scalar|string|dict|bool|slice|not_in|in)_\w+)"
 )
 _TYPE = re.compile(r"mindspore(?:\.common)?(?:\.tensor)?\.Tensor$")
-# Methods of a tensor whose result is none.
+# Methods of a tensor whose result is not a tensor.
 _AWAY = frozenset(
     (
         *("asnumpy", "numpy", "item", "tolist", "size", "dim", "ndimension", "numel", "nelement", "stride", "shape"),
@@ -254,10 +254,10 @@ _AWAY = frozenset(
 
 
 def is_tensor(module: Module, node: ast.expr, depth: int = 4) -> bool:
-    """Whether a value surely is a tensor.
+    """Return whether a value surely is a tensor.
 
-    Made by a function of ops or mint or by an operator (``P.MatMul()(x, y)``, ``self.matmul(x, y)``), by a method of a tensor or
-    by arithmetic with one; an argument that says so (``x: Tensor``); a name that is only ever given such values.
+    It is the result of a function of ops or mint, of an operator (``P.MatMul()(x, y)``, ``self.matmul(x, y)``), of a tensor's
+    method or of arithmetic with a tensor; an argument declared as one (``x: Tensor``); or a name for only such values.
     """
     if depth <= 0:
         return False
@@ -272,7 +272,7 @@ def is_tensor(module: Module, node: ast.expr, depth: int = 4) -> bool:
 
 
 def _parts(node: ast.expr) -> tuple[ast.expr, ...]:
-    """The parts of an expression of which one tensor makes the whole one."""
+    """Return those parts of an expression that make it a tensor if one of them is a tensor."""
     if isinstance(node, ast.BinOp):
         return (node.left, node.right)
     if isinstance(node, ast.UnaryOp):
@@ -295,7 +295,7 @@ def _is_made(module: Module, call: ast.Call, depth: int) -> bool:
 
 
 def _is_operator(module: Module, node: ast.expr) -> bool:
-    """Whether an expression is an operator's object: ``P.Add()``, or a name or attribute that is only ever given one."""
+    """Return whether an expression is an operator object: ``P.Add()``, or a name or attribute that only receives such objects."""
     if isinstance(node, ast.Call):
         name = module.name(node.func)
         last = name.rpartition(".")[2]
@@ -309,7 +309,7 @@ def _is_operator(module: Module, node: ast.expr) -> bool:
     return False
 
 
-# Classes of ops whose call gives no tensor.
+# Classes of ops whose call does not return a tensor.
 _NO_OPERATORS = frozenset(
     (
         *("Shape", "DynamicShape", "TensorShape", "Size", "Rank", "DType", "IsInstance", "IsSubClass", "GradOperation"),
