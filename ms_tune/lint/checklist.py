@@ -37,11 +37,15 @@ _SHARED = "common"
 FIXES = ("remove-key", "set-value", "set-text", "rename-key", "add-key", "move-key", "rewrite")
 
 
+def content_key(content: bytes) -> list[int]:
+    """Return the key of a checklist's cached rows, which are valid only for exactly the same bytes (also ``hatch_build.py``)."""
+    return [_FORM, len(content), zlib.crc32(content)]
+
+
 def read_checks(path: Path) -> tuple[Check, ...]:
     """Return the checks of a built-in checklist, which tests have validated against the schema."""
     content = path.read_bytes()
-    # Cached rows are only valid for exactly the same bytes of the file.
-    key, kept = [_FORM, len(content), zlib.crc32(content)], None
+    key, kept = content_key(content), None
     folder = os.environ.get("MS_TUNE_CACHE")
     if not folder:
         base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")  # noqa: PTH111 - "~" may stay
