@@ -296,7 +296,7 @@ def pull_up(text: str, position: Position, raw: str) -> tuple[TextEdit, ...]:
     Raises:
         EditRefusedError: Those lines contain more than the value.
     """
-    assert position.key is not None  # # noqa: S101 - checked by the caller
+    assert position.key is not None  # noqa: S101 - checked by the caller
     between = _TO_NEXT_LINE.fullmatch(text, position.key.end, position.value.start)
     rest = _END_OF_LINE.match(text, position.value.end)
     if between is None or rest is None:

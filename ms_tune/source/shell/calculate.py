@@ -123,7 +123,7 @@ def holds_test(words: Sequence[str | None], pattern: Pieces | None = None) -> bo
         return None if inner is None else not inner
     if None in words or len(words) > _MOST:
         return None
-    if len(words) < 2:  # # noqa: PLR2004 - no word, or a single one that is tested for being non-empty
+    if len(words) < 2:  # noqa: PLR2004 - no word, or a single one that is tested for being non-empty
         return any(words)
     *first, operator, last = words
     if not first:
@@ -223,14 +223,14 @@ def output_of(words: Sequence[str]) -> str | None:
         return _print_sequence(words[1:])
     if name == "dirname" and is_path and not others:
         return f"{folder.rstrip('/') or slash or '.'}\n"
-    if name == "basename" and is_path and len(others) < 2:  # # noqa: PLR2004 - at most a suffix to remove
+    if name == "basename" and is_path and len(others) < 2:  # noqa: PLR2004 - at most a suffix to remove
         return f"{base if [base] == others else base.removesuffix(''.join(others))}\n"
     return None
 
 
 def _print_sequence(texts: Sequence[str]) -> str | None:
     numbers = [int(text) for text in texts if _SEQUENCE.fullmatch(text)]
-    if not 0 < len(numbers) == len(texts) <= 3:  # # noqa: PLR2004 - first, step and last
+    if not 0 < len(numbers) == len(texts) <= 3:  # noqa: PLR2004 - first, step and last
         return None
     first, step, last = (numbers[0] if numbers[1:] else 1), (numbers[1] if numbers[2:] else 1), numbers[-1]
     if not step or (last - first) // step >= _MAX_LINES:

@@ -265,7 +265,7 @@ class CommandFollower(Settings):
         if not self.left_calls:
             return Outcome(Flow.EXIT)
         self.left_calls[-1].append(self.state.copy())
-        status = words[1].text if len(words) == 2 else None  # # noqa: PLR2004 - and its exit status
+        status = words[1].text if len(words) == 2 else None  # noqa: PLR2004 - and its exit status
         return Outcome(Flow.LEAVE, int(status) % 256 == 0 if status and _SMALL.fullmatch(status) else None)
 
     def _exit(self, words: list[Argument], place: ScriptPlace) -> Outcome:
