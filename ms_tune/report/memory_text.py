@@ -1,4 +1,4 @@
-"""The result of ``memory`` in the terminal."""
+"""Show the result of ``memory`` in the terminal."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from ms_tune.readers.memory_log import MemoryFailure
 
 _BAR, _LABEL, _CURVE_LINES, _FRAMES = 24, 22, 8, 12
-_HELD = 4  # kinds of memory that the line about the peak names
-_PARTS, _SHORT, _REMEDIES = 3, 5, 3  # categories, holders and remedies of the short screen
+_HELD = 4  # categories in the line about the peak
+_PARTS, _SHORT, _REMEDIES = 3, 5, 3  # categories, holders and remedies on the short screen
 
 
 def show_verdict(report: MemoryReport, console: Console) -> None:
@@ -69,7 +69,7 @@ def show_summary(report: MemoryReport, console: Console, top: int | None) -> Non
 
 
 def _show_short(holders: Sequence[Holder], console: Console) -> None:
-    # Each in one line: a place that is too long is cut at its beginning.
+    # One line each: the beginning of a long location is cut.
     names = [console.text(f"memory.content.{holder.category.value}") for holder in holders]
     operators = [holder.operator or "–" for holder in holders]
     widths = [max(map(text_width, column), default=0) for column in (names, operators)]
@@ -82,7 +82,7 @@ def _show_short(holders: Sequence[Holder], console: Console) -> None:
 
 
 def show_report(report: MemoryReport, console: Console, top: int) -> None:
-    """Show everything: the verdict, how to lower the peak, the memory from several sides, the findings."""
+    """Show everything: the verdict, ways to lower the peak, breakdowns of the memory, the findings."""
     worst = report.worst
     _show_figures(report, console)
     if len(worst.table):
@@ -102,7 +102,7 @@ def show_report(report: MemoryReport, console: Console, top: int) -> None:
 
 
 def show_breakdown(parts: PeakBreakdown, console: Console, top: int) -> None:
-    """Show the memory at a tick that the user names."""
+    """Show the memory at a tick chosen by the user."""
     _show_contents(parts, console)
     _show_holders(parts, console, top)
     _show_groups("layers", parts, console, top)
@@ -380,7 +380,7 @@ def _show_pair(pair: RankComparison, console: Console, top: int, *, quiet: bool)
 
 
 def show_failure(failure: MemoryFailure, first: Sequence[Method], console: Console, *, quiet: bool = False) -> None:
-    """Show an out-of-memory error of a log: the request, the free memory, the cause, and first suggestions."""
+    """Show an out-of-memory error of a log: requested and free memory, the cause, and first suggestions."""
     wanted = size_text(failure.wanted_bytes) if failure.wanted_bytes is not None else console.text("oom.untold")
     console.write_text("oom.title", framework=failure.framework, wanted=wanted, line=failure.line)
     if quiet:
