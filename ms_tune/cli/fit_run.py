@@ -223,11 +223,11 @@ def _write_plan(found: ConfigFit, path: Path, console: Console) -> None:
     _write_text(found, path, msg("fitting.written", count=found.changed, path=path), console)
 
 
-def _write_text(found: ConfigFit, path: Path, told: Message, console: Console) -> None:
+def _write_text(found: ConfigFit, path: Path, message: Message, console: Console) -> None:
     if found.source.path != path:  # the config was merged with its base_config
         raise ConfigError(msg("fitting.write.base"), msg("fitting.write.base.hint"), path=path)
     write_back(path, found.source.text, found.text)
-    console.note(console.say(told))
+    console.note(console.say(message))
 
 
 class _Searching:
@@ -303,8 +303,8 @@ def _search_layouts(arguments: Namespace, console: Console) -> int:
     else:
         report.show_search(found, console, **_length_of(arguments))
     if arguments.write and best is not None and found.chosen is not None:
-        told = msg("layouts.written", layout=str(found.chosen.candidate.layout), path=str(arguments.config))
-        _write_text(best, arguments.config, told, console)
+        written = msg("layouts.written", layout=str(found.chosen.candidate.layout), path=str(arguments.config))
+        _write_text(best, arguments.config, written, console)
     if found.stopped:
         return INTERRUPTED
     good = best is not None or (not request.top and bool(found.ranking.candidates))

@@ -158,11 +158,11 @@ def _write_notes(report: LintReport, arguments: Namespace, console: Console) -> 
     """Show errors and notes in addition to the report."""
     for error in report.errors:
         console.fail(error)
-    told: list[Message] = []
+    shown: list[Message] = []
     for file in report.files:
         for note in file.notes:
-            if note not in told:  # a note about a repository is repeated for each of its files
-                told.append(note)
+            if note not in shown:  # a note about a repository is repeated for each of its files
+                shown.append(note)
                 console.warn(note)
         for other in file.read_from:
             console.note(console.text("lint.read-from", file=file.path, other=other))

@@ -76,8 +76,8 @@ def _convert_script(script: ScriptJob, arguments: Namespace, console: Console) -
             unknown = {"unknown": program.unknown, "argument": program.argument}
             console.warn(msg("megatron_layers.not-converted", program=program.program, line=program.line, **unknown))
         elif arguments.json:
-            told = report.conversion_json(arguments.to, settings)
-            jobs.append({"program": program.program, "line": program.line, **told})
+            values = report.conversion_json(arguments.to, settings)
+            jobs.append({"program": program.program, "line": program.line, **values})
         else:
             if len(found) > 1:
                 console.write(

@@ -80,12 +80,12 @@ class RecomputeComparison:
         found = [*self._compare_lists(), *self._compare_layers()]
         missing = [one for one in found if one.line is None]
         last = max((layer for _, layer in self._run.layers), default=-1)
-        behind = [one for one in missing if last <= (-1 if one.layer is None else one.layer)]
-        if self._log.cut_off and behind and behind == found[-len(behind) :]:
+        trailing = [one for one in missing if last <= (-1 if one.layer is None else one.layer)]
+        if self._log.cut_off and trailing and trailing == found[-len(trailing) :]:
             # The log ends early, and agrees up to there: the rest is unknown.
             self.unreadable.append((self._log.path, self._log.lines))
-            found = found[: -len(behind)]
-            self.layers -= {one.layer for one in behind if one.layer is not None}
+            found = found[: -len(trailing)]
+            self.layers -= {one.layer for one in trailing if one.layer is not None}
         if missing and self._run.damaged and len(missing) == len(found):
             found = []  # the missing line may be a damaged one
         return found

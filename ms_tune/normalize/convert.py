@@ -162,8 +162,8 @@ def _with_prediction_layers(job: Job, plan: LayerPlan) -> LayerPlan:
     if inputs.legacy or inputs.reduced:
         return plan
     last = (plan.switched_on or plan.layers)[-1]
-    behind = [last._replace(layer=last.layer + 1 + index) for index in range(inputs.mtp_layers)]
-    return plan._replace(layers=(*plan.layers, *behind), switched_on=())
+    ahead = [last._replace(layer=last.layer + 1 + index) for index in range(inputs.mtp_layers)]
+    return plan._replace(layers=(*plan.layers, *ahead), switched_on=())
 
 
 def convert_translated(
@@ -218,8 +218,8 @@ def _check_settings(
     plan: LayerPlan, converted: Converted, target: TargetDialect, expected: Choices, side: Side | None
 ) -> Iterator[Diagnostic]:
     """Yield problems where the settings, read by the target's rules, do not have the expected effect."""
-    told = {problem.id for problem in converted.problems}
-    if told & _STRUCTURAL:
+    reported = {problem.id for problem in converted.problems}
+    if reported & _STRUCTURAL:
         return
     try:
         again = _read_back(converted.values, target, side)
@@ -230,7 +230,7 @@ def _check_settings(
         what = ": ".join(filter(None, (again.failure.exception, again.failure.text)))
         yield conversion_problem("refused", Severity.ERROR, what=what)
         return
-    merged = "convert-chunks-merged" in told
+    merged = "convert-chunks-merged" in reported
     before = _layer_acts(plan.layers, expected, target, merged=merged)
     after = _layer_acts(again.layers, _find_choices(again, side), target, merged=merged)
     yield from _tell_differences(before, after)

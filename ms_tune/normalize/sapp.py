@@ -307,10 +307,10 @@ def _other_values(
             if kind == "num_layer_list" and lists.offset is not None:
                 yield path, value
             elif kind in KEYS and getattr(lists, kind) is not None:
-                beside = ("parallel_config", kind)
-                text = isinstance(source.get(beside), str)
+                sibling = ("parallel_config", kind)
+                text = isinstance(source.get(sibling), str)
                 # A text next to the section overrides the list inside it.
-                yield (beside, str(value)) if text else (path, value)
+                yield (sibling, str(value)) if text else (path, value)
         return
     yield from _dynamic_values(job, lists, plan, problems)
 
@@ -319,11 +319,11 @@ def _dynamic_values(
     job: Job, lists: SappLists, plan: LayerPlan, problems: list[Diagnostic]
 ) -> Iterator[tuple[KeyPath, object]]:
     source, target = job.source, TargetDialect(Dialect.MINDFORMERS_PYNATIVE, plan.framework_version)
-    behind = _prediction_layers(job, plan)
-    plan = plan._replace(layers=(*plan.layers, *behind))
+    ahead = _prediction_layers(job, plan)
+    plan = plan._replace(layers=(*plan.layers, *ahead))
     there = find_source_side(job, plan, problems)
     core = counterpart(there.model, "core")
-    here = find_side("core", core, DEFAULT_VERSION, plan.layers, layers_with_experts(there), len(behind))
+    here = find_side("core", core, DEFAULT_VERSION, plan.layers, layers_with_experts(there), len(ahead))
     converted = convert_translated(plan, here, target, [], there)
     if not any(source.get(_PLACES[target.dialect][kind]) for kind in KEYS[2:]):
         problems += converted.problems

@@ -87,8 +87,8 @@ def write_overviews(
 
 
 def _verdict_line(overview: Overview, console: Console) -> str:
-    told = _memory_sentence(overview) or msg("check.estimate.refused")
-    return console.text("verdict.line.verdict", sentence=console.say(told))
+    sentence = _memory_sentence(overview) or msg("check.estimate.refused")
+    return console.text("verdict.line.verdict", sentence=console.say(sentence))
 
 
 def _overview_lines(overview: Overview, console: Console, *, verbose: bool) -> Iterator[str]:
@@ -222,9 +222,9 @@ def _annotated_memory(one: Overview, console: Console) -> Iterator[str]:
         )
         if found.is_short:
             return
-    told = _memory_sentence(one)
-    if told is not None and one.is_over:
-        yield format_annotation("error", _file_line(one.path, 1), _TITLE, console.say(told))
+    sentence = _memory_sentence(one)
+    if sentence is not None and one.is_over:
+        yield format_annotation("error", _file_line(one.path, 1), _TITLE, console.say(sentence))
 
 
 def _annotated_matters(one: Overview, console: Console) -> Iterator[str]:

@@ -132,8 +132,8 @@ def _job_json(job: JobCheck) -> dict[str, object]:
 def job_params(job: LaunchedJob) -> dict[str, object]:
     """Return a launcher's job as parameters of a text."""
     split = msg("launch.no-split") if job.split is None else Message("launch.split", split_json(job))
-    told = {"number": job.number, "launcher": job.launcher, "program": job.program, "world": job.world}
-    return {**told, "split": split}
+    params = {"number": job.number, "launcher": job.launcher, "program": job.program, "world": job.world}
+    return {**params, "split": split}
 
 
 def split_json(job: LaunchedJob) -> dict[str, object]:

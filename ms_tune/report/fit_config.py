@@ -100,14 +100,14 @@ def _result_lines(found: ConfigFit) -> list[Message]:
     now = one.report.reference.cells if one.report.has_present else ()
     plans = [(tried.report.planned, tried.fits) for tried in found.rounds if tried.verified]
     fails = any(plan is not None and plan.cells == now and not fits for plan, fits in plans)
-    told = [fit_text.verdict_of(one.report, state, present_fails=fails), *fit_text.step_times(one.report)]
+    lines = [fit_text.verdict_of(one.report, state, present_fails=fails), *fit_text.step_times(one.report)]
     if one.verified:
         worst = max(one.verified, key=lambda stage: abs(stage.error))
         params = {"stages": len(one.verified), "error": f"{abs(worst.error):.2%}", "stage": worst.stage}
-        told.append(msg("fitting.proved", **params))
+        lines.append(msg("fitting.proved", **params))
     else:
-        told.append(msg("fitting.not-verified"))
-    return told
+        lines.append(msg("fitting.not-verified"))
+    return lines
 
 
 def _lacking_lines(found: ConfigFit) -> Iterator[Message]:
@@ -157,12 +157,12 @@ def _free_text(found: ConfigFit, seen: dict[int, VerifiedStage], stage: int, pea
 
 def plan_reasons(found: ConfigFit) -> list[Message]:
     """Return the reasons for the plan; the stage with the least free memory comes from the dryrun, if there was one."""
-    told, one = fit_text.reasons_of(found.last.report), found.last
-    if not told or not one.verified:
-        return told
+    lines, one = fit_text.reasons_of(found.last.report), found.last
+    if not lines or not one.verified:
+        return lines
     least = min(one.verified, key=lambda stage: stage.verdict.spare_bytes)
     sizes = {"free": gib(least.verdict.spare_bytes), "peak": gib(least.peak_bytes)}
-    return [msg("fitting.why.memory", stage=least.stage, **sizes), *told[1:]]
+    return [msg("fitting.why.memory", stage=least.stage, **sizes), *lines[1:]]
 
 
 def _table_lines(found: ConfigFit) -> Iterator[Message]:
@@ -180,24 +180,24 @@ def _table_lines(found: ConfigFit) -> Iterator[Message]:
 def plan_notes(found: ConfigFit) -> list[Message]:
     """Return notes on the figures."""
     report = found.last.report
-    told = [
+    lines = [
         *found.notes,
         msg("fit.note.present" if report.has_present else "fit.note.even"),
         *fit_text.clock_notes(report.clock),
     ]
     if any(kind.value == "swap" for kind in found.table.kinds):
-        told.append(msg("fitting.note.swap" if report.clock.runs else "fitting.note.swap-peak"))
+        lines.append(msg("fitting.note.swap" if report.clock.runs else "fitting.note.swap-peak"))
     if not report.clock.times:
-        told.append(msg("fitting.note.costs" if found.costs.known else "fitting.note.no-costs"))
+        lines.append(msg("fitting.note.costs" if found.costs.known else "fitting.note.no-costs"))
     if found.chosen is not None and len(found.rounds) > 1:
-        told.append(msg("fitting.note.rounds", rounds=len(found.rounds)))
-    told += [note for number, one in enumerate(found.rounds, start=1) for note in _relief_lines(number, one)]
+        lines.append(msg("fitting.note.rounds", rounds=len(found.rounds)))
+    lines += [note for number, one in enumerate(found.rounds, start=1) for note in _relief_lines(number, one)]
     off = sum(not one.exact for one in found.rounds)
     if off:
-        told.append(msg("fitting.note.off", count=off, rounds=len(found.rounds), most=f"{NEAR:.1%}"))
+        lines.append(msg("fitting.note.off", count=off, rounds=len(found.rounds), most=f"{NEAR:.1%}"))
     if found.checked is not None and not found.checked.exact:
-        told.append(msg("fitting.note.check", most=f"{NEAR:.1%}", margin=mib(found.checked.margin_bytes)))
-    return told
+        lines.append(msg("fitting.note.check", most=f"{NEAR:.1%}", margin=mib(found.checked.margin_bytes)))
+    return lines
 
 
 def _relief_lines(number: int, one: VerifyRound) -> Iterator[Message]:
@@ -208,8 +208,8 @@ def _relief_lines(number: int, one: VerifyRound) -> Iterator[Message]:
             name: " | ".join(map(fit_text.recomputed_layers, cells))
             for name, cells in (("before", relief.before), ("after", relief.after))
         }
-        told = {"stage": relief.stage, "verdict": relief.verdict.sentence}
-        yield msg("fitting.note.relieved", round=number, kept=kept, run=run, **told, **does)
+        stage = {"stage": relief.stage, "verdict": relief.verdict.sentence}
+        yield msg("fitting.note.relieved", round=number, kept=kept, run=run, **stage, **does)
 
 
 _SHOWN = 10  # layouts shown in the ranking

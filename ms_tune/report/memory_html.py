@@ -229,10 +229,10 @@ def _page_data(report: MemoryReport, comparison: Comparison | None) -> dict[str,
 
 def _rank_data(rank: RankReport, *, with_blocks: bool) -> dict[str, object]:
     packed, count = pack_rank_blocks(rank) if with_blocks and len(rank.curve.rows) else (None, 0)
-    told = rank_json(rank)
-    del told["trace"]  # do not share the trace's location with readers of the page
+    values = rank_json(rank)
+    del values["trace"]  # do not share the trace's location with readers of the page
     return {
-        **told,
+        **values,
         "limit_bytes": rank.limit_bytes,
         "sample": rank.sample,
         "verdict": _verdict_data(rank.verdict),

@@ -112,14 +112,14 @@ def rank_json(rank: RankReport) -> dict[str, object]:
         "phase_at_peak": phase_name(rank.phase_at_peak()),
         "peak_by_phase": {phase_name(phase): size for phase, size in rank.peak_by_phase().items()},
         "remedies": rank.remedies,
-        "held_at_peak": [_phase_json(held) for held in rank.held_at_peak],
+        "held_at_peak": [_phase_json(one) for one in rank.held_at_peak],
         "highest": [_phase_json(moment) for moment in rank.moments],
         "activations_by_layer": rank.activations,
     }
 
 
-def _phase_json(held: ContentBytes | PeakMoment) -> dict[str, object]:
-    return held._asdict() | {"phase": phase_name(held.phase)}
+def _phase_json(moment: ContentBytes | PeakMoment) -> dict[str, object]:
+    return moment._asdict() | {"phase": phase_name(moment.phase)}
 
 
 def phase_name(phase: Phase | None) -> str:

@@ -138,12 +138,12 @@ def _show_figures(report: MemoryReport, console: Console) -> None:
     at = console.text("memory.show.at-tick", tick=rank.curve.peak_tick, phase=_phase_text(rank, console))
     write_figure(console, "memory.show.peak", size_text(peak), at)
     holes = {"free": size_text(rank.map.free_bytes), "hole": size_text(rank.map.largest_hole)}
-    told = "holes" if footprint else "footprint-untold"
+    kind = "holes" if footprint else "footprint-untold"
     write_figure(
         console,
         "memory.show.footprint",
         size_text(footprint) if footprint else "–",
-        console.text(f"memory.show.{told}", **holes),
+        console.text(f"memory.show.{kind}", **holes),
     )
     if rank.host_rows:
         write_figure(
@@ -155,7 +155,7 @@ def _show_figures(report: MemoryReport, console: Console) -> None:
 
 
 def _show_remedies(rank: RankReport, console: Console, top: int) -> None:
-    parts = [_content_text(held, console) for held in rank.held_at_peak[:_HELD]]
+    parts = [_content_text(part, console) for part in rank.held_at_peak[:_HELD]]
     console.write_section("remedies.held", parts=console.listed(parts))
     if not rank.remedies:
         console.write_text("remedies.none")
@@ -176,11 +176,11 @@ def _show_remedies(rank: RankReport, console: Console, top: int) -> None:
     console.write_text("remedies.next", command=rank.remedies[0].next)
 
 
-def _content_text(held: ContentBytes, console: Console) -> str:
-    content, amount = console.text(f"memory.content.{held.category.value}"), size_text(held.bytes)
-    if held.phase is None:
+def _content_text(part: ContentBytes, console: Console) -> str:
+    content, amount = console.text(f"memory.content.{part.category.value}"), size_text(part.bytes)
+    if part.phase is None:
         return f"{content} {amount}"
-    phase = console.text(f"memory.phase.{held.phase.value}")
+    phase = console.text(f"memory.phase.{part.phase.value}")
     return console.text("remedies.held-part", content=content, phase=phase, size=amount)
 
 

@@ -152,10 +152,10 @@ def write_memory(sides: BothSides, console: Console, *, verbose: bool) -> None:
     console.write("")
     for name in ("weights", "gradients", "passing") if verbose else ():
         console.write_text(f"migrate.memory.why.{name}")
-    for name, told in (("unproved", sides.unproved), ("limits", sides.limits)):
-        if told:
+    for name, limits in (("unproved", sides.unproved), ("limits", sides.limits)):
+        if limits:
             console.write_text(f"migrate.memory.{name}")
-        for limit in told:
+        for limit in limits:
             console.write(f"  - {console.say(limit)}")
 
 

@@ -261,8 +261,8 @@ def show_memlog(
         blocks = served.blocks
         counts = {"rows": len(blocks.sizes), "left": len(blocks.sizes) - len(blocks.planned)}
         counts |= {"later": blocks.later_count, "other": blocks.later_of_other_size}
-        told = {name: f"{count:,}" for name, count in counts.items()}
-        console.write_section("memlog.show.stalloc", reserved=amount_text(served.plan.plan.height), **told)
+        figures = {name: f"{count:,}" for name, count in counts.items()}
+        console.write_section("memlog.show.stalloc", reserved=amount_text(served.plan.plan.height), **figures)
 
 
 _WIDTH, _HEIGHT = 1200, 640  # of the plot

@@ -209,13 +209,13 @@ def _comparison_data(
     def key_of(place: CodeLocation | PlaceChange) -> str:
         return _line_key(place.where, place.before_recording, lives, keys)
 
-    def held(report: TorchReport) -> Mapping[str, int]:
+    def by_category(report: TorchReport) -> Mapping[str, int]:
         found = dict.fromkeys(keys, 0)
         for place in report.contents:
             found[key_of(place)] += place.bytes
         return found
 
-    was, now = held(other.report), held(lives.report)
+    was, now = by_category(other.report), by_category(lives.report)
     return {
         "rank": None,
         "was": was,

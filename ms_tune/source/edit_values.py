@@ -102,10 +102,10 @@ def _edits(source: SourceFile, path: KeyPath, old: object, new: object) -> Itera
         _refuse_comment(source, path)
     quotes = _QUOTE.search(source.text, span.start, span.end)
     text = spell_value(new, quotes[0] if quotes else "")
-    beside = _ON_LINE.fullmatch(source.text, position.key.end, span.start) if position.key else None
-    if position.key is None or beside:
+    same_line = _ON_LINE.fullmatch(source.text, position.key.end, span.start) if position.key else None
+    if position.key is None or same_line:
         # A tag (`!!bool`) applies to the old value only.
-        start = beside.start("tag") if beside and beside["tag"] else span.start
+        start = same_line.start("tag") if same_line and same_line["tag"] else span.start
         yield TextEdit(start, span.end, text)
         return
     try:

@@ -265,16 +265,16 @@ class YamlDocument(Document):
         anchor.
         """
         is_list = isinstance(node, yaml.SequenceNode)
-        behind = node.start_mark.index
-        last, number = behind - (not is_list and not node.flow_style), 0
+        previous_end = node.start_mark.index
+        last, number = previous_end - (not is_list and not node.flow_style), 0
         pairs = self._merging.get(id(node), node.value)
         for child in pairs if is_list else chain.from_iterable(pairs):
             start = child.start_mark.index
             if start <= last and self.text[start : start + 1] in ("&", "!"):
-                yield child, (behind, number)
+                yield child, (previous_end, number)
                 number += 1
             else:
-                last, behind, number = start, child.end_mark.index, 0
+                last, previous_end, number = start, child.end_mark.index, 0
                 yield child, None
 
     def alias(self, alias: Alias) -> Location:

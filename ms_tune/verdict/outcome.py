@@ -169,8 +169,8 @@ def judge(need: Need, limit: Limit, outside: UntracedNeeds, doubts: Iterable[Mes
     doubt = next(iter(doubts), None)
     if doubt is not None:
         return Verdict(None, doubt, need, limit, reserve)
-    held = need.footprint_bytes + sum(item.bytes for item in reserve)
-    outcome = Fit.FITS if held <= limit.bytes else Fit.TIGHT
+    total = need.footprint_bytes + sum(item.bytes for item in reserve)
+    outcome = Fit.FITS if total <= limit.bytes else Fit.TIGHT
     if need.peak_bytes > limit.bytes:
         outcome = Fit.DOES_NOT_FIT
     return Verdict(outcome, None, need, limit, reserve)

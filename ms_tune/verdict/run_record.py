@@ -126,10 +126,10 @@ def from_json(content: object) -> RunRecord:
     }
     chip = content.get("chip")
     named = chip if isinstance(chip, str) else None
-    told = content.get("asked")
-    asked = {name: size for name, size in (told.items() if isinstance(told, dict) else ()) if _read_count(size)}
-    told = content.get("no_verdict")
-    doubts = {name: _read_message(doubt) for name, doubt in (told.items() if isinstance(told, dict) else ())}
+    section = content.get("asked")
+    asked = {name: size for name, size in (section.items() if isinstance(section, dict) else ()) if _read_count(size)}
+    section = content.get("no_verdict")
+    doubts = {name: _read_message(doubt) for name, doubt in (section.items() if isinstance(section, dict) else ())}
     return RunRecord(named, _read_count(content.get("device_memory")), _read_outside(content), found, doubts, asked)
 
 

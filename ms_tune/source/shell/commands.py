@@ -370,16 +370,16 @@ class CommandFollower(Settings):
         at = 0
         while at < len(words) and (words[at].text or "").startswith("-"):
             at += 1 + (words[at].text in ("-o", "-O"))
-        letters, behind = "".join(word.text or "" for word in words[:at] if (word.text or "")[:2] != "--"), words[at:]
-        is_text, reads = "c" in letters, "c" not in letters and (not behind or "s" in letters)
+        letters, rest = "".join(word.text or "" for word in words[:at] if (word.text or "")[:2] != "--"), words[at:]
+        is_text, reads = "c" in letters, "c" not in letters and (not rest or "s" in letters)
         given = [Argument(self.streams.given)] if self.streams.given is not None else []
         if reads and not given and not self.streams.piped:
             return
         outer, inner = self.state, self._environment()
-        inner.variables["@"] = array_of(behind[0 if reads else 1 + is_text :], 1)  # -c has a name ($0) after its text
-        path = behind[0].text if behind and not (is_text or reads) else None
+        inner.variables["@"] = array_of(rest[0 if reads else 1 + is_text :], 1)  # -c has a name ($0) after its text
+        path = rest[0].text if rest and not (is_text or reads) else None
         file = self._file(path) if path else None
-        script_words = given if reads else behind[:1]
+        script_words = given if reads else rest[:1]
         if (is_text or reads) and any(piece.text for word in script_words for piece in word.pieces):
             text = join_script(script_words, inner)
             file = TextInside(place, text) if text is not None else None

@@ -417,5 +417,5 @@ class _ScriptReader(WordReader):
 def _assigns_behind(words: list[Word | Assign]) -> bool:
     """Return whether an assignment is allowed after these words: assignments, ``export``, ``builtin local``, ..."""
     literals = [word.literal for word in words if isinstance(word, Word)]
-    behind = [word for word in literals if word not in ("builtin", "command")]
-    return not literals or (bool(behind) and behind[0] in DECLARING)
+    rest = [word for word in literals if word not in ("builtin", "command")]
+    return not literals or (bool(rest) and rest[0] in DECLARING)

@@ -162,8 +162,8 @@ class _Sourced:
 def _launches(one: Started) -> Iterator[Launch]:
     """Yield the programs that a command starts; nothing if none of its words is a launcher."""
     first = one.words[0].text if one.words else None
-    behind = first is None or is_wrapper(first)
-    for number, word in enumerate(one.words[: len(one.words) if behind else 1]):
+    wrapped = first is None or is_wrapper(first)
+    for number, word in enumerate(one.words[: len(one.words) if wrapped else 1]):
         launcher = launcher_named(word.text) if word.text else None
         if launcher is not None:
             yield _launch(launcher, one.words[number + 1 :], one)
@@ -177,9 +177,9 @@ def _launch(launcher: Launcher, words: Sequence[Argument], one: Started) -> Laun
         inner = launcher_of_module(words[at].text or "")
         if inner is not None:
             return _launch(inner, words[at + 1 :], one)
-    behind = at if module or _is_mistaken(launcher, words[at : at + 1]) else _behind_placeholder(words, at)
-    if behind != at:  # launcher options after the placeholder were not read
-        options, at = {**dict.fromkeys(launcher.values), **options}, behind
+    program_at = at if module or _is_mistaken(launcher, words[at : at + 1]) else _behind_placeholder(words, at)
+    if program_at != at:  # launcher options after the placeholder were not read
+        options, at = {**dict.fromkeys(launcher.values), **options}, program_at
     program = words[at] if at < len(words) else None
     return Launch(launcher, options, program, tuple(words[at + 1 :]), one.environment, one.conditional, one.place)
 
@@ -351,8 +351,8 @@ def as_written(written: str, text: str) -> str:
     """
     if RETURN not in written:
         return text
-    meant = as_meant(written)
-    before, old, new = (_lines(one) for one in (written, meant, text))
+    unix = as_meant(written)
+    before, old, new = (_lines(one) for one in (written, unix, text))
     found: list[str] = []
     for kind, start, stop, first, last in SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
         found += before[start:stop] if kind == "equal" else map(_as_in_windows, new[first:last])

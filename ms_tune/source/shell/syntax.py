@@ -318,10 +318,10 @@ class WordReader:
     def _backslash(self, found: list[Part], *, quoted: bool, stop: str) -> None:
         start = self.at
         self.at = min(start + 2, len(self.text))
-        behind = self.text[start + 1 : self.at]
-        if behind == "\n" or not (behind or quoted):
+        character = self.text[start + 1 : self.at]
+        if character == "\n" or not (character or quoted):
             return  # the line continues, or the script ends
-        kept = not behind or (quoted and behind not in "$`\\" + stop + '"' * (not self._in_document))
+        kept = not character or (quoted and character not in "$`\\" + stop + '"' * (not self._in_document))
         found.append(self._letters(start + (not kept), self.at, quoted=True))
 
     def _dollar(self, *, quoted: bool) -> Part:  # noqa: PLR0911 - a form a line
