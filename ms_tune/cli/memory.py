@@ -46,7 +46,7 @@ _ONLY_SNAPSHOTS = (
 
 
 class SubCommand(NamedTuple):
-    """One subcommand, as a module provides it."""
+    """One subcommand: its help text, its parser and the function that runs it."""
 
     summary: str  # text ID of its one-line help
     build_parser: Callable[[Language], Parser]

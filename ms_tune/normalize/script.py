@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ProgramPlan:
-    """One program that a script starts."""
+    """One program that a script starts, with its layer plan."""
 
     program: str  # its name in the script
     line: int  # where the script starts it

@@ -154,7 +154,7 @@ class YamlDocument(Document):
         self._sizes: dict[int, tuple[int, int] | None] = {}
         # Weak references: a strong one would form a cycle that keeps the document until garbage collection.
         self._nodes: WeakValueDictionary[int, WrittenNode] = WeakValueDictionary()
-        self._merging: dict[int, list[Parsed]] = {}  # mappings with `<<`, which PyYAML may rewrite
+        self._merging: dict[int, list[Parsed]] = {}  # pairs of mappings that may have `<<`, which PyYAML rewrites
         self.has_duplicates = False
         self._simple = True
         is_fast = issubclass(Loader, getattr(yaml, "CSafeLoader", ()))
@@ -361,7 +361,7 @@ class WrittenNode(Node):
     def entries(self) -> Iterator[tuple[str | int, NodeEntry]]:
         """Yield all entries with their key or list index."""
         for key in self._parts:
-            yield key, self.entry(key)  # type: ignore[misc]  # it is there
+            yield key, self.entry(key)  # type: ignore[misc]  # the key exists
 
     def duplicates(self) -> Iterator[tuple[str | int, Location, Location]]:
         """Yield keys that appear more than once: the key, the earlier location and the later one."""

@@ -35,7 +35,7 @@ _EXPRESSION = re.compile(
 _SEQUENCE = re.compile(r"[-+]?\d{1,9}", re.ASCII)
 _MAX_LINES = 1_000
 
-# Per pattern character: the characters it matches (None for any), whether negated, whether repeated at will.
+# Per pattern character: the characters it matches (None for any), whether negated, whether it may repeat.
 Pattern: TypeAlias = "list[tuple[str | None, bool, bool]]"
 
 

@@ -112,7 +112,7 @@ class CommandFollower(Settings):
         super().__init__()
         self.started: list[Started] = []
         self.unknown: list[Unknown] = []  # reasons why the script cannot be followed completely
-        self.exits = 0  # earlier points at which the script may have ended
+        self.exits = 0  # number of earlier points at which the script may have ended
         self.streams = Streams()
         self.functions: dict[str, list[Command]] = {}  # all definitions of each function, by name
         self.left_loops: list[list[ShellState]] = []  # the states at which each surrounding loop was left
@@ -269,7 +269,7 @@ class CommandFollower(Settings):
         return Outcome(Flow.LEAVE, int(status) % 256 == 0 if status and _SMALL.fullmatch(status) else None)
 
     def _exit(self, words: list[Argument], place: ScriptPlace) -> Outcome:
-        """Handle ``exit`` and ``exec``; ``exec`` without a program redirects the following output."""
+        """Handle ``exit`` and ``exec``; ``exec`` without a program redirects all following commands."""
         if words[0].text == "exec" and not words[1:]:
             self.print(None, place)
             return UNCLEAR
@@ -303,7 +303,7 @@ class CommandFollower(Settings):
         self.conditions += 1
         for one in self.functions[name] if self._calls < MAX_CALLS else ():
             self.state = now.copy()
-            self._call(one, words, place)  # or a function of a file that could not be read
+            self._call(one, words, place)  # or an unknown one, of an unreadable file
         self.conditions -= 1
         self.state = now
         self.state.forget(Unknown(Reason.BOUND if found else Reason.CONDITION, name, place))

@@ -178,7 +178,7 @@ class Follower(CommandFollower):
     def _case(self, command: Command) -> Outcome:
         (word,) = command.plain_words
         subject = text_of(self.value(word))
-        if {";&", ";;&"} & set(command.marks):  # a body continues with the next one, which is not followed
+        if {";&", ";;&"} & set(command.marks):  # bodies that fall through to the next are not followed
             self.give_up(Unknown(Reason.CONDITION, "case", command.place))
             subject = None
         answers = (self._match_patterns(subject, several) for several in command.patterns)

@@ -74,7 +74,7 @@ class Launch:
         return {*self.launcher.values, *self.launcher.switches, "h", "help"}
 
     def _number(self, option: str) -> int | None:
-        """Return an option's integer value (``2:2`` gives 2); None if it is not an integer, or a range."""
+        """Return an option's integer value (``2:2`` gives 2); None for a range or another value."""
         if option in self.options:
             given = self.options[option]
             text = given.text if given is not None else None
@@ -93,7 +93,7 @@ class Launches:
     unknown: tuple[Unknown, ...]  # reasons why it cannot be followed completely: unreadable files, `eval`
     problems: tuple[ShellSyntaxError, ...]  # its syntax errors
     read_from: tuple[Path, ...]  # the files that it sources
-    # Other commands that it starts; another script may turn their words into a program.
+    # Other commands that it starts, whose words a wrapper script may run as a program.
     others: tuple[Started, ...] = ()
 
 

@@ -1,6 +1,6 @@
 """Define the syntax tree of shell scripts, with text offsets, and read words; nothing is run, and any text can be read.
 
-The grammar is bash's (Bash Reference Manual 5.2; the tests compare with bash). There is no suitable library: bashlex is
+The grammar is bash's (Bash Reference Manual 5.2; the tests compare with bash). No library is suitable: bashlex is
 under the GPL, tree-sitter adds two compiled wheels to a base install that needs only PyYAML, and both give a tree
 without values.
 """
