@@ -1,7 +1,7 @@
-"""The command line: one thin module a command. Parse arguments, call one function, hand the result to render/."""
+"""Provide the command line: one module per command parses arguments, calls one function and shows the result."""
 
 import gc
 
-# Nearly all that start-up makes lives to the end; to look for rubbish among it takes a twentieth of `lint`'s time. So this stands in
-# front of all imports.
-gc.set_threshold(50_000)  # objects made before Python looks for the next rubbish; its default is 700
+# Start-up objects live until the end, and searching them for garbage takes 5 % of `lint`'s time. So this precedes all
+# imports.
+gc.set_threshold(50_000)  # new objects before the next garbage collection; the default is 700

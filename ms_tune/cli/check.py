@@ -1,4 +1,4 @@
-"""``ms-tune check``: a job on one screen."""
+"""Define ``ms-tune check``, which summarises a job on one screen."""
 
 from __future__ import annotations
 

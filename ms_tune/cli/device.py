@@ -1,4 +1,4 @@
-"""The options that say what a job is judged by, and the exit code that the verdict becomes; the same for every command."""
+"""Define the options about device memory, and map verdicts to an exit code; shared by all commands."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 
 def add_device_arguments(parser: Parser, *limit: str) -> None:
-    """``--chip``, ``--device-memory``, ``--reserve`` and ``--allow-tight``.
+    """Add ``--chip``, ``--device-memory``, ``--reserve`` and ``--allow-tight``.
 
     Args:
-        parser: Of a command.
-        limit: An option beside the first two that names the limit itself, if the command has one, with other names of it.
+        parser: The parser of a command.
+        limit: Names of a further option that sets the limit itself, if the command has one.
     """
     which = parser.add_mutually_exclusive_group()
     parser.option("--device-memory", "verdict.help.device-memory", type=parser.size, metavar="SIZE", into=which)
@@ -34,7 +34,7 @@ def add_device_arguments(parser: Parser, *limit: str) -> None:
 
 
 def exit_code(verdicts: Iterable[Verdict], arguments: Namespace) -> ExitCode:
-    """0 for what fits, 1 for what does not or is tight, 2 where there is no verdict; the worst of all."""
+    """Return 0 if all jobs fit, 1 if one is too large or tight, 2 if one has no verdict and none is too large."""
     found = list(verdicts)
     outcomes = {one.outcome for one in found}
     if None in outcomes and Fit.DOES_NOT_FIT not in outcomes:

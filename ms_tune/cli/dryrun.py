@@ -1,4 +1,4 @@
-"""``ms-tune dryrun``: simulate a config, or start what ``dryrun_modes`` does."""
+"""Define ``ms-tune dryrun``: simulate a config, or run one of the other modes in ``dryrun_modes``."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def _layers_type(parser: Parser) -> Callable[[str], int | str]:
 
 
 def run(arguments: Namespace, console: Console) -> ExitCode | int:
-    """Simulate, show, judge."""
+    """Simulate the config or run another mode, show the result and return the exit code."""
     if arguments.check:
         return _check_machine(arguments, console)
     need("ms-tune dryrun", "dryrun", "numpy")
@@ -127,7 +127,7 @@ def _simulate(arguments: Namespace, console: Console) -> ExitCode:
 
 
 def _load_pages() -> None:
-    # Load what shows a result while there is time, which is when the processes run: numpy alone takes a tenth of a second.
+    # Load the report modules while the processes run: numpy alone takes 0.1 seconds.
     from ms_tune.report import dryrun_json as json  # noqa: F401, PLC0415 - imported late: start-up time
 
 
@@ -150,7 +150,7 @@ def _check_machine(arguments: Namespace, console: Console) -> ExitCode:
 
 
 def _check_page(arguments: Namespace) -> None:
-    # Tell before the long work begins what would be in the way of a page at its end.
+    # Report problems with the page's path before the long work begins.
     path: Path | None = arguments.html
     if path is None:
         return

@@ -1,4 +1,4 @@
-"""Make requests from arguments, and write results, for configs and commands alike."""
+"""Create requests from the arguments of ``dryrun``, and write its results, for configs and commands."""
 
 from __future__ import annotations
 
@@ -58,8 +58,8 @@ def parse_stages(arguments: Namespace) -> StageChoice | tuple[int, ...]:
 
 
 def present_report(report: Mapping[str, object], folder: Path, arguments: Namespace, console: Console) -> bool:
-    """Save the JSON in the run folder and print it if requested; return whether text is wanted instead."""
-    with contextlib.suppress(ConfigError):  # on a full disk the user has seen it all the same
+    """Save the JSON in the run folder, print it if requested, and return whether to show text instead."""
+    with contextlib.suppress(ConfigError):  # on a full disk, the user still sees the result
         write_atomically(folder / "report.json", (console.json_text(report) + "\n").encode())
     if arguments.json:
         console.write_json(report)
@@ -67,7 +67,7 @@ def present_report(report: Mapping[str, object], folder: Path, arguments: Namesp
 
 
 def python_of(name: str | None) -> str | None:
-    """Return the absolute path of the interpreter, because the command may run elsewhere."""
+    """Return the absolute path of a Python interpreter, because the command may run in another folder."""
     found = shutil.which(name) if name is not None else None
     if name is not None and found is None:
         raise UsageError(msg("stages.command.absent", program=name), msg("stages.command.absent.hint"))
@@ -88,7 +88,7 @@ def config_request(arguments: Namespace) -> DryrunRequest:
 
 
 def _wants_fewest_layers(arguments: Namespace) -> bool:
-    # Whether ms-tune chooses the layers: unless the user does, and where a figure of the whole model is asked for.
+    # True if ms-tune chooses the layers: the user did not, and no figure of the whole model is requested.
     whole = arguments.no_extrapolate or arguments.real or not arguments.level or arguments.compare_real
     return bool(arguments.layers == "auto" or (arguments.layers is None and not whole))
 
@@ -98,11 +98,11 @@ def config_exit_code(results: Sequence[DryrunResult], arguments: Namespace) -> E
     return exit_code([result.verdict for result in results if result.stages], arguments)
 
 
-_MOST_RANKS = 12  # of a page, which keeps all blocks of four of them and the curves of the others: half a megabyte each
+_MOST_RANKS = 12  # ranks on a page: all blocks of four ranks, curves of the others (0.5 MB each)
 
 
 def write_page(result: DryrunResult | CommandResult, path: Path, console: Console) -> None:
-    """Write the page about all stages of a job, or all ranks of a command."""
+    """Write the HTML page on all stages of a job, or all ranks of a command."""
     if not (result.stages if isinstance(result, DryrunResult) else result.ranks):
         console.warn(msg("dryrun.html.nothing", file=path))
         return

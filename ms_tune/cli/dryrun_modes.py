@@ -45,7 +45,7 @@ _ABOUT_CONFIGS: dict[str, object] = {
 
 
 def run(arguments: Namespace, console: Console) -> ExitCode | int:
-    """Run the mode of the command line."""
+    """Run the requested mode."""
     if arguments.command:
         return _run_command(arguments, console)
     if arguments.compare_real:
@@ -88,7 +88,7 @@ def _sweep_config(arguments: Namespace, console: Console) -> ExitCode:
 
 
 def _run_command(arguments: Namespace, console: Console) -> ExitCode | int:
-    # Run the command, then show what its trace tells; its exit code if that is not 0, else whether what it allocated fits.
+    # Return the command's exit code if it is not 0, else whether the allocated memory fits.
     refuse_options(arguments, _ABOUT_CONFIGS, "stages.command.options")
     if not CommandRequest(arguments.command).launches:
         refuse_options(
@@ -127,14 +127,14 @@ def _sweep_command(arguments: Namespace, console: Console) -> ExitCode:
 
 
 def check_command(arguments: Namespace, console: Console) -> ScriptCheck:
-    """Check what the command's programs would find, without training or saving anything."""
+    """Check the packages that the command's programs would use, without training or saving anything."""
     _see_that_it_is_no_yaml(arguments.command, console)
     with DryrunProgress(console) as progress:
         return check_script(_command_request(arguments), progress)
 
 
 def _see_that_it_is_no_yaml(command: Sequence[str], console: Console) -> None:
-    # A shell's script has to be there before anything is started; what bash makes of line ends of Windows is told.
+    # The script must exist before anything is started; warn if it has Windows line ends.
     if len(command) < 2 or command[0] != "bash" or not command[1].endswith(SCRIPTS):  # noqa: PLR2004 - bash and its script
         return
     path = Path(command[1])

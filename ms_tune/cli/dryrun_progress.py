@@ -1,7 +1,7 @@
 """Show progress on standard error while ``ms-tune dryrun`` runs processes.
 
-On a terminal a line for each running process is kept up to date, and one with the time that is left; elsewhere there is at
-most one line in ten seconds, with what is done, what goes on and the time left.
+A terminal shows one updated line per running process and the time left; other outputs get at most one line in ten
+seconds, with the finished and running processes and the time left.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
     from ms_tune.report.console import Console
     from ms_tune.text import Message
 
-_SILENCE = 10.0  # seconds between two lines where there is no terminal
-_SHORT = 90.0  # seconds up to which the time left is told in seconds
-_WIDTH = 100  # columns of a terminal that does not tell
-_STEP = 5  # seconds to which it is rounded
+_SILENCE = 10.0  # seconds between two lines without a terminal
+_SHORT = 90.0  # the time left is given in seconds up to this value
+_WIDTH = 100  # columns, if the terminal does not report its width
+_STEP = 5  # rounding of seconds
 
 
 class DryrunProgress(Observer, AbstractContextManager["DryrunProgress"]):
-    """Show progress to the user; ``meanwhile`` is called once, when the first process runs."""
+    """Progress display for the user; ``meanwhile`` is called once, when the first process runs."""
 
     def __init__(self, console: Console, meanwhile: Callable[[], object] = lambda: None) -> None:
         self._console = console
@@ -52,7 +52,7 @@ class DryrunProgress(Observer, AbstractContextManager["DryrunProgress"]):
         self._draw([])
 
     def say(self, message: Message) -> None:
-        """Show a message that is not about one process."""
+        """Show a message that is not about a single process."""
         text = self._console.say(message)
         if self._live:
             self._draw([text])
@@ -61,12 +61,12 @@ class DryrunProgress(Observer, AbstractContextManager["DryrunProgress"]):
             self._told = text
 
     def begin(self, tasks: Sequence[Task]) -> None:
-        """Set the processes that will run."""
+        """Set the list of processes that will run."""
         self._tasks = {task.folder: task for task in tasks}
         self._pace = Pace(tasks)
 
     def state(self, task: Task, state: TaskState) -> None:
-        """Update what a process is doing."""
+        """Show the state of a process."""
         self._pace.state(task, state)
         self._tell(task, _state_message(state))
         if self._meanwhile is not None:
@@ -74,7 +74,7 @@ class DryrunProgress(Observer, AbstractContextManager["DryrunProgress"]):
             meanwhile()
 
     def end(self, task: Task, ended: ProcessEnd) -> None:
-        """Record that a process has ended."""
+        """Show that a process has ended."""
         self._ended += 1
         self._pace.end(task, ended)
         self._lines.pop(task.folder, None)
@@ -83,7 +83,7 @@ class DryrunProgress(Observer, AbstractContextManager["DryrunProgress"]):
             self._lines.pop(task.folder, None)
 
     def _tell(self, task: Task, what: Message) -> None:
-        # One process needs no name.
+        # A single process needs no name.
         if len(self._tasks) > 1:
             what = msg("dryrun.progress.task", stage=task.stage, layers=task.layers, what=what)
         text = self._console.say(what)
@@ -130,24 +130,24 @@ def _state_message(state: TaskState) -> Message:
     return msg(f"dryrun.progress.{state.phase}", step=state.step, steps=state.steps, seconds=seconds)
 
 
-# What part of its time a process has behind it when a phase begins: seen in runs of the packaged model and of two stages of a
-# small DeepSeek-V3, MindSpore 2.9. Used until the first process has ended. Nothing tells beforehand how long a graph will be
-# compiled, which is most of a static graph's time.
+# Share of a process's time that has passed when a phase begins: measured with MindSpore 2.9 on the packaged model and
+# two stages of a small DeepSeek-V3. Used until the first process has ended. Compile time, most of a static graph's
+# time, cannot be predicted.
 _DYNAMIC = {("step", 1): 0.6, ("step", 2): 0.75, ("write", 0): 0.95}
 _COMPILED = {("step", 2): 0.94, ("write", 0): 0.97}
-_LAST = 4  # processes that have ended
+_LAST = 4  # recently ended processes that are used
 
 
 class Pace:
-    """Estimates the time left from how processes begin, proceed and end."""
+    """Estimator of the time left, from the phases and durations of processes."""
 
     def __init__(self, tasks: Sequence[Task]) -> None:
         self._waiting = {task.folder: task for task in tasks}
-        self._running: dict[str, tuple[Task, float]] = {}  # with the seconds since the start
-        self._expected: dict[str, float] = {}  # by its phases: seconds from start to end
+        self._running: dict[str, tuple[Task, float]] = {}  # with the elapsed seconds
+        self._expected: dict[str, float] = {}  # expected total seconds, from the phase
         self._phase: dict[str, tuple[str, int]] = {}
         self._compiled: set[str] = set()
-        self._took: list[tuple[int, float]] = []  # layers and seconds of those that have ended
+        self._took: list[tuple[int, float]] = []  # layers and seconds of ended processes
         self._at_once = 1
 
     def state(self, task: Task, state: TaskState) -> None:
@@ -185,18 +185,19 @@ class Pace:
         return max(places)
 
     def _left_of(self, task: Task, elapsed: float) -> float | None:
-        # Of a running process; None also where it takes longer than was expected.
+        # Remaining seconds of a running process; None also if it takes longer than expected.
         whole = self._whole(task)
         return whole - elapsed if whole is not None and whole > elapsed else None
 
     def _whole(self, task: Task) -> float | None:
-        # What a process takes: as the last ones with as many layers took, else as the last ones did, else as its phases tell.
-        # Where only others have ended, half of the time is taken to go with the layers: what starts first has most of them.
+        # Expected total seconds: the mean of recent processes with as many layers, else of recent ones, else the
+        # estimate from the phase. For other layer counts, half of the time scales with the layers: the largest
+        # processes start first.
         took = [seconds for layers, seconds in self._took if layers == task.layers]
         if not took:
             took = [seconds * (1 + task.layers / max(layers, 1)) / 2 for layers, seconds in self._took]
         if took:
-            last = took[-_LAST:]  # how busy the machine is now
+            last = took[-_LAST:]  # recent ones reflect the current load of the machine
             return sum(last) / len(last)
         if task.folder in self._expected:
             return self._expected[task.folder]

@@ -1,4 +1,4 @@
-"""``ms-tune fit``: its options. Modules that need NumPy and SciPy are imported when the command runs."""
+"""Define ``ms-tune fit`` and its options. Modules that need NumPy and SciPy are imported when the command runs."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def _bandwidth_type(language: Language) -> Callable[[str], int]:
 
 
 def run(arguments: Namespace, console: Console) -> int:
-    """Reject invalid combinations of options, then read, plan and print."""
+    """Reject invalid combinations of options, then find, show and write a plan."""
     for module in ("numpy", "scipy"):
         need("ms-tune fit", "fit", module)
     for name in _WRITTEN:
@@ -141,7 +141,7 @@ def run(arguments: Namespace, console: Console) -> int:
 
 
 def _check_alone(arguments: Namespace) -> None:
-    # A config contains the values of these options.
+    # A config already determines these values.
     for name in ("table", "limit", *_ONLY_SAPP):
         if getattr(arguments, name) is not None:
             option = f"--{name.replace('_', '-')}"

@@ -1,4 +1,4 @@
-"""The run of ``ms-tune fit``: the fastest plan that fits, for a table, or for a config whose layers are measured by small dryruns."""
+"""Run ``ms-tune fit``: find the fastest plan that fits, for a table or for a config measured by small dryruns."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ _MOST_BYTES = 16_000_000  # of a file
 
 
 def run_table(arguments: Namespace, console: Console) -> int:
-    """Read a table, plan and print."""
+    """Read a table, find a plan and show it."""
     file: Path = arguments.table
     text = _read_text(file)
     request = _table_request(arguments, sapp=is_sapp(text, str(file)))
@@ -80,7 +80,7 @@ def _length_of(arguments: Namespace) -> dict[str, bool]:
 
 class _FitProgress(ProgressLine):
     def tell(self, progress: SearchProgress) -> None:
-        """Show the progress."""
+        """Show the progress of the search."""
         figures = {"time": _shorten_figure(progress.time), "bound": _shorten_figure(progress.bound)}
         self.show(msg("fit.progress", part=msg(f"fit.progress.{progress.part}"), **figures), progress.done)
 
@@ -160,11 +160,11 @@ def _write_tables(table: CostTable, arguments: Namespace, console: Console) -> N
 
 
 _KINDS = ("select", "comm", "both", "full")  # by default; swap needs a bandwidth
-_MOST_SIZE = 1_000_000  # of a dimension that is kept
+_MOST_SIZE = 1_000_000  # of a tensor dimension
 
 
 def run_config(arguments: Namespace, console: Console) -> int:
-    """Measure the layers of a config, plan, simulate, print and write."""
+    """Measure the layers of a config, find a plan, verify it by simulation, show and write it."""
     if arguments.write and arguments.diff:
         raise UsageError(msg("cli.usage.not-allowed", argument="--diff", other="--write"))
     if arguments.write and arguments.set:
@@ -223,21 +223,21 @@ def _write_plan(found: ConfigFit, path: Path, console: Console) -> None:
     _write_text(found, path, msg("fitting.written", count=found.changed, path=path), console)
 
 
-def _write_text(found: ConfigFit, path: Path, told: Message, console: Console) -> None:
+def _write_text(found: ConfigFit, path: Path, message: Message, console: Console) -> None:
     if found.source.path != path:  # the config was merged with its base_config
         raise ConfigError(msg("fitting.write.base"), msg("fitting.write.base.hint"), path=path)
     write_back(path, found.source.text, found.text)
-    console.note(console.say(told))
+    console.note(console.say(message))
 
 
 class _Searching:
-    """Report a search between the runs of processes: one line for each of its parts."""
+    """Progress display for a search between two simulations: one line per part."""
 
     def __init__(self, progress: DryrunProgress) -> None:
         self._progress, self._part = progress, ""
 
     def tell(self, progress: SearchProgress) -> None:
-        """Report that a part has begun."""
+        """Report the beginning of a part."""
         if progress.part != self._part:
             self._part = progress.part
             self._progress.say(msg("fitting.searching", part=msg(f"fit.progress.{progress.part}")))
@@ -303,8 +303,8 @@ def _search_layouts(arguments: Namespace, console: Console) -> int:
     else:
         report.show_search(found, console, **_length_of(arguments))
     if arguments.write and best is not None and found.chosen is not None:
-        told = msg("layouts.written", layout=str(found.chosen.candidate.layout), path=str(arguments.config))
-        _write_text(best, arguments.config, told, console)
+        written = msg("layouts.written", layout=str(found.chosen.candidate.layout), path=str(arguments.config))
+        _write_text(best, arguments.config, written, console)
     if found.stopped:
         return INTERRUPTED
     good = best is not None or (not request.top and bool(found.ranking.candidates))
@@ -316,7 +316,7 @@ def _lint_errors(request: LintRequest, file: Path | str) -> list[Diagnostic]:
 
 
 def _new_error(source: SourceFile, known: set[str]) -> Message | None:
-    # Errors of lint that the original config does not have.
+    # Return a lint error that the original config does not have.
     for one in _lint_errors(LintRequest(stdin=source.text.encode()), "-"):
         if one.id not in known:
             return msg("layouts.refused.lint", id=one.id, name=one.name)

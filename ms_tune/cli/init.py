@@ -1,4 +1,4 @@
-"""``ms-tune init``: start from a config that is right."""
+"""Define ``ms-tune init``, which copies a tested template config."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """A config to start from: its name, its file, and what it is (its first two lines, English and Chinese)."""
+    """A template config: its name, dialect, file, and description (its first two lines, English and Chinese)."""
 
     name: str
     dialect: Dialect
@@ -37,7 +37,7 @@ class Template:
 
 
 def list_templates() -> tuple[Template, ...]:
-    """The configs that ms-tune brings along."""
+    """Return the template configs that ms-tune includes."""
     found = []
     for dialect in YAML_DIALECTS:
         for file in sorted((data_folder(_FOLDER) / dialect.value.replace("-", "_")).glob("*.yaml")):
@@ -48,7 +48,7 @@ def list_templates() -> tuple[Template, ...]:
 
 
 def build_parser(language: Language) -> Parser:
-    """The command's own parser."""
+    """Return the command's parser."""
     parser = Parser(_PROGRAM, language, "init.description", "init.examples")
     parser.option(
         "name",

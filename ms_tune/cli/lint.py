@@ -1,4 +1,4 @@
-"""``ms-tune lint``: check configs against the checklists."""
+"""Define ``ms-tune lint``, which checks configs against the checklists."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _SAFE, _UNSAFE = "safe", "unsafe"
 
 
 class _LintParser(Parser):
-    """``--fix`` and ``--diff`` may stand alone; argparse would take the next file for their value."""
+    """Parser in which ``--fix`` and ``--diff`` need no value; argparse would use the next file as the value."""
 
     def parse_args(self, args: Sequence[str] | None = None, namespace: None = None) -> Namespace:  # type: ignore[override]
         words = sys.argv[1:] if args is None else list(args)
@@ -44,16 +44,16 @@ class _LintParser(Parser):
         return super().parse_args(words, namespace)
 
     def format_help_all(self) -> str:
-        """Return the help text, with the values of those options written as they must be."""
+        """Return the full help text, with the optional values of ``--fix`` and ``--diff`` in their required form."""
         aligned = re.sub(r"--(fix|diff) (\[=unsafe\])(?=  )", r"--\1\2 ", super().format_help_all())
         return re.sub(r"--(fix|diff) \[", r"--\1[", aligned)
 
 
 def build_parser(language: Language) -> Parser:
-    """The command's own parser."""
+    """Return the command's parser."""
     parser = _LintParser(_PROGRAM, language, "lint.description", "lint.examples")
     parser.option("files", "lint.help.file", nargs="*", metavar="FILE")
-    # What the files are, and what is done with them.
+    # The files and how to read them.
     parser.option("--dialect", "lint.help.dialect", choices=[dialect.value for dialect in CHECKED_DIALECTS])
     version = partial(parser.check, release_of)
     defaults = {"versions": ", ".join([f"{dialect.value} {default_release(dialect)}" for dialect in Dialect])}
@@ -64,7 +64,7 @@ def build_parser(language: Language) -> Parser:
     for name in ("fix", "diff"):
         parser.option(f"--{name}", f"lint.help.{name}", choices=[_SAFE, _UNSAFE], metavar=f"[={_UNSAFE}]")
     parser.option("--jobs", "lint.help.jobs", metavar="N", type=parser.count)
-    # Which checks are made.
+    # The selection of checks.
     for name in ("select", "ignore"):
         text_id = f"lint.help.{name}"
         parser.option(f"--{name}", text_id, metavar="CHECK,...", type=_split_names, action="extend", default=[])
@@ -75,7 +75,7 @@ def build_parser(language: Language) -> Parser:
     parser.flag("--no-config", "lint.help.no-config", into=settings)
     parser.file("--baseline", "lint.help.baseline")
     parser.flag("--write-baseline", "lint.help.write-baseline")
-    # What is shown, and what the exit code says.
+    # The output and the exit code.
     parser.option("--format", "lint.help.format", choices=FORMATS)
     parser.flag("--statistics", "lint.help.statistics")
     parser.option("--fail-on", "lint.help.fail-on", choices=[severity.value for severity in Severity])
@@ -89,7 +89,7 @@ def _split_names(words: str) -> list[str]:
 
 
 def run(arguments: Namespace, console: Console) -> ExitCode:
-    """Check every file; a file that cannot be read does not keep the others from being checked."""
+    """Check every file and return the exit code; an unreadable file does not stop the others."""
     request = _read_request(arguments)
     report = lint_files(*arguments.files, request=request)
     _write_notes(report, arguments, console)
@@ -105,10 +105,10 @@ def run(arguments: Namespace, console: Console) -> ExitCode:
 
 
 def _read_request(arguments: Namespace) -> LintRequest:
-    """What is asked for; a command line that names nothing is about the folder.
+    """Return the request; without files, the current folder is checked.
 
     Raises:
-        UsageError: There are options that do not go together.
+        UsageError: Two options exclude each other.
     """
     if not arguments.files and not arguments.env_from_process:
         arguments.files = ["."]
@@ -147,7 +147,7 @@ def _write_baseline(report: LintReport, arguments: Namespace, console: Console) 
     file: Path | None = arguments.baseline or report.settings.baseline
     if file is None:
         raise UsageError(msg("lint.baseline.which"), usage_hint(_PROGRAM))
-    from ms_tune.lint.baseline import write_baseline  # noqa: PLC0415 - seldom asked for
+    from ms_tune.lint.baseline import write_baseline  # noqa: PLC0415 - rarely used
 
     count = write_baseline(file, ((one.path, one.text, one.findings) for one in report.files))
     console.note(console.text("lint.baseline.written", count=count, file=file))
@@ -155,14 +155,14 @@ def _write_baseline(report: LintReport, arguments: Namespace, console: Console) 
 
 
 def _write_notes(report: LintReport, arguments: Namespace, console: Console) -> None:
-    """What there is to say beside the result."""
+    """Show errors and notes in addition to the report."""
     for error in report.errors:
         console.fail(error)
-    told: list[Message] = []
+    shown: list[Message] = []
     for file in report.files:
         for note in file.notes:
-            if note not in told:  # what is said of a repository holds for each of its files
-                told.append(note)
+            if note not in shown:  # a note about a repository is repeated for each of its files
+                shown.append(note)
                 console.warn(note)
         for other in file.read_from:
             console.note(console.text("lint.read-from", file=file.path, other=other))
@@ -174,7 +174,7 @@ def _write_notes(report: LintReport, arguments: Namespace, console: Console) -> 
 
 
 def _write_report(report: LintReport, arguments: Namespace, console: Console) -> ExitCode:
-    """Write the report in the format that was asked for. Whether something was found that is bad."""
+    """Write the report in the requested format; return the exit code."""
     chosen = "json" if arguments.json else arguments.format or "text"
     if chosen in ("text", "concise"):
         concise = chosen == "concise"
@@ -188,12 +188,12 @@ def _write_report(report: LintReport, arguments: Namespace, console: Console) ->
 
 
 def _write_for_program(chosen: str, report: LintReport, arguments: Namespace, console: Console) -> None:
-    from ms_tune.report import lint_formats  # noqa: PLC0415 - people read the text
+    from ms_tune.report import lint_formats  # noqa: PLC0415 - only for machine formats
 
     if chosen == "json":
         console.write_json(lint_formats.lint_json(report, statistics=arguments.statistics))
     elif chosen == "sarif":
-        from ms_tune.lint.rules import all_rules  # noqa: PLC0415 - the words of all checks
+        from ms_tune.lint.rules import all_rules  # noqa: PLC0415 - the texts of all checks
 
         rules = all_rules([*report.settings.checklists, *arguments.checklist])
         console.write_json(lint_formats.lint_sarif(report, console.language, {rule.id: rule for rule in rules}))

@@ -1,4 +1,4 @@
-"""``ms-tune``: finds the command, runs it, and turns every failure into a text and an exit code."""
+"""Find the command, run it, and turn every failure into a message and an exit code."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from ms_tune.text import Language
 
-# Command, and the module of this package that holds it. The one-line help of NAME is the text "NAME.summary".
+# Command name and the module that defines it. The one-line help of NAME is the text "NAME.summary".
 COMMANDS = {
     "check": "check",
     "lint": "lint",
@@ -40,9 +40,9 @@ COMMANDS = {
     "profile": "profile",
 }
 
-_ASKED = "_ARGCOMPLETE"  # the variable with which a shell asks what may follow
+_ASKED = "_ARGCOMPLETE"  # variable that a shell sets to request completions
 _INTERRUPTED = 130  # 128 + SIGINT, as shells report it
-# Whatever else the operating system refuses is a defect of ms-tune.
+# OS errors outside this set are treated as defects of ms-tune.
 _TROUBLE = {*USUAL, errno.EMFILE, errno.ENFILE, errno.ESTALE}
 
 
@@ -53,13 +53,13 @@ def main(arguments: Sequence[str]) -> int:
     try:
         try:
             code = _run_command(arguments, console)
-        except SystemExit as done:  # how argparse ends --help and --version
+        except SystemExit as done:  # raised by argparse for --help and --version
             code = int(done.code or 0)
-        sys.stdout.flush()  # here, where a reader that went away can still be told from a failure
+        sys.stdout.flush()  # here a closed pipe can still be distinguished from a failure
     except KeyboardInterrupt:
         console.note(console.text("cli.interrupted"))
         return _INTERRUPTED
-    except Exception as error:  # noqa: BLE001 - the last resort, so that a defect has an exit code of its own
+    except Exception as error:  # noqa: BLE001 - report any defect with its own exit code
         return _fail(error, console)
     return code
 
@@ -86,7 +86,7 @@ def _run_command(arguments: Sequence[str], console: Console) -> int:
             options, rest = list(arguments[:position]), list(arguments[position:])
             break
     if options or not rest:
-        # Help, version, or a mistake; the parser that explains them takes a tenth of the time of checking a config.
+        # Help, version, or an error; importing the parser takes a tenth of the time to check a config.
         top = _top_parser(console.language)
         try:
             top.parse_args([*options, *rest[:1]])
@@ -107,9 +107,9 @@ def _run_command(arguments: Sequence[str], console: Console) -> int:
 
 
 def _complete(language: Language) -> None:
-    """Answer the shell that asks what may follow, and end the process; without argcomplete (extra ``completion``) there is no answer."""
+    """Print shell completions and exit; do nothing without argcomplete (extra ``completion``)."""
     try:
-        import argcomplete  # noqa: PLC0415 - only where a shell asks
+        import argcomplete  # noqa: PLC0415 - only for completion
     except ModuleNotFoundError:
         return
     argcomplete.autocomplete(_completed(language, os.environ.get("COMP_LINE", "").split()))
@@ -155,13 +155,13 @@ def _version() -> str:
 
 
 class OutputStream:
-    """Standard output that a command can write to until it has ended, whoever reads it.
+    """Standard output that stays writable after its reader has gone.
 
-    A reader that goes away (``ms-tune lint ... | head``) is no failure, and no reason to end with another exit code: what is
-    written from then on is dropped.
+    A closed pipe (``ms-tune lint ... | head``) is not an error and does not change the exit code: further output is
+    dropped.
 
     Args:
-        stream: The real one; None if the process was started without.
+        stream: The real stream; None if the process started without one.
     """
 
     def __init__(self, stream: TextIO | None) -> None:
@@ -171,7 +171,7 @@ class OutputStream:
         """Write a text.
 
         Raises:
-            UsageError: It cannot be written.
+            UsageError: The text cannot be written.
         """
         if self._stream is None:
             raise UsageError(msg("cli.stdout.closed"))
@@ -182,10 +182,10 @@ class OutputStream:
             return len(text)
 
     def flush(self) -> None:
-        """Write what is left in the buffer.
+        """Write the buffered text.
 
         Raises:
-            UsageError: It cannot be written.
+            UsageError: The text cannot be written.
         """
         try:
             if self._stream is not None:
@@ -194,31 +194,31 @@ class OutputStream:
             self._drop(error)
 
     def isatty(self) -> bool:
-        """Return whether it is a terminal."""
+        """Return whether the stream is a terminal."""
         return self._stream is not None and self._stream.isatty()
 
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever the stream has
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - any attribute of the stream
         return getattr(self._stream, name)
 
     def _drop(self, error: OSError) -> None:
-        """Send all further output to nowhere, or Python would complain once more when it flushes the rest at exit."""
+        """Redirect the stream to /dev/null, so that the flush at exit cannot fail; raise unless a pipe was closed."""
         os.dup2(os.open(os.devnull, os.O_WRONLY), self._stream.fileno())  # type: ignore[union-attr] # it has just failed
         if not isinstance(error, BrokenPipeError):
             raise UsageError(msg("cli.stdout.failed", reason=reason_of(error))) from None
 
 
 def prepare() -> None:
-    """Make the process's own streams such; Chinese text on a terminal whose locale is "C" must not end in an error either."""
+    """Make the standard streams robust: closed pipes are ignored, and Chinese text does not fail in locale "C"."""
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")
     sys.stdout = OutputStream(sys.stdout)
     if sys.stderr is None:
-        sys.stderr = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 - to the end of the process
+        sys.stderr = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 - open until the process ends
 
 
 def trouble(error: OSError) -> UsageError | None:
-    """Return the error for a failing file, folder or disk; None if ms-tune itself is at fault."""
+    """Return the user's error for a failed file operation; None if it indicates a defect of ms-tune."""
     if error.errno not in _TROUBLE:
         return None
     names = ", ".join(str(name) for name in (error.filename, error.filename2) if name is not None)
@@ -226,10 +226,10 @@ def trouble(error: OSError) -> UsageError | None:
 
 
 def entry_point() -> None:
-    """Run the console script."""
+    """Run the program as the console script ``ms-tune``."""
     if _ASKED in os.environ:
         _complete(language_from_environment())
     prepare()
     code = main(sys.argv[1:])
-    gc.freeze()  # what is left ends with the process; looking through it once more takes a tenth of the time of `lint`
+    gc.freeze()  # skip the final garbage collection, which takes a tenth of the time of `lint`
     sys.exit(code)

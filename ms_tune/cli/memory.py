@@ -46,9 +46,9 @@ _ONLY_SNAPSHOTS = (
 
 
 class SubCommand(NamedTuple):
-    """The parts of a subcommand that a module provides for a command."""
+    """One subcommand: its help text, its parser and the function that runs it."""
 
-    summary: str  # the text with its one-line help
+    summary: str  # text ID of its one-line help
     build_parser: Callable[[Language], Parser]
     run: Callable[[Namespace, Console], ExitCode]
 
@@ -88,7 +88,7 @@ def _add_rank_arguments(parser: Parser) -> None:
 
 
 def run(arguments: Namespace, console: Console) -> ExitCode:
-    """Run the command."""
+    """Run the command or its subcommand."""
     if "command" in arguments:
         return cast("ExitCode", arguments.command.run(arguments, console))
     path: Path = arguments.path

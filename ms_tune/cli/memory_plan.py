@@ -1,4 +1,4 @@
-"""Run ``ms-tune memory plan`` and ``import-memlog``: place the blocks of a trace, a placement problem or a STAlloc trace as low as possible."""
+"""Run ``ms-tune memory plan`` and ``import-memlog``: place the blocks of a trace or placement problem as low as possible."""
 
 from __future__ import annotations
 

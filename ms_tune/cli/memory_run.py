@@ -1,4 +1,4 @@
-"""Run ``ms-tune memory`` and its sub-commands on a trace of MindSpore's memory tracker, or on the log of an out-of-memory run."""
+"""Run ``ms-tune memory`` and its subcommands on a trace of MindSpore's memory tracker or the log of an out-of-memory run."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ms_tune.report.console import Console
 
 
-_ROWS = 10  # of a table, where nobody says
+_ROWS = 10  # default table length
 
 
 def _show_trace(arguments: Namespace, console: Console) -> ExitCode:
@@ -148,7 +148,7 @@ def _show_trace_what_if(arguments: Namespace, console: Console) -> ExitCode:
     return ExitCode.FINDINGS if report.finding is not None and code is ExitCode.OK else code
 
 
-# By the name of the sub-command.
+# By the name of the subcommand.
 TRACE_COMMANDS = {
     "": _show_trace,
     "log": _show_failure,

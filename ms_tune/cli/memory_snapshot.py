@@ -1,4 +1,4 @@
-"""Run ``ms-tune memory`` and its sub-commands on a snapshot of PyTorch's or torch_npu's allocator."""
+"""Run ``ms-tune memory`` and its subcommands on a snapshot of PyTorch's or torch_npu's allocator."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ms_tune.report.console import Console
 
 
-_ROWS = 10  # of a table with -v, where nobody says
+_ROWS = 10  # default table length with -v
 
 
 def _show_snapshot(arguments: Namespace, console: Console) -> ExitCode:
@@ -96,7 +96,7 @@ def _read_snapshot(path: Path, arguments: Namespace, console: Console) -> TorchR
         return analyse_snapshot(path, arguments.device, getattr(arguments, "at", None), progress.show)
 
 
-# By the name of the sub-command.
+# By the name of the subcommand.
 SNAPSHOT_COMMANDS = {
     "": _show_snapshot,
     "diff": _show_snapshot_diff,

@@ -1,4 +1,4 @@
-"""Run ``ms-tune metrics``: figures of real runs from their logs."""
+"""Define ``ms-tune metrics``, which computes figures of real runs from their logs."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def build_parser(language: Language) -> Parser:
 
 
 def run(arguments: Namespace, console: Console) -> ExitCode:
-    """Run the command."""
+    """Read the logs and show the figures."""
     new_file(arguments.html, force=arguments.force)
     request = MetricsRequest(
         cards=arguments.cards,

@@ -1,4 +1,4 @@
-"""``ms-tune migrate``: a static-graph config for the dynamic graph."""
+"""Define ``ms-tune migrate``, which converts a static-graph config to the dynamic graph."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _TARGET = "mindformers-pynative"
 
 
 def build_parser(language: Language) -> Parser:
-    """The command's own parser."""
+    """Return the command's parser."""
     parser = Parser("ms-tune migrate", language, "migrate.description", "migrate.examples")
     parser.option("file", "migrate.help.file", type=Path, metavar="FILE")
     parser.option("--to", "migrate.help.to", default=_TARGET, metavar="DIALECT[@RELEASE]")
@@ -47,7 +47,7 @@ def build_parser(language: Language) -> Parser:
 
 
 def run(arguments: Namespace, console: Console) -> int:
-    """Migrate one file, tell the fates of its keys, and write the new file where that is asked for."""
+    """Migrate one config, report the result for each key, and write the new file if requested."""
     new_file(arguments.write, force=arguments.force)
     found = migrate_config(
         arguments.file,

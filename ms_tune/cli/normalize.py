@@ -1,4 +1,4 @@
-"""``ms-tune normalize-recompute``: the recomputation and swap of each layer of a config."""
+"""Define ``ms-tune normalize-recompute``, which shows the recomputation and swap of each layer of a config."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 _PROGRAM = "ms-tune normalize-recompute"
 _MOST_LAYERS = 10_000
-# Each of them decides what is printed, so only one can be asked for.
+# Mutually exclusive output forms.
 _FORMS = ("json", "as_log", "write", "diff")
 _NOT_AGAINST = ("as_log", "write", "diff", "to", "from_sapp", "stage", "layer")
 
@@ -57,13 +57,13 @@ def build_parser(language: Language) -> Parser:
     parser.option("--chunks", "normalize.help.chunks", metavar="N", type=parser.count)
     default = {"default": DEFAULT_VERSION}
     parser.option("--framework-version", "normalize.help.version", metavar="VERSION", params=default)
-    # Missing only with --from-sapp PLAN, which argparse cannot say.
+    # Required except with --from-sapp PLAN; argparse cannot express this.
     parser.option("file", "normalize.help.file", metavar="FILE", type=Path, nargs="?")
     return parser
 
 
 def run(arguments: Namespace, console: Console) -> ExitCode:  # noqa: PLR0911 - a form a line
-    """Read the config, calculate the plan, show it."""
+    """Read the config, compute its layer plan and show it."""
     _check_forms(arguments)
     if arguments.file is not None and arguments.file.suffix in SCRIPTS:
         from ms_tune.cli.normalize_script import run_script  # noqa: PLC0415 - start-up time
@@ -78,7 +78,7 @@ def run(arguments: Namespace, console: Console) -> ExitCode:  # noqa: PLR0911 - 
     if (arguments.layers, arguments.stages, arguments.chunks) != (None, None, None):
         _check_sizes(whole, arguments)
     if arguments.write or arguments.diff:
-        from ms_tune.normalize.expand import expand_lists  # noqa: PLC0415 - a plan alone needs nothing of edits
+        from ms_tune.normalize.expand import expand_lists  # noqa: PLC0415 - not needed to show a plan
         from ms_tune.source.edit_values import spell_value  # noqa: PLC0415 - as above
 
         result = expand_lists(job)
@@ -104,7 +104,7 @@ def _read_stdin(path: Path) -> SourceFile:
 
 
 def _check_sizes(whole: SourceFile, arguments: Namespace) -> None:
-    """Raise if sizes on the command line contradict the config."""
+    """Raise an error if sizes on the command line contradict the config."""
     sizes = (
         ("--layers", arguments.layers, names_of(LAYERS)),
         ("--stages", arguments.stages, ("pipeline_stage", "pipeline_parallel", "pipeline_model_parallel_size")),
@@ -180,7 +180,7 @@ def _compare_with_logs(job: Job, arguments: Namespace, console: Console) -> Exit
 
 
 def _check_sapp(arguments: Namespace) -> None:
-    """Raise unless the sizes of SAPP's lists come from a config or the command line."""
+    """Raise an error unless the sizes of SAPP's lists come from a config or the command line."""
     merging = bool(arguments.from_sapp) and arguments.file is not None
     if not merging and (arguments.write or arguments.diff):
         other = "--write" if arguments.write else "--diff"
@@ -224,7 +224,7 @@ def _read_plan(path: Path) -> str:
         raise ConfigError(msg("config.unreadable", reason=reason), path=path) from error
 
 
-def _write_text(  # noqa: PLR0913, PLR0917 - a change in its parts
+def _write_text(  # noqa: PLR0913, PLR0917 - all parts of a change
     source: SourceFile,
     text: str,
     count: int,

@@ -1,4 +1,4 @@
-"""``ms-tune normalize-recompute pretrain_x.sh``: the layers of the programs that a script starts."""
+"""Run ``ms-tune normalize-recompute`` on a launch script: the layers of the programs that it starts."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _NOT_HERE = ("from_sapp", "layers", "stages", "chunks")
 
 
 def run_script(arguments: Namespace, console: Console) -> ExitCode:
-    """Read the script, calculate the plan of each program, print it."""
+    """Read the script, compute the plan of each program and show it."""
     if arguments.as_log or arguments.against:
         raise UnsupportedError(msg("megatron_layers.not-logged"))
     for name in _NOT_HERE:
@@ -76,8 +76,8 @@ def _convert_script(script: ScriptJob, arguments: Namespace, console: Console) -
             unknown = {"unknown": program.unknown, "argument": program.argument}
             console.warn(msg("megatron_layers.not-converted", program=program.program, line=program.line, **unknown))
         elif arguments.json:
-            told = report.conversion_json(arguments.to, settings)
-            jobs.append({"program": program.program, "line": program.line, **told})
+            values = report.conversion_json(arguments.to, settings)
+            jobs.append({"program": program.program, "line": program.line, **values})
         else:
             if len(found) > 1:
                 console.write(

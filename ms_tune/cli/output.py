@@ -1,4 +1,4 @@
-"""What commands with long work and files to write share: a line that shows progress, and care with what is there already."""
+"""Show progress and write output files safely; shared by commands with long work or files to write."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ if TYPE_CHECKING:
     from ms_tune.report.console import Console
     from ms_tune.text import Message
 
-LONG = 1.0  # seconds before there is a line that shows how far the reading is
-_EVERY = 0.1  # seconds between two looks of a progress line
+LONG = 1.0  # seconds before a progress line appears
+_EVERY = 0.1  # seconds between two updates of the line
 
 
 class ProgressLine(AbstractContextManager["ProgressLine"]):
-    """One line on standard error that is rewritten on a terminal; elsewhere nothing is shown.
+    """A progress line on standard error, rewritten on a terminal; elsewhere nothing is shown.
 
     Args:
-        console: Says the texts.
-        delay: Seconds before anything is shown: short work needs no line.
+        console: Formats the messages.
+        delay: Seconds before the line appears; shorter work shows none.
     """
 
     def __init__(self, console: Console, delay: float = 0.0) -> None:
@@ -42,7 +42,7 @@ class ProgressLine(AbstractContextManager["ProgressLine"]):
         self._next = time.monotonic() + delay
 
     def show(self, message: Message, share: float) -> None:
-        """Show how much of something is done."""
+        """Show the share of the work that is done."""
         now = time.monotonic()
         if not self._live or now < self._next:
             return
@@ -53,7 +53,7 @@ class ProgressLine(AbstractContextManager["ProgressLine"]):
         self._shown = True
 
     def read(self, done: int, total: int) -> None:
-        """Show that so many bytes of so many are read."""
+        """Show how many bytes of the total have been read."""
         self.show(msg("memory.progress", done=done // MIB, total=total // MIB), done / max(total, 1))
 
     def __exit__(
@@ -65,7 +65,7 @@ class ProgressLine(AbstractContextManager["ProgressLine"]):
 
 
 def new_file(path: Path | None, *, force: bool, makes_folders: bool = False) -> None:
-    """Raise :class:`UsageError` if a file cannot be written there, or may not be overwritten; before the long work begins."""
+    """Raise :class:`UsageError` if a file exists already or cannot be written; call it before long work."""
     if path is None:
         return
     if path.is_dir():
@@ -80,14 +80,14 @@ def new_file(path: Path | None, *, force: bool, makes_folders: bool = False) -> 
 
 
 def write_text_file(path: Path, text: str, console: Console) -> None:
-    """A text as a file; the user is told."""
+    """Write a text file and report its path."""
     with file_to_write(path, console) as part:
         part.write_text(text, encoding="utf-8")
 
 
 @contextmanager
 def file_to_write(path: Path, console: Console) -> Iterator[Path]:
-    """A file to write: the user is told when it is done, and a file that could not be written to the end is not there."""
+    """Yield a temporary file to fill; on success it replaces ``path`` and is reported, on failure it is removed."""
     with replacement(path) as part:
         yield part
     console.note(console.text("memory.written", file=path))
@@ -98,15 +98,15 @@ _STDOUT = 1
 
 @contextmanager
 def without_native_output() -> Iterator[None]:
-    """What native code prints to standard output meanwhile is dropped.
+    """Discard standard output of native code within a ``with`` block.
 
-    HiGHS, which SciPy 1.17 brings, prints a line about ``transformNewIntegerFeasibleSolution`` in some searches, whatever it is asked to
-    tell: ``--json`` would be no JSON. Nothing of Python's own may be printed meanwhile.
+    HiGHS in SciPy 1.17 prints a line about ``transformNewIntegerFeasibleSolution`` in some searches, whatever its
+    options, which would break ``--json``. Python code must not print within the block.
     """
     sys.stdout.flush()
     try:
         kept = os.dup(_STDOUT)
-    except OSError:  # closed: nothing can be printed
+    except OSError:  # standard output is closed
         yield
         return
     nowhere = os.open(os.devnull, os.O_WRONLY)
@@ -114,20 +114,20 @@ def without_native_output() -> Iterator[None]:
         os.dup2(nowhere, _STDOUT)
         yield
     finally:
-        with suppress(OSError, AttributeError, TypeError):  # a system whose C library cannot be asked
-            ctypes.CDLL(None).fflush(None)  # what it has printed may wait in its buffer
+        with suppress(OSError, AttributeError, TypeError):  # the C library cannot be called
+            ctypes.CDLL(None).fflush(None)  # flush the C library's buffer
         os.dup2(kept, _STDOUT)
         os.close(kept)
         os.close(nowhere)
 
 
 def refuse_options(arguments: Namespace, options: Mapping[str, object], text_id: str) -> None:
-    """Raise :class:`UsageError` if an option was given that makes no sense here.
+    """Raise :class:`UsageError` if an option was given that does not apply here.
 
     Args:
         arguments: The command line.
-        options: Names of options, with the values that they have when they are not given.
-        text_id: What to say, with ``options``.
+        options: Names of options with their default values.
+        text_id: The error message, with a parameter ``options``.
     """
     given = [name for name, default in options.items() if getattr(arguments, name) != default]
     if given:

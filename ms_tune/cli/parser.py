@@ -1,6 +1,6 @@
-"""An argparse parser that speaks the user's language, raises :class:`UsageError` instead of exiting, and has two help texts.
+"""Define an argparse parser with bilingual texts that raises :class:`UsageError` and has a short and a full help.
 
-One is a screen with examples first, the other explains every option; both list options by what they are about.
+The short help is one screen with examples first, the full help explains every option; both group options by topic.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from typing import Any, NoReturn
 
 
-_FILES = (".yaml", ".yml", ".sh", ".py", ".log")  # what people name where a command is missing
+_FILES = (".yaml", ".yml", ".sh", ".py", ".log")  # suffixes that suggest a file given without a command
 _UNRECOGNIZED = "cli.usage.unrecognized"
-# argparse words its complaints itself, in English; each pattern names the text that says the same in both languages.
-_NUMBER = "0*[0-9]{1,18}"  # with many more digits Python itself refuses, in words of its own
+# argparse has English messages only; map each pattern to the bilingual text with the same meaning.
+_NUMBER = "0*[0-9]{1,18}"  # Python rejects numbers with many more digits with its own message
 _COMPLAINTS = (
     (r"the following arguments are required: (?P<detail>.*)", "cli.usage.required"),
     (r"unrecognized arguments: (?P<detail>.*)", _UNRECOGNIZED),
@@ -42,8 +42,8 @@ _COMPLAINTS = (
 _WIDTH = 100
 _EXAMPLE = r"( +(?:ms-tune .*?|(?=  )))( {2,})(\S.*)"
 _COMMAND = r"( +)(ms-tune(?: \S+)*)"
-_LEAST, _SET_IN = 24, 6  # columns that a comment beside an example takes at least; how far one below it is set in
-# What an option is about, wherever it occurs; what is not named here is the command's own business.
+_LEAST, _SET_IN = 24, 6  # minimum columns of a comment next to an example; indentation of continued lines
+# The topic of an option, in all commands; other options belong to the command itself.
 _GROUPS = {
     "job": (
         *("config", "devices", "set", "sweep", "layers", "stages", "stage", "ranks", "python"),
@@ -61,35 +61,35 @@ _ORDER = ("own", "job", "device", "run", "output")
 
 
 class UnknownArgumentError(UsageError):
-    """A command does not have an argument."""
+    """Error raised for an argument that a command does not have."""
 
 
 class _HelpAll(argparse.Action):
-    """``--help-all``."""
+    """Action of ``--help-all``."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
-        assert isinstance(parser, Parser)  # noqa: S101 - it is added by no other
+        assert isinstance(parser, Parser)  # noqa: S101 - only added by Parser
         parser._print_message(parser.format_help_all(), sys.stdout)  # noqa: SLF001 - as argparse's own help does
         parser.exit()
 
 
 class Parser(argparse.ArgumentParser):
-    """An argument parser whose help and complaints are in one language.
+    """Argument parser with help and error messages in one language.
 
     Args:
-        prog: How the user called the program or command.
-        language: The language of help and complaints.
-        description: The text for the top of the help.
-        epilog: The text for its end, examples, if there is one.
+        prog: The program or command as the user typed it.
+        language: The language of the messages.
+        description: The text ID of the introduction.
+        epilog: The text ID of the end (examples), if there is one.
     """
 
     def __init__(self, prog: str, language: Language, description: str, epilog: str | None = None) -> None:
         self.language = language
-        self.before_examples = ""  # what the help says in front of them
-        self.removed_options: dict[str, str] = {}  # with the text that says what to do instead
+        self.before_examples = ""  # help text before the examples
+        self.removed_options: dict[str, str] = {}  # with the text ID of the replacement
         self._about = description, epilog
         self._helps: list[tuple[argparse.Action, Message]] = []
-        # Nothing is laid out by argparse's own formatter, which is made at every option and would look for a terminal each time.
+        # argparse creates a formatter per option, which would look up the terminal size each time: use a fixed width.
         formatter = partial(argparse.HelpFormatter, width=80)
         super().__init__(prog=prog, formatter_class=formatter, add_help=False, allow_abbrev=False)
         self.option("-h, --help", "cli.help.help", action="help")
@@ -110,20 +110,20 @@ class Parser(argparse.ArgumentParser):
         params: Mapping[str, object] | None = None,
         **how: Any,  # noqa: ANN401 - as argparse
     ) -> None:
-        """Add an argument with its text.
+        """Add an argument with its help text.
 
         Args:
-            name: Its name; ``-h, --help`` for both.
-            text_id: What the help says of it; nobody looks for that text before the help is shown.
-            into: The group of options that do not go together, if it is one of them.
-            among: What Tab offers in the shell, where that is no list of choices.
+            name: The option, or both forms (``-h, --help``).
+            text_id: The help text, looked up only when the help is shown.
+            into: The group of mutually exclusive options, if any.
+            among: Values for shell completion, if the option has no list of choices.
             params: The parameters of the text.
-            how: What ``add_argument`` takes.
+            how: Arguments of ``add_argument``.
         """
         action = (into or self).add_argument(*name.split(", "), **how)
         self._helps.append((action, Message(text_id, params or {})))
         if among is not None:
-            vars(action)["completer"] = lambda **_: among()  # asked for by argcomplete
+            vars(action)["completer"] = lambda **_: among()  # called by argcomplete
 
     def flag(self, name: str, text_id: str, /, **how: Any) -> None:  # noqa: ANN401 - as above
         """Add an option without a value."""
@@ -134,7 +134,7 @@ class Parser(argparse.ArgumentParser):
         self.option(name, text_id, type=Path, metavar="FILE", **how)
 
     def add_common_arguments(self, *, json: bool = True) -> None:
-        """Add the options of every command: ``--json``, ``-v`` and ``-q`` only where there is a result to show."""
+        """Add the common options; ``--json``, ``-v`` and ``-q`` only for commands that show a result."""
         self.option("--lang", "cli.help.lang", choices=[language.value for language in Language])
         if json:
             self.flag("--json", "cli.help.json")
@@ -143,7 +143,7 @@ class Parser(argparse.ArgumentParser):
             self.flag("-q, --quiet", "cli.help.quiet", into=length)
 
     def size(self, text: str) -> int:
-        """Parse ``64GB`` to bytes (an argparse type)."""
+        """Parse a size such as ``64GB`` to bytes (an argparse type)."""
         from ms_tune.units import parse_size  # noqa: PLC0415 - start-up time
 
         try:
@@ -159,7 +159,7 @@ class Parser(argparse.ArgumentParser):
         return number
 
     def natural(self, text: str) -> int:
-        """Parse zero or a positive integer (an argparse type)."""
+        """Parse an integer >= 0 (an argparse type)."""
         number = _number(text)
         if number is None:
             raise argparse.ArgumentTypeError(self.tr("cli.usage.natural", value=text))
@@ -183,7 +183,7 @@ class Parser(argparse.ArgumentParser):
         return number
 
     def check(self, refuse: Callable[[str], object], text: str) -> str:
-        """Check a value with a function that raises an error for invalid ones (an argparse type with ``partial``)."""
+        """Return the text if a function accepts it, else report the function's error (an argparse type with ``partial``)."""
         try:
             refuse(text)
         except MsTuneError as error:
@@ -199,7 +199,7 @@ class Parser(argparse.ArgumentParser):
         return self._mutually_exclusive_groups
 
     def write_texts(self) -> None:
-        """Fill in the texts of the help."""
+        """Fill in the help texts."""
         description, epilog = self._about
         self.description = self.tr(description)
         self.epilog = f"{self.before_examples}{self.tr(epilog)}" if epilog else None
@@ -217,7 +217,7 @@ class Parser(argparse.ArgumentParser):
         return _whole_help(self)
 
     def error(self, message: str) -> NoReturn:
-        """Raise argparse's complaint as a :class:`UsageError` in words of both languages."""
+        """Raise argparse's error as a :class:`UsageError` with a bilingual message."""
         for pattern, text_id in _COMPLAINTS:
             match = re.fullmatch(pattern, message, re.DOTALL)
             if match:
@@ -235,7 +235,7 @@ class Parser(argparse.ArgumentParser):
         raise AssertionError(message)
 
     def _similar(self, text_id: str, complaint: Mapping[str, str]) -> str:
-        """Return the option or choice similar to a misspelt one; an empty text if there is none."""
+        """Return the option or choice most similar to a misspelt one; an empty string if nothing is similar."""
         if text_id == "cli.usage.choice":
             return closest(complaint["value"], re.findall(r"[^\s,']+", complaint["choices"]))
         if text_id == _UNRECOGNIZED:
@@ -250,7 +250,7 @@ def _number(text: str) -> int | None:
 
 
 def language_from_arguments(arguments: Iterable[str], default: Language) -> Language:
-    """Return the language of ``--lang``, which is needed before there is a parser."""
+    """Return the language of ``--lang``, which is needed before a parser exists."""
     previous, found = "", default
     for argument in arguments:
         if argument == "--":
@@ -298,10 +298,10 @@ def _whole_help(parser: Parser) -> str:
 
 
 def fit_to_terminal(text: str) -> str:
-    """A help text at the width of the terminal: what an example is for goes on below itself, or on a line of its own.
+    """Wrap a help text to the terminal's width; comments of examples continue below themselves or on their own line.
 
     Args:
-        text: The text, made for 100 columns.
+        text: The text, formatted for 100 columns.
     """
     if not folds():
         return text
@@ -324,7 +324,7 @@ def _fit_line(line: str, width: int) -> list[str]:
 
 
 def _continued(command: str, indent: int, width: int) -> list[str]:
-    """Break a command before options, into lines that a shell joins."""
+    """Break a command before options, into lines joined by backslashes."""
     parts = wrap(re.sub(r" (?!-)", "\0", command), width - indent - _SET_IN - 2)
     return [
         " " * (indent + (_SET_IN if number else 0))
@@ -335,7 +335,7 @@ def _continued(command: str, indent: int, width: int) -> list[str]:
 
 
 def _flowing(text: str, columns: int) -> str:
-    """Wrap a text again for a number of columns; paragraphs with indented lines stay unchanged."""
+    """Wrap a text again to a number of columns; paragraphs with indented lines stay unchanged."""
     paragraphs = text.split("\n\n")
     return "\n\n".join(
         one
@@ -346,7 +346,7 @@ def _flowing(text: str, columns: int) -> str:
 
 
 def _joined(paragraph: str) -> str:
-    """Join lines: with a blank between words, without one between East Asian letters."""
+    """Join lines, with a blank in between except next to East Asian characters."""
     first, *rest = paragraph.splitlines()
     for line in rest:
         wide = text_width(first[-1:]) > 1 or text_width(line[:1]) > 1

@@ -1,4 +1,4 @@
-"""Run ``ms-tune profile``: why a run is slow, from the exports of Ascend's profilers."""
+"""Define ``ms-tune profile``, which explains why a run is slow, from the exports of Ascend's profilers."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def build_parser(language: Language) -> Parser:
 
 
 def run(arguments: Namespace, console: Console) -> ExitCode:
-    """Run the command."""
+    """Analyse the profiles and show the report."""
     new_file(arguments.html, force=arguments.force)
     with ProgressLine(console, LONG) as progress:
         report = analyse_profiles(*arguments.paths, gaps=arguments.top, on_bytes=progress.read)

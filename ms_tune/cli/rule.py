@@ -1,4 +1,4 @@
-"""``ms-tune rule``: explain checks."""
+"""Define ``ms-tune rule``, which explains checks."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _PROGRAM = "ms-tune rule"
 
 
 def build_parser(language: Language) -> Parser:
-    """The command's own parser."""
+    """Return the command's parser."""
     parser = Parser(_PROGRAM, language, "rule.description", "rule.examples")
     parser.option(
         "names", "rule.help.name", nargs="*", metavar="CHECK", among=lambda: [rule.name for rule in all_rules()]
@@ -41,7 +41,7 @@ def build_parser(language: Language) -> Parser:
 
 
 def run(arguments: Namespace, console: Console) -> ExitCode:
-    """Find the checks and show them."""
+    """Find the requested checks and show them."""
     if arguments.markdown is not None:
         _write_reference(all_rules(arguments.checklist), arguments.markdown, console)
         return ExitCode.OK
@@ -81,7 +81,7 @@ def _try_examples(checklists: Sequence[Path], console: Console) -> ExitCode:
 
 
 def _find_rules(name: str, rules: Sequence[RuleEntry]) -> list[RuleEntry]:
-    """The check with this id or name, or the checks of the family with it."""
+    """Return the check with this ID or name, or the checks of its family; raise UsageError if none is found."""
     called = {rule: [one for one in (rule, rule.family) if one is not None] for rule in rules}
     found = [rule for rule, ones in called.items() if any(name.lower() in (one.id.lower(), one.name) for one in ones)]
     if found:

@@ -1,4 +1,4 @@
-"""``ms-tune schema``: a JSON Schema of the configs, for editors."""
+"""Define ``ms-tune schema``, which writes a JSON Schema of the configs for editors."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ if TYPE_CHECKING:
 
 _PROGRAM = "ms-tune schema"
 _FOLDER = ".ms-tune"
-# How yaml-language-server finds a modeline (modelineUtil.ts); only comments before the document count.
+# yaml-language-server's rule for a modeline (modelineUtil.ts); only comments before the document count.
 _MODELINE = re.compile(r"^#[ \t]+(?:yaml-language-server[ \t]*:|\$schema:)[^\r\n]*", re.MULTILINE)
 _HEADER = re.compile(r"(?:[ \t]*(?:#[^\r\n]*)?(?:\r\n|\r|\n))*")
 _LINE_BREAK = re.compile("\r\n|\r|\n")
 
 
 def build_parser(language: Language) -> Parser:
-    """The command's own parser."""
+    """Return the command's parser."""
     parser = Parser(_PROGRAM, language, "schema.description", "schema.examples")
     parser.option("--dialect", "schema.help.dialect", choices=[dialect.value for dialect in YAML_DIALECTS])
     parser.option("--framework-version", "schema.help.version", metavar="VERSION")
@@ -49,7 +49,7 @@ def build_parser(language: Language) -> Parser:
 
 
 def run(arguments: Namespace, console: Console) -> ExitCode:
-    """Print the schema, write it, or tell an editor where it is."""
+    """Print or write the schema, or install it for editors."""
     if arguments.install is None:
         if arguments.dialect is None:
             raise UsageError(msg("schema.which"), usage_hint(_PROGRAM))
@@ -85,7 +85,7 @@ def _encode_schema(made: dict[str, object]) -> bytes:
 
 
 def _install_modeline(source: SourceFile, relative: str, write_schema: Callable[[], None]) -> None:
-    """Put the modeline on top of a config, or in the place of the one that is there, and the schema beside it: both or none."""
+    """Add or replace the modeline at the top of a config and write the schema next to it: both or neither."""
     text = source.text
     line = f"# yaml-language-server: $schema={relative}"
     header = _HEADER.match(text)

@@ -1,1 +1,1 @@
-"""From the text of a config to the plan of its layers, and back."""
+"""Compute what each layer of a config recomputes and swaps, and convert, expand or compare such plans."""

@@ -1,4 +1,4 @@
-"""What a plan has the framework log beside what one log has: the lines that part, those that are damaged, those nobody can foretell."""
+"""Compare a layer plan with the log of a job: differing, damaged and missing lines, and lines that cannot be predicted."""
 
 from __future__ import annotations
 
@@ -25,44 +25,44 @@ if TYPE_CHECKING:
     from ms_tune.readers.recompute_log import LogLine, RecomputeLog
     from ms_tune.text import Message
 
-ANY = object()  # what is logged, if anything, cannot be foretold: the model's modules are not known
+ANY = object()  # matches any logged value or none: unpredictable, because the model's modules are unknown
 COMM = "select comm recompute"
 Wanted: TypeAlias = "dict[tuple[str, int], list[object]]"
 
 
 @dataclass(frozen=True, slots=True)
 class LogDifference:
-    """One thing that the plan and a log do not agree on."""
+    """One difference between the plan and a log."""
 
     log: Path
     line: int | None  # the line, from 1; None if a line is missing
-    what: str  # the line's name: `Formative select_recompute`, `full recompute`
-    layer: int | None  # the layer, for what is set layer by layer
-    # What the plan has the framework say; None for nothing, an empty text where only that it says it is known.
+    what: str  # the name of the log line: `Formative select_recompute`, `full recompute`
+    layer: int | None  # the layer, for settings of single layers
+    # The predicted log text; None for no line, empty if only the line's existence is known.
     planned: str | None
-    logged: str | None  # what it said; None for nothing
+    logged: str | None  # the text in the log; None for no line
 
 
 class RecomputeComparison:
-    """A plan beside one log.
+    """Comparison of a plan with one log.
 
     Args:
         plan: The plan.
-        expected: What its framework logs.
-        wanted: What has to be logged at each layer.
+        expected: The lines that the framework logs for the plan.
+        wanted: The required log lines by name and layer.
         log: The log.
     """
 
     def __init__(self, plan: LayerPlan, expected: LoggedRecompute, wanted: Wanted, log: RecomputeLog) -> None:
         self._plan, self._expected, self._wanted, self._log = plan, expected, wanted, log
         self._run = log.runs[-1] if log.runs else LoggedRecompute()
-        self._whole = plan.dialect == MINDFORMERS  # every rank of the static graph sets up all layers
+        self._whole = plan.dialect == MINDFORMERS  # in the static graph, every rank sets up all layers
         self.layers = self._layers_of_rank()
         self.unreadable = [(log.path, number) for number in self._run.damaged]
         self.unknown: set[tuple[str, int]] = set()
 
     def _layers_of_rank(self) -> set[int]:
-        """The layers that the rank of this log has, as far as it can be told."""
+        """Return the layers that the rank of this log has, as far as the log shows."""
         every = {layer.layer for layer in self._plan.layers}
         if self._whole or not self._plan.placement or len(self._plan.placement[0]) == 1:
             return every if self._log.runs or not self._wanted else set()
@@ -74,20 +74,20 @@ class RecomputeComparison:
         return spoken
 
     def differences(self) -> list[LogDifference]:
-        """In the order in which the framework logs."""
+        """Return the differences, in the order in which the framework logs."""
         if not self._log.runs:
             return []
         found = [*self._compare_lists(), *self._compare_layers()]
         missing = [one for one in found if one.line is None]
         last = max((layer for _, layer in self._run.layers), default=-1)
-        behind = [one for one in missing if last <= (-1 if one.layer is None else one.layer)]
-        if self._log.cut_off and behind and behind == found[-len(behind) :]:
-            # The file ends here, and up to its end it agrees: what would have followed is not known.
+        trailing = [one for one in missing if last <= (-1 if one.layer is None else one.layer)]
+        if self._log.cut_off and trailing and trailing == found[-len(trailing) :]:
+            # The log ends early, and agrees up to there: the rest is unknown.
             self.unreadable.append((self._log.path, self._log.lines))
-            found = found[: -len(behind)]
-            self.layers -= {one.layer for one in behind if one.layer is not None}
+            found = found[: -len(trailing)]
+            self.layers -= {one.layer for one in trailing if one.layer is not None}
         if missing and self._run.damaged and len(missing) == len(found):
-            found = []  # a damaged line may be the one that is missing
+            found = []  # the missing line may be a damaged one
         return found
 
     def _compare_lists(self) -> Iterator[LogDifference]:
@@ -110,7 +110,7 @@ class RecomputeComparison:
 
     def _compare_setting(self, what: str, layer: int) -> Iterator[LogDifference]:
         planned, lines = self._wanted.get((what, layer), []), self._run.layers.get((what, layer), ())
-        free = not self._whole and what == COMM  # nobody can foretell it
+        free = not self._whole and what == COMM  # unpredictable
         if free or ANY in planned:
             self.unknown |= set() if free or lines else {(what, layer)}
             return
@@ -131,12 +131,12 @@ _WHOLE_LAYERS = {"full recompute", "layer swap"}
 
 
 class LogVerdict(str, Enum):
-    """Whether the job did what the config says."""
+    """Result of comparing a job's logs with its config."""
 
     SAME = "same"
     DIFFERS = "differs"
-    UNREADABLE = "unreadable"  # what can be read agrees, but not all of it can
-    UNKNOWN = "unknown"  # the log agrees, but nobody can tell whether operators that it does not name are there
+    UNREADABLE = "unreadable"  # the readable lines agree, but some lines are unreadable
+    UNKNOWN = "unknown"  # the log agrees, but it does not show whether operators that it does not name exist
 
 
 _AGREES = (LogVerdict.SAME, LogVerdict.UNKNOWN)
@@ -144,43 +144,43 @@ _AGREES = (LogVerdict.SAME, LogVerdict.UNKNOWN)
 
 @dataclass(frozen=True, slots=True)
 class LayerState:
-    """One layer: what was planned for it and what logs say about it."""
+    """One layer: its plan and its log lines."""
 
     plan: LayerSpec
-    planned: tuple[str, ...]  # the lines that its plan makes
-    logged: tuple[str, ...]  # the lines that are there
-    agrees: bool | None  # whether they are the same; None if no log speaks of its stage, or if that is not known
-    known: bool = True  # false where a line is not there that an operator would make which the model may not have
+    planned: tuple[str, ...]  # the lines that its plan causes
+    logged: tuple[str, ...]  # the lines in the logs
+    agrees: bool | None  # whether they are the same; None if unknown, or if no log covers its stage
+    known: bool = True  # false if a line is missing for an operator that the model may not have
 
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """A plan beside the logs of a job."""
+    """Comparison of a plan with the logs of a job."""
 
     plan: LayerPlan
     logs: tuple[RecomputeLog, ...]  # the logs that were read
-    verdict: LogVerdict  # whether they agree
-    differences: tuple[LogDifference, ...]  # all of them, in the order in which the framework logs
-    # Lines that are damaged, or where a log ends early: the file, and the line from 1.
+    verdict: LogVerdict  # the result
+    differences: tuple[LogDifference, ...]  # in the order in which the framework logs
+    # Damaged lines and early ends of logs: the file, and the line from 1.
     unreadable: tuple[tuple[Path, int], ...]
-    why: tuple[Message, ...]  # what explains the first difference, as far as that can be told
+    why: tuple[Message, ...]  # explanations of the first difference, as far as known
     layers: tuple[LayerState, ...]  # every layer of the plan
-    # Lines that are not there, by name and layer, and need not be: the model's modules are not known, and an operator
-    # that it does not have is logged nowhere.
+    # Lines, by name and layer, that are missing but may be optional: the model's modules are unknown, and an operator
+    # that the model does not have is not logged.
     unknown: tuple[tuple[str, int], ...] = ()
 
 
 def compare_logs(job: Job, paths: Sequence[Path]) -> Compared:
-    """Put a config's plan beside logs, which may be folders of them.
+    """Compare the plan of a config with logs.
 
     Args:
         job: The job.
-        paths: Logs of its ranks.
+        paths: Logs of its ranks, or folders of logs.
 
     Raises:
         ConfigError: The config is wrong.
-        TraceError: A log cannot be read, or none says anything about layers.
-        UnsupportedError: The config's framework does not log what it sets.
+        TraceError: A log cannot be read, or no log mentions layers.
+        UnsupportedError: The config's framework does not log its settings.
     """
     plan = normalize_recompute(job)
     if plan.dialect == MINDSPEED_MS:
@@ -194,10 +194,10 @@ def compare_logs(job: Job, paths: Sequence[Path]) -> Compared:
 
 
 def compare_plan(plan: LayerPlan, logs: Sequence[RecomputeLog]) -> Compared:
-    """Put a plan beside logs that were read.
+    """Compare a plan with logs that have been read.
 
     Raises:
-        TraceError: No log says anything about layers, although the plan does.
+        TraceError: No log mentions layers, but the plan has settings for them.
     """
     expected = read_lines(plan.log)
     wanted = _expected_lines(plan, expected)
@@ -223,7 +223,7 @@ def compare_plan(plan: LayerPlan, logs: Sequence[RecomputeLog]) -> Compared:
         found += (
             [LogDifference(logs[0].path, None, *key, "", None) for key in wanted if key not in unknown] if logs else []
         )
-    unknown -= {key for log in logs for run in log.runs[-1:] for key in run.layers}  # another rank tells
+    unknown -= {key for log in logs for run in log.runs[-1:] for key in run.layers}  # settled by another rank
     states = tuple(_layer_states(plan, wanted, logs, covered, found, {layer for _, layer in unknown}))
     verdict = LogVerdict.UNKNOWN if unknown else LogVerdict.SAME
     verdict = LogVerdict.DIFFERS if found else LogVerdict.UNREADABLE if unreadable else verdict
@@ -232,14 +232,14 @@ def compare_plan(plan: LayerPlan, logs: Sequence[RecomputeLog]) -> Compared:
 
 
 def _expected_lines(plan: LayerPlan, expected: LoggedRecompute) -> Wanted:
-    """What has to be logged at each layer: the lines where they follow from the config, else that there is one."""
+    """Return the required log lines by name and layer: exact values if they follow from the config, else ``ANY``."""
     wanted: Wanted = {key: [line.value for line in lines] for key, lines in expected.layers.items()}
     static = plan.dialect == MINDFORMERS
     exact = {what for what, _ in wanted}
     if plan.matches is not None or exact - _WHOLE_LAYERS:
         return wanted  # the model's modules are known
     known = _WHOLE_LAYERS if exact or not static else set()
-    by_flag = static and (plan.formative or {}).get("layer_recompute") is True  # with swap on, this one logs nothing
+    by_flag = static and (plan.formative or {}).get("layer_recompute") is True  # with swap on, it logs nothing
     for layer in plan.layers:
         for what, patterns in _logged_settings(layer, static=static):
             if patterns and what not in known and not (by_flag and what == "full recompute"):
@@ -248,12 +248,12 @@ def _expected_lines(plan: LayerPlan, expected: LoggedRecompute) -> Wanted:
 
 
 def _logged_settings(layer: LayerSpec, *, static: bool) -> Iterator[tuple[str, Sequence[str]]]:
-    """What a layer's plan has the framework log, by the name that it logs it under."""
+    """Yield the names and patterns of the lines that the framework logs for a layer's plan."""
     full = layer.recompute is RecomputeMode.FULL
     yield "full recompute", [""] if full else []
     if not full or not static:
         yield "select recompute", layer.select_patterns
-        if static:  # the dynamic graph logs it only where the model is split
+        if static:  # the dynamic graph logs it only if the model is split
             yield COMM, layer.comm_patterns
     yield "select recompute exclude" if static else "exclude recompute", layer.select_excludes
     yield f"{COMM} exclude", layer.comm_excludes
@@ -261,7 +261,7 @@ def _logged_settings(layer: LayerSpec, *, static: bool) -> Iterator[tuple[str, S
     yield "op_swap" if static else "select swap", [swap.target for swap in layer.swap if swap.target]
 
 
-def _layer_states(  # noqa: PLR0913, PLR0917 - what was planned, what was found
+def _layer_states(  # noqa: PLR0913, PLR0917 - planned and logged values
     plan: LayerPlan,
     wanted: Wanted,
     logs: Sequence[RecomputeLog],
@@ -322,7 +322,7 @@ def _agrees_with(job: Job, result: Compared) -> bool:
 
 
 def _explain_values(run: LoggedRecompute, data: Mapping[object, object]) -> Iterator[Message]:
-    """Values of the config that the job had otherwise: another file, or its command line."""
+    """Yield values of the config that the job received differently, from another file or its command line."""
     for section in _SECTIONS:
         line, written = run.given.get(section), data.get(section)
         if line is None or not isinstance(line.value, dict) or not isinstance(written, dict):
@@ -345,7 +345,7 @@ def _explain_placement(plan: LayerPlan, run: LoggedRecompute) -> Iterator[Messag
         return
     if not _is_table(rows) or rows == [list(row) for row in plan.placement]:
         return
-    assert isinstance(rows, list)  # noqa: S101 - just seen
+    assert isinstance(rows, list)  # noqa: S101 - checked above
     logged, planned = sum(map(sum, rows)), sum(map(sum, plan.placement))
     if logged != planned:
         yield msg("against.why.layers", logged=logged, planned=planned)

@@ -1,4 +1,4 @@
-"""What a plan does in another dialect: its operators in the names of the target, and the settings read back by the target's rules."""
+"""Convert a plan to another dialect: find the target's names of its operators, then check the settings by its rules."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ if TYPE_CHECKING:
     Name = TypeVar("Name")
 
 _CONVERTED = Path("converted.yaml")
-# After these nothing is left that could be compared layer by layer.
+# After these problems there is nothing to compare layer by layer.
 _STRUCTURAL = frozenset({"convert-no-plan", "convert-order", "convert-empty"})
-# What stands for a program without experts, and with, where its layers' counterparts are looked up.
+# Names under which the layers of a program without and with experts are looked up.
 _DENSE, _SPARSE = "megatron", "megatron-experts"
 
 
@@ -58,18 +58,18 @@ class TargetDialect:
 
 @dataclass(frozen=True, slots=True)
 class ConvertedProgram:
-    """One program in another dialect."""
+    """One program converted to another dialect."""
 
-    program: ProgramPlan  # the program, with what its layers do
-    settings: Converted | None  # the settings that do the same; None if what its layers do is not known
+    program: ProgramPlan  # the program with its layer plan
+    settings: Converted | None  # the equivalent settings; None if its layer plan is unknown
 
 
 def target_of(text: str) -> TargetDialect:
-    """The dialect and the release in ``DIALECT`` or ``DIALECT@RELEASE``; the newest release but for the static graph's.
+    """Return the dialect and release of ``DIALECT`` or ``DIALECT@RELEASE``; without a release, the default one.
 
     Raises:
-        UsageError: There is no such dialect.
-        UnsupportedError: The release is not served.
+        UsageError: The dialect does not exist.
+        UnsupportedError: The release is not supported.
     """
     name, at, version = text.partition("@")
     if name not in {dialect.value for dialect in Dialect}:
@@ -82,10 +82,10 @@ def target_of(text: str) -> TargetDialect:
 
 
 def release_of(dialect: Dialect, version: str | None = None) -> str:
-    """The release of a dialect that a version belongs to; without one the newest, or the static graph's or MindSpeed-LLM's default.
+    """Return the release that a version belongs to; without one the newest, or the static graph's or MindSpeed-LLM's default.
 
     Raises:
-        UnsupportedError: It is not served.
+        UnsupportedError: The version is not supported.
     """
     newest = served(dialect)[-1] if dialect not in (Dialect.MINDFORMERS, Dialect.MEGATRON) else None
     release = release_for(dialect, newest if version is None else version).version
@@ -95,7 +95,7 @@ def release_of(dialect: Dialect, version: str | None = None) -> str:
 
 
 def convert_job(job: Job, target: TargetDialect) -> Converted:
-    """The settings that do in another dialect what a config does, with the config's own problems before the others.
+    """Convert a config's recompute and swap settings to another dialect; the config's own problems come first.
 
     Args:
         job: The config's job.
@@ -103,7 +103,7 @@ def convert_job(job: Job, target: TargetDialect) -> Converted:
 
     Raises:
         ConfigError: The config cannot be read.
-        UsageError: A release is not served.
+        UsageError: A release is not supported.
     """
     plan = normalize_recompute(job)
     problems = list(plan.problems)
@@ -118,16 +118,16 @@ def convert_job(job: Job, target: TargetDialect) -> Converted:
 
 
 def convert_script(script: ScriptJob, target: TargetDialect) -> tuple[ConvertedProgram, ...]:
-    """The settings that do in another dialect what the programs of a script do.
+    """Convert the settings of all programs of a script to another dialect.
 
-    Layers that do nothing (``--noop-layers``) are no layers anywhere else: the others are counted without them.
+    Layers without computation (``--noop-layers``) do not exist in other dialects: the others are numbered without them.
 
     Args:
         script: The script.
         target: The other dialect and its release.
 
     Raises:
-        ConfigError, UnsupportedError: As :func:`ms_tune.normalize.script.normalize_script` says.
+        ConfigError, UnsupportedError: As for :func:`ms_tune.normalize.script.normalize_script`.
     """
     programs = normalize_script(script)
     return tuple(ConvertedProgram(one, _convert_program(one.plan, target) if one.plan else None) for one in programs)
@@ -157,35 +157,35 @@ def _lost_in_release(job: Job, plan: LayerPlan, target: TargetDialect) -> dict[t
 
 
 def _with_prediction_layers(job: Job, plan: LayerPlan) -> LayerPlan:
-    """The plan with its prediction layers, which the dynamic graph numbers: each is set as the last layer is."""
+    """Return the plan with its prediction layers (numbered in the dynamic graph), each set like the last layer."""
     inputs = read.read_inputs(job)
     if inputs.legacy or inputs.reduced:
         return plan
     last = (plan.switched_on or plan.layers)[-1]
-    behind = [last._replace(layer=last.layer + 1 + index) for index in range(inputs.mtp_layers)]
-    return plan._replace(layers=(*plan.layers, *behind), switched_on=())
+    ahead = [last._replace(layer=last.layer + 1 + index) for index in range(inputs.mtp_layers)]
+    return plan._replace(layers=(*plan.layers, *ahead), switched_on=())
 
 
 def convert_translated(
     plan: LayerPlan, here: Side, target: TargetDialect, problems: list[Diagnostic], there: Side | None = None
 ) -> Converted:
-    """The settings that do in another dialect what a plan does, in the names of the target's model.
+    """Convert a plan's settings to another dialect, using the names of the target's model.
 
-    Every operator that a pattern finds in a layer is looked up in the layers of the target's model, and what the
-    settings do there is compared layer by layer.
+    Every operator that a pattern matches in a layer is looked up in the target model's layers, and the effect of the
+    new settings is compared layer by layer.
 
     Args:
         plan: The plan.
-        here: The layers that its patterns are for.
+        here: The layers of the model that the plan's patterns refer to.
         target: The other dialect and its release.
-        problems: What was said before.
-        there: The layers of the target's model, if they are known already.
+        problems: The problems found so far.
+        there: The layers of the target's model, if known.
     """
     there = there or find_target_side(here, target.dialect, target.release, plan, problems)
     return _write_and_check(plan, target, translate(plan.layers, here, there), there, problems)
 
 
-def _write_and_check(  # noqa: PLR0913 - what is converted by all that makes it
+def _write_and_check(  # noqa: PLR0913 - all inputs of a conversion
     plan: LayerPlan,
     target: TargetDialect,
     choices: Choices,
@@ -194,7 +194,7 @@ def _write_and_check(  # noqa: PLR0913 - what is converted by all that makes it
     *,
     legacy: bool = False,
 ) -> Converted:
-    """The settings with all that is to be told; ``side`` is None where the names are those of the plan itself."""
+    """Return the settings with all problems; ``side`` is None if the target uses the plan's own names."""
     converted = convert_plan(
         plan, target.dialect.value, version=target.release, choices=choices, target=side, legacy=legacy
     )
@@ -205,7 +205,7 @@ def _write_and_check(  # noqa: PLR0913 - what is converted by all that makes it
 
 
 def _prediction_setting(side: Side, target: TargetDialect) -> dict[str, object]:
-    """How many prediction layers there are to be, where the target's model has any or would have some if nothing were written."""
+    """Return the number of prediction layers, if the model has any now or would have some by default."""
     if target.dialect in (Dialect.MINDSPEED_MS, Dialect.MEGATRON):
         return {}
     section = "model.model_config" if target.dialect is Dialect.MINDFORMERS else "model"
@@ -217,9 +217,9 @@ def _prediction_setting(side: Side, target: TargetDialect) -> dict[str, object]:
 def _check_settings(
     plan: LayerPlan, converted: Converted, target: TargetDialect, expected: Choices, side: Side | None
 ) -> Iterator[Diagnostic]:
-    """What the target's own rules make of the settings, where that is not what is expected."""
-    told = {problem.id for problem in converted.problems}
-    if told & _STRUCTURAL:
+    """Yield problems where the settings, read by the target's rules, do not have the expected effect."""
+    reported = {problem.id for problem in converted.problems}
+    if reported & _STRUCTURAL:
         return
     try:
         again = _read_back(converted.values, target, side)
@@ -230,14 +230,14 @@ def _check_settings(
         what = ": ".join(filter(None, (again.failure.exception, again.failure.text)))
         yield conversion_problem("refused", Severity.ERROR, what=what)
         return
-    merged = "convert-chunks-merged" in told
+    merged = "convert-chunks-merged" in reported
     before = _layer_acts(plan.layers, expected, target, merged=merged)
     after = _layer_acts(again.layers, _find_choices(again, side), target, merged=merged)
     yield from _tell_differences(before, after)
 
 
 def _read_back(values: Mapping[str, object], target: TargetDialect, side: Side | None) -> LayerPlan:
-    """The plan of a config that has these settings; what its patterns find is looked up afterwards."""
+    """Return the plan of a config with these settings; its patterns are not resolved yet."""
     if target.dialect is Dialect.MEGATRON:
         return without_idle(_plan_arguments(values, target.release, side))
     data = nest_values({tuple(key.split(".")): value for key, value in values.items()})
@@ -245,7 +245,7 @@ def _read_back(values: Mapping[str, object], target: TargetDialect, side: Side |
 
 
 def _plan_arguments(values: Mapping[str, object], release: str, side: Side | None) -> LayerPlan:
-    """The plan of a program with these arguments, beside those that its model needs."""
+    """Return the plan of a program with these arguments and those that its model requires."""
     paths = frozenset().union(*side.paths.values()) if side else frozenset()
     model = ["--num-experts 8 --moe-grouped-gemm"] * (EXPERTS_ACTIVATION in paths)
     model += ["--multi-latent-attention"] * ("mla_up_proj" in str(values.get("--recompute-modules", "")))
@@ -253,7 +253,7 @@ def _plan_arguments(values: Mapping[str, object], release: str, side: Side | Non
     processes = values.get("--pipeline-model-parallel-size", 1)
     script = f"torchrun --nproc_per_node {processes} pretrain_gpt.py {' '.join((*model, *words))}\n"
     command = command_of(read_launches(Path("converted.sh"), script).launches[0], release)
-    assert command is not None  # noqa: S101 - it is one of MindSpeed-LLM's programs
+    assert command is not None  # noqa: S101 - it is a MindSpeed-LLM program
     return normalize_megatron(inputs_of(command))
 
 
@@ -274,15 +274,15 @@ def _find_choices(plan: LayerPlan, side: Side | None) -> Choices:
 
 
 class LayerAct(Record):
-    """What one layer does, in a form that can be compared."""
+    """The effect of the settings on one layer, in comparable form."""
 
     cell: tuple[int, int]  # stage and chunk
-    full: bool  # whether it is recomputed as a whole
-    names: Mapping[str, frozenset[str]]  # names of parts by what is done to them: `select`, `comm`, `exclude`
+    full: bool  # whether the whole layer is recomputed
+    names: Mapping[str, frozenset[str]]  # names of operators or modules by kind: `select`, `comm`, `exclude`
     swaps: frozenset[tuple[str, object]]  # names and prefetches
 
     def describe(self, other: LayerAct | None) -> str:
-        """What sets it apart from another one."""
+        """Return a text of the differences from another layer."""
         parts = []
         if other is None or self.cell != other.cell:
             parts.append("stage {}, chunk {}".format(*self.cell))
@@ -301,7 +301,7 @@ class LayerAct(Record):
 def _layer_acts(
     layers: Sequence[LayerSpec], choices: Choices, target: TargetDialect, *, merged: bool
 ) -> dict[int, LayerAct]:
-    if target.dialect is Dialect.MINDSPEED_MS:  # its operators cannot be chosen
+    if target.dialect is Dialect.MINDSPEED_MS:  # its operators cannot be selected
         names = [_by_layer({"*": choices.reached(one)} if "excl" not in one else {}) for one in ATTRIBUTES]
     else:
         names = [_by_layer(choices.layers(attribute)) for attribute in ATTRIBUTES]
@@ -329,11 +329,11 @@ def _by_layer(groups: Mapping[Name, Iterable[int]]) -> dict[int, set[Name]]:
 
 
 def _tell_differences(before: Mapping[int, LayerAct], after: Mapping[int, LayerAct]) -> Iterator[Diagnostic]:
-    """Layers that would not do what they do now, told together where they differ in the same way."""
+    """Yield one problem per group of layers whose behaviour would change in the same way."""
     rows: dict[tuple[str, str], list[int]] = {}
     for layer, act in before.items():
         other = after.get(layer)
-        # Layers that predict further tokens have no numbers in the static graph, which is told elsewhere.
+        # Prediction layers have no numbers in the static graph; that is reported elsewhere.
         if other != act and (other is not None or layer < len(after)):
             pair = act.describe(other), other.describe(act) if other else "-"
             rows.setdefault(pair, []).append(layer)

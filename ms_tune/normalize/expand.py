@@ -1,4 +1,4 @@
-"""A config with its lists of layers in explicit form."""
+"""Write a config's lists of layers in explicit form, to show which layers a short form means."""
 
 from __future__ import annotations
 
@@ -28,22 +28,22 @@ class ExpandedConfig(Record):
     """A config with its lists in explicit form."""
 
     text: str  # the whole text
-    change_count: int  # how many values were changed
-    left: tuple[KeyPath, ...] = ()  # the values that stay as they are, because there are comments inside them
-    # Explicit values of what stands in a `base_config` and stays as it is, since other configs may build on that file:
-    # where they would have to be written, the file and its line.
+    change_count: int  # the number of changed values
+    left: tuple[KeyPath, ...] = ()  # values that stay unchanged because they contain comments
+    # Explicit values for settings in a `base_config`, which stay unchanged because other configs may use that file: the
+    # key path, the value, the file and its line.
     elsewhere: tuple[tuple[KeyPath, object, Path, int], ...] = ()
 
 
 def expand_lists(job: Job) -> ExpandedConfig:
-    """The config with every list of layers in its explicit form.
+    """Return a config with every list of layers in explicit form.
 
     Args:
         job: The config's job.
 
     Raises:
-        ConfigError: A value stands where it cannot be changed alone.
-        UsageError: The framework does not get through the config, or the result would not mean the same.
+        ConfigError: A value cannot be changed without changing others.
+        UsageError: The framework rejects the config, or the result would mean something else.
     """
     source = job.source
     read: Callable[[Job], Reading] = job.part("write").explicit_lists
@@ -71,7 +71,7 @@ def _prove_same(
     read: Callable[[Job], Reading],
     left: Collection[KeyPath],
 ) -> None:
-    """The text must hold the wanted values and nothing else that is new but what is left, and its plan must be the old one."""
+    """Raise an error unless the text has the wanted values (except ``left``), no other change, and the same plan."""
     plan, wanted = reading
     source = job.source
     try:

@@ -1,4 +1,4 @@
-"""What each layer of a config does, whatever its dialect."""
+"""Compute the layer plan of a config in any dialect: what each layer recomputes and swaps."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ if TYPE_CHECKING:
 
 
 def normalize_recompute(job: Job) -> LayerPlan:
-    """What every layer of a job recomputes and swaps, as its framework decides it, and what its author should know of that.
+    """Return each layer's recomputation and swap, as the job's framework decides them, with any problems.
 
     Args:
         job: The job of a config.
 
     Raises:
-        ConfigError: A setting is missing or cannot be, or the config is of no dialect that is served.
-        UnsupportedError: It needs something that is not served.
-        UsageError: The release is not served.
+        ConfigError: A setting is missing or invalid, or the config is in no supported dialect.
+        UnsupportedError: It uses something that is not supported.
+        UsageError: The release is not supported.
 
     Example::
 
@@ -35,7 +35,7 @@ def normalize_recompute(job: Job) -> LayerPlan:
         return plan
     problems = list(plan.problems)
     if plan.failure is not None and job.remedy:
-        from ms_tune.dialects.remedy import describe  # noqa: PLC0415 - only for what is wrong
+        from ms_tune.dialects.remedy import describe  # noqa: PLC0415 - only for invalid configs
 
         problems[0] = problems[0]._replace(help=describe(job.remedy))
     for number, one in enumerate(job.source.duplicates, 1 if plan.failure else 0):
@@ -46,10 +46,10 @@ def normalize_recompute(job: Job) -> LayerPlan:
 
 
 def choose_layers(plan: LayerPlan, stage: int | None, layer: int | None) -> Sequence[LayerSpec]:
-    """The layers of a stage, or one layer; all of a plan where neither is asked for.
+    """Return the layers of a stage, or one layer; all layers if neither is given.
 
     Raises:
-        UsageError: There is no such stage, or no such layer.
+        UsageError: The stage or the layer does not exist.
     """
     layers = plan.layers
     if not layers or (stage is None and layer is None):
@@ -63,5 +63,5 @@ def choose_layers(plan: LayerPlan, stage: int | None, layer: int | None) -> Sequ
 
 
 def list_warnings(problems: Iterable[Diagnostic]) -> list[Diagnostic]:
-    """The problems that are more than a remark."""
+    """Return the problems with a severity above info."""
     return [problem for problem in problems if problem.severity is not Severity.INFO]

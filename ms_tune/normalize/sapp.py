@@ -1,8 +1,8 @@
-"""The lists of the pipeline tool SAPP, merged into a config: only the values meant are touched.
+"""Merge the lists of the pipeline tool SAPP into a config; only the affected values change.
 
-SAPP prints MindFormers' own lists (:mod:`ms_tune.normalize.sapp_lists`), so in the static graph they stay lists and
-the framework chooses the operators of the config's model, unless the config names patterns: then those stay, and get
-the counts. The other dialects get the same plan in their own form.
+SAPP prints MindFormers lists (:mod:`ms_tune.normalize.sapp_lists`). In the static graph they stay lists: the framework
+chooses the operators of the model, or the patterns in the config are kept and get the new counts. Other dialects get
+the same plan in their own form.
 """
 
 from __future__ import annotations
@@ -47,15 +47,15 @@ _MISSING = object()
 
 @dataclass(frozen=True, slots=True)
 class Merged:
-    """A config with SAPP's lists in it."""
+    """A config after merging SAPP's lists."""
 
     text: str  # the whole text
-    count: int  # how many values were changed or added
-    plan: LayerPlan  # what its layers do then, with the problems of the plan and of the merge
+    count: int  # the number of changed or added values
+    plan: LayerPlan  # the new plan, with the problems of the plan and of the merge
 
 
 def convert_sapp(lists: SappLists, sizes: Sizes, target: TargetDialect) -> Converted:
-    """The settings of a dialect that SAPP's lists come to, without a config.
+    """Convert SAPP's lists to the settings of a dialect, without a config.
 
     Raises:
         UsageError: The lists do not fit the sizes.
@@ -63,7 +63,7 @@ def convert_sapp(lists: SappLists, sizes: Sizes, target: TargetDialect) -> Conve
     lists = settle_offsets(lists, sizes.layers)
     plan = plan_sapp(lists, sizes, legacy=False)
     if target.dialect in (Dialect.MINDFORMERS_PYNATIVE, Dialect.MEGATRON):
-        # The operators that the framework chooses for a model whose name SAPP does not tell.
+        # SAPP does not name the model: use the operators that the framework chooses for a default one.
         name = models("core")[0]
         here = find_side("core", name, plan.framework_version, plan.layers, (), 0)
         problems = [conversion_problem("stand-in", Severity.WARNING, model=name)]
@@ -71,7 +71,7 @@ def convert_sapp(lists: SappLists, sizes: Sizes, target: TargetDialect) -> Conve
     converted = convert_plan(plan, target.dialect.value, version=target.release)
     if target.dialect is Dialect.MINDSPEED_MS:
         return converted
-    # The lists as they are: the framework chooses the operators of the model.
+    # Keep the lists: the framework chooses the operators of the model.
     values = dict(converted.values)
     for kind in KEYS[2:]:
         table = _list_beyond(lists, kind)
@@ -80,7 +80,7 @@ def convert_sapp(lists: SappLists, sizes: Sizes, target: TargetDialect) -> Conve
 
 
 def _list_beyond(lists: SappLists, kind: str) -> Table | None:
-    """A list that reaches more than the layers recomputed in full."""
+    """Return a list, or None if it covers only the layers that are fully recomputed."""
     table: Table | None = getattr(lists, kind)
     full = lists.recompute or [[0] * len(row) for row in table or ()]
     return None if table == full else table
@@ -91,17 +91,17 @@ def _flatten_chunk(table: Table) -> list[Any]:
 
 
 def merge_sapp(job: Job, lists: SappLists) -> Merged:
-    """A config with SAPP's lists in it.
+    """Merge SAPP's lists into a config.
 
     Args:
         job: The config's job.
         lists: The lists.
 
-    What the config takes from other files counts as ever; what has to be other is written into the config itself.
+    Settings from other files keep applying; settings that must change are written into the config itself.
 
     Raises:
-        ConfigError: The config cannot be read, or a value stands where it cannot be changed alone.
-        UsageError: The lists do not fit the config's sizes, or the framework does not get through the result.
+        ConfigError: The config cannot be read, or a value cannot be changed without changing others.
+        UsageError: The lists do not fit the config's sizes, or the framework rejects the result.
     """
     source, dialect = job.source, job.dialect
     if dialect is Dialect.MINDFORMERS:
@@ -142,7 +142,7 @@ def merge_sapp(job: Job, lists: SappLists) -> Merged:
 
 
 def _is_kept(plan: LayerPlan, result: LayerPlan, lists: SappLists) -> bool:
-    acts = zip(plan.layers, result.switched_on or result.layers, strict=False)  # prediction layers come behind
+    acts = zip(plan.layers, result.switched_on or result.layers, strict=False)  # prediction layers come last
     in_full = lists.recompute is None or all(
         (one.recompute is RecomputeMode.FULL) is (other.recompute is RecomputeMode.FULL) for one, other in acts
     )
@@ -166,7 +166,7 @@ def _dynamic_sizes(job: Job) -> Sizes:
         if isinstance(size, bool) or not isinstance(size, int) or size < 1:
             wrong = msg("normalize.not-a-count", name=key, value=size, minimum=1, maximum=MOST)
             raise ConfigError(wrong, path=source.path)
-    return Sizes(*sizes)  # type: ignore[arg-type] # the loop has looked
+    return Sizes(*sizes)  # type: ignore[arg-type] # checked in the loop
 
 
 def _check_sizes(lists: SappLists, sizes: Sizes) -> None:
@@ -180,7 +180,7 @@ def _check_sizes(lists: SappLists, sizes: Sizes) -> None:
 def _static_values(
     source: SourceFile, lists: SappLists, plan: LayerPlan, *, by_id: bool
 ) -> Iterator[tuple[KeyPath, object]]:
-    """The values of the static graph: lists stay lists; with swap on they name layers."""
+    """Yield the values of the static graph; lists stay lists, except that they contain layer numbers if swap is on."""
     if lists.offset is not None:
         old = source.get(_OFFSET, 0)
         if any(map(any, lists.offset)) or isinstance(old, list):
@@ -196,7 +196,7 @@ def _static_values(
 
 
 def _count_in_cells(plan: LayerPlan) -> Iterator[tuple[LayerSpec, int]]:
-    """Each layer with the number of those before it in its cell."""
+    """Yield each layer with the number of layers before it in the same stage and chunk."""
     before: dict[tuple[int, int], int] = {}
     for layer in plan.layers:
         cell = (layer.chunk, layer.stage)
@@ -205,7 +205,7 @@ def _count_in_cells(plan: LayerPlan) -> Iterator[tuple[LayerSpec, int]]:
 
 
 def _list_swapping(plan: LayerPlan, lists: SappLists) -> list[int]:
-    """The layers that swap: of each cell so many, behind all that recompute anything."""
+    """Return the layers that swap: in each stage and chunk, the given number after all layers that recompute."""
     tables = [table for kind in KEYS[1:] if (table := getattr(lists, kind))]
     found = []
     for layer, before in _count_in_cells(plan):
@@ -218,7 +218,7 @@ def _list_swapping(plan: LayerPlan, lists: SappLists) -> list[int]:
 def _swap_values(
     source: SourceFile, lists: SappLists, plan: LayerPlan, sections: Iterable[KeyPath]
 ) -> Iterator[tuple[KeyPath, object]]:
-    """Whole layers that swap, by their numbers, with the prefetch that is there: both lists are said, for without any all attention swaps."""
+    """Yield settings that swap whole layers, keeping the prefetch; both lists are written, else all attention would swap."""
     layers = _list_swapping(plan, lists)
     for section in (_LEGACY_SWAP, _CORE_SWAP):
         there = source.get(section)
@@ -240,9 +240,9 @@ def _swap_values(
 
 
 def _swap_sections(wanted: Mapping[KeyPath, object], stages: int, *, legacy: bool) -> tuple[KeyPath, ...]:
-    """Where swap is said: models that are not legacy ones have it themselves.
+    """Return the sections for swap settings; models other than legacy ones have their own section.
 
-    Without the section that only the framework's checks read, such a model's list of more layers than there are stages is refused.
+    The framework's checks read the legacy section too: without it they refuse a list longer than the number of stages.
     """
     if legacy:
         return (_LEGACY_SWAP,)
@@ -255,7 +255,7 @@ def _swap_sections(wanted: Mapping[KeyPath, object], stages: int, *, legacy: boo
 
 
 def _swap_name(section: object, name: str, *, core: bool) -> str:
-    """What a section calls a setting of swap: models that are not legacy ones know two names."""
+    """Return the name that a section uses for a swap setting; models other than legacy ones accept two names."""
     known = names_of(name) if core else ()
     return next((other for other in known if isinstance(section, dict) and other in section), name)
 
@@ -263,7 +263,7 @@ def _swap_name(section: object, name: str, *, core: bool) -> str:
 def _count_values(
     path: KeyPath, old: object, table: Table, numbers: list[int] | None, *, idle: bool
 ) -> Iterator[tuple[KeyPath, object]]:
-    """One kind of recompute in the place of what stands there, whose patterns stay."""
+    """Yield new values for one kind of recompute; patterns in the old value are kept."""
     empty = [[0] * len(row) for row in table]
 
     def form(like: object) -> object:
@@ -283,7 +283,7 @@ def _count_values(
         yield path, False
 
 
-def _shape_like(old: object, table: Any) -> object:  # noqa: ANN401 - a table, or what stands for none
+def _shape_like(old: object, table: Any) -> object:  # noqa: ANN401 - a table, or a substitute for one
     rows = isinstance(old, list) and bool(old) and all(isinstance(row, list) for row in old)
     return [list(row) for row in table] if rows else _flatten_chunk(table)
 
@@ -307,10 +307,10 @@ def _other_values(
             if kind == "num_layer_list" and lists.offset is not None:
                 yield path, value
             elif kind in KEYS and getattr(lists, kind) is not None:
-                beside = ("parallel_config", kind)
-                text = isinstance(source.get(beside), str)
-                # A text beside the section wins over the list inside.
-                yield (beside, str(value)) if text else (path, value)
+                sibling = ("parallel_config", kind)
+                text = isinstance(source.get(sibling), str)
+                # A text next to the section overrides the list inside it.
+                yield (sibling, str(value)) if text else (path, value)
         return
     yield from _dynamic_values(job, lists, plan, problems)
 
@@ -319,11 +319,11 @@ def _dynamic_values(
     job: Job, lists: SappLists, plan: LayerPlan, problems: list[Diagnostic]
 ) -> Iterator[tuple[KeyPath, object]]:
     source, target = job.source, TargetDialect(Dialect.MINDFORMERS_PYNATIVE, plan.framework_version)
-    behind = _prediction_layers(job, plan)
-    plan = plan._replace(layers=(*plan.layers, *behind))
+    ahead = _prediction_layers(job, plan)
+    plan = plan._replace(layers=(*plan.layers, *ahead))
     there = find_source_side(job, plan, problems)
     core = counterpart(there.model, "core")
-    here = find_side("core", core, DEFAULT_VERSION, plan.layers, layers_with_experts(there), len(behind))
+    here = find_side("core", core, DEFAULT_VERSION, plan.layers, layers_with_experts(there), len(ahead))
     converted = convert_translated(plan, here, target, [], there)
     if not any(source.get(_PLACES[target.dialect][kind]) for kind in KEYS[2:]):
         problems += converted.problems
@@ -346,7 +346,7 @@ def _dynamic_values(
 
 
 def _prediction_layers(job: Job, plan: LayerPlan) -> list[LayerSpec]:
-    """The config's layers that predict further tokens: lists say nothing of them, and those recomputed in full stay so."""
+    """Return the config's prediction layers, which lists do not cover; fully recomputed ones stay so."""
     last = plan.layers[-1]
     there = pynative.unplaced(job).layers[len(plan.layers) :]
     does = [RecomputeMode.FULL if layer.recompute is RecomputeMode.FULL else RecomputeMode.NONE for layer in there]

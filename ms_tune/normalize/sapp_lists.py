@@ -1,10 +1,10 @@
-"""The lists that the pipeline tool SAPP prints, taken for what they mean.
+"""Parse the lists that the pipeline tool SAPP prints, and compute their layer plan.
 
-SAPP counts every kind of recompute from the first layer of a cell on, as MindFormers does: ``recompute`` is the number
-of layers recomputed in full, ``select_recompute`` and ``select_comm_recompute`` hold those layers as well
+SAPP counts every kind of recompute from the first layer of a cell (stage and chunk), as MindFormers does: ``recompute``
+is the number of fully recomputed layers, which ``select_recompute`` and ``select_comm_recompute`` include
 (``mindspore-toolkits/perftool/autoparallel/pipeline_balance/utils/recompute.py``, lines 113 to 120). Its lists always
-have a row for each chunk. MindSpeed-Core-MS counts behind the layers recomputed in full, so its lists are not meant
-here, and lists that cannot be SAPP's are refused.
+have a row for each chunk. Lists of MindSpeed-Core-MS, which exclude the fully recomputed layers, are not supported
+here; lists that cannot come from SAPP are refused.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 KEYS = ("offset", "recompute", "select_recompute", "select_comm_recompute")
 
 _LONGEST = 200_000  # characters of a pasted text
-MOST = 10_000  # of anything
+MOST = 10_000  # largest accepted number
 _LINE = re.compile(rf"^[^\S\n]*(?:-[^\S\n]*)?[\"']?({'|'.join(KEYS)})[\"']?[^\S\n]*[:=]", re.MULTILINE)
 _EVEN = re.compile(r"layer-to-stage assignment baseline is")
 _MOST_KINDS = 8
@@ -38,30 +38,29 @@ Table = list[list[int]]
 
 
 class SappLists(Record):
-    """The lists as written: rows of numbers, or None for a kind that is not there.
+    """SAPP's lists as tables of numbers; None for a kind that is missing.
 
-    SAPP prints them once for each kind of body layer, dense ones and those with experts, each with offsets from an even split
-    of that kind alone (``print_yaml_results`` of its pipeline balance). They are added up, as it does itself for its own use.
+    SAPP prints them once per kind of body layer (dense, with experts), with offsets from an even split of that kind
+    alone (``print_yaml_results`` of its pipeline balance). Here they are summed, as SAPP does for its own use.
     """
 
-    offset: Table | None  # layers beyond an even split
-    recompute: Table | None  # layers recomputed in full
-    select_recompute: Table | None  # those and layers with selected operators
-    select_comm_recompute: Table | None  # those and layers with communication
-    # Layers of each cell that swap, behind those that recompute anything; None where nothing is said of it. SAPP itself
-    # has none.
+    offset: Table | None  # number of layers relative to an even split
+    recompute: Table | None  # number of fully recomputed layers
+    select_recompute: Table | None  # the same plus layers with selected operators
+    select_comm_recompute: Table | None  # the same plus layers with communication
+    # Layers of each cell that swap, after those that recompute; None if unspecified. SAPP itself has no such list.
     swap: Table | None = None
-    kinds: int = 1  # how many kinds of layers were added up
+    kinds: int = 1  # number of layer kinds that were summed
     even: int = 0  # layers of each cell in the even splits that are named, all kinds together
     all_named: bool = False  # whether every kind's even split is named
 
 
 def parse_sapp(text: str) -> SappLists:
-    """The lists in a pasted text. Lines about other things are passed over; a list may run over several lines.
+    """Parse the lists in a pasted text; other lines are skipped, and a list may span several lines.
 
     Raises:
-        UsageError: There is no such list, one is no table of whole numbers, or one stands there again without the even split
-            that tells that it is another kind of layers.
+        UsageError: No list was found, one is not a table of integers, or one appears twice without the even split that
+            marks another kind of layers.
     """
     if len(text) > _LONGEST:
         raise UsageError(msg("plans.sapp.too-long", limit=_LONGEST))
@@ -92,10 +91,10 @@ def _add_tables(key: str, tables: Sequence[Table | None]) -> Table | None:
 
 
 def settle_offsets(lists: SappLists, layers: int) -> SappLists:
-    """The lists with the offsets of several kinds of layers counted from an even split of all of them.
+    """Return the lists with offsets relative to an even split of all layers instead of one split per kind.
 
     Raises:
-        UsageError: They do not place as many layers as the model has.
+        UsageError: They do not place exactly as many layers as the model has.
     """
     if lists.kinds == 1 or lists.offset is None:
         return lists
@@ -126,14 +125,14 @@ def _find_end(text: str) -> int | None:
     depth = 0
     for position, character in enumerate(text):
         depth += (character == "[") - (character == "]")
-        if depth > 2:  # noqa: PLR2004 - rows, and no more
+        if depth > 2:  # noqa: PLR2004 - a list of rows, not deeper
             return None
         if depth == 0:
             return position + 1
     return None
 
 
-def _check_table(key: str, value: Any) -> Table:  # noqa: ANN401 - what the parser found
+def _check_table(key: str, value: Any) -> Table:  # noqa: ANN401 - the parsed value
     rows = value if value and all(isinstance(row, list) for row in value) else [value]
     if not all(row and all(type(item) is int and abs(item) <= MOST for item in row) for row in rows):
         raise UsageError(msg("plans.sapp.not-a-table", key=key))
@@ -143,7 +142,7 @@ def _check_table(key: str, value: Any) -> Table:  # noqa: ANN401 - what the pars
 
 
 class Sizes(Record):
-    """What the lists have to agree with."""
+    """The sizes that the lists must match."""
 
     layers: int
     stages: int
@@ -151,15 +150,15 @@ class Sizes(Record):
 
 
 def plan_sapp(lists: SappLists, sizes: Sizes, *, legacy: bool = True) -> LayerPlan:
-    """The plan that SAPP's lists stand for, as a plan of a ``mindformers`` config.
+    """Return the plan of SAPP's lists, as a plan of a ``mindformers`` config.
 
     Args:
-        lists: The lists. Offsets are the layers of each cell beyond ``layers // (stages * chunks)``.
+        lists: The lists. Offsets are relative to ``layers // (stages * chunks)`` layers per cell.
         sizes: Layers of the model, pipeline stages, chunks of each stage.
-        legacy: Whether the operators are those that the framework chooses for a legacy model, or those for the others.
+        legacy: Whether to use the operators that the framework chooses for legacy models.
 
     Raises:
-        UsageError: The lists do not fit the sizes or each other, or do not count from the first layer on.
+        UsageError: The lists do not fit the sizes or each other, or do not count from the first layer.
     """
     layers, stages, chunks = sizes
     if not (1 <= layers <= MOST and 1 <= stages <= MOST and 1 <= chunks <= MOST // stages):
@@ -176,7 +175,7 @@ def plan_sapp(lists: SappLists, sizes: Sizes, *, legacy: bool = True) -> LayerPl
         raise UsageError(msg("plans.sapp.offset", layers=layers, placed=sum(map(sum, counts))))
     full = tables["recompute"] or _make_zeros(stages, chunks)
     _check_counts(counts, {"recompute": full, **{key: table for key in KEYS[2:] if (table := tables[key])}})
-    # A kind that was not asked for has no list; one that reaches the layers recomputed in full only comes to nothing.
+    # A kind that was not requested has no list; one that covers only fully recomputed layers has no effect.
     values = RecomputeValues(full, *(False if tables[key] in (None, full) else tables[key] for key in KEYS[2:]))
     inputs = RecomputeInputs(
         layers=layers,

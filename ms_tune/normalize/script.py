@@ -1,4 +1,4 @@
-"""What each layer does in the programs that a launch script starts."""
+"""Compute the layer plans of the programs that a launch script starts, and remove their ignored arguments."""
 
 from __future__ import annotations
 
@@ -33,27 +33,27 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ProgramPlan:
-    """One program that a script starts."""
+    """One program that a script starts, with its layer plan."""
 
-    program: str  # its name, as the script has it
+    program: str  # its name in the script
     line: int  # where the script starts it
-    # What its layers do; None if that depends on what is not known without running the script.
+    # The layer plan; None if it depends on values that are unknown without running the script.
     plan: LayerPlan | None
-    argument: str = ""  # the argument whose value is not known
-    unknown: str = ""  # what it comes from: a variable, a command
+    argument: str = ""  # the argument with an unknown value
+    unknown: str = ""  # the source of the unknown value: a variable, a command
 
 
 def normalize_script(script: ScriptJob, *, supposing: bool = False) -> tuple[ProgramPlan, ...]:
-    """What each layer does in the programs of MindSpeed-LLM that a script starts, in order. Nothing is run.
+    """Return the layer plans of the MindSpeed-LLM programs that a script starts, in order, without running it.
 
     Args:
         script: The script.
-        supposing: Whether words that come from outside, if at all, are left out where a plan depends on them; a problem of the plan
-            says so.
+        supposing: Whether to leave out optional words from outside the script if the plan depends on them; the plan
+            then has a problem that reports it.
 
     Raises:
-        ConfigError: The script cannot be read or starts no such program, or its arguments are beyond all bounds.
-        UnsupportedError: The release is not served.
+        ConfigError: The script cannot be read, starts no such program, or has arguments outside all limits.
+        UnsupportedError: The release is not supported.
     """
     path = script.path
     if not script.commands:
@@ -63,12 +63,12 @@ def normalize_script(script: ScriptJob, *, supposing: bool = False) -> tuple[Pro
 
 
 def no_program_error(path: Path) -> ConfigError:
-    """What is raised where a script starts no program of MindSpeed-LLM."""
+    """Return the error for a script that starts no MindSpeed-LLM program."""
     return ConfigError(msg("megatron_layers.no-program"), msg("megatron_layers.no-program.hint"), path=path)
 
 
 def _tell_line_ends(one: ProgramPlan) -> ProgramPlan:
-    """What is told of a script whose lines end as in Windows is what is meant, and not what bash makes of it."""
+    """Add a warning that the script has Windows line ends; bash would read it differently from this plan."""
     problem = Diagnostic("carriage-returns", Severity.WARNING, msg("megatron_layers.carriage-returns"))
     return one if one.plan is None else replace(one, plan=one.plan._replace(problems=(*one.plan.problems, problem)))
 
@@ -93,7 +93,7 @@ def _plan_program(path: Path, command: ProgramArguments, checkout: Checkout | No
     return ProgramPlan(command.launch.name, line, plan._replace(read_from=read))
 
 
-# What takes the settings of recomputation for something that is not seen in the layers.
+# Arguments that use the recompute settings in ways that the layer plan does not show.
 _USED_OTHERWISE = (
     *("adaptive_memory_optimization", "adaptive_recompute_device_swap", "adaptive_recompute_device_size"),
     *("recompute_module_list", "smart_swap", "swap_layer_input"),
@@ -103,41 +103,41 @@ _OF_PLACEMENT = ("noop", "layer_list", "unaligned")
 
 @dataclass(frozen=True, slots=True)
 class UnchangedArgument:
-    """An argument that stays although it could be written otherwise."""
+    """An argument that is kept although it could be written differently."""
 
     line: int  # the line of the program
-    words: str  # what was to be written; the name alone of what was to be left out
-    out: bool  # whether it was to be left out
-    reason: Message  # why it stays
+    words: str  # the proposed words; only the name of an argument to be removed
+    out: bool  # whether the proposal was to remove it
+    reason: Message  # why it is kept
 
 
 @dataclass(frozen=True, slots=True)
 class ExpandedScript:
-    """A script whose programs are given nothing that is ignored."""
+    """A script whose programs get no ignored arguments."""
 
-    original: str  # the text as it was read
-    text: str  # the whole text
-    count: int  # how many arguments were changed
-    left: tuple[UnchangedArgument, ...]  # the arguments that stay, and why
-    # What the layers of its programs do then; None for a program whose layers are not known.
+    original: str  # the original text
+    text: str  # the new text
+    count: int  # the number of changed arguments
+    left: tuple[UnchangedArgument, ...]  # the arguments that are kept, and why
+    # The new layer plans of its programs; None for a program whose layers are unknown.
     plans: tuple[LayerPlan | None, ...]
 
     @property
     def in_windows(self) -> bool:
-        """Whether lines end as in Windows; they stay so."""
+        """Return whether the script has Windows line ends, which are kept."""
         return RETURN in self.original
 
 
 def expand_script(job: ScriptJob) -> ExpandedScript:
-    """The script with what is ignored left out and what reaches too far cut to what it reaches. No file is written.
+    """Return the script with ignored arguments removed and excessive values reduced, without writing a file.
 
     Args:
         job: The script.
 
     Raises:
-        ConfigError: The script cannot be read or starts no such program, or its arguments are beyond all bounds.
-        UsageError: The frameworks refuse the arguments of a program.
-        UnsupportedError: The release is not served.
+        ConfigError: The script cannot be read, starts no such program, or has arguments outside all limits.
+        UsageError: The frameworks reject a program's arguments.
+        UnsupportedError: The release is not supported.
     """
     script, release = job.launches, job.release
     plans = _plan_launches(script, job)
@@ -169,7 +169,7 @@ def expand_script(job: ScriptJob) -> ExpandedScript:
 
 
 def _plan_launches(script: Launches, job: ScriptJob) -> tuple[LayerPlan | None, ...]:
-    """The plan of every launch of a script, as it stands after some changes; None for other programs, and where it cannot be known."""
+    """Return the plan of every launch of a changed script; None for other programs and unknown plans."""
     found: list[LayerPlan | None] = []
     for launch in script.launches:
         command = command_of(launch, job.release)
@@ -206,12 +206,12 @@ def _canonical_values(command: ProgramArguments) -> Mapping[str, object]:
 
 
 _EARLIER = object()
-_MOST_TWICE = 8  # the script is read anew for each
+_MOST_TWICE = 8  # the script is read again for each
 _MOST_ARGUMENTS = 1_000
 
 
 def _repeated_arguments(command: ProgramArguments) -> Iterator[tuple[str, object]]:
-    """The destinations that are written more than once, as often as one of them is to go."""
+    """Yield each destination that is given several times, once for each occurrence to remove."""
     known = names_by_dest(command.release)
     for dest in DESTINATIONS.values():
         written = sum(one.name in known.get(dest, ()) for one in command.given)
@@ -219,7 +219,7 @@ def _repeated_arguments(command: ProgramArguments) -> Iterator[tuple[str, object
 
 
 def _make_change(script: Launches, release: str, number: int, dest: str, value: object) -> ArgumentChange | None:
-    """The change as the script stands now; None if it is made already."""
+    """Return a change for the current text of the script; None if it is already made."""
     command = command_of(script.launches[number], release)
     known = names_by_dest(release).get(dest, ())
     places = [at for at, one in enumerate(command.given) if one.name in known] if command else []

@@ -1,4 +1,4 @@
-"""The layers of the models on both sides of a conversion: the job's own, and the one that has the same layers in the target."""
+"""Find the model layers on both sides of a conversion: the job's own, and those of the target's matching model."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 
 
 def find_source_side(job: Job, plan: LayerPlan, problems: list[Diagnostic]) -> Side:
-    """The layers of the job's own model, or of one with the same names where it is not known, which is told."""
+    """Return the layers of the job's model; if it is unknown, those of one with the same names, with a problem."""
     if job.dialect is Dialect.MINDSPEED_MS:
         return _unknown_side("mindspeed")
     if job.dialect is Dialect.MINDFORMERS_PYNATIVE:
-        # No cell counts the layers that predict further tokens.
+        # Prediction layers are not part of the placement.
         ahead = max(len(plan.layers) - sum(map(sum, plan.placement or ())), 0)
         paths = pynative.known_modules(job)
         if paths is not None:
@@ -56,7 +56,7 @@ def find_source_side(job: Job, plan: LayerPlan, problems: list[Diagnostic]) -> S
 
 
 def find_target_side(here: Side, dialect: Dialect, release: str, plan: LayerPlan, problems: list[Diagnostic]) -> Side:
-    """The layers of the model that has the same ones in the target; what they were looked up in is told."""
+    """Return the layers of the matching model in the target, and report the model that was used."""
     experts = layers_with_experts(here)
     if dialect is Dialect.MINDSPEED_MS:
         return _unknown_side("mindspeed")
@@ -72,18 +72,18 @@ def find_target_side(here: Side, dialect: Dialect, release: str, plan: LayerPlan
     return side
 
 
-def find_side(  # noqa: PLR0913, PLR0917 - a model by all that makes it
+def find_side(  # noqa: PLR0913, PLR0917 - all properties of a model
     family: str, name: str, release: str, layers: Sequence[LayerSpec], experts: Container[int], ahead: int
 ) -> Side:
-    """The layers of a model by its name.
+    """Return the layers of a model by its name.
 
     Args:
         family: ``core`` or ``dynamic``.
         name: The model.
         release: The release of MindFormers.
-        layers: The layers there are.
-        experts: Those with experts.
-        ahead: How many of the last ones predict further tokens.
+        layers: The layers.
+        experts: The numbers of layers with experts.
+        ahead: How many of the last layers are prediction layers.
     """
     usual = len(layers) - ahead
     kinds = tuple(layer in experts for layer in range(usual))
@@ -102,22 +102,22 @@ def find_side(  # noqa: PLR0913, PLR0917 - a model by all that makes it
 
 
 def megatron_side(model: str, layers: Sequence[LayerSpec], experts: Container[int], ahead: int) -> Side:
-    """The layers of one of MindSpeed-LLM's programs, by the parts that they can recompute."""
+    """Return the layers of a MindSpeed-LLM program, as the parts that it can recompute."""
     usual = len(layers) - ahead
-    # Those that predict are as the last layer is.
+    # Prediction layers are like the last layer.
     kinds = [min(layer, usual - 1) in experts for layer in range(len(layers))]
     parts = {layer: EXPERT_PARTS if sparse else DENSE_PARTS for layer, sparse in enumerate(kinds)}
     return _side_by_paths(model, parts, ahead)._replace(family="megatron")
 
 
 def layers_with_experts(side: Side) -> list[int]:
-    """The layers with experts."""
+    """Return the numbers of the layers with experts."""
     marks = {"mlp.experts", EXPERTS_ACTIVATION, "feed_forward.routed_experts"}
     return [layer for layer, paths in side.paths.items() if marks & paths]
 
 
 def names_operators(plan: LayerPlan) -> bool:
-    """Whether layers do anything with parts of them."""
+    """Return whether any layer recomputes or swaps single operators."""
     return any(getattr(layer, key) for layer in plan.layers for key in (*ATTRIBUTES, SWAP))
 
 
@@ -127,7 +127,7 @@ def _tell_stand_in(plan: LayerPlan, name: str, problems: list[Diagnostic]) -> No
 
 
 def _or_itself(side: Side) -> Side:
-    """The side, where a pattern that finds nothing stands for itself: the model is another one, so it may find something."""
+    """Return a side where a pattern without a match returns itself, because the real model may have a match."""
 
     def look(layer: int, pattern: str, modules: bool) -> Sequence[str]:  # noqa: FBT001 - a callback
         try:
@@ -160,10 +160,10 @@ def _side_by_trees(model: LayerModel, layers: Sequence[LayerSpec], ahead: int = 
 def _side_by_paths(name: str, paths: Mapping[int, frozenset[str]], ahead: int) -> Side:
     def look(layer: int, pattern: str, modules: bool) -> Sequence[str]:  # noqa: FBT001 - a callback
         found = [path for path in paths.get(layer, ()) if full_match(pattern, path)]
-        # Communication operators are there only once the model is split.
+        # Communication operators exist only when the model is split.
         return found or ([] if modules else [pattern])
 
-    shared = {one: one for one in paths.values()}  # one object for each kind of layer
+    shared = {one: one for one in paths.values()}  # one object per kind of layer
     return Side("dynamic", name, {layer: shared[one] for layer, one in paths.items()}, look, ahead)
 
 

@@ -1,1 +1,1 @@
-"""Shows results as text, JSON and pages. Imports result types only."""
+"""Show results as text, JSON and HTML pages; imports only result types, not the engines."""

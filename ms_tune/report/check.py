@@ -1,4 +1,4 @@
-"""Show a job on one screen: in the terminal, as annotations of GitHub Actions, as JSON."""
+"""Show a job on one screen: in the terminal, as GitHub Actions annotations, or as JSON."""
 
 from __future__ import annotations
 
@@ -67,14 +67,14 @@ def _shorten_value(value: object, console: Console) -> str:
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
 
 
-_SHOWN = 3  # matters with --verbose
-_LINES = 2  # of a sentence
+_SHOWN = 3  # findings shown with --verbose
+_LINES = 2  # lines per sentence
 
 
 def write_overviews(
     overviews: Sequence[Overview], console: Console, *, verbose: bool = False, quiet: bool = False
 ) -> None:
-    """Write one screen after the other; ``quiet`` leaves the verdict of each file."""
+    """Write one screen per file; with ``quiet``, only the verdict of each file."""
     for number, overview in enumerate(overviews):
         if quiet:
             about = f"{overview.path}: " if len(overviews) > 1 else ""
@@ -87,8 +87,8 @@ def write_overviews(
 
 
 def _verdict_line(overview: Overview, console: Console) -> str:
-    told = _memory_sentence(overview) or msg("check.estimate.refused")
-    return console.text("verdict.line.verdict", sentence=console.say(told))
+    sentence = _memory_sentence(overview) or msg("check.estimate.refused")
+    return console.text("verdict.line.verdict", sentence=console.say(sentence))
 
 
 def _overview_lines(overview: Overview, console: Console, *, verbose: bool) -> Iterator[str]:
@@ -111,7 +111,7 @@ def _overview_lines(overview: Overview, console: Console, *, verbose: bool) -> I
 
 
 def _best_command(overview: Overview) -> Sequence[str]:
-    # The first is the linter's where it has findings: what is wrong goes before what is too large.
+    # The first command is the linter's if there are findings; errors take precedence over memory.
     wrong = any(one.severity is Severity.ERROR for one in overview.matters)
     return overview.next[:1] if wrong else overview.next[-1:]
 
@@ -126,7 +126,7 @@ def _subject_text(overview: Overview, console: Console) -> str:
 
 def _assumptions_text(overview: Overview, console: Console) -> str:
     seen = overview.assumptions
-    assert seen is not None  # noqa: S101 - the caller has looked
+    assert seen is not None  # noqa: S101 - checked by the caller
     chunks = f" VPP={seen.chunks}" if seen.chunks > 1 else ""
     rest = {"devices": seen.devices, "source": console.say(seen.source), "micro_batches": seen.micro_batches}
     return console.text("check.assumed", **seen.split._asdict(), **rest, chunks=chunks)
@@ -195,7 +195,7 @@ def _memory_colour(overview: Overview) -> str:
 
 
 def _wrap_lines(text: str, most: int | None = None, indent: str = "") -> list[str]:
-    # The text in lines of the terminal's width; what is more than so many is cut off with a mark.
+    # Text wrapped to the terminal's width; further lines beyond the maximum are replaced by a mark.
     lines = wrap(text, max(terminal_width() - text_width(indent) - 2, 20), prose=True)
     if most is not None and len(lines) > most:
         lines = [*lines[: most - 1], f"{lines[most - 1]} …"]
@@ -207,7 +207,7 @@ _OUTCOMES = {"over": "error", "still": "error", "tight": "warning", "more": "not
 
 
 def write_github(overviews: Sequence[Overview], console: Console) -> None:
-    """Write one workflow command for the memory of each file and one per finding, worst first."""
+    """Write one workflow command per file about memory and one per finding, worst first."""
     for one in overviews:
         for line in (*_annotated_memory(one, console), *_annotated_matters(one, console)):
             console.write_whole(line)
@@ -222,9 +222,9 @@ def _annotated_memory(one: Overview, console: Console) -> Iterator[str]:
         )
         if found.is_short:
             return
-    told = _memory_sentence(one)
-    if told is not None and one.is_over:
-        yield format_annotation("error", _file_line(one.path, 1), _TITLE, console.say(told))
+    sentence = _memory_sentence(one)
+    if sentence is not None and one.is_over:
+        yield format_annotation("error", _file_line(one.path, 1), _TITLE, console.say(sentence))
 
 
 def _annotated_matters(one: Overview, console: Console) -> Iterator[str]:

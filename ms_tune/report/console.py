@@ -1,6 +1,6 @@
-"""Plain tables for the terminal: aligned by what letters take up there, wrapped to its width, made without delay.
+"""Write results to the terminal: plain tables and text, aligned by display width and wrapped to the terminal's width.
 
-The table of a plan can have a thousand lines and must not take longer to draw than to work out.
+A plan's table can have a thousand lines, and drawing it must not take longer than computing it.
 """
 
 from __future__ import annotations
@@ -25,14 +25,12 @@ if TYPE_CHECKING:
 
 _GAP = "  "
 _CLOSING, _OPENING = "，。；：、）！？”》", "（“《"
-_FALLBACK = 100  # columns, where there is no terminal to ask
-# Patterns, which most commands never need.
+_FALLBACK = 100  # columns, without a terminal
+# Patterns as strings, compiled on demand, because most commands do not need them.
 _NAME, _PARTS = r"\w+(?:@\w+)*", r"[^_@]+[_@]*|[_@]+"
-_BLANK = r"(?<!\d) | (?![GMK]iB\b)"  # no blank between a number and its unit
-_WIDE = (
-    r"\u1100-\u115f\u2e80-\ua4cf\uac00-\ud7a3\uf900-\ufaff\ufe30-\ufe6f\uff00-\uff60\uffe0-\uffe6"  # East Asian letters
-)
-# Where such a phrase ends: behind a mark, and next to another script; where one of its letters does. A mark stays with its letter.
+_BLANK = r"(?<!\d) | (?![GMK]iB\b)"  # no line break between a number and its unit
+_WIDE = r"\u1100-\u115f\u2e80-\ua4cf\uac00-\ud7a3\uf900-\ufaff\ufe30-\ufe6f\uff00-\uff60\uffe0-\uffe6"  # East Asian characters
+# Line breaks after an East Asian phrase (after a mark, or next to another script) or character; a mark stays with its character.
 _PHRASE_END = (
     rf"(?<=[{_CLOSING}])(?![{_CLOSING}])|(?<![{_OPENING}])(?=[{_OPENING}])"
     rf"|(?<=[^{_WIDE}])(?<![{_OPENING}])(?=[{_WIDE}])(?![{_CLOSING}])|(?<=[{_WIDE}])(?<![{_OPENING}])(?=[^{_WIDE}])(?![{_CLOSING}])"
@@ -41,26 +39,26 @@ _LETTER_END = rf"(?<=[{_WIDE}])(?<![{_OPENING}])(?=[{_WIDE}])(?![{_CLOSING}])"
 _ESCAPE = r"\033\[[0-9;]*m"
 _LABEL = r" *(?:[-=] +(?:\w+(?:: |：))?|\d+ +|\S(?:[^ ]| (?! ))*? {2,})(?=\S)"
 _WHOLE = r" *(?:\$ |ms-tune |(?:Formative|Set) )|[^:]+: ms-tune [a-z]| *--> |\s*\d*\s*\|"
-_SET_IN = 2  # columns that what is folded goes on behind its line's own indentation
-_NARROWEST = 8  # columns of a wrapped column
+_SET_IN = 2  # additional indentation of continued lines
+_NARROWEST = 8  # minimum width of a wrapped column
 
 
 def folds() -> bool:
-    """Whether somebody reads the lines at a width that is known: a terminal, or COLUMNS."""
+    """Return whether the output has a known width: a terminal, or COLUMNS is set."""
     return sys.stdout.isatty() or "COLUMNS" in os.environ
 
 
 def terminal_width() -> int:
-    """Columns of the terminal; where there is none, a good width for a file."""
+    """Return the columns of the terminal, or a good width for a file."""
     if folds():
-        import shutil  # noqa: PLC0415 - slow to import, and needed on a terminal only
+        import shutil  # noqa: PLC0415 - slow to import, only needed on a terminal
 
         return shutil.get_terminal_size((_FALLBACK, 24)).columns
     return _FALLBACK
 
 
 def width_of(stream: TextIO) -> int | None:
-    """Columns of the terminal that a stream is; None where it is none, or does not tell."""
+    """Return the columns of a stream's terminal; None if it is not a terminal or does not report its width."""
     try:
         return os.get_terminal_size(stream.fileno()).columns or None if stream.isatty() else None
     except (OSError, ValueError):
@@ -68,14 +66,14 @@ def width_of(stream: TextIO) -> int | None:
 
 
 def text_width(text: str) -> int:
-    """Columns that a text takes up; East Asian letters take two."""
+    """Return the columns that a text occupies; East Asian characters occupy two."""
     if text.isascii():
         return len(text)
     return sum(2 if unicodedata.east_asian_width(letter) in "WF" else 1 for letter in text)
 
 
 def pad(text: str, width: int, *, right: bool = False) -> str:
-    """The text filled up with blanks, to the right end or to the left."""
+    """Return the text padded with blanks on the right (or on the left, if ``right``)."""
     blanks = " " * (width - text_width(text))
     return blanks + text if right else text + blanks
 
@@ -83,7 +81,7 @@ def pad(text: str, width: int, *, right: bool = False) -> str:
 def table_lines(
     heads: Sequence[str], rows: Sequence[Sequence[str]], *, right: Container[int], width: int
 ) -> Iterator[str]:
-    """The lines of a table that fits the width. Numbers, in columns ``right``, are never wrapped; columns without texts are left out."""
+    """Yield the lines of a table of limited width; number columns (``right``) are never wrapped, empty text columns omitted."""
     kept = [column for column in range(len(heads)) if column in right or any(row[column] for row in rows)]
     numbers = [column in right for column in kept]
     cells = [[row[column].split("\n") for column in kept] for row in rows]
@@ -91,8 +89,8 @@ def table_lines(
     widths = [max(map(text_width, (heads[column], *lines))) for column, lines in zip(kept, texts, strict=True)]
     top = [[heads[column]] for column in kept]
     if sum(widths) + len(_GAP) * (len(widths) - 1) > width:
-        # Words stay whole as long as that leaves room for the others; then Chinese sentences and paths are broken, but
-        # never a file's name, and then identifiers.
+        # Break at blanks only, if that leaves enough room; else also within Chinese sentences and paths (never within a
+        # file name), at last within identifiers.
         for broken in (lambda line: line.split(" "), _at_letters, _at_marks):
             least = [
                 max(
@@ -111,17 +109,17 @@ def table_lines(
 
 
 def _at_folders(line: str) -> list[str]:
-    # Of a path its folders and its file: `/opt/site/`, `train.py:18`.
+    # The folders of a path, and its file: `/opt/site/`, `train.py:18`.
     return [part for word in line.split(" ") for part in re.findall(r"(?:[^/]*/)+(?=[^/]*$)|[^/]+$", word)]
 
 
 def _at_letters(line: str) -> list[str]:
-    # The same, and of East Asian sentences, which have no blanks, what must not be broken.
+    # The same, and the unbreakable parts of East Asian sentences, which have no blanks.
     return [word for part in _at_folders(line) for _, word in _split_words(part)]
 
 
 def _at_marks(line: str) -> list[str]:
-    # Of identifiers their parts, such as `aclnnMuls_`, `MulAiCore_`, `Mul`; all else as letters.
+    # The parts of identifiers, such as `aclnnMuls_`, `MulAiCore_`, `Mul`; other text is split as above.
     return [
         piece
         for part in _at_letters(line)
@@ -152,7 +150,7 @@ def _join_pieces(pieces: Sequence[str], width: int) -> list[str]:
 
 
 def _narrow_columns(widths: list[int], least: Sequence[int], width: int) -> None:
-    # Take from the widest of the columns that may be narrower until the table fits.
+    # Repeatedly narrow the widest column that is above its minimum until the table fits.
     while sum(widths) + len(_GAP) * (len(widths) - 1) > width:
         wide = [column for column, low in enumerate(least) if widths[column] > low]
         if not wide:
@@ -178,9 +176,9 @@ def wrap(text: str, width: int, *, prose: bool = False) -> list[str]:
 
 
 def fold(line: str, width: int) -> list[str]:
-    """A line of prose in lines of at most so many columns; what follows a label or a mark goes on below itself.
+    """Return a line of prose as lines of limited width; text after a label continues below the text.
 
-    Commands, which people copy, and words without a blank in them (paths) are left whole.
+    Commands, which users copy, and words without blanks (paths) stay whole.
     """
     if text_width(re.sub(_ESCAPE, "", line)) <= width or re.match(_WHOLE, line):
         return [line]
@@ -198,13 +196,13 @@ def _at_blanks(text: str, blank: str) -> Iterator[tuple[str, str]]:
 
 
 def _split_words(text: str, width: int = 0) -> Iterator[tuple[str, str]]:
-    """Yield what must not be broken, each with the blank before it: of East Asian text phrases, or letters of a phrase above the width."""
+    """Yield unbreakable words with the blank before each; in East Asian text phrases, or characters if a phrase is too wide."""
     for blank, part in _at_blanks(text, _BLANK):
         for phrase in re.split(_PHRASE_END, part):
             letters = re.split(_LETTER_END, phrase) if text_width(phrase) > width else [phrase]
             for word in letters:
                 yield blank, word
-                blank = ""  # noqa: PLW2901 - stands before the first alone
+                blank = ""  # noqa: PLW2901 - only before the first
 
 
 def _row_lines(cells: Sequence[Sequence[str]], widths: Sequence[int], numbers: Sequence[bool]) -> list[str]:
@@ -218,25 +216,25 @@ def _row_lines(cells: Sequence[Sequence[str]], widths: Sequence[int], numbers: S
 
 
 class Console:
-    """Where a command writes, and in which language."""
+    """Output of a command, in the user's language."""
 
     def __init__(self, language: Language) -> None:
         self.language = language
 
     def text(self, text_id: str, /, **params: object) -> str:
-        """The sentence with this id in the user's language."""
+        """Return the text with this ID in the user's language."""
         return render(Message(text_id, params), self.language)
 
     def say(self, message: Message | Text) -> str:
-        """A message, or a text, in the user's language."""
+        """Return a message or a text in the user's language."""
         return message.say(self.language)
 
     def labelled(self, label: str, text: str) -> str:
-        """What a label is about, behind its colon; an empty text for a heading."""
+        """Return a label and its text, separated by a colon; an empty text makes a heading."""
         return self.text("cli.labelled", label=label, text=text).rstrip()
 
     def listed(self, items: Iterable[str], *, last: bool = False) -> str:
-        """Return several things one after the other; ``last`` puts "and" before the last one."""
+        """Return items joined by commas; ``last`` puts "and" before the last one."""
         *some, end = list(items) or [""]
         comma = self.text("cli.comma")
         if last and some:
@@ -244,54 +242,54 @@ class Console:
         return comma.join([*some, end])
 
     def write(self, text: str) -> None:
-        """A line of the result, folded to the terminal's width; a text of several lines stays as it is."""
+        """Write a line of the result, wrapped to the terminal's width; a text with several lines stays as it is."""
         body = text.lstrip("\n")
         if folds() and "\n" not in body and len(body) * 2 > terminal_width():
             text = "\n".join([*[""] * (len(text) - len(body)), *fold(body, terminal_width())])
         self.write_whole(text)
 
     def write_text(self, text_id: str, /, **params: object) -> None:
-        """The sentence with this id as a line of the result."""
+        """Write the text with this ID as a line of the result."""
         self.write(self.text(text_id, **params))
 
     def write_section(self, text_id: str, /, **params: object) -> None:
-        """A sentence that begins something new, behind an empty line."""
+        """Write an empty line and the text with this ID."""
         self.write("")
         self.write_text(text_id, **params)
 
     def write_prose(self, text: str) -> None:
-        """A text of several lines, each folded."""
+        """Write a text with several lines, wrapping each."""
         for line in text.split("\n"):
             self.write(line)
 
     def write_whole(self, text: str) -> None:
-        """Lines of the result that programs read or people copy, as they are."""
-        print(text, file=sys.stdout)  # noqa: T201 - the one place where results are printed
+        """Write lines without wrapping, because programs read them or users copy them."""
+        print(text, file=sys.stdout)  # noqa: T201 - the only place where results are printed
 
     def write_table(self, heads: Sequence[str], rows: Sequence[Sequence[str]], *, right: Container[int]) -> None:
-        """A table as wide as the terminal; the columns ``right`` hold numbers."""
+        """Write a table of the terminal's width; the columns ``right`` are numbers."""
         for line in table_lines(heads, rows, right=right, width=terminal_width()):
             self.write_whole(line)
 
     def json_text(self, value: Mapping[str, object]) -> str:
-        """A result as one JSON object, its sentences in the user's language."""
+        """Return a result as a JSON object with texts in the user's language."""
         return json_text(as_json(value, self.language), indent=2)
 
     def write_json(self, value: Mapping[str, object]) -> None:
-        """The result as one JSON object."""
+        """Write the result as a JSON object."""
         self.write_whole(self.json_text(value))
 
     def note(self, text: str) -> None:
-        """A line beside the result: progress, warnings, errors."""
-        print(text, file=sys.stderr)  # noqa: T201 - the one place where notes are printed
+        """Write a line to standard error: progress, warnings, errors."""
+        print(text, file=sys.stderr)  # noqa: T201 - the only place where notes are printed
 
     def warn(self, message: Message) -> None:
-        """Something that the user should know and that does not stop the command."""
+        """Write a warning; the command continues."""
         label = self.text("cli.warning")
         self._tell(self.labelled(self.paint(label, "yellow", sys.stderr), self.say(message)))
 
     def fail(self, error: MsTuneError) -> None:
-        """Tell the user what is wrong, where, and what to do."""
+        """Write an error with its place and a hint."""
         where = error.location()
         label = self.paint(self.text("cli.error"), "red", sys.stderr)
         self._tell(f"{where + ': ' if where else ''}{self.labelled(label, self.say(error.message))}")
@@ -300,12 +298,12 @@ class Console:
             self._tell(f"  {self.labelled(hint, self.say(error.hint))}")
 
     def _tell(self, text: str) -> None:
-        # Notes for a reader, folded on a terminal; programs get a line a note.
+        # Notes are wrapped on a terminal only, so that programs get one line per note.
         width = width_of(sys.stderr)
         self.note("\n".join(part for line in text.split("\n") for part in fold(line, width)) if width else text)
 
     def paint(self, text: str, colour: str, stream: TextIO | None = None) -> str:
-        """The text in a colour, if the stream is a terminal that wants colours."""
+        """Return the text in a colour, if the stream accepts colours."""
         wanted = self._in_colour if stream is None else wants_colour(stream)
         return f"{_ANSI[colour]}{text}\033[0m" if wanted else text
 
@@ -319,14 +317,14 @@ _ANSI = {"red": "\033[1;31m", "green": "\033[1;32m", "yellow": "\033[1;33m", "cy
 
 
 def wants_colour(stream: TextIO) -> bool:
-    """Whether to colour what is written to the stream (https://no-color.org)."""
+    """Return whether to use colours on a stream (https://no-color.org)."""
     if os.environ.get("NO_COLOR"):
         return False
     return bool(os.environ.get("FORCE_COLOR")) or (stream.isatty() and os.environ.get("TERM") != "dumb")
 
 
 def usage_hint(program: str) -> Message:
-    """Where to read how a command is used."""
+    """Return a hint that names the command's help."""
     return msg("cli.usage.hint", program=program)
 
 
@@ -334,5 +332,5 @@ _STDIN = Path("-")
 
 
 def shown_path(path: Path) -> str:
-    """A file's name for people and programs."""
+    """Return a file's name as shown in output."""
     return "<stdin>" if path == _STDIN else str(path)

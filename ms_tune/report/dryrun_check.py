@@ -1,4 +1,4 @@
-"""Show the result of ``dryrun --check`` for this machine and a script, as text and JSON; NumPy is not required."""
+"""Show the result of ``dryrun --check`` for a machine or a script, as text and JSON, without NumPy."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def show_machine(check: MachineCheck, console: Console) -> None:
-    """Show one line per fact."""
+    """Show the facts about the machine, one per line."""
     absent = console.text("dryrun.check.absent")
     backend = console.text(f"dryrun.check.{check.backend.value}") if check.backend else absent
     built = str(check.cann) if check.cann else console.text("dryrun.check.not-built")
@@ -53,7 +53,7 @@ def show_machine(check: MachineCheck, console: Console) -> None:
 
 
 def machine_json(check: MachineCheck) -> dict[str, object]:
-    """Return the object that ``ms-tune dryrun --check --json`` prints."""
+    """Return the JSON object of ``ms-tune dryrun --check``."""
     pynative = None if isinstance(check.pynative, Message) else check.pynative.name
     return {
         "version": 1,
@@ -132,12 +132,12 @@ def _job_json(job: JobCheck) -> dict[str, object]:
 def job_params(job: LaunchedJob) -> dict[str, object]:
     """Return a launcher's job as parameters of a text."""
     split = msg("launch.no-split") if job.split is None else Message("launch.split", split_json(job))
-    told = {"number": job.number, "launcher": job.launcher, "program": job.program, "world": job.world}
-    return {**told, "split": split}
+    params = {"number": job.number, "launcher": job.launcher, "program": job.program, "world": job.world}
+    return {**params, "split": split}
 
 
 def split_json(job: LaunchedJob) -> dict[str, object]:
-    """Return the number of ranks per dimension; data parallelism gets those that the others leave."""
+    """Return the number of ranks per parallel dimension; data parallelism uses all remaining ranks."""
     if job.split is None or job.world is None:
         return {}
     split = job.split

@@ -1,4 +1,4 @@
-"""Make the JSON of ``dryrun``: for a config, a command, variants, and a comparison with a real run. Sizes are bytes; docs/dryrun.md describes every key."""
+"""Convert results of ``dryrun`` to JSON, with sizes in bytes; docs/dryrun.md describes every key."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 VERSION = 1
 _LARGEST = 5
-_FIGURES = (  # null where nothing tells them
+_FIGURES = (  # null if unknown
     *("trace", "peak_bytes", "footprint_bytes", "device_bytes", "categories_at_peak", "layers", "full_layers"),
     *("verdict_about", "extrapolated_peak_bytes", "extrapolated_footprint_bytes", "extrapolated_categories_at_peak"),
     *("extrapolated_from_layers", "theory"),
@@ -33,7 +33,7 @@ _LAYER_FIGURES = ("bytes_per_layer", "activation_bytes_per_layer")
 
 
 def dryrun_json(result: DryrunResult) -> dict[str, object]:
-    """Return a result with the figures of the worst stage; ``stages`` has all. At level 0 there are no figures."""
+    """Return the figures of the worst stage, and ``stages`` with those of all; level 0 gives no figures."""
     worst = result.worst if result.stages else None
     run = worst.run if worst else result.runs[0]
     return {
@@ -123,7 +123,7 @@ def _shared_name(reading: Reading, rows: tuple[int, ...]) -> str | None:
 
 
 def command_json(result: CommandResult) -> dict[str, object]:
-    """Return a result with the figures of the worst rank; ``ranks`` has all."""
+    """Return the figures of the worst rank, and ``ranks`` with all."""
     worst = result.worst
     return {
         "version": VERSION,
@@ -164,7 +164,7 @@ def _job_json(job: LaunchedJob) -> dict[str, object]:
 
 
 def variants_json(result: SweepResult[DryrunResult] | SweepResult[CommandResult]) -> dict[str, object]:
-    """Return one object per variant of a config or a command."""
+    """Return the results of a sweep, one object per variant."""
 
     def result_json(found: DryrunResult | CommandResult) -> dict[str, object]:
         return dryrun_json(found) if isinstance(found, DryrunResult) else command_json(found)
@@ -184,7 +184,7 @@ def variants_json(result: SweepResult[DryrunResult] | SweepResult[CommandResult]
 
 
 def real_json(comparison: RealComparison) -> dict[str, object]:
-    """Return the comparison of two traces that ``--compare-real --json`` prints."""
+    """Return the JSON object of ``--compare-real`` for two traces."""
     return {
         "version": VERSION,
         **record_json(comparison, "simulated", "real", "only_real"),
@@ -203,7 +203,7 @@ def _real_rank_json(rank: ComparedRank) -> dict[str, object]:
 
 
 def log_json(comparison: LogComparison) -> dict[str, object]:
-    """Return the object that ``--compare-real LOG --json`` prints."""
+    """Return the JSON object of ``--compare-real LOG``."""
     return {
         "version": VERSION,
         **record_json(comparison, "simulated", "real", "only_real", "only_simulated"),

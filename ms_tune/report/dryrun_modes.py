@@ -1,4 +1,4 @@
-"""Show the other results of ``dryrun``: a user's command, variants, and a comparison of two runs."""
+"""Show the results of the other modes of ``dryrun``: a user's command, variants, and comparisons with a real run."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _SHOWN_CONTENTS = ("weights", "optimizer_state", "activations")
 
 
 def show_command(result: CommandResult, console: Console, *, verbose: bool = False, quiet: bool = False) -> None:
-    """Show the verdict and how the command ended; with ``verbose`` the evidence and what uses the memory, too."""
+    """Show the verdict and how the command ended; with ``verbose`` also the evidence and the memory by category."""
     worst = result.worst
     line = verdict_line(result.verdict, console, worst.stage if worst is not None else None)
     (console.write_whole if quiet else console.write)(line)
@@ -116,7 +116,7 @@ def _change_text(change: SettingChange, job: LaunchedJob) -> Message:
 
 
 def job_line(job: LaunchedJob, console: Console) -> str:
-    """Return a launcher's job and the ranks that represent all others."""
+    """Return a launcher's job, with the ranks that represent all others."""
     named = [
         console.text("launch.one" if one.stage is None else "launch.one.stage", rank=one.rank, stage=one.stage)
         for one in job.ranks
@@ -174,7 +174,7 @@ _RANK_COLUMNS = ("rank", "simulated", "real", "difference", "share", "simulated_
 
 
 def show_real(comparison: RealComparison, console: Console, *, quiet: bool = False) -> None:
-    """Show both verdicts, a row for each rank, then where the rank that needs most differs."""
+    """Show both verdicts, a row per rank, then the differences of the rank with the highest real peak."""
     worst = max(comparison.ranks, key=lambda rank: rank.real.curve.peak_bytes)
     _show_verdicts((worst.simulated.verdict, worst.real.verdict), console)
     if quiet:
@@ -197,7 +197,7 @@ def show_real(comparison: RealComparison, console: Console, *, quiet: bool = Fal
 
 
 def show_log(comparison: LogComparison, console: Console, *, quiet: bool = False) -> None:
-    """Show both verdicts, a row for each rank, then the figures of the rank that needs most and what they differ by."""
+    """Show both verdicts, a row per rank, then the figures of the rank with the highest real peak and their differences."""
     worst = max(comparison.pairs, key=lambda pair: pair.real.peak_bytes)
     _show_verdicts((worst.simulated.verdict, worst.real_verdict), console)
     if quiet:
@@ -258,14 +258,14 @@ def _show_missing(comparison: RealComparison | LogComparison, console: Console) 
 
 @dataclass(frozen=True, slots=True)
 class _VariantRow:
-    settings: tuple[str, ...]  # what it has otherwise
-    stage: str = "–"  # its worst stage
+    settings: tuple[str, ...]  # settings that differ from the config's
+    stage: str = "–"  # the worst stage
     layers: str = "–"  # that stage's layers
-    contents: Mapping[MemoryCategory, int] = field(default_factory=dict)  # what the judged peak is made of
-    peak: int | None = None  # that peak; None without a result
+    contents: Mapping[MemoryCategory, int] = field(default_factory=dict)  # the judged peak by category
+    peak: int | None = None  # the judged peak; None without a result
     verdict: Verdict | None = None
-    derived: bool = False  # the stage was not run whole
-    error: Message | None = None  # why there is no result
+    derived: bool = False  # the stage was extrapolated
+    error: Message | None = None  # reason for a missing result
 
 
 def _variant_row(variant: VariantResult[DryrunResult] | VariantResult[CommandResult]) -> _VariantRow:
@@ -294,7 +294,7 @@ def _row_of(
 def show_variants(
     result: SweepResult[DryrunResult] | SweepResult[CommandResult], console: Console, *, quiet: bool = False
 ) -> None:
-    """Show a row for each variant, then why those failed that did; ``quiet`` leaves the rows."""
+    """Show a row per variant, then the reasons for failed ones; with ``quiet`` only the rows."""
     variants = list(map(_variant_row, result.variants))
     first = next((variant.peak for variant in variants if variant.peak is not None), 0)
     columns = ["variant", "settings", "stage", "layers", *_SHOWN_CONTENTS, "peak", "change", "verdict"]
@@ -317,7 +317,7 @@ def show_variants(
 
 
 def _shared_settings(variants: Sequence[_VariantRow]) -> tuple[str, ...]:
-    # The settings that all variants have, which tell none of them apart; of a single variant none.
+    # Settings that all variants have and that therefore do not distinguish them; none for a single variant.
     first, *others = variants
     return tuple(setting for setting in first.settings if others and all(setting in one.settings for one in others))
 

@@ -30,11 +30,11 @@ if TYPE_CHECKING:
 _SHOWN_STAGES = 3  # without --verbose
 _SHOWN_CHANGES = 12
 _SHOWN_HOLDERS = 5
-_OWN = "ms_tune/"  # in the places of what the reference transformer allocates
+_OWN = "ms_tune/"  # in locations of the reference transformer's allocations
 
 
 def show_dryrun(result: DryrunResult, console: Console, *, verbose: bool = False, quiet: bool = False) -> None:
-    """Show the verdict, the job, its stages and the next command; with ``verbose`` the evidence, too."""
+    """Show the verdict, the job, its stages and the next command; with ``verbose`` also the evidence."""
     if result.stages:
         line = verdict_line(result.verdict, console, result.worst.run.stage)
         (console.write_whole if quiet else console.write)(line)
@@ -94,7 +94,7 @@ def _show_run(result: DryrunResult, console: Console) -> None:
 
 
 def _show_traced(stage: StageResult, console: Console) -> None:
-    # The trace of the worst stage; where it is of fewer layers than the stage has, that is said first.
+    # Show the trace of the worst stage; if it has fewer layers than the stage, say so first.
     small = stage.extrapolation is not None or stage.full_layers not in (None, stage.run.layers)
     params = {"stage": stage.run.stage, "rank": stage.run.rank, "layers": stage.run.layers}
     text_id = "dryrun.show.traced-small" if small else "dryrun.show.traced"
@@ -106,7 +106,7 @@ def _show_traced(stage: StageResult, console: Console) -> None:
         label = pad(console.text(f"dryrun.show.{name}"), 20)
         console.write(f"  {label}{gib(amount):>12}   {note}".rstrip())
     _show_theory(stage, console)
-    # By layer is left to `ms-tune memory`; places in ms-tune's own files tell the user nothing.
+    # Memory by layer is left to `ms-tune memory`; locations in ms-tune's own files are replaced.
     holders = tuple(replace(one, where=_own_place(one.where, console)) for one in stage.reading.report.peak.holders)
     parts = replace(stage.reading.report.peak, layers=(), holders=holders)
     memory_text.show_breakdown(parts, console, _SHOWN_HOLDERS)
@@ -127,7 +127,7 @@ def _show_theory(stage: StageResult, console: Console) -> None:
 
 
 def theory_lines(pairs: Iterable[BesideTheory], console: Console) -> Iterator[str]:
-    """Yield a line per category: measured, expected, difference."""
+    """Yield a line per category: measured, expected and relative difference."""
     for pair in pairs:
         label = pad(console.text(f"memory.content.{pair.content}"), 18)
         difference = "–" if pair.difference is None else f"{pair.difference:+.3%}"
@@ -165,9 +165,8 @@ def _show_worth(result: DryrunResult, console: Console) -> None:
 
 
 def _next_command(result: DryrunResult) -> str:
-    # What to type next.
-    # The packaged model ran: the user's own config. It does not fit: the cheapest plan that does. It fits with fewer
-    # layers: run it whole. It fits: look at the memory.
+    # Choose the next command. After the packaged model: simulate the user's config. If it does not fit: find the
+    # cheapest plan that fits. If it fits with fewer layers: run all layers. If it fits: look at the memory.
     run = result.runs[0]
     if run.packaged:
         return "ms-tune dryrun config.yaml"
@@ -182,7 +181,7 @@ def _next_command(result: DryrunResult) -> str:
 
 
 def near_path(path: Path) -> str:
-    """Return the path relative to the working folder if it is below it."""
+    """Return a path relative to the working folder, if it is inside it."""
     try:
         return str(path.resolve().relative_to(Path.cwd()))
     except ValueError:
@@ -196,11 +195,11 @@ def _shorten_text(value: object) -> str:
 
 
 _SHOWN_CONTENTS = ("weights", "optimizer_state", "gradients", "activations")
-_EVEN = 0.1  # a smaller difference between stages is not worth a remark
+_EVEN = 0.1  # smaller relative differences between stages are not reported
 
 
 def show_stages(result: DryrunResult, console: Console, *, verbose: bool) -> None:
-    """Show a row for each stage with all its layers, the worst first; ``verbose`` shows all stages and what they are made of."""
+    """Show one row per stage (all layers), worst first; with ``verbose`` all stages, with their memory by category."""
     ordered = sorted(
         result.stages,
         key=lambda stage: (-stage.verdict.severity, -stage.judged_bytes, stage.run.stage, stage.run.rank),
@@ -255,12 +254,12 @@ def _stage_row(stage: StageResult, console: Console, *, verbose: bool) -> list[s
 
 
 def in_gib(amount: int) -> str:
-    """Return bytes in GiB, for a column whose title names the unit."""
+    """Return bytes in GiB without the unit, for a column whose title has it."""
     return f"{amount / GIB:,.2f}"
 
 
 def _layer_counts(stage: StageResult) -> str:
-    # The layers that the row is about; of those that the config gives the stage, where they are fewer.
+    # The layers of the row; if fewer, also the number that the config gives the stage.
     if stage.full_layers is None or stage.full_layers == stage.layers:
         return str(stage.layers)
     return f"{stage.layers}/{stage.full_layers}"

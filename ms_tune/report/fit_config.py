@@ -1,4 +1,4 @@
-"""The plan of a config in the terminal: the prediction of the table, and the result of simulating the plan."""
+"""Show the plan of a config in the terminal: the table's prediction and the results of simulating the plan."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def shown_of(found: ConfigFit, console: Console, more: Sequence[Message] = ()) -> FitPage:
-    """Return the verdict, the stages before and after, the change, the reasons and the rest."""
+    """Return all parts of the result screen for a config's plan."""
     report = found.last.report
     plan = report.planned or report.nearest
     heads, rows = _stage_table(found, plan, console) if plan is not None else ([], [])
@@ -62,7 +62,7 @@ def _change_text(found: ConfigFit, console: Console) -> str:
 
 
 def diff_of_plan(found: ConfigFit) -> str:
-    """Return what the plan changes in the config, as ``diff -u`` shows it."""
+    """Return the plan's changes to the config as a unified diff."""
     name = found.source.path.name
     before, after = found.source.text.splitlines(keepends=True), found.text.splitlines(keepends=True)
     lines = difflib.unified_diff(before, after, f"a/{name}", f"b/{name}")
@@ -85,7 +85,7 @@ def _assumption_lines(found: ConfigFit) -> Iterator[Message]:
 
 
 def verdict_lines_of(found: ConfigFit) -> list[Message]:
-    """Return the result: of the search, and of simulating the plan."""
+    """Return the verdict on the search and on the simulation of the plan."""
     return [*_result_lines(found), *fit_text.stop_notes(found.last.report)]
 
 
@@ -100,14 +100,14 @@ def _result_lines(found: ConfigFit) -> list[Message]:
     now = one.report.reference.cells if one.report.has_present else ()
     plans = [(tried.report.planned, tried.fits) for tried in found.rounds if tried.verified]
     fails = any(plan is not None and plan.cells == now and not fits for plan, fits in plans)
-    told = [fit_text.verdict_of(one.report, state, present_fails=fails), *fit_text.step_times(one.report)]
+    lines = [fit_text.verdict_of(one.report, state, present_fails=fails), *fit_text.step_times(one.report)]
     if one.verified:
         worst = max(one.verified, key=lambda stage: abs(stage.error))
         params = {"stages": len(one.verified), "error": f"{abs(worst.error):.2%}", "stage": worst.stage}
-        told.append(msg("fitting.proved", **params))
+        lines.append(msg("fitting.proved", **params))
     else:
-        told.append(msg("fitting.not-verified"))
-    return told
+        lines.append(msg("fitting.not-verified"))
+    return lines
 
 
 def _lacking_lines(found: ConfigFit) -> Iterator[Message]:
@@ -156,13 +156,13 @@ def _free_text(found: ConfigFit, seen: dict[int, VerifiedStage], stage: int, pea
 
 
 def plan_reasons(found: ConfigFit) -> list[Message]:
-    """Return the reasons for the plan; the stage with the least free memory is that of the dryrun where there was one."""
-    told, one = fit_text.reasons_of(found.last.report), found.last
-    if not told or not one.verified:
-        return told
+    """Return the reasons for the plan; the stage with the least free memory comes from the dryrun, if there was one."""
+    lines, one = fit_text.reasons_of(found.last.report), found.last
+    if not lines or not one.verified:
+        return lines
     least = min(one.verified, key=lambda stage: stage.verdict.spare_bytes)
     sizes = {"free": gib(least.verdict.spare_bytes), "peak": gib(least.peak_bytes)}
-    return [msg("fitting.why.memory", stage=least.stage, **sizes), *told[1:]]
+    return [msg("fitting.why.memory", stage=least.stage, **sizes), *lines[1:]]
 
 
 def _table_lines(found: ConfigFit) -> Iterator[Message]:
@@ -180,24 +180,24 @@ def _table_lines(found: ConfigFit) -> Iterator[Message]:
 def plan_notes(found: ConfigFit) -> list[Message]:
     """Return notes on the figures."""
     report = found.last.report
-    told = [
+    lines = [
         *found.notes,
         msg("fit.note.present" if report.has_present else "fit.note.even"),
         *fit_text.clock_notes(report.clock),
     ]
     if any(kind.value == "swap" for kind in found.table.kinds):
-        told.append(msg("fitting.note.swap" if report.clock.runs else "fitting.note.swap-peak"))
+        lines.append(msg("fitting.note.swap" if report.clock.runs else "fitting.note.swap-peak"))
     if not report.clock.times:
-        told.append(msg("fitting.note.costs" if found.costs.known else "fitting.note.no-costs"))
+        lines.append(msg("fitting.note.costs" if found.costs.known else "fitting.note.no-costs"))
     if found.chosen is not None and len(found.rounds) > 1:
-        told.append(msg("fitting.note.rounds", rounds=len(found.rounds)))
-    told += [note for number, one in enumerate(found.rounds, start=1) for note in _relief_lines(number, one)]
+        lines.append(msg("fitting.note.rounds", rounds=len(found.rounds)))
+    lines += [note for number, one in enumerate(found.rounds, start=1) for note in _relief_lines(number, one)]
     off = sum(not one.exact for one in found.rounds)
     if off:
-        told.append(msg("fitting.note.off", count=off, rounds=len(found.rounds), most=f"{NEAR:.1%}"))
+        lines.append(msg("fitting.note.off", count=off, rounds=len(found.rounds), most=f"{NEAR:.1%}"))
     if found.checked is not None and not found.checked.exact:
-        told.append(msg("fitting.note.check", most=f"{NEAR:.1%}", margin=mib(found.checked.margin_bytes)))
-    return told
+        lines.append(msg("fitting.note.check", most=f"{NEAR:.1%}", margin=mib(found.checked.margin_bytes)))
+    return lines
 
 
 def _relief_lines(number: int, one: VerifyRound) -> Iterator[Message]:
@@ -208,15 +208,15 @@ def _relief_lines(number: int, one: VerifyRound) -> Iterator[Message]:
             name: " | ".join(map(fit_text.recomputed_layers, cells))
             for name, cells in (("before", relief.before), ("after", relief.after))
         }
-        told = {"stage": relief.stage, "verdict": relief.verdict.sentence}
-        yield msg("fitting.note.relieved", round=number, kept=kept, run=run, **told, **does)
+        stage = {"stage": relief.stage, "verdict": relief.verdict.sentence}
+        yield msg("fitting.note.relieved", round=number, kept=kept, run=run, **stage, **does)
 
 
-_SHOWN = 10  # layouts of the ranking
+_SHOWN = 10  # layouts shown in the ranking
 
 
 def show_search(found: SearchFit, console: Console, **how: bool) -> None:
-    """Print the verdict, the layouts that were simulated and the plan of the chosen one; with ``verbose`` everything."""
+    """Print the verdict, the simulated layouts and the chosen plan; with ``verbose`` all details."""
     for line in search_verdict(found):
         console.write(console.say(line))
     if how.get("quiet"):
@@ -255,7 +255,7 @@ def _head_lines(found: SearchFit) -> Iterator[Message]:
 
 
 def list_refusals(found: SearchFit) -> Iterator[tuple[Message, int]]:
-    """Return why layouts are excluded, and how many for each reason; of reasons with the same text the first is shown."""
+    """Yield the reasons for excluding layouts, each with a count; similar reasons are shown as the first of them."""
     for name, count in found.refused.items():
         yield msg(f"layouts.refused.{name}"), count
     alike: dict[str, list[Message]] = {}
@@ -324,7 +324,7 @@ def _undecided_text(one: TriedLayout) -> Message:
 
 
 def search_verdict(found: SearchFit) -> list[Message]:
-    """Return the result of the search."""
+    """Return the verdict on the layout search."""
     if found.chosen is None or found.chosen.time is None:
         runs = sum(one.fit is not None for one in found.tried)
         return [msg("layouts.none", count=runs) if found.tried else msg("layouts.only-ranked")]
@@ -333,7 +333,7 @@ def search_verdict(found: SearchFit) -> list[Message]:
 
 
 def search_notes(found: SearchFit) -> list[Message]:
-    """Return notes on the figures."""
+    """Return notes on the figures of the search."""
     reference = "layouts.note.present" if found.reference is not None else "layouts.note.best"
     names = ("estimate", "time", "sent", "order", "equal")
     return [msg(reference), *(msg(f"layouts.note.{name}") for name in names)]

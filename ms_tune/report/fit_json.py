@@ -1,4 +1,4 @@
-"""The output of ``ms-tune fit --json``: for a table, a config, layouts, and the step time of a config. docs/fit.md describes every key."""
+"""Convert results of ``fit`` to JSON: a table, a config, layouts, a step time; docs/fit.md describes every key."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def _plan_json(plan: EvaluatedPlan) -> dict[str, object]:
 
 
 def explanation_json(found: TimeExplanation) -> dict[str, object]:
-    """Return the report of ``--explain --json``; parts add up to 1."""
+    """Return the report of ``--explain --json``; the parts add up to 1."""
     return {
         **record_json(found.table, "stages", "chunks", "micro_batches", "order"),
         **record_json(found.parts, *TIME_PARTS, "busy"),

@@ -1,4 +1,4 @@
-"""The result of ``fit`` in the terminal: the plan, its reasons and alternatives; and where a config's step time goes now."""
+"""Show the result of ``fit`` in the terminal: the plan, its reasons and alternatives, or the parts of the step time."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def fit_page(report: FitReport, console: Console) -> FitPage:
-    """Return the verdict, the stages, the lists, the reasons and the rest of a table's plan."""
+    """Return all parts of the result screen for a table's plan."""
     plan = report.planned or report.nearest
     heads, rows = _stage_table(report, plan, console) if plan is not None else ([], [])
     lists = report.planned.plan.to_json() if report.planned is not None else {}
@@ -60,7 +60,7 @@ def _stage_table(report: FitReport, plan: EvaluatedPlan, console: Console) -> tu
 
 
 def layer_cells(report: FitReport, plan: EvaluatedPlan, stage: int) -> tuple[str, str, str]:
-    """Return the layers of a stage by chunk, their recomputation, and both in the current plan."""
+    """Return a stage's layers per chunk, its recomputation, and both in the current plan."""
     cells = plan.cells[stage :: report.table.stages]
     before = report.reference.cells[stage :: report.table.stages] if report.has_present else ()
     return (
@@ -70,32 +70,32 @@ def layer_cells(report: FitReport, plan: EvaluatedPlan, stage: int) -> tuple[str
     )
 
 
-NUMBERS = 2  # columns of numbers in the table of stages
+NUMBERS = 2  # number columns in the table of stages
 
 
 @dataclass(frozen=True, slots=True)
 class FitPage:
-    """The parts of a result, in order."""
+    """The parts of a result screen, in order."""
 
-    report: FitReport  # the plan, or why there is none
-    good: bool  # whether a plan was found, and verified where that was asked for
+    report: FitReport  # the plan, or the reason for its absence
+    good: bool  # whether a plan was found and, if requested, verified
     assumptions: Sequence[Message]  # the pipeline and its limit
     verdict: Sequence[Message]  # the result; the first sentence is the verdict
-    heads: Sequence[str]  # the names of the columns of the stages
-    rows: Sequence[Sequence[str]]  # the stages; empty without any plan
-    change: str  # what would be written, as lines
-    # Sentences under their titles, which are ids of texts; those without sentences are left out.
+    heads: Sequence[str]  # column names of the table of stages
+    rows: Sequence[Sequence[str]]  # one per stage; empty without a plan
+    change: str  # the lines to write
+    # Sentences by the text ID of their title; titles without sentences are omitted.
     sections: Sequence[tuple[str, Sequence[Message]]]
-    next_step: str  # the last part of the id of what to do next
-    changed_file: str = ""  # the config that a diff in `change` is about
+    next_step: str  # last part of the text ID of the next step
+    changed_file: str = ""  # the config that a diff in `change` applies to
 
 
 def show_report(
     shown: FitPage, console: Console, *, verbose: bool = False, quiet: bool = False, written: bool = False
 ) -> None:
-    """Print the verdict, the change and the next step; with ``verbose`` all parts, with ``quiet`` the verdict alone.
+    """Print the verdict, the change and the next step; with ``verbose`` all parts, with ``quiet`` only the verdict.
 
-    ``written`` is for a plan that this run writes into the config.
+    ``written`` is set if this run writes the plan into the config.
     """
     colour = "green" if shown.good else "red"
     for sentence in shown.verdict[: 1 if quiet else None]:
@@ -152,8 +152,8 @@ def _show_short(shown: FitPage, console: Console) -> None:
 
 
 def _other_plans(report: FitReport, console: Console) -> list[str]:
-    # Those that were found and differ from this plan: of equally fast ones, that with more headroom does.
-    assert report.planned is not None  # noqa: S101 - the caller has looked
+    # Only plans that differ: of equally fast ones, those with more headroom.
+    assert report.planned is not None  # noqa: S101 - checked by the caller
     time = report.planned.time
     return [
         console.text("fit.alternative", name=msg(f"fit.other.{other.name}"), more=f"{other.time / time - 1:+.2%}")
@@ -162,24 +162,24 @@ def _other_plans(report: FitReport, console: Console) -> list[str]:
     ]
 
 
-_MANY_CELLS = 3  # on the longest path that are named
+_MANY_CELLS = 3  # cells of the critical path that are named
 
 
 def relative_time(report: FitReport, time: float) -> str:
-    """Return a time where the reference is 100."""
+    """Return a time relative to the reference, which is 100."""
     return f"{report.relative_time(time):.2f}"
 
 
 def verdict_of(report: FitReport, state: str = "estimated", *, present_fails: bool = False) -> Message:
-    """Return the result in one sentence.
+    """Return the verdict in one sentence.
 
     Args:
-        report: The plan, or why there is none.
-        state: ``fits`` or ``tight`` where the plan was simulated.
-        present_fails: Whether the present plan was simulated and does not fit.
+        report: The plan, or the reason for its absence.
+        state: ``fits`` or ``tight`` if the plan was simulated.
+        present_fails: Whether the current plan was simulated and does not fit.
     """
     if report.planned is None:
-        assert report.shortage is not None  # noqa: S101 - there is one where there is no plan
+        assert report.shortage is not None  # noqa: S101 - set whenever a plan is missing
         short = report.shortage
         if short.at_least_bytes:
             return msg("fit.nothing-fits", over=gib(short.at_least_bytes), limit=gib(report.table.limit_bytes))
@@ -191,7 +191,7 @@ def verdict_of(report: FitReport, state: str = "estimated", *, present_fails: bo
     return msg("fit.planned", **params, gap=f"{report.gap or 0:.2%}")
 
 
-_SAME = 5e-5  # of a time: less is no difference
+_SAME = 5e-5  # relative; smaller differences are ignored
 
 
 def _change_of(report: FitReport, time: float, *, present_fails: bool) -> Message:
@@ -208,12 +208,12 @@ def _change_of(report: FitReport, time: float, *, present_fails: bool) -> Messag
 
 
 def stop_notes(report: FitReport) -> list[Message]:
-    """Return the note that the user stopped the search, if so."""
+    """Return a note if the user stopped the search."""
     return [msg("fit.note.stopped")] if report.stopped else []
 
 
 def step_times(report: FitReport) -> list[Message]:
-    """Return the step in seconds, where something was measured."""
+    """Return the step time in seconds, if times were measured."""
     plan, now = report.planned, report.seconds(report.reference.time)
     if plan is None or now is None:
         return []
@@ -231,7 +231,7 @@ def _time_text(seconds: float | None) -> str:
 
 
 def clock_notes(clock: Clock) -> list[Message]:
-    """Return notes on the times: relative, or from measured steps and layers."""
+    """Return notes on the origin of times: relative, or from measured steps and layers."""
     if not clock.runs:
         return [msg("fit.note.relative")]
     both = clock.step_seconds is not None and bool(clock.times)
@@ -240,7 +240,7 @@ def clock_notes(clock: Clock) -> list[Message]:
 
 
 def reasons_of(report: FitReport) -> list[Message]:
-    """Return the reasons for the plan: memory, time, and the gain from more memory."""
+    """Return the reasons for the plan: memory, critical path, and the gain from more memory."""
     plan, stage = report.planned, report.binding_stage
     if plan is None:
         return []
@@ -261,7 +261,7 @@ def reasons_of(report: FitReport) -> list[Message]:
 
 
 def alternatives_of(report: FitReport) -> list[Message]:
-    """Return other plans and their times."""
+    """Return the alternative plans with their times."""
     found = []
     for other in report.alternatives:
         name = msg(f"fit.other.{other.name}")
@@ -274,7 +274,7 @@ def alternatives_of(report: FitReport) -> list[Message]:
 
 
 def remedies_of(report: FitReport) -> list[Message]:
-    """Return ways to make a plan fit."""
+    """Return ways to make a plan fit, with the memory that each frees."""
     return [
         msg(
             "fit.remedy",
@@ -296,7 +296,7 @@ def notes_of(report: FitReport) -> list[Message]:
 
 
 def recomputed_layers(cell: Mapping[RecomputeMode, int]) -> str:
-    """Return what a cell recomputes, such as ``full 3, select 2``."""
+    """Return the recomputation of a cell, such as ``full 3, select 2``."""
     return ", ".join(f"{kind.value} {count}" for kind, count in cell.items() if count and kind.value != "none") or "-"
 
 
@@ -311,7 +311,7 @@ TIME_PARTS = ("work", "recompute", "fill", "imbalance")
 
 
 def show_explanation(found: TimeExplanation, console: Console) -> None:
-    """Print the parts of the step, then the stages."""
+    """Print the parts of the step time, then the stages."""
     sizes = found.table
     params = {"layers": sizes.layer_count, "stages": sizes.stages, "chunks": sizes.chunks}
     order = sizes.order.value
@@ -340,14 +340,14 @@ def show_explanation(found: TimeExplanation, console: Console) -> None:
 
 
 _WIDTH, _ROW, _LEFT, _TOP = 1160.0, 26.0, 60.0, 8.0
-_NARROW = 0.05  # of a unit; passes below it are not seen
-# Forward and backward passes by chunk; further chunks begin again.
+_NARROW = 0.05  # in time units; narrower passes are not drawn
+# Colours of forward and backward passes by chunk; further chunks start over.
 _FORWARD = ("#3d7ea6", "#5b9bc0", "#86b8d4", "#2c5f7f")
 _BACKWARD = ("#d98544", "#e4a36f", "#efc09b", "#b5682d")
 
 
 def plan_page(show: Callable[[Console], FitPage], sources: Iterable[object], language: Language) -> str:
-    """Return the HTML page, which runs no scripts and loads nothing."""
+    """Return the HTML page, without scripts and external resources."""
     return write_page("fit.page.title", sources, lambda console: _page_parts(show(console), console), language)
 
 

@@ -1,4 +1,4 @@
-"""Workflow commands of GitHub Actions, which it shows at lines of a change."""
+"""Write workflow commands of GitHub Actions, which annotate lines of a change."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LEVELS = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.INFO: "
 
 
 def write_failure(error: MsTuneError, title: str, console: Console) -> None:
-    """The annotation of a file that cannot be read, at the line that is to blame."""
+    """Write an annotation for a file that cannot be read, at the faulty line if known."""
     path, line = getattr(error, "path", None), getattr(error, "line", None)
     if path is not None:
         hint = f"\n{console.say(error.hint)}" if error.hint is not None else ""
@@ -27,13 +27,13 @@ def write_failure(error: MsTuneError, title: str, console: Console) -> None:
 
 
 def format_annotation(level: str, places: Mapping[str, object], title: str, message: str) -> str:
-    """One annotation."""
+    """Return one workflow command for an annotation."""
     properties = ",".join(f"{name}={_escape_property(str(value))}" for name, value in places.items())
     return f"::{level} {properties},title={_escape_property(title)}::{_escape_data(message)}"
 
 
 def _escape_data(text: str) -> str:
-    # Escaped as `@actions/core` does it (toolkit, `command.ts`).
+    # Escaped as in `@actions/core` (toolkit, `command.ts`).
     return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
 
 

@@ -1,7 +1,7 @@
-"""Findings for other programs: JSON, SARIF 2.1.0 (OASIS) for code scanning, JUnit's XML, and annotations of GitHub Actions.
+"""Convert findings for other programs: JSON, SARIF 2.1.0 (OASIS), JUnit XML, GitHub Actions annotations.
 
-Lines and columns count from 1; the end is exclusive; columns count characters. Messages are in the user's language; what explains
-a rule in SARIF stands in both.
+Lines and columns (in characters) count from 1; the end is exclusive. Messages are in the user's language; the
+explanations of rules in SARIF are in both languages.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _PLACE = ("line", "column", "end_line", "end_column")
 
 
 def lint_json(report: LintReport, *, statistics: bool = False) -> dict[str, object]:
-    """The report as plain values."""
+    """Return the report as a JSON object."""
     result: dict[str, object] = {
         "version": VERSION,
         "findings": [
@@ -85,12 +85,12 @@ def _fix_json(fix: Fix, file: FileReport) -> dict[str, object]:
 _SARIF_SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 _REGION = ("startLine", "startColumn", "endLine", "endColumn")
 _SARIF_LEVELS = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.INFO: "note"}
-# As GitHub's code scanning calls them.
+# Names used by GitHub's code scanning.
 _PROBLEM_SEVERITIES = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.INFO: "recommendation"}
 
 
 def lint_sarif(report: LintReport, language: Language, rules: Mapping[str, RuleEntry]) -> dict[str, object]:
-    """The report as a SARIF log with one run."""
+    """Return the report as a SARIF log with one run."""
     found = sorted({finding.id: finding for file in report.files for finding in file.findings}.items())
     order = {id_: index for index, (id_, _) in enumerate(found)}
     results = [
@@ -187,21 +187,21 @@ def _sarif_location(artifact: Mapping[str, object], span: Location) -> dict[str,
 
 
 def _artifact_location(path: Path) -> dict[str, object]:
-    # The file relative to the folder where ms-tune runs, as services want it; else absolute.
+    # Relative to the working folder, as services expect; absolute if outside it.
     relative = os.path.relpath(path)
     if relative.startswith(".."):
-        return {"uri": Path(os.path.abspath(path)).as_uri()}  # noqa: PTH100 - without `..`, links as they are
+        return {"uri": Path(os.path.abspath(path)).as_uri()}  # noqa: PTH100 - removes `..`, keeps symbolic links
     return {"uri": quote(shown_path(path) if str(path) == "-" else Path(relative).as_posix()), "uriBaseId": "%SRCROOT%"}
 
 
 _XML = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
 _XML_ATTRIBUTE = _XML | str.maketrans({'"': "&quot;", "\n": "&#10;", "\r": "&#13;", "\t": "&#9;"})
-# What XML 1.0 cannot hold, not even escaped.
+# Characters that XML 1.0 does not allow, even escaped.
 _FORBIDDEN = "[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]"
 
 
 def lint_junit(report: LintReport, console: Console) -> str:
-    """The report as XML. Findings of the lowest severity do not fail a case; they stand in its output."""
+    """Return the report as XML; findings of the lowest severity do not fail a test case but appear in its output."""
     failures = sum(_count_failures(file) for file in report.files)
     tests = sum(max(len(file.findings), 1) for file in report.files)
     lines = [
@@ -249,14 +249,14 @@ def _xml_attribute(text: str) -> str:
 
 
 def write_github(report: LintReport, console: Console) -> None:
-    """Write one workflow command a finding, the worst first: GitHub shows ten of each level in a step."""
+    """Write one workflow command per finding, worst first: GitHub shows ten of each level per step."""
     for error in report.errors:
         write_failure(error, "ms-tune lint", console)
     found = [(finding, file) for file in report.files for finding in file.findings]
     for finding, file in sorted(found, key=lambda pair: pair[0].severity.rank):
         span = finding.location
         places = {"file": shown_path(file.path), "line": span.line, "endLine": span.end_line}
-        if span.line == span.end_line:  # columns of another line would be refused
+        if span.line == span.end_line:  # GitHub rejects columns for a range of lines
             places |= {"col": span.column, "endColumn": span.end_column}
         title = f"{finding.id} {finding.name}"
         message = finding.sentence(console.language)

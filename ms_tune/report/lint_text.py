@@ -1,4 +1,4 @@
-"""Findings for people: each with the lines it is about; and what fixes would change, as ``patch`` and ``git apply`` take it."""
+"""Show findings in the terminal with their source lines, and fixes as diffs for ``patch`` and ``git apply``."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from ms_tune.lint.settings import ProjectSettings
     from ms_tune.report.console import Console
 
-_WIDTH = 160  # longer lines are shown in part
-_MANY = 5  # files with findings from which on a table of them is shown
-_BEFORE = 40  # how much of a long line is shown before the place
+_WIDTH = 160  # longer lines are shortened
+_MANY = 5  # number of files with findings from which a table of them is shown
+_BEFORE = 40  # characters of a long line shown before the finding
 
 
 class _Label(Record):
@@ -34,7 +34,7 @@ class _Label(Record):
 def write_lint(
     report: LintReport, console: Console, *, concise: bool = False, statistics: bool = False, quiet: bool = False
 ) -> None:
-    """Write the report to standard output: concisely one line per finding, quietly the summary line alone."""
+    """Write the report: ``concise`` one line per finding, ``quiet`` only the summary line."""
     if quiet:
         if report.files:
             console.write(_join_sentences(_list_results(report.summary, console), console))
@@ -91,7 +91,7 @@ def _list_fixes(file: FileReport, console: Console) -> Iterator[str]:
 
 
 def _write_summary(report: LintReport, console: Console) -> None:
-    """Write what was checked, and last what was found."""
+    """Write the files and releases that were checked, then the results."""
     found = report.summary
     checked = console.listed(_release_text(release, console) for release in found.checked_for)
     counts = {
@@ -216,12 +216,12 @@ def _find_window(text: str, place: int) -> tuple[int, str]:
 
 
 def _make_printable(text: str) -> str:
-    # Characters that take the room that `_count_columns` counts and move no cursor.
+    # Only characters that `_count_columns` counts correctly and that do not move the cursor.
     return "".join(character if character.isprintable() else " " for character in text)
 
 
 def _count_columns(text: str) -> int:
-    # Columns on a terminal: Chinese characters take two, combining marks none.
+    # Terminal columns: Chinese characters take two, combining marks zero.
     return sum(
         0 if unicodedata.combining(character) else 2 if unicodedata.east_asian_width(character) in "WF" else 1
         for character in text
@@ -233,7 +233,7 @@ _NO_NEWLINE = "\\ No newline at end of file"
 
 
 def write_diff(report: LintReport, console: Console) -> int:
-    """Write a diff for every file that fixes change; returns how many there are."""
+    """Write a diff for every file that fixes change; return the number of files."""
     changed = 0
     for file in report.files:
         if file.original is not None:
@@ -254,6 +254,6 @@ def _diff_lines(old: str, new: str, name: str) -> Iterator[str]:
 
 
 def _patch_lines(text: str) -> list[str]:
-    # Lines as `patch` sees them: a carriage return belongs to its line.
+    # Line ends as in `patch`: a carriage return is part of its line.
     parts = text.split("\n")
     return [f"{part}\n" for part in parts[:-1]] + ([parts[-1]] if parts[-1] else [])

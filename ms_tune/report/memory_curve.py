@@ -1,4 +1,4 @@
-"""A memory curve as a block graph for the terminal, and as few points, by content too, for a chart."""
+"""Reduce a memory curve to a block graph for the terminal, or to a few points (also by category) for a chart."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _EIGHTHS = " ▁▂▃▄▅▆▇█"
 
 
 def highest_per_column(curve: Curve, columns: int) -> NDArray[np.int64]:
-    """Return the most bytes in use in each of so many equal stretches of ticks, blocks from before included."""
+    """Return the peak bytes in use in each of ``columns`` equal intervals of ticks, including earlier blocks."""
     if not len(curve.tick):
         return np.zeros(columns, np.int64)
     first, last = int(curve.tick[0]), int(curve.tick[-1])
@@ -34,7 +34,7 @@ def highest_per_column(curve: Curve, columns: int) -> NDArray[np.int64]:
 
 
 def block_graph(curve: Curve, columns: int, lines: int, marks: Sequence[int]) -> list[str]:
-    """Return the curve in characters, the top line first; empty cells at the ticks ``marks`` show a broken line."""
+    """Return the curve as text lines, top first; empty cells at the ticks ``marks`` contain a broken line."""
     highest = highest_per_column(curve, columns)
     top = max(int(highest.max()), 1)
     eighths = (highest * (8 * lines) + top - 1) // top
@@ -48,9 +48,9 @@ def block_graph(curve: Curve, columns: int, lines: int, marks: Sequence[int]) ->
 
 
 def thin_curve(curve: Curve, points: int) -> tuple[list[int], list[int], list[int]]:
-    """Return ticks, bytes in use and footprints of at most about so many points; the extremes of every stretch are kept.
+    """Return ticks, bytes in use and footprints at roughly ``points`` points, keeping the extremes of every interval.
 
-    A chart of that width shows the same lows and highs, including the peak.
+    A chart of that width shows the same minima and maxima, including the peak.
     """
     count = len(curve.tick)
     if count <= points:
@@ -67,23 +67,23 @@ def thin_curve(curve: Curve, points: int) -> tuple[list[int], list[int], list[in
 
 
 class Bands(Record):
-    """Bytes in use at some ticks."""
+    """Bytes in use by category at some ticks."""
 
     tick: list[int]
-    # Bytes by the category's name, without empty categories. At each tick they add up to the curve.
+    # Bytes by category name, without empty categories; at each tick they add up to the curve.
     used: dict[str, list[int]]
     footprint: list[int]  # the footprint at each tick
 
 
 def bands_of(rank: RankReport, points: int) -> Bands:
-    """Return the curve by category at about so many points, including its extremes."""
+    """Return a rank's curve by category at roughly ``points`` points, including its extremes."""
     table, rows = rank.table, rank.curve.rows
     lives = Lives(table.start[rows], table.end[rows], table.size[rows], rank.contents.codes[rows])
     return split_in_bands(rank.curve, lives, [content.value for content in rank.peak.contents], points)
 
 
 class Lives(NamedTuple):
-    """Blocks with their allocation, release, bytes, and category as a place in the categories."""
+    """Lifetimes of blocks: allocation and release ticks, bytes, category index."""
 
     start: NDArray[np.int64]
     end: NDArray[np.int64]
@@ -92,11 +92,11 @@ class Lives(NamedTuple):
 
 
 def split_in_bands(curve: Curve, lives: Lives, contents: Sequence[str], points: int) -> Bands:
-    """Return a curve by category at about so many points, including its extremes."""
+    """Return a curve by category at roughly ``points`` points, including its extremes."""
     ticks, _, footprint = thin_curve(curve, points)
     if not ticks:
         return Bands([], {}, [])
-    # The last event of each tick counts, so that a point shows the memory in use after it.
+    # Use the last event of each tick: the memory in use after it.
     at = np.unique(np.array(ticks, np.int64))
     keep = np.searchsorted(np.array(ticks), at, side="right") - 1
     used = {}

@@ -1,4 +1,4 @@
-"""Traces and snapshots for other programs: Chrome trace events for Perfetto, PyTorch's memory viewer, spreadsheets."""
+"""Export traces and snapshots to other programs: Perfetto, PyTorch's memory viewer, spreadsheets."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
 
     Record = dict[str, object]
 
-_BLOCKS = 20_000  # the largest so many
+_BLOCKS = 20_000  # number of blocks, largest first
 _POINTS = 50_000
-_PHASES, _STEPS, _FIRST_BLOCK = 1, 2, 10  # tracks
-_CURVES, _CAUSES = 1, 2  # tracks
+_PHASES, _STEPS, _FIRST_BLOCK = 1, 2, 10  # track numbers
+_CURVES, _CAUSES = 1, 2  # track numbers
 _PROTOCOL = 4
-_NO_SCOPE = ["Default"]  # of some operators of the dynamic graph
+_NO_SCOPE = ["Default"]  # scope of some operators of the dynamic graph
 COLUMNS = (
     *("rank", "category", "bytes", "start", "end", "last_use", "operator", "where", "layer", "parameter", "tensor"),
     *("address", "stream", "type", "stack"),
@@ -42,9 +42,9 @@ COLUMNS = (
 def write_perfetto(file: TextIO, report: MemoryReport) -> None:
     """Write the ranks as Chrome trace events, which Perfetto (ui.perfetto.dev) and chrome://tracing open.
 
-    One process a rank: counters of the memory in use by content and of the footprint, slices of phases and steps, and the
-    largest blocks as slices on as many tracks as are needed. A tick is shown as a microsecond, for ticks are an order and no
-    time.
+    One process per rank: counters of the memory in use by category and of the footprint, slices for phases and steps,
+    and the largest blocks as slices on as many tracks as needed. A tick is shown as a microsecond, because ticks give
+    an order, not a time.
     """
     ranks = enumerate(report.ranks)
     write_events(
@@ -61,7 +61,7 @@ def write_events(file: TextIO, events: Iterable[Mapping[str, object]]) -> None:
 
 
 def _rank_events(rank: RankReport, number: int) -> Iterator[dict[str, object]]:
-    process = number + 1  # process 0 is the idle process of the machine
+    process = number + 1  # 0 is the machine's idle process
     yield name_of("process_name", process, _PHASES, f"rank {number}")
     yield name_of("thread_name", process, _PHASES, "phases")
     yield name_of("thread_name", process, _STEPS, "steps")
@@ -90,7 +90,7 @@ def _step_slices(place: tuple[int, int], ends: Sequence[int]) -> Iterator[dict[s
 
 
 def counter_events(process: int, bands: Bands, held: str) -> Iterator[dict[str, object]]:
-    """Yield counters: the memory in use by category, and the reserved memory under its name."""
+    """Yield counters: the memory in use by category, and the reserved memory under the given name."""
     for place, tick in enumerate(bands.tick):
         used = {name: values[place] for name, values in bands.used.items()}
         yield {"ph": "C", "name": "memory in use", "pid": process, "tid": _PHASES, "ts": tick, "args": used}
@@ -99,16 +99,16 @@ def counter_events(process: int, bands: Bands, held: str) -> Iterator[dict[str, 
 
 
 def largest_blocks(start: NDArray[np.int64], size: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Places of the largest blocks, in the order in which they are allocated."""
+    """Return the indices of the largest blocks, in the order of allocation."""
     largest = np.argsort(-size, kind="stable")[:_BLOCKS]
     return np.asarray(largest[np.argsort(start[largest], kind="stable")], np.int64)
 
 
 class _Tracks:
-    """Slices of blocks that come in the order of their begin: those that overlap get different tracks."""
+    """Assignment of block slices to tracks, in order of their start; overlapping slices get different tracks."""
 
     def __init__(self, process: int, last: int) -> None:
-        self._process, self._last = process, last  # the end of blocks that are never freed
+        self._process, self._last = process, last  # end of blocks that are never freed
         self._busy: list[tuple[int, int]] = []
         self._free: list[int] = []
         self._count = 0
@@ -129,27 +129,27 @@ class _Tracks:
 def slice_of(
     place: tuple[int, int], name: str, start: int, end: int, what: Mapping[str, object] | None = None
 ) -> dict[str, object]:
-    """Return a slice of a process and a track."""
+    """Return an event for a slice on a process's track."""
     times = {"ts": start, "dur": max(0, end - start)}
     return {"ph": "X", "name": name, "pid": place[0], "tid": place[1], **times, "args": what or {}}
 
 
 def name_of(kind: str, process: int, track: int, name: str) -> dict[str, object]:
-    """Return the name of a process or a track."""
+    """Return an event that names a process or a track."""
     return {"ph": "M", "name": kind, "pid": process, "tid": track, "args": {"name": name}}
 
 
 def write_torch_perfetto(file: TextIO, lives: TorchLives) -> None:
-    """Write a snapshot of PyTorch's allocator likewise: counters by line of the script, the largest blocks, growths.
+    """Write a snapshot of PyTorch's allocator as trace events: counters by script line, largest blocks, growths.
 
-    The place of an event is shown as a microsecond: snapshots of torch_npu have no times.
+    An event's index is shown as a microsecond, because snapshots of torch_npu have no times.
     """
     write_events(file, _torch_events(lives))
 
 
 def _torch_events(lives: TorchLives) -> Iterator[dict[str, object]]:
     report = lives.report
-    process = report.device.number + 1  # process 0 is the idle process of the machine
+    process = report.device.number + 1  # 0 is the machine's idle process
     yield name_of("process_name", process, _CURVES, f"device {report.device.number}")
     yield name_of("thread_name", process, _CAUSES, "taken from the device")
     drawn = split_in_bands(
@@ -182,10 +182,10 @@ def _torch_events(lives: TorchLives) -> Iterator[dict[str, object]]:
 def write_snapshot(file: BinaryIO, rank: RankReport) -> None:
     """Write one rank as a memory snapshot of PyTorch's allocator, which pytorch.org/memory_viz opens.
 
-    The format is that of ``torch.cuda.memory._snapshot()`` (torch 2.x, ``torch/csrc/cuda/Module.cpp``). The viewer unpickles
-    by itself and knows protocol 2 to 4 only, plain containers, and no classes. Blocks become ``alloc``, ``free_requested``
-    and ``free_completed`` events in the order of ticks; the stretches of addresses of the pool become segments. Frames are
-    innermost first there; in graph mode, whose Python stacks tell nothing, the scope path takes their place.
+    The format is that of ``torch.cuda.memory._snapshot()`` (torch 2.x, ``torch/csrc/cuda/Module.cpp``). The viewer's
+    own unpickler supports only protocols 2 to 4, plain containers and no classes. Blocks become ``alloc``,
+    ``free_requested`` and ``free_completed`` events in the order of ticks; the pool's address ranges become segments.
+    Frames are innermost first; in graph mode, where Python stacks are meaningless, the scope path replaces them.
     """
     pickle.dump(snapshot_of(rank), file, protocol=_PROTOCOL)
 
@@ -197,7 +197,7 @@ def snapshot_of(rank: RankReport) -> dict[str, list[object]]:
 
 
 class _Frames:
-    """The frames of rows; equal ones are one list, which the pickle writes once."""
+    """Frames of table rows; equal ones share a list, which the pickle writes once."""
 
     def __init__(self, rank: RankReport) -> None:
         self._rank = rank
@@ -225,7 +225,7 @@ class _Frames:
 
 def _snapshot_events(rank: RankReport, frames: _Frames) -> list[object]:
     table = rank.table
-    # The viewer looks for the segment of every block, and there is none for one that has no address or no size.
+    # The viewer needs a segment for every block; blocks without an address or a size have none.
     rows = rank.curve.rows[(table.address[rank.curve.rows] > 0) & (table.size[rank.curve.rows] > 0)]
     freed = rows[table.end[rows] != NEVER_FREED]
     tick = np.concatenate([table.end[freed], table.start[rows]])
@@ -290,7 +290,7 @@ def _snapshot_segments(rank: RankReport, frames: _Frames) -> list[object]:
 
 
 def write_blocks(file: TextIO, rank: RankReport, parts: PeakBreakdown, *, header: bool) -> None:
-    """Write one line a block, the largest holders first. An end or last use that does not exist is left empty."""
+    """Write one CSV row per block, largest holders first; a missing end or last use stays empty."""
     writer = csv.writer(file, lineterminator="\n")
     if header:
         writer.writerow(COLUMNS)
@@ -310,5 +310,5 @@ def write_blocks(file: TextIO, rank: RankReport, parts: PeakBreakdown, *, header
 
 
 def _defuse_formula(cell: object) -> object:
-    # A text that a spreadsheet would take for a formula gets a leading apostrophe.
+    # Prefix text that a spreadsheet would treat as a formula with an apostrophe.
     return f"'{cell}" if isinstance(cell, str) and cell.startswith(("=", "+", "-", "@", "\t", "\r")) else cell

@@ -1,9 +1,9 @@
-"""Write the report of `memory` for the browser: one file that works offline, for traces, snapshots and comparisons.
+"""Write the HTML page of `memory`, one file that works offline: for traces, snapshots and comparisons.
 
-Its content security policy allows the file's own scripts and styles, by their hashes, and nothing else: no network, no
-inline handlers. All data is in JSON islands, which are not scripts; all texts are in both languages. Blocks are columns of
-small numbers (differences, codes) in JSON, compressed and in base64, which the page unpacks with ``DecompressionStream``.
-Scope paths repeat their beginnings ten thousand times, so that they are stored as a tree.
+Its content security policy allows only the file's own scripts and styles, by their hashes: no network, no inline
+handlers. All data is in JSON islands, which are not scripts; all texts are in both languages. Blocks are columns of
+small numbers (differences, codes) as JSON, compressed and in base64, which the page unpacks with
+``DecompressionStream``. Scope paths share many prefixes, so they are stored as a tree.
 """
 
 from __future__ import annotations
@@ -44,19 +44,19 @@ if TYPE_CHECKING:
 _SHARED = ("memory.content.", "memory.phase.", "memory.severity.", "memory.column.")
 _SCRIPTS = ("data", "timeline", "details", "flame", "addresses", "tables", "main")
 
-POINTS = 6000  # of a curve
+POINTS = 6000  # points of a curve
 MOST_BLOCKS = 150_000
 _LEVEL = 6
 _KINDS = {Fit.FITS: "good", Fit.TIGHT: "tight", Fit.DOES_NOT_FIT: "bad", None: "tight"}
-_MOST_WITH_BLOCKS = 4  # ranks; the blocks of 32 ranks would be more than a browser should open
-TOP = 100  # groups, and a fifth of the changes
-CARD = ("id", "severity", "rank", "bytes", "title", "message", "help", "stack")  # of a finding
+_MOST_WITH_BLOCKS = 4  # ranks; a browser cannot handle the blocks of 32 ranks
+TOP = 100  # number of groups; of changes, a fifth of it
+CARD = ("id", "severity", "rank", "bytes", "title", "message", "help", "stack")  # fields of a finding
 
 
 def memory_page(title: str, data: Mapping[str, object], language: Language, further: str = "") -> str:
-    """Return the page of some data in both languages, starting in one.
+    """Return the HTML page of some data in both languages, starting in one.
 
-    ``further`` is a section of HTML, in both languages, before the section of expected memory.
+    ``further`` is an HTML section in both languages, placed before the section on expected memory.
     """
     common = {"version": __version__, "source": title, "language": language.value, "languages": LANGUAGES}
     body = _read_asset("templates", "memory.html").replace("<!-- further -->", further)
@@ -82,7 +82,7 @@ def _read_asset(folder: str, name: str) -> str:
 
 
 def _json_island(value: object) -> str:
-    # Escaped so that it cannot end the script element around it.
+    # Escaped so that it cannot end the surrounding script element.
     text = json_text(value)
     for character, escape in (("<", "\\u003c"), (">", "\\u003e"), ("&", "\\u0026"), ("\u2028", "\\u2028")):
         text = text.replace(character, escape)
@@ -98,23 +98,23 @@ def page_texts() -> dict[str, Text]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PageBlocks:
-    """Blocks for the page, ordered by when they are allocated."""
+    """Blocks for the page, in order of allocation."""
 
-    start: NDArray[np.int64]  # when each is allocated
-    end: NDArray[np.int64]  # when it is released, or `ms_tune.readers.memory_block.NEVER_FREED`
-    last: NDArray[np.int64]  # when it is used last; `ms_tune.readers.table.NONE` if nobody knows
+    start: NDArray[np.int64]  # allocation ticks
+    end: NDArray[np.int64]  # release ticks, or `ms_tune.readers.memory_block.NEVER_FREED`
+    last: NDArray[np.int64]  # ticks of the last use; `ms_tune.readers.table.NONE` if unknown
     size: NDArray[np.int64]  # bytes
     address: NDArray[np.uint64]
-    content: NDArray[np.int64]  # its category, as a place in the page's categories
-    node: Coded[str]  # the scope path of its operator, with `/` between the parts
-    stack: Coded[tuple[Frame, ...]]  # the Python stack, outermost frame first
-    kind: Coded[str]  # its operator if the path does not contain it
-    tensor: Coded[str]  # its name
-    names: Mapping[int, str]  # parameters by place of the block
+    content: NDArray[np.int64]  # index in the page's categories
+    node: Coded[str]  # scope paths of operators, parts separated by `/`
+    stack: Coded[tuple[Frame, ...]]  # Python stacks, outermost frame first
+    kind: Coded[str]  # operators whose name is not in the path
+    tensor: Coded[str]  # tensor names
+    names: Mapping[int, str]  # parameter names by block index
 
 
 def pack_rank_blocks(rank: RankReport) -> tuple[str, int]:
-    """Return the blocks of the curve, packed, and their number; of very many only the largest and longest."""
+    """Return the packed blocks of the curve and their number; at most ``MOST_BLOCKS``, largest and longest-lived first."""
     table, rows = rank.table, rank.curve.rows
     rows = rows[np.argsort(table.start[rows], kind="stable")]
     rows = rows[most_telling(table.start[rows], table.end[rows], table.size[rows], rank.curve.peak_tick)]
@@ -138,7 +138,7 @@ def pack_rank_blocks(rank: RankReport) -> tuple[str, int]:
 
 
 def pack_blocks(blocks: PageBlocks) -> str:
-    """Blocks as the page unpacks them."""
+    """Return blocks in the packed form that the page reads."""
     text = json_text(_block_columns(blocks))
     data = gzip.compress(text.encode("utf-8", errors="replace"), _LEVEL, mtime=0)
     return base64.b64encode(data).decode("ascii")
@@ -147,7 +147,7 @@ def pack_blocks(blocks: PageBlocks) -> str:
 def most_telling(
     start: NDArray[np.int64], end: NDArray[np.int64], size: NDArray[np.int64], moment: int
 ) -> NDArray[np.int64]:
-    """Places of all blocks, or of those with the largest size times life; and of whatever is alive at a moment."""
+    """Return indices of at most ``MOST_BLOCKS`` blocks: those alive at ``moment``, then by size times lifetime."""
     if len(start) <= MOST_BLOCKS:
         return np.arange(len(start))
     last = float(max(start.max(), np.max(end, initial=0, where=end != NEVER_FREED)))
@@ -197,7 +197,7 @@ def _recode_used(codes: NDArray[np.int32], values: tuple[object, ...]) -> tuple[
 
 
 def _path_tree(paths: list[str]) -> tuple[list[list[object]], list[int]]:
-    # Parts of paths as [parent, name], where parents come first and the first ones have -1; and each path's last.
+    # Path parts as [parent, name], parents first, roots with parent -1; and the last part of each path.
     known: dict[tuple[int, str], int] = {}
     leaves = []
     for path in paths:
@@ -209,7 +209,7 @@ def _path_tree(paths: list[str]) -> tuple[list[list[object]], list[int]]:
 
 
 def report_html(report: MemoryReport, comparison: Comparison | None, language: Language, further: str = "") -> str:
-    """Return the page of a run, compared with another run if there is one; ``further`` as for :func:`memory_page`."""
+    """Return the page of a run, compared with another run if given; ``further`` as for :func:`memory_page`."""
     return memory_page(str(report.source), _page_data(report, comparison), language, further)
 
 
@@ -229,10 +229,10 @@ def _page_data(report: MemoryReport, comparison: Comparison | None) -> dict[str,
 
 def _rank_data(rank: RankReport, *, with_blocks: bool) -> dict[str, object]:
     packed, count = pack_rank_blocks(rank) if with_blocks and len(rank.curve.rows) else (None, 0)
-    told = rank_json(rank)
-    del told["trace"]  # where a file lay is not for those with whom the page is shared
+    values = rank_json(rank)
+    del values["trace"]  # do not share the trace's location with readers of the page
     return {
-        **told,
+        **values,
         "limit_bytes": rank.limit_bytes,
         "sample": rank.sample,
         "verdict": _verdict_data(rank.verdict),
@@ -267,7 +267,7 @@ def job_html(report: JobReport, language: Language) -> str:
     memory = report.memory
     if not report.stages:
         return report_html(memory, None, language)
-    # Expected memory from the model's sizes replaces the page's guess from the weights.
+    # Expected memory from the model's sizes replaces the page's estimate from the weights.
     ranks = tuple(
         replace(rank, theory=Theory(rank.theory.weights_bytes, rank.theory.parameters, (), None, None))
         if stage.theory

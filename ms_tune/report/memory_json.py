@@ -1,4 +1,4 @@
-"""The results of `memory` and its sub-commands as JSON; sizes are bytes. docs/memory.md and docs/memory-snapshot.md describe every key."""
+"""Convert results of `memory` and its subcommands to JSON, sizes in bytes; keys: docs/memory.md, memory-snapshot.md."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ _CAUSE = ("event", "taken_bytes", "wanted_bytes", "free_bytes", "largest_free_by
 
 
 def report_json(report: MemoryReport, top: int) -> dict[str, object]:
-    """Return the object of ``ms-tune memory --json``: the rank with the highest peak, then every rank in short."""
+    """Return the object of ``ms-tune memory --json``: the rank with the highest peak, then a summary of every rank."""
     worst = report.worst
     return {
         "version": VERSION,
@@ -112,18 +112,18 @@ def rank_json(rank: RankReport) -> dict[str, object]:
         "phase_at_peak": phase_name(rank.phase_at_peak()),
         "peak_by_phase": {phase_name(phase): size for phase, size in rank.peak_by_phase().items()},
         "remedies": rank.remedies,
-        "held_at_peak": [_phase_json(held) for held in rank.held_at_peak],
+        "held_at_peak": [_phase_json(one) for one in rank.held_at_peak],
         "highest": [_phase_json(moment) for moment in rank.moments],
         "activations_by_layer": rank.activations,
     }
 
 
-def _phase_json(held: ContentBytes | PeakMoment) -> dict[str, object]:
-    return held._asdict() | {"phase": phase_name(held.phase)}
+def _phase_json(moment: ContentBytes | PeakMoment) -> dict[str, object]:
+    return moment._asdict() | {"phase": phase_name(moment.phase)}
 
 
 def phase_name(phase: Phase | None) -> str:
-    """Return a phase as scripts read it; ``unknown`` if it is not known."""
+    """Return a phase's name; ``unknown`` for None."""
     return phase.value if phase is not None else "unknown"
 
 
@@ -144,7 +144,7 @@ def _rows_json(rank: RankReport) -> dict[str, object]:
 
 
 def breakdown_json(parts: PeakBreakdown, top: int) -> dict[str, object]:
-    """Return the breakdown of the memory at a tick."""
+    """Return the breakdown of the memory at one tick."""
     return {
         "largest": [
             record_json(holder, "bytes", "count", "operator", "where", "category") | {"tensor": holder.tensor or None}
@@ -167,7 +167,7 @@ def comparison_json(comparison: Comparison) -> dict[str, object]:
 
 
 def pair_json(pair: RankComparison, most: int) -> dict[str, object]:
-    """One rank of both runs, and so many of its changes."""
+    """Return a rank's comparison of both runs, with the ``most`` largest changes."""
     return {
         "rank": pair.after.rank,
         "before_bytes": pair.before.curve.peak_bytes,
@@ -196,7 +196,7 @@ def failure_json(failure: MemoryFailure, first: Sequence[Method], source: Path) 
 
 
 def methods_after(failure: MemoryFailure, first: Sequence[Method]) -> list[tuple[Method, Text]]:
-    """Return the methods that apply to the framework of a failure, and how to write them."""
+    """Return the methods that apply to the failed framework, and how to write them."""
     dialects = TORCH if failure.is_of_torch else (*STATIC, *DYNAMIC)
     found = [(method, method.how_in(dialects)) for method in first]
     return [(method, how) for method, how in found if how.en]

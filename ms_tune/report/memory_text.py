@@ -1,4 +1,4 @@
-"""The result of ``memory`` in the terminal."""
+"""Show the result of ``memory`` in the terminal."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from ms_tune.readers.memory_log import MemoryFailure
 
 _BAR, _LABEL, _CURVE_LINES, _FRAMES = 24, 22, 8, 12
-_HELD = 4  # kinds of memory that the line about the peak names
-_PARTS, _SHORT, _REMEDIES = 3, 5, 3  # categories, holders and remedies of the short screen
+_HELD = 4  # categories in the line about the peak
+_PARTS, _SHORT, _REMEDIES = 3, 5, 3  # categories, holders and remedies on the short screen
 
 
 def show_verdict(report: MemoryReport, console: Console) -> None:
@@ -69,7 +69,7 @@ def show_summary(report: MemoryReport, console: Console, top: int | None) -> Non
 
 
 def _show_short(holders: Sequence[Holder], console: Console) -> None:
-    # Each in one line: a place that is too long is cut at its beginning.
+    # One line each: the beginning of a long location is cut.
     names = [console.text(f"memory.content.{holder.category.value}") for holder in holders]
     operators = [holder.operator or "–" for holder in holders]
     widths = [max(map(text_width, column), default=0) for column in (names, operators)]
@@ -82,7 +82,7 @@ def _show_short(holders: Sequence[Holder], console: Console) -> None:
 
 
 def show_report(report: MemoryReport, console: Console, top: int) -> None:
-    """Show everything: the verdict, how to lower the peak, the memory from several sides, the findings."""
+    """Show everything: the verdict, ways to lower the peak, breakdowns of the memory, the findings."""
     worst = report.worst
     _show_figures(report, console)
     if len(worst.table):
@@ -102,7 +102,7 @@ def show_report(report: MemoryReport, console: Console, top: int) -> None:
 
 
 def show_breakdown(parts: PeakBreakdown, console: Console, top: int) -> None:
-    """Show the memory at a tick that the user names."""
+    """Show the memory at a tick chosen by the user."""
     _show_contents(parts, console)
     _show_holders(parts, console, top)
     _show_groups("layers", parts, console, top)
@@ -138,12 +138,12 @@ def _show_figures(report: MemoryReport, console: Console) -> None:
     at = console.text("memory.show.at-tick", tick=rank.curve.peak_tick, phase=_phase_text(rank, console))
     write_figure(console, "memory.show.peak", size_text(peak), at)
     holes = {"free": size_text(rank.map.free_bytes), "hole": size_text(rank.map.largest_hole)}
-    told = "holes" if footprint else "footprint-untold"
+    kind = "holes" if footprint else "footprint-untold"
     write_figure(
         console,
         "memory.show.footprint",
         size_text(footprint) if footprint else "–",
-        console.text(f"memory.show.{told}", **holes),
+        console.text(f"memory.show.{kind}", **holes),
     )
     if rank.host_rows:
         write_figure(
@@ -155,7 +155,7 @@ def _show_figures(report: MemoryReport, console: Console) -> None:
 
 
 def _show_remedies(rank: RankReport, console: Console, top: int) -> None:
-    parts = [_content_text(held, console) for held in rank.held_at_peak[:_HELD]]
+    parts = [_content_text(part, console) for part in rank.held_at_peak[:_HELD]]
     console.write_section("remedies.held", parts=console.listed(parts))
     if not rank.remedies:
         console.write_text("remedies.none")
@@ -176,11 +176,11 @@ def _show_remedies(rank: RankReport, console: Console, top: int) -> None:
     console.write_text("remedies.next", command=rank.remedies[0].next)
 
 
-def _content_text(held: ContentBytes, console: Console) -> str:
-    content, amount = console.text(f"memory.content.{held.category.value}"), size_text(held.bytes)
-    if held.phase is None:
+def _content_text(part: ContentBytes, console: Console) -> str:
+    content, amount = console.text(f"memory.content.{part.category.value}"), size_text(part.bytes)
+    if part.phase is None:
         return f"{content} {amount}"
-    phase = console.text(f"memory.phase.{held.phase.value}")
+    phase = console.text(f"memory.phase.{part.phase.value}")
     return console.text("remedies.held-part", content=content, phase=phase, size=amount)
 
 
@@ -380,7 +380,7 @@ def _show_pair(pair: RankComparison, console: Console, top: int, *, quiet: bool)
 
 
 def show_failure(failure: MemoryFailure, first: Sequence[Method], console: Console, *, quiet: bool = False) -> None:
-    """Show an out-of-memory error of a log: the request, the free memory, the cause, and first suggestions."""
+    """Show an out-of-memory error of a log: requested and free memory, the cause, and first suggestions."""
     wanted = size_text(failure.wanted_bytes) if failure.wanted_bytes is not None else console.text("oom.untold")
     console.write_text("oom.title", framework=failure.framework, wanted=wanted, line=failure.line)
     if quiet:

@@ -1,4 +1,4 @@
-"""Show the result of `metrics` in the terminal, as JSON, and as a page with curves; every figure with its formula and inputs."""
+"""Show the result of `metrics` in the terminal, as JSON, and as a page with curves; each figure has its formula and inputs."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from ms_tune.text import Language
 
 _SHARES = ("mfu", "hfu", "linearity", "linearity_guide", "bubble")
-_RATES = ("samples_per_second", "tokens_per_second_per_card", "tflops_per_card")  # of the short screen
-_SHOWN = 5  # slow steps
+_RATES = ("samples_per_second", "tokens_per_second_per_card", "tflops_per_card")  # on the short screen
+_SHOWN = 5  # slow steps shown
 VERSION = 1
-# Keys of every run; null where a figure is not there.
+# Keys of every run; null if a figure is missing.
 _FIGURES = (
     *("samples_per_second", "samples_per_second_per_card", "tokens_per_second", "tokens_per_second_per_card"),
     *("tflops_logged", "tflops_per_card", "mfu", "hfu", "bubble"),
@@ -38,7 +38,7 @@ _TIME, _LOSS = "#3b6fb6", "#b5651d"
 
 
 def show_verdicts(report: MetricsReport, console: Console) -> None:
-    """Show one line per run: whether its figures are reliable."""
+    """Show one line per run that says whether its figures are reliable."""
     for run in report.runs:
         errors = sum(problem.severity is Severity.ERROR for problem in (*run.problems, *report.problems))
         said = "unreliable" if errors else "reliable"
@@ -47,7 +47,7 @@ def show_verdicts(report: MetricsReport, console: Console) -> None:
 
 
 def show_summary(report: MetricsReport, config: Path | None, console: Console) -> None:
-    """Show each run in a few lines: the verdict, step time, throughput, MFU with a judgement, the worst problem; then the next command."""
+    """Show the main figures and the worst problem of each run, then the next command."""
     for run in report.runs:
         show_verdicts(report._replace(runs=(run,)), console)
         _write_rows(_short_rows(run, console), console)
@@ -101,7 +101,7 @@ def show_report(report: MetricsReport, console: Console) -> None:
 
 
 def title_of(run: RunMetrics, console: Console) -> str:
-    """Return a run in one line."""
+    """Return a one-line description of a run."""
     return console.text(
         "metrics.show.run",
         source=shorten_place(str(run.source)),
@@ -115,7 +115,7 @@ def title_of(run: RunMetrics, console: Console) -> str:
 
 
 def rows_of(run: RunMetrics, console: Console) -> Iterator[tuple[str, str, str]]:
-    """Return the figures of a run: name, value, and formula with inputs."""
+    """Yield the figures of a run: name, value, and formula with inputs."""
     yield from _time_rows(run, console)
     yield from _other_rows(run, console)
 
@@ -221,7 +221,7 @@ def _show_problems(problems: Iterable[Diagnostic], console: Console) -> None:
 
 
 def problem_line(problem: Diagnostic, console: Console, colour: str | None = None) -> str:
-    """Return a problem in one line."""
+    """Return a problem as one line."""
     label = _problem_label(problem, console)
     return doubt_line(problem, label if colour is None else console.paint(label, colour), console)
 
@@ -240,7 +240,7 @@ def _show_comparison(comparison: RunComparison, console: Console, *, formulas: b
 
 
 def comparison_lines(comparison: RunComparison, console: Console) -> Iterator[str]:
-    """Return which runs are compared, the ratio of their medians, and whether it is significant."""
+    """Yield the compared runs, the ratio of their medians, and its significance."""
     run, baseline = comparison.run, comparison.baseline
     yield console.text("metrics.show.comparison", run=run.source, baseline=baseline.source)
     yield console.text(
@@ -266,7 +266,7 @@ def _seconds_text(value: float | None) -> str:
 
 
 def report_json(report: MetricsReport) -> dict[str, object]:
-    """Return the JSON object."""
+    """Return the JSON object of ``ms-tune metrics --json``."""
     return {
         "version": VERSION,
         "runs": [_run_json(run) for run in report.runs],
@@ -323,7 +323,7 @@ def _comparison_json(comparison: RunComparison) -> dict[str, object]:
 
 
 def report_html(report: MetricsReport, language: Language) -> str:
-    """Return the page, starting in one language."""
+    """Return the HTML page in both languages, starting in one."""
     runs = (*report.runs, *report.baseline)
     sources = dict.fromkeys(run.source for run in runs)
 

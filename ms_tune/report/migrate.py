@@ -1,4 +1,4 @@
-"""A migration: what became of the keys, what was proved, and both files' memory side by side."""
+"""Show a migration: the result for each key, the proof, and the memory of both configs side by side."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 _COLOURS = {Fate.TRANSLATED: "green", Fate.DEFAULT: "dim", Fate.NONE: "yellow", Fate.ASK: "red"}
 _MARKS = {True: ("holds", "green"), False: ("fails", "red"), None: ("unknown", "yellow")}
 _LONGEST = 60
-_FEW = 5  # decisions, and keys without counterpart, that the short screen names
+_FEW = 5  # decisions, and keys without a counterpart, on the short screen
 
 
 def write_migration(found: Migration, console: Console, *, verbose: bool, everything: bool) -> None:
-    """Write the verdict, the decisions to make and the proof; verbosely, every key that needs a word, or every key."""
+    """Write the verdict, the decisions and the proof; ``verbose`` adds keys that need attention, ``everything`` all."""
     write_verdict(found, console)
     counts = {fate.value: found.count(fate) for fate in Fate}
     console.write_text(
@@ -45,7 +45,7 @@ def write_migration(found: Migration, console: Console, *, verbose: bool, everyt
 
 
 def write_verdict(found: Migration, console: Console) -> None:
-    """Write the one line that says how it ended."""
+    """Write one line with the result of the migration."""
     if found.refused:
         name, colour = "refused", "red"
     elif found.questions or (found.proof and not found.proved):
@@ -126,22 +126,22 @@ def _shorten_value(value: object) -> str:
 
 
 def write_diff(found: Migration, name: Path | None, console: Console) -> None:
-    """What differs between the two files, as a unified diff."""
+    """Write a unified diff of the two configs."""
     old = found.original.splitlines()
     for line in difflib.unified_diff(old, found.text.splitlines(), str(found.path), str(name or "new"), lineterm=""):
-        console.write_whole(line)  # as `patch` takes it
+        console.write_whole(line)  # unchanged, for `patch`
 
 
 _WIDTH = 14
 _COLUMNS = ("old", "new", "difference")
 _SIDES = {False: "old", True: "new"}
-_SHOWN = 0.005  # of the larger peak: what is smaller is told together
-_MOST = 6  # places of a kind
-_LEAST = MIB // 20  # what would be told as 0.0
+_SHOWN = 0.005  # share of the larger peak; smaller differences are summed up
+_MOST = 6  # locations per category
+_LEAST = MIB // 20  # smallest size that is not shown as 0.0
 
 
 def write_memory(sides: BothSides, console: Console, *, verbose: bool) -> None:
-    """Write each stage by content and what the figures assume; verbosely, what makes up the difference."""
+    """Write each stage's memory by category and the assumptions; ``verbose`` adds the causes of the difference."""
     console.write_section("migrate.memory")
     for one in sides.stages:
         _show_stage(one, console, unproved=bool(sides.unproved))
@@ -152,10 +152,10 @@ def write_memory(sides: BothSides, console: Console, *, verbose: bool) -> None:
     console.write("")
     for name in ("weights", "gradients", "passing") if verbose else ():
         console.write_text(f"migrate.memory.why.{name}")
-    for name, told in (("unproved", sides.unproved), ("limits", sides.limits)):
-        if told:
+    for name, limits in (("unproved", sides.unproved), ("limits", sides.limits)):
+        if limits:
             console.write_text(f"migrate.memory.{name}")
-        for limit in told:
+        for limit in limits:
             console.write(f"  - {console.say(limit)}")
 
 
@@ -182,13 +182,13 @@ def _show_row(name: str, old: int, new: int, console: Console, mark: str = "") -
 
 
 def _signed_mib(size: int) -> str:
-    # MiB with a sign; nothing is +0.0, never -0.0.
+    # MiB with a sign; zero is +0.0, never -0.0.
     text = f"{size / MIB:+,.1f}"
     return "+0.0" if text == "-0.0" else text
 
 
 def _show_reasons(found: DifferenceReason, console: Console) -> None:
-    # What one side holds and the other does not, by kind; each kind's lines add up to its sum, the sums to the difference.
+    # Memory that only one side has, by category; lines add up to the category's sum, sums to the difference.
     old, new = found.peaks
     console.write(
         "  "
@@ -244,7 +244,7 @@ _VERSION = 1
 
 
 def migration_json(found: Migration, sides: BothSides | None) -> dict[str, object]:
-    """Its keys are documented in ``docs/migrate.md``."""
+    """Return the JSON object, documented in ``docs/migrate.md``."""
     return {
         "version": _VERSION,
         "file": found.path,
@@ -306,7 +306,7 @@ def _explanation_json(found: DifferenceReason) -> dict[str, object]:
 
 
 def _plain_value(value: object) -> object:
-    # A value of YAML as JSON has it: dates, bytes, sets and numbers without an end are words.
+    # A YAML value in JSON form: dates, bytes, sets and non-finite numbers become text.
     if isinstance(value, dict):
         return {str(key): _plain_value(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):

@@ -1,4 +1,4 @@
-"""The output of ``ms-tune normalize-recompute``: a plan, its comparison with the logs of a job, the settings of another dialect; as text and JSON (``docs/normalize-recompute.md``)."""
+"""Show plans of ``normalize-recompute``, their comparison with logs, and converted settings, as text and JSON."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 _NAMES = "abcdefghijklmnopqrstuvwxyz"
 _NUMBERS = 4  # columns of numbers in the layer table
-_SHADES = "·░▒▓█"  # none, then up to a third, up to two thirds, below all, all
+_SHADES = "·░▒▓█"  # none, up to a third, up to two thirds, less than all, all
 _THIRDS = 3
 _ALIKE = attrgetter(
     *("stage", "chunk", "kind", "recompute", "select_patterns", "comm_patterns", "select_excludes", "comm_excludes"),
@@ -42,7 +42,7 @@ def log_text(plan: LayerPlan) -> str:
 
 
 def write_difference(path: Path, old: str, new: str, console: Console) -> None:
-    """Print what ``--write`` would change as a unified diff; nothing if there is no change."""
+    """Print the changes that ``--write`` would make as a unified diff; nothing without changes."""
     from difflib import unified_diff  # noqa: PLC0415 - start-up time
 
     name = path.as_posix()
@@ -55,9 +55,9 @@ def write_difference(path: Path, old: str, new: str, console: Console) -> None:
 def write_plan(
     plan: LayerPlan, layers: Sequence[LayerSpec], console: Console, *, verbose: bool = False, quiet: bool = False
 ) -> None:
-    """Print the placement, the layers and the findings; with ``verbose`` also the framework's lists and a map of the stages.
+    """Print the placement, the layers and the findings; ``verbose`` adds the framework's lists and a map of the stages.
 
-    ``quiet`` prints one line: the sizes and the number of findings.
+    With ``quiet``, print one line: the sizes and the number of findings.
     """
     if quiet:
         counted = Counter([problem.severity.value for problem in plan.problems])
@@ -104,7 +104,7 @@ def _sizes_of(plan: LayerPlan, console: Console) -> str:
 
 
 def _write_placement(plan: LayerPlan, console: Console, width: int) -> None:
-    assert plan.placement is not None  # noqa: S101 - the caller has looked
+    assert plan.placement is not None  # noqa: S101 - checked by the caller
     console.write(f"\n{console.text('normalize.title.placement')}")
     size = max(3, *[len(str(count)) for row in plan.placement for count in row])
     block = max(1, (width - 2) // (size + 1))
@@ -118,8 +118,7 @@ def _write_placement(plan: LayerPlan, console: Console, width: int) -> None:
 
 
 def _write_formative(plan: LayerPlan, console: Console) -> None:
-    # The lines of the framework's log, to the letter; or the lists, if it logs none.
-    # A model with prediction layers logs them twice.
+    # The framework's log lines verbatim, or the lists if it logs none. A model with prediction layers logs them twice.
     lines = list(dict.fromkeys([line for line in plan.log if line.startswith("Formative ")]))
     title = console.text("normalize.title.formative" if lines else "normalize.title.lists")
     console.write(f"\n{title}")
@@ -130,7 +129,7 @@ def _write_formative(plan: LayerPlan, console: Console) -> None:
 
 
 def _name_pattern(legend: dict[str, str], pattern: str) -> str:
-    # A short name for a pattern, so that a table of them fits a terminal; a new pattern gets a new name.
+    # A short name for a pattern, so that the table fits a terminal; a new pattern gets a new name.
     count = len(legend)
     more = str(count // len(_NAMES)) if count >= len(_NAMES) else ""
     return legend.setdefault(pattern, _NAMES[count % len(_NAMES)] + more)
@@ -202,8 +201,8 @@ def _write_problems(problems: Sequence[Diagnostic], console: Console) -> None:
 
 
 def _heat_map(layers: Sequence[LayerSpec], console: Console, width: int) -> list[str]:
-    # Stages across, chunks down, the share of each cell that is recomputed: a block of stages as wide as the terminal, then the next block.
-    # Fully recomputed layers are counted; if there are none, those with selected operators or communication are.
+    # The share of recomputed layers in each cell: stages across, chunks down, in blocks of stages as wide as the
+    # terminal. Counted are fully recomputed layers or, without any, those with selected operators or communication.
     effects = [layer.recompute for layer in layers]
     counted, title = {RecomputeMode.FULL}, "normalize.title.map.full"
     if RecomputeMode.FULL not in effects:
@@ -244,7 +243,7 @@ _VERDICT_COLOURS = {
 
 
 def write_comparison(result: Compared, console: Console) -> None:
-    """Print the verdict, the first difference in full, and the layers side by side."""
+    """Print the verdict, the first difference in full, and the layers of plan and log side by side."""
     plan = result.plan
     head = console.text(f"against.verdict.{result.verdict.value}", logs=len(result.logs), count=len(result.differences))
     console.write(console.paint(head, _VERDICT_COLOURS[result.verdict.value]))
@@ -299,7 +298,7 @@ def _compared_row(run: list[LayerState], console: Console) -> list[str]:
 
 
 def converted_text(dialect: str, converted: Converted) -> str:
-    """Return the settings in the form of their dialect: arguments for a script, or YAML."""
+    """Return the settings in the format of their dialect: arguments for a script, or YAML."""
     if dialect.partition("@")[0] == MEGATRON:
         words = (name if value is True else f"{name} {value}" for name, value in converted.values.items())
         return " \\\n".join(words)
@@ -313,7 +312,7 @@ def conversion_yaml(values: Mapping[str, object]) -> str:
 
 
 def _yaml_lines(section: Mapping[str, object], indent: str) -> list[str]:
-    from ms_tune.source.edit_values import spell_value  # noqa: PLC0415 - a plan alone needs nothing of edits
+    from ms_tune.source.edit_values import spell_value  # noqa: PLC0415 - not needed to show a plan
 
     lines = []
     for key, value in section.items():
@@ -366,7 +365,7 @@ def programs_json(programs: Sequence[ProgramPlan]) -> dict[str, object]:
 
 
 def conversion_json(dialect: str, converted: Converted) -> dict[str, object]:
-    """Return the settings of a conversion; arguments are settings, too."""
+    """Return the settings of a conversion (including arguments)."""
     return {
         "version": _VERSION,
         "dialect": dialect.partition("@")[0],

@@ -1,4 +1,4 @@
-"""The result of ``ms-tune memory plan``: in the terminal, as JSON, as a plan file, as CSV, as a picture and as a page."""
+"""Show the result of ``ms-tune memory plan``: as text, JSON, a plan file, CSV, a picture or an HTML page."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ if TYPE_CHECKING:
     from ms_tune.readers.memlog import MemLog
     from ms_tune.text import Language
 
-_FORMAT = 1  # of the plan file
+_FORMAT = 1  # version of the plan file
 
 
 def amount_text(size: int) -> str:
-    """Bytes in the unit that suits them."""
+    """Return bytes in a suitable unit."""
     return gib(size) if size >= GIB else mib(size) if size >= MIB else f"{size:,} B"
 
 
 def plan_json(report: PlanReport) -> dict[str, object]:
-    """The report of ``--json``; what nobody asked for, or nothing tells, is left out."""
+    """Return the object of ``--json``; values that were not requested or are unknown are left out."""
     plan = report.plan
     optional = {
         "rank": report.rank,
@@ -63,7 +63,7 @@ def show_height(report: PlanReport, console: Console) -> None:
 
 
 def show_plan_report(report: PlanReport, console: Console) -> None:
-    """A few lines: what was planned, how low, whether it is valid."""
+    """Show a summary: the source, the height of the plan, and whether it is valid."""
     head = {"blocks": f"{len(report.plan.problem):,}", "source": report.source}
     if report.rank is None:
         console.write_text("placement.show.blocks", **head)
@@ -75,7 +75,7 @@ def show_plan_report(report: PlanReport, console: Console) -> None:
 
 
 def show_plan(report: PlanReport, console: Console) -> None:
-    """The plan itself."""
+    """Show the figures of the plan."""
     plan = report.plan
     if plan.folded > 1:
         console.write_text("placement.show.folded", periods=plan.folded)
@@ -105,7 +105,7 @@ def show_plan(report: PlanReport, console: Console) -> None:
 
 
 def plan_file(report: PlanReport) -> str:
-    """The plan as JSON: what ``--json`` tells, and every block with its address."""
+    """Return the plan as JSON: the object of ``--json``, and every block with its address."""
     problem = report.plan.problem
     columns = (problem.lower, problem.upper, problem.size, problem.alignment, report.plan.address)
     keys = ("lower", "upper", "size", "alignment", "offset")
@@ -119,7 +119,7 @@ def plan_file(report: PlanReport) -> str:
 
 
 def csv_file(report: PlanReport) -> str:
-    """The plan as CSV, as minimalloc writes its solutions: the problem with a column ``offset``."""
+    """Return the plan as CSV in minimalloc's format: the problem with a column ``offset``."""
     problem = report.plan.problem
     names = [problem.block_name(number) for number in range(len(problem))]
     columns = (problem.lower, problem.upper, problem.size, problem.alignment, report.plan.address)
@@ -133,7 +133,7 @@ def csv_file(report: PlanReport) -> str:
 def _gap_text(plan: PackingPlan, console: Console) -> str:
     if plan.height <= plan.lower_bound:
         return console.text("placement.show.at-bound")
-    gap = f"{plan.gap:.4%}" if plan.gap < 0.001 else f"{plan.gap:.2%}"  # noqa: PLR2004 - small gaps need digits
+    gap = f"{plan.gap:.4%}" if plan.gap < 0.001 else f"{plan.gap:.2%}"  # noqa: PLR2004 - small gaps need more digits
     return console.text("placement.show.proven" if plan.proven else "placement.show.gap", gap=gap)
 
 
@@ -157,7 +157,7 @@ def _show_capacity(report: PlanReport, console: Console) -> None:
 
 
 def memlog_json(log: MemLog, analysis: MemLogReport, plan: PlanReport, served: StallocPlan | None) -> dict[str, object]:
-    """The report of ``--json``."""
+    """Return the object of ``ms-tune memory import-memlog --json``."""
     return {
         "allocations": len(log.blocks),
         **record_json(log, "iterations", "micro_batches"),
@@ -198,10 +198,11 @@ def _served_json(served: StallocPlan) -> dict[str, object]:
 
 
 def stalloc_files(served: StallocPlan, device: int) -> dict[str, str]:
-    """The files that STAlloc's allocator reads, by their paths below ``STALLOC_MODEL_INFO_PATH``.
+    """Return the input files of STAlloc's allocator, by their paths below ``STALLOC_MODEL_INFO_PATH``.
 
-    ``init_static_allocator`` and ``init_reuse_intervals`` of ``Allocator/main.cpp``: the blocks that PyTorch's allocator is to
-    have (none), sizes and counts, then offset and size of each allocation; and that no layer is placed while the training runs.
+    They are for ``init_static_allocator`` and ``init_reuse_intervals`` of ``Allocator/main.cpp``: the blocks left to
+    PyTorch's allocator (none), sizes and counts, then offset and size of each allocation; and no layers are placed at
+    run time.
     """
     blocks, offsets = served.blocks, [-1] * len(served.blocks.sizes)
     for number, address in zip(blocks.planned, served.plan.plan.address.tolist(), strict=True):
@@ -223,7 +224,7 @@ def stalloc_files(served: StallocPlan, device: int) -> dict[str, str]:
 
 
 def missing_marks(log: MemLog) -> list[str]:
-    """The kinds of marks that the trace lacks, without which blocks cannot be told apart."""
+    """Return the kinds of marks that the trace lacks, without which blocks cannot be distinguished."""
     counts = {"iteration": log.iterations, "micro-batch": log.micro_batches, "layer": len(log.layers)}
     return [name for name, count in counts.items() if not count]
 
@@ -231,7 +232,7 @@ def missing_marks(log: MemLog) -> list[str]:
 def show_memlog(
     log: MemLog, analysis: MemLogReport, plan: PlanReport, served: StallocPlan | None, console: Console
 ) -> None:
-    """What was traced, the peak and its parts, PyTorch's allocator, the plan."""
+    """Show the traced blocks, the peak and its parts, the result of PyTorch's allocator, and the plan."""
     counts = {"blocks": len(log.blocks), "layers": len(log.layers)}
     counts |= {"iterations": log.iterations, "micro_batches": log.micro_batches}
     console.write_text("memlog.show.trace", **{name: f"{count:,}" for name, count in counts.items()})
@@ -260,17 +261,17 @@ def show_memlog(
         blocks = served.blocks
         counts = {"rows": len(blocks.sizes), "left": len(blocks.sizes) - len(blocks.planned)}
         counts |= {"later": blocks.later_count, "other": blocks.later_of_other_size}
-        told = {name: f"{count:,}" for name, count in counts.items()}
-        console.write_section("memlog.show.stalloc", reserved=amount_text(served.plan.plan.height), **told)
+        figures = {name: f"{count:,}" for name, count in counts.items()}
+        console.write_section("memlog.show.stalloc", reserved=amount_text(served.plan.plan.height), **figures)
 
 
 _WIDTH, _HEIGHT = 1200, 640  # of the plot
 _LEFT, _TOP, _RIGHT, _BOTTOM = 96, 24, 24, 64
 _MOST_BLOCKS = 6000
-_LEAST_AREA = 0.02  # of a block that can be seen, in square units of the picture
-_POINTS = 1200  # of the curve of live bytes
-_LONG = 0.9  # of the time, for a block that lives nearly all the time
-# Fills by what a block is, three shades each so that neighbours can be told apart.
+_LEAST_AREA = 0.02  # smallest visible area of a block, in square units of the picture
+_POINTS = 1200  # points of the curve of live bytes
+_LONG = 0.9  # share of the time from which a block is long-lived
+# Fill colours by kind of block, three shades each to distinguish neighbours.
 _SHADES = {
     "long": ("#27476e", "#33598a", "#1f3a5a"),
     "peak": ("#e07a3f", "#cf6a2f", "#eb8d57"),
@@ -279,7 +280,7 @@ _SHADES = {
 
 
 def plan_html(report: PlanReport, language: Language) -> str:
-    """A page with the picture and the figures; it runs no scripts and loads nothing."""
+    """Return an HTML page with the picture and the figures, without scripts and external resources."""
     plan = report.plan
     figures = [
         ("placement.show.bound", amount_text(plan.lower_bound)),
@@ -299,12 +300,12 @@ def plan_html(report: PlanReport, language: Language) -> str:
 
 
 def plan_svg(report: PlanReport, language: Language) -> str:
-    """The picture as a file of its own."""
+    """Return the picture as an SVG file."""
     return f'<?xml version="1.0" encoding="UTF-8"?>\n{_draw_svg(report, Console(language))}\n'
 
 
 class _Scale:
-    """From ticks and bytes to the picture. Time is counted in the different ticks at which anything happens."""
+    """Mapping of ticks and bytes to picture coordinates; only ticks with events count as time."""
 
     def __init__(self, plan: PackingPlan) -> None:
         problem = plan.problem
@@ -354,7 +355,7 @@ def _draw_grid(scale: _Scale) -> Iterator[str]:
 
 
 def _round_step(step: float) -> float:
-    # 1, 2 or 5 times a power of ten, of the unit in which it will be shown.
+    # 1, 2 or 5 times a power of ten, in the unit in which it is shown.
     unit = 1024.0 ** max(0, min(3, int(np.log2(max(step, 1)) // 10)))
     power = 10.0 ** np.floor(np.log10(max(step / unit, 1e-9)))
     return float(next(factor for factor in (1, 2, 5, 10) if factor * power * unit >= step) * power * unit)
@@ -396,7 +397,7 @@ def _live_bytes(plan: PackingPlan) -> tuple[NDArray[np.int64], NDArray[np.int64]
 
 def _draw_lines(plan: PackingPlan, scale: _Scale, console: Console) -> Iterator[str]:
     ticks, live = _live_bytes(plan)
-    group = max(1, -(-len(ticks) // _POINTS))  # of several ticks the most is shown
+    group = max(1, -(-len(ticks) // _POINTS))  # draw the maximum of each group of ticks
     points = []
     for first in range(0, len(ticks), group):
         x, y = scale.x_of(ticks[first : first + 1])[0], scale.y_of(int(live[first : first + group].max()))

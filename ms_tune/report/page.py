@@ -1,4 +1,4 @@
-"""Pages of one file that work off line: their policies let in their own styles and scripts, by their hashes, and nothing else."""
+"""Write single-file HTML pages that work offline; their policies allow only their own styles and scripts, by hash."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ms_tune.version import __version__
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-LANGUAGES = {"en": "English", "zh": "中文"}  # each in its own words
+LANGUAGES = {"en": "English", "zh": "中文"}  # each in its own language
 _STYLE = """
 body{font:15px/1.5 system-ui,"Noto Sans CJK SC",sans-serif;margin:0 auto;max-width:84rem;padding:1.5rem;color:#1d2127;background:#fff}
 h1{font-size:1.35rem;margin:0 0 .25rem;overflow-wrap:anywhere}h2{font-size:1.05rem;margin:1.75rem 0 .5rem;overflow-wrap:anywhere}
@@ -32,7 +32,7 @@ th{white-space:nowrap;color:#444b55}td.n,th.n{text-align:right;font-variant-nume
 def write_page(
     title_id: str, sources: Iterable[object], parts: Callable[[Console], Iterable[str]], language: Language
 ) -> str:
-    """A page without scripts in both languages, beginning in one."""
+    """Return an HTML page without scripts in both languages, starting in one."""
     about = html.escape(", ".join(map(str, sources)))
     choices = "".join(
         f'<label><input type="radio" name="language" id="{name}"{" checked" if name == language else ""}> {words}</label>'
@@ -48,7 +48,7 @@ def write_page(
 
 
 def in_both_languages(parts: Callable[[Console], Iterable[str]], tag: str = "div") -> str:
-    """The same in each language, of which the page shows one."""
+    """Return the same content in each language; the page shows one of them."""
     return "\n".join(
         f'<{tag} lang="{language.value}">\n{chr(10).join(parts(Console(language)))}\n</{tag}>' for language in Language
     )
@@ -57,7 +57,7 @@ def in_both_languages(parts: Callable[[Console], Iterable[str]], tag: str = "div
 def write_document(
     title: str, language: Language, body: str, styles: Sequence[str], scripts: Sequence[str] = ()
 ) -> str:
-    """The whole page around its body; its scripts stand behind that."""
+    """Return a complete HTML document; scripts come after the body."""
     allowed = f"script-src {_hashes_of(scripts)}; style-src {_hashes_of(styles)}"
     policy = f"default-src 'none'; {allowed}; base-uri 'none'; form-action 'none'"
     head = [
@@ -75,9 +75,9 @@ def _hashes_of(texts: Sequence[str]) -> str:
 
 
 def table_html(title: str, heads: Sequence[str], rows: Sequence[Sequence[str]], right: int) -> Iterator[str]:
-    """A table under its title; nothing without rows.
+    """Yield a table with a title; nothing without rows.
 
-    The first ``right`` columns are numbers; of the others those without any text are left out.
+    The first ``right`` columns are numbers; empty text columns are omitted.
     """
     if not rows:
         return
@@ -95,14 +95,14 @@ def table_html(title: str, heads: Sequence[str], rows: Sequence[Sequence[str]], 
 
 
 def list_html(lines: Iterable[str], title: str = "") -> Iterator[str]:
-    """Sentences as a list, under a title; nothing without sentences."""
+    """Yield sentences as a list with a title; nothing without sentences."""
     items = "".join(f"<li>{html.escape(line)}</li>" for line in lines)
     if items:
         yield f"{f'<h2>{html.escape(title)}</h2>' if title else ''}<ul>{items}</ul>"
 
 
 def verdict_html(lines: Iterable[str], *, good: bool = False) -> str:
-    """What came out, in its first sentence; then what more there is to say."""
+    """Return the verdict as HTML: the first sentence emphasised, then the others."""
     first, *more = map(html.escape, lines)
     paragraphs = "".join(f"<p>{line}</p>" for line in more)
     return f'<div class="verdict{" good" if good else ""}"><p class="word">{first}</p>{paragraphs}</div>'

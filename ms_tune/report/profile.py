@@ -1,4 +1,4 @@
-"""Show a profile's verdict with its evidence in the terminal, as JSON, and as a page."""
+"""Show a profile's verdict with its evidence in the terminal, as JSON, or as an HTML page."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ms_tune.readers.profile_tables import Kernels
     from ms_tune.text import Language
 
-    # Title, heads, rows, and how many columns are numbers.
+    # Title, column names, rows, number of numeric columns.
     _ShownTable = tuple[str, list[str], list[list[str]], int]
 
 _BAR = 30  # characters
@@ -38,7 +38,7 @@ _COLOURS = {
     "communication": "#5f8fbf",
     "free": "#8a8f98",
 }
-_HEIGHT, _WIDTH, _NAME = 22, 1000, 70  # of a bar, of the picture, of the ranks' names
+_HEIGHT, _WIDTH, _NAME = 22, 1000, 70  # height of a bar, width of the picture, width of rank names
 _MOST_BARS = 64
 _SHORT = 3  # groups of gaps on the short screen
 
@@ -75,7 +75,7 @@ def show_summary(report: ProfileReport, console: Console) -> None:
 
 
 def _group_gaps(gaps: Sequence[Gap]) -> list[list[Gap]]:
-    # By cause and the host's activity, those with most time first.
+    # By cause and host activity, longest total time first.
     groups: dict[tuple[QueueState, str], list[Gap]] = {}
     for gap in gaps:
         groups.setdefault((gap.cause, gap.host), []).append(gap)
@@ -94,7 +94,7 @@ def _show_next(report: ProfileReport, console: Console) -> None:
 
 
 def show_report(report: ProfileReport, top: int, console: Console) -> None:
-    """Show everything, the verdict first."""
+    """Show all results, the verdict first."""
     show_verdict(report, console)
     for line in report.verdict.evidence:
         console.write(f"  - {console.say(line)}")
@@ -123,7 +123,7 @@ def _show_shares(report: ProfileReport, console: Console) -> None:
 
 
 def tables_of(report: ProfileReport, top: int, console: Console) -> Iterator[_ShownTable]:
-    """Return the tables: ranks, queues, gaps, collectives, operators, layers."""
+    """Yield the tables: ranks, queues, gaps, collectives, operators, layers."""
     causes = sorted(report.shares, key=lambda cause: -report.shares[cause])
     ranks = [
         [
@@ -210,7 +210,7 @@ def _make_table(
 
 
 def rank_name(rank: int | None) -> str:
-    """Return a rank's number for readers."""
+    """Return a rank's number, or "?" if unknown."""
     return "?" if rank is None else str(rank)
 
 
@@ -219,7 +219,7 @@ def _shorten_shapes(shapes: str) -> str:
 
 
 def report_json(report: ProfileReport, top: int) -> dict[str, object]:
-    """Return the JSON object."""
+    """Return the JSON object of ``ms-tune profile --json``."""
     return {
         "version": VERSION,
         "verdict": report.verdict.bound,
@@ -262,7 +262,7 @@ def _kernels_json(kernels: Kernels, top: int) -> dict[str, object]:
 
 
 def report_html(report: ProfileReport, top: int, language: Language) -> str:
-    """Return the page, starting in one language."""
+    """Return the HTML page in both languages, starting in one."""
 
     def parts(console: Console) -> Iterator[str]:
         yield verdict_html([console.text(f"profile.bound.{report.verdict.bound.value}")])

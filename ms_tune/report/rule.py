@@ -1,4 +1,4 @@
-"""A check explained: in the terminal, as JSON, and as the pages of the rule reference with their table of contents."""
+"""Show explanations of checks: in the terminal, as JSON, or as pages of the rule reference with a table of contents."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def write_rule(rule: RuleEntry, console: Console) -> None:
-    """Write all there is to say about a check."""
+    """Write the full explanation of a check."""
     head = console.paint(f"{rule.id} {rule.name}", SEVERITY_COLOURS[rule.severity])
     console.write_prose(console.labelled(head, console.say(rule.title)) + "\n")
     facts = {
@@ -50,7 +50,7 @@ def write_rule(rule: RuleEntry, console: Console) -> None:
 
 
 def write_rules(rules: Iterable[RuleEntry], console: Console) -> None:
-    """Write one line for each check."""
+    """Write one line per check."""
     rules = list(rules)
     width = max(len(rule.name) for rule in rules)
     for rule in rules:
@@ -70,7 +70,7 @@ VERSION = 1
 
 
 def rules_json(rules: Iterable[RuleEntry]) -> dict[str, object]:
-    """The checks as plain values."""
+    """Return the checks as a JSON object."""
     return {"version": VERSION, "rules": [_rule_json(rule) for rule in rules]}
 
 
@@ -91,11 +91,11 @@ MARK = "<!-- Written by `ms-tune rule --markdown`; change the checklists, not th
 
 
 def reference(parts: Sequence[CoursePart]) -> dict[str, str]:
-    """Every page by its file name."""
+    """Return all pages of the rule reference by file name."""
     pages = {name: f"{MARK}\n{_contents_page(parts, language)}" for language, name in PAGES.items()}
     for part in parts:
         for topic in part.topics:
-            # No links to neighbours: a page stays as it is when another check comes beside it.
+            # No links to neighbours: new checks must not change existing pages.
             pages |= {f"{rule.name}.md": _rule_page(rule, topic) for rule in topic.rules}
     return pages
 
@@ -125,7 +125,7 @@ def _rule_page(rule: RuleEntry, topic: Topic) -> str:
         if example:
             lines += _markdown_section(
                 text_id, _fence_example(example.replace("\r", "␍"), rule.language)
-            )  # or no page would show it
+            )  # otherwise it is invisible on the page
     lines += _markdown_section(
         "rule.fix", [*_both_paragraphs(_escape_tags(rule.help)), *_both_paragraphs(lookup(f"rule.fix.{rule.fix}"))]
     )
@@ -154,7 +154,7 @@ def _fence_example(example: str, language: str = "yaml") -> list[str]:
 
 
 def _escape_tags(text: Text) -> Text:
-    # With parameters such as `<number>` readable: Markdown would take them for tags.
+    # Escape parameters such as `<number>`, which Markdown would treat as HTML tags.
     return Text(*(words.replace("<", "\\<") for words in text))
 
 

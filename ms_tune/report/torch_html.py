@@ -1,4 +1,4 @@
-"""Write the page of a snapshot of PyTorch's allocator: the page of traces, by line of the script."""
+"""Write the HTML page of a snapshot of PyTorch's allocator: the page of traces, with categories by script line."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def snapshot_html(
     language: Language,
     remedies: Sequence[TorchRemedy] = (),
 ) -> str:
-    """Return the page of a snapshot; compared with another one, with the growth by line of the script."""
+    """Return the page of a snapshot; if compared with another one, with the growth by script line."""
     report = lives.report
     keys = [f"line-{place}" if place < _lines_data(lives) else name for place, name in enumerate(lives.contents)]
     data: dict[str, object] = {
@@ -108,7 +108,7 @@ def _page_texts(lives: TorchLives, keys: Sequence[str], other: TorchReport | Non
 
 
 def _short_line(line: str, lives: TorchLives) -> str:
-    # A line by its file's name alone where no other line is called alike.
+    # Only the file name of a script line, if that is unambiguous.
     last = line.rpartition("/")[2]
     return last if sum(name.rpartition("/")[2] == last for name in lives.contents) == 1 else shorten_place(line)
 
@@ -145,7 +145,7 @@ def _device_data(
 
 
 def _verdict_data(report: TorchReport) -> dict[str, object]:
-    # Whether the figures are proved takes the place of whether they fit.
+    # The page shows whether the figures are proved instead of whether the job fits.
     exact = report.refused_because is None
     word = "no-history" if not len(report.device.events) else "exact" if exact else "not-exact"
     kind = "good" if exact else "tight"
@@ -209,13 +209,13 @@ def _comparison_data(
     def key_of(place: CodeLocation | PlaceChange) -> str:
         return _line_key(place.where, place.before_recording, lives, keys)
 
-    def held(report: TorchReport) -> Mapping[str, int]:
+    def by_category(report: TorchReport) -> Mapping[str, int]:
         found = dict.fromkeys(keys, 0)
         for place in report.contents:
             found[key_of(place)] += place.bytes
         return found
 
-    was, now = held(other.report), held(lives.report)
+    was, now = by_category(other.report), by_category(lives.report)
     return {
         "rank": None,
         "was": was,

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def show_peak(report: TorchReport, console: Console) -> None:
-    """Show the first figure alone: the peak, or the memory in use."""
+    """Show only the first figure: the peak, or the memory in use."""
     for name, amount, when in list(list_figures(report))[:1]:
         write_figure(console, f"snapshot.show.{name}", size_text(amount), console.say(when))
 
@@ -29,7 +29,7 @@ def show_peak(report: TorchReport, console: Console) -> None:
 def show_report(
     report: TorchReport, remedies: Sequence[TorchRemedy], console: Console, top: int, *, verbose: bool = True
 ) -> None:
-    """Show the peak, how to lower it, whether it is proved, the memory by line of the script, and the findings."""
+    """Show the peak, ways to lower it, the proof, the memory by script line, and the findings."""
     _show_figures(report, console)
     device, others = report.device.number, [str(each.number) for each in report.snapshot.devices]
     console.write_text("snapshot.show.device", device=device, events=f"{len(report.device.events):,}")
@@ -58,7 +58,7 @@ def _show_figures(report: TorchReport, console: Console) -> None:
 
 
 def list_figures(report: TorchReport) -> Iterator[tuple[str, int, Message]]:
-    """Return the known figures, each with its name in the texts, its bytes, and its moment."""
+    """Yield the known figures: text ID, bytes and moment."""
     recorded, used = len(report.device.events) > 0, report.content_bytes if report.replay.is_exact else None
     known: tuple[tuple[str, int | None, int | None], ...] = (
         ("used-peak", report.peak_bytes, report.peak_event) if recorded else ("used-then", used, report.event),
@@ -72,7 +72,7 @@ def list_figures(report: TorchReport) -> Iterator[tuple[str, int, Message]]:
 
 
 def moment_text(report: TorchReport, event: int | None) -> Message:
-    """Return a moment as part of a sentence."""
+    """Return a moment in words."""
     if event is not None and event >= 0:
         return msg("snapshot.show.at-event", event=event)
     return msg("snapshot.show.at-start" if len(report.device.events) else "snapshot.show.at-snapshot")
@@ -85,7 +85,7 @@ def show_replay(report: TorchReport, console: Console) -> None:
 
 
 def proof_lines(report: TorchReport) -> list[Message]:
-    """Return whether the figures are proved, as lines."""
+    """Return lines that say whether the figures are proved."""
     replay, reason = report.replay, report.refused_because
     unknown = [report.passed_over] if report.passed_over is not None else []
     if not len(report.device.events):
@@ -119,7 +119,7 @@ def _show_contents(report: TorchReport, console: Console, top: int) -> None:
 
 
 def list_findings(report: TorchReport, most: int) -> Iterator[Diagnostic]:
-    """Return failed requests, leaks, and growth per step, so many of each; and memory taken although enough was free."""
+    """Yield failed requests, leaks, growth per step (at most ``most`` of each), and growth despite enough free memory."""
     for one in report.shortages[:most]:
         sizes = {"wanted": size_text(one.wanted_bytes), "free": size_text(one.device_free_bytes)}
         message = msg("snapshot.show.oom", event=one.event, **sizes)
@@ -220,7 +220,7 @@ def show_comparison(
     console: Console,
     top: int | None,
 ) -> None:
-    """Show the changes by line, and which figures are compared; without ``top`` the two peaks alone."""
+    """Show the changes by script line and the compared figures; without ``top`` only the two peaks."""
     for name, report in (("before", before), ("after", after)):
         console.write_text(f"snapshot.diff.{name}", path=report.snapshot.path)
         if top is None:

@@ -1,4 +1,4 @@
-"""The result of ``ms-tune memory what-if``, in the terminal."""
+"""Show the result of ``ms-tune memory what-if`` in the terminal."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ if TYPE_CHECKING:
     from ms_tune.pools.what_if import Causes, Lines, Pin, ReplayOutcome
     from ms_tune.report.console import Console
 
-_SHOWN = 3  # growths and units of the reasons
+_SHOWN = 3  # growths and units shown among the reasons
 
 
 def show_best(report: WhatIfReport, console: Console) -> None:
-    """Show the best setting alone."""
+    """Show only the best setting."""
     console.write(next(_best_lines(report, console))[0])
 
 
 def show_summary(report: WhatIfReport, console: Console) -> None:
-    """Show the best setting with its line to copy and its saving, and compare it with the run in a table."""
+    """Show the best setting with a line to copy, its saving, and a table that compares it with the run."""
     result = report.result
     said, lines = next(_best_lines(report, console))
     console.write(said)
@@ -41,7 +41,7 @@ def show_summary(report: WhatIfReport, console: Console) -> None:
 
 
 def show_what_if(report: WhatIfReport, console: Console) -> None:
-    """Show the best setting, all settings in a table, the settings of the run, the reasons, the what-ifs."""
+    """Show the best setting, a table of all settings, the run's settings, the reasons, and further what-ifs."""
     for said, lines in _best_lines(report, console):
         console.write(said)
         _show_lines(lines, console)
@@ -121,7 +121,7 @@ def _show_finding(report: WhatIfReport, console: Console) -> None:
 
 
 def _best_lines(report: WhatIfReport, console: Console) -> Iterator[tuple[str, Lines | None]]:
-    # The best setting, then the best without vmm, each with the lines that set it.
+    # The best setting, then the best one without vmm, each with the lines that set it.
     result = report.result
     if result.best is None:
         yield console.text("allocator.show.none-fits"), None
@@ -139,7 +139,7 @@ def _best_lines(report: WhatIfReport, console: Console) -> Iterator[tuple[str, L
 
 
 def _show_lines(lines: Lines | None, console: Console) -> None:
-    # Never wrapped: they are there to be copied.
+    # Never wrapped, so that users can copy them.
     for place in ("script", "config", "environment"):
         if line := getattr(lines, place, None):
             console.write_whole("  " + console.labelled(console.text(f"allocator.place.{place}"), line))

@@ -1,4 +1,4 @@
-"""Format what several commands share: verdicts, doubts about figures, sizes, places and tables."""
+"""Format values that several commands share: verdicts, doubts about figures, sizes, places and tables."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ _COLOURS = {Fit.FITS: "green", Fit.TIGHT: "yellow", Fit.DOES_NOT_FIT: "red", Non
 
 
 def verdict_word(verdict: Verdict | None, console: Console) -> str:
-    """Return the state for a table; a dash where there is no verdict."""
+    """Return the state for a table cell; a dash without a verdict."""
     if verdict is None:
         return "–"
     return console.text(f"verdict.word.{verdict.outcome.value if verdict.outcome else 'none'}")
 
 
 def verdict_sentence(verdict: Verdict, console: Console, stage: int | None = None) -> str:
-    """Return the verdict in its colour, about a stage where one decides."""
+    """Return the verdict in its colour, about the decisive stage if given."""
     return console.paint(console.say(verdict.sentence_about(stage)), _COLOURS[verdict.outcome])
 
 
 def verdict_line(verdict: Verdict, console: Console, stage: int | None = None) -> str:
-    """Return the line with which a screen begins, and which ``--quiet`` shows alone."""
+    """Return the first line of a screen, which ``--quiet`` shows alone."""
     return console.text("verdict.line.verdict", sentence=verdict_sentence(verdict, console, stage))
 
 
 def evidence_lines(verdict: Verdict, console: Console) -> Iterator[str]:
-    """Yield what the verdict is based on: what is needed, reserved and usable."""
+    """Yield the evidence for a verdict: need, reserve and limit."""
     for ground in verdict.grounds:
         for number, line in enumerate(wrap(console.say(ground), max(terminal_width() - 6, 40), prose=True)):
             yield f"  {'  ' if number else '- '}{line}"
@@ -48,7 +48,7 @@ def verdict_lines(verdict: Verdict, console: Console) -> Iterator[str]:
 
 
 def verdict_json(verdict: Verdict) -> dict[str, object]:
-    """Return the keys that every command's JSON has; sizes are bytes."""
+    """Return the verdict's keys, common to all commands; sizes are bytes."""
     return {
         "verdict": verdict.outcome,
         "no_verdict_because": verdict.no_verdict_because,
@@ -59,7 +59,7 @@ def verdict_json(verdict: Verdict) -> dict[str, object]:
 
 
 def doubt_line(doubt: Diagnostic, label: str, console: Console) -> str:
-    """Return a doubt about figures in one line."""
+    """Return a doubt about figures as one line."""
     hint = f" ({console.say(doubt.help)})" if doubt.help else ""
     return f"{console.labelled(label, console.say(doubt.message))}{hint} [{doubt.id}]"
 
@@ -70,17 +70,17 @@ def doubt_json(doubt: Diagnostic) -> dict[str, object]:
     return {"id": doubt.id, "serious": serious, "message": doubt.message, "hint": doubt.help}
 
 
-# Columns that hold words; all others hold numbers.
+# Columns with words; all others contain numbers.
 _WORDS = {
     *("content", "operator", "where", "tensor", "layer", "parameter", "remark", "verdict", "remedy", "price"),
     *("setting", "settings", "fits", "figure", "scenario"),
 }
-_LABEL = 22  # columns of what a figure is
-_PARTS, _PLACE = 3, 44  # of a place: its last parts, its last characters
+_LABEL = 22  # width of a figure's label
+_PARTS, _PLACE = 3, 44  # for a location: number of last parts, number of last characters
 
 
 def show_table(console: Console, columns: Sequence[str], rows: Sequence[Sequence[str]], room: str = "memory") -> None:
-    """Show a table with column names from a room's texts; numbers are right-aligned and never cut."""
+    """Show a table with column names from a command's texts; numbers are right-aligned and never shortened."""
     right = {place for place, name in enumerate(columns) if name not in _WORDS}
     console.write_table([console.text(f"{room}.column.{name}") for name in columns], rows, right=right)
 

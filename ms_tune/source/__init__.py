@@ -1,3 +1,3 @@
-"""Text with positions: YAML, shell scripts and Python as their author wrote them, edited in place and written back whole."""
+"""Read YAML, shell scripts and Python with text positions, edit them in place and write them back."""
 
-SCRIPTS = (".sh", ".bash")  # the files that are taken for launch scripts
+SCRIPTS = (".sh", ".bash")  # suffixes of launch scripts

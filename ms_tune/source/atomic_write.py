@@ -1,9 +1,8 @@
-"""Writes users' files so that none is lost: whoever reads sees the old content or the new, and a crash leaves the old.
+"""Write users' files atomically: readers see the old or the new content, and a crash leaves the old file intact.
 
-A file that is replaced stays what it was in all but its content: owner, group, permissions, extended attributes and
-access control lists. Where that cannot be kept, and where its author took away the permission to write it, the file is
-left alone and the error says why. An editor that writes in place would keep the owner, too, but would lose the file if
-it were stopped half-way, so this does not.
+Use it for every file of a user that is replaced. The new file keeps owner, group, permissions, extended attributes and
+access control lists. Where they cannot be kept, or the file is write-protected, the old file stays and the error
+gives the reason. Writing in place would also keep the owner, but an interrupted write would lose the file.
 """
 
 from __future__ import annotations
@@ -24,24 +23,24 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 _BOM = b"\xef\xbb\xbf"
-# What a run that was killed leaves behind ends with this; the next one that writes into the folder removes it.
+# Suffix of temporary files. One left by a killed process is removed by the next write to the same folder.
 PART = ".ms-tune-part"
 _ACCESS_LIST = "system.posix_acl_access"
-_LONGEST = 40  # characters of a file's name in that of its part: a name has 255 bytes at most
+_LONGEST = 40  # characters of the file's name used in its temporary file's name (a name has at most 255 bytes)
 
 
 @contextmanager
 def replacement(path: Path, before: Callable[[], None] = lambda: None, *, parents: bool = False) -> Iterator[Path]:
-    """A new file to fill, which takes the place of ``path`` (or becomes it) when it is complete.
+    """Yield a temporary file to fill; when the block ends without an error, it replaces (or creates) ``path``.
 
     Args:
-        path: The file.
-        before: Called when the new content is safe on the disk; if it raises, the old stays.
-        parents: Whether to make the folder if there is none.
+        path: The file to replace or create.
+        before: Called once the new content is on disk; if it raises, the old file stays.
+        parents: Whether to create missing parent folders.
 
     Raises:
-        ConfigError: It cannot be written, may not be, would change its owner, or is not a plain file of one name
-            (replacing a link would cut it).
+        ConfigError: The file cannot be written, is write-protected, would change its owner, or is not a regular file
+            with a single name (replacing a link would break the link).
     """
     try:
         if parents:
@@ -52,7 +51,7 @@ def replacement(path: Path, before: Callable[[], None] = lambda: None, *, parent
         part = Path(name)
         try:
             with os.fdopen(handle, "rb") as file:
-                with suppress(OSError):  # a file system without locks: leftovers stay there
+                with suppress(OSError):  # file system without locks: leftovers are not removed
                     fcntl.flock(file, fcntl.LOCK_EX)
                 yield part
                 _make_like(file.fileno(), path, old)
@@ -69,26 +68,26 @@ def replacement(path: Path, before: Callable[[], None] = lambda: None, *, parent
 
 
 def write_atomically(path: Path, content: bytes, *, parents: bool = False) -> None:
-    """Replace a file's content, or make the file.
+    """Replace a file's content, or create the file.
 
     Raises:
-        ConfigError: As :func:`replacement` says.
+        ConfigError: As for :func:`replacement`.
     """
     with replacement(path, parents=parents) as part:
         part.write_bytes(content)
 
 
 def write_back(path: Path, old: str, new: str, also: Callable[[], None] = lambda: None) -> None:
-    """Put a changed text in the place of the text that was read; a byte order mark stays.
+    """Replace the text that was read with a changed text, keeping a byte order mark.
 
     Args:
         path: The file.
         old: The text that was read.
         new: The changed text.
-        also: Writes what the new text needs, once that is safe on the disk; if it raises, the old text stays.
+        also: Writes other files that the new text needs, once the text is on disk; if it raises, the old text stays.
 
     Raises:
-        ConfigError: The file has changed since, or as :func:`replacement` says.
+        ConfigError: The file changed since it was read, or as for :func:`replacement`.
     """
     mark = _BOM if _content(path).startswith(_BOM) else b""
 
@@ -114,7 +113,7 @@ def _content(path: Path) -> bytes:
 
 
 def _replaceable(path: Path) -> os.stat_result | None:
-    """What the file is now; None if there is none."""
+    """Return the status of the existing file, or None if it does not exist; raise ConfigError if it must not be replaced."""
     try:
         status = path.lstat()
     except FileNotFoundError:
@@ -125,7 +124,7 @@ def _replaceable(path: Path) -> os.stat_result | None:
         raise ConfigError(msg("edits.write.not-a-file"), path=path)
     if status.st_nlink > 1:
         raise ConfigError(msg("edits.write.hard-link"), msg("edits.write.link.hint"), path=path)
-    # The administrator may write everything, so the bits are asked first: who took all of them away meant it.
+    # Root can open any file for writing, so check the permission bits first: no write bit means write-protected.
     permitted = bool(status.st_mode & 0o222)
     if permitted:
         try:
@@ -135,14 +134,14 @@ def _replaceable(path: Path) -> os.stat_result | None:
                 raise
             permitted = False
     if not permitted:
-        own = os.geteuid() in (0, status.st_uid)  # only they can allow it
+        own = os.geteuid() in (0, status.st_uid)  # only these users can change the permissions
         hint = msg("edits.write.read-only.hint", file=path) if own else msg("edits.write.owner.hint")
         raise ConfigError(msg("edits.write.read-only"), hint, path=path)
     return status
 
 
 def _make_like(descriptor: int, path: Path, old: os.stat_result | None) -> None:
-    """Give a new file what the old one has besides its content; a file that is quite new gets what others get."""
+    """Give the new file the old one's owner, attributes and permissions; a new file gets default permissions."""
     if old is None:
         mask = os.umask(0)
         os.umask(mask)
@@ -158,13 +157,13 @@ def _make_like(descriptor: int, path: Path, old: os.stat_result | None) -> None:
                 msg("edits.write.owner", owner=owner), msg("edits.write.owner.hint"), path=path
             ) from error
     _copy_attributes(descriptor, path)
-    os.fchmod(descriptor, stat.S_IMODE(old.st_mode))  # last: changing the owner clears bits
+    os.fchmod(descriptor, stat.S_IMODE(old.st_mode))  # last, because changing the owner clears permission bits
 
 
 def _copy_attributes(descriptor: int, path: Path) -> None:
-    """Extended attributes; those of the kernel's own (``security``, ``trusted``) as far as it allows."""
+    """Copy extended attributes; those of the kernel (``security``, ``trusted``) only where it permits."""
     names, fresh = _attributes(path), _attributes(descriptor)
-    if _ACCESS_LIST in fresh and _ACCESS_LIST not in names:  # from the folder's default list
+    if _ACCESS_LIST in fresh and _ACCESS_LIST not in names:  # inherited from the folder's default list
         os.removexattr(descriptor, _ACCESS_LIST)
     for name in names:
         value = os.getxattr(path, name)
@@ -181,12 +180,12 @@ def _copy_attributes(descriptor: int, path: Path) -> None:
 def _attributes(file: int | Path) -> list[str]:
     try:
         return os.listxattr(file)
-    except OSError:  # a file system without them
+    except OSError:  # file system without extended attributes
         return []
 
 
 def _remove_leftovers(folder: Path) -> None:
-    """Remove what killed runs left in a folder; a part that is being written is locked."""
+    """Remove temporary files of killed processes from a folder; those still being written are locked and skipped."""
     with suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
             if entry.name.startswith(".") and entry.name.endswith(PART):
@@ -200,7 +199,7 @@ def _remove_leftovers(folder: Path) -> None:
 
 
 def _sync_folder(folder: Path) -> None:
-    """The new name onto the disk; where a folder cannot be synchronised, the file is written all the same."""
+    """Flush the folder entry to disk; ignore file systems where a folder cannot be synchronised."""
     with suppress(OSError):
         handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
         try:

@@ -1,7 +1,7 @@
-"""Changes to a config, made by replacing stretches of its text: whatever is not meant keeps every byte.
+"""Change a config by replacing ranges of its text; all other bytes stay the same.
 
-A :class:`ValueChange` knows itself twice: as edits of the text, and as what it does to the values. Comparing the two is how a
-change is proved before anything is written (:mod:`ms_tune.source.edit_proof`).
+A :class:`ValueChange` can be applied both to the text and to the parsed values. :mod:`ms_tune.source.edit_proof`
+compares the two results before anything is written.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
     from ms_tune.diagnostics import KeyPath
     from ms_tune.source.yaml import Position, SourceFile
 
-# What may stand between a key and its value: the colon, anchors, tags, blanks and comments.
+# Possible text between a key and its value: the colon, anchors, tags, blanks and comments.
 _BETWEEN = re.compile(r"[ \t]*:(?:\s+|#[^\r\n]*|[&!][^\s,\[\]{}]*)*")
 _HEAD = re.compile(r"[ \t]*:(?:[ \t]+[&!][^\s,\[\]{}]*)*")
 _REST_OF_LINE = re.compile(r"[ \t]*(?:(?<=[ \t])#[^\r\n]*)?(?:\r\n|\r|\n|\Z)")
 _COMMA = re.compile(r"\s*,[ \t]*")
 _COMMA_BEFORE = re.compile(r"\s*,\s*\Z")
 _LINE_BREAK = re.compile("\r\n|\r|\n")
-# Between a key and a value that starts on a later line: the colon, and lines that hold comments or nothing.
+# Text between a key and a value that starts on a later line: the colon, then comment lines and empty lines.
 _TO_NEXT_LINE = re.compile(
     r"[ \t]*:(?=[ \t]*(?:#[^\r\n]*)?(?:\r\n|\r|\n))(?P<rest>(?:[ \t]*(?:#[^\r\n]*)?(?:\r\n|\r|\n))*)[ \t]*"
 )
@@ -43,7 +43,7 @@ _PLAIN_TEXT = re.compile(r"[A-Za-z_][A-Za-z0-9_./\\-]*")
 
 
 class EditRefusedError(Exception):
-    """A change cannot be made by replacing text; the message says why."""
+    """Error raised when a change cannot be made by replacing text; the message gives the reason."""
 
     def __init__(self, message: Message) -> None:
         super().__init__(message.id)
@@ -51,22 +51,22 @@ class EditRefusedError(Exception):
 
 
 class MoreOnLinesError(EditRefusedError):
-    """There is more than the value on its lines."""
+    """Error raised when the lines of a value contain other text as well."""
 
 
 class ValueChange(Record):
     """One change of a config's values."""
 
-    kind: ChangeKind  # what is done
-    path: KeyPath  # the key path that is removed, set, renamed or added
+    kind: ChangeKind  # the kind of change
+    path: KeyPath  # the key path to remove, set, rename or add
     value: object = None  # the new value (`set-value`, `add-key`) or the new key (`rename-key`)
-    raw: str | None = None  # the new value as YAML spells it, if its spelling matters (`1.e-5`)
+    raw: str | None = None  # the new value as YAML text, if its spelling matters (`1.e-5`)
 
     def edits(self, source: SourceFile) -> tuple[TextEdit, ...]:
-        """The edits of the text.
+        """Return the text edits that make this change.
 
         Raises:
-            EditRefusedError: The place is not of a form that can be edited safely.
+            EditRefusedError: The text at this key path cannot be edited safely.
         """
         if self.kind is ChangeKind.REMOVE_KEY:
             return _remove_key(source, self.path)
@@ -77,10 +77,10 @@ class ValueChange(Record):
         return _set_value(source, self.path, self.raw or spell(self.value, _old_words(source, self.path)))
 
     def applied(self, data: object) -> object:
-        """The values after the change. What is shared through aliases stays as it is everywhere else.
+        """Return the values after the change. Other uses of an aliased value keep the old value.
 
         Raises:
-            EditRefusedError: The values have no such place.
+            EditRefusedError: The values do not contain the key path.
         """
         value = self.value
         if self.raw is not None and self.kind in (ChangeKind.SET_VALUE, ChangeKind.ADD_KEY):
@@ -89,7 +89,7 @@ class ValueChange(Record):
 
 
 def apply_edits(text: str, edits: Iterable[TextEdit]) -> str:
-    """The text with the edits made.
+    """Return the text after all edits.
 
     Raises:
         ValueError: Two edits overlap.
@@ -105,12 +105,12 @@ def apply_edits(text: str, edits: Iterable[TextEdit]) -> str:
 
 
 def overlap(one: Sequence[TextEdit], other: Sequence[TextEdit]) -> bool:
-    """Whether two groups of edits touch the same text. Two edits that merely touch count: their order would matter."""
+    """Return whether two groups of edits overlap or are adjacent (then their order would matter)."""
     return any(a.start <= b.end and b.start <= a.end for a in one for b in other)
 
 
 def same_data(one: object, other: object) -> bool:
-    """Equality of what YAML holds: types, the order of keys and "not a number" count."""
+    """Return whether two YAML values are equal, including types and key order; NaN equals NaN."""
     if type(one) is not type(other):
         return False
     if isinstance(one, dict) and isinstance(other, dict):
@@ -125,7 +125,7 @@ def same_data(one: object, other: object) -> bool:
 
 
 def spell(value: object, old: str = "") -> str:
-    """A value as YAML 1.1 spells it, in the manner of the words it replaces: ``False`` for ``True``, quotes for quotes."""
+    """Return a value as YAML 1.1 text in the style of the old text: ``False`` replaces ``True``, quotes stay quotes."""
     if isinstance(value, bool):
         word = str(value)
         return word if not old.isalpha() or old[:1].isupper() else word.lower()
@@ -138,12 +138,12 @@ def spell(value: object, old: str = "") -> str:
     text = _dumped(value, allow_unicode=True)
     if _same(value, text):
         return text
-    # PyYAML takes some control characters for printable and then reads them as a line break: escape all but ASCII.
+    # PyYAML leaves some control characters unescaped and then reads them as line breaks: escape all but ASCII.
     return _dumped(value, allow_unicode=False)
 
 
 class _EachForItself(yaml.SafeDumper):
-    """Writes what stands in several places out in each: nobody asked for anchors."""
+    """YAML dumper that writes a shared value out at each place instead of using anchors."""
 
     def ignore_aliases(self, data: object) -> bool:  # noqa: ARG002 - PyYAML's signature
         return True
@@ -185,7 +185,7 @@ def _old_words(source: SourceFile, path: KeyPath) -> str:
 
 
 def _rebuilt(data: object, path: KeyPath, kind: ChangeKind, value: object) -> object:
-    """The values with one place changed; only the collections on the way there are made anew."""
+    """Return the values with one place changed; only the collections on the path to it are copied."""
     head, rest = path[0], path[1:]
     if isinstance(data, list) and isinstance(head, int) and 0 <= head < len(data):
         if not rest and kind is not ChangeKind.SET_VALUE:
@@ -216,7 +216,7 @@ def _refuse(reason: str) -> NoReturn:
 
 
 def _place(source: SourceFile, path: KeyPath) -> Position:
-    """The place, if it has a key and value of its own, side by side."""
+    """Return the position of a key path; refuse it unless its own key and value are next to each other."""
     position = source.position(path)
     if position is None:
         _refuse("no-such-place")
@@ -224,7 +224,7 @@ def _place(source: SourceFile, path: KeyPath) -> Position:
         _refuse("shared")
     key = position.key
     if key is not None and not _BETWEEN.fullmatch(source.text, key.end, position.value.start):
-        _refuse("shared")  # merged in from another mapping, or a form such as `? key`
+        _refuse("shared")  # merged from another mapping, or a form such as `? key`
     return position
 
 
@@ -245,7 +245,7 @@ def _remove_key(source: SourceFile, path: KeyPath) -> tuple[TextEdit, ...]:
     siblings = source.get(path[:-1])
     if isinstance(siblings, dict) and len(siblings) > 1:
         return (removal,)
-    # The last key of its section: what is left is an empty section, and not a null.
+    # The last key of its section: write `{}`, because an empty section would be null.
     if parent.key is None:
         _refuse("last-key")
     head = _HEAD.match(text, parent.key.end)
@@ -263,7 +263,7 @@ def _remove_from_flow(text: str, start: int, end: int, opened: int) -> TextEdit:
 
 
 def is_merged(source: SourceFile, path: KeyPath) -> bool:
-    """Whether a key is its mapping's by ``<<`` alone, and stands in another one."""
+    """Return whether a mapping gets this key only through ``<<``, from another mapping."""
     position, parent = source.position(path), source.position(path[:-1])
     if position is None or position.key is None or parent is None:
         return False
@@ -272,7 +272,7 @@ def is_merged(source: SourceFile, path: KeyPath) -> bool:
 
 def _set_value(source: SourceFile, path: KeyPath, raw: str) -> tuple[TextEdit, ...]:
     if is_merged(source, path):
-        return _add_key(source, path, raw)  # over what is merged in
+        return _add_key(source, path, raw)  # override the merged value
     position = _place(source, path)
     span = position.value
     text = source.text
@@ -291,12 +291,12 @@ def _set_value(source: SourceFile, path: KeyPath, raw: str) -> tuple[TextEdit, .
 
 
 def pull_up(text: str, position: Position, raw: str) -> tuple[TextEdit, ...]:
-    """Have a value that starts below its key stand beside it; its own lines go.
+    """Move a value that starts below its key onto the key's line, and remove the value's own lines.
 
     Raises:
-        EditRefusedError: There is more than the value on those lines.
+        EditRefusedError: Those lines contain more than the value.
     """
-    assert position.key is not None  # noqa: S101 - the caller has looked
+    assert position.key is not None  # noqa: S101 - checked by the caller
     between = _TO_NEXT_LINE.fullmatch(text, position.key.end, position.value.start)
     rest = _END_OF_LINE.match(text, position.value.end)
     if between is None or rest is None:
@@ -315,7 +315,7 @@ def _rename_key(source: SourceFile, path: KeyPath, name: str) -> tuple[TextEdit,
 
 
 def _add_key(source: SourceFile, path: KeyPath, raw: str) -> tuple[TextEdit, ...]:
-    """The key behind the last one of its section, in the section's own style."""
+    """Add the key after the last key of its section, in the section's style."""
     section = source.get(path[:-1])
     parent = source.position(path[:-1])
     if not isinstance(section, dict) or parent is None or parent.uses or parent.value != parent.definition:

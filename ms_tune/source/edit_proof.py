@@ -1,4 +1,4 @@
-"""The proof that an edited text holds what its changes say, and no other difference."""
+"""Prove that an edited text contains exactly the intended changes; call it before a changed config is written."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from ms_tune.source.yaml import SourceFile
 
 _STARTS_ANEW = re.compile(r"^(?:\.\.\.|%)", re.MULTILINE)
-_SHARED = re.compile("[&*]")  # perhaps an anchor or an alias
-_BLOCK_TEXT = re.compile("[|>]")  # perhaps the head of one
+_SHARED = re.compile("[&*]")  # possibly an anchor or an alias
+_BLOCK_TEXT = re.compile("[|>]")  # possibly the start of a block scalar
 _NOTHING = re.compile(r"(?:[ \t]*(?:\r\n|\r|\n)|#[^\r\n]*(?:\r\n|\r|\n|\Z))*[ \t]*")
 
 
 def prove(source: SourceFile, changes: Iterable[ValueChange], edits: Sequence[TextEdit]) -> bool:
-    """Whether the edited text can be read, and holds the changed values and no other difference."""
+    """Return whether the edited text parses to the changed values with no other difference."""
     try:
         expected: object = source.data
         for change in changes:
@@ -40,7 +40,7 @@ def prove(source: SourceFile, changes: Iterable[ValueChange], edits: Sequence[Te
 
 
 class _Section(Record):
-    """A key of the top level, with its text from the key to the next one's, and after the edits."""
+    """A top-level key with its text (up to the next key) before and after the edits."""
 
     key: object
     text: str
@@ -53,11 +53,11 @@ class _Section(Record):
 
 
 def _proved_by_sections(source: SourceFile, expected: dict[Any, Any], edits: Sequence[TextEdit]) -> bool:
-    """Whether the sections that are edited, read alone, hold what is expected; False if that does not prove all of the text.
+    """Return whether the edited sections, parsed alone, give the expected values; False if that proves too little.
 
-    A section of a block starts with its key in the first column and ends in front of the next one. It means the same
-    whatever stands around it; if one has an anchor or an alias, all that have some are read. Where one goes, nothing may be
-    left of it that the one before could take for its own.
+    A block-style section starts with its key in the first column, ends before the next one and can be parsed on its
+    own. If an edited section has an anchor or an alias, all sections that have one are parsed. A removed section must
+    leave no text that would become part of the previous one.
     """
     sections = _sections(source, edits)
     if list(expected) != [one.key for one in sections if one.key in expected]:
@@ -78,7 +78,7 @@ def _proved_by_sections(source: SourceFile, expected: dict[Any, Any], edits: Seq
 
 
 def _sections(source: SourceFile, edits: Sequence[TextEdit]) -> list[_Section]:
-    """The sections in the order of the text; none if it does not consist of such, or an edit is not within one."""
+    """Return the sections in text order; empty if the text cannot be split into sections or an edit crosses two of them."""
     text, data = source.text, source.data
     if source.others or source.duplicates or _STARTS_ANEW.search(text):
         return []

@@ -1,4 +1,4 @@
-"""Values of a config replaced in its text, or added to it, each as little as can be: items of a list of the same form one by one."""
+"""Replace or add values in a config's text with the smallest possible edits, for instance single items of a list."""
 
 from __future__ import annotations
 
@@ -33,23 +33,23 @@ _QUOTE = re.compile(r"['\"]")
 
 
 def with_values(source: SourceFile, wanted: Mapping[KeyPath, object]) -> str:
-    """The config's text with new values.
+    """Return the config's text with new values.
 
     Raises:
-        ConfigError: A value stands where it cannot be changed alone.
+        ConfigError: A value cannot be changed without changing others.
     """
     edits = [edit for path, value in wanted.items() for edit in _edits(source, path, source.get(path), value)]
     return apply_edits(source.text, edits)
 
 
 def with_settings(source: SourceFile, wanted: Mapping[KeyPath, object]) -> tuple[str, int]:
-    """The config's text with these values, and how many are new.
+    """Return the config's text with these values, and the number of values that were added.
 
-    A value that is there is replaced, as little of it as can be; one that is not is added behind the others of its
-    section, and the section with it where there is none.
+    An existing value is replaced with the smallest possible edit; a missing one is added at the end of its section,
+    which is created if necessary.
 
     Raises:
-        ConfigError: A value stands where it cannot be changed alone.
+        ConfigError: A value cannot be changed without changing others.
     """
     changed = {path: value for path, value in wanted.items() if not same_data(source.get(path, MISSING), value)}
     there = {path: value for path, value in changed.items() if source.position(path) is not None}
@@ -77,7 +77,7 @@ def with_settings(source: SourceFile, wanted: Mapping[KeyPath, object]) -> tuple
 
 
 def loses_comments(source: SourceFile, path: KeyPath, value: object) -> bool:
-    """Whether a value cannot be changed because there are comments inside the old one."""
+    """Return whether a value cannot be changed because the old one contains comments."""
     try:
         list(_edits(source, path, source.get(path), value))
     except CommentLossError:
@@ -88,7 +88,7 @@ def loses_comments(source: SourceFile, path: KeyPath, value: object) -> bool:
 
 
 def _edits(source: SourceFile, path: KeyPath, old: object, new: object) -> Iterator[TextEdit]:
-    """The edits that turn one value into another; where both are lists of one form, only what differs is touched."""
+    """Yield the edits that turn one value into another; in lists of the same form, only items that differ."""
     position = source.position(path)
     if position is None or position.uses or position.value != position.definition:
         refuse_shared(source, path)
@@ -102,10 +102,10 @@ def _edits(source: SourceFile, path: KeyPath, old: object, new: object) -> Itera
         _refuse_comment(source, path)
     quotes = _QUOTE.search(source.text, span.start, span.end)
     text = spell_value(new, quotes[0] if quotes else "")
-    beside = _ON_LINE.fullmatch(source.text, position.key.end, span.start) if position.key else None
-    if position.key is None or beside:
-        # A tag (`!!bool`) is for the old value only.
-        start = beside.start("tag") if beside and beside["tag"] else span.start
+    same_line = _ON_LINE.fullmatch(source.text, position.key.end, span.start) if position.key else None
+    if position.key is None or same_line:
+        # A tag (`!!bool`) applies to the old value only.
+        start = same_line.start("tag") if same_line and same_line["tag"] else span.start
         yield TextEdit(start, span.end, text)
         return
     try:
@@ -128,7 +128,7 @@ def _same_form(old: list[object], new: list[object]) -> bool:
 
 
 def spell_value(value: object, quote: str = "") -> str:
-    """A list or a mapping on one line, its keys in single quotes, its texts in the quotes that are given."""
+    """Return a list or mapping as text on one line: keys in single quotes, strings in the given quotes."""
     if isinstance(value, list):
         return f"[{', '.join(spell_value(item, quote) for item in value)}]"
     if isinstance(value, dict):
@@ -138,7 +138,7 @@ def spell_value(value: object, quote: str = "") -> str:
 
 
 def refuse_shared(source: SourceFile, path: KeyPath) -> NoReturn:
-    """The value cannot be changed alone, because other places of the config use it.
+    """Raise the error for a value that other places of the config share.
 
     Raises:
         ConfigError: Always.
@@ -147,7 +147,7 @@ def refuse_shared(source: SourceFile, path: KeyPath) -> NoReturn:
 
 
 class CommentLossError(ConfigError):
-    """A value cannot be changed because there are comments inside the old one."""
+    """Error raised when a value cannot be changed because the old one contains comments."""
 
 
 def _refuse_comment(source: SourceFile, path: KeyPath) -> NoReturn:
@@ -156,13 +156,13 @@ def _refuse_comment(source: SourceFile, path: KeyPath) -> NoReturn:
 
 
 def _shows_elsewhere(source: SourceFile, path: KeyPath, value: object) -> bool:
-    """Whether a value that is changed alone changes more than itself."""
+    """Return whether changing this value also changes other values."""
     result = parse_source(with_values(source, {path: value}), source.path)
     return not same_data(result.data, ValueChange(ChangeKind.SET_VALUE, path, value).applied(source.data))
 
 
 def _nest(source: SourceFile, path: KeyPath, value: object, added: dict[KeyPath, object]) -> None:
-    """Enter a value that is to be added: into its section, or with the sections that there are not yet."""
+    """Add a value to ``added``, nested in those of its sections that do not exist yet."""
     length = next(size for size in range(1, len(path) + 1) if not isinstance(source.get(path[:size]), dict))
     head, rest = path[:length], path[length:]
     if not rest:

@@ -1,8 +1,8 @@
-"""A config file as its author wrote it: the text, the values, and where each of them stands.
+"""Read a config file with its text, its values and the position of each value.
 
-The values are those of PyYAML's safe loader, because MindFormers reads its configs with it (``yaml.safe_load`` in
-``mindformers/tools/register/config.py``, MindFormers 1.9): YAML 1.1, the last of two equal keys wins, merge keys.
-A config is data: nothing in it is ever executed, and a file that would blow up when expanded is refused.
+The values are those of PyYAML's safe loader, which MindFormers uses (``yaml.safe_load`` in
+``mindformers/tools/register/config.py``, MindFormers 1.9): YAML 1.1, merge keys, the last of two equal keys wins.
+Nothing in a config is executed, and a file that would expand to excessive size is refused.
 """
 
 from __future__ import annotations
@@ -44,42 +44,42 @@ __all__ = [
     "yaml_text",
 ]
 
-Values: TypeAlias = "Mapping[KeyPath, object]"  # by their places
+Values: TypeAlias = "Mapping[KeyPath, object]"  # keyed by key path
 
 MAX_BYTES = 4 * 1024**2
 
 MISSING = object()
 
-_DUMPER: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)  # four times as fast; long texts it breaks elsewhere
+_DUMPER: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)  # four times as fast; breaks long texts elsewhere
 
 _UNPRINTABLE = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _LINE_BREAK = re.compile("\r\n|\r|\n")
-# Faults of PyYAML's that have words in both languages.
-_PYTHON_LIST = re.compile(r"\[[\d\s,]*\]\s*[*+]\s*[\d\[(]")  # of numbers: `[a-z]+` is a pattern's
+# PyYAML errors that are reported in our own words, in both languages.
+_PYTHON_LIST = re.compile(r"\[[\d\s,]*\]\s*[*+]\s*[\d\[(]")  # a list of numbers; `[a-z]+` is a pattern instead
 _PROBLEMS = (
     ("undefined alias", "config.undefined-alias"),
     ("duplicate anchor", "config.duplicate-anchor"),
     ("could not determine a constructor", "config.unknown-tag"),
     ("mapping values are not allowed", "config.unexpected-colon"),
     ("could not find expected ':'", "config.missing-colon"),
-    ("exceeded maximum nesting depth", "config.too-deep"),  # libyaml of PyYAML 6.0.4, beyond 1,000 levels
+    ("exceeded maximum nesting depth", "config.too-deep"),  # libyaml of PyYAML 6.0.4, at more than 1,000 levels
 )
 
 
 class Position(Record):
-    """Where one key path stands in the text."""
+    """Position of one key path in the text."""
 
     key: Location | None  # the key, or None for a list item and for the whole document
     value: Location  # the value here; for an alias, the alias itself (`*dp`)
-    definition: Location  # where the value is spelled out; differs from `value` for an alias only
-    # The aliases that lead here from outside, outermost first: a value inside an aliased mapping stands in the text
-    # once and is used at each of them.
+    definition: Location  # the value's full text; differs from `value` for an alias only
+    # The aliases that lead here from outside, outermost first: a value inside an aliased mapping is written once and
+    # used at each of them.
     uses: tuple[Location, ...]
-    plain: Plain | None  # the scalar's own words, if it is one without quotes
+    plain: Plain | None  # the scalar's text, if it is one without quotes
 
 
 class Duplicate(Record):
-    """A key that stands twice in one mapping; the value of ``first`` is lost."""
+    """A key that appears twice in one mapping; the value of ``first`` is lost."""
 
     path: KeyPath
     first: Location
@@ -87,20 +87,20 @@ class Duplicate(Record):
 
 
 class SourceFile:
-    """One config: where it came from, its text (without a byte order mark), its values and their positions.
+    """One config: its path, its text (without a byte order mark), its values and their positions.
 
     Args:
-        path: What errors and findings call it.
-        text: Its text.
-        data: The values; with those that it takes from other files, where they were followed.
-        duplicates: Keys that stand twice in the text.
-        root: Where the values stand.
-        others: The files whose settings are among ``data``.
-        beside: What the ``config.json`` of its model says, if that was read.
+        path: The name shown in errors and findings.
+        text: The file's text.
+        data: The values, including those of other files that were followed.
+        duplicates: Keys that appear twice in one mapping of the text.
+        root: The root node, which has the positions of the values.
+        others: The files whose settings are part of ``data``.
+        beside: The content of the model's ``config.json``, if it was read.
         read_from: Every file that was followed.
     """
 
-    is_code = False  # whether it is no config, but a script, Python or a file of variables
+    is_code = False  # whether this is a script, Python code or a file of variables instead of a config
 
     def __init__(  # noqa: PLR0913 - one a field
         self,
@@ -125,7 +125,7 @@ class SourceFile:
         beside: dict[str, Any] | None = None,
         read_from: tuple[Path, ...] | None = None,
     ) -> SourceFile:
-        """The same text, with what is named in place of what was known of it."""
+        """Return a copy with the given fields replaced."""
         source = copy(self)
         vars(source).pop("key_names", None)
         source.data = self.data if data is None else data
@@ -135,7 +135,7 @@ class SourceFile:
         return source
 
     def get(self, path: KeyPath, default: object = None) -> object:
-        """The value at a key path."""
+        """Return the value at a key path."""
         value: Any = self.data
         for item in path:
             if isinstance(value, dict):
@@ -147,7 +147,7 @@ class SourceFile:
         return value
 
     def position(self, path: KeyPath) -> Position | None:
-        """Where a key path stands, or None if the text has no such place."""
+        """Return the position of a key path, or None if the text does not contain it."""
         entry = NodeEntry(None, self._root, None)
         uses: list[Location] = []
         for item in path:
@@ -160,7 +160,7 @@ class SourceFile:
         return Position(entry.key, entry.alias or entry.node.span, entry.node.span, tuple(uses), entry.node.plain)
 
     def nearest(self, path: KeyPath) -> Position:
-        """Where a key path stands, or else the innermost place around it that is in the text."""
+        """Return the position of a key path, or of its nearest parent that is in the text."""
         for length in range(len(path), 0, -1):
             position = self.position(path[:length])
             if position is not None:
@@ -170,25 +170,25 @@ class SourceFile:
     def wrong(
         self, path: KeyPath, message: Message, hint: Message | None = None, *, at_key: bool = False
     ) -> ConfigError:
-        """The error about what stands, or is missing, at a key path: at its value, or at its key where it has one."""
+        """Return an error located at a key path's value or key (``at_key``), or at its nearest parent."""
         position = self.nearest(path)
         span = (position.key if at_key else None) or position.value
         return ConfigError(message, hint, path=self.path, line=span.line, column=span.column)
 
     def saying(self, path: KeyPath) -> SourceFile:
-        """The file in which a key path stands: this one, or one that it builds on."""
+        """Return the file that contains a key path: this one or one that it is based on."""
         return next((one for one in (self, *self.others) if one.position(path) is not None), self)
 
     def written(self) -> Iterator[tuple[KeyPath, Position]]:
-        """Every place that has a text of its own, in the order of the text; aliases and merged keys are not followed."""
+        """Yield every key path that is written in the text, in text order; aliases and merged keys are not followed."""
         return iter(self._places)
 
     def top_keys(self) -> Iterator[tuple[str | int, Location | None]]:
-        """The keys of the top level, and where each stands."""
+        """Yield the top-level keys with their positions."""
         return ((key, entry.key) for key, entry in self._root.entries())
 
     def scalar_at(self, offset: int) -> tuple[KeyPath, Plain] | None:
-        """The scalar without quotes that starts at an offset of the text, with its path; a key is none."""
+        """Return the unquoted scalar value that starts at a text offset, with its key path; keys are ignored."""
         return self._root.scalar_at(offset)
 
     @cached_property
@@ -199,7 +199,7 @@ class SourceFile:
 
     @cached_property
     def key_names(self) -> frozenset[str]:
-        """Every key of a mapping, wherever it stands, as a text."""
+        """Return the names of all mapping keys at any depth."""
         names: set[str] = set()
         seen: set[int] = set()
         todo: list[Any] = [self.data]
@@ -213,7 +213,7 @@ class SourceFile:
         return frozenset(names)
 
     def line(self, number: int) -> str:
-        """The text of a line, without its line break."""
+        """Return the text of a line, without its line break."""
         return self._lines[number - 1]
 
     @cached_property
@@ -222,15 +222,15 @@ class SourceFile:
 
 
 def load_source(path: Path) -> SourceFile:
-    """Read a config.
+    """Read a config file.
 
     Raises:
-        ConfigError: The file cannot be read, or is not one YAML mapping of a sane size.
+        ConfigError: The file cannot be read, is too large, or is not a single YAML mapping.
     """
     if path.is_dir():
         raise ConfigError(msg("config.folder"), msg("config.folder.hint", path=path), path=path)
     try:
-        # A pipe that nobody writes into is empty, instead of being waited for.
+        # Do not wait for a pipe without a writer: treat it as empty.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
         os.set_blocking(descriptor, True)
         with os.fdopen(descriptor, "rb") as file:
@@ -246,10 +246,10 @@ _CONTROL = re.compile(rb"[\0-\x08\x0e-\x1a\x1c-\x1f\x7f]")
 
 
 def decode(content: bytes, path: Path) -> str:
-    """The text of a file's bytes.
+    """Decode a file's bytes as UTF-8.
 
     Raises:
-        ConfigError: They are too many, or no text in UTF-8.
+        ConfigError: There are too many bytes, or they are not UTF-8 text.
     """
     if len(content) > MAX_BYTES:
         raise ConfigError(msg("config.too-big", limit=MAX_BYTES // 1024**2), path=path)
@@ -260,17 +260,17 @@ def decode(content: bytes, path: Path) -> str:
     try:
         return content.decode()
     except UnicodeDecodeError as error:
-        if _CONTROL.search(content):  # in no text, in whatever encoding
+        if _CONTROL.search(content):  # never in text, in any encoding
             raise ConfigError(msg("config.binary"), msg("config.binary.hint"), path=path) from None
         lines = Document(content[: error.start].decode(), path)
         lines.fail(msg("config.not-utf8"), len(lines.text), msg("config.not-utf8.hint"))
 
 
 def parse_source(text: str, path: Path) -> SourceFile:
-    """A config from its text; ``path`` is what errors and findings call it.
+    """Parse a config from its text; ``path`` is its name in errors and findings.
 
     Raises:
-        ConfigError: The text is not one YAML mapping of a sane size.
+        ConfigError: The text is not a single YAML mapping of a sane size.
     """
     text = text.removeprefix("\ufeff")
     lines = Document(text, path)
@@ -295,23 +295,23 @@ def parse_source(text: str, path: Path) -> SourceFile:
 
 
 def yaml_text(data: dict[Any, Any]) -> str:
-    """Values as YAML, in their order."""
+    """Return values as YAML text, in their order."""
     return yaml.dump(data, Dumper=_DUMPER, sort_keys=False, allow_unicode=True)
 
 
 def source_of(data: dict[Any, Any], path: Path) -> SourceFile:
-    """A config that has values, and no text where they stand; what comes of :func:`parse_source` costs far more.
+    """Return a config made of values alone, without text or positions; much cheaper than :func:`parse_source`.
 
     Args:
-        data: The values; they are copied, tuples as the lists that YAML would make of them.
-        path: What errors call it.
+        data: The values; they are copied, tuples become lists as in YAML.
+        path: The name shown in errors.
     """
     nowhere = Location(0, 0, 1, 1, 1, 1)
     return SourceFile(path, "", _as_yaml(data), (), Node(nowhere))
 
 
 def nest_values(values: Mapping[tuple[str, ...], Any]) -> dict[str, Any]:
-    """Values by key as sections inside each other; below a value that is no section there is nothing."""
+    """Return nested sections made from values by key path; keys below a value that is not a section are dropped."""
     top: dict[str, Any] = {}
     for path, value in values.items():
         section = top
@@ -328,12 +328,12 @@ def _as_yaml(value: Any) -> Any:  # noqa: ANN401 - YAML values have any type
     return [_as_yaml(item) for item in value] if isinstance(value, (list, tuple)) else value
 
 
-# What PyYAML lets through of int(), float() or date(), without a place: `2024-13-01`, `!!int x`.
+# Errors of int(), float() or date() that PyYAML passes on without a position: `2024-13-01`, `!!int x`.
 _NO_VALUE = (ValueError, OverflowError, IndexError, KeyError, TypeError)
 
 
 def _fail_value(error: Exception, document: YamlDocument) -> NoReturn:
-    """Tell where the value stands that PyYAML can make nothing of."""
+    """Raise an error at the value that PyYAML cannot convert."""
     bad = next((node for node in _scalars(document.top, set()) if not _constructible(node)), None)
     if bad is not None:
         document.fail(msg("config.bad-value", value=str(bad.value)[:40]), bad.start_mark.index)
@@ -382,7 +382,7 @@ def _collect_written(node: Node, path: KeyPath, found: list[tuple[KeyPath, Posit
 
 
 def _fail_yaml(error: yaml.YAMLError, lines: Document) -> NoReturn:
-    """PyYAML's complaint in our words, or else in its own."""
+    """Raise a ConfigError for PyYAML's error, in our own words where there are some."""
     mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
     offset = min(mark.index, len(lines.text)) if mark else None
     problem = " ".join(str(part) for part in (getattr(error, "context", None), getattr(error, "problem", None)) if part)
@@ -401,16 +401,16 @@ def _fail_yaml(error: yaml.YAMLError, lines: Document) -> NoReturn:
     lines.fail(msg("config.syntax", problem=problem or str(error)), offset, msg("config.syntax.hint"))
 
 
-ANY = "*"  # an item of a path pattern that stands for every key or index
+ANY = "*"  # matches every key or index in a path pattern
 
 
 def is_same(one: object, other: object) -> bool:
-    """Equality that tells ``true`` from ``1``."""
+    """Return whether two values are equal; unlike ``==``, distinguish ``true`` from ``1``."""
     return isinstance(one, bool) is isinstance(other, bool) and one == other
 
 
 def find_values(data: object, pattern: KeyPath, path: KeyPath = ()) -> Iterator[tuple[KeyPath, Any]]:
-    """Every key path that a pattern stands for, with its value."""
+    """Yield every key path that matches a pattern, with its value."""
     value: Any = data
     for at, head in enumerate(pattern):
         if head == ANY:

@@ -1,4 +1,4 @@
-"""PyYAML's safe loader, the quicker one of the two that there may be."""
+"""Load YAML with PyYAML's safe loader (the C one if available) and keep the text position of every node."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ if TYPE_CHECKING:
 
     from ms_tune.text import Message
 
-# A node, event or loader of PyYAML: its type stubs know too little of what the two parsers share.
+# A node, event or loader of PyYAML; its type stubs do not cover both parsers.
 Parsed: TypeAlias = "Any"
 
-# The C parser is ten times as fast, and not in every build of PyYAML.
+# The C parser is ten times as fast, but not part of every build of PyYAML.
 _PARSER: Parsed = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-_SHORT, _MOST = 24, 5000  # characters of a word whose tag is kept, and how many are
+_SHORT, _MOST = 24, 5000  # longest word whose tag is cached, and the number of cached words
 
 
 class Loader(_PARSER):  # type: ignore[misc]  # whichever there is
-    """The safe loader, which works out once what a short word without quotes is: files of one folder have the same ones."""
+    """Safe loader that caches the tags of short unquoted words, because files of one folder repeat them."""
 
     _tags: ClassVar[dict[str, str]] = {}
 
     def resolve(self, kind: Parsed, value: Parsed, implicit: Parsed) -> Parsed:
-        """The tag of a node (``BaseResolver.resolve`` of PyYAML 6, ``yaml/resolver.py``)."""
+        """Return the tag of a node (``BaseResolver.resolve`` of PyYAML 6, ``yaml/resolver.py``)."""
         if kind is not yaml.ScalarNode or not implicit[0]:
             return super().resolve(kind, value, implicit)
         tag = self._tags.get(value)
@@ -48,36 +48,36 @@ class Loader(_PARSER):  # type: ignore[misc]  # whichever there is
         return tag
 
 
-# The offset that an alias stands behind, and how many others stand between.
+# The end offset of the node before an alias, and the number of other aliases between them.
 Alias: TypeAlias = tuple[int, int]
 
 MAX_DEPTH = 100
-MAX_VALUES = 200_000  # with every alias written out
+MAX_VALUES = 200_000  # with every alias expanded
 
 _TAG = "tag:yaml.org,2002:"
 _TEXT, _MERGE = f"{_TAG}str", f"{_TAG}merge"
 _COLLECTIONS = (f"{_TAG}map", f"{_TAG}seq")
-# What PyYAML makes of words that are no text; called without its books, in half the time.
+# PyYAML's constructors for scalars that are not strings; calling them directly takes half the time.
 _MAKERS = {
     f"{_TAG}{kind}": yaml.SafeLoader.yaml_constructors[f"{_TAG}{kind}"] for kind in ("int", "float", "bool", "null")
 }
 _LINE_BREAK = re.compile("\r\n|\r|\n")
-# What may stand before a value: anchors, tags, and the blanks and comments behind them.
+# Text that can precede a value: anchors, tags, and the blanks and comments after them.
 _PROPERTIES = re.compile(r"(?:[&!][^\s,\[\]{}]*(?:\s+(?:#[^\r\n]*\s*)*)?)*")
-# A second document, or blocks in blocks by the hundred (each takes a column): only these are looked for before composing.
+# A second document, or hundreds of nested blocks (each needs a column): checked before composing.
 _UNUSUAL = re.compile(r"^(?:---|\.\.\.|[ \t?:-]{200})", re.MULTILINE)
 _FLOWS = 500
 
 
 class Plain(Record):
-    """A scalar without quotes: the text as written, and what YAML 1.1 takes it for (``str``, ``int``, ``null``)."""
+    """An unquoted scalar: its text, and its YAML 1.1 type (``str``, ``int``, ``null``)."""
 
     raw: str
     kind: str
 
 
 class NodeEntry(Record):
-    """A value in a collection: its key (None in a list), and the alias that stands for it, if one does."""
+    """A value in a collection, with its key (None in a list) and the alias that refers to it, if any."""
 
     key: Location | None
     node: Node
@@ -85,34 +85,34 @@ class NodeEntry(Record):
 
 
 class Node:
-    """A value in a text: its span, what is in it, and the words of a scalar without quotes."""
+    """A value in a text: its span, its entries and, for an unquoted scalar, its text."""
 
     plain: Plain | None = None
 
     def __init__(self, span: Location, entries: Mapping[str | int, NodeEntry] | None = None) -> None:
         self.span = span
-        self.start = span.start  # of its anchor and tag, if it has some
+        self.start = span.start  # including an anchor and a tag
         self._entries = entries or {}
 
     def entry(self, key: str | int) -> NodeEntry | None:
-        """What stands at a key, or at a place of a list."""
+        """Return the entry at a key or list index."""
         return self._entries.get(key)
 
     def entries(self) -> Iterator[tuple[str | int, NodeEntry]]:
-        """Everything in it, with its key or place."""
+        """Yield all entries with their key or list index."""
         yield from self._entries.items()
 
     def duplicates(self) -> Iterator[tuple[str | int, Location, Location]]:
-        """Keys that stand in it once more: the key, where it stood before, and where it stands again."""
+        """Yield keys that appear more than once: the key, the earlier location and the later one."""
         yield from ()
 
     def scalar_at(self, offset: int) -> tuple[tuple[str | int, ...], Plain] | None:  # noqa: ARG002 - as in a WrittenNode
-        """The scalar without quotes that starts at an offset, with its path; a key is none."""
+        """Return the unquoted scalar value that starts at an offset, with its key path; keys are ignored."""
         return None
 
 
 class Document:
-    """The text, with offsets turned into lines and columns."""
+    """A text in which offsets can be converted to lines and columns."""
 
     def __init__(self, text: str, path: Path) -> None:
         self.text = text
@@ -120,41 +120,41 @@ class Document:
 
     @cached_property
     def starts(self) -> list[int]:
-        """Where its lines start."""
+        """Return the start offset of each line."""
         return [0, *(match.end() for match in _LINE_BREAK.finditer(self.text))]
 
     def place(self, offset: int) -> tuple[int, int]:
-        """Line and column of an offset."""
+        """Return the line and column of an offset."""
         line = bisect_right(self.starts, offset)
         return line, offset - self.starts[line - 1] + 1
 
     def span(self, start: int, end: int) -> Location:
-        """The span between two offsets."""
+        """Return the location between two offsets."""
         line, column = self.place(start)
-        if line == len(self.starts) or start <= end < self.starts[line]:  # as nearly all of them: on one line
+        if line == len(self.starts) or start <= end < self.starts[line]:  # on one line, as nearly always
             return Location(start, end, line, column, line, column + end - start)
         return Location(start, end, line, column, *self.place(end))
 
     def fail(self, message: Message, offset: int | None = None, hint: Message | None = None) -> NoReturn:
-        """Refuse the config."""
+        """Raise a ConfigError at an offset."""
         line, column = self.place(offset) if offset is not None else (None, None)
         raise ConfigError(message, hint, path=self.path, line=line, column=column)
 
 
 class YamlDocument(Document):
-    """A text in YAML, composed by PyYAML within bounds.
+    """A YAML text composed by PyYAML within limits on depth and size.
 
-    Raises (all its methods, and when it is made):
-        ConfigError: It is nested too deeply, has several documents, refers to itself, or holds too many values.
-        yaml.YAMLError: It is no YAML.
+    Raises (the constructor and all methods):
+        ConfigError: It is nested too deeply, has several documents, refers to itself, or has too many values.
+        yaml.YAMLError: It is not valid YAML.
     """
 
     def __init__(self, text: str, path: Path) -> None:
         super().__init__(text, path)
         self._sizes: dict[int, tuple[int, int] | None] = {}
-        # Not in use, a node goes: kept here, it would keep the document, too, until Python looks for rubbish.
+        # Weak references: a strong one would form a cycle that keeps the document until garbage collection.
         self._nodes: WeakValueDictionary[int, WrittenNode] = WeakValueDictionary()
-        self._merging: dict[int, list[Parsed]] = {}  # what PyYAML perhaps writes anew: `<<`
+        self._merging: dict[int, list[Parsed]] = {}  # pairs of mappings that may have `<<`, which PyYAML rewrites
         self.has_duplicates = False
         self._simple = True
         is_fast = issubclass(Loader, getattr(yaml, "CSafeLoader", ()))
@@ -164,7 +164,7 @@ class YamlDocument(Document):
         try:
             self.top = self.loader.get_single_node()
         except yaml.composer.ComposerError:
-            self._look_at_events()  # what the parser finds comes first
+            self._look_at_events()  # an error of the parser is reported first
             raise
         finally:
             self.loader.dispose()
@@ -173,8 +173,8 @@ class YamlDocument(Document):
         else:
             self._look_at_events()
 
-    def values(self) -> Any:  # noqa: ANN401 - whatever YAML holds
-        """The values, as ``yaml.load`` makes them."""
+    def values(self) -> Any:  # noqa: ANN401 - YAML values have any type
+        """Return the values, as ``yaml.load`` does."""
         return self._value(self.top, {}) if self._simple else self.loader.construct_document(self.top)
 
     def _value(self, node: Parsed, made: dict[int, Any]) -> Any:  # noqa: ANN401 - as above
@@ -194,9 +194,9 @@ class YamlDocument(Document):
         return made[key]
 
     def _look_at_events(self) -> list[Location]:
-        """The aliases in the order of the text; refuses what is nested too deeply to be composed safely.
+        """Return the aliases in text order; fail if the nesting is too deep to be composed safely.
 
-        A composed node does not tell where its aliases stand, the events of the parser do.
+        Parser events have the positions of aliases; composed nodes do not.
         """
         depth = documents = 0
         found = []
@@ -218,11 +218,11 @@ class YamlDocument(Document):
 
     @cached_property
     def aliases(self) -> list[Location]:
-        """Where aliases stand, in the order of the text."""
+        """Return the locations of aliases in text order."""
         return self._look_at_events()
 
     def _size(self, node: Parsed, parent: Parsed) -> tuple[int, int]:
-        """How many values a collection holds and how deep it is, with every alias written out."""
+        """Return the number of values in a collection and its depth, with every alias expanded."""
         key = id(node)
         if key in self._sizes:
             size = self._sizes[key]
@@ -238,7 +238,7 @@ class YamlDocument(Document):
             if len(names) < len(node.value):
                 self._simple = False
                 self._merging[id(node)] = list(node.value)
-            # Or perhaps: `1` and `0x1` are one key.
+            # Keys other than text count as possible duplicates: `1` and `0x1` are the same key.
             self.has_duplicates |= len(set(names)) < len(node.value)
         values, depth = 1 + len(parts), 1 if parts else 0
         for part in parts:
@@ -259,30 +259,30 @@ class YamlDocument(Document):
         self.fail(msg("config.too-deep", limit=MAX_DEPTH), start)
 
     def children(self, node: Parsed) -> Iterator[tuple[Parsed, Alias | None]]:
-        """The nodes in a collection (keys and values by turns), and which alias leads to one, if one does.
+        """Yield the nodes of a collection (keys and values alternating), each with the alias that refers to it, if any.
 
-        What stands here starts behind what stood before it, and an alias leads to something that started before, with an
+        A node written here starts after the previous one ends. An alias refers to a node that starts earlier, with an
         anchor.
         """
         is_list = isinstance(node, yaml.SequenceNode)
-        behind = node.start_mark.index
-        last, number = behind - (not is_list and not node.flow_style), 0
+        previous_end = node.start_mark.index
+        last, number = previous_end - (not is_list and not node.flow_style), 0
         pairs = self._merging.get(id(node), node.value)
         for child in pairs if is_list else chain.from_iterable(pairs):
             start = child.start_mark.index
             if start <= last and self.text[start : start + 1] in ("&", "!"):
-                yield child, (behind, number)
+                yield child, (previous_end, number)
                 number += 1
             else:
-                last, behind, number = start, child.end_mark.index, 0
+                last, previous_end, number = start, child.end_mark.index, 0
                 yield child, None
 
     def alias(self, alias: Alias) -> Location:
-        """Where an alias stands."""
+        """Return the location of an alias."""
         return self.aliases[bisect_left(self.aliases, (alias[0],)) + alias[1]]
 
     def node(self, source: Parsed) -> WrittenNode:
-        """The node of one of PyYAML's."""
+        """Return the (cached) node that wraps a PyYAML node."""
         found = self._nodes.get(id(source))
         if found is None:
             found = self._nodes[id(source)] = WrittenNode(self, source)
@@ -290,12 +290,12 @@ class YamlDocument(Document):
 
 
 def offsets(event: Parsed) -> tuple[int, int]:
-    """Where a node or an event starts and ends in the text."""
+    """Return the start and end offset of a node or an event."""
     return event.start_mark.index, event.end_mark.index
 
 
 class WrittenNode(Node):
-    """A node of PyYAML's; its places are worked out when they are asked for."""
+    """A wrapper of a PyYAML node that computes positions on demand."""
 
     def __init__(self, document: YamlDocument, source: Parsed) -> None:
         self._document = document
@@ -304,12 +304,12 @@ class WrittenNode(Node):
 
     @cached_property
     def span(self) -> Location:  # type: ignore[override]  # as Node's, and read only
-        """Where it stands, without its anchor and tag."""
+        """Return the location without anchor and tag."""
         return self._document.span(*self._extent())
 
     @property
     def plain(self) -> Plain | None:  # type: ignore[override]  # as Node's, and read only
-        """The words of a scalar without quotes."""
+        """Return the text and type of an unquoted scalar, or None for another node."""
         if not isinstance(self._source, yaml.ScalarNode) or self._source.style:
             return None
         start, end = self._extent()
@@ -323,21 +323,21 @@ class WrittenNode(Node):
             start = match.end() if match else start
         if isinstance(self._source, yaml.ScalarNode):
             start = min(start, end)
-            if self._source.style in ("|", ">"):  # ends behind its last line break
+            if self._source.style in ("|", ">"):  # PyYAML ends these after their last line break
                 end = start + len(text[start:end].rstrip())
         elif not self._source.flow_style and self._source.value:
-            # PyYAML ends a block where the next token starts, behind blank lines and comments.
+            # PyYAML ends a block at the next token, after blank lines and comments.
             *_, (child, alias) = document.children(self._source)
             end = (document.alias(alias) if alias else document.node(child).span).end
         return start, max(start, end)
 
     @cached_property
     def _parts(self) -> dict[str | int, tuple[Parsed, ...] | NodeEntry]:
-        """What is in it: its nodes and the offsets of aliases, or what ``<<`` brings in."""
+        """Return the entries by key: PyYAML nodes with alias offsets, or entries merged through ``<<``."""
         return dict(self._all_parts())
 
     def _all_parts(self) -> Iterator[tuple[str | int, tuple[Parsed, ...] | NodeEntry]]:
-        """The same, each key as often as it stands there."""
+        """Yield the same entries, with duplicate keys."""
         if isinstance(self._source, yaml.ScalarNode):
             return
         parts = self._document.children(self._source)
@@ -351,7 +351,7 @@ class WrittenNode(Node):
         yield from ((self._key(pair[0]), pair) for pair in pairs if pair[0].tag != _MERGE)
 
     def entry(self, key: str | int) -> NodeEntry | None:
-        """What stands at a key, or at a place of a list."""
+        """Return the entry at a key or list index."""
         found = self._parts.get(key)
         if found is None or isinstance(found, NodeEntry):
             return found
@@ -359,12 +359,12 @@ class WrittenNode(Node):
         return made
 
     def entries(self) -> Iterator[tuple[str | int, NodeEntry]]:
-        """Everything in it, with its key or place."""
+        """Yield all entries with their key or list index."""
         for key in self._parts:
-            yield key, self.entry(key)  # type: ignore[misc]  # it is there
+            yield key, self.entry(key)  # type: ignore[misc]  # the key exists
 
     def duplicates(self) -> Iterator[tuple[str | int, Location, Location]]:
-        """Keys that stand in it once more: the key, where it stood before, and where it stands again."""
+        """Yield keys that appear more than once: the key, the earlier location and the later one."""
         before: dict[str | int, Location] = {}
         for key, part in self._all_parts():
             span = None if isinstance(part, NodeEntry) else self._made(part).key
@@ -374,7 +374,7 @@ class WrittenNode(Node):
                 before[key] = span
 
     def scalar_at(self, offset: int) -> tuple[tuple[str | int, ...], Plain] | None:
-        """The scalar without quotes that starts at an offset, with its path; a key is none."""
+        """Return the unquoted scalar value that starts at an offset, with its key path; keys are ignored."""
         best: tuple[int, str | int] | None = None
         for key, part in self._parts.items():
             if isinstance(part, NodeEntry):
@@ -401,7 +401,7 @@ class WrittenNode(Node):
         return NodeEntry(key, document.node(value), document.alias(alias) if alias else None)
 
     def _key(self, source: Parsed) -> str | int:
-        """The key as an item of a key path: keys that are neither text nor whole number go by their text."""
+        """Return a key as an item of a key path; a key that is neither text nor integer becomes text."""
         if source.tag != _TEXT and isinstance(source, yaml.ScalarNode):
             try:
                 key = self._document.loader.construct_object(source)
@@ -412,7 +412,7 @@ class WrittenNode(Node):
 
 
 def _merged(child: NodeEntry, source: Parsed) -> Iterator[tuple[str | int, NodeEntry]]:
-    """What ``<<`` brings in, each with the alias that brings it; of several mappings the first wins."""
+    """Yield the entries that ``<<`` merges, each with its alias; of several mappings the first wins."""
     parts = [child]
     if isinstance(source, yaml.SequenceNode):
         parts = [entry for _, entry in child.node.entries()][::-1]

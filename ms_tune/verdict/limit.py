@@ -1,4 +1,4 @@
-"""How much memory of a device MindSpore's pool can use, and which setting or rule limits it."""
+"""Determine the memory of a device that MindSpore's pool can use, and the setting or rule that limits it."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from ms_tune.units import MIB, short_gib
 class Device(Record):
     """A device and its memory."""
 
-    card_bytes: int  # memory as sold; None where a log of a real run tells of the device instead
+    card_bytes: int  # total memory; None if a log of a real run describes the device instead
     free_bytes: int  # memory that is free when MindSpore starts, or assumed to be
-    name: Message  # what it is, for people
-    # The largest `max_device_memory` that MindSpore takes notice of; None where that is not known.
+    name: Message  # the device's description for users
+    # The largest `max_device_memory` that MindSpore accepts; None if unknown.
     heeded_bytes: int | None = None
 
 
@@ -27,16 +27,16 @@ class Cap(str, Enum):
     CONFIG = "config"
     FRAMEWORK = "framework"  # the framework's own default
     SCRIPT = "script"
-    USER = "user"  # the command line: no device is asked whether it has so much
-    LOG = "log"  # of a run on a device, which gave as much
+    USER = "user"  # the command line, which is not checked against a device
+    LOG = "log"  # the log of a run on a device, which granted this size
 
 
 class Limit(Record):
     """The usable memory that a footprint is compared with."""
 
-    bytes: int  # what the pool may take
-    device: Device  # of which device
-    source: Message  # which rule or setting says so
+    bytes: int  # the usable memory of the pool
+    device: Device  # the device
+    source: Message  # the rule or setting that sets the limit
 
     @property
     def beside_bytes(self) -> int:
@@ -45,7 +45,7 @@ class Limit(Record):
 
 
 def device_of(chip: str | None = None, card_bytes: int | None = None) -> Device:
-    """Return the device that the user names, or the default."""
+    """Return the device that the user named, or the default."""
     if chip is not None:
         found = chip_named(chip)
         if found is None:
@@ -70,10 +70,10 @@ def _make_device(chip: Chip, name: str, known_by: str) -> Device:
 def limit_of(device: Device, cap_bytes: int | None = None, cap: Cap = Cap.CONFIG) -> Limit:
     """Return the usable memory of a device.
 
-    MindSpore takes fifteen sixteenths of the memory that is free, or ``max_device_memory``; it refuses one that is not
-    below what is free (AscendMemAdapter::Initialize). Of one above the size that it knows of the chip it takes no notice
-    (``GetDeviceMemSizeFromContext``): that is its way to say that there is none, by default 1024 GiB. A config that
-    names such a size, other than that, is refused all the same: it was written for another device.
+    MindSpore uses 15/16 of the free memory, or ``max_device_memory``, which must be below the free memory
+    (AscendMemAdapter::Initialize). It ignores a value above the chip's known memory size
+    (``GetDeviceMemSizeFromContext``); its default of 1024 GiB therefore means no limit. In a config, any other value that
+    is too large is an error here, because the config was written for another device.
     """
     if cap_bytes is None or (cap_bytes >= NO_CAP_BYTES and cap is not Cap.USER):
         return Limit(pool_of(device.free_bytes), device, msg("verdict.limit.pool", device=device.name))

@@ -1,4 +1,4 @@
-"""Three outcomes, or none: fits, tight, does not fit.
+"""Judge whether a job fits in device memory: fits, tight, does not fit, or no verdict.
 
 ``fits``: the footprint (the peak with fragmentation) and the reserve are within the limit. ``does-not-fit``: the allocated
 blocks alone exceed it. ``tight`` lies between: the job runs only without fragmentation, or only by using the reserve.
@@ -28,19 +28,19 @@ class Fit(str, Enum):
     DOES_NOT_FIT = "does-not-fit"
 
 
-_SHOWN = 12  # communicators in a line
+_SHOWN = 12  # communicators listed in a line
 _LONGEST = 24  # characters of a communicator's name
-_SEVERITY = (Fit.FITS, Fit.TIGHT, None, Fit.DOES_NOT_FIT)  # one rank that does not fit decides for all
+_SEVERITY = (Fit.FITS, Fit.TIGHT, None, Fit.DOES_NOT_FIT)  # from best to worst; the worst rank decides
 
 
 class Need(Record):
     """The memory that a rank needs."""
 
     peak_bytes: int  # the most bytes in use
-    # The most of the device that the pool takes for it, fragments included; the upper end where only a range is known.
+    # The most device memory that the pool uses, including fragmentation; the upper bound if only a range is known.
     footprint_bytes: int
-    least_footprint_bytes: int  # the lower end
-    source: Message  # how the footprint is known
+    least_footprint_bytes: int  # the lower bound
+    source: Message  # how the footprint was determined
 
     @classmethod
     def of_trace(cls, peak: int, footprint: int) -> Need:
@@ -50,10 +50,10 @@ class Need(Record):
 
     @classmethod
     def of_derived_stage(cls, peak: int, runs: Sequence[tuple[int, int]]) -> Need:
-        """Return the need of an extrapolated stage: fragmentation is between none and the share of the largest run.
+        """Return the need of an extrapolated stage: fragmentation is between zero and the largest run's share of its peak.
 
-        What a pool loses grows more slowly than what it holds: with more layers its share of the peak falls. It may even be
-        fewer bytes than with fewer layers (last stage of a Qwen3-8B in 4: 1,080 MiB with 2 layers, 1,027 with all 9).
+        Fragmentation grows more slowly than allocated memory: with more layers, its share of the peak falls. Even its
+        bytes may decrease (last of 4 stages of Qwen3-8B: 1,080 MiB with 2 layers, 1,027 with all 9).
         """
         lost = [(used, max(foot - used, 0)) for used, foot in runs if used] or [(1, 0)]
         used, fragments = max(lost)
@@ -63,16 +63,16 @@ class Need(Record):
 
 
 class UntracedNeeds(Record):
-    """Memory that a device needs and no trace contains."""
+    """Memory that a device needs in addition to the memory in a trace."""
 
-    simulated: bool = True  # the trace is of a simulation, which asks for no workspaces and no communication buffers
-    workspaces_traced: bool = False  # it is of a simulation that asks for workspaces (levels 2 and 3, on a device)
-    communicators: int | None = None  # communicators that the rank creates; None where nothing tells
-    # Their names, with the number of ranks where that is known; empty where they were not counted.
+    simulated: bool = True  # a simulation's trace: without workspaces and communication buffers
+    workspaces_traced: bool = False  # a simulation that requested workspaces (levels 2 and 3, on a device)
+    communicators: int | None = None  # number of communicators that the rank creates; None if unknown
+    # Their names, with the number of ranks if known; empty if they were not counted.
     groups: tuple[str, ...] = ()
-    counted: bool = True  # they were counted in what the run left; otherwise they follow from the split of the job
+    counted: bool = True  # whether they were counted in the run's output, not derived from the parallel split
     buffer_mib: int | None = None  # `HCCL_BUFFSIZE`, if it is set
-    reserve_bytes: int = 0  # what the user sets aside
+    reserve_bytes: int = 0  # reserve requested by the user
 
     def with_groups(self, groups: Mapping[str, int] | None) -> UntracedNeeds:
         """Return a copy with these communicators: ranks by name, 0 where unknown; None if nothing is known."""
@@ -88,17 +88,17 @@ class ReserveItem(Record):
     name: str
     bytes: int
     why: Message
-    is_unknown: bool = False  # nothing shows how much is needed: 0 bytes is no finding
+    is_unknown: bool = False  # whether the need is unknown; 0 bytes is then not a result
 
 
 class Verdict(Record):
     """A verdict with its evidence."""
 
-    outcome: Fit | None  # None where there is no verdict
-    no_verdict_because: Message | None  # why there is none
-    need: Need | None  # what is needed; None where it is not known
-    limit: Limit | None  # what it was compared with; None where it is not known
-    reserve: tuple[ReserveItem, ...]  # what was set aside
+    outcome: Fit | None  # None without a verdict
+    no_verdict_because: Message | None  # the reason for a missing verdict
+    need: Need | None  # the memory needed; None if unknown
+    limit: Limit | None  # the limit it was compared with; None if unknown
+    reserve: tuple[ReserveItem, ...]  # the reserved memory
 
     @property
     def reserve_bytes(self) -> int:
@@ -107,27 +107,27 @@ class Verdict(Record):
 
     @property
     def spare_bytes(self) -> int:
-        """Return usable memory minus footprint and reserve; negative if it is not enough."""
+        """Return usable memory minus footprint and reserve; negative if there is too little."""
         if self.need is None or self.limit is None:
             return 0
         return self.limit.bytes - self.need.footprint_bytes - self.reserve_bytes
 
     @property
     def severity(self) -> int:
-        """Return 0 for what fits, and more for what is worse; no verdict is worse than tight."""
+        """Return 0 for ``fits``, more for worse outcomes; no verdict is worse than tight."""
         return _SEVERITY.index(self.outcome)
 
     def is_good(self, *, allow_tight: bool) -> bool:
-        """Return whether a job can be started."""
+        """Return whether the job can be started."""
         return self.outcome is Fit.FITS or (allow_tight and self.outcome is Fit.TIGHT)
 
     @property
     def sentence(self) -> Message:
-        """Return state, need, limit and difference, the same in every command."""
+        """Return a sentence with state, need, limit and difference, the same in every command."""
         return self.sentence_about(None)
 
     def sentence_about(self, stage: int | None) -> Message:
-        """Return the same sentence with the pipeline stage that decides as its subject, where there is one."""
+        """Return the same sentence, with the decisive pipeline stage as its subject, if given."""
         if self.outcome is None or self.need is None or self.limit is None:
             return msg("verdict.none", reason=self.no_verdict_because or msg("verdict.none.unknown"))
         whole = self.need.footprint_bytes + self.reserve_bytes
@@ -146,7 +146,7 @@ class Verdict(Record):
 
     @property
     def grounds(self) -> tuple[Message, ...]:
-        """Return the evidence, a sentence each: what is needed, reserved and usable."""
+        """Return the evidence in sentences: need, reserve and limit."""
         found = []
         if self.need is not None:
             sizes = {"peak": short_gib(self.need.peak_bytes), "footprint": short_gib(self.need.footprint_bytes)}
@@ -169,22 +169,22 @@ def judge(need: Need, limit: Limit, outside: UntracedNeeds, doubts: Iterable[Mes
     doubt = next(iter(doubts), None)
     if doubt is not None:
         return Verdict(None, doubt, need, limit, reserve)
-    held = need.footprint_bytes + sum(item.bytes for item in reserve)
-    outcome = Fit.FITS if held <= limit.bytes else Fit.TIGHT
+    total = need.footprint_bytes + sum(item.bytes for item in reserve)
+    outcome = Fit.FITS if total <= limit.bytes else Fit.TIGHT
     if need.peak_bytes > limit.bytes:
         outcome = Fit.DOES_NOT_FIT
     return Verdict(outcome, None, need, limit, reserve)
 
 
 def no_verdict(reason: Message) -> Verdict:
-    """Return a verdict without an outcome, because nothing is known."""
+    """Return a verdict without an outcome, need or limit."""
     return Verdict(None, reason, None, None, ())
 
 
 def reserve_of(outside: UntracedNeeds, limit: Limit) -> tuple[ReserveItem, ...]:
-    """Return what must be reserved of the usable memory.
+    """Return the parts of the usable memory that must be reserved.
 
-    A run on a device has its workspaces in its trace, and its communicators found their place beside the pool.
+    A trace of a device run already contains workspaces, and its communicators got memory outside the pool.
     """
     items = []
     if outside.simulated:
@@ -212,7 +212,7 @@ def _communication_item(outside: UntracedNeeds, limit: Limit) -> ReserveItem:
 
 
 def _join_names(groups: Sequence[str]) -> str:
-    # The first of these names; of a long one, as compilers make them, both ends.
+    # The first names; long generated names are shortened in the middle.
     short = [name if len(name) <= _LONGEST else f"{name[: _LONGEST // 2]}…{name[-_LONGEST // 2 :]}" for name in groups]
     more = len(short) - _SHOWN
     return ", ".join(short if more <= 0 else [*short[:_SHOWN], f"… +{more}"])

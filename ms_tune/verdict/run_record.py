@@ -1,4 +1,4 @@
-"""Record a simulated run (``judged.json``), so that every command gives the same verdict as ``dryrun``."""
+"""Store facts about a simulated run (``judged.json``), so that every command gives the same verdict as ``dryrun``."""
 
 from __future__ import annotations
 
@@ -17,49 +17,49 @@ if TYPE_CHECKING:
 FILE = "judged.json"
 OWN = "."  # the run's own folder, in ``Kept.doubts``
 _VERSION = 1
-_DEEPEST = 3  # messages in a message
+_DEEPEST = 3  # nesting depth of messages
 
 
 @dataclass(frozen=True, slots=True)
 class RankRecord:
     """Facts about one rank that are not in its trace."""
 
-    cap_bytes: int | None = None  # `max_device_memory`; None where nothing sets it
-    cap: Cap = Cap.CONFIG  # what sets it
-    outside: UntracedNeeds = field(default_factory=UntracedNeeds)  # what no trace shows
-    run_layers: int | None = None  # layers that it ran with, where its stage has others; None where it was run whole
-    stage_layers: int = 0  # layers of its stage then, which the verdict is about
-    stage_need: Need | None = None  # what the stage needs; None if it was not derived
+    cap_bytes: int | None = None  # `max_device_memory`; None if unset
+    cap: Cap = Cap.CONFIG  # the source of that value
+    outside: UntracedNeeds = field(default_factory=UntracedNeeds)  # memory that is not in the trace
+    run_layers: int | None = None  # layers in the run, if its stage has more; None if the whole stage was run
+    stage_layers: int = 0  # then the layers of the whole stage
+    stage_need: Need | None = None  # the need of the stage; None if it was not extrapolated
 
 
 @dataclass(frozen=True, slots=True)
 class RunRecord:
     """Facts about a run."""
 
-    chip: str | None = None  # the chip that the user named
-    card_bytes: int | None = None  # the memory that the user named
-    outside: UntracedNeeds = field(default_factory=UntracedNeeds)  # what no trace shows, of ranks that are not named
-    ranks: Mapping[str, RankRecord] = field(default_factory=dict)  # by the folder of a rank
-    # Why there is no verdict about the traces in a folder and below it; `.` is the run's own.
+    chip: str | None = None  # the chip given by the user
+    card_bytes: int | None = None  # the device memory given by the user
+    outside: UntracedNeeds = field(default_factory=UntracedNeeds)  # not in the traces; for ranks without a record
+    ranks: Mapping[str, RankRecord] = field(default_factory=dict)  # by rank folder
+    # Reasons that prevent a verdict on the traces in a folder and its subfolders; `.` is the run's own.
     doubts: Mapping[str, Message] = field(default_factory=dict)
-    # `max_device_memory` of the programs that wrote the traces in a folder and below it, in bytes.
+    # `max_device_memory` in bytes, from the programs that wrote the traces in a folder and its subfolders.
     asked: Mapping[str, int] = field(default_factory=dict)
 
     def rank_of(self, names: Iterable[str]) -> RankRecord | None:
-        """Return the facts about the rank of a trace in these folders below the run's folder."""
+        """Return the record of a rank from the names of its trace's folders."""
         return next((self.ranks[name] for name in names if name in self.ranks), None)
 
     def asked_by(self, names: Iterable[str]) -> int | None:
-        """Return the ``max_device_memory`` of the program that wrote such a trace."""
+        """Return the ``max_device_memory`` of the program that wrote a trace in these folders."""
         return next((self.asked[name] for name in (*names, OWN) if name in self.asked), None)
 
     def doubt_about(self, names: Iterable[str]) -> Message | None:
-        """Return why there is no verdict about such a trace; None if there can be one."""
+        """Return the reason that prevents a verdict on a trace in these folders; None if a verdict is possible."""
         return next((self.doubts[name] for name in (*names, OWN) if name in self.doubts), None)
 
 
 def to_json(kept: RunRecord) -> dict[str, object]:
-    """Return the content of the file."""
+    """Return the content of ``judged.json``."""
     return {
         SCHEMA_VERSION: _VERSION,
         "chip": kept.chip,
@@ -112,7 +112,7 @@ def _outside_json(outside: UntracedNeeds) -> dict[str, object]:
 
 
 def from_json(content: object) -> RunRecord:
-    """Read a file; values of a wrong type are ignored."""
+    """Parse the content of ``judged.json``; values of a wrong type are ignored."""
     version = schema_version_of(content) if isinstance(content, dict) else None
     if not isinstance(content, dict) or version is None:
         return RunRecord()
@@ -126,15 +126,15 @@ def from_json(content: object) -> RunRecord:
     }
     chip = content.get("chip")
     named = chip if isinstance(chip, str) else None
-    told = content.get("asked")
-    asked = {name: size for name, size in (told.items() if isinstance(told, dict) else ()) if _read_count(size)}
-    told = content.get("no_verdict")
-    doubts = {name: _read_message(doubt) for name, doubt in (told.items() if isinstance(told, dict) else ())}
+    section = content.get("asked")
+    asked = {name: size for name, size in (section.items() if isinstance(section, dict) else ()) if _read_count(size)}
+    section = content.get("no_verdict")
+    doubts = {name: _read_message(doubt) for name, doubt in (section.items() if isinstance(section, dict) else ())}
     return RunRecord(named, _read_count(content.get("device_memory")), _read_outside(content), found, doubts, asked)
 
 
 def _read_message(content: object, depth: int = 0) -> Message:
-    # A message as it was written; of one that cannot be read only that there was one is known.
+    # An unreadable message becomes a general one, so that the doubt itself is not lost.
     if isinstance(content, dict) and depth < _DEEPEST:
         params = content.get("params")
         found = Message(

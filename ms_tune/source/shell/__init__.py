@@ -1,1 +1,1 @@
-"""Launch scripts: what they set and start, without running them; what cannot be evaluated is named."""
+"""Evaluate launch scripts without running them: the variables they set, the programs they start, the unknown values."""

@@ -1,7 +1,7 @@
-"""What follows from texts that are known: patterns (``case``, ``${name%pattern}``), tests, ``$((...))``, what ``seq`` prints.
+"""Evaluate known texts as bash does: patterns (``case``, ``${name%pattern}``), tests, ``$((...))``, ``seq``.
 
-As bash's manual has them ("Pattern Matching", "Bash Conditional Expressions", "Shell Arithmetic"). The forms of ``extglob``, classes of
-letters and what depends on the machine are not read: None stands for what only bash can tell.
+The rules are those of bash's manual ("Pattern Matching", "Bash Conditional Expressions", "Shell Arithmetic").
+``extglob``, character classes and anything that depends on the machine are unsupported: the result is None (unknown).
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from ms_tune.source.shell.values import Piece, Pieces, Value
 
 _NUMBER = re.compile(r"-?(?:0|[1-9]\d{0,17})")
-# By the operator the signs that the difference of both numbers may have.
+# For each operator, the permitted signs of the difference between the two numbers.
 _COMPARED = {"-eq": (0,), "-ne": (-1, 1), "-lt": (-1,), "-le": (-1, 0), "-gt": (1,), "-ge": (0, 1)}
-_MAX_COMPARED = 40_000  # letters of a text times those of a pattern
-_MAX_REPLACED = 1_000  # letters of a text in which every place is tried
+_MAX_COMPARED = 40_000  # characters of the text times those of the pattern
+_MAX_REPLACED = 1_000  # characters of a text in which every position is tried
 _LETTERS = re.compile(r"\[([!^]?)(\]?[^\]\[\\/]*)\]")
-_MOST = 3  # words of one test
-_MAX_EXPRESSION = 500  # letters
-_MAX_DEPTH = 10  # variables inside of each other
+_MOST = 3  # words in one test
+_MAX_EXPRESSION = 500  # characters
+_MAX_DEPTH = 10  # nested variables
 _BITS = 64
 _EXPRESSION = re.compile(
     r"(?:\s|0[xX][0-9a-fA-F]+\b|0[0-7]*\b|[1-9]\d*\b|[A-Za-z_]\w*|<<|>>|[<>=!]=|&&|\|\||[-+*/%<>()])*", re.ASCII
@@ -35,12 +35,12 @@ _EXPRESSION = re.compile(
 _SEQUENCE = re.compile(r"[-+]?\d{1,9}", re.ASCII)
 _MAX_LINES = 1_000
 
-# Each letter of a pattern: the letters that it stands for (None for any), whether it is none of them, whether any number of times.
+# Per pattern character: the characters it matches (None for any), whether negated, whether it may repeat.
 Pattern: TypeAlias = "list[tuple[str | None, bool, bool]]"
 
 
 def read_pattern(pieces: Iterable[Piece]) -> Pattern | None:
-    """A pattern by its letters; None if it is not known or not read (the forms of ``extglob``, classes of letters)."""
+    """Return a parsed pattern; None if it is unknown or not supported (``extglob``, character classes)."""
     found: Pattern = []
     pieces = list(pieces)
     plain = "".join("x" if piece.quoted else piece.text for piece in pieces)
@@ -69,7 +69,7 @@ def _letters_between(match: re.Match[str]) -> str:
 
 
 def _ends(pattern: Pattern, text: str) -> list[int]:
-    """Where the beginnings of a text that a pattern stands for end."""
+    """Return the end offsets of all prefixes of a text that match a pattern."""
     found = {0}
     for letters, negated, many in pattern:
         if many:
@@ -80,17 +80,17 @@ def _ends(pattern: Pattern, text: str) -> list[int]:
 
 
 def matches_pattern(text: str, pattern: Pattern | None) -> bool | None:
-    """Whether a text is what a pattern stands for."""
+    """Return whether a pattern matches the whole text; None if the pattern is unknown or matching is too expensive."""
     if pattern is None or len(text) * len(pattern) > _MAX_COMPARED:
         return None
     return len(text) in _ends(pattern, text)
 
 
 def change_text(operator: str, text: str, pattern: Pattern, new: str) -> str | None:
-    """What ``#``, ``%`` (an end is taken away) and ``/`` (something else is put in) make of a value."""
-    which = -1 if len(operator) > 1 else 0  # the longest or the shortest
+    """Apply ``#`` or ``%`` (remove a prefix or suffix) or ``/`` (replace) to a value; None if the result is unknown."""
+    which = -1 if len(operator) > 1 else 0  # the longest or the shortest match
     if len(text) * len(pattern) > _MAX_COMPARED or "&" in new or "\\" in new:
-        return None  # since bash 5.2 "&" is what was found
+        return None  # since bash 5.2, "&" means the matched text
     if operator[0] == "#":
         ends = _ends(pattern, text)
         return text[ends[which] :] if ends else text
@@ -112,18 +112,18 @@ def change_text(operator: str, text: str, pattern: Pattern, new: str) -> str | N
 
 
 def holds_test(words: Sequence[str | None], pattern: Pieces | None = None) -> bool | None:  # noqa: PLR0911 - a form a line
-    """Whether a test of one operator holds; a word that is None is unknown.
+    """Return whether a test with one operator is true; None if unknown, for instance because of an unknown word.
 
     Args:
-        words: The words between the brackets.
-        pattern: The last of them where it is a pattern (``[[``).
+        words: The words between the brackets; None for an unknown one.
+        pattern: The last word where it is a pattern (``[[``).
     """
     if len(words) > 1 and words[0] == "!":
         inner = holds_test(words[1:], pattern)
         return None if inner is None else not inner
     if None in words or len(words) > _MOST:
         return None
-    if len(words) < 2:  # noqa: PLR2004 - nothing, or one word that is empty or not
+    if len(words) < 2:  # noqa: PLR2004 - no word, or a single one that is tested for being non-empty
         return any(words)
     *first, operator, last = words
     if not first:
@@ -139,16 +139,16 @@ def holds_test(words: Sequence[str | None], pattern: Pieces | None = None) -> bo
 
 
 def combine_answers(operator: str, *answers: bool | None) -> bool | None:
-    """``&&`` or ``||`` of answers: one that decides is enough, whatever the others are."""
+    """Combine answers with ``&&`` or ``||``; one answer that decides is enough, even if others are unknown."""
     decides = operator == "||"
     return decides if decides in answers else None if None in answers else not decides
 
 
-# arithmetic, where Python has the same precedences
+# arithmetic, for the operators whose precedence is the same in Python
 
 
 def calculate(text: str, variables: Mapping[str, Value], depth: int = 0) -> int | None:
-    """The value of an expression of numbers, variables and the usual operators; None if it is another, or something is unknown."""
+    """Return the value of an arithmetic expression; None if it has an unknown value or an unsupported form."""
     names = re.findall(r"[A-Za-z_]\w*", text)
     bounded = len(text) <= _MAX_EXPRESSION and depth <= _MAX_DEPTH
     if not bounded or not _EXPRESSION.fullmatch(text) or any(map(keyword.iskeyword, names)):
@@ -164,7 +164,7 @@ def calculate(text: str, variables: Mapping[str, Value], depth: int = 0) -> int 
 
 
 def _evaluate(node: ast.expr, variables: Mapping[str, Value], depth: int) -> int:
-    """The value of a part of an expression; a ValueError if it is not known."""
+    """Return the value of a part of an expression; raise ValueError if it is unknown."""
     number: int | None = None
     match node:
         case ast.Constant(value=int(number)):
@@ -176,7 +176,7 @@ def _evaluate(node: ast.expr, variables: Mapping[str, Value], depth: int) -> int
             answers = [_evaluate(one, variables, depth) != 0 for one in node.values]
             number = all(answers) if isinstance(node.op, ast.And) else any(answers)
         case ast.UnaryOp(operand=ast.BinOp(op=ast.Pow())):
-            pass  # `-2 ** 2` is 4 for bash
+            pass  # bash evaluates `-2 ** 2` to 4
         case ast.UnaryOp():
             number = _evaluate(node.operand, variables, depth) * (-1 if isinstance(node.op, ast.USub) else 1)
         case ast.Compare(left=left, ops=[sign], comparators=[right]) | ast.BinOp(left=left, op=sign, right=right):
@@ -211,11 +211,11 @@ _OPERATIONS: dict[type, Callable[[int, int], int]] = {
 }
 
 
-# programs whose output follows from their arguments
+# programs whose output depends only on their arguments
 
 
 def output_of(words: Sequence[str]) -> str | None:
-    """What ``seq``, ``basename`` and ``dirname`` print (coreutils); None for another program, or words that are not read."""
+    """Return the output of ``seq``, ``basename`` or ``dirname`` (coreutils); None for other programs and unsupported words."""
     name, path, *others = [*words, "", ""][: max(len(words), 2)]
     folder, slash, base = path.rstrip("/").rpartition("/")
     is_path = base != "" and not path.startswith("-")
@@ -223,7 +223,7 @@ def output_of(words: Sequence[str]) -> str | None:
         return _print_sequence(words[1:])
     if name == "dirname" and is_path and not others:
         return f"{folder.rstrip('/') or slash or '.'}\n"
-    if name == "basename" and is_path and len(others) < 2:  # noqa: PLR2004 - an ending to be taken away
+    if name == "basename" and is_path and len(others) < 2:  # noqa: PLR2004 - at most a suffix to remove
         return f"{base if [base] == others else base.removesuffix(''.join(others))}\n"
     return None
 

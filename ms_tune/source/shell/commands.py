@@ -1,4 +1,4 @@
-"""Follows one simple command of a script: what it sets, calls, sources, prints or starts. Nothing is run."""
+"""Follow one simple command of a script without running it: assignments, calls, sourced files, output, programs."""
 
 from __future__ import annotations
 
@@ -47,16 +47,16 @@ if TYPE_CHECKING:
     from ms_tune.source.shell.syntax import File, Redirection
     from ms_tune.source.shell.values import Pieces
 
-MAX_CALLS = 16  # functions and files inside of each other
+MAX_CALLS = 16  # nested functions and files
 
 _FACTS = load("bash")
 _SHELLS = frozenset(_FACTS["shells"])
 _QUIET = frozenset(_FACTS["quiet"])
 _SMALL = re.compile(r"0|[1-9]\d{0,5}")
-# What sets up an environment, and not the variables of a script; it is not read.
+# Scripts that set up an environment rather than the script's own variables; they are not read.
 _ENVIRONMENT_SCRIPTS = frozenset(_FACTS["environment_scripts"])
 _OF_AN_ENVIRONMENT = re.compile(r"(ASCEND|ATB|ASDOPS|HCCL|LCCL|TOOLCHAIN|CONDA|VIRTUAL_ENV)\w*|\w*(PATH|HOME|PRELOAD)")
-# A program that a command starts which is not followed: `find -exec python a.py`, `ssh host "bash run.sh"`.
+# A program started indirectly, which is not followed: `find -exec python a.py`, `ssh host "bash run.sh"`.
 _STARTS = re.compile(
     r"\b(?:msrun|torchrun|deepspeed|accelerate|python[\d.]*)\b[^;|&]*\.py\b|\b(?:ba)?sh\b[^;|&]*\.sh\b"
 )
@@ -65,24 +65,24 @@ _MAX_SEARCHED = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """A command that is no part of the shell: a program that the script starts."""
+    """A command outside the shell: a program that the script starts."""
 
     words: tuple[Argument, ...]  # the command and its arguments
-    environment: Mapping[str, Pieces]  # the variables that it sees of those that the script sets
-    conditional: bool  # whether it depends on what is unknown that it is started at all, or how often
-    place: ScriptPlace  # where the command stands
+    environment: Mapping[str, Pieces]  # the script's variables that the program sees
+    conditional: bool  # whether unknown values determine if, or how often, it is started
+    place: ScriptPlace  # position of the command
 
 
 class Flow(Enum):
-    """How things go on behind a command."""
+    """Where the script continues after a command."""
 
     NEXT = auto()
-    LEAVE = auto()  # behind the loop or the function
+    LEAVE = auto()  # after the loop or the function
     EXIT = auto()  # nowhere: the script ends
 
 
 class Outcome(NamedTuple):
-    """How a command ended: how things go on, and whether it succeeded (None if that cannot be told)."""
+    """Where the script continues after a command, and whether the command succeeded (None if unknown)."""
 
     flow: Flow = Flow.NEXT
     success: bool | None = None
@@ -93,33 +93,33 @@ UNCLEAR = Outcome()
 
 
 class Streams(NamedTuple):
-    """Where commands read and write."""
+    """Input and output of commands."""
 
-    given: Pieces | None = None  # what they read, where the script has it
-    piped: bool = False  # whether they read what only a run could tell
-    printed: list[Piece] | None = None  # what is printed, if anybody asks
-    conditions: int = 0  # how many unknown conditions lie around the one who asks
+    given: Pieces | None = None  # their input, if it is known
+    piped: bool = False  # whether their input is unknown
+    printed: list[Piece] | None = None  # the captured output; None if it is not captured
+    conditions: int = 0  # number of unknown conditions around the code that captures the output
 
 
 class CommandFollower(Settings):
-    """Follows simple commands; what is made of several, :class:`~ms_tune.source.shell.follow.Follower` does.
+    """Base class that follows simple commands; :class:`~ms_tune.source.shell.follow.Follower` adds compound commands.
 
     Args:
-        source: Reads a file that a script names; None if it cannot be read.
+        source: Function that reads a file named in a script; returns None if it cannot be read.
     """
 
     def __init__(self, source: Callable[[str], File | None]) -> None:
         super().__init__()
         self.started: list[Started] = []
-        self.unknown: list[Unknown] = []  # what keeps the script from being followed as a whole
-        self.exits = 0  # places before it where the script has perhaps ended
+        self.unknown: list[Unknown] = []  # reasons why the script cannot be followed completely
+        self.exits = 0  # number of earlier points at which the script may have ended
         self.streams = Streams()
-        self.functions: dict[str, list[Command]] = {}  # every one that was defined, by its name
-        self.left_loops: list[list[ShellState]] = []  # what held where each of the loops around was left
-        self.left_calls: list[list[ShellState]] = []  # the same for functions and files
+        self.functions: dict[str, list[Command]] = {}  # all definitions of each function, by name
+        self.left_loops: list[list[ShellState]] = []  # the states at which each surrounding loop was left
+        self.left_calls: list[list[ShellState]] = []  # the same for functions and sourced files
         self._source = source
         self._calls = 0
-        self._written: set[str] = set()  # files that the script writes
+        self._written: set[str] = set()  # files written by the script
         self._setting = {"set": self.set_options, "shift": self.shift_words, "unset": self.unset_variables}
         self._builtins: dict[str, Callable[[list[Argument], ScriptPlace], Outcome]] = {
             **dict.fromkeys(("break", "continue"), self._break),
@@ -134,11 +134,11 @@ class CommandFollower(Settings):
 
     @abstractmethod
     def run(self, command: Command) -> Outcome:
-        """Follow one command; the state becomes what holds behind it."""
+        """Follow one command and update the state."""
 
     @abstractmethod
     def run_in_subshell(self, command: Command) -> Outcome:
-        """Follow one in a shell of its own: what is set there is lost."""
+        """Follow a command in a subshell: its assignments are discarded."""
 
     def simple(self, command: Command) -> Outcome:
         """Follow a simple command."""
@@ -191,7 +191,7 @@ class CommandFollower(Settings):
         return UNCLEAR
 
     def _start(self, words: list[Argument], place: ScriptPlace) -> None:
-        """A program; a shell is followed where it is given a file, or a text behind ``-c``."""
+        """Record a program; follow a shell that runs a file or the text after ``-c``."""
         values = ((name, self.state.variables.get(name)) for name in self.state.exported)
         environment = {name: value.pieces for name, value in values if value and value.elements and not value.array}
         self.started.append(Started(tuple(words), environment, self.conditions + self.exits > 0, place))
@@ -208,7 +208,7 @@ class CommandFollower(Settings):
             self.unknown.append(Unknown(Reason.COMMAND, name, place))
 
     def _output_of(self, words: list[Argument]) -> Pieces | None:
-        """What a program prints, if that follows from its words and what it reads."""
+        """Return a program's output, if its words and its input determine it."""
         texts = [word.text for word in words if word.text is not None and not word.open]
         if texts == ["cat"] and len(words) == 1 and not self.streams.piped:
             return self.streams.given
@@ -216,21 +216,21 @@ class CommandFollower(Settings):
         return None if printed is None else (Piece(printed, words[1].place),)
 
     def _is_unseen(self, words: Sequence[Argument]) -> bool:
-        """Whether a command starts a program that is not followed: ``find -exec``, ``ssh``, ``xargs``."""
+        """Return whether a command starts a program that is not followed: ``find -exec``, ``ssh``, ``xargs``."""
         texts = [word.text or "" for word in words]
         base = texts[0].rpartition("/")[2] if texts else ""
-        if base == "xargs":  # the program gets what is read, too
+        if base == "xargs":  # the program also gets the input as words
             return any(text in _SHELLS or launcher_named(text) is not None for text in texts)
         launcher = launcher_named(base)
         if is_wrapper(base) or (launcher is not None and not launcher.known):
-            # The program is among the words, unless one of them, or what it reads, is a script.
+            # The program is among the words, unless one of them, or the input, is a script.
             return any(map(_starts_program, [*texts[1:], text_of(self.streams.given or ()) or ""]))
         if launcher is not None or not base or base in _FACTS["not_starting"]:
             return False
         return _starts_program(" ".join(texts[1:]))
 
     def _set_aside(self, words: list[Argument], place: ScriptPlace) -> Outcome:
-        """``alias`` and ``trap``: commands that are kept for later. What is asked for at the end is followed, knowing nothing."""
+        """Handle ``alias`` and ``trap``: a trap for EXIT is followed once, with all variables unknown."""
         text = words[1].text if len(words) > 1 else None
         if words[0].text == "trap" and text and {"EXIT", "0"} & {word.text for word in words[2:]}:
             now, self.state = self.state, self.state.copy()
@@ -246,7 +246,7 @@ class CommandFollower(Settings):
         return UNCLEAR
 
     def _test(self, words: list[Argument], place: ScriptPlace) -> Outcome:  # noqa: ARG002
-        """``true``, ``false``, ``[ ... ]``."""
+        """Handle ``true``, ``false`` and ``[ ... ]``."""
         name = words[0].text
         if name in ("true", ":", "false"):
             return Outcome(Flow.NEXT, success=name != "false")
@@ -254,7 +254,7 @@ class CommandFollower(Settings):
             return UNCLEAR
         return Outcome(Flow.NEXT, holds_test([word.text for word in words[1 : -1 if name == "[" else None]]))
 
-    # what is left
+    # other builtins
 
     def _break(self, words: list[Argument], place: ScriptPlace) -> Outcome:  # noqa: ARG002
         for left in self.left_loops if len(words) > 1 else self.left_loops[-1:]:
@@ -265,11 +265,11 @@ class CommandFollower(Settings):
         if not self.left_calls:
             return Outcome(Flow.EXIT)
         self.left_calls[-1].append(self.state.copy())
-        status = words[1].text if len(words) == 2 else None  # noqa: PLR2004 - and what it returns
+        status = words[1].text if len(words) == 2 else None  # noqa: PLR2004 - and its exit status
         return Outcome(Flow.LEAVE, int(status) % 256 == 0 if status and _SMALL.fullmatch(status) else None)
 
     def _exit(self, words: list[Argument], place: ScriptPlace) -> Outcome:
-        """``exit``, and ``exec`` of a program; without one it says where things are read and written from here on."""
+        """Handle ``exit`` and ``exec``; ``exec`` without a program redirects all following commands."""
         if words[0].text == "exec" and not words[1:]:
             self.print(None, place)
             return UNCLEAR
@@ -280,7 +280,7 @@ class CommandFollower(Settings):
     # functions, files and texts that are followed
 
     def _run_body(self, body: Command, place: ScriptPlace) -> Outcome:
-        """Follow a body that `return` leaves."""
+        """Follow a function body or a sourced file, from which ``return`` leaves."""
         conditions, loops, self.left_loops = self.conditions, self.left_loops, []
         self.left_calls.append([])
         self._calls += 1
@@ -303,7 +303,7 @@ class CommandFollower(Settings):
         self.conditions += 1
         for one in self.functions[name] if self._calls < MAX_CALLS else ():
             self.state = now.copy()
-            self._call(one, words, place)  # or one that a file defines which could not be read
+            self._call(one, words, place)  # or an unknown one, of an unreadable file
         self.conditions -= 1
         self.state = now
         self.state.forget(Unknown(Reason.BOUND if found else Reason.CONDITION, name, place))
@@ -339,18 +339,18 @@ class CommandFollower(Settings):
         return outcome
 
     def give_up(self, unknown: Unknown) -> Outcome:
-        """Say that something is not followed, and know nothing more."""
+        """Record why something is not followed, and make all variables unknown."""
         self.unknown.append(unknown)
         self.state.forget(unknown)
         return UNCLEAR
 
     def _file(self, path: str) -> File | None:
-        """A file that is read as it lies there; None if it cannot be, or if the script writes it before."""
+        """Return a file in its current form; None if it cannot be read, is nested too deeply, or was written by the script."""
         names = {path, path.removeprefix("./"), f"./{path}"}
         return None if names & self._written or self._calls >= MAX_CALLS else self._source(path)
 
     def _parsed(self, file: File | None) -> Script | None:
-        """A script without problems; None otherwise, and for one too deep in others."""
+        """Return a parsed script; None if it has syntax errors or is nested too deeply."""
         script = parse(file) if file is not None and self._calls < MAX_CALLS else None
         return script if script is not None and not script.problems else None
 
@@ -366,20 +366,20 @@ class CommandFollower(Settings):
         return outcome
 
     def _follow_shell(self, words: list[Argument], name: str, place: ScriptPlace) -> None:
-        """What stands behind a shell: options, then a file or (``-c``) a text, and what that is given; without either it reads a script."""
+        """Follow the arguments of a shell: options, then a file or (``-c``) a text with arguments; else it reads its input."""
         at = 0
         while at < len(words) and (words[at].text or "").startswith("-"):
             at += 1 + (words[at].text in ("-o", "-O"))
-        letters, behind = "".join(word.text or "" for word in words[:at] if (word.text or "")[:2] != "--"), words[at:]
-        is_text, reads = "c" in letters, "c" not in letters and (not behind or "s" in letters)
+        letters, rest = "".join(word.text or "" for word in words[:at] if (word.text or "")[:2] != "--"), words[at:]
+        is_text, reads = "c" in letters, "c" not in letters and (not rest or "s" in letters)
         given = [Argument(self.streams.given)] if self.streams.given is not None else []
         if reads and not given and not self.streams.piped:
             return
         outer, inner = self.state, self._environment()
-        inner.variables["@"] = array_of(behind[0 if reads else 1 + is_text :], 1)  # behind a text stands its name
-        path = behind[0].text if behind and not (is_text or reads) else None
+        inner.variables["@"] = array_of(rest[0 if reads else 1 + is_text :], 1)  # -c has a name ($0) after its text
+        path = rest[0].text if rest and not (is_text or reads) else None
         file = self._file(path) if path else None
-        script_words = given if reads else behind[:1]
+        script_words = given if reads else rest[:1]
         if (is_text or reads) and any(piece.text for word in script_words for piece in word.pieces):
             text = join_script(script_words, inner)
             file = TextInside(place, text) if text is not None else None
@@ -394,7 +394,7 @@ class CommandFollower(Settings):
         self.state, self.exits, self.streams = outer, exits, streams
 
     def _environment(self) -> ShellState:
-        """What another shell knows at its beginning: what is exported."""
+        """Return the initial state of a child shell: exported variables and functions."""
         exported = self.state.exported
         variables = {name: value for name, value in self.state.variables.items() if name in exported}
         functions = {name: value for name, value in self.state.functions.items() if f"{name}()" in exported}
@@ -402,17 +402,17 @@ class CommandFollower(Settings):
 
     @contextmanager
     def _standing_at(self, place: ScriptPlace) -> Iterator[None]:
-        """What comes of a text that was put together, or of another script, stands where that was done."""
+        """Give everything found in a nested script the position of the command that runs it."""
         started, unknown = len(self.started), len(self.unknown)
         yield
         self.started[started:] = [replace(one, place=place) for one in self.started[started:]]
         self.unknown[unknown:] = [replace(one, place=place) for one in self.unknown[unknown:]]
 
-    # where commands read and write
+    # input and output of commands
 
     @contextmanager
     def redirect(self, redirections: tuple[Redirection, ...], place: ScriptPlace) -> Iterator[None]:
-        """Read and write elsewhere for a while."""
+        """Redirect input and output within a ``with`` block."""
         streams = self.streams
         for one in redirections:
             pieces = self.value(one.to) if one.to is not None and one.operator not in ("<", "<>", "<&") else None
@@ -432,7 +432,7 @@ class CommandFollower(Settings):
         self.streams = streams
 
     def print(self, pieces: Pieces | None, place: ScriptPlace) -> None:
-        """Note what is printed, if anybody asks; None for what only a run could tell."""
+        """Record output, if it is captured; None for unknown output."""
         if self.streams.printed is not None:
             if pieces is None or self.conditions + self.exits > self.streams.conditions:
                 pieces = (unknown_piece(Reason.COMMAND, "", place),)
@@ -450,7 +450,7 @@ class CommandFollower(Settings):
         return UNCLEAR
 
     def printed_by(self, part: Substitution) -> Pieces | None:
-        """What stands in the place of ``$(...)``; None where only a run could tell."""
+        """Return the text that replaces ``$(...)``; None if it is unknown."""
         text, place = part.place.text, part.place
         if not text.startswith(("$(", "`", "<(", ">(")) or (text[0] == "`" and "\\" in text):
             return None
@@ -466,7 +466,7 @@ class CommandFollower(Settings):
         while printed and not printed[-1].unknown and printed[-1].text.endswith("\n"):
             last = printed.pop()
             printed += [replace(last, text=last.text.rstrip("\n"))] * bool(last.text.rstrip("\n"))
-        # What $(...) says tells more than what is in it.
+        # The text `$(...)` is a better explanation than the unknown part inside it.
         unsaid = (piece.unknown and piece.unknown.reason in (Reason.FILE, Reason.COMMAND) for piece in printed)
         return None if text[0] in "<>" or any(unsaid) else tuple(printed)
 
@@ -476,17 +476,16 @@ def _starts_program(text: str) -> bool:
 
 
 def _base(word: Argument) -> str:
-    """The name of a program without its folder."""
     return (word.text or "").rpartition("/")[2]
 
 
 def _assigns(one: Assign) -> list[Argument | Assign]:
-    """Behind ``export`` an assignment is a word, too: ``A={1,2}`` is two of them."""
+    """Return an assignment's words: after ``export`` it undergoes brace expansion, so ``A={1,2}`` gives two."""
     words = expand_braces(one.value) if isinstance(one.value, Word) else [one.value]
     return [replace(one, value=word) for word in words]
 
 
 def _substitutes(one: Assign) -> bool:
-    """Whether what is assigned is what a command prints."""
+    """Return whether the assigned value uses a command's output."""
     words = (one.value,) if isinstance(one.value, Word) else one.value
     return any(isinstance(part, Substitution) for word in words for part in word.parts)

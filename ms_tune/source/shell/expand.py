@@ -1,7 +1,7 @@
-"""What a word of a script comes to: braces, variables and arithmetic put in, then split into the arguments that a program gets.
+"""Expand a script's words as bash does: braces, variables, arithmetic, then splitting into arguments of a program.
 
-As bash does it ("Shell Expansions" of its manual): what stands in no quotes is split at blanks; patterns for names of files and
-``~`` need a machine, and are named unknowns.
+The rules are those of "Shell Expansions" in bash's manual: unquoted text is split at blanks. File name patterns and
+``~`` depend on the machine and become unknown pieces.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 
     from ms_tune.source.shell.syntax import Part, Substitution
 
-MAX_SIZE = 40_000  # characters and pieces of one value
-MAX_WORK = 400_000  # of all values of a script together
+MAX_SIZE = 40_000  # characters and pieces per value
+MAX_WORK = 400_000  # characters and pieces of all values of a script together
 MAX_INDEX = 1_000_000
 _BLANKS = re.compile(r"([ \t\n]+)|[^ \t\n]+")
 _ASSIGNMENT = re.compile(r"\s*([A-Za-z_]\w*)\s*=(?!=)(.*)", re.DOTALL)
@@ -48,17 +48,17 @@ _RANGE = re.compile(r"(?P<first>[-+]?\d+|[A-Za-z])\.\.(?P<last>[-+]?\d+|[A-Za-z]
 _LONGER_NAME = re.compile(r"\$\w")
 _PADDED = re.compile(r"-?0\d")
 _MAX_BRACES = 100
-_MAX_WORDS = 1_000  # that one word becomes
+_MAX_WORDS = 1_000  # per expanded word
 _FILE_PATTERN = re.compile(r"[*?]|\[.*\]", re.DOTALL)
 _HOME = re.compile(r"(?:^|(?<=[=:]))~[\w.+-]*")
 _ALTERNATIVES = frozenset((":-", "-", ":=", "=", ":+", "+", ":?", "?"))
 
-# Several values one after another; None is where one word ends and the next begins, whatever stands around them.
+# A sequence of expanded pieces; None separates words even inside quotes.
 Items: TypeAlias = "list[Piece | None]"
 
 
 class Expander(ABC):
-    """Puts values into words; assignments inside of words (``${A:=1}``) change the state."""
+    """Base class that expands words; assignments inside words (``${A:=1}``) change its state."""
 
     def __init__(self) -> None:
         self.state = ShellState()
@@ -66,20 +66,20 @@ class Expander(ABC):
 
     @abstractmethod
     def printed_by(self, part: Substitution) -> Pieces | None:
-        """What a command in ``$(...)`` prints; None where only a run could tell."""
+        """Return the output of the command in ``$(...)``; None if it is unknown."""
 
     @property
     def exhausted(self) -> bool:
-        """Whether the script's values are too much together, so that what comes after is not known."""
+        """Return whether the values exceed the work limit; later ones are then unknown."""
         return self._work > MAX_WORK
 
     def value(self, word: Word) -> Pieces:
-        """A word as one value, as in an assignment: nothing is split, and several words in it have a blank between."""
+        """Return a word as one value, as in an assignment: without splitting, several words joined by blanks."""
         apart = Piece(" ", word.place, quoted=True)
         return self.bound_value(tuple(item or apart for item in self._items(word.parts)), word.place)
 
     def bound_value(self, pieces: Pieces, place: ScriptPlace) -> Pieces:
-        """A value, or an unknown one in place of one that is too large."""
+        """Return a value, or an unknown piece if it is too large."""
         size = sum(len(piece.text) + 1 for piece in pieces)
         self._work += size
         if size > MAX_SIZE or self.exhausted:
@@ -87,7 +87,7 @@ class Expander(ABC):
         return pieces
 
     def arguments(self, words: Iterable[Word]) -> list[Argument]:
-        """The arguments that words come to."""
+        """Return the arguments that words expand to."""
         found: list[Argument] = []
         for word in (one for several in words for one in expand_braces(several)):
             arguments = self._fields(word)
@@ -98,10 +98,10 @@ class Expander(ABC):
         return found
 
     def _fields(self, word: Word) -> list[Argument]:
-        """One word split at the blanks of what is put in."""
+        """Return the arguments of one word, split at blanks of unquoted expansions."""
         parts = word.parts
         if len(parts) == 2 and parts[0].place.start == parts[0].place.end and isinstance(parts[1], Parameter):  # noqa: PLR2004
-            parts = parts[parts[1].spread == "@" and parts[1].quoted :]  # "$@" of nothing is no word at all
+            parts = parts[parts[1].spread == "@" and parts[1].quoted :]  # an empty "$@" gives no word
         fields: list[list[Piece]] = []
         ended = True
         for item in self._items(parts):
@@ -124,10 +124,10 @@ class Expander(ABC):
             items = self._put_in(part)
             separators = self.state.variables.get("IFS")
             if not part.quoted and separators is not None and separators.elements:
-                # Words are split at other marks than blanks.
+                # IFS is set, so words are split at characters other than blanks.
                 items = [unknown_piece(Reason.EXPANSION, "IFS", part.place)] * bool(items)
             uncounted = next((item for item in items if item and item.several), None)
-            # Of elements that may be none, nobody knows which one comes next to what stands beside them.
+            # The number of elements is unknown (possibly 0), so the text next to each is unknown too.
             found += [uncounted] if uncounted and len(parts) > 1 else items
         return found
 
@@ -145,7 +145,7 @@ class Expander(ABC):
         return [replace(piece, quoted=part.quoted) for piece in printed]
 
     def number(self, parts: Sequence[Part], place: ScriptPlace) -> int | None:
-        """The value of an arithmetic expression; None if it cannot be known."""
+        """Return the value of an arithmetic expression, or None if it is unknown; carry out its assignments."""
         text = "".join("\0" if item is None or item.unknown else item.text for item in self._items(parts))
         names = {one for pair in _ASSIGNED.findall(text) for one in pair if one}
         match = _ASSIGNMENT.fullmatch(text)
@@ -160,7 +160,7 @@ class Expander(ABC):
     # variables
 
     def _parameter(self, part: Parameter) -> Items:
-        # Quotes do not hold together what spreads over words: "${@:2}", "${list[@]%.py}", "${!names@}".
+        # Quotes do not join forms that expand to several words: "${@:2}", "${list[@]%.py}", "${!names@}".
         text, place = part.place.text, part.place
         unread = unknown_piece(Reason.EXPANSION, text, place, quoted=part.quoted and "@" not in text)
         if part.operator == "unread" or (part.operator in _ALTERNATIVES and part.spread):
@@ -179,7 +179,7 @@ class Expander(ABC):
         return [unread] if made is None else _spread_values(part, made)
 
     def _look_up(self, part: Parameter) -> Value | None:
-        """The elements that a name stands for; None if the script does not set it, none of them if it is not set."""
+        """Return a name's elements; None if the script never sets it, an empty value if it is unset."""
         if part.name in ("?", "$", "!", "-", "0"):
             reason = Reason.ARGUMENT if part.name == "0" else Reason.COMMAND
             return plain_value(unknown_piece(reason, part.name, part.place))
@@ -198,14 +198,14 @@ class Expander(ABC):
         return value.between(number, number)
 
     def index(self, parts: Sequence[Part] | None, place: ScriptPlace, value: Value) -> int | None:
-        """The number that an index stands for; None if it cannot be known."""
+        """Return the number of an index expression; None if it is unknown."""
         number = 0 if parts is None else self.number(parts, place)
         if number is not None and number < 0:
             number += value.end
         return number if number is not None and 0 <= number < MAX_INDEX else None
 
     def _alternative(self, part: Parameter, found: Value | None) -> Items:  # noqa: PLR0911 - a case a line
-        """``${name:-value}`` and its like."""
+        """Expand ``${name:-value}`` and similar forms."""
         if found is None and self.state.all_unknown is not None:
             return [Piece("", part.place, quoted=part.quoted, unknown=self.state.all_unknown)]
         pieces = found.elements[0][1] if found is not None and found.elements else ()
@@ -228,7 +228,7 @@ class Expander(ABC):
         return [piece.through(part.name, quoted=part.quoted) for piece in whole]
 
     def _apply_operator(self, part: Parameter, found: Value) -> Value | None:
-        """What an operator makes of values: ``${#name}``, ``${name%pattern}``, ``${name:1:2}``; None if that is not known."""
+        """Apply an operator (``${#name}``, ``${name%pattern}``, ``${name:1:2}``) to values; None if the result is unknown."""
         texts = [text_of(pieces) for _, pieces in found.elements]
         if part.operator in ("length", "indices", ":") and found.uncounted is not None:
             return None
@@ -251,14 +251,14 @@ class Expander(ABC):
         return None if None in made else Value(tuple(enumerate((Piece(text or "", part.place),) for text in made)))
 
     def _slice(self, part: Parameter, found: Value) -> Value | None:
-        """``${name:start:length}`` of a text, of the positional parameters and of an array."""
+        """Return ``${name:start:length}`` of a text, the positional parameters or an array."""
         start = self.number(part.operand, part.place)
         length = self.number(part.second, part.place) if part.second is not None else MAX_INDEX
         text = text_of(found.elements[0][1]) if found.elements else ""
         if start is None or length is None or length < 0 or (text is None and not part.spread):
             return None
         start += (found.end if part.spread else len(text or "")) if start < 0 else 0
-        if start < (part.name == "@"):  # what the script is called is not known
+        if start < (part.name == "@"):  # element 0 is the script's own name, which is unknown
             return None
         if part.spread:
             return replace(found, elements=found.between(start, MAX_INDEX).elements[:length])
@@ -266,11 +266,11 @@ class Expander(ABC):
 
 
 def _spread_values(part: Parameter, value: Value) -> Items:
-    """A value as it comes out of a variable: several elements are words of their own, unless ``"$*"`` joins them."""
+    """Return the pieces of a variable's value: elements become separate words, unless ``"$*"`` joins them."""
     found: Items = []
     joined = part.quoted and part.spread == "*"
     if joined and value.uncounted is not None:
-        return [replace(value.uncounted, quoted=True, several=False)]  # how many blanks are between is unknown too
+        return [replace(value.uncounted, quoted=True, several=False)]  # the number of blanks is unknown too
     for at, (_, pieces) in enumerate(value.elements):
         if at:
             found.append(Piece(" ", part.place, quoted=True) if joined else None)
@@ -281,7 +281,7 @@ def _spread_values(part: Parameter, value: Value) -> Items:
 
 
 def _text_pieces(part: QuotedText, *, first: bool) -> Iterator[Piece]:
-    """The pieces of a text: ``~`` in no quotes, at its beginning or behind ``=`` and ``:``, is a folder that nobody knows."""
+    """Yield a text's pieces; an unquoted ``~`` at the beginning or after ``=`` or ``:`` is an unknown folder."""
     whole, at = Piece(part.text, part.place, quoted=part.quoted), 0
     for match in _HOME.finditer(part.text) if not part.quoted else ():
         if match.start() or first:
@@ -295,7 +295,7 @@ def _text_pieces(part: QuotedText, *, first: bool) -> Iterator[Piece]:
 
 
 def _split_at_blanks(piece: Piece) -> Iterator[Piece | None]:
-    """A piece split at blanks; None where a word ends."""
+    """Yield the parts of a piece split at blanks, with None at each word end."""
     if piece.quoted or piece.unknown:
         yield piece
         return
@@ -304,7 +304,7 @@ def _split_at_blanks(piece: Piece) -> Iterator[Piece | None]:
 
 
 def _make_argument(pieces: Pieces, place: ScriptPlace) -> Argument:
-    """A field as an argument; one with a pattern for names of files is unknown."""
+    """Return a field as an argument; one with a file name pattern is unknown."""
     plain = "".join("x" * len(piece.text) if piece.quoted else piece.text for piece in pieces)
     if _FILE_PATTERN.search(plain):
         unknown = Unknown(Reason.PATTERN, "".join(piece.text for piece in pieces), place)
@@ -312,11 +312,11 @@ def _make_argument(pieces: Pieces, place: ScriptPlace) -> Argument:
     return Argument(pieces, any(piece.unknown and not piece.quoted for piece in pieces))
 
 
-# braces ("Brace Expansion"): one word becomes several before anything else is put in
+# brace expansion: one word becomes several before any other expansion
 
 
 def expand_braces(word: Word) -> list[Word]:
-    """The words that ``{a,b}`` and ``{1..8}`` make of one; one that is not read where they are too many."""
+    """Return the words that ``{a,b}`` and ``{1..8}`` expand to; a word marked unread if there are too many."""
     plain = "".join(map(_as_plain, word.parts))
     if "{" not in plain or "}" not in plain:
         return [word]
@@ -329,7 +329,7 @@ def expand_braces(word: Word) -> list[Word]:
 
 
 def _as_plain(part: Part) -> str:
-    """The letters in which there may be braces; ``$`` for a variable whose name they could make longer (``$A{1,2}`` is ``$A1 $A2``)."""
+    """Return a part's text for brace matching: ``$`` for a variable whose name may grow (``$A{1,2}`` is ``$A1 $A2``)."""
     if _is_plain(part):
         return part.text
     return "$" if isinstance(part, Parameter) and not part.quoted and part.place.text[1:] == part.name else "\0"
@@ -339,12 +339,12 @@ def _is_plain(part: Part) -> TypeGuard[QuotedText]:
     return isinstance(part, QuotedText) and not part.quoted
 
 
-# From where to where the letters of a word go, or letters that are not written in it.
+# Start and end offset in a word's text, or characters that are not in it.
 _Span: TypeAlias = "tuple[int, int] | str"
 
 
 def _cut(word: Word, span: _Span) -> Iterator[Part]:
-    """The parts of a word in a span; a part in which nothing can be a brace counts as one letter."""
+    """Yield the parts of a word within a span; a part without plain text counts as one character."""
     if isinstance(span, str):
         yield QuotedText(span, word.place)
         return
@@ -361,7 +361,7 @@ def _cut(word: Word, span: _Span) -> Iterator[Part]:
 
 
 def _alternatives(plain: str, low: int, high: int) -> list[list[_Span]]:
-    """The words that begin alike and end alike, and between have what the first pair of braces stands for."""
+    """Return all words that the first pair of braces expands to, with the text before and after it."""
     if plain.count("{") > _MAX_BRACES or len(plain) > MAX_SIZE:
         raise ValueError(plain)
     for opened in (at for at in range(low, high) if plain[at] == "{"):
@@ -380,7 +380,7 @@ def _alternatives(plain: str, low: int, high: int) -> list[list[_Span]]:
 
 
 def _closing_brace(plain: str, opened: int, end: int) -> tuple[int | None, list[int]]:
-    """Where the brace that opens at an offset is closed, and the commas that stand in no other braces."""
+    """Return the offset of the matching closing brace, and the offsets of commas outside inner braces."""
     depth, commas = 0, list[int]()
     for match in _BRACE.finditer(plain, opened, end):
         depth += {"{": 1, "}": -1, ",": 0}[match[0]]
@@ -391,14 +391,14 @@ def _closing_brace(plain: str, opened: int, end: int) -> tuple[int | None, list[
 
 
 def _count(text: str) -> list[str] | None:
-    """What ``1..8`` stands for, also ``a..e``, ``8..1``, ``01..10`` and ``0..8..2``; None if the text is no such thing."""
+    """Return the items of a range such as ``1..8``, ``a..e``, ``8..1``, ``01..10`` or ``0..8..2``; None for other text."""
     match = _RANGE.fullmatch(text)
     if match is None or match["first"].isalpha() != match["last"].isalpha():
         return None
     first, last = match["first"], match["last"]
     letters = first.isalpha()
     if letters and first.islower() != last.islower():
-        raise ValueError(text)  # other signs stand between
+        raise ValueError(text)  # the range includes characters other than letters
     low, high = (ord(first), ord(last)) if letters else (int(first), int(last))
     step = (abs(int(match["step"] or 1)) or 1) * (1 if low <= high else -1)
     if (high - low) // step > _MAX_WORDS:

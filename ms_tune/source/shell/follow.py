@@ -1,8 +1,8 @@
-"""Follows a script from its first command to its last, and collects what it starts. Nothing is run.
+"""Follow a script from its first command to its last, without running it, and collect the programs that it starts.
 
-Where a condition is unknown every branch is followed, and what the branches set differently is unknown behind them. A loop over
-known words is followed round by round; of any other what a round changes is unknown, in the loop and behind it. So a value that is
-told is the one that bash has, whichever way the script takes.
+Where a condition is unknown, every branch is followed; variables that the branches set differently are unknown
+afterwards. A loop over known words is followed round by round; in any other loop, variables that change are unknown
+inside and after it. Every known value is therefore the value in bash, whichever branches are taken.
 """
 
 from __future__ import annotations
@@ -29,24 +29,24 @@ if TYPE_CHECKING:
     from ms_tune.source.shell.syntax import File
 
 MAX_STEPS = 20_000  # commands that are followed
-MAX_DEPTH = 80  # commands inside of each other
-MAX_ROUNDS = 64  # of one loop
-MAX_ALL_ROUNDS = 1_000  # of all loops
-_MAX_CHANGES = 8  # rounds after which a loop may have changed everything
+MAX_DEPTH = 80  # nested commands
+MAX_ROUNDS = 64  # per loop
+MAX_ALL_ROUNDS = 1_000  # of all loops together
+_MAX_CHANGES = 8  # rounds after which all variables count as changed by the loop
 _FAILING = (CommandKind.SIMPLE, CommandKind.CONDITION, CommandKind.SUBSHELL)
 
 
 class Follower(CommandFollower):
-    """Follows the commands of a script and of the files that it sources.
+    """Interpreter that follows the commands of a script and of the files that it sources.
 
     Args:
-        source: Reads a file that a script names; None if it cannot be read.
+        source: Function that reads a file named in a script; returns None if it cannot be read.
     """
 
     def __init__(self, source: Callable[[str], File | None]) -> None:
         super().__init__(source)
         self._steps = self._depth = self._rounds = 0
-        self._tested = 0  # commands around what is followed that may fail
+        self._tested = 0  # number of surrounding commands whose failure does not end the script
         self._ways = {
             CommandKind.SIMPLE: self.simple,
             CommandKind.LIST: self._list,
@@ -74,11 +74,11 @@ class Follower(CommandFollower):
         return Unknown(Reason.BOUND, "", ScriptPlace(command.place.file, 0, 0))
 
     def run(self, command: Command) -> Outcome:
-        """Follow one command; the state becomes what holds behind it."""
+        """Follow one command and update the state."""
         self._steps += 1
         if self._steps > MAX_STEPS or self._depth >= MAX_DEPTH:
             unknown = self._too_much(command)
-            self.unknown += [unknown] if self._steps <= MAX_STEPS else []  # the script's end is told at its end
+            self.unknown += [unknown] if self._steps <= MAX_STEPS else []  # too many steps: reported at the end
             self.state.forget(unknown)
             return UNCLEAR if self._steps <= MAX_STEPS else Outcome(Flow.EXIT)
         self._depth += 1
@@ -88,7 +88,7 @@ class Follower(CommandFollower):
         self._depth -= 1
         return outcome
 
-    # one after another, and in shells of their own
+    # lists, subshells and pipelines
 
     def _list(self, command: Command) -> Outcome:
         outcome = DONE
@@ -102,7 +102,7 @@ class Follower(CommandFollower):
         return outcome
 
     def run_in_subshell(self, command: Command) -> Outcome:
-        """Follow one in a shell of its own: what is set there is lost."""
+        """Follow a command in a subshell: its assignments are discarded."""
         state, exits, loops = self.state, self.exits, self.left_loops
         self.state, self.left_loops = state.copy(), []
         outcome = self.run(command)
@@ -114,7 +114,7 @@ class Follower(CommandFollower):
         return DONE if command.marks else outcome
 
     def _pipeline(self, command: Command) -> Outcome:
-        if len(command.inner) == 1:  # a negated one
+        if len(command.inner) == 1:  # a negated command
             outcome = self._run_tested(command.inner[0])
         else:
             streams = self.streams
@@ -136,21 +136,21 @@ class Follower(CommandFollower):
     # branches
 
     def _run_tested(self, command: Command) -> Outcome:
-        """Follow what may fail without ending the script."""
+        """Follow a command whose failure does not end the script."""
         self._tested += 1
         outcome = self.run(command)
         self._tested -= 1
         return outcome
 
     def _run_perhaps(self, command: Command, ways: list[ShellState]) -> Outcome:
-        """Follow what is only done perhaps, on a copy, which is added to the ways if things go on behind it."""
+        """Follow a command that may not run, on a copy of the state; append the copy to ``ways`` if the script continues."""
         state, self.state = self.state, self.state.copy()
         self.conditions += 1
         outcome = self.run(command)
         self.conditions -= 1
         if outcome.flow is Flow.NEXT:
             ways.append(self.state)
-        # From here on it is done perhaps: to the end of the function, or of the shell.
+        # From here to the end of the function or shell, it is unknown whether commands run.
         self.conditions += outcome.flow is Flow.LEAVE
         self.exits += outcome.flow is Flow.EXIT
         self.state = state
@@ -178,7 +178,7 @@ class Follower(CommandFollower):
     def _case(self, command: Command) -> Outcome:
         (word,) = command.plain_words
         subject = text_of(self.value(word))
-        if {";&", ";;&"} & set(command.marks):  # a body goes on with the next, which is not followed
+        if {";&", ";;&"} & set(command.marks):  # bodies that fall through to the next are not followed
             self.give_up(Unknown(Reason.CONDITION, "case", command.place))
             subject = None
         answers = (self._match_patterns(subject, several) for several in command.patterns)
@@ -192,7 +192,7 @@ class Follower(CommandFollower):
         return Outcome(Flow.NEXT, success=True if patterns[-1].literal == "*" else found)
 
     def _choose(self, answers: Iterator[Outcome], bodies: Sequence[Command], otherwise: Command) -> Outcome:
-        """The first body whose answer is yes; of those behind unknown answers every one is followed."""
+        """Follow the first body whose condition is true, and every body before it whose condition is unknown."""
         ways: list[ShellState] = []
         flows: list[Flow] = []
         chosen = otherwise
@@ -231,7 +231,7 @@ class Follower(CommandFollower):
         return UNCLEAR
 
     def _loop(self, command: Command) -> Outcome:
-        """A loop of which nobody knows how often it goes round: what a round changes is unknown, until none changes more."""
+        """Follow a loop with an unknown number of rounds, until no further variable becomes unknown."""
         place = command.inner[-1].place
         conditions, exits = self.conditions, self.exits
         lists: list[list[Any]] = [self.started, self.unknown, *self.left_calls[-1:]]
@@ -240,20 +240,20 @@ class Follower(CommandFollower):
         for changes in range(_MAX_CHANGES + 1):
             self.conditions, self.exits = conditions + 1, exits
             for several, length in zip(lists, lengths, strict=True):
-                del several[length:]  # what another round has found
+                del several[length:]  # found in the previous round
             if changes == _MAX_CHANGES:
                 self.state.forget(Unknown(Reason.LOOP, "", place))
             before, ways = self.state, self._round(command, place)
             self.state = merge_states([before, *ways], place, Reason.LOOP)
             if is_settled(before, self.state):
                 break
-        # Behind a loop that a function is perhaps left in, the rest of it is done perhaps.
+        # If the loop may return from the function, it is unknown whether the rest of the function runs.
         returned = bool(self.left_calls) and len(self.left_calls[-1]) > lengths[2]
         self.conditions = conditions + returned
         return UNCLEAR
 
     def _round(self, command: Command, place: ScriptPlace) -> list[ShellState]:
-        """What may hold behind one round: where the loop is left, and at the end of it."""
+        """Return the possible states after one round: at each exit from the loop and at the end of the body."""
         self.state = self.state.copy()
         if command.name:
             self.state.spoil(command.name, Reason.LOOP, place)
@@ -271,7 +271,7 @@ class Follower(CommandFollower):
         return Outcome(Flow.NEXT, None if number is None else number != 0)
 
     def _single_test(self, command: Command) -> Outcome:
-        """One test of ``[[ ... ]]``; its last word is a pattern, if it has two others before."""
+        """Follow one test of ``[[ ... ]]``; the last of three words is a pattern."""
         literals = [word.literal for word in command.plain_words]
         values = [self.value(word) for word in command.plain_words]
         if literals[1:2] in (["<"], [">"], ["=~"]):
@@ -281,7 +281,7 @@ class Follower(CommandFollower):
 
 
 def _leaves(command: Command) -> bool:
-    """Whether a loop's body may leave it, or go on with its next round."""
+    """Return whether a loop's body contains ``break`` or ``continue``."""
     first = command.words[0] if command.words else None
     leaves = isinstance(first, Word) and first.literal in ("break", "continue")
     return leaves or any(_leaves(one) for one in command.inner)

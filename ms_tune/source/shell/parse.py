@@ -1,4 +1,4 @@
-"""Reads a shell script's text into its commands. Nothing is run, and no text makes it fail."""
+"""Parse the text of a shell script into commands; any text can be parsed, and nothing is run."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 
 _RESERVED = frozenset(load("bash")["reserved"])
 _CLOSERS = frozenset(("then", "else", "elif", "fi", "do", "done", "esac", "}"))
-_WORD_AHEAD = re.compile(r"[^\s;&|()<>\\'\"`$]*(?=[\s;&|()<>]|\Z)")  # could be a reserved one
+_WORD_AHEAD = re.compile(r"[^\s;&|()<>\\'\"`$]*(?=[\s;&|()<>]|\Z)")  # might be a reserved word
 _COMPARISON = re.compile(r"[<>]")
-_EXPRESSION = re.compile(  # behind `=~`
+_EXPRESSION = re.compile(  # after `=~`
     r"(?:\\.|'[^']*'|\"[^\"]*\"|\((?:[^()]|\([^()]*\))*\)|\[[^\]\n]*\]|[^\s\\'\"])+"
 )
 _ASSIGN = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(?:\[([^\]\n]*)\])?(\+?)=")
@@ -40,17 +40,17 @@ _REDIRECTION = re.compile(r"(\d*|\{[A-Za-z_]\w*\})(&>>|&>|<<<|<<-|<<|<>|<&|>&|>>
 
 
 def parse(file: File, at: int = 0, end: int | None = None) -> Script:
-    """The commands of a script, or of a stretch of its text, and what of it could not be read."""
+    """Return the commands, comments and syntax errors of a script, or of a range of its text."""
     return _ScriptReader(file, at, end).script()
 
 
 class _ScriptReader(WordReader):
-    """Recursive descent over the grammar; each method reads one kind of command."""
+    """Recursive-descent parser; each method reads one kind of command."""
 
     def __init__(self, file: File, at: int, end: int | None) -> None:
         super().__init__(file, at, end)
         self._comments: dict[int, str] = {}
-        self._documents: list[Redirection] = []  # those that the line has named
+        self._documents: list[Redirection] = []  # here-documents that begin on the next line
         self._nesting = 0
 
     def script(self) -> Script:
@@ -71,10 +71,10 @@ class _ScriptReader(WordReader):
             problems.append(ShellSyntaxError(self.unclosed, self.text[self.unclosed]))
         return Script(self._compound_of(CommandKind.LIST, start, found), tuple(problems), self._comments)
 
-    # what stands between words
+    # text between words
 
     def _skip(self, *, newlines: bool = False) -> None:
-        """Pass over blanks, comments and, where a line has ended, the documents that it has named."""
+        """Skip blanks, comments and, at a line's end, the here-documents that the line announced."""
         while self.at < len(self.text):
             here = self.text[self.at]
             if here in " \t" or self._ahead("\\\n"):
@@ -91,7 +91,7 @@ class _ScriptReader(WordReader):
                 return
 
     def _read_document(self, redirection: Redirection) -> None:
-        """Put the document in the place of the word that it ends at; tabs that do not count (``<<-``) are not taken away here."""
+        """Replace the end word of a here-document with its text; the tabs that ``<<-`` ignores are kept."""
         plain = [part for part in redirection.to.parts if isinstance(part, QuotedText)] if redirection.to else []
         word, indented = re.escape("".join(part.text for part in plain)), redirection.operator == "<<-"
         tabs = r"\t*" if indented else ""
@@ -105,7 +105,7 @@ class _ScriptReader(WordReader):
             redirection.to = Word(self._inside(start, stop, document=True), self._place(start, stop))
 
     def _peek(self) -> str:
-        """The plain word that comes next, if it could be a reserved one."""
+        """Return the next plain word if it may be a reserved one."""
         match = _WORD_AHEAD.match(self.text, self.at)
         return match[0] if match else ""
 
@@ -126,7 +126,7 @@ class _ScriptReader(WordReader):
             found.append(self._listed())
 
     def _listed(self) -> Command:
-        """A command with what ends it; one that goes to the background is in a shell of its own."""
+        """Return a command with its terminator; a background command becomes a subshell."""
         start, command = self.at, self._and_or()
         background = self._ahead("&") and not self._ahead("&&")
         if background or (self._ahead(";") and not self._ahead((";;", ";&"))):
@@ -136,12 +136,12 @@ class _ScriptReader(WordReader):
         return self._compound_of(CommandKind.SUBSHELL, start, [command], "&") if background else command
 
     def _compound_of(self, kind: CommandKind, start: int, inner: Sequence[Command], *marks: str) -> Command:
-        """A command of others: it stands where the first of them does."""
+        """Return a command made of others, with the position of the first one."""
         place = inner[0].place if inner else self._place(start, start)
         return Command(kind, place, inner=tuple(inner), marks=marks)
 
     def _joined(self, read: Callable[[], Command], *operators: str) -> Command:
-        """One command, or several with operators between them."""
+        """Return one command, or several joined by operators."""
         start, found, marks = self.at, [read()], list[str]()
         while self._ahead(operators):
             marks.append(self.text[self.at : self.at + 2])
@@ -243,7 +243,7 @@ class _ScriptReader(WordReader):
         return body
 
     def _body(self) -> Command:
-        """``do ...; done``, or behind ``for`` also ``{ ...; }``."""
+        """Return the body ``do ...; done`` (after ``for`` also ``{ ...; }``)."""
         self._skip()
         self._takes(";")
         self._skip(newlines=True)
@@ -274,7 +274,7 @@ class _ScriptReader(WordReader):
         return Command(CommandKind.FOR, body.place, taken, (body,), name=match[0])
 
     def _count(self, start: int) -> Command:
-        """``for ((A; B; C))`` as ``((A)); while ((B)); do ...; ((C)); done``."""
+        """Return ``for ((A; B; C))`` as ``((A)); while ((B)); do ...; ((C)); done``."""
         begin, self.at = self.at + 2, self._closing(self.at)
         marks = [at for at in range(begin, self.at - 2) if self.text[at] == ";"]
         first, *others = [self._calculation(low + 1, high) for low, high in pairwise((begin - 1, *marks, self.at - 2))]
@@ -307,7 +307,7 @@ class _ScriptReader(WordReader):
     # ``[[ ... ]]``
 
     def _condition(self, start: int) -> Command:
-        extended, self._extended = self._extended, True  # its patterns are those of `extglob`
+        extended, self._extended = self._extended, True  # its patterns use `extglob`
         self._skip(newlines=True)
         inner = self._either()
         self._take("]]")
@@ -345,7 +345,7 @@ class _ScriptReader(WordReader):
         return self.word()
 
     def _function(self) -> Command:
-        """``function name``, with brackets or without."""
+        """Return a definition that starts with ``function name``, with or without parentheses."""
         self.at += len("function")
         self._skip()
         name = self._peek()
@@ -415,7 +415,7 @@ class _ScriptReader(WordReader):
 
 
 def _assigns_behind(words: list[Word | Assign]) -> bool:
-    """Whether an assignment may stand behind these words: others, ``export``, ``declare -a``, ``builtin local``."""
+    """Return whether an assignment is allowed after these words: assignments, ``export``, ``builtin local``, ..."""
     literals = [word.literal for word in words if isinstance(word, Word)]
-    behind = [word for word in literals if word not in ("builtin", "command")]
-    return not literals or (bool(behind) and behind[0] in DECLARING)
+    rest = [word for word in literals if word not in ("builtin", "command")]
+    return not literals or (bool(rest) and rest[0] in DECLARING)

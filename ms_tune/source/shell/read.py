@@ -1,4 +1,4 @@
-"""From a launch script to what it starts: launchers, programs, their arguments. Nothing is run."""
+"""Find the programs that a launch script starts, with their launchers and arguments, without running anything."""
 
 from __future__ import annotations
 
@@ -27,43 +27,43 @@ if TYPE_CHECKING:
 
 MAX_BYTES = 1024**2
 MAX_FILES = 32
-_PARENTS = 6  # folders above a script in which a file that it names is looked for
+_PARENTS = 6  # parent folders in which a file named in a script is searched
 _ASSIGNED = re.compile(r"([A-Za-z_]\w*)=")
-_SIMILAR = 0.8  # of two names: a letter or a word's ending differs
+_SIMILAR = 0.8  # similarity of two names that differ by one letter or a word ending
 
 
 @dataclass(frozen=True, slots=True)
 class Launch:
     """One program that a script starts."""
 
-    launcher: Launcher  # what it is started with
-    options: Mapping[str, Argument | None]  # what the launcher is told, by the option; the last word about each
-    # The program, or the module behind `-m`; None if it cannot be told which of the words it is.
+    launcher: Launcher  # the command that starts it
+    options: Mapping[str, Argument | None]  # the launcher's options with their values; the last value of each
+    # The program, or the module after `-m`; None if it is unknown which word that is.
     program: Argument | None
-    arguments: tuple[Argument, ...]  # what the program is given
-    environment: Mapping[str, Pieces]  # the variables that it sees of those that the script sets
-    conditional: bool  # whether it depends on what is unknown that it is started at all, or how often
-    place: ScriptPlace  # where the command stands
+    arguments: tuple[Argument, ...]  # the program's arguments
+    environment: Mapping[str, Pieces]  # the script's variables that the program sees
+    conditional: bool  # whether unknown values determine if, or how often, it is started
+    place: ScriptPlace  # position of the command
 
     @property
     def name(self) -> str:
-        """The program's own name, without its folders; empty if it is not known."""
+        """Return the program's name without folders; empty if unknown."""
         return self.program.pieces[-1].text.rpartition("/")[2] if self.program and self.program.pieces else ""
 
     @property
     def processes(self) -> int | None:
-        """How many processes run on all machines together; None if that cannot be told."""
+        """Return the total number of processes on all machines; None if unknown."""
         numbers = [self._number(option) for option in self.launcher.counts]
         return None if None in numbers or not numbers else prod(number or 0 for number in numbers)
 
     def option_named(self, name: str) -> str | None:
-        """The launcher's option that a name stands for, which argparse lets one cut short as long as no other begins like that."""
+        """Return the launcher's option for a name; like argparse, accept an unambiguous prefix."""
         known = self._known_options()
         begun = [name] if name in known else [one for one in known if one.startswith(name)]
         return begun[0] if len(begun) == 1 else None
 
     def unknown_options(self) -> Iterator[tuple[Argument | None, str, str]]:
-        """Options that the launcher does not have, as they are written, each with the word behind it and the option that it is nearly."""
+        """Yield options that the launcher does not have: the value, the name as written, and the most similar option."""
         for name, word in self.options.items():
             if self.option_named(name):
                 continue
@@ -74,7 +74,7 @@ class Launch:
         return {*self.launcher.values, *self.launcher.switches, "h", "help"}
 
     def _number(self, option: str) -> int | None:
-        """A whole number that the launcher is told, ``2:2`` as 2; None if it is none, or a range."""
+        """Return an option's integer value (``2:2`` gives 2); None for a range or another value."""
         if option in self.options:
             given = self.options[option]
             text = given.text if given is not None else None
@@ -86,23 +86,23 @@ class Launch:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Launches:
-    """What a script starts."""
+    """The programs that a script starts."""
 
     file: File  # the script
-    launches: tuple[Launch, ...]  # the programs that it starts, in order
-    unknown: tuple[Unknown, ...]  # what keeps it from being followed as a whole: files that could not be read, `eval`
-    problems: tuple[ShellSyntaxError, ...]  # what of its text could not be read
+    launches: tuple[Launch, ...]  # in order
+    unknown: tuple[Unknown, ...]  # reasons why it cannot be followed completely: unreadable files, `eval`
+    problems: tuple[ShellSyntaxError, ...]  # its syntax errors
     read_from: tuple[Path, ...]  # the files that it sources
-    # The commands that it starts beside those, with words that a script of its own may make a program of.
+    # Other commands that it starts, whose words a wrapper script may run as a program.
     others: tuple[Started, ...] = ()
 
 
 def read_launches(path: Path, text: str | None = None) -> Launches:
-    """What a script starts; one with the line ends of Windows as it is meant (:func:`as_meant`).
+    """Return the programs that a script starts; Windows line ends are handled as by :func:`as_meant`.
 
     Args:
         path: The script.
-        text: Its text, if that is known; files that it sources are looked for in its folder and in those above.
+        text: The script's text, if known; sourced files are searched in the script's folder and the folders above.
 
     Raises:
         ConfigError: It cannot be read.
@@ -119,7 +119,7 @@ def read_launches(path: Path, text: str | None = None) -> Launches:
 
 
 def content(path: Path) -> str:
-    """The text of a script.
+    """Return the text of a script.
 
     Raises:
         ConfigError: It cannot be read.
@@ -133,7 +133,7 @@ def content(path: Path) -> str:
 
 
 class _Sourced:
-    """Reads the files that scripts source: where exactly one of that name is in the folders from which it may be started."""
+    """Reader of sourced files: a file is read if the candidate folders contain exactly one of that name."""
 
     def __init__(self, script: Path) -> None:
         self._script = script
@@ -160,10 +160,10 @@ class _Sourced:
 
 
 def _launches(one: Started) -> Iterator[Launch]:
-    """What a command starts; nothing if no launcher is among its words."""
+    """Yield the programs that a command starts; nothing if none of its words is a launcher."""
     first = one.words[0].text if one.words else None
-    behind = first is None or is_wrapper(first)
-    for number, word in enumerate(one.words[: len(one.words) if behind else 1]):
+    wrapped = first is None or is_wrapper(first)
+    for number, word in enumerate(one.words[: len(one.words) if wrapped else 1]):
         launcher = launcher_named(word.text) if word.text else None
         if launcher is not None:
             yield _launch(launcher, one.words[number + 1 :], one)
@@ -177,23 +177,23 @@ def _launch(launcher: Launcher, words: Sequence[Argument], one: Started) -> Laun
         inner = launcher_of_module(words[at].text or "")
         if inner is not None:
             return _launch(inner, words[at + 1 :], one)
-    behind = at if module or _is_mistaken(launcher, words[at : at + 1]) else _behind_placeholder(words, at)
-    if behind != at:  # what the launcher is told behind the sentence was not read
-        options, at = {**dict.fromkeys(launcher.values), **options}, behind
+    program_at = at if module or _is_mistaken(launcher, words[at : at + 1]) else _behind_placeholder(words, at)
+    if program_at != at:  # launcher options after the placeholder were not read
+        options, at = {**dict.fromkeys(launcher.values), **options}, program_at
     program = words[at] if at < len(words) else None
     return Launch(launcher, options, program, tuple(words[at + 1 :]), one.environment, one.conditional, one.place)
 
 
 def _options(launcher: Launcher, words: Sequence[Argument]) -> tuple[dict[str, Argument | None], int]:
-    """The options in front of the program, and where that stands."""
+    """Return the options before the program, and the program's index."""
     found: dict[str, Argument | None] = {}
     at = 0
     while at < len(words):
         text = words[at].text
         if text is None and launcher.known and _is_program(words[at]):
-            return found, at  # ``$BASE/pretrain_gpt.py``: what stands in front of it is known
+            return found, at  # ``$BASE/pretrain_gpt.py``: all options before it are known
         if text is None or not launcher.known:
-            # Any number of options may hide in it: the program is the next word that looks like one.
+            # Any number of options may be in it: the program is the next word that looks like one.
             ahead = (number for number in range(at, len(words)) if _is_program(words[number]))
             found.update(dict.fromkeys(launcher.values))
             return found, next(ahead, len(words))
@@ -202,7 +202,7 @@ def _options(launcher: Launcher, words: Sequence[Argument]) -> tuple[dict[str, A
         name, equals, _ = text.lstrip("-").partition("=")
         name = name.replace("-", "_")
         if launcher.counts and len(name) > 1 and text[1] != "-" and name[0] not in launcher.values:
-            name = f"-{name}"  # one dash: another option, of which the launcher knows letters alone
+            name = f"-{name}"  # single dash: another option, since the launcher only has one-letter ones
         at += 1
         if launcher.name == "python" and name in ("c", "m"):
             found[name] = None
@@ -218,9 +218,9 @@ def _options(launcher: Launcher, words: Sequence[Argument]) -> tuple[dict[str, A
 
 
 def _behind_placeholder(words: Sequence[Argument], at: int) -> int:
-    """Where the program stands: behind what is left of ``"your master node ip"``, which is to be replaced by one word.
+    """Return the index of the program, after the words of an unfilled placeholder such as ``"your master node ip"``.
 
-    As it stands the launcher would take its second word for the program; who started the script has filled it in.
+    Taken literally, the second word would be the program; in use, the placeholder is replaced by one word.
     """
     if at >= len(words) or _is_program(words[at]) or not words[at].via:
         return at
@@ -231,29 +231,29 @@ def _behind_placeholder(words: Sequence[Argument], at: int) -> int:
 
 
 def _is_mistaken(launcher: Launcher, words: Sequence[Argument]) -> bool:
-    """Whether the word that the launcher takes for a program is none for sure: options in quotation marks, one without dashes, ``#``."""
+    """Return whether a word cannot be the program: quoted options, an option without dashes, ``#``."""
     text = (words[0].text or "").lstrip() if words else ""
     return launcher.known and (text.startswith(("#", "--")) or text.replace("-", "_") in launcher.values)
 
 
 def _is_program(word: Argument) -> bool:
-    """Whether a word ends like a Python file; ``$BASE/pretrain_gpt.py`` does, whatever stands before."""
+    """Return whether a word ends in ``.py``, as ``$BASE/pretrain_gpt.py`` does, whatever precedes it."""
     last = word.pieces[-1] if word.pieces else None
     return last is not None and last.text.endswith(".py")
 
 
 def is_to_be_filled_in(text: str) -> bool:
-    """Whether a path is one that its reader is to write: ``/path/to/config.yaml``, ``your_model.json``."""
+    """Return whether a path is a placeholder: ``/path/to/config.yaml``, ``your_model.json``."""
     return any(mark in text.lower() for mark in ("your", "xxx", "<", "path/to", "path to", " "))
 
 
 def find_above(script: Path, name: str) -> Path | None:
-    """Where a file is that a script names: in the script's folder, or in one of those above it."""
+    """Return a file named in a script, searched in the script's folder and those above; None if not found."""
     return next((path for path in _candidates(script, name) if path.is_file()), None)
 
 
 def has_folder_above(script: Path, name: str) -> bool:
-    """Whether at least the folder of such a file is there: of a script that was copied alone nothing is missed."""
+    """Return whether the folder of such a file exists; if not, the script was copied alone and nothing is missing."""
     return any(path.parent.is_dir() for path in _candidates(script, name))
 
 
@@ -262,7 +262,7 @@ def _candidates(script: Path, name: str) -> list[Path]:
     return [above / name for above in [folder, *folder.parents][:_PARENTS]]  # one path if the name begins with "/"
 
 
-# every assignment that stands in a script, whether it is ever made or not
+# all assignments written in a script, whether or not they are carried out
 
 Block = tuple[int, ...]
 _BLOCKS = (
@@ -273,16 +273,16 @@ _BLOCKS = (
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """An assignment as it is written."""
+    """An assignment as written in a script."""
 
-    one: Assign  # what is assigned, and where
-    text: str | None  # the value; None if something is put into it, or if it is an array
-    block: Block  # the branches and bodies around it, outermost first; nothing at the top of the script
-    extends: bool  # whether the value is made from the variable's own old value
+    one: Assign  # the assignment and its position
+    text: str | None  # the value; None if it contains an expansion or is an array
+    block: Block  # the branches and bodies around it, outermost first; empty at the top level
+    extends: bool  # whether the value uses the variable's old value
 
 
 def comments(text: str) -> list[tuple[int, str]]:
-    """The comments of a script's text with the numbers of their lines; ``#!`` is none."""
+    """Return the comments of a script's text with their line numbers, except ``#!``."""
     found = (
         (text.count("\n", 0, start) + 1, said) for start, said in sorted(parse(File(Path(), text)).comments.items())
     )
@@ -290,7 +290,7 @@ def comments(text: str) -> list[tuple[int, str]]:
 
 
 def assignments(text: str) -> list[Written]:
-    """The assignments of a script's text, in its order."""
+    """Return the assignments of a script's text, in order."""
     count = iter(range(1, len(text) + 2))
     found: list[Written] = []
     todo: list[tuple[Command, Block]] = [(parse(File(Path(), as_meant(text))).body, ())]
@@ -305,7 +305,7 @@ def assignments(text: str) -> list[Written]:
 
 
 def _through_env(written: Sequence[Word | Assign]) -> Iterator[Assign]:
-    """The assignments behind ``env``, which are words to the shell."""
+    """Yield the assignments after ``env``, which are plain words for the shell."""
     words = [word for word in written if isinstance(word, Word)]
     for word in words[1:] if words and words[0].literal == "env" else ():
         first = word.parts[0] if word.parts else None
@@ -332,27 +332,27 @@ def _uses(name: str, parts: Iterable[Part]) -> bool:
     return any(isinstance(part, Parameter) and (part.name == name or _uses(name, part.operand)) for part in parts)
 
 
-# line ends of Windows
+# Windows line ends
 
 RETURN = "\r\n"
 
 
 def as_meant(text: str) -> str:
-    """A script with the line ends of Unix, every character at its place: a blank stands for the carriage return."""
+    """Return a script with Unix line ends; blanks replace the carriage returns, so that offsets stay the same."""
     return text.replace("\\\r\n", " \\\n").replace(RETURN, " \n") if RETURN in text else text
 
 
 def as_written(written: str, text: str) -> str:
-    """An edited script with the line ends that it had.
+    """Return an edited script with its original line ends.
 
     Args:
-        written: What it was before :func:`as_meant`.
-        text: What was made of it since.
+        written: The script before :func:`as_meant`.
+        text: The script after :func:`as_meant` and the edits.
     """
     if RETURN not in written:
         return text
-    meant = as_meant(written)
-    before, old, new = (_lines(one) for one in (written, meant, text))
+    unix = as_meant(written)
+    before, old, new = (_lines(one) for one in (written, unix, text))
     found: list[str] = []
     for kind, start, stop, first, last in SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
         found += before[start:stop] if kind == "equal" else map(_as_in_windows, new[first:last])
@@ -360,7 +360,7 @@ def as_written(written: str, text: str) -> str:
 
 
 def _lines(text: str) -> list[str]:
-    """The lines with their ends; what else Python takes for one is a part of its line."""
+    """Return the lines with their ends, split at line feeds only, unlike ``str.splitlines``."""
     *lines, last = text.split("\n")
     return [*(f"{line}\n" for line in lines), last]
 

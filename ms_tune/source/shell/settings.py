@@ -1,4 +1,4 @@
-"""The commands of the shell that set something: assignments, ``export`` and its like, ``set``, ``shift``, ``unset``, ``read``."""
+"""Follow shell commands that set variables or options: assignments, ``export``, ``set``, ``shift``, ``unset``, ``read``."""
 
 from __future__ import annotations
 
@@ -25,37 +25,37 @@ if TYPE_CHECKING:
     from ms_tune.source.shell.syntax import ScriptPlace
     from ms_tune.source.shell.values import Pieces
 
-# Commands that set the variables that they are given the names of.
+# Commands that set the variables named in their arguments.
 READING = frozenset(("read", "mapfile", "readarray", "getopts", "printf", "let", "wait"))
-_ODD = frozenset("ilunA")  # options of `declare` that change what an assignment does
+_ODD = frozenset("ilunA")  # options of `declare` that change how assignments work
 _SMALL = re.compile(r"0|[1-9]\d{0,5}")
 _ASSIGNED = re.compile(r"([A-Za-z_]\w*)(\+?)=(.*)", re.DOTALL)
 
 
 class _Locals(NamedTuple):
-    """What a function has declared as its own."""
+    """The local variables of a function call."""
 
-    values: dict[str, Value | None]  # what was there before, by the variable
-    perhaps: set[str]  # those that it has only declared perhaps
-    conditions: int  # how many unknown conditions lay around the call
+    values: dict[str, Value | None]  # the previous values, by variable
+    perhaps: set[str]  # variables that may or may not have been declared
+    conditions: int  # number of unknown conditions around the call
 
 
 class Settings(Expander):
-    """Sets variables, options and positional parameters of the state."""
+    """Expander that also sets variables, options and positional parameters of the state."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.conditions = 0  # unknown conditions around what is followed
+        self.conditions = 0  # number of unknown conditions around the current command
         self._locals: list[_Locals] = []
 
     def value_assigned(self, one: Assign) -> Pieces | list[Argument]:
-        """What an assignment's value comes to: one value, or the elements of an array."""
+        """Return an assignment's value: one value, or the elements of an array."""
         return self.value(one.value) if isinstance(one.value, Word) else self.arguments(one.value)
 
     def store(self, one: Assign, value: Pieces | list[Argument]) -> None:
-        """Make an assignment."""
+        """Carry out an assignment."""
         old = self.state.variables.get(one.name)
-        if one.append and old is None:  # what is added to comes from outside
+        if one.append and old is None:  # the old value comes from the environment
             several = isinstance(value, list)
             old = plain_value(unknown_piece(Reason.ENVIRONMENT, one.name, one.place, several=several))
         old = old or Value()
@@ -80,14 +80,14 @@ class Settings(Expander):
         else:
             self.state.variables[one.name] = new
 
-    # what functions have as their own
+    # local variables
 
     def enter_function(self) -> None:
-        """From here on ``local`` is about this call."""
+        """Start a function call, to which ``local`` applies from here on."""
         self._locals.append(_Locals({}, set(), self.conditions))
 
     def leave_function(self, place: ScriptPlace) -> None:
-        """Give back the values that were there before."""
+        """End a function call and restore the previous values of its local variables."""
         own = self._locals.pop()
         for name, value in own.values.items():
             self.state.restore(name, value)
@@ -101,16 +101,16 @@ class Settings(Expander):
             own.perhaps.update({name} if self.conditions > own.conditions else ())
 
     def declare(self, words: Sequence[Argument | Assign]) -> None:
-        """``export``, ``declare``, ``typeset``, ``local`` and ``readonly``."""
+        """Follow ``export``, ``declare``, ``typeset``, ``local`` and ``readonly``."""
         state = self.state
         texts = [word.text or "" for word in words if isinstance(word, Argument)]
         command, flags = texts[0], {flag for text in texts[1:] if text.startswith("-") for flag in text[1:]}
         local = bool(self._locals) and command not in ("export", "readonly") and "g" not in flags
-        # All values are put in before the first of them is set.
+        # All values are expanded before the first is set.
         values = [self.value_assigned(one) if isinstance(one, Assign) else () for one in words]
         for word, value in zip(words[1:], values[1:], strict=True):
             text = word.name if isinstance(word, Assign) else None if word.open else word.text
-            if text is None or ("n" in flags and command != "export"):  # of a name that stands for another
+            if text is None or ("n" in flags and command != "export"):  # unknown, or refers to another variable
                 state.forget(Unknown(Reason.EXPANSION, text or command, word.place))
             match = _ASSIGNED.fullmatch(text or "")
             name = match[1] if match else text or ""
@@ -133,7 +133,7 @@ class Settings(Expander):
                 state.exported = state.exported - {name} if "n" in flags else state.exported | {name}
 
     def set_options(self, words: Sequence[Argument], _: ScriptPlace) -> None:
-        """``set -euo pipefail -- words``."""
+        """Follow ``set -euo pipefail -- words``."""
         at = 1
         while at < len(words):
             text = words[at].text
@@ -146,7 +146,7 @@ class Settings(Expander):
             at += 1 + text.endswith("o")
 
     def shift_words(self, words: Sequence[Argument], place: ScriptPlace) -> None:
-        """``shift 2``."""
+        """Follow ``shift 2``."""
         text = words[1].text if len(words) > 1 else "1"
         count = int(text) if text is not None and _SMALL.fullmatch(text) else -1
         given = self.state.variables.get("@")
@@ -157,7 +157,7 @@ class Settings(Expander):
             self.state.variables["@"] = Value(moved, array=True)
 
     def unset_variables(self, words: Sequence[Argument], place: ScriptPlace) -> None:
-        """``unset names``."""
+        """Follow ``unset names``."""
         texts = [word.text for word in words[1:]]
         for text in texts:
             if text is None:
@@ -167,18 +167,18 @@ class Settings(Expander):
             elif NAME.fullmatch(text):
                 self.state.variables[text] = Value()
                 self.state.exported -= {text}
-            elif not text.startswith("-"):  # an element
+            elif not text.startswith("-"):  # an array element
                 self.state.spoil(text.partition("[")[0], Reason.EXPANSION, place, several=True)
 
     def read_variables(self, words: Sequence[Argument], place: ScriptPlace, given: Pieces | None) -> None:
-        """Commands that read, print or calculate into variables: nobody knows what is in those afterwards.
+        """Follow commands that read, print or calculate into variables: the variables become unknown.
 
-        But for ``IFS=, read -ra names <<< line``, by which scripts count devices.
+        Only ``IFS=, read -ra names <<< line``, which scripts use to count devices, gives known values.
 
         Args:
-            words: The command and what stands behind it.
-            place: Where it stands.
-            given: What it reads; None where only a run could tell.
+            words: The command and its arguments.
+            place: The position of the command.
+            given: The command's input; None if it is unknown.
         """
         command, texts = words[0].text or "", [word.text for word in words[1:]]
         if command in ("printf", "wait") and texts[:1] not in (["-v"], ["-p"]):
@@ -200,6 +200,6 @@ class Settings(Expander):
 
 
 def _is_indexed(word: Word) -> bool:
-    """``[key]=value`` among the elements of an array."""
+    """Return whether an array element has the form ``[key]=value``."""
     first = word.parts[0] if word.parts else None
     return isinstance(first, QuotedText) and not first.quoted and first.text.startswith("[")

@@ -1,7 +1,8 @@
-"""Reads a shell script into its commands and their words; offsets point into its text. Nothing is run, and no text makes it fail.
+"""Define the syntax tree of shell scripts, with text offsets, and read words; nothing is run, and any text can be read.
 
-Bash's grammar, as its manual has it (Bash Reference Manual 5.2). No library: bashlex is under the GPL, tree-sitter is two compiled
-wheels for a base install that has PyYAML alone, and either would give a tree, not values. The tests ask bash.
+The grammar is bash's (Bash Reference Manual 5.2; the tests compare with bash). No library is suitable: bashlex is
+under the GPL, tree-sitter adds two compiled wheels to a base install that needs only PyYAML, and both give a tree
+without values.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ _IN_QUOTES = re.compile(r"\\.|\$\(|\"", re.DOTALL)
 
 
 class File:
-    """A file that was read: its text, and lines and columns for offsets, once they are asked for."""
+    """A file's text; lines and columns of offsets are computed on demand."""
 
     def __init__(self, path: Path, text: str) -> None:
         self.path = path
@@ -48,25 +49,25 @@ class File:
         return Document(self.text, self.path)
 
     def span(self, start: int, end: int) -> Location:
-        """The span between two offsets."""
+        """Return the location between two offsets."""
         return self._lines.span(start, end)
 
 
 class TextInside(File):
-    """A script that was put together in another (``eval``, ``bash -c``): all of it stands where that was done."""
+    """A script assembled within another (``eval``, ``bash -c``); all its locations are that of the command there."""
 
     def __init__(self, around: ScriptPlace, text: str) -> None:
         super().__init__(around.file.path, text)
         self._around = around
 
     def span(self, _start: int, _end: int) -> Location:
-        """The span of the words that it was put together from."""
+        """Return the location of the command that contains this script."""
         return self._around.span
 
 
 @dataclass(frozen=True, slots=True)
 class ScriptPlace:
-    """Where something stands."""
+    """A range of a file's text."""
 
     file: File
     start: int
@@ -74,18 +75,18 @@ class ScriptPlace:
 
     @property
     def text(self) -> str:
-        """What is written there."""
+        """Return the text of the range."""
         return self.file.text[self.start : self.end]
 
     @property
     def span(self) -> Location:
-        """With lines and columns."""
+        """Return the range with lines and columns."""
         return self.file.span(self.start, self.end)
 
 
 @dataclass(frozen=True, slots=True)
 class QuotedText:
-    """Characters that mean themselves. ``quoted`` ones are neither split nor taken as a pattern."""
+    """Literal characters; if ``quoted``, they are neither split nor used as a pattern."""
 
     text: str
     place: ScriptPlace
@@ -94,22 +95,22 @@ class QuotedText:
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """``$name`` or ``${name...}``."""
+    """An expansion ``$name`` or ``${name...}``."""
 
-    name: str  # the variable, `1` or `@`; empty for a form that is not read
+    name: str  # the variable, `1` or `@`; empty for an unsupported form
     place: ScriptPlace
     quoted: bool
-    # What is done with it, as it is written; "length" for `${#name}`, "indices" for `${!name[@]}`, "unread" for what is not read.
+    # The operator as written; "length" for `${#name}`, "indices" for `${!name[@]}`, "unread" for unsupported forms.
     operator: str = ""
     operand: tuple[Part, ...] = ()
-    second: tuple[Part, ...] | None = None  # what stands behind the `/` or `:` in the operand
+    second: tuple[Part, ...] | None = None  # the part after the `/` or `:` in the operand
     index: tuple[Part, ...] | None = None
-    spread: str = ""  # "@" or "*" where it stands for all elements
+    spread: str = ""  # "@" or "*" if it expands to all elements
 
 
 @dataclass(frozen=True, slots=True)
 class Arithmetic:
-    """``$((...))``: its words, still with what is to be put in."""
+    """An arithmetic expansion ``$((...))``; its parts may contain expansions."""
 
     parts: tuple[Part, ...]
     place: ScriptPlace
@@ -118,7 +119,7 @@ class Arithmetic:
 
 @dataclass(frozen=True, slots=True)
 class Substitution:
-    """What a command prints: ``$(...)``, backticks, ``<(...)``."""
+    """A command substitution: ``$(...)``, backticks, ``<(...)``."""
 
     place: ScriptPlace
     quoted: bool
@@ -129,66 +130,66 @@ Part: TypeAlias = "QuotedText | Parameter | Arithmetic | Substitution"
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """One word before anything is put in."""
+    """One word before expansion."""
 
     parts: tuple[Part, ...]
     place: ScriptPlace
 
     @property
     def literal(self) -> str | None:
-        """The word, if it is plain characters without quotes."""
+        """Return the word if it consists of unquoted plain characters, else None."""
         texts = [part.text for part in self.parts if isinstance(part, QuotedText) and not part.quoted]
         return "".join(texts) if len(texts) == len(self.parts) else None
 
 
 @dataclass(frozen=True, slots=True)
 class Assign:
-    """``name=value``, ``name+=value``, ``name[index]=value`` or ``name=(values)``."""
+    """An assignment: ``name=value``, ``name+=value``, ``name[index]=value`` or ``name=(values)``."""
 
     name: str
     place: ScriptPlace
     value: Word | tuple[Word, ...]
-    value_start: int  # quotes included
+    value_start: int  # opening quote included
     append: bool = False
     index: tuple[Part, ...] | None = None
 
 
 @dataclass(slots=True, eq=False)
 class Redirection:
-    """``2>file``: the number in front, the operator, and the word behind it.
+    """A redirection such as ``2>file``: number, operator and word.
 
-    What ``<<`` gives a command to read is known as soon as the line has ended in which it is named.
+    The text of a here-document (``<<``) is filled in when the line that announces it has ended.
     """
 
     number: str
     operator: str
-    to: Word | None  # None where it is not read
+    to: Word | None  # None if it is not supported
 
 
 class CommandKind(Enum):
-    """What a command is, and what its fields are then."""
+    """Kind of a command; the comments describe the command's fields."""
 
     SIMPLE = auto()  # words, assignments first
-    LIST = auto()  # inner ones one after another, also `{ ...; }`
-    AND_OR = auto()  # inner ones with "&&" or "||" as marks before all but the first
-    PIPELINE = auto()  # inner ones; mark "!" for a negated one
-    IF = auto()  # a condition and a body in turn, and what is done otherwise at the end
+    LIST = auto()  # inner commands in sequence, also `{ ...; }`
+    AND_OR = auto()  # inner commands with "&&" or "||" as marks before all but the first
+    PIPELINE = auto()  # inner commands; mark "!" if negated
+    IF = auto()  # conditions and bodies alternating, then the `else` body
     FOR = auto()  # the variable's name, the words (None: the positional parameters), the body
     WHILE = auto()  # also `until`, `select` and `for ((;;))`: the condition, the body
-    CASE = auto()  # the word, a body for each of the patterns with its end (`;;`, `;&`, `;;&`) as its mark
+    CASE = auto()  # the word; a body for each of the patterns, with its end (`;;`, `;&`, `;;&`) as mark
     FUNCTION = auto()  # the name, the body
-    SUBSHELL = auto()  # `( ... )`: the list; mark "&" for a command that goes to the background
-    CONDITION = auto()  # `[[ ... ]]` and `((...))`: what is between
+    SUBSHELL = auto()  # `( ... )`: the list; mark "&" for a background command
+    CONDITION = auto()  # `[[ ... ]]` and `((...))`: the content
     TEST = auto()  # one test between `[[` and `]]`: its words
     CALCULATION = auto()  # an expression: its only word
 
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """One command with those inside of it."""
+    """One command with its inner commands."""
 
     kind: CommandKind
-    place: ScriptPlace  # roughly: of the first simple one in it
+    place: ScriptPlace  # approximate: that of the first simple command in it
     words: tuple[Word | Assign, ...] | None = ()
     inner: tuple[Command, ...] = ()
     marks: tuple[str, ...] = ()
@@ -198,12 +199,12 @@ class Command:
 
     @property
     def plain_words(self) -> list[Word]:
-        """Its words but for assignments."""
+        """Return the words that are not assignments."""
         return [word for word in self.words or () if isinstance(word, Word)]
 
 
 class ShellSyntaxError(Exception):
-    """What could not be read, and where; reading goes on in the next line."""
+    """A syntax error with its position; parsing continues on the next line."""
 
     def __init__(self, offset: int, reason: str) -> None:
         super().__init__(reason)
@@ -213,7 +214,7 @@ class ShellSyntaxError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """The commands of a script's text, what of it could not be read, and its comments by their offsets."""
+    """A parsed script: its commands, syntax errors, and comments by offset."""
 
     body: Command
     problems: tuple[ShellSyntaxError, ...]
@@ -221,7 +222,7 @@ class Script:
 
 
 class WordReader:
-    """Reads words from a stretch of a file; ``at`` is how far it has come, ``unclosed`` where a quotation mark opens that is never closed."""
+    """Reader of words in a range of a file; ``at`` is its offset, ``unclosed`` the first quotation mark left open."""
 
     def __init__(self, file: File, at: int, end: int | None, depth: int = 0, *, in_document: bool = False) -> None:
         self.file = file
@@ -239,7 +240,7 @@ class WordReader:
         return self.text.startswith(words, self.at)
 
     def _takes(self, mark: str) -> bool:
-        """Whether the text goes on with a mark, which is passed over."""
+        """Return whether the text continues with a mark, and skip it if so."""
         taken = self.text.startswith(mark, self.at)
         self.at += len(mark) * taken
         return taken
@@ -249,11 +250,11 @@ class WordReader:
         return found if found >= 0 else len(self.text)
 
     def _ends(self) -> bool:
-        """Whether no word goes on here; ``<(...)`` is one."""
+        """Return whether a word ends here; ``<(...)`` is part of a word."""
         return (self._ahead(tuple(METACHARACTERS)) and not self._ahead(("<(", ">("))) or self.at >= len(self.text)
 
     def word(self) -> Word:
-        """The word that begins here."""
+        """Return the word that begins here."""
         start = self.at
         parts = self.parts(quoted=False)
         if self.at == start and not self._ends():
@@ -261,7 +262,7 @@ class WordReader:
         return Word(parts, self._place(start))
 
     def parts(self, *, quoted: bool, stop: str | None = None) -> tuple[Part, ...]:
-        """The parts up to a letter of ``stop``; without one to the end of the word, or in quotes of the text."""
+        """Return the parts up to a character of ``stop``, or up to the end of the word (if quoted, of the text)."""
         self._depth += 1
         if self._depth > MAX_DEPTH:
             raise ShellSyntaxError(self.at, "depth")
@@ -289,8 +290,8 @@ class WordReader:
             found.append(self._letters(start + 1, close, quoted=True))
         elif here == '"' and not (quoted and self._in_document):
             self.at += 1
-            if not quoted:  # else it stands in ${...} or $((...)) in quotes, and goes away
-                # "" is a word, if nothing else stands in it
+            if not quoted:  # otherwise it is inside a quoted ${...} or $((...)) and is dropped
+                # "" is a word even if it is empty
                 found += (self._letters(self.at, self.at, quoted=True), *self.parts(quoted=True, stop='"'))
                 self._leave_open(start, self.at)
                 self.at = min(self.at + 1, len(self.text))
@@ -310,17 +311,17 @@ class WordReader:
         return QuotedText(self.text[start:end], self._place(start, end), quoted)
 
     def _leave_open(self, start: int, close: int) -> None:
-        """Note the first quotation mark that nothing closes before the text ends; what stands behind it counts as quoted."""
+        """Record the first unclosed quotation mark; the text after it counts as quoted."""
         if close >= len(self.text) and self.unclosed is None:
             self.unclosed = start
 
     def _backslash(self, found: list[Part], *, quoted: bool, stop: str) -> None:
         start = self.at
         self.at = min(start + 2, len(self.text))
-        behind = self.text[start + 1 : self.at]
-        if behind == "\n" or not (behind or quoted):
-            return  # the line goes on, or the script ends
-        kept = not behind or (quoted and behind not in "$`\\" + stop + '"' * (not self._in_document))
+        character = self.text[start + 1 : self.at]
+        if character == "\n" or not (character or quoted):
+            return  # the line continues, or the script ends
+        kept = not character or (quoted and character not in "$`\\" + stop + '"' * (not self._in_document))
         found.append(self._letters(start + (not kept), self.at, quoted=True))
 
     def _dollar(self, *, quoted: bool) -> Part:  # noqa: PLR0911 - a form a line
@@ -335,7 +336,7 @@ class WordReader:
         if not quoted and (match := _ANSI_QUOTES.match(self.text, start)):
             self.at = match.end()
             if any(one[1] not in _ANSI for one in re.finditer(r"\\(.)", match[1], re.DOTALL)):
-                return Substitution(self._place(start), quoted=True)  # a letter by its number
+                return Substitution(self._place(start), quoted=True)  # a character given by its number
             text = re.sub(r"\\(.)", lambda one: _ANSI[one[1]], match[1])
             return QuotedText(text, self._place(start), quoted=True)
         if match := _PARAMETER.match(self.text, start):
@@ -345,11 +346,11 @@ class WordReader:
                 "@" if spread else name, self._place(start), quoted, "length" * (name == "#"), spread=spread
             )
         self.at = start + 1
-        # In front of a quotation mark it says that the text is to be translated.
+        # Before a quotation mark it requests a translation of the text.
         return QuotedText("" if not quoted and self._ahead('"') else "$", self._place(start), quoted=True)
 
     def _inside(self, start: int, end: int, *, document: bool = False) -> tuple[Part, ...]:
-        """The parts between two offsets, as they are read in double quotes."""
+        """Return the parts between two offsets, read as in double quotes."""
         return WordReader(self.file, start, end, self._depth, in_document=document).parts(quoted=True)
 
     def _braces(self, *, quoted: bool) -> Parameter:
@@ -369,7 +370,7 @@ class WordReader:
         elif not name or not self._ahead("}") or (operator == "indices" and not spread):
             operator = "unread"
         apart = "/" if operator.startswith("/") else ":" if operator == ":" else ""
-        # A pattern is one in double quotes, too, so that its quotes are its own.
+        # A pattern keeps its own quoting even inside double quotes.
         quoted_inside = apart == ":" or (quoted and operator[:1] not in ("#", "%", "/"))
         operand = self.parts(quoted=quoted_inside, stop=apart + "}")
         second = self.parts(quoted=quoted_inside, stop="}") if apart and self._takes(apart) else None
@@ -380,13 +381,13 @@ class WordReader:
         return Parameter(name, self._place(start), quoted, operator, operand, second, index, spread)
 
     def _closing(self, at: int) -> int:
-        """Behind what closes the bracket at an offset; the text's end if nothing does. Quotes and comments are seen."""
+        """Return the offset after the matching closing bracket, or the text's end; quotes and comments are skipped."""
         start, stack = at, list[str]()
         opened = self.text[at]
         while match := (_IN_QUOTES if stack[-1:] == ['"'] else _IN_BRACKETS).search(self.text, at):
             at, mark = match.end(), match[0][-1]
             if len(match[0]) > 1 and match[0] != "$(":
-                continue  # a letter behind a backslash, a text in quotes, a comment
+                continue  # an escaped character, a quoted text, a comment
             if stack and mark == stack[-1]:
                 stack.pop()
             elif mark in ('"', opened) or (mark == "(" and stack[-1:] == ['"']):

@@ -1,4 +1,4 @@
-"""What a script's words come to: pieces of text that know where they stand, what cannot be known, and what is set at one point."""
+"""Represent expanded words: pieces of text with their positions, unknown values, and the shell's state."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ if TYPE_CHECKING:
 
     from ms_tune.source.shell.syntax import Command
 
-# What bash sets itself, or hands on from whoever starts it: a default behind one of these is no more than a guess.
+# Variables set by bash or its caller: a default after one of these is only a guess.
 FROM_OUTSIDE = frozenset(load("bash")["from_outside"])
-_HIDDEN = "ms_tune_unknown_"  # and a number: no script has such a variable
+_HIDDEN = "ms_tune_unknown_"  # plus a number; no script uses such a variable
 
 
 class Reason(str, Enum):
     """Why a value cannot be known without running the script."""
 
-    COMMAND = "command"  # what another command prints: $(date)
-    ARGUMENT = "argument"  # what the script is started with: $1
+    COMMAND = "command"  # output of another command: $(date)
+    ARGUMENT = "argument"  # an argument of the script: $1
     ENVIRONMENT = "environment"  # a variable that the script does not set: $HOME
-    LOOP = "loop"  # set in a loop, or by what a loop runs over
-    CONDITION = "condition"  # set differently, depending on what is not known
-    FILE = "file"  # a file that could not be read may set it
-    EXPANSION = "expansion"  # a form that is not read: ${name^^}, {a..Z}
-    PATTERN = "pattern"  # names of files that fit: *.json
-    ARITHMETIC = "arithmetic"  # calculated from what is not known, or not calculable
+    LOOP = "loop"  # set in a loop, or the loop variable
+    CONDITION = "condition"  # set differently, depending on an unknown condition
+    FILE = "file"  # may be set by a file that could not be read
+    EXPANSION = "expansion"  # an unsupported form: ${name^^}, {a..Z}
+    PATTERN = "pattern"  # names of matching files: *.json
+    ARITHMETIC = "arithmetic"  # calculated from unknown values, or an unsupported expression
     INPUT = "input"  # read from a file or a terminal
-    BOUND = "bound"  # too much to be followed
+    BOUND = "bound"  # too large to be followed
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,34 +41,34 @@ class Unknown:
 
     reason: Reason  # why
     name: str  # the variable, the command or the words in question
-    place: ScriptPlace  # where the value would come from
+    place: ScriptPlace  # position where the value would come from
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
     """A part of a value."""
 
-    text: str  # the characters; empty for what is unknown
-    place: ScriptPlace  # where they are written; the letters there are these unless quotes or arithmetic stand between
-    via: tuple[str, ...] = ()  # the variables through which they came, the innermost first
-    quoted: bool = False  # whether they stand in quotes where they are used
-    unknown: Unknown | None = None  # what it is instead, if it is unknown
-    several: bool = False  # whether it stands for any number of elements of an array, which quotes do not hold together
+    text: str  # the characters; empty if unknown
+    place: ScriptPlace  # position in the script; its text equals `text` unless quotes or arithmetic are involved
+    via: tuple[str, ...] = ()  # the variables through which it came, innermost first
+    quoted: bool = False  # whether it is quoted where it is used
+    unknown: Unknown | None = None  # why it is unknown, if it is
+    several: bool = False  # whether it represents any number of array elements, which quotes do not join
 
     @property
     def exact(self) -> bool:
-        """Whether the text is written like this where it stands, letter by letter."""
+        """Return whether the text at this position is exactly the piece's text."""
         return self.unknown is None and self.place.text == self.text
 
     def part(self, start: int, end: int) -> Piece:
-        """The characters between two of its own offsets."""
+        """Return the characters between two offsets within the piece."""
         place = self.place
         if self.exact:
             place = ScriptPlace(place.file, place.start + start, place.start + end)
         return Piece(self.text[start:end], place, self.via, self.quoted)
 
     def through(self, name: str, *, quoted: bool) -> Piece:
-        """The piece as it comes out of a variable."""
+        """Return the piece after it has passed through a variable."""
         via = (*self.via, name)
         return Piece(self.text, self.place, via, quoted and not self.several, self.unknown, self.several)
 
@@ -78,33 +78,33 @@ Pieces: TypeAlias = tuple[Piece, ...]
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """One word as a program gets it."""
+    """One word as a program receives it."""
 
     pieces: Pieces  # its parts
-    open: bool = False  # whether it may be any number of words: what is unknown in it stands in no quotes
+    open: bool = False  # whether it may be any number of words, because an unknown part is unquoted
 
     @property
     def text(self) -> str | None:
-        """The word; None if a part of it is unknown."""
+        """Return the word; None if a part of it is unknown."""
         return text_of(self.pieces)
 
     @property
     def unknown(self) -> Unknown | None:
-        """The first part of it that is unknown."""
+        """Return the first unknown part."""
         return next((piece.unknown for piece in self.pieces if piece.unknown), None)
 
     @property
     def place(self) -> ScriptPlace:
-        """Where it is written: its longest part."""
+        """Return the position of the longest part."""
         return max(self.pieces, key=lambda piece: (len(piece.text), piece.place.end - piece.place.start)).place
 
     @property
     def via(self) -> tuple[str, ...]:
-        """The variables through which its longest part came, the innermost first."""
+        """Return the variables through which the longest part came, innermost first."""
         return max(self.pieces, key=lambda piece: len(piece.text)).via
 
     def part(self, start: int, end: int) -> Argument:
-        """The characters between two of its own offsets; what is unknown counts as none."""
+        """Return the characters between two offsets within the word; unknown parts have length 0."""
         found, at = [], 0
         for piece in self.pieces:
             if piece.unknown:
@@ -122,51 +122,51 @@ class Argument:
 
 
 def text_of(pieces: Pieces) -> str | None:
-    """The pieces together; None if one is unknown."""
+    """Return the joined pieces; None if one is unknown."""
     return None if any(piece.unknown for piece in pieces) else "".join(piece.text for piece in pieces)
 
 
 def unknown_piece(
     reason: Reason, name: str, place: ScriptPlace, *, quoted: bool = False, several: bool = False
 ) -> Piece:
-    """A piece that cannot be known."""
+    """Return an unknown piece."""
     return Piece("", place, (), quoted, Unknown(reason, name, place), several)
 
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """What a variable is set to: its elements by their numbers, in order. One that is no array has number 0 alone, or is unset."""
+    """A variable's elements by index, in order; a variable that is not an array has only index 0, or is unset."""
 
     elements: tuple[tuple[int, Pieces], ...] = ()
     array: bool = False
 
     @property
     def uncounted(self) -> Piece | None:
-        """What stands for any number of its elements."""
+        """Return the piece that represents any number of elements, or None."""
         return next((piece for _, pieces in self.elements for piece in pieces if piece.several), None)
 
     @property
     def pieces(self) -> Pieces:
-        """Its first element, which the name alone stands for."""
+        """Return the first element, which is the value of the plain name."""
         return self.elements[0][1] if self.elements and not self.elements[0][0] else ()
 
     @property
     def end(self) -> int:
-        """The number behind the last one."""
+        """Return the index after the last element."""
         return self.elements[-1][0] + 1 if self.elements else 0
 
     def between(self, low: int, high: int) -> Value:
-        """Those of its elements with these numbers and those between."""
+        """Return the value with only the elements from index ``low`` to ``high``, inclusive."""
         return replace(self, elements=tuple(one for one in self.elements if low <= one[0] <= high))
 
 
 def plain_value(*pieces: Piece) -> Value:
-    """The value of a variable that is no array."""
+    """Return the value of a variable that is not an array."""
     return Value(((0, pieces),))
 
 
 def array_of(words: Iterable[Argument], first: int = 0) -> Value:
-    """An array of words, numbered from one on; of what may be any number of words, several is said."""
+    """Return an array of words, indexed from ``first``; a word of unknown number is marked ``several``."""
     several = (
         tuple(replace(piece, several=word.open and piece.unknown is not None) for piece in word.pieces)
         for word in words
@@ -176,33 +176,33 @@ def array_of(words: Iterable[Argument], first: int = 0) -> Value:
 
 @dataclass(slots=True)
 class ShellState:
-    """What holds at one point of the script."""
+    """The state of the shell at one point of the script."""
 
-    variables: dict[str, Value] = field(default_factory=dict)  # what the script has set; "@": its positional parameters
+    variables: dict[str, Value] = field(default_factory=dict)  # set by the script; "@": its positional parameters
     functions: dict[str, Command | None] = field(
         default_factory=dict
-    )  # those that it has defined; None for one of several
+    )  # functions that it has defined; None if it is unknown which definition applies
     exported: frozenset[str] = frozenset()  # the variables (and functions: `name()`) that programs see
-    all_unknown: Unknown | None = None  # why every variable may have been set to anything since
-    odd: frozenset[str] = frozenset()  # variables that are declared to calculate, or to stay as they are
+    all_unknown: Unknown | None = None  # why every variable may have changed, if so
+    odd: frozenset[str] = frozenset()  # variables declared as integer, read-only or similar
     stops_at_failure: bool = False  # `set -e`
 
     def copy(self) -> ShellState:
-        """The same, to go on with on its own."""
+        """Return an independent copy."""
         return replace(self, variables=dict(self.variables), functions=dict(self.functions))
 
     def restore(self, name: str, value: Value | None) -> None:
-        """Give a variable the value that it had before, or none."""
+        """Restore a variable's previous value, or unset it."""
         self.variables.pop(name, None)
         if value is not None:
             self.variables[name] = value
 
     def spoil(self, name: str, reason: Reason, place: ScriptPlace, *, several: bool = False) -> None:
-        """Know nothing more about a variable."""
+        """Make a variable unknown."""
         self.variables[name] = plain_value(unknown_piece(reason, name, place, several=several))
 
     def forget(self, unknown: Unknown) -> None:
-        """Know nothing more about any variable, but for the positional parameters."""
+        """Make all variables unknown, except the positional parameters."""
         for name, value in self.variables.items():
             if name != "@":
                 self.variables[name] = plain_value(Piece("", unknown.place, unknown=unknown, several=_is_list(value)))
@@ -211,7 +211,7 @@ class ShellState:
 
 
 def merge_states(states: Sequence[ShellState], place: ScriptPlace, reason: Reason = Reason.CONDITION) -> ShellState:
-    """What holds behind branches of which one was taken, nobody knows which."""
+    """Return the state after several branches of which it is unknown which one ran."""
     result = states[0].copy()
     for other in states[1:]:
         for name in {*result.variables, *other.variables}:
@@ -229,7 +229,7 @@ def merge_states(states: Sequence[ShellState], place: ScriptPlace, reason: Reaso
 
 
 def is_settled(before: ShellState, after: ShellState) -> bool:
-    """Whether another round of a loop can change nothing: what is unknown stays so, whatever it is unknown by."""
+    """Return whether another round of a loop would change nothing; unknown values stay unknown for whatever reason."""
     if before.variables.keys() != after.variables.keys():
         return False
     pairs = ((value, after.variables[name]) for name, value in before.variables.items())
@@ -246,14 +246,14 @@ def _is_list(value: Value | None) -> bool:
 
 
 def _is_same(mine: Value, its: Value) -> bool:
-    """Whether two values are equal letter by letter, wherever they stand."""
+    """Return whether two values have the same text, wherever they are written."""
     texts = [[(number, text_of(pieces)) for number, pieces in value.elements] for value in (mine, its)]
     known = all(text is not None for _, text in texts[0])
     return mine == its or (known and mine.array == its.array and texts[0] == texts[1])
 
 
 def join_script(words: Sequence[Argument], state: ShellState) -> str | None:
-    """Words as one text; what is unknown becomes a variable of the state. None where that cannot be: in quotes, or for any number of words."""
+    """Join words into one text, with unknown parts as variables of the state; None if they are quoted or uncounted."""
     found: list[str] = []
     hidden: dict[str, Value] = {}
     for word in words:
