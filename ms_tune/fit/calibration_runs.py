@@ -107,7 +107,7 @@ def middle_stage(last: int) -> int:
 
 
 def probe_sizes(chunks: int, whole: int, least: int) -> tuple[int, int]:
-    """Return two numbers of layers that differ by one per chunk: two and three per chunk, or one and two if there are no more.
+    """Return two numbers of layers that differ by one per chunk: two and three per chunk, or one and two if the stage has no more.
 
     In the dynamic graph, a layer alone in its cell is both first and last, and is not on the line that larger cells follow. In a
     static graph it is (seen with MindFormers 1.9 on MindSpore 2.9), and each layer takes long to compile: one and two.
@@ -182,7 +182,7 @@ def probes_with_some_of_first_chunk(job: PlannedJob) -> list[Probe]:
 
 
 def _cell_probe_size(job: PlannedJob) -> int:
-    # Return the layers per cell of runs that recompute some of them; 0 if there are no such runs.
+    # Return the layers per cell of runs that recompute some of them; 0 without such runs.
     least = 0 if job.compiled else min(map(min, job.placement))
     return min(_SOME, least) if least > _LEAST else 0
 

@@ -233,7 +233,7 @@ _WORTH = Fraction(1, 20)  # of a layer's activations per micro-batch; a smaller 
 
 
 def _with_lingering(table: CostTable, measured: StageMeasurements, in_flight: Fraction) -> CostTable:
-    # Model tensors that linger after backward passes; return the table unchanged if there are none or no run shows them. A
+    # Model tensors that linger after backward passes; return the table unchanged if no run shows any. A
     # recomputed layer keeps the tensors that its attention made until it runs again, forward or backward (MindSpore 2.9, latent
     # attention and experts, 4 stages x 2 chunks, in the reference transformer that imitates MindFormers' dynamic graph). The
     # overhead of a stage then depends on which chunks last ran backward, not on micro-batches in flight. In small runs, a layer

@@ -55,7 +55,7 @@ def write_cached_table(job: PlannedJob, table: CostTable, fragments: Sequence[in
 
 
 def read_cached_table(job: PlannedJob) -> CachedTable | None:
-    """Return the table that an earlier run made of this job, or None if there is no valid one."""
+    """Return the table that an earlier run made of this job, or None without a valid one."""
     try:
         file = _table_file(job)
         with file.open(encoding="utf-8") as opened:

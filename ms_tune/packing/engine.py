@@ -199,7 +199,7 @@ class _Inputs:
 
 @cache
 def best_engine() -> tuple[NumpyEngine, Message | None]:
-    """Return the compiled engine, or the numpy one and the reason why there is no other."""
+    """Return the compiled engine, or the numpy one and the reason why C is unavailable."""
     try:
         return CompiledEngine(ctypes.CDLL(str(_library_path()))), None
     except StandInBuildError as error:

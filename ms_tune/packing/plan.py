@@ -65,7 +65,7 @@ class _FoldedStep(NamedTuple):
 
 
 def fold_steps(problem: PackingProblem) -> Folded | None:
-    """Return the problem with its repeated steps planned as one, or None if there are none or the bound would increase much.
+    """Return the problem with its repeated steps planned as one, or None without repetition or if the bound would increase much.
 
     A block that lives across the border of a step occupies the whole merged step. If there are many, several periods together can
     be a step: the micro-batches of a pipeline.
@@ -175,7 +175,7 @@ class PackingProgress(NamedTuple):
     seconds: float  # time used, computed from the work done
     limit: float  # time limit
     lower_bound: int  # bytes
-    height: int | None  # bytes of the best plan so far; None if there is none
+    height: int | None  # bytes of the best plan so far, or None
 
 
 @dataclass(slots=True, eq=False)

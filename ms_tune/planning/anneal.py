@@ -26,11 +26,8 @@ if TYPE_CHECKING:
     from ms_tune.planning.costs import Costs, IntArray
 
 _CHAINS = 64
-_SAME, _CHUNK, _NEXT = (
-    45,
-    60,
-    80,
-)  # cumulative percentages of moves: within the cell, to another chunk of the stage, to an adjacent cell; else to any cell
+# Cumulative percentages of moves: within the cell, to another chunk of the stage, to an adjacent cell; else to any cell.
+_SAME, _CHUNK, _NEXT = 45, 60, 80
 _HOTTEST, _COLDEST = 4_000, 100  # millionths of the best time
 _MILLION = 1_000_000
 _RENEWED = 200  # number of steps after which the best quarter replaces the worst

@@ -263,7 +263,7 @@ class IntegerProof(NamedTuple):
 def next_whole(relaxation: PlanRelaxation, best: int, nodes: int) -> IntegerProof:
     """Search for a plan of fewer than ``best`` ticks, using the paths so far, and add its own longest paths.
 
-    If there is none, the result is ``done`` with the bound ``best``. Otherwise its state is the plan found, whose real time may
+    Without such a plan, the result is ``done`` with the bound ``best``. Otherwise its state is the plan found, whose real time may
     be longer, or None if the search did not end within ``nodes`` nodes.
     """
     cells, runs, kinds = relaxation.shape
