@@ -202,7 +202,7 @@ class LowerBound(NamedTuple):
 def lower_bound(relaxation: PlanRelaxation, known: IntArray, rounds: int) -> LowerBound:
     """Solve with cuts until no longer path is found, for at most ``rounds`` rounds.
 
-    Paths of points on the way to a known good plan are added too, so that far fewer rounds are needed.
+    Paths of points on the way to a known good plan are added too, so that far fewer cuts are needed.
     """
     cells, runs, kinds = relaxation.shape
     target_plan = known.astype(float).ravel()

@@ -43,7 +43,7 @@ class PassMoment:
 
     held: tuple[int, ...]  # per chunk
     chunk: int  # the chunk whose backward pass comes next
-    # Per chunk, whether its last pass was a backward one; all False if nothing of the table lingers after it.
+    # Per chunk, whether its last pass was a backward one; all False if the table has no lingering memory.
     back: tuple[bool, ...]
 
 
@@ -308,7 +308,7 @@ def costs_of(table: CostTable) -> Costs:
 
 
 def _exact_fraction(number: float) -> Fraction:
-    # Convert a number as written, not as its nearest binary fraction.
+    # Convert a number to a fraction exactly as written, not as its nearest binary value.
     return Fraction(repr(number))
 
 

@@ -268,7 +268,7 @@ class Alternative:
 
 @dataclass(frozen=True, slots=True)
 class PlanRemedy:
-    """A change that reduces memory if nothing fits."""
+    """A change that would reduce memory when no plan fits."""
 
     # `less-memory`, `micro-batch`, `one-chunk`, `stages` or `tensor`; of a config also `sequence`, `optimizer`, `swap`, `vmm`.
     name: str

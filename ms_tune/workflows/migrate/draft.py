@@ -101,7 +101,7 @@ class MigrationDraft:
         return path in self._leaves
 
     def open_below(self, *path: str | int) -> list[KeyPath]:
-        """Return the keys without a fate that are below a key, or that key itself."""
+        """Return the key itself and the keys below it that have no fate yet."""
         return [one for one, _ in self.open_keys() if one[: len(path)] == path]
 
     def translate(
