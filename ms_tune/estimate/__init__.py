@@ -1,1 +1,1 @@
-"""Closed-form arithmetic about training: no files, no processes."""
+"""Closed-form estimates of training memory, operations and communication; no files, no processes."""

@@ -1,9 +1,9 @@
-"""Floating-point operations of a transformer's forward pass, a token at a time: what layers cost beside each other.
+"""Count floating-point operations of a transformer's forward pass per token, to compare the cost of layers.
 
-A product of a row with an ``m x n`` matrix is ``2 m n`` operations. Attention scores count in full (``6 N`` and causal
-halves are other conventions; between layers of one model it makes no difference which is taken). What is not a product of
-matrices (norms, rotary embeddings, activations) costs next to nothing of the operations, though not of the time.
-Source: Narayanan et al., "Efficient Large-Scale Language Model Training on GPU Clusters Using Megatron-LM" (2021), appendix.
+A product of a row with an ``m x n`` matrix is ``2 m n`` operations. Attention scores count in full (``6 N`` and causal halves are
+other conventions; between layers of one model they make no difference). Anything except matrix products (norms, rotary
+embeddings, activation functions) adds almost no operations, though it does take time. Source: Narayanan et al., "Efficient
+Large-Scale Language Model Training on GPU Clusters Using Megatron-LM" (2021), appendix.
 """
 
 from __future__ import annotations
@@ -17,34 +17,34 @@ if TYPE_CHECKING:
 
 
 class Attention(Record):
-    """The attention of a layer."""
+    """Sizes of a layer's attention."""
 
     heads: int  # query heads
     groups: int  # key and value heads
     head: int  # width of a query head, and of a key head
     value: int  # width of a value head
-    query_rank: int = 0  # width that queries are squeezed through (multi-head latent attention); 0 for none
+    query_rank: int = 0  # rank of the query projection (multi-head latent attention); 0 for none
     key_rank: int = 0  # the same for keys and values; 0 for ordinary attention
-    rotary: int = 0  # of a key, the part that all heads share (latent attention only)
+    rotary: int = 0  # part of a key shared by all heads (latent attention only)
 
 
 class Widths(Record):
-    """The sizes of a model."""
+    """Sizes of a model."""
 
-    hidden: int  # width of a token
-    tokens: int  # tokens of a sequence
-    vocabulary: int  # words
+    hidden: int  # hidden size
+    tokens: int  # tokens per sequence
+    vocabulary: int  # vocabulary size
     attention: Attention
     feed_forward: int  # inner width of a dense layer
-    gated: bool  # whether the feed-forward block has a gate beside its first product
-    experts: int = 0  # experts of a layer that has them
-    chosen: int = 0  # of these, how many a token goes to
-    expert: int = 0  # inner width of one
-    shared: int = 0  # inner width of what every token goes through beside them
+    gated: bool  # whether the feed-forward block has a gate next to its first product
+    experts: int = 0  # experts per expert layer
+    chosen: int = 0  # experts that each token is routed to
+    expert: int = 0  # inner width of one expert
+    shared: int = 0  # total inner width of the shared experts, used by every token
 
 
 def layer_flops(widths: Widths, *, experts: bool) -> int:
-    """Operations of one layer for one token."""
+    """Return the operations of one layer per token."""
     hidden, products = widths.hidden, 2 + widths.gated
     if not experts:
         return _attention_flops(widths) + 2 * products * hidden * widths.feed_forward
@@ -53,7 +53,7 @@ def layer_flops(widths: Widths, *, experts: bool) -> int:
 
 
 def head_flops(widths: Widths) -> int:
-    """Operations of the logits of one token."""
+    """Return the operations of the logits per token."""
     return 2 * widths.hidden * widths.vocabulary
 
 
@@ -72,20 +72,20 @@ def _attention_flops(widths: Widths) -> int:
 
 
 def score_flops(widths: Widths) -> int:
-    """Operations of one layer's attention scores and of their product with the values, for one token."""
+    """Return the operations per token of a layer's attention scores and of their product with the values."""
     one = widths.attention
     return 2 * widths.tokens * one.heads * (one.head + one.value)
 
 
 def prediction_flops(widths: Widths) -> int:
-    """Operations of one token in what a prediction layer has beside an ordinary layer: its projection and its logits.
+    """Return the operations per token of an MTP layer in excess of an ordinary layer: its projection and its logits.
 
     Source: DeepSeek-V3's report, section 2.2; Megatron-LM core_v0.12.1 ``transformer/multi_token_prediction.py`` (``eh_proj``).
     """
     return 2 * 2 * widths.hidden * widths.hidden + head_flops(widths)
 
 
-# What the models of MindFormers' older classes (legacy) call a field.
+# Names of fields in the models of MindFormers' older classes (legacy).
 _OTHER_NAMES = {
     "num_attention_heads": "num_heads",
     "num_query_groups": "n_kv_heads",
@@ -97,7 +97,7 @@ _GATED = ("swiglu", "silu", "geglu", "fusedswiglu")
 
 
 def widths_of(model: ModelConfig) -> Widths | None:
-    """The sizes of a config's model that its operations follow from; None where one of them is not known."""
+    """Return the sizes of a config's model that determine its operations; None if one of them is unknown."""
     hidden, heads = whole_number(model, "hidden_size"), whole_number(model, "num_attention_heads")
     inner, words, tokens = (whole_number(model, name) for name in ("ffn_hidden_size", "vocab_size", "seq_length"))
     if not (hidden and heads and inner and words and tokens):
@@ -105,11 +105,11 @@ def widths_of(model: ModelConfig) -> Widths | None:
     experts = whole_number(model, "num_moe_experts") or 0
     experts = experts if experts > 1 else 0
     expert = whole_number(model, "moe_ffn_hidden_size") or inner
-    # All shared experts are one, as wide as they are together where no width is written (`TransformerConfig.__post_init__`).
+    # All shared experts act as one; without an explicit width it has their total width (`TransformerConfig.__post_init__`).
     shared = model.number("moe_shared_expert_intermediate_size")
     if shared is None and experts:
         shared = (whole_number(model, "shared_expert_num") or 0) * expert
-    # Both legacy networks have a gate and no key for it (`LlamaFeedForward`; `ChatGLM2SwiGLU`).
+    # Both legacy networks have a gate without a key for it (`LlamaFeedForward`; `ChatGLM2SwiGLU`).
     gated = model.facts.legacy or model.value("gated_linear_unit") is True
     gated = gated or str(model.value("hidden_act")).lower() in _GATED
     return Widths(
@@ -138,7 +138,7 @@ def _attention_of(model: ModelConfig, hidden: int, heads: int) -> Attention:
 
 
 def whole_number(model: ModelConfig, name: str) -> int | None:
-    """A size above zero, under any of its names."""
+    """Return a positive size under any of its names, or None."""
     found = model.number(name)
     if found is None and name in _OTHER_NAMES:
         found = model.number(_OTHER_NAMES[name])
@@ -146,7 +146,7 @@ def whole_number(model: ModelConfig, name: str) -> int | None:
 
 
 def widths_of_shape(shape: ModelShape) -> Widths:
-    """The same sizes of a model whose shape is known."""
+    """Return the same sizes for a model with a known shape."""
     latent, experts = shape.latent, shape.experts
     attention = Attention(shape.num_attention_heads, shape.num_query_groups, shape.head_size, shape.head_size)
     if latent is not None:

@@ -1,7 +1,7 @@
-"""What a stage of a Megatron program holds, by closed forms.
+"""Estimate the peak memory of a stage of a Megatron program.
 
-What stays for the whole step is theory's 18 bytes a parameter, 6 + 12 / ranks with the distributed optimizer, over the parameters
-that a rank told of, or that follow from the sizes; what layers keep, :mod:`ms_tune.estimate.memory` tells.
+Persistent memory is 18 bytes per parameter, 6 + 12 / ranks with the distributed optimizer. The number of parameters is reported
+by a rank or follows from the sizes; activations come from :mod:`ms_tune.estimate.memory`.
 """
 
 from __future__ import annotations
@@ -33,31 +33,31 @@ _FLOAT = 4
 _MOMENTS = 2 * _FLOAT
 _HALF = 2
 _ADAM = "adam"
-_MOST = 1 << 50  # elements, and bytes
+_MOST = 1 << 50  # maximum of elements and bytes
 
 
 @dataclass(frozen=True, slots=True)
 class MegatronModel:
-    """A rank's model and optimizer, once they were made."""
+    """A rank's model and optimizer, once they are created."""
 
-    weights: int  # bytes of its parameters
-    trained: int  # parameters that are trained
-    experts: int  # those of them that are experts', which are not the same on all data-parallel ranks
-    data: int  # ranks over which the optimizer's state of the others may be shared out
-    expert_data: int  # ranks over which that of the experts may be
-    distributed: bool  # it is shared out (`--use-distributed-optimizer`)
-    float32_gradients: bool  # gradients are kept in float32
-    mixed: bool  # weights are not in float32, and the optimizer has a copy of them that is
+    weights: int  # bytes of the parameters
+    trained: int  # trainable parameters
+    experts: int  # those of them in experts, which differ between DP ranks
+    data: int  # ranks that can shard the optimizer state of the others
+    expert_data: int  # ranks that can shard the optimizer state of the experts
+    distributed: bool  # the optimizer state is sharded (`--use-distributed-optimizer`)
+    float32_gradients: bool  # gradients are in float32
+    mixed: bool  # weights are not in float32, and the optimizer keeps a float32 copy
     optimizer: str
-    reused: bool  # the weights are a part of that copy (`--reuse-fp32-param`)
+    reused: bool  # the weights are part of that copy (`--reuse-fp32-param`)
 
     @classmethod
     def from_record(cls, facts: Mapping[str, object]) -> MegatronModel:
-        """From what a process wrote.
+        """Read the data that a process wrote.
 
         Raises:
-            ValueError: It is not of this form, or its numbers cannot be.
-            KeyError: Something is missing.
+            ValueError: The data has another form, or its numbers are out of range.
+            KeyError: A key is missing.
         """
         found: dict[str, Any] = {"optimizer": str(facts["optimizer"])}
         for name in ("weights", "trained", "experts", "data", "expert_data"):
@@ -70,10 +70,11 @@ class MegatronModel:
         return cls(**found)
 
     def theory(self) -> dict[str, int]:
-        """Bytes by content; what is not known is left out.
+        """Return the persistent bytes by content; unknown content is omitted.
 
-        In mixed precision 18 bytes a parameter: 2 and 4 for its gradient, and 12 of state, the copy in float32 and Adam's two
-        moments; with the distributed optimizer 6 + 12 / ranks (Megatron-LM core_v0.12.1, ``docs/source/api-guide/dist_optimizer.md``).
+        In mixed precision, 18 bytes per parameter: 2 for it, 4 for its gradient, and 12 for the float32 copy and Adam's two
+        moments; with the distributed optimizer 6 + 12 / ranks (Megatron-LM core_v0.12.1,
+        ``docs/source/api-guide/dist_optimizer.md``).
         """
         each = _FLOAT if self.float32_gradients or not self.mixed else _HALF
         found = {"gradients": each * self.trained}
@@ -89,14 +90,14 @@ class MegatronModel:
 
 
 def megatron_stage(config: TrainingConfig, stage: Stage, in_flight: Sequence[int], *, fused: bool) -> StageEstimate:
-    """What a stage holds at its peak."""
+    """Estimate the peak memory of a stage."""
     parallel = config.parallelism
     widths = widths_of_shape(config.shape)
     tokens = config.shape.seq_length * config.batch.micro_batch_size // parallel.context
     share = RankShare(tokens, parallel.tensor, parallel.sequence, parallel.context, parallel.expert)
     layers = [
-        HeldLayers(megatron_activations(widths, share, experts=layer.experts, fused=fused), held, full=layer.full)
-        for chunk, held in zip(stage.chunks, in_flight, strict=True)
+        HeldLayers(megatron_activations(widths, share, experts=layer.experts, fused=fused), flying, full=layer.full)
+        for chunk, flying in zip(stage.chunks, in_flight, strict=True)
         for layer in chunk.layers
     ]
     logits = logits_bytes(widths, share, in_place=True) if stage.number == stage.stages - 1 else 0

@@ -1,8 +1,9 @@
-"""Closed forms of what a transformer's layers keep and send, and of what stages hold.
+"""Estimate activations, communication and peak memory of transformer layers and stages.
 
-They are good enough to rank layouts by and to see that a job cannot fit, never to say that it does. Activations of a layer follow Korthikanti et al., "Reducing Activation Recomputation in Large Transformer Models" (2022), with flash
-attention, grouped keys and gated feed-forward blocks. What is sent follows Narayanan et al. (2021), section 3: a ring
-of n ranks sends (n - 1) / n of an array in a gather or a scatter, twice that in a reduction.
+The estimates can rank layouts and show that a job exceeds the limit; they cannot prove that it fits. Activations follow
+Korthikanti et al., "Reducing Activation Recomputation in Large Transformer Models" (2022), with flash attention, grouped keys and
+gated feed-forward blocks. Communication follows Narayanan et al. (2021), section 3: a ring of n ranks sends (n - 1) / n of an
+array in a gather or a scatter, twice that in a reduction.
 """
 
 from __future__ import annotations
@@ -18,36 +19,36 @@ if TYPE_CHECKING:
     from ms_tune.estimate.flops import Attention, Widths
     from ms_tune.verdict.limit import Limit
 
-_HALF = 2  # bytes of an activation
-_SOFTMAX = 64  # bytes that flash attention keeps of a token and a head: two arrays of eight float32
-_LOGITS = 12  # bytes of a token and a word: logits, their float32 copy, their gradient
-_LOGITS_IN_PLACE = 6  # the same where the copy becomes the gradient (Megatron-LM ``tensor_parallel/cross_entropy.py``)
+_HALF = 2  # bytes of one activation value
+_SOFTMAX = 64  # bytes that flash attention keeps per token and head: two arrays of eight float32
+_LOGITS = 12  # bytes per token and vocabulary entry: logits, their float32 copy, their gradient
+_LOGITS_IN_PLACE = 6  # the same if the copy becomes the gradient (Megatron-LM ``tensor_parallel/cross_entropy.py``)
 
 
 class RankShare(Record):
-    """A rank's part of a micro-batch."""
+    """A rank's share of a micro-batch."""
 
-    tokens: int  # of the samples of a micro-batch, as far as context parallelism leaves them
-    tensor: int  # ranks that share each layer
-    sequence: bool  # between the layers these share the tokens, too
-    context: int = 1  # ranks that share a sequence
-    expert: int = 1  # ranks that share the experts
+    tokens: int  # tokens of a micro-batch, divided by CP
+    tensor: int  # TP ranks
+    sequence: bool  # TP ranks also split the tokens between layers (sequence parallelism)
+    context: int = 1  # CP ranks
+    expert: int = 1  # EP ranks
 
     @property
     def between(self) -> int:
-        """Over how many ranks what lies between layers is split."""
+        """Return how many ranks split the activations between layers."""
         return self.tensor if self.sequence else 1
 
 
 class Activations(Record):
-    """Bytes that a layer keeps of a micro-batch between its forward and its backward pass."""
+    """Bytes that a layer keeps per micro-batch until its backward pass: without and with full recomputation."""
 
     none: int
     full: int
 
 
 def layer_activations(widths: Widths, share: RankShare, *, experts: bool) -> Activations:
-    """What a layer keeps if it recomputes nothing, and if it recomputes everything."""
+    """Return the activations of a layer without and with full recomputation."""
     between, one = _HALF * share.tokens * widths.hidden, widths.attention
     kept = 2 * between + 2 * between // share.between
     kept += _attention_bytes(share, one, one.heads * (one.head + 2 * one.value))
@@ -56,11 +57,11 @@ def layer_activations(widths: Widths, share: RankShare, *, experts: bool) -> Act
 
 
 def megatron_activations(widths: Widths, share: RankShare, *, experts: bool, fused: bool) -> Activations:
-    """What a layer of Megatron-LM on MSAdapter keeps, with flash attention and one operator for each norm and each rotary embedding.
+    """Return the activations of a Megatron-LM layer on MSAdapter, with flash attention and single-operator norms and rotary embeddings.
 
-    Block by block as the layers of Qwen2.5-7B kept it (docs/megatron.md): two norms and two sums between layers, which sequence
-    parallelism splits; queries, keys, values, their rotary casts, what attention returns; the products of the feed-forward block.
-    A ``fused`` gate and product are one operator, which keeps nothing between the two.
+    Fitted block by block to the layers of Qwen2.5-7B (docs/megatron.md): two norms and two sums between layers, which sequence
+    parallelism splits; queries, keys, values, their rotary casts, the output of attention; the products of the feed-forward
+    block. A ``fused`` gate and product is one operator, which keeps nothing in between.
     """
     between, one = _HALF * share.tokens * widths.hidden, widths.attention
     kept = 4 * between // share.between + _attention_bytes(share, one, one.heads * (one.head + one.value))
@@ -74,22 +75,22 @@ def _attention_bytes(share: RankShare, one: Attention, of_queries: int) -> int:
 
 
 def _feed_forward_bytes(widths: Widths, share: RankShare, times: int, *, experts: bool) -> int:
-    # So many times the inner width, and with experts what is sent to them and received from them.
+    # ``times`` is a multiple of the inner width; with experts, add the tokens sent to them and received from them.
     inner = widths.chosen * widths.expert + widths.shared if experts else widths.feed_forward
     sent = 2 * _HALF * share.tokens * widths.hidden * widths.chosen // share.between if experts else 0
     return _HALF * share.tokens * inner * times // share.tensor + sent
 
 
 def logits_bytes(widths: Widths, share: RankShare, *, in_place: bool = False) -> int:
-    """What the loss holds while the last forward pass ends."""
+    """Return the bytes that the loss needs at the end of the last forward pass."""
     return (_LOGITS_IN_PLACE if in_place else _LOGITS) * share.tokens * widths.vocabulary // share.tensor
 
 
 def layer_sent_bytes(widths: Widths, share: RankShare, *, experts: bool, again: bool) -> int:
-    """Bytes that a rank sends for one layer and one micro-batch, forward, backward, and ``again`` where it is recomputed."""
+    """Return the bytes that a rank sends per layer and micro-batch, forward, backward, and ``again`` if it is recomputed."""
     between = _HALF * share.tokens * widths.hidden
     passes = 3 if again else 2
-    sent = passes * 2 * _ring_share(2 * between, share.tensor)  # attention and feed-forward block, each a reduction
+    sent = passes * 2 * _ring_share(2 * between, share.tensor)  # attention and feed-forward block, one reduction each
     keys = _HALF * share.tokens * widths.attention.groups * (widths.attention.head + widths.attention.value)
     sent += passes * keys // share.tensor * (share.context - 1)  # a ring of keys and values
     if experts:
@@ -98,12 +99,12 @@ def layer_sent_bytes(widths: Widths, share: RankShare, *, experts: bool, again: 
 
 
 def weight_sent_bytes(weights: int, ranks: int) -> int:
-    """Bytes that each of the ranks with the same weights sends once a step: gradients scattered, weights gathered."""
+    """Return the bytes per step that each rank with the same weights sends: gradients are scattered, weights are gathered."""
     return 2 * _ring_share(weights, ranks)
 
 
 def p2p_bytes(widths: Widths, share: RankShare) -> int:
-    """Bytes that a cell hands to the next one, and gets back, of one micro-batch."""
+    """Return the bytes per micro-batch that a cell sends to the next one and gets back."""
     return 2 * _HALF * share.tokens * widths.hidden // share.between
 
 
@@ -111,60 +112,60 @@ def _ring_share(size: int, ranks: int) -> int:
     return size * (ranks - 1) // ranks
 
 
-# Highest peaks of dryruns beside such estimates of the same jobs, as docs/check.md has them; a little is added to both ends.
+# Ratio of simulated peaks to these estimates for the same jobs (docs/check.md), with a small margin at both ends.
 _LOWEST, _HIGHEST, _HIGHEST_WITH_EXPERTS = 0.95, 1.5, 2.5
 
 
 class Outlook(str, Enum):
-    """What an estimate allows to say; it never says that a job fits."""
+    """Conclusion that an estimate allows; it never proves that a job fits."""
 
-    OVER = "over"  # more than the limit by the estimate, which was never seen to be far too high
+    OVER = "over"  # over the limit, even if the estimate is as much too high as the worst one seen
     UNSURE = "unsure"
-    BELOW = "below"  # below the limit by more than estimates were seen to be too low
+    BELOW = "below"  # below the limit, even if the estimate is as much too low as the worst one seen
 
 
 class StageEstimate(Record):
-    """What a stage holds at its peak."""
+    """Estimated peak memory of a stage."""
 
     stage: int
     layers: int
-    recomputed: int  # those of them that are recomputed in full
+    recomputed: int  # fully recomputed layers
     lasting_bytes: int  # weights, gradients and optimizer state
-    activation_bytes: int  # what layers keep of the micro-batches in flight
-    transient_bytes: int  # the layer that is recomputed, or the logits
+    activation_bytes: int  # activations of the micro-batches in flight
+    transient_bytes: int  # the layer being recomputed, or the logits
 
     @property
     def peak_bytes(self) -> int:
-        """All of it."""
+        """Return the total."""
         return self.lasting_bytes + self.activation_bytes + self.transient_bytes
 
 
 class Estimate(Record):
-    """What the stages of a job hold."""
+    """Estimated memory of a job's stages."""
 
     stages: tuple[StageEstimate, ...]  # the stages, in order
-    limit: Limit  # what a stage may take
-    reserve_bytes: int  # what is set aside of it
-    experts: bool = False  # whether its layers have experts, of whose buffers nothing is known
+    limit: Limit  # usable device memory of a stage
+    reserve_bytes: int  # the reserved part of it
+    experts: bool = False  # layers have experts, whose buffers are not modelled
 
     @property
     def fullest(self) -> StageEstimate:
-        """The stage that holds most."""
+        """Return the stage with the highest peak."""
         return max(self.stages, key=lambda one: one.peak_bytes)
 
     @property
     def room_bytes(self) -> int:
-        """What a stage's peak may be."""
+        """Return the memory available for a stage's peak."""
         return self.limit.bytes - self.reserve_bytes
 
     @property
     def seen_range(self) -> tuple[float, float]:
-        """How many times as much simulated peaks of such jobs were, the least and the most."""
+        """Return the lowest and highest ratio of simulated peaks to estimates of such jobs."""
         return _LOWEST, _HIGHEST_WITH_EXPERTS if self.experts else _HIGHEST
 
     @property
     def outlook(self) -> Outlook:
-        """What can be said of the job."""
+        """Return the conclusion for the job."""
         (low, high), peak = self.seen_range, self.fullest.peak_bytes
         if peak * low > self.limit.bytes or self.fullest.lasting_bytes > self.limit.bytes:
             return Outlook.OVER
@@ -172,16 +173,16 @@ class Estimate(Record):
 
 
 class HeldLayers(Record):
-    """Layers of a stage that are alike."""
+    """Equal layers of a stage."""
 
-    activations: Activations  # what one of them keeps of a micro-batch
-    in_flight: int  # Micro-batches that it holds when the stage holds most
-    full: bool  # each is recomputed in full
-    layers: int = 1  # how many there are
+    activations: Activations  # per layer and micro-batch
+    in_flight: int  # micro-batches in flight at the stage's peak
+    full: bool  # each is fully recomputed
+    layers: int = 1  # number of layers
 
 
 def estimate_stage(number: int, layers: int, lasting: int, held: Iterable[HeldLayers], logits: int) -> StageEstimate:
-    """What a stage holds: for the whole run, of the micro-batches in flight, and while a layer or the loss is worked out."""
+    """Estimate a stage: persistent memory, activations in flight, and the transient of a recomputed layer or the loss."""
     kept = again = recomputed = 0
     for one in held:
         kept += one.layers * one.in_flight * (one.activations.full if one.full else one.activations.none)

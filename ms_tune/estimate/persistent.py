@@ -1,10 +1,10 @@
-"""Bytes of weights, gradients and optimizer state of one rank, from the sizes of the model.
+"""Compute the bytes of weights, gradients and optimizer state of one rank from the sizes of the model.
 
-Sources of the sizes: Megatron-LM ``core/transformer`` (column-parallel projections hold ``outputs / tensor`` rows,
-row-parallel ones ``inputs / tensor`` columns and a whole bias, the embedding ``words / tensor`` rows), DeepSeek-V2
-(arXiv:2405.04434, section 2.1) for latent attention, MindFormers ``pynative/transformers`` (2.1) for what is not split.
-Of the bytes: mixed precision with Adam keeps a float32 copy and two float32 moments (Micikevicius et al.,
-arXiv:1710.03740; ``Float16OptimizerWithFloat16Params``), ZeRO shares them out (arXiv:1910.02054).
+Sources of the sizes: Megatron-LM ``core/transformer`` (column-parallel projections have ``outputs / tensor`` rows, row-parallel
+ones ``inputs / tensor`` columns and a whole bias, the embedding ``words / tensor`` rows), DeepSeek-V2 (arXiv:2405.04434, section
+2.1) for latent attention, MindFormers ``pynative/transformers`` (2.1) for weights that are not split. Of the bytes: mixed
+precision with Adam keeps a float32 copy and two float32 moments (Micikevicius et al., arXiv:1710.03740;
+``Float16OptimizerWithFloat16Params``), ZeRO shards them (arXiv:1910.02054).
 """
 
 from __future__ import annotations
@@ -25,30 +25,30 @@ _MOMENTS = 2
 
 
 class ShardCounts(Record):
-    """Over how many ranks things are split."""
+    """Number of ranks over which persistent memory is sharded."""
 
-    shards: int = 1  # ranks that share out gradients and optimizer state, or weights too (`Sharding`)
+    shards: int = 1  # for gradients and optimizer state, or weights too (`Sharding`)
     expert_shards: int = 1  # the same for routed experts
 
 
 class WeightBytes(Record):
-    """One matrix or vector of weights as a rank holds it before data-parallel ranks share it out."""
+    """One matrix or vector of weights on a rank, before it is sharded over DP ranks."""
 
     rows: int  # size of its first axis
     columns: int  # all other axes together
     dtype: DType  # its number format
-    experts: bool = False  # it belongs to routed experts
-    ways: int = 1  # over how many ranks it is split already
-    trained: bool = True  # it has optimizer state, and may be shared out
+    experts: bool = False  # belongs to routed experts
+    ways: int = 1  # number of ranks over which it is already split
+    trained: bool = True  # has optimizer state, and can be sharded
 
     @property
     def size(self) -> int:
-        """Elements."""
+        """Return the number of elements."""
         return self.rows * self.columns
 
 
 class Persistent(Record):
-    """Bytes that a rank holds for the whole run."""
+    """Persistent bytes of a rank."""
 
     weights: int
     gradients: int
@@ -56,13 +56,13 @@ class Persistent(Record):
 
 
 def persistent_bytes(config: TrainingConfig, stage: Stage, ways: ShardCounts) -> Persistent:
-    """What one rank of a stage holds for the whole run."""
+    """Return the persistent bytes of one rank of a stage."""
     optimizer, precision = config.optimizer, config.precision
     weights = gradients = state = 0
     for weight in stage_weights(config, stage):
         parts = ways.expert_shards if weight.experts else ways.shards
         if optimizer.sharding is Sharding.PARAMETERS:
-            # What cannot be cut along its first axis stays whole on every rank.
+            # Weights that cannot be split evenly along the first axis stay whole on every rank.
             share = weight.size // parts if weight.rows % parts == 0 else weight.size
             weights += share * weight.dtype.bytes
             gradients += share * precision.gradients.bytes
@@ -75,7 +75,7 @@ def persistent_bytes(config: TrainingConfig, stage: Stage, ways: ShardCounts) ->
         weights += weight.size * weight.dtype.bytes
         gradients += share * parts * precision.gradients.bytes if optimizer.gradient_buffers else 0
         kept = DType.FLOAT32.bytes if precision.mixed else weight.dtype.bytes
-        # pynative/optimizer/adamw.py: none of a float32 weight. What MindSpeed-Core-MS does is told beside this function.
+        # No copy of a float32 weight (pynative/optimizer/adamw.py), except in legacy networks.
         narrow = weight.dtype is not DType.FLOAT32 or config.shape.legacy
         copy = 1 if (precision.mixed or optimizer.distributed) and narrow else 0
         state += share * (copy * kept + _MOMENTS * kept)
@@ -84,21 +84,21 @@ def persistent_bytes(config: TrainingConfig, stage: Stage, ways: ShardCounts) ->
 
 
 class StaticSharing(Record):
-    """How the ranks of a stage share weights out in MindSpore's static graph (``enable_parallel_optimizer``)."""
+    """How MindSpore's static graph shards weights over the ranks of a stage (``enable_parallel_optimizer``)."""
 
     ranks: int = 1  # ranks of one stage
-    shares: bool = False  # ranks that hold the same weights share them out, and their optimizer state with them
-    most: int | None = None  # over how many ranks at most; None for all that hold the same
-    threshold: int = 0  # bytes below which a weight stays whole
+    shares: bool = False  # ranks with the same weights shard them and their optimizer state
+    most: int | None = None  # maximum number of ranks that shard a weight; None for all with the same weights
+    threshold: int = 0  # size in bytes below which a weight stays whole
 
 
 def static_bytes(config: TrainingConfig, sharing: StaticSharing, stage: Stage) -> dict[str, int]:
-    """What one rank of a stage of MindFormers' static graph holds for the whole run, bytes by content.
+    """Return the persistent bytes, by content, of one rank of a stage of MindFormers' static graph.
 
-    Sources, MindFormers 1.9: ``parallel_core/training_graph`` (``tensor_parallel/layers.py`` for what is split,
+    Sources, MindFormers 1.9: ``parallel_core/training_graph`` (``tensor_parallel/layers.py`` for splitting,
     ``transformer/multi_latent_attention.py``, ``transformer/moe/ffn.py`` and ``router.py``, ``gpt_model.py``) for the tensors;
-    ``core/optim/adamw.py`` and ``fused_adamw.py`` for two float32 moments of each that is trained, and no copy of it. How
-    MindSpore shares weights out was compared with traces of MindSpore 2.9.
+    ``core/optim/adamw.py`` and ``fused_adamw.py`` for two float32 moments per trained weight, without a copy. The sharding was
+    compared with traces of MindSpore 2.9.
     """
     weights = state = 0
     for weight, count in Counter(stage_weights(config, stage)).items():
@@ -109,8 +109,8 @@ def static_bytes(config: TrainingConfig, sharing: StaticSharing, stage: Stage) -
 
 
 def _shard_count(weight: WeightBytes, sharing: StaticSharing) -> int:
-    # Over how many ranks a weight is shared out; 1 where it stays whole. It is cut along its first axis, evenly or not at all.
-    # The threshold is about the whole weight, on all ranks together.
+    # Return over how many ranks a weight is sharded, 1 if it stays whole. It is split evenly along its first axis or not at all.
+    # The threshold applies to the whole weight, on all ranks together.
     same = sharing.ranks // weight.ways
     parts = min(same, sharing.most or same)
     small = weight.size * weight.ways * weight.dtype.bytes < sharing.threshold
@@ -118,7 +118,7 @@ def _shard_count(weight: WeightBytes, sharing: StaticSharing) -> int:
 
 
 def stage_weights(config: TrainingConfig, stage: Stage) -> Iterator[WeightBytes]:
-    """Every weight of a stage as one rank holds it."""
+    """Yield every weight of a stage as on one rank."""
     for chunk in stage.chunks:
         yield from _chunk_weights(config, chunk)
 
@@ -141,7 +141,7 @@ def _chunk_weights(config: TrainingConfig, chunk: Chunk) -> Iterator[WeightBytes
 
 
 def layer_weights(config: TrainingConfig, layer: StageLayer) -> Iterator[WeightBytes]:
-    """Every weight of one layer as one rank holds it."""
+    """Yield every weight of one layer as on one rank."""
     shape = config.shape
     for _ in range(4 if shape.sandwich_norm else 2):
         yield from _norm_weights(config, shape.hidden_size)
@@ -227,7 +227,7 @@ def _first_width(shape: ModelShape, width: int) -> int:
 
 
 def _projection(outputs: int, inputs: int, dtype: DType, *, bias: bool, ways: int = 1) -> Iterator[WeightBytes]:
-    # A column-parallel projection or a row-parallel one: its bias has as many elements as the rank has outputs.
+    # A column-parallel or row-parallel projection: its bias has as many elements as the rank has outputs.
     yield WeightBytes(outputs, inputs, dtype, ways=ways)
     if bias:
         yield WeightBytes(outputs, 1, dtype, ways=ways)

@@ -1,1 +1,1 @@
-"""What stands behind ``ms-tune fit CONFIG``: figures from small dryruns, a plan from them, and the plan's own dryrun."""
+"""Implementation of ``ms-tune fit CONFIG``: measure memory in small dryruns, search for a plan, and verify it by a dryrun."""

@@ -1,4 +1,4 @@
-"""Which small dryruns the memory table needs: few sizes of three stages, for each kind of recompute."""
+"""Choose the small dryruns that the memory table is fitted from: a few sizes of three stages, for each recompute mode."""
 
 from __future__ import annotations
 
@@ -30,33 +30,33 @@ _TWO_SIZES = (
     RecomputeMode.NONE,
     RecomputeMode.FULL,
     RecomputeMode.SWAP,
-)  # the others need one: what a stage holds anyhow is known by then
-_LEAST = 2  # layers of a cell, if it has so many
-_SOME = 5  # layers of a cell of which some are recomputed, if it has so many
+)  # the other modes need one size: the memory of a stage without layers is known by then
+_LEAST = 2  # layers per cell (a chunk of a stage), if it has that many
+_SOME = 5  # layers per cell in runs that recompute only some of them, if it has that many
 
 
 @dataclass(frozen=True, slots=True)
 class JobLayers:
-    """The layers of a job, by what they are made of."""
+    """Layers of a job, counted by layer kind."""
 
-    counts: dict[LayerKind, int]  # how many there are of each, in the order of the model
-    whole: tuple[int, ...]  # layers of each stage
-    least: tuple[int, ...]  # layers of each stage's smallest run (:func:`probe_sizes`)
-    compiled: bool = False  # it is a static graph: each small run takes long
+    counts: dict[LayerKind, int]  # number of layers of each kind, in model order
+    whole: tuple[int, ...]  # layers per stage
+    least: tuple[int, ...]  # layers of the smallest run of each stage (:func:`probe_sizes`)
+    compiled: bool = False  # static graph: each small run takes long
 
     @property
     def main(self) -> LayerKind:
-        """What most layers are made of."""
+        """Return the most frequent layer kind."""
         return max(self.counts, key=lambda make: self.counts[make])
 
     @property
     def alike(self) -> bool:
-        """Whether few runs must do: a static graph whose layers are all the same."""
+        """Return whether few runs suffice: a static graph whose layers are all of one kind."""
         return self.compiled and len(self.counts) == 1
 
 
 def count_job_layers(job: PlannedJob) -> JobLayers:
-    """The layers of a job; nothing is run."""
+    """Count the layers of a job by kind; nothing is run."""
     runs = _prepare_stages(job, job.loaded)
     cells: dict[tuple[int, int], set[LayerKind]] = {}
     for run in runs:
@@ -82,9 +82,9 @@ def _prepare_stages(job: PlannedJob, loaded: LoadedConfig) -> list[PreparedRun]:
 
 
 def _fewest_layers_of(run: PreparedRun, main: LayerKind, job: PlannedJob) -> int:
-    # The fewest layers of a stage to which one more in each chunk adds layers of what most are made of, and no others. A small
-    # run has one of each kind that a stage has (ms_tune.dialects.stage.resize_stage): the difference of a run with one layer
-    # with experts and one that has a dense layer beside it is what the dense one holds.
+    # Return the smallest number of layers from which one more layer per chunk adds only layers of the most frequent kind. A small
+    # run has one layer of each kind in the stage (ms_tune.dialects.stage.resize_stage). Comparing a run with one expert layer and
+    # a run that also has a dense layer would measure the dense layer instead.
     cells: Counter[tuple[int, LayerKind]] = Counter()
     for kind, count in run.layer_counts.items():
         cells[kind.cell] += count
@@ -97,20 +97,20 @@ def _fewest_layers_of(run: PreparedRun, main: LayerKind, job: PlannedJob) -> int
 
 
 def choose_probe_stages(stages: int) -> tuple[int, ...]:
-    """The first, one in the middle, the last; and the last but one, which tells how those in the middle differ."""
+    """Return the stages to probe: first, second, last, and last but one, which shows how the middle stages differ."""
     return tuple(dict.fromkeys(stage for stage in (0, 1, stages - 2, stages - 1) if 0 <= stage < stages))
 
 
 def middle_stage(last: int) -> int:
-    """A stage that is not the last, and not the first where there is another."""
+    """Return a stage that is neither the first nor the last, or the first if there are only one or two."""
     return min(1, max(last - 1, 0))
 
 
 def probe_sizes(chunks: int, whole: int, least: int) -> tuple[int, int]:
-    """Two numbers of layers that differ by one in each chunk: two and three, or one and two where there are no more.
+    """Return two numbers of layers that differ by one per chunk: two and three per chunk, or one and two if the stage has no more.
 
-    A layer that is alone in its cell is its first and its last at once, and in the dynamic graph the line through it is another
-    one. In a static graph it is not (seen with MindFormers 1.9 on MindSpore 2.9), and each layer takes long to compile: one and two.
+    In the dynamic graph, a layer alone in its cell is both first and last, and is not on the line that larger cells follow. In a
+    static graph it is (seen with MindFormers 1.9 on MindSpore 2.9), and each layer takes long to compile: one and two.
     """
     few = min(least, whole - chunks)
     if few < chunks:
@@ -119,7 +119,7 @@ def probe_sizes(chunks: int, whole: int, least: int) -> tuple[int, int]:
 
 
 def plan_probes(job: PlannedJob, model: JobLayers, kinds: Sequence[RecomputeMode]) -> tuple[list[Probe], list[Message]]:
-    """The probes of a job, and what to tell of kinds of recompute that its config cannot say."""
+    """Return the probes of a job, and a message for each recompute mode that its config cannot express."""
     found: list[Probe] = []
     notes = []
     for kind in dict.fromkeys((RecomputeMode.NONE, *kinds)):
@@ -140,10 +140,10 @@ def plan_probes(job: PlannedJob, model: JobLayers, kinds: Sequence[RecomputeMode
 
 
 def _count_probe_sizes(job: PlannedJob, kind: RecomputeMode, stage: int, *, alike: bool) -> int:
-    # How many sizes of a stage are run with a kind of recompute. In a static graph whose layers are all alike what a layer
-    # keeps of a micro-batch is the same on every stage, to the last kilobyte, and a run takes long: the first stage tells it,
-    # and the last one whether another moment decides there. What comes on top in the middle is told by
-    # :func:`probes_of_first_chunk`, if there is more than one chunk.
+    # Return in how many sizes a stage is run with a recompute mode. In a static graph whose layers are all alike, a layer keeps
+    # the same memory per micro-batch on every stage, to the last kilobyte, and a run takes long. The first stage measures this;
+    # the last one shows whether its peak is at another moment. With several chunks, :func:`probes_of_first_chunk` measures the
+    # transient memory of the middle stages.
     full = kind is RecomputeMode.FULL
     if kind in _TWO_SIZES and stage in ((0,) if full and alike and job.chunks > 1 else _line_stages(job.stages)):
         return 2
@@ -151,10 +151,10 @@ def _count_probe_sizes(job: PlannedJob, kind: RecomputeMode, stage: int, *, alik
 
 
 def probes_with_some_recomputed(job: PlannedJob) -> list[Probe]:
-    """Probes in which one layer of each cell is recomputed in full, and two are, and the others are not; none where cells are small.
+    """Return probes in which one or two layers per cell are fully recomputed and the others are not; empty if cells are small.
 
-    The others keep more than what comes on top while a layer is computed once more, if there are three. Of a static graph none
-    either: there runs in which all layers are recomputed tell the same, and each layer takes long to compile.
+    With three layers not recomputed, their activations exceed the transient memory of recomputing one. Static graphs need none of
+    these probes: runs with all layers recomputed give the same result, and each layer takes long to compile.
     """
     size = _cell_probe_size(job)
     found = []
@@ -166,10 +166,10 @@ def probes_with_some_recomputed(job: PlannedJob) -> list[Probe]:
 
 
 def probes_with_some_of_first_chunk(job: PlannedJob) -> list[Probe]:
-    """The same with two recomputed layers in the first chunk alone; none where there is one chunk.
+    """Return probes in which two layers of only the first chunk are fully recomputed; empty with one chunk.
 
-    A recomputed layer may hold more in one chunk than in another beside what is in flight. Seen with MindSpeed-Core-MS: what enters a
-    layer of the first chunk is there twice for some of its micro-batches, and once in the last chunk.
+    A recomputed layer may use more memory in one chunk than in another, apart from the micro-batches in flight. Seen with
+    MindSpeed-Core-MS: the input of a first-chunk layer exists twice for some micro-batches, and once in the last chunk.
     """
     size = _cell_probe_size(job)
     if not size or job.chunks == 1:
@@ -182,21 +182,21 @@ def probes_with_some_of_first_chunk(job: PlannedJob) -> list[Probe]:
 
 
 def _cell_probe_size(job: PlannedJob) -> int:
-    # Layers of each cell in runs of which some are recomputed; 0 where there are no such runs.
+    # Return the layers per cell of runs that recompute some of them; 0 without such runs.
     least = 0 if job.compiled else min(map(min, job.placement))
     return min(_SOME, least) if least > _LEAST else 0
 
 
 def _scale_recomputed(size: int, some: int, count: int) -> int:
-    # How many of a cell's layers are recomputed, so that a small run with so many of them has as many as are wanted. A small
-    # run has one of each kind that a stage has, and of the others their share (ms_tune.dialects.stage.resize_stage).
+    # Return how many layers of a full-size cell to recompute so that the small run recomputes ``some``. A small run has one layer
+    # of each kind in the stage, and a proportional share of the rest (ms_tune.dialects.stage.resize_stage).
     return 1 if some == 1 else (some * count + size // 2) // size
 
 
 def probes_of_first_chunk(job: PlannedJob, model: JobLayers, stages: Sequence[int] | None = None) -> list[Probe]:
-    """Probes in which the layers of the first chunk are recomputed in full, and no others; none where there is one chunk.
+    """Return probes in which all layers of only the first chunk are fully recomputed; empty with one chunk.
 
-    Of all stages with a line of their own where none are named.
+    ``stages`` defaults to the first, second and last stage.
     """
     if job.chunks == 1:
         return []
@@ -213,33 +213,33 @@ def _line_stages(stages: int) -> tuple[int, ...]:
 
 
 def _plan_dense_probes(job: PlannedJob, model: JobLayers, kind: RecomputeMode) -> Iterator[Probe]:
-    # Layers without experts, where most have them: the first stage with nothing else.
+    # Yield probes of the first stage with dense layers only, if most layers have experts.
     if model.main is LayerKind.DENSE or LayerKind.DENSE not in model.counts:
         return
-    # Its last chunk's layers stand behind those that the other stages have of the chunks before.
+    # The last chunk of the first stage comes after all layers of the earlier chunks, which must be dense too.
     dense = _with_dense_first(job.loaded, sum(map(sum, job.placement[:-1])) + job.placement[-1][0])
     if dense is job.loaded:
-        return  # no key says how many are
+        return  # no key sets the number of dense layers
     try:
         made = job._replace(loaded=dense).for_small_runs(uniform_lists(job.placement, kind.value))
     except MsTuneError:
-        return  # the kind is of what experts do
+        return  # the mode recomputes parts of experts
     both = probe_sizes(job.chunks, model.whole[0], (1 if job.compiled else _LEAST) * job.chunks)
     for layers in both if kind in _TWO_SIZES else both[:1]:
         yield Probe(f"dense {kind.value}", made, 0, layers, kind is RecomputeMode.NONE, LayerKind.DENSE, kind)
 
 
 def config_of_main_layers(job: PlannedJob, lists: SappLists) -> LoadedConfig:
-    """The config for a small run about what most layers are made of: one layer is of another make, where some are.
+    """Return the config for a small run of the most frequent layer kind: at most one layer is of another kind.
 
-    With as many as the job has, a run of few layers may have more of them than of the others, and how many depends on its size.
-    Patterns of recompute are named by what layers are made of, so that the lists come last.
+    With as many dense layers as the job has, the share of dense layers in a small run would depend on its size. The recompute
+    lists are merged last because recompute patterns depend on the layer kind.
     """
     return job._replace(loaded=_with_dense_first(job.loaded, 1)).for_small_runs(lists)
 
 
 def _with_dense_first(loaded: LoadedConfig, layers: int) -> LoadedConfig:
-    # The config with so many dense layers before those with experts; as it is where it has none, or no key says how many.
+    # Return the config with this number of dense layers before the expert layers, or unchanged if it has none or no key sets it.
     field = loaded.job.model.field("first_k_dense_replace")
     if field.path is None or field.value in (None, 0):
         return loaded

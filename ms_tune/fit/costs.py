@@ -1,4 +1,4 @@
-"""What a layer, the embedding and the head cost beside each other, from the config's sizes: nothing in seconds."""
+"""Compute the relative time of a layer, the embedding and the head from the config's sizes; no absolute times."""
 
 from __future__ import annotations
 
@@ -26,42 +26,42 @@ if TYPE_CHECKING:
     from ms_tune.planning.costs import StepTimeBreakdown
     from ms_tune.planning.time_scale import Clock
 
-# How much longer a backward pass takes: SAPP's shares of it (pipeline_balance/utils/recompute.py), which are within 2 % of the
-# published steps of models of 22 billion to a trillion parameters (Korthikanti et al., 2022, table 5).
+# Extra time of a backward pass for each recompute mode: SAPP's shares (pipeline_balance/utils/recompute.py), which are within 2 %
+# of the published steps of models of 22 billion to a trillion parameters (Korthikanti et al., 2022, table 5).
 EXTRA = {
     RecomputeMode.NONE: 0.0,
     RecomputeMode.SELECT: 0.04,
     RecomputeMode.COMM: 0.125,
     RecomputeMode.BOTH: 0.165,
     RecomputeMode.FULL: 0.5,
-    RecomputeMode.SWAP: 0.0,  # what the link takes beside the passes is added by a bandwidth
+    RecomputeMode.SWAP: 0.0,  # copy time that exceeds the passes is added from a bandwidth
 }
 
 
-DENSE_UNITS = 1000  # of a table's time: the forward pass of a dense layer
+DENSE_UNITS = 1000  # table time units of a dense layer's forward pass
 _TERA = 1e12
 
 
 @dataclass(frozen=True, slots=True)
 class RelativeCosts:
-    """Forward passes beside each other; a dense layer costs 1."""
+    """Forward-pass times relative to a dense layer, which is 1."""
 
     dense: float = 1.0  # a layer without experts
     experts: float = 1.0  # a layer with experts
-    head: float = 0.0  # the output projection and the loss, and what predicts further tokens before them
-    # Whether they come from the model's sizes; otherwise all layers are taken for equal and the head for nothing.
+    head: float = 0.0  # output projection, loss, and the layers for multi-token prediction
+    # True if computed from the model's sizes; otherwise all layers count as equal and the head as free.
     known: bool = False
-    # Seconds that a dense layer's forward pass of a micro-batch takes at least, on the fastest device that is known or
-    # on the one that is named; None where the model's sizes are not known.
+    # Lower bound in seconds of a dense layer's forward pass of a micro-batch, on the named device or else the fastest known one;
+    # None if the model's sizes are unknown.
     shortest: float | None = None
 
     def of_layer(self, make: LayerKind) -> float:
-        """What a layer costs."""
+        """Return the relative time of a layer."""
         return self.dense if make is LayerKind.DENSE else self.experts
 
 
 def relative_costs(job: PlannedJob) -> RelativeCosts:
-    """What the parts of a job's model cost beside each other."""
+    """Return the relative times of the parts of a job's model."""
     model = job.loaded.job.model
     widths = widths_of(model)
     if widths is None:
@@ -79,18 +79,18 @@ def relative_costs(job: PlannedJob) -> RelativeCosts:
 
 @dataclass(frozen=True, slots=True)
 class TimeExplanation:
-    """Where a config's time goes."""
+    """Breakdown of a config's step time."""
 
-    table: CostTable  # its pipeline and what its layers cost; there are no sizes in it
-    cells: tuple[dict[RecomputeMode, int], ...]  # how many layers of each kind of recompute every cell has
-    parts: StepTimeBreakdown  # where the time goes
-    costs: RelativeCosts  # what the parts of the model cost beside each other
-    seconds: float | None  # a step; None where nothing was measured
-    clock: Clock  # what was measured
+    table: CostTable  # pipeline and layer times, without memory sizes
+    cells: tuple[dict[RecomputeMode, int], ...]  # number of layers by recompute mode, for each cell
+    parts: StepTimeBreakdown  # the step time by cause
+    costs: RelativeCosts  # relative times of the model's parts
+    seconds: float | None  # step time; None without a measurement
+    clock: Clock  # the user's measurements
 
 
 def explain_config(request: DryrunRequest, clock: Clock) -> TimeExplanation:
-    """Where the time of a config's step goes; nothing is run."""
+    """Break down the step time of a config; nothing is run."""
     job = read_job(request)
     check_plannable(job)
     costs = relative_costs(job)
@@ -98,7 +98,7 @@ def explain_config(request: DryrunRequest, clock: Clock) -> TimeExplanation:
     table = table_without_sizes(job, costs)
     clock = with_layers(clock, table)
     table = check_table(with_times(table, clock.times, source), source)
-    # What every cell recomputes now, counted; which of its layers do makes no difference to its time.
+    # Count the layers of each cell by their current recompute mode; the order within a cell does not affect its time.
     cells = tuple(dict.fromkeys(RecomputeMode, 0) for _ in range(job.stages * job.chunks))
     for layer in job.now.layers[: job.layers]:
         cells[layer.chunk * job.stages + layer.stage][_recompute_mode(layer)] += 1
@@ -108,7 +108,7 @@ def explain_config(request: DryrunRequest, clock: Clock) -> TimeExplanation:
 
 
 def table_without_sizes(job: PlannedJob, costs: RelativeCosts) -> CostTable:
-    """A job's pipeline and what its layers cost."""
+    """Return a table of a job's pipeline and layer times, without memory sizes."""
     pipeline = job.first.pipeline
     if pipeline.schedule is None:
         raise UnsupportedError(msg("fitting.schedule"), msg("fitting.schedule.hint"))

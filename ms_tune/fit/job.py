@@ -1,4 +1,4 @@
-"""The job to be planned: its config, its cells, and what its layers do now."""
+"""Read the job to plan: its config, its cells (a chunk of a stage each), and the current recompute mode of its layers."""
 
 from __future__ import annotations
 
@@ -31,49 +31,49 @@ Cells = tuple[tuple[int, ...], ...]  # chunks x stages
 
 
 class PlannedJob(Record):
-    """A job as its config has it."""
+    """A job as defined by its config."""
 
-    request: DryrunRequest  # what to simulate of it, and for which device
+    request: DryrunRequest  # what to simulate, and for which device
     loaded: LoadedConfig
-    now: LayerPlan  # what its layers do now
-    first: PreparedRun  # the first stage as it would be run whole
+    now: LayerPlan  # the current placement and recompute modes of its layers
+    first: PreparedRun  # the first stage, prepared as a full run
 
     @property
     def placement(self) -> Cells:
-        """Layers of each cell, now."""
+        """Return the current layers per cell."""
         assert self.now.placement is not None  # noqa: S101 - read_job has looked
         return self.now.placement
 
     @property
     def stages(self) -> int:
-        """Pipeline stages."""
+        """Return the number of pipeline stages."""
         return len(self.placement[0])
 
     @property
     def chunks(self) -> int:
-        """Chunks of each stage."""
+        """Return the number of chunks per stage."""
         return len(self.placement)
 
     @property
     def layers(self) -> int:
-        """Layers of the model, without those of multi-token prediction."""
+        """Return the number of layers of the model, without those for multi-token prediction."""
         return sum(map(sum, self.placement))
 
     def with_lists(self, lists: SappLists) -> LoadedConfig:
-        """The config with other lists; its file stays as it is."""
+        """Return the config with other lists; the file is unchanged."""
         merged = merge_sapp(self.loaded.job, lists)
         return self.loaded.with_source(parse_source(merged.text, self.loaded.source.path))
 
     @property
     def compiled(self) -> bool:
-        """Whether a small run spends its time on compiling a graph that has the passes of all micro-batches."""
+        """Return whether small runs mostly compile a graph that contains the passes of all micro-batches."""
         return self.loaded.dialect is Dialect.MINDFORMERS
 
     @property
     def few_micro_batches(self) -> int:
-        """So many micro-batches tell what a stage holds: what its runs have in a static graph.
+        """Return the number of micro-batches that suffices to measure a stage's memory in a static graph.
 
-        The dynamic graph's are few in every dryrun (ms_tune.dryrun.shrink).
+        Every dryrun of a dynamic graph has few micro-batches anyway (ms_tune.dryrun.shrink).
         """
         pipeline = self.first.pipeline
         if not self.compiled or pipeline.schedule is None:
@@ -81,7 +81,7 @@ class PlannedJob(Record):
         return few_micro_batches(pipeline.schedule, self.stages, self.chunks, pipeline.micro_batches)
 
     def for_small_runs(self, lists: SappLists) -> LoadedConfig:
-        """The config with other lists for runs: with no more micro-batches than tell what a stage holds."""
+        """Return the config for a small run: with other lists, and no more micro-batches than needed to measure memory."""
         loaded = self.with_lists(lists)
         if self.few_micro_batches == self.first.pipeline.micro_batches:
             return loaded
@@ -90,7 +90,7 @@ class PlannedJob(Record):
 
 
 def read_job(request: DryrunRequest, loaded: LoadedConfig | None = None) -> PlannedJob:
-    """The job of a config."""
+    """Read the job of a config."""
     loaded = loaded or load_config(request)
     now = normalize_recompute(loaded.job)
     if now.failure is not None:
@@ -104,8 +104,8 @@ def read_job(request: DryrunRequest, loaded: LoadedConfig | None = None) -> Plan
 
 
 def _check_split(loaded: LoadedConfig, now: LayerPlan) -> None:
-    # Refuse stages that are written and do not count: ``MindFormers`` runs such a static graph whole on one device. Lists of
-    # layers are still read with as many stages as are written, so what a run would say of them is about another job.
+    # Raise an error if the config sets stages that have no effect: MindFormers runs such a static graph as a whole on one device.
+    # The lists of layers are still read for that number of stages, so a run would describe another job.
     stages = len(now.placement[0]) if now.placement else 1
     if loaded.dialect is not Dialect.MINDFORMERS or stages == 1:
         return
@@ -115,13 +115,13 @@ def _check_split(loaded: LoadedConfig, now: LayerPlan) -> None:
 
 
 def check_plannable(job: PlannedJob) -> None:
-    """Refuse a job whose layers do not do what a plan says."""
+    """Raise an error if the recompute settings of a plan would have no effect on the job's layers."""
     if not recomputes(job.now.dialect, job.first.world_size):
         raise ConfigError(msg("fitting.one-device"), msg("fitting.one-device.hint"), path=job.loaded.source.path)
 
 
 def check_writable(job: PlannedJob, kinds: Iterable[str]) -> None:
-    """Refuse lists that a plan could not be written into, before minutes of dryruns: two plans that change every cell are tried."""
+    """Raise an error if plan lists cannot be written to the config, before minutes of dryruns: try two plans that change every cell."""
     base, cells = job.layers // (job.stages * job.chunks), job.stages * job.chunks
     moved = [*([1, -1] * (cells // 2)), *([0] * (cells % 2))]
     now = [count - base for row in job.placement for count in row]
@@ -138,23 +138,23 @@ def check_writable(job: PlannedJob, kinds: Iterable[str]) -> None:
             error.hint = error.hint or msg("fitting.not-writable.hint")
             raise
         except MsTuneError:
-            continue  # the framework refuses this kind, or so few layers in a cell
+            continue  # the framework refuses this mode, or so few layers in a cell
 
 
 def layer_offsets(cells: Sequence[Sequence[int]]) -> Rows:
-    """The offset that places layers so: what each cell has beyond the even share of all."""
+    """Return the offset of this placement: each cell's layers minus the even share."""
     base = sum(map(sum, cells)) // (len(cells) * len(cells[0]))
     return [[count - base for count in row] for row in cells]
 
 
 def layer_offset_or_none(cells: Sequence[Sequence[int]]) -> Rows | None:
-    """The same; None where all cells have as many, which is what lists without an offset mean."""
+    """Return the offset of this placement, or None if all cells have as many layers (lists without an offset mean that)."""
     offset = layer_offsets(cells)
     return offset if any(map(any, offset)) else None
 
 
 def uniform_lists(cells: Sequence[Sequence[int]], kind: str) -> SappLists:
-    """The lists that have every layer do the same; the placement stays."""
+    """Return lists in which every layer has the same recompute mode; the placement is kept."""
     everything: Rows = [list(row) for row in cells]
     nothing: Rows = [[0] * len(row) for row in cells]
     return SappLists(
@@ -167,13 +167,13 @@ def uniform_lists(cells: Sequence[Sequence[int]], kind: str) -> SappLists:
 
 
 def full_first_lists(cells: Sequence[Sequence[int]], counts: Sequence[Sequence[int]]) -> SappLists:
-    """The lists that have some layers of each cell recomputed in full, and the others do nothing; the placement stays."""
+    """Return lists that fully recompute ``counts`` layers of each cell and nothing else; the placement is kept."""
     full: Rows = [list(row) for row in counts]
     return SappLists(layer_offset_or_none(cells), full, full, full, swap=[[0] * len(row) for row in counts])
 
 
 def read_present_plan(job: PlannedJob, table: CostTable) -> PlanLists | None:
-    """What the config's layers do now, as lists; None where lists cannot say it: other layers than the first of a cell."""
+    """Return the config's current plan as lists, or None if lists cannot express it (not the first layers of a cell)."""
     chunks, stages = job.chunks, job.stages
     counts = {name: [[0] * stages for _ in range(chunks)] for name in ("full", "select", "comm", "swap")}
     ranks: dict[tuple[int, int], int] = {}

@@ -1,4 +1,4 @@
-"""A config's layout, and the config with another one: every size that follows from it, and no recompute to begin with."""
+"""Read a config's layout, and rewrite a config for another one, with all dependent sizes and without recomputation."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ if TYPE_CHECKING:
 
 
 class LayoutKeys(Record):
-    """Where a dialect's configs say a layout."""
+    """Config keys that define the layout in one dialect."""
 
-    sizes: Mapping[str, KeyPath]  # by field of a layout; what is not there follows from the others
-    sequence: KeyPath  # whether activations between layers are split over the tensor-parallel ranks
-    # Where selective recompute stands: of operators, of communication.
+    sizes: Mapping[str, KeyPath]  # by layout field; fields without a key follow from the others
+    sequence: KeyPath  # true: activations between layers are split over the TP ranks
+    # Keys of selective recomputation: of operators, of communication.
     selects: tuple[tuple[KeyPath, ...], tuple[KeyPath, ...]]
-    # Whether optimizer state is shared out over the data-parallel ranks; None where it always is.
+    # Key that shards the optimizer state over the DP ranks; None if it is always sharded.
     sharded: KeyPath | None
-    needs_sequence: bool  # the framework refuses tensor parallelism without it
-    # What names layers of stages in other ways than by an offset, and with what it leaves that to the framework.
+    needs_sequence: bool  # the framework refuses TP without sequence parallelism
+    # Keys that assign layers to stages other than by an offset, each with the value that leaves this to the framework.
     places: Mapping[KeyPath, object]
 
 
@@ -44,12 +44,12 @@ _INTERLEAVE: KeyPath = ("parallel", "pipeline_config", "pipeline_interleave")
 
 
 def read_layout(loaded: LoadedConfig, run: PreparedRun) -> Layout:
-    """The layout of a config, as a stage of it was prepared."""
+    """Return the layout of a config, of which a stage was prepared as ``run``."""
     split, keys = run.split, layout_keys(loaded.dialect)
     size = loaded.source.get(keys.sizes["size"], 1)
     micro_batches = run.pipeline.micro_batches
     if loaded.dialect is Dialect.MINDFORMERS and split.pipeline == 1:
-        micro_batches = 1  # nothing is accumulated there without a pipeline
+        micro_batches = 1  # no gradient accumulation there without a pipeline
     return Layout(
         tensor=split.tensor,
         pipeline=split.pipeline,
@@ -64,7 +64,7 @@ def read_layout(loaded: LoadedConfig, run: PreparedRun) -> Layout:
 
 @cache
 def layout_keys(dialect: Dialect) -> LayoutKeys:
-    """Where configs of a dialect say a layout."""
+    """Return the layout keys of a dialect."""
     found = load("layouts")[dialect.value]
     select, comm = (tuple(map(_split_key, found[kind])) for kind in ("select", "comm"))
     return LayoutKeys(
@@ -82,17 +82,17 @@ def _split_key(key: str) -> KeyPath:
 
 
 def is_sequence_parallel(loaded: LoadedConfig) -> bool:
-    """Whether activations between layers are split over the tensor-parallel ranks."""
+    """Return whether activations between layers are split over the TP ranks."""
     return loaded.source.get(layout_keys(loaded.dialect).sequence, False) is True
 
 
 def can_accumulate(dialect: Dialect, layout: Layout) -> bool:
-    """Whether the framework can run so many micro-batches: MindFormers' static graph adds up gradients in a pipeline only."""
+    """Return whether the framework can run this many micro-batches; MindFormers' static graph accumulates gradients only with PP."""
     return dialect is not Dialect.MINDFORMERS or layout.pipeline > 1 or layout.micro_batches == 1
 
 
 def with_layout(loaded: LoadedConfig, layout: Layout, layers: int) -> LoadedConfig:
-    """The config with another layout; its layers lie evenly and recompute nothing. Its file stays as it is."""
+    """Return the config with another layout, an even split of layers and no recomputation; the file is unchanged."""
     keys, source = layout_keys(loaded.dialect), loaded.source
     wanted: dict[KeyPath, object] = {}
     for field, path in keys.sizes.items():
@@ -113,7 +113,7 @@ def with_layout(loaded: LoadedConfig, layout: Layout, layers: int) -> LoadedConf
 
 
 def _apply_values(loaded: LoadedConfig, wanted: Mapping[KeyPath, object]) -> SourceFile:
-    # Values that are there, with those that follow them through an anchor; then those that are not there yet.
+    # Set existing keys first, including values that follow them through an anchor; then add the missing ones.
     source = loaded.source
     there = {path: value for path, value in wanted.items() if source.get(path, MISSING) is not MISSING}
     settings = [Setting(path, "null" if value is None else str(value)) for path, value in there.items()]
@@ -123,7 +123,7 @@ def _apply_values(loaded: LoadedConfig, wanted: Mapping[KeyPath, object]) -> Sou
 
 
 def place_evenly(layers: int, layout: Layout) -> list[list[int]]:
-    """Layers of each cell, chunks x stages: evenly, and what is left over first where neither end of the model is."""
+    """Return the layers per cell (chunks x stages): an even split, with the remainder on middle stages first."""
     cells = layout.pipeline * layout.chunks
     rest = layers % cells
     inner = [cell for cell in range(cells) if 0 < cell % layout.pipeline < layout.pipeline - 1]

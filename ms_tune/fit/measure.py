@@ -1,4 +1,4 @@
-"""Runs small dryruns for the memory table, and keeps what they found by everything that it depends on."""
+"""Run small dryruns for the memory table, and cache their figures under a key of everything they depend on."""
 
 from __future__ import annotations
 
@@ -33,44 +33,44 @@ _PERSISTENT = (MemoryCategory.WEIGHTS, MemoryCategory.OPTIMIZER_STATE, MemoryCat
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """One stage of a variant of the job, with few layers."""
+    """A small dryrun: one stage of a variant of the job, with few layers."""
 
-    name: str  # what every layer does: a kind of recompute
-    loaded: LoadedConfig  # the config that says so
+    name: str  # the recompute mode of its layers, or another purpose
+    loaded: LoadedConfig  # the config of this variant
     stage: int
     layers: int
-    needed: bool = False  # there is no table without it: where it fails, no other one is run
-    # What its layers are made of and recompute, if it is about one kind of them.
+    needed: bool = False  # the table cannot be built without it: if it fails, all others are cancelled
+    # Its layer kind and recompute mode, if the probe measures one kind.
     make: LayerKind = LayerKind.UNKNOWN
     recompute: RecomputeMode = RecomputeMode.NONE
 
 
 @dataclass(frozen=True, slots=True)
 class RunFigures:
-    """What one stage was seen to hold."""
+    """Measured memory of one stage."""
 
     stage: int
-    kinds: Mapping[StageLayerKind, int]  # its layers by kind
-    in_flight: tuple[int, ...] | None  # Micro-batches in flight of each chunk; None where nothing tells
-    phase_peaks: Mapping[str, int]  # the peak in each phase of the training step, in bytes
-    # What weights, optimizer state and gradients hold at each of these moments, in bytes.
+    kinds: Mapping[StageLayerKind, int]  # number of layers by kind
+    in_flight: tuple[int, ...] | None  # micro-batches in flight per chunk; None if unknown
+    phase_peaks: Mapping[str, int]  # peak of each phase of the training step, in bytes
+    # Weights, optimizer state and gradients at each of these peaks, in bytes.
     phase_persistent: Mapping[str, int]
-    footprint_bytes: int = 0  # the most of the device that the pool took, in bytes
-    swapped_bytes: int = 0  # what went to the host for one micro-batch, in bytes
+    footprint_bytes: int = 0  # peak device memory reserved by the pool, in bytes
+    swapped_bytes: int = 0  # bytes copied to the host per micro-batch
 
     @property
     def peak(self) -> int:
-        """The most bytes in use."""
+        """Return the highest peak of all phases, in bytes."""
         return max(self.phase_peaks.values())
 
     @property
     def layers(self) -> int:
-        """Layers of the stage."""
+        """Return the number of layers of the stage."""
         return sum(self.kinds.values())
 
     @property
     def cells(self) -> Mapping[tuple[int, LayerKind], int]:
-        """Layers by chunk and by what they are made of, whatever they recompute."""
+        """Return the number of layers by chunk and layer kind, for all recompute modes."""
         found: Counter[tuple[int, LayerKind]] = Counter()
         for kind, count in self.kinds.items():
             found[kind.cell] += count
@@ -80,7 +80,7 @@ class RunFigures:
 def measure_probes(
     request: DryrunRequest, probes: Sequence[Probe], observer: Observer
 ) -> tuple[RunFigures | MsTuneError, ...]:
-    """What each probe holds, or why that is not known: what was kept of it, or else a run."""
+    """Return the figures of each probe, cached or from a run, or the error that prevents them."""
     found: dict[int, RunFigures | MsTuneError] = {}
     left: dict[int, _PendingProbe] = {}
     here = simulated_by()
@@ -90,7 +90,7 @@ def measure_probes(
             run = prepare_run(asked._replace(stage=probe.stage), probe.loaded)
         except MsTuneError as error:
             if probe.needed and isinstance(error, TooFewLayersError | UncutLayersError):
-                # It speaks of --layers, which nobody gave.
+                # The error refers to ``--layers``, which the user did not give.
                 raise UnsupportedError(
                     msg("fitting.not-small", reason=error.message), msg("fitting.not-small.hint")
                 ) from error
@@ -110,7 +110,7 @@ def measure_probes(
 
 
 class _PendingProbe(NamedTuple):
-    """A probe that has to be run."""
+    """A probe without cached figures."""
 
     asked: DryrunRequest
     loaded: LoadedConfig
@@ -122,7 +122,7 @@ class _PendingProbe(NamedTuple):
 def _run_pending(
     left: dict[int, _PendingProbe], found: dict[int, RunFigures | MsTuneError], observer: Observer
 ) -> None:
-    # Run probes; what each finds is kept at once, so that nothing of it is lost if the user stops the rest.
+    # Run probes; cache each result at once, so that nothing is lost if the user stops the rest.
     numbers = list(left)
 
     def done_with(place: int, reading: Reading) -> None:
@@ -139,12 +139,12 @@ def _run_pending(
         if variant.error is not None:
             found[number] = variant.error
     if not any(isinstance(found[number], MsTuneError) for number in numbers):
-        # The traces of small runs have told what they can; those of the plan stay.
+        # Traces of small runs are no longer needed; those of the plan are kept.
         shutil.rmtree(done.folder, ignore_errors=True)
 
 
 def read_figures(run: PreparedRun, reading: Reading) -> RunFigures:
-    """What a run of a stage was seen to hold."""
+    """Extract the figures of a stage's run."""
     moments = {phase: peak for phase, peak in reading.phase_peaks.items() if phase is not None}
     if not moments:
         moments = dict(reading.phase_peaks)  # type: ignore[arg-type] # under None only
@@ -153,7 +153,7 @@ def read_figures(run: PreparedRun, reading: Reading) -> RunFigures:
         contents = reading.report.breakdown_at(peak.tick).contents
         persistent[_phase_name(phase)] = sum(contents[content] for content in _PERSISTENT)
     peaks = {_phase_name(phase): peak.bytes for phase, peak in moments.items()}
-    swapped = 0  # in jobs whose layers cannot swap
+    swapped = 0  # for jobs whose layers cannot swap
     if isinstance(run.job, MindFormersJob):
         swapped = reading.report.host_moved_bytes // (run.job.batches * run.pipeline.micro_batches)
     sizes = (peaks, persistent, reading.footprint_bytes, swapped)

@@ -1,4 +1,4 @@
-"""What small dryruns held: the lines of a job's stages, and what they say of layers that are kept, recomputed or swapped."""
+"""Derive memory per layer from small dryruns: lines per stage, and layers that are kept, recomputed or swapped."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from ms_tune.fit.measure import Probe, RunFigures
 
 _BACKWARD = "backward"
-_TWO = 2  # runs that make a line; lines that tell what a layer keeps
+_TWO = 2  # runs that define a line; lines that determine a layer's activations
 
 
 def _only_phases(figures: RunFigures, phases: Collection[str]) -> RunFigures:
@@ -40,7 +40,7 @@ def _only_phases(figures: RunFigures, phases: Collection[str]) -> RunFigures:
 
 
 class StageMeasurements:
-    """All lines of a job's stages."""
+    """Measurements of a job's stages, with a line fitted for each phase."""
 
     def __init__(
         self,
@@ -55,8 +55,8 @@ class StageMeasurements:
             self._runs.setdefault((probe.make, probe.recompute, probe.stage), []).append(figures)
         for runs in self._runs.values():
             runs.sort(key=lambda figures: figures.layers)
-        # Runs in which some layers of each cell are recomputed in full, and the others recompute nothing; the same with
-        # recomputed layers in the first chunk alone; and those in which all of that chunk are, and no others, once there are any.
+        # Runs that fully recompute some layers of each cell and no others; some layers of only the first chunk; and all layers of
+        # only the first chunk (set once they have run).
         self._some: dict[int, list[RunFigures]] = {}
         for figures in some:
             self._some.setdefault(figures.stage, []).append(figures)
@@ -65,30 +65,30 @@ class StageMeasurements:
         self._lines = {key: fit_lines(*runs[:2]) for key, runs in self._runs.items() if len(runs) > 1}
 
     def line_stages(self, make: LayerKind) -> list[int]:
-        """The stages that have lines."""
+        """Return the stages that have lines."""
         return sorted(stage for made, kind, stage in self._lines if (made, kind) == (make, RecomputeMode.NONE))
 
     def measured_modes(self) -> list[RecomputeMode]:
-        """The kinds of recompute that were measured."""
+        """Return the measured recompute modes."""
         return list(dict.fromkeys(kind for made, kind, _ in self._runs if made == self.model.main))
 
     def smallest_run(self, make: LayerKind, kind: RecomputeMode, stage: int) -> RunFigures | None:
-        """The smallest run."""
+        """Return the run with the fewest layers, or None."""
         runs = self._runs.get((make, kind, stage))
         return runs[0] if runs else None
 
     def largest_run(self, make: LayerKind, kind: RecomputeMode, stage: int) -> RunFigures | None:
-        """The largest run."""
+        """Return the run with the most layers, or None."""
         runs = self._runs.get((make, kind, stage))
         return runs[-1] if runs else None
 
     def persistent_bytes(self, make: LayerKind) -> Fraction:
-        """What one layer holds all the time."""
+        """Return the persistent memory per layer."""
         stages = self.line_stages(make)
         return persistent_slope([line for stage in stages for line in self._lines[make, RecomputeMode.NONE, stage]])
 
     def usual_lines(self, make: LayerKind, kind: RecomputeMode, stage: int) -> dict[str, MemoryLine]:
-        """The lines of the moments at which layers hold what they hold all the time and their activations, by phase."""
+        """Return the lines, by phase, of the moments at which layers use only persistent memory and activations."""
         plain = self._lines[make, RecomputeMode.NONE, stage]
         lines = self._lines.get((make, kind, stage))
         if lines is None:
@@ -98,7 +98,7 @@ class StageMeasurements:
         return {line.phase: line for line in found}
 
     def update_lines(self, make: LayerKind, stage: int) -> list[MemoryLine]:
-        """The lines of the moments at which layers hold more than that, whatever they recompute."""
+        """Return the lines of the moments at which layers use more persistent memory than usual, in any recompute mode."""
         found: list[MemoryLine] = []
         for kind in (RecomputeMode.NONE, RecomputeMode.FULL, RecomputeMode.SWAP):
             usual, others = split_by_moment(self._lines.get((make, kind, stage), ()), self.persistent_bytes(make))
@@ -108,13 +108,13 @@ class StageMeasurements:
         return found
 
     def highest_line(self, make: LayerKind, kind: RecomputeMode, stage: int) -> MemoryLine | None:
-        """The line that decides with all layers of the stage."""
+        """Return the line with the highest peak for all layers of the stage, or None."""
         lines = self.usual_lines(make, kind, stage).values()
         whole = self.model.whole[stage]
         return max(lines, key=lambda line: (line.bytes_with(whole), line.slope), default=None)
 
     def fragment_bytes(self, stages: int) -> tuple[int, ...]:
-        """What each stage loses between its blocks, as small runs do: with more layers it is next to no more."""
+        """Return the fragmentation of each stage in small runs; more layers add almost none."""
         lost: dict[int, int] = {}
         for (_, _, stage), runs in self._runs.items():
             most = max(figures.footprint_bytes - figures.peak for figures in runs)
@@ -123,12 +123,12 @@ class StageMeasurements:
         return tuple(lost.get(stage, middle) for stage in range(stages))
 
     def deciding_phase(self, make: LayerKind, stage: int) -> str:
-        """The phase whose peak decides with all layers of the stage, if they recompute nothing."""
+        """Return the phase with the highest peak for all layers of the stage, without recomputation."""
         highest = self.highest_line(make, RecomputeMode.NONE, stage)
         return highest.phase if highest is not None else _BACKWARD
 
     def deciding_lines(self, make: LayerKind, kind: RecomputeMode) -> list[MemoryLine]:
-        """The line of each stage at the moment that decides if layers recompute nothing; else of the one that does with this kind."""
+        """Return each stage's line in the phase that peaks without recomputation, or, if one is missing, the highest of this mode."""
         stages = [stage for stage in self.line_stages(make) if (make, kind, stage) in self._runs]
         lines = [self.usual_lines(make, kind, stage).get(self.deciding_phase(make, stage)) for stage in stages]
         if None in lines:
@@ -136,7 +136,7 @@ class StageMeasurements:
         return [line for line in lines if line is not None]
 
     def layer_bytes(self, make: LayerKind, kind: RecomputeMode) -> LayerBytes | None:
-        """What a layer adds to any stage."""
+        """Return the memory that a layer adds to any stage, or None if unknown."""
         runs = [stage for made, other, stage in self._runs if (made, other) == (make, kind)]
         drawn = any((make, kind, stage) in self._lines for stage in runs)
         if not drawn or len(runs) == 1 < len(self.line_stages(make)):
@@ -144,13 +144,13 @@ class StageMeasurements:
         lines = self.deciding_lines(make, kind)
         if kind is RecomputeMode.FULL and make == self.model.main and self.freed_by_stage:
             lines = [freed.line for freed in self.freed_by_stage.values()]
-            # What is left over at the last stage is told apart, and the others are exact.
+            # Extra memory of the last stage is measured separately, and the other lines are exact.
             lines = lines[:-1] if len(lines) > _TWO else lines
         return fit_layer_bytes(lines) if lines else None
 
     def _beside_plain(self, make: LayerKind, kind: RecomputeMode, stages: Sequence[int]) -> LayerBytes | None:
-        # What a layer adds whose kind was run in one size: less than one that recomputes nothing, for each micro-batch in
-        # flight. Where two stages tell, what is less however many are in flight is told apart.
+        # Fit a layer of a mode that was run in one size, as savings relative to no recomputation, per micro-batch in flight. With
+        # two stages, savings that do not depend on micro-batches in flight are distinguished.
         plain, freed = self.layer_bytes(make, RecomputeMode.NONE), []
         for stage in stages:
             usual = self.usual_lines(make, RecomputeMode.NONE, stage)
@@ -167,22 +167,22 @@ class StageMeasurements:
 
     @cached_property
     def peaks_at_reduction(self) -> bool:
-        """Whether stages that recompute everything are at their peak while gradients are reduced, a copy of each layer's beside them.
+        """Return whether fully recomputed stages peak while gradients are reduced, which needs a copy of each layer's gradients.
 
-        Seen with a sharded optimizer and several chunks. What layers keep of a micro-batch is not in it.
+        Seen with a sharded optimizer and several chunks. Activations are not part of that peak.
         """
         lines = self.deciding_lines(self.model.main, RecomputeMode.FULL)
         return bool(lines) and not fit_layer_bytes(lines).plausible
 
     def swapped_bytes(self, make: LayerKind) -> int:
-        """What of a layer's activations goes to the host for a micro-batch, where layers swap."""
+        """Return the bytes of a layer's activations copied to the host per micro-batch when layers swap."""
         for (made, kind, _), runs in self._runs.items():
             if (made, kind) == (make, RecomputeMode.SWAP) and len(runs) > 1:
                 return max(0, (runs[1].swapped_bytes - runs[0].swapped_bytes) // (runs[1].layers - runs[0].layers))
         return 0
 
     def fetched_bytes(self, make: LayerKind) -> int:
-        """What stages hold on top while a layer that swaps is at its backward pass."""
+        """Return the bytes that stages need on top while a swapped layer is in its backward pass."""
         more = [
             self.base_bytes(make, RecomputeMode.SWAP, stage) - self.base_bytes(make, RecomputeMode.NONE, stage)
             for stage in self.line_stages(make)
@@ -192,7 +192,7 @@ class StageMeasurements:
 
     @cached_property
     def freed_by_stage(self) -> dict[int, FreedByRecompute]:
-        """What full recomputation frees, by stage; of all stages with lines, or of none."""
+        """Return the memory that full recomputation frees, for every stage with lines; empty if it is unknown for one of them."""
         main = self.model.main
         found: dict[int, FreedByRecompute] = {}
         for stage in self.line_stages(main) if RecomputeMode.FULL in self.measured_modes() else ():
@@ -206,7 +206,7 @@ class StageMeasurements:
         return found
 
     def _freed_by_dense(self, stage: int) -> Fraction:
-        # What a dense layer of the first chunk frees if it is recomputed in full, where most have experts.
+        # Return the memory freed by fully recomputing a dense layer of the first chunk, where most layers have experts.
         if self.model.main is LayerKind.DENSE:
             return Fraction(0)
         phase = self.deciding_phase(self.model.main, stage)
@@ -220,7 +220,7 @@ class StageMeasurements:
         return (plain.slope - full.slope) * (few.in_flight or (1,))[0] / plain.in_flight
 
     def recompute_transient(self, stage: int) -> RecomputeTransient:
-        """What a stage holds on top while its layers are computed once more."""
+        """Return the transient memory of a stage while its layers are recomputed."""
         main = self.model.main
         freed, plain = self.freed_by_stage.get(stage), self.highest_line(main, RecomputeMode.NONE, stage)
         runs = self._runs.get((main, RecomputeMode.FULL, stage), [])
@@ -239,27 +239,29 @@ class StageMeasurements:
     def first_chunk_transient(
         self, stage: int, layers: Mapping[LayerKind, Mapping[RecomputeMode, LayerBytes]]
     ) -> Fraction | None:
-        """What a stage holds on top where its first chunk's layers are recomputed in full and no others; None where no run tells."""
+        """Return the transient memory when only the first chunk is fully recomputed; None if no run measures it."""
         main, figures = self.model.main, self.first_chunk_alone.get(stage)
         plain = self.highest_line(main, RecomputeMode.NONE, stage)
         few = self.smallest_run(main, RecomputeMode.NONE, stage)
         if figures is None or plain is None or few is None:
             return None
-        held = Fraction((figures.in_flight or (1,))[0])
+        in_flight = Fraction((figures.in_flight or (1,))[0])
         freed = Fraction(0)
         for kind, count in fully_recomputed(figures):
             rows = layers.get(kind.make, layers[main])
-            freed += count * (rows[RecomputeMode.NONE].total_bytes(held) - rows[RecomputeMode.FULL].total_bytes(held))
+            freed += count * (
+                rows[RecomputeMode.NONE].total_bytes(in_flight) - rows[RecomputeMode.FULL].total_bytes(in_flight)
+            )
         peaks = [figures.phase_peaks[phase] for phase in find_alike_phases(figures, few, plain.persistent)]
         return max(max(peaks) - plain.bytes_with(figures.layers) + freed, Fraction(0)) if peaks else None
 
     def base_bytes(self, make: LayerKind, kind: RecomputeMode, stage: int) -> Fraction:
-        """What the stage holds anyhow at the moment that decides."""
+        """Return the memory of the stage without any layer, at the moment of its peak."""
         highest = self.highest_line(make, kind, stage)
         return highest.base if highest else Fraction(0)
 
     def persistent_base(self, make: LayerKind, stage: int) -> Fraction:
-        """What of that is weights, optimizer state and gradients."""
+        """Return the part of the base for weights, optimizer state and gradients."""
         few = self.smallest_run(make, RecomputeMode.NONE, stage)
         highest = self.highest_line(make, RecomputeMode.NONE, stage)
         if few is None or highest is None:

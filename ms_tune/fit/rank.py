@@ -1,4 +1,4 @@
-"""Ranks layouts by closed forms, each as its framework reads the config with it; nothing is run, and nothing is said to fit."""
+"""Rank layouts by estimates, using the sizes that the framework derives for each; nothing is run, and no layout is proved to fit."""
 
 from __future__ import annotations
 
@@ -39,59 +39,59 @@ if TYPE_CHECKING:
     from ms_tune.planning.layouts import Layout
     from ms_tune.text import Message
 
-PRUNED = 1.15  # of the limit, that the estimate with everything recomputed may be
-_ROUNDS = 4  # of as many micro-batches as stages, after which every round is as the one before
+PRUNED = 1.15  # of the limit: layouts whose estimate with full recomputation exceeds this are dropped
+_ROUNDS = 4  # rounds of as many micro-batches as stages; all later rounds are identical
 
 
 @dataclass(frozen=True, slots=True)
 class LayoutEstimate:
-    """What closed forms say of a layout."""
+    """Estimated time and memory of a layout."""
 
-    time: float  # of the passes of a step: forward passes of a dense layer and one sample on one device
-    least_bytes: int  # the highest peak of its stages with everything recomputed
-    peak_bytes: tuple[int, ...]  # each stage's peak with as many layers recomputed as the limit wants; even layers
-    recomputed: tuple[int, ...]  # layers of each stage that are recomputed for that
-    bubble: float  # the part of the step in which stages wait
-    sent_bytes: int  # what a device sends in a step, on the stage that sends most
+    time: float  # of a step's passes, in forward passes of a dense layer for one sample on one device
+    least_bytes: int  # highest peak of all stages with full recomputation
+    peak_bytes: tuple[int, ...]  # peak per stage, with an even split and as few recomputed layers as the limit allows
+    recomputed: tuple[int, ...]  # layers per stage that are recomputed for that
+    bubble: float  # fraction of the step in which stages wait
+    sent_bytes: int  # bytes per step sent by a device of the stage that sends most
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LayoutCandidate:
-    """A layout that may be tried."""
+    """A layout that can be tried."""
 
     layout: Layout
-    estimate: LayoutEstimate  # what closed forms say of it
-    facts: LayoutFacts  # what its stages hold, for the estimate of any plan
+    estimate: LayoutEstimate  # its estimated time and memory
+    facts: LayoutFacts  # memory of its stages, to estimate any plan
 
 
 @dataclass(frozen=True, slots=True)
 class Ranking:
-    """Layouts, the best first."""
+    """Layouts sorted from best to worst."""
 
-    # Those that no other one outdoes in both time and bytes sent, by time; then those that only these outdo; and so on.
+    # By Pareto front over time and bytes sent, then by time.
     candidates: tuple[LayoutCandidate, ...]
-    leading: int  # how many of them no other one outdoes
-    pruned: int  # how many hold more than the limit allows, whatever they recompute
-    refused: tuple[Message, ...]  # why the framework refuses others
+    leading: int  # size of the first front: no other layout is better in both
+    pruned: int  # layouts that exceed the limit even with full recomputation
+    refused: tuple[Message, ...]  # reasons why the framework refuses the others
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LayoutFacts:
-    """What the stages of a layout hold by closed forms."""
+    """Estimated memory of a layout's stages."""
 
-    persistent_bytes: tuple[int, ...]  # weights, gradients and optimizer state of each stage, bytes
-    layers: tuple[int, ...]  # layers of each stage in the even split
-    activations: Mapping[LayerKind, Activations]  # of a layer and a micro-batch, by what layers are made of
-    # What the layers of each stage are made of, and how many there are of each.
+    persistent_bytes: tuple[int, ...]  # weights, gradients and optimizer state per stage, bytes
+    layers: tuple[int, ...]  # layers per stage in the even split
+    activations: Mapping[LayerKind, Activations]  # per layer and micro-batch, by layer kind
+    # Number of layers of each kind, per stage.
     layer_makes: tuple[Mapping[LayerKind, int], ...]
-    in_flight: tuple[float, ...]  # Micro-batches in flight of a layer of each stage, the mean of its chunks
-    logits: int  # what the last stage holds beside
-    sequence: bool  # whether activations between layers are split over the tensor-parallel ranks
+    in_flight: tuple[float, ...]  # micro-batches in flight per layer of each stage, averaged over its chunks
+    logits: int  # bytes of the logits on the last stage
+    sequence: bool  # true: activations between layers are split over the TP ranks
 
     def peak_bytes(self, stage: int, layers: int, full: int) -> int:
-        """The peak of a stage with so many layers, of which so many are recomputed.
+        """Return the peak of a stage with ``layers`` layers, ``full`` of them fully recomputed.
 
-        Layers beyond the even split hold what the stage's layers do in the mean.
+        Layers in excess of the even split count as the stage's average layer.
         """
         count = sum(self.layer_makes[stage].values())
         parts = [(self.activations[make], n / count) for make, n in self.layer_makes[stage].items()]
@@ -109,7 +109,7 @@ def rank_layouts(
     limit_bytes: int,
     on_ranked: Callable[[int, int], None],
 ) -> Ranking:
-    """The layouts that the framework takes, the best first."""
+    """Rank the layouts that the framework accepts, the best first."""
     ranker = _LayoutRanker(job, loaded, limit_bytes)
     found, refused, pruned = [], [], 0
     for number, layout in enumerate(layouts):
@@ -129,11 +129,11 @@ def rank_layouts(
 
 
 def _pareto_fronts(candidates: Sequence[LayoutCandidate]) -> list[list[LayoutCandidate]]:
-    # Those that no other one outdoes in both time and bytes sent; those that only these outdo; and so on, each by time.
+    # Group layouts into Pareto fronts over time and bytes sent; each front is sorted by time.
     order = sorted(candidates, key=lambda one: (one.estimate.time, one.estimate.sent_bytes, one.layout))
     fronts: list[list[LayoutCandidate]] = []
     for one in order:
-        # Whoever came before takes no longer: a front outdoes this one if its last member sends no more.
+        # All earlier layouts are at least as fast: a front dominates this one if its last member sends no more.
         place = next((front for front in fronts if front[-1].estimate.sent_bytes > one.estimate.sent_bytes), None)
         if place is None:
             fronts.append([one])
@@ -143,14 +143,14 @@ def _pareto_fronts(candidates: Sequence[LayoutCandidate]) -> list[list[LayoutCan
 
 
 class _LayoutRanker:
-    """Estimates of one job's layouts; what several of them share is read once."""
+    """Estimator for the layouts of one job; caches data that several layouts share."""
 
     def __init__(self, job: PlannedJob, loaded: LoadedConfig, limit_bytes: int) -> None:
         model = job.loaded.job.model
         widths = widths_of(model)
         if widths is None:
             raise UnsupportedError(msg("layouts.no-sizes"), msg("layouts.no-sizes.hint"))
-        self._heads = 1 + model.mtp_layers  # each further token that is predicted has its own logits
+        self._heads = 1 + model.mtp_layers  # each additional predicted token has its own logits
         self._job, self._loaded, self._limit, self._widths = job, loaded, limit_bytes, widths
         costs = relative_costs(job)
         self._head = costs.head
@@ -161,7 +161,7 @@ class _LayoutRanker:
         self._graphs: dict[tuple[Schedule, int, int, int], PassGraph] = {}
 
     def estimate_layout(self, layout: Layout) -> LayoutCandidate:
-        """A layout with its estimate."""
+        """Estimate a layout."""
         if not can_accumulate(self._job.loaded.dialect, layout):
             raise UnsupportedError(msg("layouts.refused.accumulation"))
         read = self._read_layout(layout)
@@ -179,7 +179,7 @@ class _LayoutRanker:
         return LayoutCandidate(layout, LayoutEstimate(time, least, peaks, full, bubble, sent), facts)
 
     def _read_layout(self, layout: Layout) -> _ReadLayout:
-        # What the framework's own sizes say, whatever chunks and micro-batches there are.
+        # Read the framework's sizes, which do not depend on chunks and micro-batches.
         key = (layout.tensor, layout.pipeline, layout.context, layout.expert, layout.data)
         if key not in self._read:
             try:
@@ -210,7 +210,7 @@ class _LayoutRanker:
         )
 
     def _schedule_of(self, layout: Layout) -> Schedule:
-        # In which order the framework runs passes, with and without chunks.
+        # Return the framework's order of passes, with or without chunks.
         several = layout.chunks > 1
         if several not in self._schedules:
             loaded = with_layout(self._loaded, layout, self._job.layers)
@@ -230,13 +230,13 @@ class _LayoutRanker:
         self, layout: Layout, read: _ReadLayout, schedule: Schedule, placement: list[list[int]]
     ) -> LayoutFacts:
         share = self._rank_share(layout, sequence=read.sequence)
-        stages, layers, held_by = layout.pipeline, [], []
+        stages, layers, in_flight = layout.pipeline, [], []
         for stage in range(stages):
             counts = [row[stage] for row in placement]
             micro_batches = _few_micro_batches(layout)
             flight = in_flight_per_chunk(schedule, stage, stages, layout.chunks, micro_batches) or (1,) * layout.chunks
             layers.append(sum(counts))
-            held_by.append(sum(one * count for one, count in zip(flight, counts, strict=True)) / max(sum(counts), 1))
+            in_flight.append(sum(one * count for one, count in zip(flight, counts, strict=True)) / max(sum(counts), 1))
         lasting = tuple(
             size * own // there for size, own, there in zip(read.persistent_bytes, layers, read.layers, strict=True)
         )
@@ -252,7 +252,7 @@ class _LayoutRanker:
             tuple(layers),
             activations,
             read.layer_makes,
-            tuple(held_by),
+            tuple(in_flight),
             round(logits_bytes(self._widths, share) * self._heads),
             read.sequence,
         )
@@ -270,7 +270,7 @@ class _LayoutRanker:
     def _step_time(
         self, layout: Layout, schedule: Schedule, placement: list[list[int]], full: Sequence[int]
     ) -> tuple[float, float]:
-        # The step of a layout, in dense forward passes of a sample on a device; and the part in which stages wait.
+        # Return the step time, in dense forward passes for one sample on one device, and the fraction in which stages wait.
         graph, stages, first = self._pass_graph(layout, schedule), layout.pipeline, 0
         cells = stages * layout.chunks
         durations = np.zeros(2 * cells)
@@ -283,7 +283,7 @@ class _LayoutRanker:
             durations[cell], durations[cells + cell] = work + tail, 2 * (work + tail) + again
             first += count
         of_stage = (durations[:cells] + durations[cells:]).reshape(layout.chunks, stages).sum(axis=0)
-        # Once the pipeline is full, every further micro-batch takes as long as it does on the slowest stage.
+        # Once the pipeline is full, each further micro-batch takes as long as on the slowest stage.
         step = float(graph.step_ticks(durations[:, None])[0]) + float(of_stage.max()) * (
             layout.micro_batches - _few_micro_batches(layout)
         )
@@ -293,7 +293,7 @@ class _LayoutRanker:
         ) if step else 0.0
 
     def _sent_bytes(self, layout: Layout, facts: LayoutFacts, full: Sequence[int], weights: int) -> int:
-        # What a device of the busiest stage sends in a step.
+        # Return the bytes that a device of the busiest stage sends per step.
         share, widths, most = self._rank_share(layout, sequence=facts.sequence), self._widths, 0
         for stage, makes in enumerate(facts.layer_makes):
             count, of_layers = facts.layers[stage], 0.0
@@ -308,17 +308,17 @@ class _LayoutRanker:
 
 @dataclass(frozen=True, slots=True)
 class _ReadLayout:
-    """What a framework's own sizes say of each stage of a layout without chunks."""
+    """The framework's sizes for each stage of a layout without chunks."""
 
     persistent_bytes: tuple[int, ...]  # weights, gradients and optimizer state, bytes
     layers: tuple[int, ...]
-    layer_makes: tuple[Mapping[LayerKind, int], ...]  # what they are made of
+    layer_makes: tuple[Mapping[LayerKind, int], ...]  # number by layer kind
     weights: int  # bytes of the first stage's weights
-    sequence: bool  # whether activations between layers are split over the tensor-parallel ranks
+    sequence: bool  # true: activations between layers are split over the TP ranks
 
 
 def _few_micro_batches(layout: Layout) -> int:
-    # So many micro-batches that the pipeline is full, and the first round is as long as it would be with all of them.
+    # Return enough micro-batches to fill the pipeline, with a first round as long as with all micro-batches.
     full = _ROUNDS * layout.pipeline + layout.micro_batches % layout.pipeline
     return min(layout.micro_batches, full)
 
@@ -331,6 +331,6 @@ def _count_makes(run: PreparedRun) -> Mapping[LayerKind, int]:
 
 
 def _fewest_recomputed(facts: LayoutFacts, stage: int, limit_bytes: int) -> int:
-    # The fewest layers of a stage to recompute so that the estimate keeps within the limit; all where none does.
+    # Return the smallest number of recomputed layers for which the estimate is within the limit; all layers if none is.
     count = facts.layers[stage]
     return next((full for full in range(count) if facts.peak_bytes(stage, count, full) <= limit_bytes), count)

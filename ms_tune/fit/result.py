@@ -1,4 +1,4 @@
-"""What is asked of ``fit`` with a config, and what it found."""
+"""Define the request and the result of ``ms-tune fit`` with a config."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ConfigFitRequest:
-    """What a plan is asked for.
+    """Request for a plan of a config.
 
     Attributes:
         dryrun: The config, its job and its device.
-        kinds: Kinds of recompute that a plan may use.
+        kinds: Recompute modes that a plan may use.
         effort: How long to search.
-        seed: Where the search's random numbers begin.
-        verify: Whether the plan is simulated before it is handed over.
-        allow_tight: Whether a plan is good enough that fits only without fragments, or only inside the reserve.
-        clock: What was measured.
-        swap_bandwidth: Bytes a second that go to the host, and as many that come back; with the kind ``swap`` only.
+        seed: Seed of the search's random numbers.
+        verify: Simulate the plan before returning it.
+        allow_tight: Accept a plan that fits only without fragmentation, or only by using the reserve.
+        clock: The user's measurements.
+        swap_bandwidth: Bytes per second to the host and back, for the mode ``swap`` only.
     """
 
     dryrun: DryrunRequest = field(default_factory=DryrunRequest)
@@ -50,10 +50,10 @@ class ConfigFitRequest:
     swap_bandwidth: int | None = None
 
     def __post_init__(self) -> None:
-        """Refuse swap of which nothing tells what it takes.
+        """Check that the mode swap and a bandwidth are given together.
 
         Raises:
-            UsageError: Swap is one of the kinds and no bandwidth is given, or the other way round.
+            UsageError: Only one of them is given.
         """
         if RecomputeMode.SWAP in self.kinds and self.swap_bandwidth is None:
             raise UsageError(msg("fitting.swap.bandwidth"), msg("fitting.swap.bandwidth.hint"))
@@ -61,84 +61,84 @@ class ConfigFitRequest:
             raise UsageError(msg("fitting.swap.kind"), msg("fitting.swap.kind.hint"))
 
 
-NEAR = 0.005  # of the dryrun's peak, that the table's may be off
+NEAR = 0.005  # largest accepted prediction error of the table, as a fraction of the dryrun's peak
 
 
 @dataclass(frozen=True, slots=True)
 class PredictedStage:
-    """What the table predicted of a stage that was simulated, and what that held."""
+    """Predicted and simulated peak of a stage."""
 
     stage: int
-    predicted_bytes: int  # its peak by the table
+    predicted_bytes: int  # peak according to the table
     peak_bytes: int
 
     @property
     def error(self) -> float:
-        """How much the table is off, as a part of the peak; above zero where it predicted more."""
+        """Return the prediction error as a fraction of the peak; positive if the table predicted too much."""
         return (self.predicted_bytes - self.peak_bytes) / self.peak_bytes
 
     @property
     def exact(self) -> bool:
-        """Whether it is as near as the plans' dryruns are asked to be."""
+        """Return whether the error is within the tolerance."""
         return abs(self.error) <= NEAR
 
 
 @dataclass(frozen=True, slots=True)
 class CheckRun(PredictedStage):
-    """The table's check run."""
+    """A run that checks the table's prediction before any plan is made."""
 
     layers: int
 
     @property
     def margin_bytes(self) -> int:
-        """What is set aside for it: what the table predicted too little, if it is off."""
+        """Return the bytes to reserve because the table predicted too little; 0 if it is within the tolerance."""
         return 0 if self.exact else max(0, self.peak_bytes - self.predicted_bytes)
 
 
 @dataclass(frozen=True, slots=True)
 class VerifiedStage(PredictedStage):
-    """A stage of a plan that was simulated."""
+    """A simulated stage of a plan."""
 
-    footprint_bytes: int  # with fragments
-    verdict: Verdict  # whether it fits
+    footprint_bytes: int  # peak with fragmentation
+    verdict: Verdict  # the memory verdict of the stage
 
     @property
     def needed_bytes(self) -> int:
-        """All that the verdict compares with the limit: the peak, its fragments, what is set aside."""
+        """Return the total that the verdict compares with the limit: peak, fragmentation and reserve."""
         return self.footprint_bytes + self.verdict.reserve_bytes
 
 
 @dataclass(frozen=True, slots=True)
 class RelievedStage:
-    """A stage that recomputes more than in the plan before, because its dryrun did not fit."""
+    """A stage that recomputes more than in the previous plan, because its dryrun did not fit."""
 
     stage: int
     verdict: Verdict  # of that dryrun
-    before: tuple[Mapping[RecomputeMode, int], ...]  # how many layers of each kind of recompute its chunks had
-    after: tuple[Mapping[RecomputeMode, int], ...]  # how many they have
+    before: tuple[Mapping[RecomputeMode, int], ...]  # previous layers by recompute mode, for each of its chunks
+    after: tuple[Mapping[RecomputeMode, int], ...]  # the new ones
 
 
 @dataclass(frozen=True, slots=True)
 class VerifyRound:
     """A plan and its dryrun."""
 
-    report: FitReport  # the plan, and what the table says of it
-    # Every stage's peak by the table, without what was set aside for fragments; empty without a plan.
+    report: FitReport  # the plan and its predictions
+    # Predicted peak of each stage without the bytes reserved for fragmentation; empty without a plan.
     peak_bytes: tuple[int, ...]
-    verified: tuple[VerifiedStage, ...] = ()  # the stages that were simulated; empty where none was
-    stands_for: tuple[int, ...] = ()  # the simulated stage that stands for each stage; empty where none was simulated
-    # The stages that recompute more than in the plan before; empty where it is another plan altogether.
+    verified: tuple[VerifiedStage, ...] = ()  # the simulated stages; empty if none
+    stands_for: tuple[int, ...] = ()  # the simulated stage that represents each stage; empty if none was simulated
+    # Stages that recompute more than in the previous plan; empty for an entirely new plan.
     relieved: tuple[RelievedStage, ...] = ()
-    kept: tuple[int, ...] = ()  # those of `verified` whose dryrun was there already, of a plan before
+    kept: tuple[int, ...] = ()  # stages of ``verified`` whose result is reused from an earlier plan's dryrun
 
     @property
     def fits(self) -> bool:
-        """Whether every simulated stage fits."""
+        """Return whether every simulated stage fits."""
         return bool(self.verified) and all(one.verdict.outcome is Fit.FITS for one in self.verified)
 
     @property
     def exact(self) -> bool:
-        """Whether the table foretold every simulated stage."""
+        """Return whether the table predicted every simulated stage within the tolerance."""
         return all(one.exact for one in self.verified)
 
 
@@ -147,22 +147,22 @@ class ConfigFit:
     """A plan for a config.
 
     Attributes:
-        source: The config as it is.
-        table: The memory table that its first dryruns came to; its limit is what is left for the peaks.
-        limit: What a stage may take of its device.
-        reserve_bytes: What is set aside of it.
-        fragment_bytes: What is set aside for each stage's fragments, as small runs had them.
-        costs: What the parts of the model cost beside each other.
-        idle: Kinds of recompute that free nothing here.
-        checked: The table's check run; None where there was none.
+        source: The config before any change.
+        table: The memory table fitted from the first dryruns; its limit is the memory available for peaks.
+        limit: The usable device memory of a stage.
+        reserve_bytes: The reserved part of it.
+        fragment_bytes: Bytes reserved for fragmentation of each stage, as in small runs.
+        costs: Relative times of the model's parts.
+        idle: Recompute modes that free nothing in this job.
+        checked: The table's check run, or None.
         rounds: Plans and their dryruns, in order.
-        chosen: The round whose plan is handed over; None where no plan fits.
-        lacking: Where no dryrun proved a plan, what the table says with all that they showed; None where none was made.
-        least_fragment_bytes: What is set aside in it for each stage's fragments: the least that any of the dryruns showed.
-        text: The config with that plan; the config itself without one.
-        changed: How many values are other.
-        notes: What the user should know.
-        seconds: Of the dryruns for the table, and of those of plans.
+        chosen: The round whose plan is returned; None if no plan fits.
+        lacking: If no plan was verified, the table's report with the figures of all dryruns; else None.
+        least_fragment_bytes: Bytes reserved in it for fragmentation of each stage: the least of all dryruns.
+        text: The config with the plan; unchanged without one.
+        changed: How many values differ.
+        notes: Messages for the user.
+        seconds: Duration of the dryruns for the table, and of those of plans.
     """
 
     source: SourceFile
@@ -184,5 +184,5 @@ class ConfigFit:
 
     @property
     def last(self) -> VerifyRound:
-        """The round that the report is about: the chosen one, or else the last."""
+        """Return the round to report: the chosen one, or else the last."""
         return self.chosen or self.rounds[-1]

@@ -1,4 +1,4 @@
-"""From a config to the cheapest plan that fits: table, search, the plan's own dryrun, and what it teaches the table."""
+"""Find the cheapest plan of a config that fits: build the table, search, verify by a dryrun, and correct the table."""
 
 from __future__ import annotations
 
@@ -58,17 +58,17 @@ def fit_config(
     on_progress: Callable[[SearchProgress], None] = lambda _progress: None,
     loaded: LoadedConfig | None = None,
 ) -> ConfigFit:
-    """The cheapest plan of a config that fits, simulated before it is handed over. The file stays as it is.
+    """Find the cheapest plan of a config that fits, and simulate it before returning it; the file is unchanged.
 
     Args:
         request: The job, its device, and how to plan.
-        observer: Told what is simulated.
-        on_progress: Told how far a search is. An interrupt, also one raised here, ends the search with the best plan so far.
+        observer: Receives messages about the simulation.
+        on_progress: Receives the search's progress. An interrupt, also one raised here, ends the search with the best plan so far.
         loaded: The config; None for the one that the request names.
 
     Raises:
-        ConfigError: The config is wrong.
-        UnsupportedError: This machine, the model or its schedule is not served.
+        ConfigError: The config is invalid.
+        UnsupportedError: This machine, the model or its schedule is not supported.
         MissingExtraError: The extra ``fit`` or ``dryrun`` is not installed.
         RunError: A simulated process failed.
 
@@ -84,7 +84,7 @@ def fit_config(
     costs, source = relative_costs(job), str(job.loaded.source.path)
     sizeless = table_without_sizes(job, costs)
     request = replace(request, clock=with_layers(request.clock, sizeless))
-    with_times(sizeless, request.clock.times, source)  # before minutes of dryruns
+    with_times(sizeless, request.clock.times, source)  # fail early, before minutes of dryruns
     check_writable(job, [kind.value for kind in request.kinds])
     begin = time.monotonic()
     limit, reserve = limit_before(job.request, job.first)
@@ -92,13 +92,13 @@ def fit_config(
     notes += [note for note in job.first.not_included if note in job.first.unproved]
     table = raw = with_ends(build_table(job, measured, costs, limit.bytes - reserve), job, measured, emptied)
     table, idle = _without_idle(table._replace(present=read_present_plan(job, table)))
-    table, told = _with_swap_time(with_times(table, request.clock.times, source), request, costs, source)
-    notes += told
+    table, messages = _with_swap_time(with_times(table, request.clock.times, source), request, costs, source)
+    notes += messages
     table = check_table(table, source)
-    checked = None  # where the framework does not run it, or no plan recomputes layers in full
+    checked = None  # if it could not run, or no plan recomputes layers in full
     if check_run is not None and RecomputeMode.FULL in table.kinds:
-        foretold = predict_check_run(job, table, check_run.stage)
-        checked = CheckRun(check_run.stage, foretold, check_run.peak, check_run.layers)
+        predicted = predict_check_run(job, table, check_run.stage)
+        checked = CheckRun(check_run.stage, predicted, check_run.peak, check_run.layers)
     margin = checked.margin_bytes if checked is not None else 0
     fragments = tuple(size + margin for size in measured.fragment_bytes(job.stages))
     write_cached_table(job, without_kinds(raw, [RecomputeMode.SWAP]), fragments)
@@ -135,14 +135,13 @@ def fit_config(
 def _with_swap_time(
     table: CostTable, request: ConfigFitRequest, costs: RelativeCosts, source: str
 ) -> tuple[CostTable, list[Message]]:
-    # The table with the time of its copies to the host, where a bandwidth is told, and what to tell where that is far too
-    # little.
+    # Add the time of copies to the host if a bandwidth is given; if it is far too low, return a message and drop swap.
     if request.swap_bandwidth is None or not can_swap(table):
         return table, []
     shortest = None if costs.shortest is None else costs.shortest / DENSE_UNITS
     try:
         return linked_by(table, request.swap_bandwidth, request.clock, shortest, source), []
-    except ConfigError as error:  # what was measured is worth a plan without swap
+    except ConfigError as error:  # the measurements are still worth a plan without swap
         kept = table.present if table.present is None or not table.present.swap else None
         failed = msg("fitting.kind-fails", kind=RecomputeMode.SWAP.value, reason=error.message)
         return without_kinds(table, [RecomputeMode.SWAP])._replace(present=kept), [failed]
@@ -151,19 +150,19 @@ def _with_swap_time(
 def _run_calibration(
     job: PlannedJob, request: ConfigFitRequest, observer: Observer
 ) -> tuple[StageMeasurements, list[RunFigures], RunFigures | None, list[Message]]:
-    # What small dryruns hold, those with an empty end apart, and the table's check run if there is one; kinds that cannot run
-    # are told.
+    # Run the small dryruns. Return the measurements, the runs with an empty end, the table's check run (or None), and notes about
+    # modes that cannot run.
     model = count_job_layers(job)
     probes, notes = plan_probes(job, model, request.kinds)
     probes, late = _communication_last(job, model, probes)
-    beside = _plan_further_probes(job, model, request, full=any(one.recompute is RecomputeMode.FULL for one in probes))
-    observer.say(msg("fitting.table", count=len(probes) + sum(map(len, beside.values())) - len(beside["check"])))
-    for run in beside["check"]:
+    further = _plan_further_probes(job, model, request, full=any(one.recompute is RecomputeMode.FULL for one in probes))
+    observer.say(msg("fitting.table", count=len(probes) + sum(map(len, further.values())) - len(further["check"])))
+    for run in further["check"]:
         observer.say(msg("fitting.check", stage=run.stage, layers=run.layers))
-    groups = [probes, *beside.values()]
+    groups = [probes, *further.values()]
     every = iter(measure_probes(job.request, [probe for group in groups for probe in group], observer))
     found = [next(every) for _ in probes]
-    runs = {name: [next(every) for _ in group] for name, group in beside.items()}
+    runs = {name: [next(every) for _ in group] for name, group in further.items()}
     if late:
         notes += _with_communication(job, probes, found, late, observer)
     seen, failed = _pair_results(probes, found)
@@ -185,14 +184,14 @@ def _run_calibration(
 def _plan_further_probes(
     job: PlannedJob, model: JobLayers, request: ConfigFitRequest, *, full: bool
 ) -> dict[str, list[Probe]]:
-    # The runs beside those of each kind of recompute, by what they are for; ``full``: layers may be recomputed in full.
+    # Return the runs that do not measure a single recompute mode, by purpose; ``full``: layers may be fully recomputed.
     middle = [middle_stage(job.stages - 1)] if model.alike else None
     return {
         "some": probes_with_some_recomputed(job) if full else [],
         "first": probes_with_some_of_first_chunk(job) if full else [],
         "alone": probes_of_first_chunk(job, model, middle) if full and job.compiled else [],
         "ends": emptied_probes(job, model),
-        # In a static graph it takes as long as a dryrun of the plan's, which tells more.
+        # In a static graph it takes as long as a dryrun of the plan, which is more informative.
         "check": [check_probe(job)] if full and not (model.alike and request.verify) else [],
     }
 
@@ -200,7 +199,7 @@ def _plan_further_probes(
 def _pair_results(
     probes: Sequence[Probe], found: Sequence[RunFigures | MsTuneError]
 ) -> tuple[list[tuple[Probe, RunFigures]], dict[RecomputeMode, MsTuneError]]:
-    # What runs of each kind of recompute hold, without kinds of which one cannot be run, and why those cannot.
+    # Pair probes with their figures, without modes that failed in any run; also return these modes' errors.
     pairs = tuple(zip(probes, found, strict=True))
     failed: dict[RecomputeMode, MsTuneError] = {}
     for one, figures in pairs:
@@ -214,7 +213,7 @@ def _pair_results(
 
 
 def _communication_last(job: PlannedJob, model: JobLayers, probes: list[Probe]) -> tuple[list[Probe], list[Probe]]:
-    # The probes, and apart from them those of recomputed communication that others may make needless.
+    # Separate the probes of recomputed communication, which may turn out to be unnecessary.
     kinds = {one.recompute for one in probes}
     used = any(layer.comm_patterns for layer in job.now.layers)
     if not model.alike or used or not {RecomputeMode.SELECT, RecomputeMode.BOTH} <= kinds:
@@ -230,9 +229,9 @@ def _with_communication(
     late: list[Probe],
     observer: Observer,
 ) -> list[Message]:
-    # Run the probes of recomputed communication, unless layers that recompute it beside selected operators hold as much as
-    # without. Then communication alone frees no more than these operators do, and takes longer
-    # (:data:`ms_tune.fit.costs.EXTRA`): neither it nor both is of use, and that is told.
+    # Run the probes of recomputed communication, unless recomputing it together with selected operators uses the same memory as
+    # the operators alone. Then communication alone frees no more than these operators, and takes longer
+    # (:data:`ms_tune.fit.costs.EXTRA`): drop both modes and return a note.
     seen = {one.recompute: figures for one, figures in zip(probes, found, strict=True)}
     select, both = seen[RecomputeMode.SELECT], seen[RecomputeMode.BOTH]
     if isinstance(select, MsTuneError) or isinstance(both, MsTuneError) or both.phase_peaks != select.phase_peaks:
@@ -245,8 +244,8 @@ def _with_communication(
 
 
 def _without_idle(table: CostTable) -> tuple[CostTable, tuple[RecomputeMode, ...]]:
-    # The table without kinds of recompute that free nothing, and these; a plan would pay for them all the same. The present
-    # plan's stay.
+    # Drop recompute modes that free nothing, for which a plan would only pay time, and return them too. Modes of the present plan
+    # stay.
     used = {
         kind
         for kind, rows in (
@@ -272,9 +271,9 @@ def _kept_bytes(layer: LayerGroup, kind: RecomputeMode) -> int:
 
 
 def with_remedies(report: FitReport, job: PlannedJob, fragments: Sequence[int] = ()) -> FitReport:
-    """A report of nothing that fits, with what the job's config could do beside: what costs no computation comes first.
+    """Add other remedies of the job's config to a report of a plan that does not fit; those without recomputation first.
 
-    A table does not tell it: it knows no optimizer, no sequence parallelism, no swap.
+    The table cannot estimate them: it does not model the optimizer, sequence parallelism or swap.
     """
     if report.shortage is None or report.nearest is None:
         return report
@@ -288,7 +287,7 @@ def with_remedies(report: FitReport, job: PlannedJob, fragments: Sequence[int] =
 
 
 def _estimate_remedies(report: FitReport, job: PlannedJob, fragments: Sequence[int]) -> Iterator[tuple[str, int]]:
-    # By name what each would free on the stage that is over the limit most, at most.
+    # Yield each remedy with an upper bound of the bytes it frees on the stage that exceeds the limit most.
     assert report.shortage is not None  # noqa: S101 - the caller has looked
     assert report.nearest is not None  # noqa: S101 - as above
     stage = report.shortage.stage
@@ -300,21 +299,22 @@ def _estimate_remedies(report: FitReport, job: PlannedJob, fragments: Sequence[i
     if key is not None and ranks > 1 and job.loaded.source.get(key) is not True:
         yield "optimizer", run.theory.get("optimizer_state", 0) * (ranks - 1) // ranks
     cells = report.nearest.cells[stage :: job.stages]
-    held = [in_flight_micro_batches(job, stage, chunk) for chunk in range(job.chunks)]
+    in_flight = [in_flight_micro_batches(job, stage, chunk) for chunk in range(job.chunks)]
     kinds = {
-        kind: sum(cell.get(kind, 0) * count for cell, count in zip(cells, held, strict=True)) for kind in RecomputeMode
+        kind: sum(cell.get(kind, 0) * count for cell, count in zip(cells, in_flight, strict=True))
+        for kind in RecomputeMode
     }
     if run.split.tensor > 1 and not is_sequence_parallel(job.loaded):
         full = float(kinds[RecomputeMode.FULL])
         yield "sequence", _freed_by_sequence(job, full, float(sum(kinds.values())) - full)
-    # The dynamic graph refuses swap with several stages.
+    # The dynamic graph supports swap only without pipeline stages.
     swaps = dialect is Dialect.MINDFORMERS or (dialect is Dialect.MINDFORMERS_PYNATIVE and job.stages == 1)
     if swaps and RecomputeMode.SWAP not in report.table.kinds:
-        # What is kept of micro-batches that are not at their backward pass can wait on the host.
+        # Activations of micro-batches that are not in their backward pass can be moved to the host.
         layer = max(report.table.layers, key=lambda one: one.layer_count)
         each = [
             count * (flying - 1) * layer.recompute[kind].activation_bytes
-            for cell, flying in zip(cells, held, strict=True)
+            for cell, flying in zip(cells, in_flight, strict=True)
             for kind, count in cell.items()
             if count
         ]
@@ -322,7 +322,7 @@ def _estimate_remedies(report: FitReport, job: PlannedJob, fragments: Sequence[i
 
 
 def _freed_by_sequence(job: PlannedJob, full: float, others: float) -> int:
-    # What splitting activations between layers over the tensor-parallel ranks frees, by closed forms.
+    # Estimate the memory freed by splitting activations between layers over the TP ranks.
     widths = widths_of(job.loaded.job.model)
     if widths is None:
         return 0

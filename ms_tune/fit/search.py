@@ -1,4 +1,4 @@
-"""From a config to the fastest of other layouts: rank by closed forms, then table, plan and dryrun of the best few."""
+"""Find the fastest layout of a config: rank layouts by estimates, then measure, plan and dryrun the best few."""
 
 from __future__ import annotations
 
@@ -33,71 +33,71 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SearchRequest:
-    """Which layouts to look at."""
+    """Layouts to search."""
 
-    fit: ConfigFitRequest = field(default_factory=ConfigFitRequest)  # how to plan each, and the job
-    # Dimensions that may be otherwise, by their short names (`ms_tune.planning.layouts.DIMENSIONS`).
+    fit: ConfigFitRequest = field(default_factory=ConfigFitRequest)  # the job, and how to plan each layout
+    # Dimensions that may change, by their short names (`ms_tune.planning.layouts.DIMENSIONS`).
     free: tuple[str, ...] = ()
-    keep: Mapping[str, int] = field(default_factory=dict)  # what dimensions are to be
-    top: int = 3  # how many of the best are dry-run; 0 for none: the ranking alone
-    node: int = 8  # devices of a machine, in which tensor parallelism stays
+    keep: Mapping[str, int] = field(default_factory=dict)  # fixed values of dimensions
+    top: int = 3  # number of layouts to dryrun; 0: ranking only
+    node: int = 8  # devices per machine, an upper bound of TP
 
 
 class SearchHooks(NamedTuple):
-    """Who is told how far a search is, and who knows more of configs."""
+    """Callbacks of a search."""
 
-    observer: Observer  # told what is simulated
-    on_progress: Callable[[SearchProgress], None] = lambda _progress: None  # told how far the search for a plan is
-    on_ranked: Callable[[int, int], None] = lambda _done, _all: None  # told how many layouts of how many are ranked
-    # Why the framework would refuse a config with a layout, if it would.
+    observer: Observer  # receives messages about the simulation
+    on_progress: Callable[[SearchProgress], None] = lambda _progress: None  # progress of the plan search
+    on_ranked: Callable[[int, int], None] = lambda _done, _all: None  # numbers of ranked and of all layouts
+    # Returns why the framework would refuse this config, or None.
     refusal: Callable[[SourceFile], Message | None] = lambda _source: None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TriedLayout:
-    """A layout that was dry-run."""
+    """A layout for which a plan was tried."""
 
     candidate: LayoutCandidate  # the layout and its estimate
-    fit: ConfigFit | None  # its plan; None where there is none
-    error: Message | None = None  # why there is none
-    estimated_bytes: tuple[int, ...] = ()  # the closed form's peak of each stage of that plan
-    # Of the plan's passes of a step, in forward passes of a dense layer and a sample on a device; None without one.
+    fit: ConfigFit | None  # its plan, or None
+    error: Message | None = None  # why there is no plan
+    estimated_bytes: tuple[int, ...] = ()  # estimated peak of each stage of that plan
+    # Time of a step's passes, in forward passes of a dense layer for one sample on one device; None without a plan.
     time: float | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SearchFit:
-    """What came of a search."""
+    """Result of a search."""
 
-    source: SourceFile  # the config as it is
+    source: SourceFile  # the config before any change
     now: Layout
-    devices: int  # ranks that every layout has
-    samples: int  # of a step
-    limit: Limit  # what a stage may take of its device
-    ranking: Ranking  # all layouts
-    refused: Mapping[str, int]  # how many layouts arithmetic refused, by the reason's text id
-    tried: tuple[TriedLayout, ...]  # those that were dry-run, in order
-    chosen: TriedLayout | None  # the fastest that fits; None where none does
-    # The present layout's estimate of time, in the same unit; None where the present layout is not one of them.
+    devices: int  # number of devices of every layout
+    samples: int  # samples per step
+    limit: Limit  # usable device memory of a stage
+    ranking: Ranking  # the ranked layouts
+    refused: Mapping[str, int]  # number of layouts rejected by arithmetic, by text id of the reason
+    tried: tuple[TriedLayout, ...]  # the layouts that were tried, in order
+    chosen: TriedLayout | None  # the fastest that fits, or None
+    # The current layout's estimated time in the same unit; None if it is not among the candidates.
     reference: float | None
-    stopped: bool = False  # whether the user stopped it
+    stopped: bool = False  # true: the user stopped the search
 
     @property
     def best(self) -> ConfigFit | None:
-        """The chosen layout with its plan, as a change of the config as it is."""
+        """Return the chosen layout's plan as a change of the original config, or None."""
         fit = None if self.chosen is None else self.chosen.fit
         if fit is None:
             return None
         return replace(fit, source=self.source, changed=max(fit.changed, int(fit.text != self.source.text)))
 
     def relative_time(self, time: float) -> float:
-        """A time where 100 is the present layout by its estimate; the best estimate where that is not known."""
+        """Return the time relative to the current layout's estimate (100), or to the best estimate if that is unknown."""
         best = self.ranking.candidates[0].estimate.time if self.ranking.candidates else time
         return 100 * time / (self.reference or best)
 
 
 def search_layouts(request: SearchRequest, hooks: SearchHooks) -> SearchFit:
-    """The fastest layout of a config on as many devices that fits, with its plan."""
+    """Find the fastest layout of a config that fits on its devices, with a plan."""
     asked = request.fit.dryrun
     if (asked.devices or 0) > MOST_DEVICES:
         raise UsageError(msg("layouts.too-many-devices", devices=asked.devices, most=MOST_DEVICES))
@@ -109,7 +109,7 @@ def search_layouts(request: SearchRequest, hooks: SearchHooks) -> SearchFit:
     space = _layout_space(job, now, devices, request)
     possible = list_layouts(space)
     limit, _ = limit_before(job.request, job.first)
-    # With other devices the sizes that follow from the config's own number are read anew.
+    # With another number of devices, sizes that depend on it are read again.
     there = job._replace(loaded=loaded._replace(devices=loaded.devices._replace(npus=devices)))
     ranking = rank_layouts(job, there.loaded, possible.found, limit.bytes, hooks.on_ranked)
     tried, stopped = _try_layouts(request, ranking, there, hooks)

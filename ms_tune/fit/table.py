@@ -1,4 +1,4 @@
-"""From what small dryruns held to the memory table that plans are made from."""
+"""Build the memory table, from which plans are made, out of the measurements of small dryruns."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ if TYPE_CHECKING:
     LayersByMode = Mapping[LayerKind, Mapping[RecomputeMode, LayerBytes]]
 
 _BACKWARD = "backward"
-_TWO = 2  # runs that make a line; lines that tell what a layer keeps
+_TWO = 2  # runs that define a line; lines that determine a layer's activations
 
 
 def build_table(job: PlannedJob, measured: StageMeasurements, costs: RelativeCosts, limit_bytes: int) -> CostTable:
-    """The table of a job."""
+    """Build the table of a job."""
     model, main = measured.model, measured.model.main
     layers: dict[LayerKind, dict[RecomputeMode, LayerBytes]] = {}
     for made in model.counts:
@@ -88,7 +88,7 @@ def _layer_row(
 
 
 def _with_swap(layer: LayerGroup, measured: StageMeasurements, make: LayerKind) -> LayerGroup:
-    # The row with what goes to the host, and is back while a layer is at its backward pass.
+    # Add the bytes copied to the host, and those that are back while a layer is in its backward pass.
     kept = layer.recompute.get(RecomputeMode.SWAP)
     if kept is None:
         return layer
@@ -97,8 +97,8 @@ def _with_swap(layer: LayerGroup, measured: StageMeasurements, make: LayerKind) 
 
 
 def _loss_bytes(job: PlannedJob, measured: StageMeasurements, bases: Sequence[Fraction]) -> Fraction:
-    # What the last stage holds on top when the last forward pass ends: logits and their loss. It is what the stage holds beside
-    # its weights and beyond what those in the middle would with as little in flight.
+    # Return the bytes of logits and loss that the last stage needs at the end of the last forward pass: its base without weights,
+    # minus that of a middle stage with as few micro-batches in flight.
     main, last = measured.model.main, job.stages - 1
     if not last:
         highest = measured.highest_line(main, RecomputeMode.NONE, 0)
@@ -117,12 +117,13 @@ def _loss_bytes(job: PlannedJob, measured: StageMeasurements, bases: Sequence[Fr
 def _recompute_overhead(
     job: PlannedJob, measured: StageMeasurements, layers: LayersByMode, late: Fraction
 ) -> tuple[RecomputeOverhead | None, int]:
-    # What layers recomputed in full make each stage hold on top, and what one leaves until its backward pass ends.
+    # Return the overhead of full recomputation per stage, and the bytes that each recomputed layer leaves until its backward pass
+    # ends.
     main, last = measured.model.main, job.stages - 1
     if RecomputeMode.FULL not in layers[main]:
         return None, 0
     if not measured.freed_by_stage:
-        # No run tells of some layers that are recomputed: those in which all are must do.
+        # No run recomputes only some layers, so use those that recompute all of them.
         sizes = [
             _stage_base(job, measured, layers, RecomputeMode.FULL, stage)
             - _stage_base(job, measured, layers, RecomputeMode.NONE, stage)
@@ -131,17 +132,17 @@ def _recompute_overhead(
         ]
         most, nothing = max(0, round(max(sizes, default=Fraction(0)))), (0,) * job.stages
         transients = tuple(most + (round(late) if stage == last and most > late else 0) for stage in range(job.stages))
-        # While a layer of the first chunk is, it is another amount: in a static graph the other chunks' backward passes come
-        # first, and when those of the first chunk begin in the last round, what forward passes alone need is gone, such as a
-        # copy of the embedding.
+        # The transient of the first chunk differs: in a static graph the other chunks' backward passes come first, and when those
+        # of the first chunk begin in the last round, memory needed only by forward passes is already freed, such as a copy of the
+        # embedding.
         telling = (_stage_with_lines(measured, stage, last) for stage in range(job.stages))
         firsts = [measured.first_chunk_transient(stage, layers) for stage in telling]
         alone = [every if one is None else round(one) for one, every in zip(firsts, transients, strict=True)]
-        # Where all layers of a stage are recomputed no less comes on top than where those of the first chunk are.
+        # Recomputing all layers of a stage needs at least as much on top as recomputing those of the first chunk.
         others = tuple(map(max, alone, transients))
         return RecomputeOverhead(nothing, nothing * job.chunks, (*alone, *(others * (job.chunks - 1)))), 0
     on_top = {stage: measured.recompute_transient(stage) for stage in measured.freed_by_stage}
-    rows, beside = [], list[int]()
+    rows, by_stage = [], list[int]()
     for stage in range(job.stages):
         known = stage if stage in measured.freed_by_stage else middle_stage(last)
         freed, transient = measured.freed_by_stage[known], on_top[known].transient
@@ -149,35 +150,35 @@ def _recompute_overhead(
             there = transient > 0 or on_top[known].left > 0
             transient = transient + late if there else min(on_top[middle_stage(last)].transient, late)
         rows.append((round(freed.first), max(0, round(transient))))
-        beside += _overhead_by_chunk(job, freed, layers[main], known)
+        by_stage += _overhead_by_chunk(job, freed, layers[main], known)
     left = max(round(one.left) for one in on_top.values())
     first, transients = (tuple(column) for column in zip(*rows, strict=True))
-    by_cell = tuple(beside[stage * job.chunks + chunk] for chunk in range(job.chunks) for stage in range(job.stages))
+    by_cell = tuple(by_stage[stage * job.chunks + chunk] for chunk in range(job.chunks) for stage in range(job.stages))
     return RecomputeOverhead(first, by_cell, transients * job.chunks), left
 
 
 def _overhead_by_chunk(
     job: PlannedJob, freed: FreedByRecompute, layers: Mapping[RecomputeMode, LayerBytes], stage: int
 ) -> Iterator[int]:
-    # What a layer that is recomputed in full holds beside its row, in each chunk of a stage: the first, and of the others the
-    # mean.
+    # Yield, for each chunk of a stage, the bytes that a fully recomputed layer needs in addition to its table row: the value of
+    # the first chunk, and the mean of the others.
     full, none = layers[RecomputeMode.FULL], layers[RecomputeMode.NONE]
     mean = first = freed.line.slope - full.total_bytes(in_flight_micro_batches(job, stage))
     if freed.in_first_chunk is not None:
-        held = in_flight_micro_batches(job, stage, 0)
-        first = none.total_bytes(held) - freed.in_first_chunk - full.total_bytes(held)
+        in_flight = in_flight_micro_batches(job, stage, 0)
+        first = none.total_bytes(in_flight) - freed.in_first_chunk - full.total_bytes(in_flight)
     yield round(first)
     for _ in range(1, job.chunks):
         yield round((mean * job.chunks - first) / (job.chunks - 1))
 
 
 def _stage_with_lines(measured: StageMeasurements, stage: int, last: int) -> int:
-    # The stage itself; of one that has one run only, the one beside it.
+    # Return the stage itself, or the middle stage if this one has only one run.
     return stage if stage in measured.line_stages(measured.model.main) else middle_stage(last)
 
 
 def _stage_bases(job: PlannedJob, measured: StageMeasurements, layers: LayersByMode) -> list[Fraction]:
-    # What each stage holds anyhow: as seen, or between what two others in the middle hold.
+    # Return the base memory of each stage: measured, or interpolated between measured middle stages.
     every, none = range(job.stages), RecomputeMode.NONE
     runs = [stage for stage in every if measured.smallest_run(measured.model.main, none, stage) is not None]
     seen = {stage: _stage_base(job, measured, layers, none, stage) for stage in runs}
@@ -190,11 +191,11 @@ def _stage_bases(job: PlannedJob, measured: StageMeasurements, layers: LayersByM
 def _stage_base(
     job: PlannedJob, measured: StageMeasurements, layers: LayersByMode, kind: RecomputeMode, stage: int
 ) -> Fraction:
-    # What a stage holds beside its layers where all of them do the same, by its smallest run.
+    # Return the memory of a stage without its layers, for one recompute mode, from its smallest run.
     main = measured.model.main
     few = measured.smallest_run(main, kind, stage)
     assert few is not None  # noqa: S101 - there are runs
-    held = sum(
+    layer_bytes = sum(
         (
             layers.get(made, layers[main])[kind].total_bytes(in_flight_micro_batches(job, stage, chunk)) * count
             for (chunk, made), count in few.cells.items()
@@ -203,18 +204,18 @@ def _stage_base(
     )
     if kind is RecomputeMode.NONE:
         phase = measured.deciding_phase(main, _stage_with_lines(measured, stage, job.stages - 1))
-        return few.phase_peaks.get(phase, few.peak) - held
-    return max(few.phase_peaks[phase] for phase in measured.usual_lines(main, kind, stage)) - held
+        return few.phase_peaks.get(phase, few.peak) - layer_bytes
+    return max(few.phase_peaks[phase] for phase in measured.usual_lines(main, kind, stage)) - layer_bytes
 
 
 def in_flight_micro_batches(job: PlannedJob, stage: int, chunk: int | None = None) -> Fraction:
-    """Micro-batches in flight of a chunk, or the mean of all."""
-    held = job.first.pipeline.in_flight(stage) or (1,)
-    return Fraction(held[chunk]) if chunk is not None else Fraction(sum(held), len(held))
+    """Return the micro-batches in flight of a chunk, or their mean over all chunks."""
+    in_flight = job.first.pipeline.in_flight(stage) or (1,)
+    return Fraction(in_flight[chunk]) if chunk is not None else Fraction(sum(in_flight), len(in_flight))
 
 
 def _update_costs(measured: StageMeasurements, stages: int) -> UpdateCost | None:
-    # What stages and layers hold while gradients are reduced and weights updated; None where that is nothing more.
+    # Return the memory of stages and layers while gradients are reduced and weights updated; None if it is not more than usual.
     main, whole = measured.model.main, measured.model.whole
     lines = {}
     for stage in measured.line_stages(main):
@@ -228,17 +229,16 @@ def _update_costs(measured: StageMeasurements, stages: int) -> UpdateCost | None
     return UpdateCost(tuple(round(line.slope) for line in chosen), tuple(round(line.base) for line in chosen))
 
 
-_WORTH = Fraction(1, 20)  # of what a layer keeps of a micro-batch; less is no tensor that stays
+_WORTH = Fraction(1, 20)  # of a layer's activations per micro-batch; a smaller difference is not a tensor that stays
 
 
 def _with_lingering(table: CostTable, measured: StageMeasurements, in_flight: Fraction) -> CostTable:
-    # The table with what stays behind backward passes told apart; as it is where nothing does, or no run tells. A layer that
-    # was computed once more keeps what its attention made until it runs again, forward or backward (MindSpore 2.9, latent
-    # attention and experts, 4 stages x 2 chunks, in the reference transformer that stands for MindFormers' dynamic graph). What a
-    # stage holds on top depends on which chunks went backward last, then, and not on how many micro-batches are in flight. Small
-    # runs show a layer of the first chunk that frees less than one of the others: when a stage holds most, the first chunk's last
-    # pass was a backward one. In MindSpeed-Core-MS that has another reason, for which a run that recomputes the first chunk
-    # alone is asked.
+    # Model tensors that linger after backward passes; return the table unchanged if no run shows any. A
+    # recomputed layer keeps the tensors that its attention made until it runs again, forward or backward (MindSpore 2.9, latent
+    # attention and experts, 4 stages x 2 chunks, in the reference transformer that imitates MindFormers' dynamic graph). The
+    # overhead of a stage then depends on which chunks last ran backward, not on micro-batches in flight. In small runs, a layer
+    # of the first chunk frees less than one of the others: at the stage's peak, the first chunk's last pass was a backward one.
+    # In MindSpeed-Core-MS this has another cause; a run that recomputes only the first chunk distinguishes them.
     main, again, known = make_name(measured.model.main), table.again, choose_telling_stage(table.stages)
     if again is None or table.chunks == 1 or known not in measured.freed_by_stage:
         return table
@@ -265,7 +265,7 @@ def _with_lingering(table: CostTable, measured: StageMeasurements, in_flight: Fr
 
 
 def choose_telling_stage(stages: int) -> int:
-    """The stage whose run with the first chunk recomputed alone tells: one in the middle, or the last; the first has other layers, too."""
+    """Return the stage for the run that recomputes only the first chunk: a middle one, else the last; the first has other layers."""
     return middle_stage(stages - 1) if stages > 2 else stages - 1  # noqa: PLR2004 - the first, one between, the last
 
 
@@ -274,9 +274,9 @@ def _with_full(row: LayerGroup, full: LayerCost) -> LayerGroup:
 
 
 def _correct_dense(row: LayerGroup, main: LayerGroup, in_flight: Fraction) -> LayerGroup:
-    # The row of layers that one stage alone was run with, so that all that they hold was taken for activations. Gradients and
-    # gathered copies are to weights what they are in the layers that most are; a recomputed layer keeps what enters it, as one
-    # of those does, and leaves the rest.
+    # Correct the row of dense layers, which were run on one stage only, so that all their memory counted as activations.
+    # Gradients and gathered copies have the same ratio to weights as in layers of the most frequent kind. A recomputed layer
+    # keeps its input, as one of those does, and leaves the rest.
     kept, of_main = row.recompute, main.recompute
     once = round(Fraction(row.bytes * of_main[RecomputeMode.NONE].once_bytes, main.bytes)) if main.bytes else 0
     each = round(once / in_flight)
@@ -287,13 +287,13 @@ def _correct_dense(row: LayerGroup, main: LayerGroup, in_flight: Fraction) -> La
     full, entering = found[RecomputeMode.FULL], of_main[RecomputeMode.FULL].activation_bytes
     left = round(max(Fraction(0), (full.activation_bytes - entering) * in_flight))
     most = found[RecomputeMode.NONE].activation_bytes
-    again = max(0, most - entering - left)  # while it is computed once more it is all there
+    again = max(0, most - entering - left)  # all of it exists while the layer is recomputed
     full = full._replace(activation_bytes=min(entering, most), again_bytes=left, transient_bytes=again)
     return _with_full(row._replace(recompute=found), full)
 
 
 def _matched_to_runs(table: CostTable, measured: StageMeasurements) -> CostTable:
-    # The table with what stages hold anyhow, and on top while layers are computed once more, as the small runs have it.
+    # Adjust the base memory and the recompute transients of stages so that the table reproduces the small runs.
     main, last = measured.model.main, table.stages - 1
 
     def lacking(table: CostTable, kind: RecomputeMode, runs: Callable[[int], RunFigures | None]) -> tuple[int, ...]:
@@ -305,8 +305,8 @@ def _matched_to_runs(table: CostTable, measured: StageMeasurements) -> CostTable
         return tuple(found.get(stage, found.get(middle_stage(last), 0)) for stage in range(table.stages))
 
     anyhow = lacking(table, RecomputeMode.NONE, lambda stage: measured.smallest_run(main, RecomputeMode.NONE, stage))
-    held = [table.constant_bytes + size + more for size, more in zip(table.stage_bytes, anyhow, strict=True)]
-    table = table._replace(constant_bytes=min(held), stage_bytes=tuple(one - min(held) for one in held))
+    bases = [table.constant_bytes + size + more for size, more in zip(table.stage_bytes, anyhow, strict=True)]
+    table = table._replace(constant_bytes=min(bases), stage_bytes=tuple(one - min(bases) for one in bases))
     again = table.again
     assert again is not None  # noqa: S101 - it lingers
     on_top = lacking(table, RecomputeMode.FULL, lambda stage: measured.largest_run(main, RecomputeMode.FULL, stage))
@@ -336,22 +336,23 @@ def _predicted_peak(table: CostTable, figures: RunFigures) -> int:
 
 
 def emptied_probes(job: PlannedJob, model: JobLayers) -> list[Probe]:
-    """Runs of the first stage without layers in its first chunk, and of the last one without any in its last; nothing is recomputed.
+    """Return runs of the first stage without layers in its first chunk, and of the last without layers in its last; no recomputation.
 
-    None where stages have one chunk: a stage without layers is not run small.
+    Empty with one chunk: a stage without layers is not run small.
     """
     found = []
     for stage in (0, job.stages - 1) if job.chunks > 1 else ():
         loaded = _with_empty_end(job, stage)
         if loaded is not None:
-            # The other cells keep a layer each: with one in this stage's, too, there would be fewer layers than cells, which is refused.
+            # The other cells keep a layer each. If this stage's cell had one too, there would be fewer layers than cells, which
+            # is refused.
             _, more = probe_sizes(job.chunks, model.whole[stage], model.least[stage])
             found.append(Probe("emptied", loaded, stage, more - more // job.chunks))
     return found
 
 
 def _with_empty_end(job: PlannedJob, stage: int) -> LoadedConfig | None:
-    # The config with an end of the pipeline emptied; None where the framework refuses that.
+    # Return the config with an empty cell at one end of the pipeline; None if the framework refuses that.
     if job.stages == 1:
         return None
     try:
@@ -361,7 +362,7 @@ def _with_empty_end(job: PlannedJob, stage: int) -> LoadedConfig | None:
 
 
 def _emptied_placement(job: PlannedJob, stage: int) -> list[list[int]]:
-    # The placement with the layers of an end of the pipeline in the cell beside it.
+    # Move the layers of a cell at one end of the pipeline to the adjacent cell.
     counts = [list(row) for row in job.placement]
     chunk, other = (0, 1) if stage == 0 else (job.chunks - 1, stage - 1)
     counts[chunk][other] += counts[chunk][stage]
@@ -370,13 +371,13 @@ def _emptied_placement(job: PlannedJob, stage: int) -> list[list[int]]:
 
 
 def with_ends(table: CostTable, job: PlannedJob, measured: StageMeasurements, runs: Sequence[RunFigures]) -> CostTable:
-    """The table with what is known of its ends: whether the framework takes them without layers, and what the stage holds less then.
+    """Add the ends of the pipeline to the table: whether they may be without layers, and how much less memory the stage then needs.
 
-    MindSpeed-Core-MS wants a layer in every cell (``num_layer_list``); MindFormers' static graph does not. Layers of a chunk share
-    what is there once however many they are: a mask, what kernels keep for themselves. Small runs have layers in every chunk, so
-    that what their stages hold anyhow has all of it. Only the first and the last cell of a plan may be empty
-    (:mod:`ms_tune.planning.table`), and a run of each tells what is not there then. Seen with MindSpore 2.9 and MindFormers 1.9:
-    84 MiB of a chunk of Qwen3's layers, whatever they recompute.
+    MindSpeed-Core-MS requires a layer in every cell (``num_layer_list``); MindFormers' static graph does not. Some memory of a
+    chunk does not depend on its number of layers: a mask, kernel workspaces. Small runs have layers in every chunk, so their base
+    includes all of it. Only the first and the last cell of a plan may be empty (:mod:`ms_tune.planning.table`), and a run of each
+    shows how much is missing then. Seen with MindSpore 2.9 and MindFormers 1.9: 84 MiB for a chunk of Qwen3, in any recompute
+    mode.
     """
     head, tail = (_with_empty_end(job, stage) is None for stage in (0, job.stages - 1))
     table = table._replace(head=table.head._replace(filled=head), tail=table.tail._replace(filled=tail))
@@ -386,19 +387,19 @@ def with_ends(table: CostTable, job: PlannedJob, measured: StageMeasurements, ru
         few = measured.smallest_run(measured.model.main, RecomputeMode.NONE, figures.stage)
         if plain is None or few is None:
             continue
-        # While weights are updated other things are there; that moment has a row of its own.
+        # While weights are updated, other tensors exist; that moment has its own row.
         seen = [figures.phase_peaks[phase] for phase in find_alike_phases(figures, few, plain.persistent)]
         counts = _emptied_placement(job, figures.stage)
         there = dict.fromkeys(range(job.chunks), 0)
         for (chunk, _), count in figures.cells.items():
             there[chunk] += count
-        beside = 1 if figures.stage == 0 else figures.stage - 1
-        for chunk, count in there.items():  # the layers that the run does not have lie elsewhere
-            counts[chunk][beside] += counts[chunk][figures.stage] - count
+        adjacent = 1 if figures.stage == 0 else figures.stage - 1
+        for chunk, count in there.items():  # put the layers that the run lacks in another stage
+            counts[chunk][adjacent] += counts[chunk][figures.stage] - count
             counts[chunk][figures.stage] = count
         state = costs.state_of([{RecomputeMode.NONE: count} for row in counts for count in row])
-        foretold = int(costs.peak_bytes(state[None])[0, figures.stage])
-        less = max(foretold - max(seen, default=foretold), 0)
+        predicted = int(costs.peak_bytes(state[None])[0, figures.stage])
+        less = max(predicted - max(seen, default=predicted), 0)
         if figures.stage == 0:
             table = table._replace(head=table.head._replace(empty_bytes=less))
         else:

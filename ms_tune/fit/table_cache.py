@@ -1,7 +1,6 @@
-"""What earlier runs of ``ms-tune fit`` found, kept by everything that it depends on: figures of small runs, and whole tables.
+"""Cache results of earlier runs of ``ms-tune fit``, figures of small runs and whole tables, under keys of all that they depend on.
 
-A table holds for any lists of recompute and any limit. It is kept by what the job is when its layers recompute nothing, and by
-all that simulated it.
+A table is valid for any recompute lists and any limit. Its key is made of the job without recomputation and the simulator.
 """
 
 from __future__ import annotations
@@ -32,22 +31,22 @@ if TYPE_CHECKING:
     from ms_tune.fit.job import PlannedJob
     from ms_tune.planning.table import CostTable
 
-_FOLDER, _FORM = "fit", 6  # in the cache; the form of what is kept
+_FOLDER, _FORM = "fit", 6  # folder in the cache; version of the file format
 _MOST_KEPT = 4096  # files
 _ENVIRONMENT = ("MS_ALLOC_CONF", "MS_DEV_RUNTIME_CONF", "MS_DEV_GRAPH_KERNEL_FLAGS", "ENABLE_LAZY_INLINE_NO_PIPELINE")
-_WHAT = "table 1"  # and its form
+_WHAT = "table 1"  # kind of file, with its format version
 
 
 @dataclass(frozen=True, slots=True)
 class CachedTable:
-    """A table of an earlier run."""
+    """A table from an earlier run."""
 
-    table: CostTable  # the table, without a present plan; its limit is that of then
-    fragment_bytes: tuple[int, ...]  # what each stage is to set aside for fragments
+    table: CostTable  # without a present plan; its limit is the one of that run
+    fragment_bytes: tuple[int, ...]  # bytes reserved for fragmentation of each stage
 
 
 def write_cached_table(job: PlannedJob, table: CostTable, fragments: Sequence[int]) -> None:
-    """Keep a table for :func:`read_cached_table`: its times by arithmetic and without swap, of which the job tells nothing."""
+    """Cache a table for :func:`read_cached_table`, with estimated times and without swap, as both depend on other inputs than the job."""
     try:
         file = _table_file(job)
     except MsTuneError:
@@ -56,7 +55,7 @@ def write_cached_table(job: PlannedJob, table: CostTable, fragments: Sequence[in
 
 
 def read_cached_table(job: PlannedJob) -> CachedTable | None:
-    """The table that an earlier run made of a job; None where there is none that still holds."""
+    """Return the table that an earlier run made of this job, or None without a valid one."""
     try:
         file = _table_file(job)
         with file.open(encoding="utf-8") as opened:
@@ -66,7 +65,7 @@ def read_cached_table(job: PlannedJob) -> CachedTable | None:
     except (MsTuneError, OSError, ValueError, KeyError, TypeError, OverflowError):
         return None
     sane = len(fragments) == table.stages and all(0 <= size <= MOST_BYTES for size in fragments)
-    # A small run may have fewer micro-batches than the job: whether these are as many is asked of the table itself.
+    # A small run can have fewer micro-batches than the job, so compare with the table's own number.
     wanted = (job.stages, job.chunks, job.first.pipeline.micro_batches)
     return (
         CachedTable(table, fragments) if sane and (table.stages, table.chunks, table.micro_batches) == wanted else None
@@ -80,7 +79,7 @@ def _table_file(job: PlannedJob) -> Path:
 
 
 def cache_file(run: PreparedRun, request: DryrunRequest, here: str, what: str = "") -> Path:
-    """Where the figures of a run, or ``what`` else is kept of it, lie: by all that they depend on."""
+    """Return the cache file for a run's figures, or for another kind of data (``what``), by all that they depend on."""
     facts = {
         "form": _FORM,
         "ms_tune": __version__,
@@ -99,7 +98,7 @@ def cache_file(run: PreparedRun, request: DryrunRequest, here: str, what: str = 
 
 
 def write_cache(file: Path, facts: Mapping[str, object]) -> None:
-    """Keep facts in the cache, and no more files than there may be; where it cannot be written they are found again the next time."""
+    """Write facts to the cache and delete the oldest files beyond the limit; a cache that cannot be written is ignored."""
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         write_json(file, dict(facts))

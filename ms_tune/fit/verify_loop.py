@@ -1,4 +1,4 @@
-"""Plans and their dryruns, one after the other, until one fits and the table has foretold it."""
+"""Plan and dryrun in turns, until a plan fits and the table predicted it."""
 
 from __future__ import annotations
 
@@ -32,24 +32,25 @@ if TYPE_CHECKING:
     from ms_tune.planning.table import CostTable, PlanLists, Rows
 
 _MOST_ROUNDS = 3
-_WORTH, _WORTH_COMPILED = 0.001, 0.01  # of the step, that another round has to promise: a static graph's takes minutes
+_WORTH, _WORTH_COMPILED = 0.001, 0.01  # fraction of the step to gain by another round; slow in a static graph
 
 
 class LoopOutcome(NamedTuple):
-    """What came of all rounds."""
+    """Result of all rounds."""
 
     rounds: tuple[VerifyRound, ...]
-    chosen: VerifyRound | None  # the one whose plan is handed over
-    lacking: FitReport | None = None  # without one, what the table says of plans with all that the dryruns showed
-    # The least that they showed each stage to need beside its peak and the reserve, which is set aside there.
+    chosen: VerifyRound | None  # the round whose plan is returned
+    lacking: FitReport | None = None  # if none is chosen, the table's report with the figures of all dryruns
+    # The bytes reserved in it for fragmentation: the least that the dryruns showed on each stage, in addition to peak and
+    # reserve.
     fragment_bytes: tuple[int, ...] = ()
 
 
 class VerifyLoop:
-    """Plans and their dryruns.
+    """Loop that makes plans and verifies them by dryruns.
 
-    A plan of which some stages fit and others do not is not given up: those that do not recompute more where they stand. What the
-    others hold stays, so their dryruns are proof of the next plan, too, and what fragments do there is known.
+    If only some stages of a plan fit, the others recompute more layers with the same placement. The stages that fit are
+    unchanged, so their dryruns also verify the next plan, and their fragmentation is known.
     """
 
     def __init__(
@@ -62,11 +63,11 @@ class VerifyLoop:
     ) -> None:
         self._job, self._request, self._observer, self._on_progress = job, request, observer, on_progress
         self._reserve = reserve
-        self._worth = _WORTH_COMPILED if job.compiled else _WORTH  # of the step, that makes a dryrun worth it
+        self._worth = _WORTH_COMPILED if job.compiled else _WORTH  # least gain to justify a dryrun
         self._done: list[VerifyRound] = []
 
     def run(self, table: CostTable, fragments: tuple[int, ...]) -> LoopOutcome:
-        """All rounds, and what came of them."""
+        """Run all rounds and return their result."""
         best: VerifyRound | None = None
         relief: VerifyRound | None = None
         for number in range(_MOST_ROUNDS):
@@ -91,7 +92,7 @@ class VerifyLoop:
             if good and (best is None or self._is_faster(one.report, best)):
                 best = one
             fresh = [stage for stage in one.verified if stage.stage not in one.kept]
-            # What a dryrun showed of stages holds for those that they stand for, too.
+            # Results of a simulated stage also apply to the stages that it represents.
             more_bytes = {stage.stage: stage.peak_bytes - stage.predicted_bytes for stage in fresh}
             own = table.stage_bytes or (0,) * table.stages
             corrected = (size + more_bytes.get(other, 0) for size, other in zip(own, one.stands_for, strict=True))
@@ -99,8 +100,8 @@ class VerifyLoop:
             seen = _observed_fragments(one, fragments, self._reserve)
             margin = round((number + 1) * NEAR * table.limit_bytes)
             relief = None if best is not None else self._relieve_round(one, table, seen, margin)
-            # What is lost between blocks moves with the plan by hundreds of megabytes: half the way is ventured, no more,
-            # and after each plan that did not fit something is added.
+            # Fragmentation changes with the plan by hundreds of megabytes: lower the reserve at most by half, and add a margin
+            # after each plan that did not fit.
             more = 0 if good else margin
             fragments = tuple(max(now, (now + old) // 2) + more for now, old in zip(seen, fragments, strict=True))
         if best is not None or not self._done[0].verified:
@@ -109,7 +110,7 @@ class VerifyLoop:
         return LoopOutcome(tuple(self._done), None, self._plan_with(table, least), least)
 
     def _least_fragments(self) -> tuple[int, ...]:
-        # The least that each stage was seen to need beside its peak and the reserve, in any dryrun; 0 of one that was not run.
+        # Return the least that each stage needed in addition to its peak and the reserve in any dryrun; 0 if it was not run.
         more: dict[int, int] = {}
         for seen in (stage for one in self._done for stage in one.verified):
             size = seen.needed_bytes - self._reserve - seen.peak_bytes
@@ -131,14 +132,14 @@ class VerifyLoop:
             else ()
         )
         verified = sorted((*kept.values(), *fresh), key=lambda stage: stage.stage)
-        # For every stage the simulated one that holds at least as much: itself, or the nearest before it.
+        # Map every stage to the simulated one that needs at least as much: itself, or the nearest before it.
         there = [stage.stage for stage in verified]
         every = range(self._job.stages)
         stands_for = tuple(max((one for one in there if one <= stage), default=there[0]) for stage in every)
         return replace(one, verified=tuple(verified), stands_for=stands_for, kept=tuple(kept))
 
     def _find_proof(self, plan: PlanLists, stage: int) -> VerifiedStage | None:
-        # What a stage of a plan held in the dryrun of a plan before, where it is the same stage; None where it is not.
+        # Return the verified stage of an earlier plan if the stage is the same in this plan, else None.
         for one in reversed(self._done):
             if one.report.planned is not None and is_same_stage(one.report.planned.plan, plan, stage):
                 for found in one.verified:
@@ -149,13 +150,13 @@ class VerifyLoop:
     def _relieve_round(
         self, one: VerifyRound, table: CostTable, fragments: tuple[int, ...], margin: int
     ) -> VerifyRound | None:
-        # The plan of a round whose stages that did not fit recompute more; None where none did fit, or that does not suffice.
+        # Return a round in which the stages that did not fit recompute more; None if none did fit, or if that is not enough.
         planned = one.report.planned
         lacking = [stage for stage in one.verified if not self._is_good(stage)]
         if planned is None or len(lacking) == len(one.verified):
             return None
         whole = _with_fragments(table, fragments)
-        # A stage that the lacking one stands for does not fit either, as far as is known.
+        # Stages represented by one that does not fit are assumed not to fit either.
         numbers = {stage.stage for stage in lacking}
         stages = [at for at, other in enumerate(one.stands_for) if other in numbers]
         cells = add_recompute(whole, planned.cells, stages, margin)
@@ -164,7 +165,7 @@ class VerifyLoop:
         report = with_plan(one.report, whole, cells)
         if self._is_settled(report):
             return None
-        told = tuple(
+        relieved = tuple(
             RelievedStage(
                 stage.stage,
                 stage.verdict,
@@ -173,26 +174,26 @@ class VerifyLoop:
             )
             for stage in lacking
         )
-        return VerifyRound(report, _peaks_without(report, fragments), relieved=told)
+        return VerifyRound(report, _peaks_without(report, fragments), relieved=relieved)
 
     def _next_plan(
         self, table: CostTable, fragments: tuple[int, ...], *, less: bool
     ) -> tuple[FitReport, tuple[int, ...]]:
-        # A plan that dryruns have not settled yet, where there is one, and what was set aside for its fragments. What other
-        # runs lost is no proof that a plan would. Where nothing new fits beside it, half of it is set aside, then a quarter,
+        # Return a plan that no dryrun has settled yet, if there is one, and the bytes reserved for its fragmentation.
+        # Fragmentation of other runs does not prove that a plan has as much: if nothing new fits, reserve half, then a quarter,
         # then nothing.
         report = self._plan_with(table, fragments)
         for part in (2, 4, 0) if less and any(fragments) else ():
             if report.stopped or (report.planned is not None and not self._is_settled(report)):
                 break
             fewer = tuple(size // part if part else 0 for size in fragments)
-            report, held = self._plan_with(table, fewer), fewer
+            report, reserved = self._plan_with(table, fewer), fewer
             if part == 0 or (report.planned is not None and not self._is_settled(report)):
-                return report, held
+                return report, reserved
         return report, fragments
 
     def _is_settled(self, report: FitReport) -> bool:
-        # Whether another dryrun would tell nothing: the plan's is there already, or that of a stage of it which does not fit.
+        # Return whether another dryrun would show nothing new: the plan was simulated, or one of its stages is known not to fit.
         planned = report.planned
         if planned is None:
             return False
@@ -208,7 +209,7 @@ class VerifyLoop:
 
     @staticmethod
     def _is_faster(report: FitReport, best: VerifyRound, worth: float = 0.0) -> bool:
-        # Whether a plan is faster by more than a part of the step.
+        # Return whether a plan is faster by more than this fraction of the step time.
         one, other = report.planned, best.report.planned
         return one is not None and other is not None and one.time < other.time * (1 - worth)
 
@@ -223,22 +224,22 @@ def _peaks_without(report: FitReport, fragments: Sequence[int]) -> tuple[int, ..
 
 def _with_fragments(table: CostTable, fragments: Sequence[int]) -> CostTable:
     own = table.stage_bytes or (0,) * table.stages
-    held = tuple(size + more for size, more in zip(own, fragments, strict=True))
-    least = min(0, *held)  # what is taken off a stage is given back to all
+    sizes = tuple(size + more for size, more in zip(own, fragments, strict=True))
+    least = min(0, *sizes)  # if negative, subtract it from all stages instead
     update = table.update
     if update is not None:
         stages = tuple(size + more for size, more in zip(update.stage_bytes, fragments, strict=True))
         update = update._replace(stage_bytes=stages)
     return table._replace(
         constant_bytes=table.constant_bytes + least,
-        stage_bytes=tuple(size - least for size in held),
+        stage_bytes=tuple(size - least for size in sizes),
         update=update,
     )
 
 
 def _observed_fragments(one: VerifyRound, before: Sequence[int], reserve: int) -> tuple[int, ...]:
-    # What each stage needs beside its peak and the reserve, as a round had it; what was set aside before stays where none was
-    # simulated.
+    # Return the bytes that each stage needs in addition to its peak and the reserve; stages that were not simulated keep the
+    # earlier value.
     seen = {stage.stage: stage.needed_bytes - reserve - stage.peak_bytes for stage in one.verified}
     return tuple(
         seen[stage] if other == stage else size
@@ -247,12 +248,12 @@ def _observed_fragments(one: VerifyRound, before: Sequence[int], reserve: int) -
 
 
 def lists_of_plan(job: PlannedJob, plan: PlanLists) -> SappLists:
-    """A plan's lists as they are merged into the job's config: what it neither has nor is to have stays unsaid."""
+    """Return a plan's lists to merge into the job's config; lists that neither the config nor the plan needs are omitted."""
     nothing = plan.recompute
     counts = tuple(map(tuple, job.now.placement or ()))
     base = job.layers // (job.stages * job.chunks)
     placed = tuple(tuple(base + more for more in row) for row in plan.offset)
-    # With swap on the framework reads lists of recompute as layers' numbers: all are said where it is or was.
+    # With swap, the framework reads recompute lists as layer numbers: write all of them if swap is or was used.
     swaps = bool(plan.swap) or any(layer.swap for layer in job.now.layers)
     selects = swaps or any(layer.select_patterns for layer in job.now.layers)
     communicates = swaps or any(layer.comm_patterns for layer in job.now.layers)
@@ -270,13 +271,13 @@ def _row_lists(rows: Rows) -> list[list[int]]:
 
 
 def find_worst_stages(job: PlannedJob, plan: PlanLists) -> tuple[int, ...]:
-    """The stages of a plan that no other one outdoes."""
+    """Return the stages of a plan to simulate: each other stage needs no more memory than one of them."""
     loaded = job.with_lists(lists_of_plan(job, plan))
     return tuple(stage.run.stage for stage in planned(_whole_request(job, StageChoice.WORST), loaded).stages)
 
 
 def simulate_plan(job: PlannedJob, plan: PlanLists, stages: tuple[int, ...], observer: Observer) -> DryrunResult:
-    """The dryrun of some stages of a plan, with all their layers and micro-batches."""
+    """Simulate some stages of a plan, with all their layers and micro-batches."""
     return dryrun_job(_whole_request(job, stages), observer, job.with_lists(lists_of_plan(job, plan)))
 
 
@@ -285,7 +286,7 @@ def _whole_request(job: PlannedJob, stages: StageChoice | tuple[int, ...]) -> Dr
 
 
 def is_same_stage(one: PlanLists, other: PlanLists, stage: int) -> bool:
-    """Whether a stage has the same layers in two plans, which do the same: then its dryruns show the same."""
+    """Return whether a stage has the same layers and recompute modes in both plans, so that its dryruns are the same."""
     return one.offset == other.offset and _plan_column(one, stage) == _plan_column(other, stage)
 
 
@@ -305,7 +306,7 @@ def _compare_predicted(result: DryrunResult, predicted: Sequence[int]) -> tuple[
 
 
 def check_probe(job: PlannedJob) -> Probe:
-    """The run: of the last but one stage, which small runs tell least about, or of the first where there is none between."""
+    """Return the run that checks the table: of the last but one stage, which small runs cover least, or the first with two or fewer."""
     stage = job.stages - 2 if job.stages > 2 else 0  # noqa: PLR2004 - the first, one between, the last
     full = [[count - count // 2 for count in row] for row in job.placement]
     loaded = job.for_small_runs(full_first_lists(job.placement, full))
@@ -313,7 +314,7 @@ def check_probe(job: PlannedJob) -> Probe:
 
 
 def predict_check_run(job: PlannedJob, table: CostTable, stage: int) -> int:
-    """The peak of the check run's stage by the table, in bytes."""
+    """Return the peak of the check run's stage according to the table, in bytes."""
     costs = costs_of(table)
     cells = [
         {RecomputeMode.FULL: count - count // 2, RecomputeMode.NONE: count // 2}

@@ -1,5 +1,4 @@
-"""Offsets for the blocks of a trace, computed off line: the solver behind ``memory plan``.
+"""Offline placement of a trace's memory blocks: the solver of ``memory plan``.
 
-``placement.c`` holds the loops that Python is measured to be too slow for; without a compiler there are still plans,
-worse ones.
+``placement.c`` contains the loops that are too slow in Python; without a compiler, plans are still made, but worse ones.
 """

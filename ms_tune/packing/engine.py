@@ -1,6 +1,6 @@
-"""The inner loops of the planner, in numpy and in C.
+"""Run the inner loops of the planner, in numpy or in C.
 
-The C code is compiled once, kept in the cache, and called through ctypes.
+The C code is compiled once, cached, and called through ctypes.
 """
 
 from __future__ import annotations
@@ -30,16 +30,18 @@ if TYPE_CHECKING:
 
     from ms_tune.packing.placement import BlockLives
 
-_MASKS = 10_000  # comparisons in whose time numpy begins one
+_MASKS = 10_000  # overhead of one numpy operation, in comparisons
 _FLAGS = ("-std=gnu11", "-O3", "-shared", "-fPIC", "-fvisibility=hidden")
 _SOURCE = "placement.c"
 _LIBRARY = "libplacement.so"
-SEARCHES = 2  # tasks searched at once; not the number of cores, so that every machine finds the same
+SEARCHES = (
+    2  # number of parallel searches; independent of the number of cores, so that every machine finds the same plan
+)
 _SOLVED, _IMPOSSIBLE = 1, 0
 
 
 class Items(NamedTuple):
-    """What is to be placed: lives, sizes and alignments in bytes, by block."""
+    """Blocks to place: lifetimes, sizes and alignments in bytes, per block."""
 
     lives: BlockLives
     size: NDArray[np.int64]
@@ -49,45 +51,43 @@ class Items(NamedTuple):
 class GapFit(NamedTuple):
     """A first-fit placement."""
 
-    address: NDArray[np.int64]  # by block; -1 for those that were not placed any more because one ended above the limit
-    height: int  # where the highest block ends
-    work: int  # what was done, in the engine's own units
+    address: NDArray[np.int64]  # per block; -1 if not placed because a block ended above the limit
+    height: int  # end of the highest block
+    work: int  # work done, in the engine's own units
 
 
 class PackedOrder(NamedTuple):
-    """The end of a search."""
+    """Result of a search."""
 
-    address: NDArray[np.int64] | None  # by block; None if nothing was found
-    exhausted: bool  # whether everything was tried, so that what was not found does not exist
-    work: int  # placements of a block that were tried, each with the number of blocks that were left
+    address: NDArray[np.int64] | None  # per block; None if no placement was found
+    exhausted: bool  # everything was tried: without an address, no placement exists
+    work: int  # tried placements of a block, each weighted by the number of remaining blocks
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PackingTask:
-    """What to look for."""
+    """Input of a search."""
 
     items: Items  # the blocks, in order of their lower tick
-    # By block; a different number for each. Of the blocks that may come next at one address, that of the lowest rank is
-    # tried first.
+    # Distinct number per block. Of the blocks that can come next at one address, the one with the lowest rank is tried first.
     rank: NDArray[np.int32]
-    twin: NDArray[np.int32]  # by block: the alike block (same life, size and alignment) of the next lower rank, or -1
-    capacity: int  # bytes in which the blocks are to be placed
-    # None, or by block; a different number for each: whenever what is left falls into parts that do not meet, the
-    # blocks of each are ranked anew, those first that live where most of the part is left, among them those of the
-    # lowest number.
+    twin: NDArray[np.int32]  # per block: the identical block (lifetime, size, alignment) of the next lower rank, or -1
+    capacity: int  # bytes available for the blocks
+    # None, or a distinct number per block. Whenever the remaining blocks split into independent parts, those of each part are
+    # ranked again: first the blocks that live where most of the part remains, and among them those with the lowest number.
     tie: NDArray[np.int32] | None = None
 
 
 class NumpyEngine:
-    """First fit in numpy, a mask over all placed blocks for each block; no search."""
+    """First fit in numpy: one mask over all placed blocks for each block; no search."""
 
     name = "numpy"
-    pace = 500_000_000  # work of first fit per second, about
+    pace = 500_000_000  # approximate work of first fit per second
 
     def first_fit(self, items: Items, order: NDArray[np.int32], limit: int, work: int) -> GapFit:
-        """Place the blocks in an order, each at the lowest address where it fits.
+        """Place blocks in the given order, each at the lowest address where it fits.
 
-        Stops early if a block ends above ``limit`` or so much work is done; the height is then above the limit.
+        Stops early if a block ends above ``limit`` or this much work is done; the height is then above the limit.
         """
         lives, size, alignment = items
         count = len(order)
@@ -122,7 +122,7 @@ def _lowest_gap(starts: NDArray[np.int64], ends: NDArray[np.int64], size: int, a
 
 
 def find_twins(items: Items, order: NDArray[np.int32]) -> NDArray[np.int32]:
-    """The field ``twin`` of a task whose blocks are ranked as in ``order``."""
+    """Return the field ``twin`` of a task whose blocks are ranked as in ``order``."""
     alike = np.stack((items.lives.lower, items.lives.upper, items.size, items.alignment), axis=1)[order].tolist()
     last: dict[tuple[int, ...], int] = {}
     twin = np.full(len(order), -1, np.int32)
@@ -133,7 +133,7 @@ def find_twins(items: Items, order: NDArray[np.int32]) -> NDArray[np.int32]:
 
 
 class CompiledEngine(NumpyEngine):
-    """First fit and search of ``placement.c``."""
+    """First fit and search in C (``placement.c``)."""
 
     name = "compiled"
     pace = 250_000_000
@@ -148,7 +148,7 @@ class CompiledEngine(NumpyEngine):
         self._search.argtypes = [integer, integer, *[pointer] * 7, long, long, *[pointer] * 3]
 
     def first_fit(self, items: Items, order: NDArray[np.int32], limit: int, work: int) -> GapFit:
-        """See :class:`NumpyEngine`."""
+        """Place blocks as :class:`NumpyEngine` does."""
         address = np.full(len(order), -1, np.int64)
         lives = items.lives
         inputs = _Inputs(lives.lower, lives.upper, items.size, items.alignment, order)
@@ -162,9 +162,9 @@ class CompiledEngine(NumpyEngine):
     def search(
         self, tasks: Sequence[PackingTask], most_nodes: int, most_work: int, failures: NDArray[np.float64]
     ) -> list[PackedOrder]:
-        """Look for a placement within each task's capacity, with at most so many nodes and so much work, one thread per task.
+        """Search for a placement within each task's capacity, one thread per task, with a limit of nodes and work.
 
-        ``failures``, by tick, is added to: how often nothing more could be placed because of it.
+        For each tick, ``failures`` is increased by the number of times that it prevented any further placement.
         """
         parts = [np.zeros_like(failures) for _ in tasks]
         limits = repeat(most_nodes), repeat(most_work)
@@ -190,7 +190,7 @@ class CompiledEngine(NumpyEngine):
 
 
 class _Inputs:
-    """Arrays as C wants them, kept alive as long as their addresses are in use."""
+    """Contiguous arrays for C, kept alive while their addresses are in use."""
 
     def __init__(self, *arrays: NDArray[np.generic]) -> None:
         self._arrays = [np.ascontiguousarray(array) for array in arrays]
@@ -199,12 +199,12 @@ class _Inputs:
 
 @cache
 def best_engine() -> tuple[NumpyEngine, Message | None]:
-    """The compiled engine, or the one in numpy and why there is no other."""
+    """Return the compiled engine, or the numpy one and the reason why C is unavailable."""
     try:
         return CompiledEngine(ctypes.CDLL(str(_library_path()))), None
     except StandInBuildError as error:
         return NumpyEngine(), error.message
-    except OSError as error:  # compiled for another machine, or on a file system that runs nothing
+    except OSError as error:  # compiled for another machine, or on a file system without execution
         return NumpyEngine(), msg("placement.not-loaded", detail=str(error))
 
 
@@ -218,5 +218,5 @@ def _library_path() -> Path:
         file.write_bytes(source)
         compile_library(file, folder / _LIBRARY, dict(os.environ), _FLAGS)
 
-    # Where another process compiles it, nothing is told: that takes a second.
+    # If another process is compiling it, wait without a message: it takes a second.
     return cached_folder(place, build, lambda: None) / _LIBRARY

@@ -1,8 +1,8 @@
-"""The exact stage: many short searches for a placement within a height, each with other preferences.
+"""Search exactly: many short searches for a placement within a height, each with other preferences.
 
-How long such a search takes has a heavy tail: what one set of preferences does not find in hours another finds at once.
-So there are restarts, in Luby's sequence (Luby, Sinclair, Zuckerman 1993), and in every other round
-blocks that live where searches failed are preferred.
+Search times have a heavy tail: a placement that one set of preferences does not find in hours is found at once by another. So
+searches are restarted in Luby's sequence (Luby, Sinclair, Zuckerman 1993), and every other round prefers blocks that live where
+searches failed.
 """
 
 from __future__ import annotations
@@ -21,30 +21,30 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-MOST_BLOCKS = 1200  # beyond, a search has no chance
-# Nanoseconds for a block that is left at a node: at least, for each block of the problem, for each tick of a mean life. Fitted to
-# MiniMalloc's problems A to K, where it is 0.7 to 1.5 times as much.
+MOST_BLOCKS = 1200  # with more blocks, a search is hopeless
+# Nanoseconds per remaining block at a node: constant, per block of the problem, and per tick of the mean lifetime. Fitted to
+# MiniMalloc's problems A to K, where real costs are 0.7 to 1.5 times as high.
 _NODE_COST = (2.0, 0.07, 0.9)
-_EASIER = 5  # every so many turns something easier than the capacity is looked for, lest nothing be found
-_NODES = 3000  # of the shortest search
-_DRAWN = 16  # orders by keys that are drawn, every round
+_EASIER = 5  # every so many turns, search above the capacity, in case no plan within it can be found
+_NODES = 3000  # nodes of the shortest search
+_DRAWN = 16  # random key orders per round
 _NOISE = 0.3  # standard deviation of the logarithm of a preference
 _LEAST_WEIGHT = 0.01
-# Where between the bound (0) and the best height (1) a placement is looked for. Every other time at the bound itself.
-_TARGETS = (0.0, 0.5, 0.0, 0.9, 0.25, 0.0, 0.75, 0.0, 0.9)  # an odd number: every preference meets every target
+# Target heights between the bound (0) and the best height (1); nearly every other one is the bound.
+_TARGETS = (0.0, 0.5, 0.0, 0.9, 0.25, 0.0, 0.75, 0.0, 0.9)  # odd length: every preference meets every target
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Improved:
-    """What the exact stage found."""
+    """Result of the exact stage."""
 
-    address: NDArray[np.int64] | None  # by block; None if nothing lower was found
-    height: int  # the best height now
-    floor: int  # no placement is lower than this, by proof
+    address: NDArray[np.int64] | None  # per block; None if no lower placement was found
+    height: int  # the best height so far
+    floor: int  # proved lower bound of any placement's height
 
 
 class _Preferred(NamedTuple):
-    """What a search prefers, by block: the most first; and what decides in parts that are ranked anew, if they are."""
+    """Preferences of a search per block, the largest first; ``tie`` is used for parts that are ranked again."""
 
     most: NDArray[np.float64]
     tie: NDArray[np.float64] | None
@@ -57,16 +57,16 @@ def improve_exactly(
     bounds: tuple[int, int],
     tell: Callable[[int, float], float],
 ) -> Improved:
-    """Look for lower placements until one reaches the bound, none can be lower, or the time is up.
+    """Search for lower placements until one reaches the bound, none can be lower, or the time is used up.
 
-    ``bounds`` are the lowest height that is possible, and the height that is to be beaten. ``tell`` is told the height now and
-    then, and the seconds used since, with a core for each task; it tells how many are left.
+    ``bounds`` are the proved lower bound and the height to improve on. ``tell`` is called with the current height and the seconds
+    used since the last call, assuming a core per task; it returns how many seconds are left.
     """
     floor, height = bounds
     order = np.lexsort((problem.size, lives.upper, lives.lower))
     blocks = problem.take_rows(order)
     lives = BlockLives(lives.lower[order], lives.upper[order], lives.ticks, lives.live)
-    # All heights of placements that rest on each other are multiples of this.
+    # All heights of stacked placements are multiples of this.
     aligned = problem.alignment[problem.alignment > 1]
     step = max(1, int(np.gcd.reduce(np.concatenate((problem.size, aligned)))))
     failures = np.zeros(lives.ticks + 1, np.float64)
@@ -132,8 +132,7 @@ def _search_preferences(
     area = size * span
     meets = count_meetings(lives)
     plain = [size * lifetime, area, most, span, size, most**8 * area, most**8 * span, mean**4 * area]
-    # Keys one after the other, as MiniMalloc orders blocks (its talk at ASPLOS 2024): where many blocks live at the
-    # peak, what decides is the second key.
+    # Lexicographic keys, as in MiniMalloc (its talk at ASPLOS 2024): if many blocks live at the peak, the second key decides.
     plain += [_prefer_by(most, lifetime, size), _prefer_by(most, size * lifetime)]
     plain += [_prefer_by(lifetime, size, most), _prefer_by(most, span, lifetime)]
     plain += [_prefer_by(blocks.upper, lifetime, size), _prefer_by(meets, most, size * lifetime)]
@@ -145,7 +144,7 @@ def _search_preferences(
         turn += 1
         for kind in kinds:
             preferred = kind
-            if turn & (turn + 1):  # whenever more nodes are allowed than ever before, there is no noise
+            if turn & (turn + 1):  # no noise whenever more nodes are allowed than ever before
                 noise = np.exp(_NOISE * random.standard_normal(len(size)))
                 noise *= _failure_weights(lives, failures) if turn % 2 else 1.0
                 preferred = _Preferred(kind.most * noise, None if kind.tie is None else kind.tie * noise)
@@ -157,7 +156,7 @@ def _search_preferences(
 
 
 def _prefer_by(*keys: NDArray[np.generic]) -> NDArray[np.float64]:
-    # Most for the block that is first in descending order of the first key, then of the next.
+    # Return preferences, the highest for the block that is first in descending order of the first key, then of the next.
     order = np.lexsort(tuple(-np.asarray(key, np.float64) for key in reversed(keys)))
     preference = np.empty(len(order), np.float64)
     preference[order] = np.arange(len(order), 0, -1)
@@ -165,7 +164,7 @@ def _prefer_by(*keys: NDArray[np.generic]) -> NDArray[np.float64]:
 
 
 def _failure_weights(lives: BlockLives, failures: NDArray[np.float64]) -> NDArray[np.float64]:
-    # By block: how often a search failed at a tick of its life, as a share of the worst tick.
+    # Return, per block, how often a search failed during its lifetime, relative to the worst tick.
     worst = failures.max(initial=0.0)
     if worst <= 0:
         return np.ones(len(lives.lower))
@@ -175,7 +174,7 @@ def _failure_weights(lives: BlockLives, failures: NDArray[np.float64]) -> NDArra
 
 
 def luby_item(number: int) -> int:
-    """Item ``number``, from 1, of the sequence 1 1 2 1 1 2 4 1 1 2 1 1 2 4 8 ..."""
+    """Return item ``number``, from 1, of the sequence 1 1 2 1 1 2 4 1 1 2 1 1 2 4 8 ..."""
     power = 1 << number.bit_length() - 1
     if number == 2 * power - 1:
         return power

@@ -1,4 +1,4 @@
-"""Off-line placement: blocks whose lives are known beforehand get addresses; what a problem and its plan are."""
+"""Define problems and plans of offline placement: addresses for blocks with known lifetimes."""
 
 from __future__ import annotations
 
@@ -19,38 +19,38 @@ _MOST_FAULTS = 100
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PackingProblem:
-    """Blocks to place, one item a block in every array."""
+    """Blocks to place; every array has one item per block."""
 
     # `lower`, `upper`: ticks; a block lives in `[lower, upper)`
     lower: NDArray[np.int64]
     upper: NDArray[np.int64]
     size: NDArray[np.int64]  # bytes
-    alignment: NDArray[np.int64]  # bytes; the block's address is to be a multiple of it
-    names: tuple[str, ...] = ()  # what the file calls each block; empty if it is called by its position
-    capacity: int | None = None  # bytes that there are; None if any height will do
+    alignment: NDArray[np.int64]  # bytes; the block's address must be a multiple of it
+    names: tuple[str, ...] = ()  # block names in the file; empty if blocks are named by their position
+    capacity: int | None = None  # available bytes; None for no limit
 
     def __len__(self) -> int:
         return len(self.size)
 
     def take_rows(self, rows: NDArray[np.int64]) -> PackingProblem:
-        """The problem of some of the blocks."""
+        """Return the problem of some of the blocks."""
         names = tuple(self.names[row] for row in rows.tolist()) if self.names else ()
         return PackingProblem(
             self.lower[rows], self.upper[rows], self.size[rows], self.alignment[rows], names, self.capacity
         )
 
     def block_name(self, block: int) -> str:
-        """What to call a block."""
+        """Return the name of a block."""
         return self.names[block] if self.names else str(block)
 
 
 class BlockLives(NamedTuple):
-    """The lives of blocks in as few ticks as tell which of them meet: block i lives in ``[lower[i], upper[i])``."""
+    """Lifetimes of blocks in the fewest ticks that show which blocks overlap: block i lives in ``[lower[i], upper[i])``."""
 
-    # `lower`, `upper`: numbers of ticks from 0
+    # `lower`, `upper`: ticks from 0
     lower: NDArray[np.int32]
     upper: NDArray[np.int32]
-    ticks: int  # how many there are
+    ticks: int  # number of ticks
     live: NDArray[np.int64]  # bytes of live blocks at each tick
 
 
@@ -58,34 +58,34 @@ class BlockLives(NamedTuple):
 class PackingPlan:
     """Addresses for the blocks of a problem."""
 
-    problem: PackingProblem  # what was to be placed
-    address: NDArray[np.int64]  # bytes from the beginning of the planned memory, by block
-    lower_bound: int  # the largest live sum; no plan is lower
-    height: int  # where the highest block ends
-    method: str  # what found it: `order` (a first-fit order), `improved` or `search`
-    order: str  # the name of the order that it began with
-    seconds: float  # time it took
-    engine: str  # what ran the inner loops: `compiled` or `numpy`
-    proven: bool  # whether it is known that no plan is lower
-    folded: int = 1  # how many equal steps were planned as one; 1 if none were
-    # Whether the clock ended it before the work of its time was done, so that another run may find another plan
+    problem: PackingProblem  # the problem that is solved
+    address: NDArray[np.int64]  # bytes from the start of the planned memory, per block
+    lower_bound: int  # the largest sum of live bytes; no plan is lower
+    height: int  # end of the highest block
+    method: str  # the method that found it: `order` (a first-fit order), `improved` or `search`
+    order: str  # name of the order it started from
+    seconds: float  # duration of planning
+    engine: str  # the engine of the inner loops: `compiled` or `numpy`
+    proven: bool  # the plan is proved optimal
+    folded: int = 1  # number of equal steps planned as one; 1 if none were
+    # True if the wall clock ended planning before its work limit, so that another run can find another plan.
     late: bool = False
 
     @property
     def gap(self) -> float:
-        """How far the height is above the lower bound, as a share of the bound."""
+        """Return how far the height exceeds the lower bound, as a fraction of the bound."""
         return self.height / self.lower_bound - 1 if self.lower_bound else 0.0
 
     @property
     def utilisation(self) -> float:
-        """The largest live sum as a share of the height."""
+        """Return the largest sum of live bytes as a fraction of the height."""
         return self.lower_bound / self.height if self.height else 1.0
 
 
 def compress_lives(problem: PackingProblem) -> BlockLives:
-    """The lives of a problem's blocks, counted in ticks at which the set of live blocks is not part of another's.
+    """Return the lifetimes of a problem's blocks in ticks at which the set of live blocks is not part of another's.
 
-    Such a tick is the last start before an end. Two blocks meet if and only if they meet at one of them.
+    Such a tick is the last start before an end. Two blocks overlap if and only if they overlap at one of them.
     """
     starts, ends = np.unique(problem.lower), np.unique(problem.upper)
     if not len(starts):
@@ -102,12 +102,12 @@ def compress_lives(problem: PackingProblem) -> BlockLives:
 
 
 def lower_bound(problem: PackingProblem) -> int:
-    """The largest sum of live sizes, in bytes: no placement is lower."""
+    """Return the largest sum of live sizes, in bytes: no placement is lower."""
     return int(compress_lives(problem).live.max(initial=0))
 
 
 def find_most_live(lives: BlockLives) -> NDArray[np.int64]:
-    """By block: the largest live sum while it lives. A sparse table of range maxima: O(ticks log ticks)."""
+    """Return, per block, the largest sum of live bytes during its lifetime. Uses range maxima in O(ticks log ticks)."""
     rows = [lives.live]
     width = 1
     while 2 * width <= lives.ticks:
@@ -123,14 +123,14 @@ def find_most_live(lives: BlockLives) -> NDArray[np.int64]:
 
 
 def count_meetings(lives: BlockLives) -> NDArray[np.int64]:
-    """By block: how many are alive with it at some time, itself among them."""
+    """Return, per block, how many blocks are alive at some time during its lifetime, including itself."""
     begun = np.searchsorted(np.sort(lives.lower), lives.upper, side="left")
     ended = np.searchsorted(np.sort(lives.upper), lives.lower, side="right")
     return np.asarray(begun - ended, np.int64)
 
 
 class PackingFault(NamedTuple):
-    """What is wrong with a plan."""
+    """An error in a plan."""
 
     kind: str  # `overlap`, `alignment` or `negative`
     block: int
@@ -138,7 +138,7 @@ class PackingFault(NamedTuple):
 
 
 class Placed(NamedTuple):
-    """One block of a plan: lives in ``[lower, upper)``; bytes; what its address is to be a multiple of; its address."""
+    """One block of a plan: lifetime ``[lower, upper)``, size and alignment in bytes, and address."""
 
     lower: int
     upper: int
@@ -148,17 +148,17 @@ class Placed(NamedTuple):
 
 
 def find_faults(blocks: Sequence[Placed]) -> list[PackingFault]:
-    """The faults of a plan, a hundred at most: two live blocks that overlap, addresses that are not aligned.
+    """Return the errors of a plan, at most a hundred: overlapping live blocks, and negative or unaligned addresses.
 
-    Independent of the planner: a sweep through time that keeps the live blocks sorted by address and looks at the two
-    neighbours of each new one. If no block overlaps a neighbour when it is placed, no two overlap at all.
-    A valid plan has none, and one that is not valid has at least one; not every pair that overlaps is listed.
+    Independent of the planner: a sweep over time keeps the live blocks sorted by address and checks the two neighbours of each
+    new one. If no block overlaps a neighbour when it is placed, no two overlap at all. An invalid plan has at least one error,
+    but not every overlapping pair is listed.
     """
     faults = [PackingFault("negative", number, None) for number, block in enumerate(blocks) if block.address < 0]
     for number, block in enumerate(blocks):
         if block.alignment > 1 and block.address % block.alignment:
             faults.append(PackingFault("alignment", number, None))
-    # At one tick, blocks end before others start. Blocks without bytes or life meet nobody.
+    # At one tick, blocks end before others start. Blocks without bytes or lifetime overlap nothing.
     events = [
         event
         for number, block in enumerate(blocks)
@@ -171,7 +171,7 @@ def find_faults(blocks: Sequence[Placed]) -> list[PackingFault]:
         item = (block.address, number)
         at = bisect_left(live, item)
         if not starts:
-            if at < len(live) and live[at] == item:  # one that overlapped was never taken in
+            if at < len(live) and live[at] == item:  # overlapping blocks were never inserted
                 del live[at]
         elif at and live[at - 1][0] + blocks[live[at - 1][1]].size > block.address:
             faults.append(PackingFault("overlap", number, live[at - 1][1]))

@@ -1,11 +1,11 @@
-"""Off-line placement of blocks: a portfolio of first-fit orders, improvement, and an exact stage for small problems.
+"""Place blocks offline: try several first-fit orders, improve them, and search exactly if the problem is small.
 
-MindSpore up to 2.10 cannot take addresses of single tensors from outside (its ``PluggableAllocator`` is called for each
-unit of the pool, ``runtime/memory.py``), so a plan is a floor for what its pool could reach, and a guide.
+MindSpore up to 2.10 cannot use external addresses for single tensors (its ``PluggableAllocator`` is called for each unit of the
+pool, ``runtime/memory.py``), so a plan is a lower bound for its pool, and a guide.
 
-Steps that repeat are planned once: their blocks share addresses, and the planner sees one step. Time is counted in allocations,
-which tells just as well which blocks meet. Where the allocations of a trace repeat with a period, the ticks of all periods are laid
-on one, and alike blocks of different periods become one block.
+Repeated steps are planned once: their blocks share addresses, and the planner sees one step. Time is counted in allocations,
+which show equally well which blocks overlap. If the allocations of a trace repeat with a period, the ticks of all periods are
+mapped to one, and equal blocks of different periods become one block.
 """
 
 from __future__ import annotations
@@ -35,25 +35,25 @@ if TYPE_CHECKING:
 
     Numbers = NDArray[np.int64]
 
-_FEWEST_BLOCKS = 64  # shorter periods are not worth it
-_LEAST_ALIKE = 0.9  # share of the blocks of the repeating part that must have their like one period later
-_CANDIDATES = 24  # periods to look at
-_TRIES = 12  # parts to fold for a trial
-_TOLERANCE = 1e-5  # by how much the bound may rise: a few blocks of some kB cross the borders of every step
-_MOST_TOGETHER = 8  # periods that may make one step
+_FEWEST_BLOCKS = 64  # shorter periods are ignored
+_LEAST_ALIKE = 0.9  # minimum fraction of blocks in the repeating part with an equal block one period later
+_CANDIDATES = 24  # number of periods to consider
+_TRIES = 12  # number of parts to try to fold
+_TOLERANCE = 1e-5  # allowed relative increase of the bound: a few blocks of some kB cross the border of every step
+_MOST_TOGETHER = 8  # maximum number of periods in one step
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Folded:
-    """A problem with its repeating steps laid on each other."""
+    """A problem whose repeated steps are mapped to one."""
 
     problem: PackingProblem  # the smaller problem
-    block: Numbers  # by block of the whole problem: its block of the smaller one
-    periods: int  # how many steps became one
+    block: Numbers  # index in the smaller problem, per block of the whole problem
+    periods: int  # number of steps that became one
 
 
 class _FoldedStep(NamedTuple):
-    """Allocations ``[first, last)`` repeat with a period that divides their number."""
+    """Repeating part of a trace: allocations ``[first, last)`` have a period that divides their number."""
 
     first: int
     last: int
@@ -65,10 +65,10 @@ class _FoldedStep(NamedTuple):
 
 
 def fold_steps(problem: PackingProblem) -> Folded | None:
-    """The problem with its repeating steps planned as one, or None if there are none or the bound would rise much.
+    """Return the problem with its repeated steps planned as one, or None without repetition or if the bound would increase much.
 
-    Blocks that live across the border of a step take part in the one step from its beginning to its end. Where many do,
-    several periods together may be a step: the micro-batches of a pipeline.
+    A block that lives across the border of a step occupies the whole merged step. If there are many, several periods together can
+    be a step: the micro-batches of a pipeline.
     """
     count = len(problem)
     if count < 2 * _FEWEST_BLOCKS:
@@ -76,7 +76,7 @@ def fold_steps(problem: PackingProblem) -> Folded | None:
     order = np.lexsort((np.arange(count), problem.lower))
     ordered = problem.take_rows(order)
     position = np.arange(count)
-    # Positions at which each block lives: [begin, end). What starts at one tick starts at one position.
+    # Positions at which each block lives: [begin, end). Blocks that start at one tick start at one position.
     begin = np.searchsorted(ordered.lower, ordered.lower, side="left")
     end = np.maximum(np.searchsorted(ordered.lower, ordered.upper, side="left"), begin + 1)
     bound = lower_bound(problem)
@@ -96,7 +96,7 @@ def fold_steps(problem: PackingProblem) -> Folded | None:
 
 
 def _folded_lives(begin: Numbers, end: Numbers, part: _FoldedStep) -> tuple[Numbers, Numbers, NDArray[np.bool_]]:
-    # Lives in a time that runs through the repeating part once, and which blocks live within one step of it.
+    # Map lifetimes to a time that contains the repeating part once; also return which blocks live within one step of it.
     first, last, period = part
 
     def at(tick: Numbers) -> Numbers:
@@ -108,7 +108,7 @@ def _folded_lives(begin: Numbers, end: Numbers, part: _FoldedStep) -> tuple[Numb
     step_end = np.clip((end - 1 - first) // period, -1, steps)
     crosses = step_begin != step_end
     low, high = at(begin), at(end - 1) + 1
-    # A block that crosses a border is alive at the end of one step and at the beginning of the next: at both of the one.
+    # A block that crosses a border lives at the end of one step and at the start of the next: at both ends of the merged one.
     low = np.where(crosses & (begin >= first), np.minimum(low, first), low)
     high = np.where(crosses & (end <= last), np.maximum(high, first + period), high)
     return low, high, ~crosses & (step_begin >= 0) & (step_begin < steps)
@@ -123,12 +123,12 @@ def _repeated_parts(sign: Numbers, live: NDArray[np.float64]) -> Iterator[_Folde
         first, last = part[0], part[1] + period
         for together in range(1, _MOST_TOGETHER + 1):
             length = period * together
-            # The first step is special: it makes the optimizer's state and whatever else then stays.
+            # Optionally skip the first step, which also creates the optimizer state and other persistent blocks.
             for skipped in range(2):
                 begin = first + skipped * length
                 steps = (last - begin) // length
                 if steps > 1:
-                    # Where fewest bytes are live in the step with most.
+                    # Begin where the maximum of live bytes over all steps is lowest.
                     by_step = live[begin : begin + steps * length].reshape(-1, length)
                     begin += int(by_step.max(axis=0).argmin())
                     steps = (last - begin) // length
@@ -147,55 +147,55 @@ def _likely_periods(sign: Numbers) -> list[int]:
 
 
 def _longest_alike(alike: NDArray[np.bool_]) -> tuple[int, int] | None:
-    # The longest part ``[first, last)`` of a column of truth values of which nearly all are true.
+    # Return the longest part ``[first, last)`` of a boolean column in which nearly all values are true.
     score = np.concatenate(([0.0], np.cumsum(alike - _LEAST_ALIKE)))
-    # The lowest score up to a position never rises, so where it first is low enough for an end is found by bisection.
+    # The minimum score so far never increases, so bisection finds the first position that is low enough for an end.
     lowest = np.minimum.accumulate(score)
     starts = np.searchsorted(-lowest, -score, side="left")
     last = int((np.arange(len(score)) - starts).argmax())
     return (int(starts[last]), last) if last > starts[last] else None
 
 
-_SEARCH_SECONDS = 8.25  # default limit where the exact stage runs
-_SECONDS = 15.0  # default limit elsewhere
-_FURTHER = 1.0  # of them for looking for less, once the plan is within the capacity that is asked for
-_GRACE, _PATIENCE = 10.0, 20  # the clock ends what is counted in work at so many seconds and so many times the limit
-_ORDERING = 2e-7  # seconds for each block in order to make an order
+_SEARCH_SECONDS = 8.25  # default time limit with the exact stage
+_SECONDS = 15.0  # default time limit without it
+_FURTHER = 1.0  # seconds to search for a lower plan once it is within the requested capacity
+_GRACE, _PATIENCE = 10.0, 20  # the wall clock ends the planner this many seconds after this many times the limit
+_ORDERING = 2e-7  # seconds per block to compute an order
 _NO_LIMIT = (1 << 63) - 2
-_STALE = 40  # improvements that did not improve before one begins again at the best order
-# The shares of the peak from which on a block counts as being there at the peak; measured on traces of MindSpore, where
-# a little less than the whole is best, and on SOMAS problems, where size alone is.
+_STALE = 40  # failed improvements before restarting from the best order
+# A block counts as live at the peak from these fractions of the peak on. Measured on traces of MindSpore, where slightly below 1
+# is best, and on SOMAS problems, where size alone is best.
 _NEAR_PEAK = (0.999, 0.99, 0.97, 0.95, 0.9, 0.8)
 _LEVELS = (0.5, 0.7, 0.8, 0.9, 0.95, 0.97, 0.99, 0.999, 1.0)
 
 
 class PackingProgress(NamedTuple):
-    """How far the planner is."""
+    """Progress of the planner."""
 
-    seconds: float  # time used, by the work that was done
-    limit: float  # time that it may use
+    seconds: float  # time used, computed from the work done
+    limit: float  # time limit
     lower_bound: int  # bytes
-    height: int | None  # bytes of the best plan so far; None before the first
+    height: int | None  # bytes of the best plan so far, or None
 
 
 @dataclass(slots=True, eq=False)
 class _Best:
-    """The best placement so far, and what of the time is used: by the work that was done, so that it is the same everywhere."""
+    """The best placement so far, and the time used, computed from the work done so that it is the same on every machine."""
 
     limit: float
     bound: int
     on_progress: Callable[[PackingProgress], None]
     begin: float
-    enough: int | None = None  # the height from which on nobody waits long for less
+    enough: int | None = None  # once this height is reached, the search ends soon
     address: NDArray[np.int64] | None = None
     height: int | None = None
     method: str = "order"
     name: str = ""
     used: float = 0.0
-    late: bool = False  # whether the clock ended it
+    late: bool = False  # the wall clock ended planning
 
     def report_progress(self, height: int | None, seconds: float = 0.0) -> float:
-        """Tell how far it is, and count what was used; how many seconds are left."""
+        """Report progress, add the seconds used, and return how many seconds are left."""
         self.used += seconds
         self.on_progress(PackingProgress(self.used, self.limit, self.bound, height))
         if self.enough is not None and height is not None and height <= self.enough:
@@ -205,7 +205,7 @@ class _Best:
         return 0.0 if self.late else left
 
     def try_order(self, items: Items, order: NDArray[np.int32], engine: NumpyEngine) -> GapFit:
-        """First fit in an order, below the best height so far; the first is always finished."""
+        """Run first fit in an order, stopping at the best height so far; the first order always completes."""
         limit, work = _NO_LIMIT, _NO_LIMIT
         if self.height is not None:
             limit, work = self.height - 1, int((self.limit - self.used) * engine.pace)
@@ -223,12 +223,12 @@ def plan_addresses(
     seconds: float | None = None,
     on_progress: Callable[[PackingProgress], None] = lambda _: None,
 ) -> PackingPlan:
-    """Place all blocks as low as can be found in the time.
+    """Place all blocks as low as possible within the time limit.
 
-    Ends before the time if the height reaches the lower bound. The time is counted by work, so that there is the same plan
-    on a busy machine as on an idle one, unless the clock shows several times as much. The first order is always finished, so
-    that there is a plan in any case. The exact stage looks for a plan within the problem's capacity first, then for lower ones.
-    Without a limit in seconds it is 8.25 s where the exact stage runs, else 15, and one more once the plan is within the capacity.
+    Ends early if the height reaches the lower bound. Time is computed from the work done, so that a busy machine finds the same
+    plan as an idle one, unless the wall clock shows several times as much. The first order always completes, so that there is
+    always a plan. The exact stage first searches for a plan within the problem's capacity, then for lower ones. The default limit
+    is 8.25 s with the exact stage, else 15 s; once the plan is within the capacity, one more second.
     """
     begin = time.monotonic()
     folded = fold_steps(problem)
@@ -239,7 +239,7 @@ def plan_addresses(
     result = _make_plan(smaller, engine, searching, _Best(limit, 0, on_progress, begin, enough))
     if folded:
         address = result.address[folded.block]
-        bound = lower_bound(problem)  # the folded one's may be a little higher
+        bound = lower_bound(problem)  # that of the folded problem may be slightly higher
         proven = result.height <= bound
         result = replace(
             result, problem=problem, address=address, folded=folded.periods, lower_bound=bound, proven=proven
@@ -283,7 +283,7 @@ def _make_plan(
 
 
 def _improve_order(items: Items, begun: NDArray[np.int32], engine: NumpyEngine, best: _Best) -> None:
-    # squeaky wheel: the block that rises above the best height so far comes earlier the next time
+    # squeaky wheel: blocks that rise above the best height so far come earlier next time
     random = np.random.default_rng(0)
     turns, stale = _turn_by_block(begun), 0
     while not best.is_done():
@@ -307,10 +307,10 @@ def _turn_by_block(order: NDArray[np.int32]) -> NDArray[np.float64]:
 
 
 def orders_to_try(problem: PackingProblem, lives: BlockLives) -> Iterator[tuple[str, NDArray[np.int32]]]:
-    """Names and orders of block numbers: blocks of the peak, large ones and long ones lead.
+    """Yield names and orders of block numbers: blocks live at the peak, large blocks and long-lived blocks come first.
 
-    The most promising come first, and cheap ones before dear ones: on a real trace of 97,143 blocks the first four take 0.7 s
-    together, and ``size`` alone takes as long.
+    The most promising and cheap orders come first: on a real trace of 97,143 blocks, the first four take 0.7 s together, and
+    ``size`` alone takes as long.
     """
     size, span = problem.size, (lives.upper - lives.lower).astype(np.int64)
     most = find_most_live(lives)
@@ -335,7 +335,7 @@ def orders_to_try(problem: PackingProblem, lives: BlockLives) -> Iterator[tuple[
 
 
 def sort_blocks(*keys: NDArray[np.generic]) -> NDArray[np.int32]:
-    """Block numbers in descending order of the first key, then of the next; equal ones in their own order."""
+    """Return block numbers in descending order of the first key, then of the next; ties keep their order."""
     count = len(keys[0])
     reverse = np.arange(count)[::-1]
     ascending = np.lexsort((reverse, *(np.asarray(key, np.float64) for key in reversed(keys))))

@@ -1,1 +1,1 @@
-"""Which layers stand where and what they recompute: schedules, memory tables, plans, their search and its certificate."""
+"""Planning of layer placement and recomputation: schedules, memory tables, plans, their search and its optimality proof."""

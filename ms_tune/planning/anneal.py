@@ -1,10 +1,11 @@
-"""Simulated annealing over plans: many chains at once, in whole numbers, for a number of steps and with a seed.
+"""Search plans by simulated annealing: many chains at once, in integers, for a fixed number of steps and with a seed.
 
-Nothing depends on the clock or on how a machine rounds: times are ticks, what a step may lose is a whole number, and random
-numbers are the raw ones of PCG64, whose stream NumPy keeps. So the same table, steps and seed give the same plan everywhere.
+The result depends neither on the clock nor on how a machine rounds: times are integer ticks, accepted losses are integers, and
+random numbers are the raw ones of PCG64, whose stream NumPy keeps stable. So the same table, steps and seed give the same plan
+everywhere.
 
-A plan over the limit is worse than any that keeps it, and the less it is over the better; so a start that does not fit is mended
-by the same steps.
+A plan over the limit scores worse than any plan within it, and the less it exceeds the limit the better, so a start that does not
+fit is improved by the same steps.
 """
 
 from __future__ import annotations
@@ -25,18 +26,15 @@ if TYPE_CHECKING:
     from ms_tune.planning.costs import Costs, IntArray
 
 _CHAINS = 64
-_SAME, _CHUNK, _NEXT = (
-    45,
-    60,
-    80,
-)  # of 100 moves, up to: within the cell, the stage's other chunks, a neighbour; else anywhere
+# Cumulative percentages of moves: within the cell, to another chunk of the stage, to an adjacent cell; else to any cell.
+_SAME, _CHUNK, _NEXT = 45, 60, 80
 _HOTTEST, _COLDEST = 4_000, 100  # millionths of the best time
 _MILLION = 1_000_000
-_RENEWED = 200  # steps, after which the worst quarter becomes the best one
+_RENEWED = 200  # number of steps after which the best quarter replaces the worst
 _DRAWS = 1024
-# What a step may lose, in millionths of the temperature, if drawn from an exponential distribution.
+# Accepted loss of a step, in millionths of the temperature, for a draw from an exponential distribution.
 _EXPONENTIAL = np.array([round(-math.log((index + 0.5) / _DRAWS) * _MILLION) for index in range(_DRAWS)], np.int64)
-_OVER = 2**61  # ticks of a plan that is over the limit, and a kibibyte more for each KiB that it is
+_OVER = 2**61  # score of a plan over the limit, plus 1 for each KiB of excess
 
 
 class BestState(NamedTuple):
@@ -48,13 +46,13 @@ class BestState(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PlanSpace:
-    """What moves are made in."""
+    """The table and the rules for moves of a search."""
 
     costs: Costs  # the table
-    fixed_layers: bool = False  # layers stay where they are; only what they recompute changes
+    fixed_layers: bool = False  # layers stay in their cells; only their recompute modes change
 
     def scores(self, states: IntArray) -> IntArray:
-        """Ticks of plans, shape (plans,); of those over the limit, more than any time."""
+        """Return the scores of plans, shape (plans,): ticks, or a value above any time for plans over the limit."""
         over = (self.costs.peak_bytes(states) - self.costs.table.limit_bytes).max(axis=1)
         times = self.costs.step_ticks(states)
         found: IntArray = np.where(over > 0, _OVER + (over + 1023) // 1024, times)
@@ -62,12 +60,12 @@ class PlanSpace:
 
 
 def is_within_limit(score: int) -> bool:
-    """Whether a score is a time."""
+    """Return whether a score is a time, so that the plan is within the limit."""
     return score < _OVER
 
 
 def is_allowed(costs: Costs, states: IntArray) -> NDArray[np.bool_]:
-    """Whether MindFormers can express states and takes them, shape (plans,): see :mod:`ms_tune.planning.table`."""
+    """Return which states MindFormers can express and accepts, shape (plans,); see :mod:`ms_tune.planning.table`."""
     found: NDArray[np.bool_] = (states.sum(axis=2)[:, costs.table.filled_cells] > 0).all(axis=1)
     kinds = costs.table.kinds
     if RecomputeMode.SELECT in kinds and RecomputeMode.COMM in kinds:
@@ -81,7 +79,7 @@ def is_allowed(costs: Costs, states: IntArray) -> NDArray[np.bool_]:
 def anneal_plans(
     space: PlanSpace, starts: Sequence[IntArray], steps: int, seed: int, on_step: Callable[[int, BestState], bool]
 ) -> BestState:
-    """The best state met from some that are allowed; ``on_step`` is told of it now and then, and says whether to stop."""
+    """Return the best state found from allowed starts; ``on_step`` regularly receives it and returns whether to stop."""
     states = np.stack([starts[index % len(starts)] for index in range(_CHAINS)])
     scores = space.scores(states)
     first = int(scores.argmin())
@@ -108,7 +106,7 @@ def anneal_plans(
 
 
 def _temperature(best: int, step: int, steps: int) -> int:
-    # The temperature in ticks: geometric from the hottest to the coldest, in whole numbers.
+    # Return the temperature in ticks, an integer: geometric from the hottest to the coldest.
     if not is_within_limit(best):
         return 0
     done = step / max(steps - 1, 1)
@@ -117,7 +115,7 @@ def _temperature(best: int, step: int, steps: int) -> int:
 
 
 def _with_moves(space: PlanSpace, states: IntArray, drawn: IntArray) -> tuple[IntArray, NDArray[np.bool_]]:
-    # Each state with one move made, half of them with two, and whether the result is allowed.
+    # Apply one move to each state, and a second to half of them; also return whether each result is allowed.
     moved = states.copy()
     _apply_move(space, moved, drawn[:, :5], np.ones(len(states), np.bool_))
     _apply_move(space, moved, drawn[:, 5:10], drawn[:, 10] % 2 == 0)
@@ -125,7 +123,7 @@ def _with_moves(space: PlanSpace, states: IntArray, drawn: IntArray) -> tuple[In
 
 
 def _apply_move(space: PlanSpace, states: IntArray, drawn: IntArray, chosen: NDArray[np.bool_]) -> None:
-    # Take one layer of the chosen states from where one is, and put it back.
+    # Move one layer of the chosen states to another cell or recompute mode.
     plans, cells, kinds = states.shape
     stages, rows = space.costs.table.stages, np.arange(plans)
     there = (states > 0).reshape(plans, -1)
@@ -134,8 +132,8 @@ def _apply_move(space: PlanSpace, states: IntArray, drawn: IntArray, chosen: NDA
     cell, kind = place // kinds, place % kinds
     way, step = drawn[:, 1] % 100, drawn[:, 2]
     chunk = (cell + stages * (1 + step % max(cells // stages - 1, 1))) % cells
-    beside = np.clip(cell + np.where(step % 2 == 0, 1, -1), 0, cells - 1)
-    aim = np.select([way < _SAME, way < _CHUNK, way < _NEXT], [cell, chunk, beside], step % cells)
+    adjacent = np.clip(cell + np.where(step % 2 == 0, 1, -1), 0, cells - 1)
+    aim = np.select([way < _SAME, way < _CHUNK, way < _NEXT], [cell, chunk, adjacent], step % cells)
     if space.fixed_layers:
         aim = cell
     new = np.where((drawn[:, 3] % 2 == 0) & (aim != cell), kind, drawn[:, 4] % kinds)

@@ -1,9 +1,9 @@
-"""How short the step of any plan must at least be: a linear relaxation with cuts, and for one chunk whole numbers.
+"""Compute a lower bound of any plan's step time: a linear relaxation with cuts, and an integer program for small pipelines.
 
-The step's time is the largest of many linear functions of the plan, one for each path through the passes. A few of them are
-enough: solve, simulate the solution, add its longest path and, for each cell, the longest path through it, until nothing longer
-is found. The bound holds for *every* plan whichever paths were added, and is computed from the dual solution, so that it holds for
-whatever the solver returns. With layers in whole numbers the same loop proves that nothing better than a given plan is left.
+The step time is the maximum of many linear functions of the plan, one for each path through the passes. A few of them suffice:
+solve, simulate the solution, add its longest path and the longest path through each cell, until no longer one is found. The bound
+is valid for *every* plan, whichever paths were added. It is computed from the dual solution, so it is valid for whatever the
+solver returns. With integer layers, the same loop proves that no plan is better than a given one.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
-_MOST_CUTS = 96  # added for a solution
-_TRACED = 150_000  # passes of all stages, over the paths that are followed for a solution
-_STALLED, _PATIENCE = 1e-7, 5  # what a round has to win, of the bound; how many may win less
+_MOST_CUTS = 96  # added per solution
+_TRACED = 150_000  # passes of all stages, summed over the paths that are followed per solution
+_STALLED, _PATIENCE = 1e-7, 5  # minimum relative gain of a round; number of rounds that may gain less
 _ON_THE_WAY = (0.5, 0.8, 0.95)
-_CLOSE = 1e-9  # of figures in floating point
+_CLOSE = 1e-9  # relative tolerance of floating-point results
 
 
 class PathCut(NamedTuple):
-    """A path: how often it goes through each cell forward and backward."""
+    """A path through the passes: how many forward and backward passes of each cell it contains."""
 
     forward: Floats
     backward: Floats
@@ -41,37 +41,37 @@ class PathCut(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PlanRelaxation:
-    """Plans in fractions of layers. Variables: layers by cell, run of layers and kind of recompute, then the time."""
+    """Plans with fractional layers. Variables: layers by cell, layer group and recompute mode, then the time."""
 
     costs: Costs  # the table
-    forward: Floats  # Ticks of a layer by run and kind. Shape (runs, kinds).
-    backward: Floats  # Ticks of a layer by run and kind. Shape (runs, kinds).
-    counts: NDArray[np.int64]  # layers of each run
-    # Rows of the sizes of stages by moment, and what is left for layers, both as parts of the limit.
+    forward: Floats  # Ticks per layer by group and mode. Shape (runs, kinds).
+    backward: Floats  # Ticks per layer by group and mode. Shape (runs, kinds).
+    counts: NDArray[np.int64]  # layers of each group (a run of equal layers)
+    # Memory rows per stage and moment, and the memory left for layers, both as fractions of the limit.
     memory: sparse.csr_matrix
     room: Floats
     followers: NDArray[np.intp]  # The passes that wait for each pass. Shape (passes, 2).
-    cuts: list[PathCut] = field(default_factory=list)  # paths so far
+    cuts: list[PathCut] = field(default_factory=list)  # paths added so far
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """Cells, runs, kinds."""
+        """Return the numbers of cells, layer groups and recompute modes."""
         return self.costs.table.cells, len(self.counts), self.backward.shape[1]
 
     @property
     def size(self) -> int:
-        """How many variables there are beside the time."""
+        """Return the number of variables without the time."""
         cells, runs, kinds = self.shape
         return cells * runs * kinds
 
     def equality_rows(self) -> sparse.csr_matrix:
-        """Every run's layers are all placed."""
+        """Return the constraints that place all layers of each group."""
         cells, runs, kinds = self.shape
         one = sparse.kron(sparse.kron(np.ones((1, cells)), sparse.identity(runs)), np.ones((1, kinds)))
         return sparse.hstack([one, sparse.csr_matrix((runs, 1))], format="csr")
 
     def limit_rows(self) -> tuple[sparse.csr_matrix, Floats]:
-        """Rows and their upper limits: sizes, cells that must not be empty, paths."""
+        """Return the constraints with upper limits: memory, cells that must not be empty, paths."""
         cells, runs, kinds = self.shape
         inner = sparse.identity(cells, format="csr")[self.costs.table.filled_cells]
         filled = -sparse.kron(inner, np.ones((1, runs * kinds)), format="csr")
@@ -91,7 +91,7 @@ class PlanRelaxation:
         return rows, np.concatenate([self.room, -np.ones(filled.shape[0]), limits])
 
     def add_cuts(self, layers: Floats) -> float:
-        """Add the longest paths of a solution; its time."""
+        """Add the longest paths of a solution, and return its time."""
         durations = self._pass_durations(layers)
         graph = self.costs.graph
         ends = graph.end_ticks(durations[:, None])[:, 0]
@@ -131,7 +131,7 @@ class PlanRelaxation:
 
 
 def _following_passes(costs: Costs) -> NDArray[np.intp]:
-    # The passes that wait for a pass, shape (passes, 2).
+    # Return the passes that wait for each pass, shape (passes, 2).
     graph = costs.graph
     nothing = len(graph.kind)
     found = np.full((nothing + 1, 2), nothing, np.intp)
@@ -142,7 +142,7 @@ def _following_passes(costs: Costs) -> NDArray[np.intp]:
 
 
 def _times_to_end(relaxation: PlanRelaxation, durations: Floats) -> Floats:
-    # How long it takes from the start of each pass to the end of the step, by the longest path.
+    # Return the time from the start of each pass to the end of the step, along the longest path.
     graph, followers = relaxation.costs.graph, relaxation.followers
     rests = np.zeros(len(graph.kind) + 1)
     for start, stop in reversed(graph.levels):
@@ -151,7 +151,7 @@ def _times_to_end(relaxation: PlanRelaxation, durations: Floats) -> Floats:
 
 
 def relaxation_of(costs: Costs) -> PlanRelaxation:
-    """The relaxation of a table, without cuts yet."""
+    """Return the relaxation of a table, without cuts."""
     table = costs.table
     firsts = [first for first, _ in costs.runs]
     each = np.array([layer.layer_count for layer in table.layers])
@@ -161,12 +161,12 @@ def relaxation_of(costs: Costs) -> PlanRelaxation:
     rows, room = [], []
     size = (table.chunks, table.stages, len(firsts), len(table.kinds))
     for stage in range(table.stages):
-        # It may hold less where a cell at an end of the pipeline has no layers; that cell may be any plan's.
+        # A stage needs less memory if the cell at an end of the pipeline is empty; the bound must include such plans.
         empty = table.head.empty_bytes if stage == 0 else 0
         empty += table.tail.empty_bytes if stage == table.stages - 1 else 0
-        for held, late in _stage_moments(costs, stage).items():
+        for in_flight, late in _stage_moments(costs, stage).items():
             row = np.zeros(size)
-            row[:, stage] = weights[:, None] + once + np.array(held)[:, None, None] * kept
+            row[:, stage] = weights[:, None] + once + np.array(in_flight)[:, None, None] * kept
             if table.again is not None and RecomputeMode.FULL in table.kinds:
                 more = np.array(table.again.layer_bytes).reshape(table.chunks, table.stages)[:, stage, None]
                 row[:, stage, :, table.kinds.index(RecomputeMode.FULL)] += more
@@ -182,7 +182,7 @@ def relaxation_of(costs: Costs) -> PlanRelaxation:
 
 
 def _stage_moments(costs: Costs, stage: int) -> dict[tuple[int, ...], int]:
-    # What a stage has in flight at its moments, and what the end of the last forward pass adds to it.
+    # Map the micro-batches in flight at each moment of a stage to the bytes that the end of the last forward pass adds.
     table = costs.table
     found: dict[tuple[int, ...], int] = {}
     for vector, chunk in zip(costs.held[stage].tolist(), costs.returning[stage].tolist(), strict=True):
@@ -193,16 +193,16 @@ def _stage_moments(costs: Costs, stage: int) -> dict[tuple[int, ...], int]:
 
 
 class LowerBound(NamedTuple):
-    """A lower bound for every plan, in ticks, and the fractional layers by cell and kind that reach it; None where none fits."""
+    """A lower bound for every plan, in ticks, and the fractional layers by cell and mode that reach it; None if none fits."""
 
     ticks: int
     layers: Floats | None
 
 
 def lower_bound(relaxation: PlanRelaxation, known: IntArray, rounds: int) -> LowerBound:
-    """Solve with cuts until nothing longer is found, for so many rounds at most.
+    """Solve with cuts until no longer path is found, for at most ``rounds`` rounds.
 
-    Paths of points on the way to a good plan that is known are cuts, too: far fewer are needed.
+    Paths of points on the way to a known good plan are added too, so that far fewer cuts are needed.
     """
     cells, runs, kinds = relaxation.shape
     target_plan = known.astype(float).ravel()
@@ -240,11 +240,11 @@ def _from_duals(
     prices: Floats,
     equal_prices: Floats,
 ) -> float:
-    # What prices prove, right or not: no plan is below the sum of the limits at their prices, less what is left cheap.
+    # Return the bound that these dual prices prove, exact or not: the limits at their prices, plus the negative reduced costs.
     prices = np.minimum(prices, 0)
     paths = len(relaxation.cuts)
     total = -prices[len(prices) - paths :].sum()
-    if total > 0:  # the time's own price must be 1 exactly: scale all
+    if total > 0:  # the price of the time must be exactly 1: scale all
         prices, equal_prices = prices / total, equal_prices / total
     left = -(rows.T @ prices + relaxation.equality_rows().T @ equal_prices)[:-1]
     cells, runs, kinds = relaxation.shape
@@ -253,7 +253,7 @@ def _from_duals(
 
 
 class IntegerProof(NamedTuple):
-    """What whole numbers say: a bound in ticks, and a better state if one was met."""
+    """Result of an integer search: a bound in ticks, and a state that may be better."""
 
     ticks: int
     state: IntArray | None
@@ -261,10 +261,10 @@ class IntegerProof(NamedTuple):
 
 
 def next_whole(relaxation: PlanRelaxation, best: int, nodes: int) -> IntegerProof:
-    """Look for a plan of fewer than ``best`` ticks, with the paths so far; its own longest paths are added.
+    """Search for a plan of fewer than ``best`` ticks, using the paths so far, and add its own longest paths.
 
-    ``done`` with a bound of ``best`` if there is none. Else the plan that was found, whose real time may be longer, or none if the
-    search of so many nodes did not end.
+    Without such a plan, the result is ``done`` with the bound ``best``. Otherwise its state is the plan found, whose real time may
+    be longer, or None if the search did not end within ``nodes`` nodes.
     """
     cells, runs, kinds = relaxation.shape
     rows, limits = relaxation.limit_rows()
@@ -301,7 +301,7 @@ def next_whole(relaxation: PlanRelaxation, best: int, nodes: int) -> IntegerProo
 
 
 def _exclusive_rows(relaxation: PlanRelaxation) -> tuple[tuple[sparse.csr_matrix, Floats], int]:
-    # A cell has layers that recompute selected operators only, or layers that recompute communication only, not both.
+    # A cell may not contain both layers that recompute only selected operators and layers that recompute only communication.
     cells, runs, kinds = relaxation.shape
     names = relaxation.costs.table.kinds
     if RecomputeMode.SELECT not in names or RecomputeMode.COMM not in names:
@@ -318,10 +318,10 @@ def _exclusive_rows(relaxation: PlanRelaxation) -> tuple[tuple[sparse.csr_matrix
 
 
 def least_limit(relaxation: PlanRelaxation, nodes: int) -> tuple[int, IntArray | None]:
-    """The smallest limit in bytes that a plan could keep, as far as activations in flight go, and a plan that keeps it."""
+    """Return a lower bound of the memory limit that any plan needs, in bytes without recompute transients, and a plan near it."""
     cells, runs, kinds = relaxation.shape
     table, size = relaxation.costs.table, relaxation.size
-    fixed = 1.0 - relaxation.room  # parts of the limit
+    fixed = 1.0 - relaxation.room  # fractions of the limit
     rows = sparse.hstack([relaxation.memory, -np.ones((relaxation.memory.shape[0], 1))], format="csr")
     inner = sparse.identity(cells, format="csr")[table.filled_cells]
     inner = sparse.kron(inner, np.ones((1, runs * kinds)), format="csr")

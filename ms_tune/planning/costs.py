@@ -1,16 +1,16 @@
-"""What plans cost: how long a training step takes and the peak of every stage, for many plans at once, in whole numbers.
+"""Compute the step time and the peak memory of every stage, for many plans at once, in integers.
 
-A step is the longest path through the passes of all stages: each pass waits for the pass before it on its stage and for the
-neighbour's pass that it takes its input from; sending takes no time. With the order fixed, a step's time is the largest of many
-sums of pass times, so it is convex in the plan.
+The step time is the longest path through the passes of all stages: each pass waits for the previous pass on its stage and for the
+adjacent stage's pass that produces its input; sending takes no time. With a fixed order, it is the maximum of many sums of pass
+times, and therefore convex in the plan.
 
-A state is how many layers of each kind of recompute every cell has, in the order of ``CostTable.kinds``. Times are whole ticks and
-sizes whole bytes, so that the same table gives the same plan on any machine.
+A state is the number of layers per cell and recompute mode, in the order of ``CostTable.kinds``. Times are integer ticks and
+sizes integer bytes, so that the same table gives the same plan on any machine.
 
-The peak of a stage is what it holds for the whole run and the largest sum of activations in flight. A layer that is computed once
-more holds something on top for that time; by then the layers behind it in its cell have given back the activations of that
-micro-batch, and those of them that were computed once more may have left something until the pass ends. (Measured: Llama-2-7B in
-four stages, MindSpeed-Core-MS on MindSpore 2.9, within 0.5 % of whole runs.)
+The peak of a stage is its persistent memory plus the largest sum of activations in flight. While a layer is recomputed, the stage
+needs transient memory; by then, the later layers of its cell have freed their activations of that micro-batch, and recomputed
+ones among them may have left some memory until the pass ends. (Measured: Llama-2-7B in four stages, MindSpeed-Core-MS on
+MindSpore 2.9, within 0.5 % of full-size runs.)
 """
 
 from __future__ import annotations
@@ -39,28 +39,28 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PassMoment:
-    """Micro-batches that a stage holds right before a backward pass."""
+    """Micro-batches in flight on a stage right before a backward pass."""
 
-    held: tuple[int, ...]  # by chunk
+    held: tuple[int, ...]  # per chunk
     chunk: int  # the chunk whose backward pass comes next
-    # By chunk, whether its last pass was a backward one; for none where a table has nothing that stays behind it.
+    # Per chunk, whether its last pass was a backward one; all False if the table has no lingering memory.
     back: tuple[bool, ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PassGraph:
-    """The passes of one training step of all stages, level by level: a pass waits for passes of lower levels only."""
+    """The passes of all stages in one training step, by level: a pass only waits for passes of lower levels."""
 
-    cells: int  # how many (chunk, stage) there are
-    kind: NDArray[np.intp]  # Of each pass, its cell, or `cells` and its cell for a backward pass. Shape (passes,).
-    before: NDArray[np.intp]  # The pass before it on its stage; `passes` for none. Shape (passes,).
-    source: NDArray[np.intp]  # The neighbour's pass that it takes its input from; `passes` for none. Shape (passes,).
-    levels: tuple[tuple[int, int], ...]  # first and last-but-one pass of each level
-    # Of each stage, when it may hold most; a moment that another one outdoes is left out.
+    cells: int  # number of (chunk, stage) pairs
+    kind: NDArray[np.intp]  # Each pass's cell, plus ``cells`` for a backward pass. Shape (passes,).
+    before: NDArray[np.intp]  # The previous pass on its stage; ``passes`` for none. Shape (passes,).
+    source: NDArray[np.intp]  # The pass that produces its input; ``passes`` for none. Shape (passes,).
+    levels: tuple[tuple[int, int], ...]  # first pass and end (exclusive) of each level
+    # Moments at which each stage can peak; moments with no more in flight than another one are omitted.
     moments: tuple[tuple[PassMoment, ...], ...]
 
     def end_ticks(self, durations: NDArray[Any]) -> NDArray[Any]:
-        """When each pass ends. ``durations`` is by kind and plan, shape (2 x cells, plans); the result (passes + 1, plans)."""
+        """Return the end time of each pass, shape (passes + 1, plans); ``durations`` by kind and plan, shape (2 x cells, plans)."""
         ends = np.zeros((len(self.kind) + 1, durations.shape[1]), durations.dtype)
         for start, stop in self.levels:
             level = ends[start:stop]
@@ -69,24 +69,24 @@ class PassGraph:
         return ends
 
     def path_to(self, one: int, ends: NDArray[Any]) -> Iterator[int]:
-        """A pass, the one that it waits for longest, and so on back to the step's begin."""
+        """Yield a pass, then the one that it waits for longest, and so on back to the start of the step."""
         nothing = len(self.kind)
         while one != nothing:
             yield one
             one = int(max(self.before[one], self.source[one], key=lambda other: (ends[other], other != nothing)))
 
     def step_ticks(self, durations: NDArray[Any]) -> NDArray[Any]:
-        """How long the step takes, shape (plans,)."""
+        """Return the step times, shape (plans,)."""
         found: NDArray[Any] = self.end_ticks(durations).max(axis=0)
         return found
 
 
 def graph_of(table: CostTable) -> PassGraph:
-    """The passes of a table's pipeline."""
+    """Build the graph of a table's passes."""
     stages, chunks, cells = table.stages, table.chunks, table.cells
     lingers = table.again is not None and table.again.lingers
     orders = [stage_passes(table.order, stage, stages, chunks, table.micro_batches) for stage in range(stages)]
-    # The level of a pass is one more than of those that it waits for, so that levels rise on each stage.
+    # The level of a pass is one above those it waits for, so levels increase on each stage.
     level: dict[PassKey, int] = {}
     latest = [-1] * stages
     ranked = []
@@ -108,13 +108,13 @@ def graph_of(table: CostTable) -> PassGraph:
 
 
 def _peak_moments(order: list[PipelinePass], chunks: int, *, lingers: bool) -> tuple[PassMoment, ...]:
-    # Right before backward passes: there a stage holds most. Of one chunk, only those that no other one outdoes.
-    held, back = [0] * chunks, [False] * chunks
+    # A stage peaks right before a backward pass. For each chunk, keep only moments that no other one dominates.
+    in_flight, back = [0] * chunks, [False] * chunks
     found: dict[tuple[int, tuple[bool, ...]], set[tuple[int, ...]]] = {}
     for one in order:
         if not one.forward:
-            found.setdefault((one.chunk, tuple(back)), set()).add(tuple(held))
-        held[one.chunk] += 1 if one.forward else -1
+            found.setdefault((one.chunk, tuple(back)), set()).add(tuple(in_flight))
+        in_flight[one.chunk] += 1 if one.forward else -1
         back[one.chunk] = lingers and not one.forward
     return tuple(
         PassMoment(vector, *place)
@@ -131,44 +131,44 @@ def _undominated(vectors: set[tuple[int, ...]]) -> list[tuple[int, ...]]:
     return kept
 
 
-_MOST_TICKS = 2**61  # of a step; a sum of them must not overflow
-_DIGITS = 10**9  # significant, of times that no common unit holds
+_MOST_TICKS = 2**61  # per step; sums must not overflow
+_DIGITS = 10**9  # resolution of the longest time, if times have no usable common unit
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Costs:
-    """A table in arrays. ``layers + 1`` entries are sums over the layers before."""
+    """A table as arrays; arrays of ``layers + 1`` are cumulative sums over layers."""
 
     table: CostTable
     graph: PassGraph  # the passes
     unit: Fraction  # time of a tick, in the table's unit
-    forward: IntArray  # Ticks by kind of recompute. Shape (kinds, layers + 1).
-    backward: IntArray  # Ticks by kind of recompute. Shape (kinds, layers + 1).
-    kept: IntArray  # Bytes of activations by kind of recompute. Shape (kinds, layers + 1).
-    weights: IntArray  # Bytes held for the whole run. Shape (layers + 1,).
-    # Ticks of head and tail in a forward pass, by cell; a backward pass takes twice as long. Shape (cells,).
+    forward: IntArray  # Ticks by recompute mode. Shape (kinds, layers + 1).
+    backward: IntArray  # Ticks by recompute mode. Shape (kinds, layers + 1).
+    kept: IntArray  # Bytes of activations by recompute mode. Shape (kinds, layers + 1).
+    weights: IntArray  # Bytes of persistent memory. Shape (layers + 1,).
+    # Forward ticks of head and tail, by cell; a backward pass takes twice as long. Shape (cells,).
     ends: IntArray
-    fixed: IntArray  # Bytes that every stage holds whatever layers it has. Shape (stages,).
+    fixed: IntArray  # Bytes of each stage regardless of its layers. Shape (stages,).
     held: IntArray  # Micro-batches in flight by stage, moment and chunk. Shape (stages, moments, chunks).
     returning: NDArray[np.intp]  # The chunk whose backward pass is next, by stage and moment. Shape (stages, moments).
-    # Whether what a chunk's layers left in their backward pass is still there, by stage, moment and chunk. Shape (stages, moments, chunks).
+    # Whether memory left by a chunk's backward pass is still in use. Shape (stages, moments, chunks).
     back: NDArray[np.bool_]
-    transients: IntArray  # Bytes by kind of recompute and run of layers. Shape (kinds, runs).
-    piled: IntArray  # Bytes that a layer leaves until its cell's backward pass ends, likewise. Shape (kinds, runs).
-    left: IntArray  # The same by layer. Shape (kinds, layers + 1).
-    on_top: IntArray  # Bytes by cell while a layer is recomputed in full. Shape (cells,).
-    once: IntArray  # Bytes that are kept whatever is in flight, by kind of recompute. Shape (kinds, layers + 1).
-    runs: tuple[tuple[int, int], ...]  # first and last-but-one layer of each run
+    transients: IntArray  # Bytes by recompute mode and layer group. Shape (kinds, runs).
+    piled: IntArray  # Bytes that a layer leaves until its cell's backward pass ends. Shape (kinds, runs).
+    left: IntArray  # The same, by layer. Shape (kinds, layers + 1).
+    on_top: IntArray  # Bytes by cell while a layer is fully recomputed. Shape (cells,).
+    once: IntArray  # Bytes by recompute mode, regardless of micro-batches in flight. Shape (kinds, layers + 1).
+    runs: tuple[tuple[int, int], ...]  # first layer and end (exclusive) of each group
 
     def pass_durations(self, states: IntArray) -> IntArray:
-        """Ticks of a pass by kind and plan, shape (2 x cells, plans), of states of shape (plans, cells, kinds)."""
+        """Return the ticks of passes, shape (2 x cells, plans), for states of shape (plans, cells, kinds)."""
         spans = self._run_spans(states)
         forward, backward = (_sum_kinds(ticks, *spans) for ticks in (self.forward, self.backward))
         found: IntArray = np.concatenate((self.ends + forward, 2 * self.ends + backward), axis=1)
         return found.T.copy()
 
     def peak_bytes(self, states: IntArray) -> IntArray:
-        """Bytes of the peak by plan and stage, shape (plans, stages)."""
+        """Return the peak bytes, shape (plans, stages)."""
         table, (stop, start) = self.table, self._run_spans(states)
         shape = (len(states), table.chunks, table.stages)
         moments = np.einsum("smc,kcs->ksm", self.held, _sum_kinds(self.kept, stop, start).reshape(shape))
@@ -192,33 +192,33 @@ class Costs:
         return found
 
     def step_ticks(self, states: IntArray) -> IntArray:
-        """Ticks of the step, shape (plans,)."""
+        """Return the ticks of steps, shape (plans,)."""
         found: IntArray = self.graph.step_ticks(self.pass_durations(states))
         return found
 
     def state_of(self, cells: Sequence[Mapping[RecomputeMode, int]]) -> IntArray:
-        """A plan as a state, shape (cells, kinds)."""
+        """Convert a plan to a state, shape (cells, kinds)."""
         return np.array([[cell.get(kind, 0) for kind in self.table.kinds] for cell in cells], np.int64)
 
     def cells_of(self, state: IntArray) -> list[dict[RecomputeMode, int]]:
-        """A state as what every cell has."""
+        """Convert a state to the number of layers by recompute mode, for each cell."""
         return [dict(zip(self.table.kinds, map(int, row), strict=True)) for row in state]
 
     def parts_of(self, state: IntArray) -> IntArray:
-        """A state by cell, run of layers and kind of recompute."""
+        """Split a state by cell, layer group and recompute mode."""
         stop, start = (part[0] for part in self._run_spans(state[None]))
         spans = [np.minimum(stop, last) - np.maximum(start, first) for first, last in self.runs]
         found: IntArray = np.maximum(np.stack(spans, axis=1), 0)
         return found
 
     def _run_spans(self, states: IntArray) -> tuple[IntArray, IntArray]:
-        # The first layer behind each part of each cell, and its first layer.
+        # Return the end (exclusive) and the first layer of each part (one mode) of each cell.
         plans, cells, kinds = states.shape
         stop = np.cumsum(states.reshape(plans, cells * kinds), axis=1).reshape(states.shape)
         return stop, stop - states
 
     def _on_top(self, stop: IntArray, start: IntArray) -> IntArray:
-        # Bytes on top of all activations by plan, stage and moment, shape (plans, stages, moments).
+        # Return the bytes on top of all activations, shape (plans, stages, moments).
         table, stages = self.table, np.arange(self.table.stages)[:, None]
         shape = (len(stop), table.chunks, table.stages)
 
@@ -230,7 +230,7 @@ class Costs:
         again = of_returning(self._recompute_transient(stop, start, self.piled))
         if not self.back.any():
             return again
-        # What the chunk's layers left in the backward pass before is let go by each when it is computed once more.
+        # When a layer is recomputed, it frees the memory that it left in the chunk's previous backward pass.
         replaced = of_returning(self._recompute_transient(stop, start, np.zeros_like(self.piled)))
         left = _sum_kinds(self.left, stop, start)
         was_back = np.take_along_axis(self.back, self.returning[:, :, None], axis=2)[:, :, 0]
@@ -239,9 +239,9 @@ class Costs:
         return found
 
     def _recompute_transient(self, stop: IntArray, start: IntArray, piled: IntArray) -> IntArray:
-        # Bytes on top of all activations while a cell's layers are computed once more, shape (plans, cells).
+        # Return the bytes on top of all activations while layers of a cell are recomputed, shape (plans, cells).
         most = np.zeros(stop.shape[:2], np.int64)
-        more = np.zeros_like(most)  # what the layers behind have left, less what they kept
+        more = np.zeros_like(most)  # bytes left by later layers, minus their freed activations
         full = self.table.kinds.index(RecomputeMode.FULL) if RecomputeMode.FULL in self.table.kinds else None
         for kind in reversed(range(len(self.transients))):
             for run in reversed(range(len(self.runs))):
@@ -251,7 +251,7 @@ class Costs:
                 kept = int(self.kept[kind][first + 1] - self.kept[kind][first])
                 left = int(piled[kind, run])
                 size = self.transients[kind, run] + left + (self.on_top if kind == full else 0)
-                # What is on top changes evenly from layer to layer: it is most at the last one of a run, or at the first.
+                # These bytes change linearly from layer to layer: the maximum is at the last or the first layer of a group.
                 ends = more + size + np.maximum((count - 1) * (left - kept), 0)
                 np.maximum(most, np.where(count > 0, ends, 0), out=most)
                 more += count * (left - kept)
@@ -259,7 +259,7 @@ class Costs:
 
 
 def _sum_kinds(sums: IntArray, stop: IntArray, start: IntArray) -> IntArray:
-    # What the layers of each cell have together, shape (plans, cells), of sums over the layers before, by kind of recompute.
+    # Return the sums of each cell's layers, shape (plans, cells), from cumulative sums by recompute mode.
     found = np.zeros(stop.shape[:2], np.int64)
     for kind, row in enumerate(sums):
         found += row[stop[:, :, kind]] - row[start[:, :, kind]]
@@ -267,7 +267,7 @@ def _sum_kinds(sums: IntArray, stop: IntArray, start: IntArray) -> IntArray:
 
 
 def costs_of(table: CostTable) -> Costs:
-    """A table in arrays."""
+    """Convert a table to arrays."""
     graph, kinds = graph_of(table), table.kinds
     unit, ticks = _choose_tick(table)
 
@@ -282,7 +282,7 @@ def costs_of(table: CostTable) -> Costs:
     ends[0] += ticks(_exact_fraction(table.head.forward))
     ends[-1] += ticks(_exact_fraction(table.tail.forward))
     most = max(map(len, graph.moments))
-    # A stage with fewer moments than another one has its last one several times.
+    # If a stage has fewer moments than another, repeat its last one.
     moments = [[*stage, *[stage[-1]] * (most - len(stage))] for stage in graph.moments]
     starts = np.cumsum([0, *(layer.layer_count for layer in table.layers)])
     return Costs(
@@ -308,7 +308,7 @@ def costs_of(table: CostTable) -> Costs:
 
 
 def _exact_fraction(number: float) -> Fraction:
-    # A number as it was written, not as the nearest binary fraction.
+    # Convert a number to a fraction exactly as written, not as its nearest binary value.
     return Fraction(repr(number))
 
 
@@ -321,7 +321,7 @@ def _backward_time(layer: LayerGroup, kind: RecomputeMode) -> Fraction:
 
 
 def _choose_tick(table: CostTable) -> tuple[Fraction, Callable[[Fraction], int]]:
-    # The longest time of which all times of a table are multiples; else nine digits of the longest time.
+    # Return the largest unit of which all times are multiples, or a billionth of the longest time; and a conversion to ticks.
     times = [_exact_fraction(end.forward) for end in (table.head, table.tail)]
     times += [
         way(layer, kind) for way in (_forward_time, _backward_time) for layer in table.layers for kind in table.kinds
@@ -336,23 +336,23 @@ def _choose_tick(table: CostTable) -> tuple[Fraction, Callable[[Fraction], int]]
 
 @dataclass(frozen=True, slots=True)
 class StepTimeBreakdown:
-    """Parts of the time of all stages in a step; they add up to 1."""
+    """Shares of the time of all stages in a step; they add up to 1."""
 
     work: float  # forward passes and backward passes
-    recompute: float  # what is computed once more, and what copies to the host and back take longer than passes
-    fill: float  # waiting that stages of equal work would do as well: the pipeline fills and empties
-    imbalance: float  # the rest of the waiting: for stages that take longer than others
-    busy: tuple[float, ...]  # the part of the step in which each stage works
+    recompute: float  # recomputation, and copies to and from the host beyond the duration of the passes
+    fill: float  # waiting that equally loaded stages would have too: the pipeline fills and empties
+    imbalance: float  # the rest of the waiting: for slower stages
+    busy: tuple[float, ...]  # fraction of the step in which each stage computes
 
 
 def break_down_step(table: CostTable, cells: Sequence[Mapping[RecomputeMode, int]]) -> StepTimeBreakdown:
-    """Where the time of a plan's step goes; nothing is read of the table's sizes."""
+    """Break down the step time of a plan; the table's sizes are not used."""
     costs = costs_of(table)
     durations = costs.pass_durations(costs.state_of(cells)[None])
     step, count = int(costs.graph.step_ticks(durations)[0]), table.micro_batches
     by_cell = durations[: table.cells, 0] + durations[table.cells :, 0]
     busy = by_cell.reshape(table.chunks, table.stages).sum(axis=0) * count
-    # The same work shared out evenly: what stages wait then is the schedule's own.
+    # With the same work split evenly, stages wait only because of the schedule.
     halves = durations.reshape(2, table.cells).sum(axis=1) * count
     even = np.repeat(halves, table.cells)[:, None]
     least = int(costs.graph.step_ticks(even)[0]) / (table.cells * count)

@@ -1,4 +1,4 @@
-"""The door of this room: from a table to the cheapest plan that fits, why it is as it is, what else there is, and what helps where nothing fits."""
+"""Find the cheapest plan of a table that fits, and explain it: bottleneck, alternatives, and remedies if nothing fits."""
 
 from __future__ import annotations
 
@@ -34,24 +34,24 @@ if TYPE_CHECKING:
     from ms_tune.planning.costs import Costs, IntArray
     from ms_tune.planning.table import CostTable, LayerGroup, PlanLists
 
-_MOST_DRAWN = 20_000  # passes of a picture
+_MOST_DRAWN = 20_000  # maximum number of passes in a picture
 
 
 @dataclass(frozen=True, slots=True)
 class EvaluatedPlan:
-    """A plan with what the table says of it."""
+    """A plan with its predicted time and memory."""
 
     plan: PlanLists  # the lists
-    cells: tuple[Mapping[RecomputeMode, int], ...]  # how many layers of each kind of recompute every cell has
-    time: float  # of a step, in the table's unit
-    peak_bytes: tuple[int, ...]  # by stage
-    bubble: float  # the part of the step in which stages wait, over all stages
-    passes: tuple[DrawnPass, ...] = ()  # the passes of a step, for a picture; empty where they are too many for one
+    cells: tuple[Mapping[RecomputeMode, int], ...]  # number of layers by recompute mode, for each cell
+    time: float  # step time, in the table's unit
+    peak_bytes: tuple[int, ...]  # per stage
+    bubble: float  # fraction of the step in which stages wait, over all stages
+    passes: tuple[DrawnPass, ...] = ()  # the passes of a step, for a picture; empty if there are too many
 
 
 @dataclass(frozen=True, slots=True)
 class DrawnPass:
-    """A pass in the picture of a schedule; times are parts of the step."""
+    """A pass in the picture of a schedule; times are fractions of the step."""
 
     stage: int
     chunk: int
@@ -62,35 +62,35 @@ class DrawnPass:
 
 @dataclass(frozen=True, slots=True)
 class Shortage:
-    """By how much nothing fits."""
+    """The amount by which no plan fits."""
 
-    stage: int  # the stage of the nearest plan that is over the limit most
-    over_bytes: int  # by how much it is
-    at_least_bytes: int  # by how much every plan is over the limit on some stage, proved; 0 if that is not proved
+    stage: int  # in the nearest plan, the stage that exceeds the limit most
+    over_bytes: int  # its excess
+    at_least_bytes: int  # lower bound of every plan's excess on some stage; 0 if not proved
 
 
 @dataclass(frozen=True, slots=True)
 class FitReport:
-    """What ``fit`` says of a table.
+    """Result of ``fit`` for a table.
 
     Args:
         table: The table.
         planned: The best plan; None if none was found within the limit.
-        nearest: Without a plan, the one that is least over the limit.
-        reference: What 100 is: the present plan, or the even split with everything recomputed.
+        nearest: Without a plan, the one that exceeds the limit least.
+        reference: The plan with relative time 100: the present one, or the even split with all layers recomputed.
         has_present: Whether the reference is the present plan.
-        lower_bound: No plan takes less time than this, in the table's unit.
-        optimal: Whether nothing is better, proved.
-        effort: How long was searched.
-        seed: Where the random numbers began.
+        lower_bound: A lower bound of every plan's time, in the table's unit.
+        optimal: Whether the plan is proved optimal.
+        effort: How long to search.
+        seed: Seed of the random numbers.
         stopped: Whether the user stopped the search.
-        shortage: Without a plan, by how much.
-        binding_stage: The stage with the least room.
-        critical: Cells on the longest path and the part of the step that they take there, most first.
-        one_gib_more: The step's time if that stage could hold one GiB more, as far as a short search tells.
-        alternatives: Other plans, and what they cost.
-        remedies: Without a plan, what would help.
-        clock: What was measured.
+        shortage: Without a plan, the missing memory.
+        binding_stage: The stage with the least headroom.
+        critical: Cells on the longest path with their fraction of the step, the largest first.
+        one_gib_more: Step time if that stage could use one GiB more, from a short search.
+        alternatives: Other plans and their times.
+        remedies: Without a plan, possible remedies.
+        clock: The user's measurements.
     """
 
     table: CostTable
@@ -113,23 +113,23 @@ class FitReport:
 
     @property
     def table_data(self) -> dict[str, object]:
-        """The table as JSON has it, with the plan in it: what this run can be begun with again."""
+        """Return the table as JSON with the plan in it, as input for another run."""
         table = self.table if self.planned is None else self.table._replace(present=self.planned.plan)
         return table_json(table)
 
     @property
     def gap(self) -> float | None:
-        """How much longer than the bound the plan's step is, as a part of the bound."""
+        """Return the plan's step time relative to the lower bound, minus 1; None without a plan or a bound."""
         if self.planned is None or not self.lower_bound:
             return None
         return self.planned.time / self.lower_bound - 1
 
     def relative_time(self, time: float) -> float:
-        """A time where 100 is the reference."""
+        """Return a time relative to the reference, which is 100."""
         return 100 * time / self.reference.time
 
     def seconds(self, time: float) -> float | None:
-        """A time in seconds; None where nothing was measured."""
+        """Return a time in seconds; None without a measurement."""
         return self.clock.seconds(time, self.reference.time)
 
 
@@ -141,9 +141,9 @@ def fit_table(
     clock: Clock | None = None,
     on_progress: Callable[[SearchProgress], None] = lambda _progress: None,
 ) -> FitReport:
-    """The cheapest plan of a table that fits.
+    """Find the cheapest plan of a table that fits.
 
-    An interrupt, also one that ``on_progress`` raises, ends the search with what it has.
+    An interrupt, also one that ``on_progress`` raises, ends the search with the best result so far.
     """
     present = None if table.present is None else cells_of(table, table.present, "")
     clock = clock or Clock()
@@ -169,9 +169,9 @@ def fit_table(
 
 
 def with_plan(report: FitReport, table: CostTable, cells: Sequence[Mapping[RecomputeMode, int]]) -> FitReport:
-    """A report of another plan than the one that was found.
+    """Return a report about another plan than the one found.
 
-    Its bound holds: the other plan is one of those that it is about.
+    The lower bound stays valid, because it applies to all plans.
     """
     costs = costs_of(table)
     state = costs.state_of(cells)
@@ -194,7 +194,7 @@ def _find_fullest_stage(plan: EvaluatedPlan) -> int:
 
 
 def time_of(table: CostTable, cells: Sequence[Mapping[RecomputeMode, int]]) -> float:
-    """The time of a plan's step, in the table's unit."""
+    """Return the step time of a plan, in the table's unit."""
     costs = costs_of(table)
     return float(int(costs.step_ticks(costs.state_of(cells)[None])[0]) * costs.unit)
 
@@ -228,7 +228,7 @@ def _evaluate_state(costs: Costs, state: IntArray, *, drawn: bool = False) -> Ev
 
 
 def _with_explanation(report: FitReport, found: PlanSearch, on_progress: Callable[[SearchProgress], None]) -> FitReport:
-    # The report with what else there is to say; an interrupt leaves the rest out.
+    # Add the explanation to the report; an interrupt skips the rest of it.
     table, costs = report.table, found.costs
     if report.nearest is not None:
         stage = _find_fullest_stage(report.nearest)
@@ -245,7 +245,7 @@ def _with_explanation(report: FitReport, found: PlanSearch, on_progress: Callabl
             return replace(report, remedies=find_remedies(table, found.least_bytes))
         on_progress(SearchProgress("explain", 0.0, report.planned.time, report.lower_bound))
         kinds = {kind for cell in report.planned.cells for kind, count in cell.items() if count}
-        gained = None  # more memory buys nothing where nothing is recomputed
+        gained = None  # without recomputation, more memory does not save time
         if not report.optimal or kinds - {RecomputeMode.NONE}:
             gained = gain_of_one_gib(found, report.binding_stage, report.seed)
         return replace(report, one_gib_more=gained, alternatives=find_alternatives(found, report.seed))
@@ -253,31 +253,31 @@ def _with_explanation(report: FitReport, found: PlanSearch, on_progress: Callabl
         return replace(report, stopped=True)
 
 
-_WORK, _STEPS = 300_000, 1_000  # of each short search
+_WORK, _STEPS = 300_000, 1_000  # for each short search
 _NODES = 500
 _SIMPLE = (RecomputeMode.SELECT, RecomputeMode.COMM, RecomputeMode.BOTH)
 
 
 @dataclass(frozen=True, slots=True)
 class Alternative:
-    """Another plan, under a rule of its own."""
+    """Another plan, under an additional constraint."""
 
-    name: str  # `even` (layers shared out evenly), `full-only` (no selective kinds) or `one-gib-to-spare`
-    time: float | None  # of its step, in the table's unit; None if nothing was found that fits
+    name: str  # `even` (even split), `full-only` (no selective modes) or `one-gib-to-spare`
+    time: float | None  # step time in the table's unit; None if no such plan fits
 
 
 @dataclass(frozen=True, slots=True)
 class PlanRemedy:
-    """What would help where nothing fits."""
+    """A change that would reduce memory when no plan fits."""
 
     # `less-memory`, `micro-batch`, `one-chunk`, `stages` or `tensor`; of a config also `sequence`, `optimizer`, `swap`, `vmm`.
     name: str
-    freed_bytes: int  # how much lower the smallest limit is that a plan could keep
-    fits: bool  # whether it would be enough
+    freed_bytes: int  # reduction of the smallest limit that a plan can keep
+    fits: bool  # whether it suffices
 
 
 def critical_cells(costs: Costs, state: IntArray) -> tuple[tuple[int, float], ...]:
-    """Cells on the longest path and the part of the step that they take there, most first."""
+    """Return the cells on the longest path with their fraction of the step, the largest first."""
     durations, graph = costs.pass_durations(state[None]), costs.graph
     ends = graph.end_ticks(durations)[:, 0]
     taken = np.zeros(graph.cells)
@@ -289,7 +289,7 @@ def critical_cells(costs: Costs, state: IntArray) -> tuple[tuple[int, float], ..
 
 
 def gain_of_one_gib(found: PlanSearch, stage: int, seed: int) -> float:
-    """The step's time if one stage could hold a GiB more, by a short search from the plan that was found."""
+    """Return the step time if one stage could use one GiB more, from a short search that starts at the plan found."""
     table = found.table
     own = table.stage_bytes or (0,) * table.stages
     others = tuple(size + (0 if index == stage else GIB) for index, size in enumerate(own))
@@ -300,7 +300,7 @@ def gain_of_one_gib(found: PlanSearch, stage: int, seed: int) -> float:
 
 
 def find_alternatives(found: PlanSearch, seed: int) -> tuple[Alternative, ...]:
-    """Plans that are simpler or leave more room, and their time."""
+    """Search for simpler plans and plans with more headroom, and return their times."""
     table, costs = found.table, found.costs
 
     def alternative(name: str, space: PlanSpace, start: IntArray) -> Alternative:
@@ -324,7 +324,7 @@ def _search_briefly(space: PlanSpace, start: IntArray, seed: int) -> BestState:
 
 
 def find_remedies(table: CostTable, least: int) -> tuple[PlanRemedy, ...]:
-    """What lowers the smallest limit that a plan could keep, by the table's own figures; the cheapest first."""
+    """Return changes that lower the smallest limit that a plan can keep, according to the table; the cheapest first."""
     found = []
     for name, other in _changed_tables(table):
         now, state = least_limit(relaxation_of(costs_of(other)), _NODES)
@@ -334,7 +334,7 @@ def find_remedies(table: CostTable, least: int) -> tuple[PlanRemedy, ...]:
 
 
 def _changed_tables(table: CostTable) -> Iterator[tuple[str, CostTable]]:
-    # The table after each change; what a change does to its figures is the most that it can do.
+    # Yield the table after each change; each assumes the largest possible effect.
     table = table._replace(present=None)
     if table.chunks > 1 and table.order in (Schedule.INTERLEAVED, Schedule.INTERLEAVED_FULL_WARM_UP):
         yield "less-memory", table._replace(order=Schedule.INTERLEAVED_LESS_MEMORY)
@@ -360,7 +360,7 @@ def _changed_tables(table: CostTable) -> Iterator[tuple[str, CostTable]]:
 
 
 def _more_stages(table: CostTable) -> CostTable:
-    # Twice as many stages: the ends hold what they do, those between them what the least of these does.
+    # Double the stages: both ends keep their memory, and all others get the minimum of the middle stages.
     def spread(sizes: tuple[int, ...]) -> tuple[int, ...]:
         return (sizes[0], *[min(sizes[1:-1] or sizes)] * (2 * table.stages - 2), sizes[-1]) if sizes else ()
 
@@ -390,20 +390,20 @@ def _scale_layers(table: CostTable, *, activations: int, weights: int = 1) -> tu
 
 
 _MS = 1e-3
-_ROUNDS = 20  # until a present plan that swaps and its own link agree
+_ROUNDS = 20  # until the times of a present plan with swap and of its copies agree
 
 
 @dataclass(frozen=True, slots=True)
 class FitRequest:
-    """How to plan.
+    """Settings for planning.
 
     Args:
-        effort: How long to search; nothing of it depends on the clock.
-        seed: Where the random numbers begin: the same table, effort and seed give the same plan on any machine.
-        limit_bytes: What a stage may hold, in place of what the table says.
-        sapp: The file has SAPP's layers, and this is the pipeline that they run in.
-        clock: What was measured.
-        swap_bandwidth: Bytes a second that go to the host, and as many that come back.
+        effort: How long to search; independent of the clock.
+        seed: Seed of the random numbers: the same table, effort and seed give the same plan on any machine.
+        limit_bytes: Memory limit of a stage, instead of the table's.
+        sapp: The pipeline of the layers, if the file has SAPP's layers.
+        clock: The user's measurements.
+        swap_bandwidth: Bytes per second to the host, and as many back.
     """
 
     effort: Effort = Effort.NORMAL
@@ -414,11 +414,11 @@ class FitRequest:
     swap_bandwidth: int | None = None
 
     def table_of(self, text: str, source: str) -> tuple[CostTable, Clock]:
-        """The table that a file's text makes, and what was measured of its layers.
+        """Read a table from a file's text, and return it with the measurements of its layers.
 
         Raises:
-            ConfigError: The text makes none, or says nothing of swap that a bandwidth could be for.
-            UsageError: A bandwidth is given, and nothing that tells how long the table's unit of time is.
+            ConfigError: The text is not a table, or has no swap costs although a bandwidth is given.
+            UsageError: A bandwidth is given, but the table's unit of time is unknown.
         """
         linked = self.swap_bandwidth is not None
         table = read_table(text, source, linked=linked) if self.sapp is None else read_sapp(text, source, self.sapp)
@@ -434,9 +434,9 @@ class FitRequest:
 
 
 def linked_by(table: CostTable, bandwidth: int, clock: Clock, shortest: float | None, source: str) -> CostTable:
-    """The table with the time that swap takes over a link of so many bytes a second.
+    """Add the time of swap over a link with this many bytes per second to the table.
 
-    Without a measurement the table's times are in no unit: a unit then takes at least ``shortest`` seconds, where that is known.
+    Without a measurement, the table's times have no unit: assume that a unit takes at least ``shortest`` seconds, if known.
     """
     if clock.times:
         return with_swap_time(table, bandwidth * _MS, source)
@@ -444,7 +444,7 @@ def linked_by(table: CostTable, bandwidth: int, clock: Clock, shortest: float | 
         if shortest is None:
             raise UsageError(msg("planning.link.no-seconds"), msg("planning.link.no-seconds.hint"))
         return with_swap_time(table, bandwidth * shortest, source)
-    # The measured step is the present plan's, which may swap itself.
+    # The measured step belongs to the present plan, which may itself swap.
     present = cells_of(table, table.present, source)
     unit = clock.step_seconds / time_of(table, present)
     for _ in range(_ROUNDS):

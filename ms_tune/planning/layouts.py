@@ -1,4 +1,4 @@
-"""Layouts: over how many ranks each dimension of a job is split, and which other ones the same devices allow."""
+"""Define layouts, the number of ranks of each parallel dimension, and list those possible on the same devices."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-# What the command line calls each dimension, and its field.
+# Command line name of each dimension, and its field.
 DIMENSIONS = {
     "dp": "data",
     "tp": "tensor",
@@ -27,48 +27,48 @@ _MOST_CHUNKS, _MOST_CONTEXT, _MOST_SIZE, _MOST_TRIED = 8, 1024, 1024, 200_000
 
 
 class Layout(Record):
-    """How a job is split."""
+    """Sizes of a job's parallel dimensions."""
 
     tensor: int = 1  # ranks that share each layer
-    pipeline: int = 1  # stages
-    chunks: int = 1  # chunks of a stage
+    pipeline: int = 1  # pipeline stages
+    chunks: int = 1  # chunks per stage
     context: int = 1  # ranks that share a sequence
     expert: int = 1  # ranks that share a layer's experts
-    size: int = 1  # samples of a micro-batch
-    data: int = 1  # ranks, or groups of them, that hold the same
-    micro_batches: int = 1  # of a step, for each of these
+    size: int = 1  # samples per micro-batch
+    data: int = 1  # ranks, or groups of them, with the same weights
+    micro_batches: int = 1  # per step, for each of these
 
     @property
     def devices(self) -> int:
-        """Ranks of the job."""
+        """Return the number of devices of the job."""
         return self.data * self.tensor * self.pipeline * self.context
 
     @property
     def samples(self) -> int:
-        """Samples of a step of the whole job."""
+        """Return the samples per step of the whole job."""
         return self.data * self.size * self.micro_batches
 
     def __str__(self) -> str:
-        """Every dimension that is split, by its short name."""
+        """Return every dimension above 1, by its short name."""
         named = [f"{name}{getattr(self, field)}" for name, field in DIMENSIONS.items() if getattr(self, field) > 1]
         return " ".join(named) or "dp1"
 
 
 class LayoutSpace(Record):
-    """What may be otherwise."""
+    """Constraints of a layout search."""
 
-    now: Layout  # the layout that there is
-    devices: int  # ranks of the job
-    layers: int  # of the model
+    now: Layout  # the current layout
+    devices: int  # devices of the job
+    layers: int  # number of layers of the model
     heads: int  # query heads
-    groups: int | None  # key and value heads; None where they need not be split
-    experts: int  # of a layer; 1 without
-    node: int  # devices of a machine: tensor parallelism stays within one
-    free: tuple[str, ...]  # dimensions that may be otherwise, by their short names
-    keep: Mapping[str, int]  # what dimensions are to be, by their short names
+    groups: int | None  # key and value heads; None if they need not be split
+    experts: int  # experts per layer; 1 without experts
+    node: int  # devices per machine, an upper bound of TP
+    free: tuple[str, ...]  # short names of dimensions that may change
+    keep: Mapping[str, int]  # fixed values of dimensions, by their short names
 
     def choices(self, name: str) -> tuple[int, ...]:
-        """What a dimension may be; data parallelism takes what the others leave."""
+        """Return the possible values of a dimension; DP follows from the others."""
         if name in self.keep:
             return (self.keep[name],)
         if name not in self.free:
@@ -89,14 +89,14 @@ class LayoutSpace(Record):
 
 
 class Layouts(Record):
-    """What there is."""
+    """Result of listing layouts."""
 
-    found: tuple[Layout, ...]  # layouts that may be tried, the present one among them where it is one of them
-    refused: Mapping[str, int]  # how many were not, by the reason: a text id of `layouts.refused`
+    found: tuple[Layout, ...]  # layouts to try, including the current one if it is possible
+    refused: Mapping[str, int]  # number of rejected layouts by reason, a text id of `layouts.refused`
 
 
 def list_layouts(space: LayoutSpace) -> Layouts:
-    """Every layout of as many devices and samples of a step."""
+    """List every layout with this number of devices and the same samples per step."""
     if space.devices > MOST_DEVICES:
         raise UsageError(msg("layouts.too-many-devices", devices=space.devices, most=MOST_DEVICES))
     refused: Counter[str] = Counter()

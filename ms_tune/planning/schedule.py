@@ -1,14 +1,14 @@
-"""The order of forward and backward passes of a pipeline stage, by schedule, and what it keeps in memory.
+"""Compute the order of a pipeline stage's forward and backward passes by schedule, and its micro-batches in flight.
 
-A number of forward passes to warm up, then one forward and one backward pass in turn, then the backward passes that are
-left. What lies between a forward pass and its backward pass is in memory. docs/fit.md has a section for each schedule.
+A stage runs a number of warm-up forward passes, then forward and backward passes in turn, then the remaining backward passes.
+Activations stay in memory from a forward pass to its backward pass. docs/fit.md has a section for each schedule.
 
-Where the orders come from:
+Sources of the orders:
 
 - Megatron-LM ``core/pipeline_parallel/schedules.py``, core_v0.6.0 to core_v0.12.1, and MindSpeed-Core-MS r0.1.0, the file
   of the same name.
 - MindSpore ``frontend/parallel/pipeline_transformer/pipeline_scheduler.cc`` (``InterleavedScheduler``: ``Reorder`` and
-  ``MemoryOptimizedReorder``) and ``gpipe_interleave_scheduler.cc``. What MindSpore 2.9.0 runs was seen in simulation, kernel
+  ``MemoryOptimizedReorder``) and ``gpipe_interleave_scheduler.cc``. The order in MindSpore 2.9.0 was seen in simulation, kernel
   by kernel (2 and 4 stages, 2 chunks, 2 to 10 micro-batches, ``jit_level`` O0): ``interleaved``, also with as many
   micro-batches as stages, and ``interleaved-less-memory`` with ``ENABLE_LESS_MEM_VPP=1`` in the environment.
 - HyperParallel ``core/pipeline_parallel/scheduler.py`` at 019ed966, for the dynamic graph of MindFormers 2.
@@ -26,13 +26,13 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    PassKey = tuple[bool, int, int]  # whether it is a forward pass, its cell (chunk x stages + stage), its micro-batch
+    PassKey = tuple[bool, int, int]  # forward or backward, cell (chunk x stages + stage), micro-batch
 
-MOST_PASSES = 100_000  # of a stage in one training step that are followed one by one; no real job has as many
+MOST_PASSES = 100_000  # of a stage in one training step, followed one by one; no real job has as many
 
 
 class Schedule(Enum):
-    """A schedule by the name that tables and the command line use."""
+    """A pipeline schedule, by its name in tables and on the command line."""
 
     ONE_FORWARD_ONE_BACKWARD = "1f1b"
     INTERLEAVED = "interleaved"
@@ -51,10 +51,10 @@ class PipelinePass(Record):
 
 
 def why_refused(schedule: Schedule, stages: int, chunks: int, micro_batches: int) -> Message | None:
-    """Why no framework runs these sizes by this schedule; None where one does."""
+    """Return why no framework supports these sizes with this schedule; None if one does."""
     if schedule is Schedule.ONE_FORWARD_ONE_BACKWARD and chunks > 1:
         return msg("planning.schedule.chunks", schedule=schedule.value, chunks=chunks)
-    # With one chunk these are 1F1B. HyperParallel makes one round of fewer micro-batches than stages.
+    # With one chunk, these are 1F1B. HyperParallel runs one round if there are fewer micro-batches than stages.
     if chunks > 1 and schedule not in (Schedule.GPIPE, Schedule.INTERLEAVED_SPREAD) and micro_batches < stages:
         return msg("planning.schedule.few", schedule=schedule.value, micro_batches=micro_batches, stages=stages)
     if chunks > 1 and schedule is Schedule.INTERLEAVED_FULL_WARM_UP and micro_batches % stages:
@@ -63,7 +63,7 @@ def why_refused(schedule: Schedule, stages: int, chunks: int, micro_batches: int
 
 
 def stage_passes(schedule: Schedule, stage: int, stages: int, chunks: int, micro_batches: int) -> list[PipelinePass]:
-    """The passes of one training step of a stage, in order."""
+    """Return the passes of a stage in one training step, in order."""
     rounds = [micro_batches] if schedule is Schedule.GPIPE else _chunk_rounds(schedule, stages, chunks, micro_batches)
     forward = _in_rounds(rounds, range(chunks), forward=True)
     backward = _in_rounds(rounds, range(chunks - 1, -1, -1), forward=False)
@@ -75,23 +75,22 @@ def stage_passes(schedule: Schedule, stage: int, stages: int, chunks: int, micro
 
 
 def warm_up_passes(schedule: Schedule, stage: int, stages: int, chunks: int, micro_batches: int) -> int:
-    """Forward passes before the first backward pass is due, the one right before it not counted."""
-    total, behind = chunks * micro_batches, stages - stage - 1
+    """Return the number of warm-up passes: forward passes before the first pair of a forward and a backward pass."""
+    total, later = chunks * micro_batches, stages - stage - 1
     if schedule is Schedule.GPIPE:
         return total
     if chunks == 1:
-        return min(behind, total)
+        return min(later, total)
     if schedule is Schedule.INTERLEAVED_FULL_WARM_UP and micro_batches == stages:
         return total
     first = _chunk_rounds(schedule, stages, chunks, micro_batches)[0]
     steps = 1 if schedule is Schedule.INTERLEAVED_LESS_MEMORY else 2
-    return min(first * (chunks - 1) + steps * behind, total)
+    return min(first * (chunks - 1) + steps * later, total)
 
 
 def _chunk_rounds(schedule: Schedule, stages: int, chunks: int, micro_batches: int) -> list[int]:
-    # How many micro-batches go through one chunk before the next chunk has its turn, round by round. As many as there are
-    # stages. What is left over goes with the first round in MindSpore, is spread in HyperParallel, and is refused by
-    # Megatron-LM.
+    # Return, for each round, how many micro-batches go through a chunk before the next chunk: as many as there are stages. The
+    # remainder is added to the first round in MindSpore, spread in HyperParallel, and refused by Megatron-LM.
     if chunks == 1:
         return [micro_batches]
     count = max(1, micro_batches // stages)
@@ -110,7 +109,7 @@ def _in_rounds(rounds: Sequence[int], chunks: range, *, forward: bool) -> list[P
 
 
 def _source_pass(key: PassKey, cells: int) -> PassKey | None:
-    """The pass, of the same micro-batch, that a pass takes its input from; None for those that begin with the data."""
+    """Return the pass of the same micro-batch that produces a pass's input; None for the first pass."""
     forward, cell, micro_batch = key
     if forward:
         return (True, cell - 1, micro_batch) if cell else None
@@ -120,9 +119,9 @@ def _source_pass(key: PassKey, cells: int) -> PassKey | None:
 def passes_in_turn(
     orders: Sequence[Sequence[PipelinePass]], chunks: int
 ) -> Iterator[tuple[int, PassKey, PassKey | None]]:
-    """The passes of all stages, each after those that it waits for: its stage, itself, and what it takes its input from.
+    """Yield the passes of all stages in a valid order, each as its stage, the pass, and the pass that produces its input.
 
-    Passes that would wait for each other are left out.
+    Passes that would deadlock are omitted.
     """
     stages, next_of = len(orders), [0] * len(orders)
     done: set[PassKey] = set()
@@ -144,22 +143,22 @@ def passes_in_turn(
 
 
 def most_held(order: Iterable[PipelinePass], chunks: int) -> tuple[int, ...]:
-    """Micro-batches held by each chunk when the stage holds most, counted over its chunks; the first such moment."""
-    held = [0] * chunks
-    most = tuple(held)
+    """Return the micro-batches in flight per chunk at the first moment when their sum is largest."""
+    in_flight = [0] * chunks
+    most = tuple(in_flight)
     for one in order:
-        held[one.chunk] += 1 if one.forward else -1
-        if sum(held) > sum(most):
-            most = tuple(held)
+        in_flight[one.chunk] += 1 if one.forward else -1
+        if sum(in_flight) > sum(most):
+            most = tuple(in_flight)
     return most
 
 
 def in_flight_per_chunk(
     schedule: Schedule, stage: int, stages: int, chunks: int, micro_batches: int
 ) -> tuple[int, ...] | None:
-    """Micro-batches between their forward and their backward pass when the stage holds most, for each chunk.
+    """Return the micro-batches in flight per chunk when the stage has the most.
 
-    None where no framework runs these sizes, and of interleaved passes beyond :data:`MOST_PASSES`.
+    None if no framework supports these sizes, or for more than :data:`MOST_PASSES` interleaved passes.
     """
     if why_refused(schedule, stages, chunks, micro_batches) is not None:
         return None
@@ -173,12 +172,13 @@ def in_flight_per_chunk(
 
 
 def enough_micro_batches(stages: int, chunks: int) -> int:
-    """So many micro-batches that memory has been everything it will be; every further one repeats what was.
+    """Return a number of micro-batches that reaches the peak memory; more of them repeat the same pattern.
 
-    Without a pipeline the second one meets the gradients of the first. In a pipeline the steady part must be reached. With several
-    chunks it is three rounds: after two, each chunk has had as many in flight as ever, but not all of them while the gradients of every
-    chunk are there, which a chunk's first backward pass makes. Seen in the dynamic graph (MindSpore 2.9, layers with experts of 4 stages
-    x 2 chunks that recompute unlike numbers of layers): 12.12 GB with two rounds, 12.60 GB with three, as with all four.
+    Without a pipeline, the second micro-batch runs while the gradients of the first exist. A pipeline must reach its steady
+    phase. With several chunks this takes three rounds: after two, each chunk has reached its maximum in flight, but not while the
+    gradients of every chunk exist, which its first backward pass creates. Seen in the dynamic graph (MindSpore 2.9, expert
+    layers, 4 stages x 2 chunks with different numbers of recomputed layers): 12.12 GB with two rounds, 12.60 GB with three or
+    four.
     """
     if stages == 1:
         return 2
@@ -186,14 +186,14 @@ def enough_micro_batches(stages: int, chunks: int) -> int:
 
 
 def few_micro_batches(schedule: Schedule, stages: int, chunks: int, micro_batches: int) -> int:
-    """The fewest micro-batches with which a static graph holds what it does with so many: all of them where each adds to that.
+    """Return the fewest micro-batches with which a static graph has the same peak; all of them if each adds to it.
 
-    With several chunks there must be three rounds: while backward passes of the first chunk run, forward passes of it must be
-    still to come, or what these need is gone by then. Seen with MindSpore 2.9 (2 chunks, 4 stages): with two rounds the gathered
-    weight of the embedding was not there beside its gradient, 604 MB of 8.6 GB.
+    With several chunks there must be three rounds: memory needed only by forward passes of the first chunk is freed after the
+    last of them, so some must still follow when its backward passes run. Seen with MindSpore 2.9 (2 chunks, 4 stages): with two
+    rounds, the gathered embedding weight did not coexist with its gradient, 604 MB of 8.6 GB.
     """
     if schedule is Schedule.GPIPE or stages == 1:
         return micro_batches
-    # With several chunks those left over go with the first round, whose passes then reach into another one.
+    # With several chunks, the remainder is added to the first round, whose passes then extend into another round.
     left_over = micro_batches % stages if chunks > 1 else 0
     return min(enough_micro_batches(stages, chunks) + (stages + left_over if left_over else 0), micro_batches)

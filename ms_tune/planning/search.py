@@ -1,4 +1,4 @@
-"""The search for the cheapest plan that fits, and the proof of how good it is."""
+"""Search for the cheapest plan that fits, and prove how close it is to the optimum."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ class Effort(Enum):
 
 
 class _Budget(NamedTuple):
-    """What an effort may spend. Nothing of it is time: that would make a plan depend on the machine."""
+    """Limits of an effort. None of them is a time, so that plans do not depend on the machine."""
 
-    work: int  # of annealing, about microseconds of an idle core
-    steps: int  # of annealing at most
-    rounds: int  # of the relaxation
-    nodes: int  # of a search in whole numbers
-    wholes: int  # such searches
+    work: int  # for annealing, roughly microseconds of an idle core
+    steps: int  # maximum for annealing
+    rounds: int  # for the relaxation
+    nodes: int  # for each integer search
+    wholes: int  # number of integer searches
 
 
 _BUDGETS = {
@@ -47,13 +47,13 @@ _BUDGETS = {
 }
 
 
-# Variables that are still searched in whole numbers. The paths of an interleaved pipeline are many, and prove little.
+# Maximum number of variables for integer searches. Interleaved pipelines have many paths, and searching them proves little.
 _MOST_WHOLE, _MOST_INTERLEAVED = 320, 40
-_SMALL = 500_000  # passes x cells of a pipeline that is bounded with all rounds
+_SMALL = 500_000  # maximum passes x cells for which the bound gets all rounds
 
 
 class SearchProgress(NamedTuple):
-    """How far the search is: its part, how much of the part is done, and the best step and the bound so far."""
+    """Progress of a search: its phase, the completed fraction of it, and the best step time and bound so far."""
 
     part: str
     done: float
@@ -63,22 +63,22 @@ class SearchProgress(NamedTuple):
 
 @dataclass(slots=True)
 class PlanSearch:
-    """What a search knows so far; it can be stopped at any time."""
+    """State of a search, which can be stopped at any time."""
 
     table: CostTable
-    costs: Costs  # it in arrays
+    costs: Costs  # the table as arrays
     best: BestState  # the best state and its score
-    bound: int = 0  # no plan takes fewer ticks
-    least_bytes: int = 0  # no plan keeps a smaller limit; 0 if nothing is known
+    bound: int = 0  # lower bound of every plan's ticks
+    least_bytes: int = 0  # lower bound of the limit that any plan needs; 0 if unknown
     stopped: bool = False  # the user stopped the search
 
     @property
     def found(self) -> bool:
-        """Whether there is a plan within the limit."""
+        """Return whether there is a plan within the limit."""
         return is_within_limit(self.best.score)
 
     def is_optimal(self) -> bool:
-        """Whether nothing is better, proved."""
+        """Return whether the plan is proved optimal."""
         return self.found and self.bound >= self.best.score
 
     def keep_if_better(self, state: IntArray) -> bool:
@@ -99,9 +99,9 @@ def search_plans(
     on_progress: Callable[[SearchProgress], None],
     present: Sequence[Mapping[RecomputeMode, int]] | None = None,
 ) -> PlanSearch:
-    """The best plan found, from the present one or an even one on, with a lower bound for every plan.
+    """Search for the best plan, starting from the present or an even one, and compute a lower bound for every plan.
 
-    An interrupt ends the search with what it has.
+    An interrupt ends the search with the best result so far.
     """
     costs = costs_of(table)
     even = even_state(costs)
@@ -152,13 +152,13 @@ def _run_search(found: PlanSearch, budget: _Budget, seed: int, on_progress: Call
 def _improve_plan(
     found: PlanSearch, starts: Sequence[IntArray], steps: int, seed: int, on_progress: Callable[[SearchProgress], None]
 ) -> None:
-    def tell(step: int, best: BestState) -> bool:
+    def report_step(step: int, best: BestState) -> bool:
         if best.score < found.best.score:
             found.best = best
         on_progress(_report_progress(found, "search", step / steps))
         return found.is_optimal()
 
-    best = anneal_plans(PlanSpace(found.costs), starts, steps, seed, tell)
+    best = anneal_plans(PlanSpace(found.costs), starts, steps, seed, report_step)
     if best.score < found.best.score:
         found.best = best
 
@@ -170,7 +170,7 @@ def _prove_optimal(
     most: int,
     on_progress: Callable[[SearchProgress], None],
 ) -> int:
-    # Search in whole numbers for something better, until there is nothing or that was done so often; how often it was.
+    # Run up to ``most`` integer searches for a better plan, and return their number.
     cells, _, kinds = relaxation.shape
     if cells * kinds > (_MOST_WHOLE if found.table.chunks == 1 else _MOST_INTERLEAVED):
         return 0
@@ -184,7 +184,7 @@ def _prove_optimal(
         if proof.state is None:
             return number + 1
         found.keep_if_better(proof.state)
-        # A state that comes again is one that the paths do not tell from a plan: one with transients, or with mixed runs.
+        # A repeated state means that its real cost differs from its path cuts: it has transients or mixes layer groups.
         if proof.done or proof.state.tobytes() in seen:
             return number + 1
         seen.add(proof.state.tobytes())
@@ -192,18 +192,18 @@ def _prove_optimal(
 
 
 def annealing_steps(costs: Costs, work: int, most: int) -> int:
-    """So many steps that they cost about so much work, whatever the pipeline's size."""
+    """Return a number of steps that costs about ``work``, at most ``most``, for any pipeline size."""
     each = 200 + 6 * len(costs.graph.levels) + len(costs.graph.kind) // 4 + costs.table.cells * len(costs.table.kinds)
     return max(min(work // each, most), 80)
 
 
 def even_state(costs: Costs) -> IntArray:
-    """The layers shared out evenly, every one recomputing as much as it can; cells at the ends have what is left over."""
+    """Return an even split with the strongest recompute mode for all layers; the last cells get the remainder."""
     table = costs.table
     base, rest = divmod(table.layer_count, table.cells)
     counts = np.full(table.cells, base, np.int64)
-    counts[table.cells - rest :] += 1  # later stages hold fewer micro-batches
-    if base == 0:  # fewer layers than cells: the first or the last cell, or both, have none
+    counts[table.cells - rest :] += 1  # later stages have fewer micro-batches in flight
+    if base == 0:  # fewer layers than cells: the first or the last cell, or both, are empty
         counts[:] = 1
         lacking, ends = table.cells - table.layer_count, [0] * (not table.head.filled) + [-1] * (not table.tail.filled)
         counts[ends[:lacking]] -= 1
@@ -233,23 +233,23 @@ def _report_progress(found: PlanSearch, part: str, done: float) -> SearchProgres
 
 
 def without_kinds(table: CostTable, kinds: Collection[RecomputeMode]) -> CostTable:
-    """The table without some kinds of recompute."""
+    """Return the table without some recompute modes."""
     return table.map_costs(lambda kind, cost: None if kind in kinds else cost)._replace(present=None)
 
 
-_MOST, _MOST_TIMED = 20_000, 2_000  # variants of a stage whose peak is asked, and whose step is
+_MOST, _MOST_TIMED = 20_000, 2_000  # variants of a stage to check for peak memory, and for step time
 _AT_ONCE = 2_000
 
-Cell = tuple[int, ...]  # layers by kind of recompute, in the order of Table.kinds
+Cell = tuple[int, ...]  # layers by recompute mode, in the order of ``CostTable.kinds``
 
 
 def add_recompute(
     table: CostTable, cells: Sequence[Mapping[RecomputeMode, int]], stages: Collection[int], margin_bytes: int
 ) -> list[dict[RecomputeMode, int]] | None:
-    """The fastest plan with as many layers in each cell in which some stages keep the limit.
+    """Return the fastest plan with the same layers per cell in which these stages keep the limit.
 
-    A layer never recomputes less than before, and those of other stages do what they did.
-    None where recomputing more does not suffice.
+    A layer never recomputes less than before, and layers of other stages are unchanged. None if more recomputation does not
+    suffice.
     """
     costs = costs_of(table)
     state: IntArray | None = costs.state_of(cells)
@@ -260,7 +260,7 @@ def add_recompute(
 
 
 def _add_to_stage(costs: Costs, state: IntArray, stage: int, limit: int) -> IntArray | None:
-    # The state with the variant of one stage that keeps the limit and makes the step least longer.
+    # Return the state with the variant of one stage that keeps the limit and increases the step time least.
     chunks, stages, kinds = costs.table.chunks, costs.table.stages, costs.table.kinds
     most = max(int(_MOST ** (1 / chunks)), 2)
     places = list(range(stage, costs.table.cells, stages))
@@ -278,13 +278,13 @@ def _add_to_stage(costs: Costs, state: IntArray, stage: int, limit: int) -> IntA
     busy = durations.reshape(2, chunks, stages, len(states))[:, :, stage].sum(axis=(0, 1))
     least = np.argsort(busy, kind="stable")[:_MOST_TIMED]
     steps = costs.graph.step_ticks(durations[:, least])
-    # Of equally long steps the one whose stage works least: what it has to spare hides what the table does not know.
+    # Among equal steps, choose the one whose stage works least: its slack absorbs effects that the table does not model.
     found: IntArray = states[least[np.argsort(steps, kind="stable")[0]]]
     return found
 
 
 def _cell_variants(cell: Cell, kinds: Sequence[RecomputeMode]) -> Iterator[Cell]:
-    # What a cell's layers may do in place of what they do: first more of them recomputed in full, then the least changed.
+    # Yield the variants of a cell: first those with more layers fully recomputed, then the others by number of changes.
     whole = {
         one: sum(abs(count - old) for count, old in zip(one, cell, strict=True)) for one in _deeper_cells(cell, kinds)
     }
@@ -295,7 +295,7 @@ def _cell_variants(cell: Cell, kinds: Sequence[RecomputeMode]) -> Iterator[Cell]
 
 
 def _more_full(cell: Cell, full: int) -> Iterator[Cell]:
-    # More and more layers recomputed in full, those first that recompute least.
+    # Yield cells with more and more fully recomputed layers, starting with those that recompute least.
     counts = list(cell)
     yield tuple(counts)
     for kind in reversed(range(len(cell))):
@@ -306,7 +306,8 @@ def _more_full(cell: Cell, full: int) -> Iterator[Cell]:
 
 
 def _deeper_cells(cell: Cell, kinds: Sequence[RecomputeMode]) -> Iterator[Cell]:
-    # All cells of as many layers with no fewer recomputed in full, no more of them idle, and as many that swap.
+    # Yield all cells with as many layers, at least as many fully recomputed, no more without recomputation, and as many that
+    # swap.
     total = sum(cell)
     free = [index for index, kind in enumerate(kinds) if kind not in (RecomputeMode.NONE, RecomputeMode.SWAP)]
     swaps = cell[kinds.index(RecomputeMode.SWAP)] if RecomputeMode.SWAP in kinds else 0

@@ -1,7 +1,7 @@
-"""The memory table that a plan is made from, and plans: how many layers each cell has and what they recompute, also as MindFormers' lists.
+"""Define the memory table that plans are made from, and plans: layers and recompute modes per cell, also as MindFormers' lists.
 
-A table may come from dryruns, from a JSON file (:mod:`ms_tune.planning.table_file`) or from SAPP's description of layers
-(:mod:`ms_tune.planning.sapp`). Bytes are whole numbers; times are in any unit, one for the whole table.
+A table comes from dryruns, from a JSON file or from SAPP's description of layers (:mod:`ms_tune.planning.table_file`). Bytes are
+integers; times are in any unit, the same for the whole table.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ MOST_STAGES, MOST_CHUNKS, MOST_LAYERS = 1024, 64, 10_000
 MOST_ALL_PASSES = 65_536  # of all stages in one training step
 MOST_BYTES = 2**52
 
-# The layers of a cell in this order. MindFormers takes ``offset`` against ``layers // (stages x chunks)``, and counts every kind of
-# recompute from the first layer of a cell on (:mod:`ms_tune.dialects.mindformers`): ``recompute`` layers are recomputed in full,
-# ``select_recompute`` and ``select_comm_recompute`` hold those layers as well. So layers that recompute selected operators only and
-# layers that recompute communication only cannot stand in one cell. Layers that swap are named one by one in the framework's
-# config; a plan has them behind those that recompute anything.
+# Order of the layers in a cell. MindFormers adds ``offset`` to ``layers // (stages x chunks)``, and counts every recompute mode
+# from the first layer of a cell (:mod:`ms_tune.dialects.mindformers`): ``recompute`` layers are fully recomputed, and
+# ``select_recompute`` and ``select_comm_recompute`` include those layers. So a cell cannot contain both layers that recompute
+# only selected operators and layers that recompute only communication. The framework's config names layers that swap one by one;
+# in a plan they come after all layers that recompute anything.
 IN_CELL = (
     RecomputeMode.FULL,
     RecomputeMode.BOTH,
@@ -38,64 +38,60 @@ IN_CELL = (
 
 
 class LayerCost(NamedTuple):
-    """A layer with one kind of recompute."""
+    """Costs of a layer with one recompute mode."""
 
-    activation_bytes: int  # what the layer keeps of one micro-batch between its forward and its backward pass
-    backward_extra: float = 0.0  # how much longer its backward pass takes: backward = 2 x forward x (1 + this)
-    transient_bytes: int = 0  # what the stage holds on top while this layer is computed once more
-    # What the layer keeps beside, however many micro-batches are in flight; below zero where the one that is at its
-    # backward pass holds less than the others.
+    activation_bytes: int  # kept per micro-batch between its forward and its backward pass
+    backward_extra: float = 0.0  # relative extra time: backward = 2 x forward x (1 + this)
+    transient_bytes: int = 0  # needed on top by the stage while this layer is recomputed
+    # Kept regardless of micro-batches in flight; negative if the one in its backward pass uses less than the others.
     once_bytes: int = 0
-    # What stays of a layer that was computed once more until the backward pass of its cell ends: weights that were
-    # gathered for it.
+    # Left by a recomputed layer until its cell's backward pass ends: weights gathered for it.
     again_bytes: int = 0
-    # What of a micro-batch's activations goes to the host after the forward pass and comes back for the backward pass.
+    # Activations per micro-batch copied to the host after the forward pass and back for the backward pass.
     swapped_bytes: int = 0
-    # How much longer its forward pass takes: forward x (1 + this). Above zero where what goes to the host is not hidden
-    # behind the pass (`ms_tune.planning.time_scale`).
+    # Relative extra time of its forward pass: forward x (1 + this). Positive if copies to the host take longer than the pass
+    # (`ms_tune.planning.time_scale`).
     forward_extra: float = 0.0
 
 
 class LayerGroup(Record):
-    """A run of equal layers; the runs of a table follow each other in the model."""
+    """A run of equal layers; the groups of a table are in model order."""
 
-    name: str  # its name, for messages
-    layer_count: int  # how many there are
-    forward: float  # time of a forward pass of one micro-batch through one of them
-    bytes: int  # what one holds for the whole run: weights, gradients, optimizer state
-    recompute: Mapping[RecomputeMode, LayerCost]  # what one keeps, by kind of recompute
+    name: str  # name used in messages
+    layer_count: int  # number of layers
+    forward: float  # time of a forward pass of one micro-batch through one layer
+    bytes: int  # persistent memory of one layer: weights, gradients, optimizer state
+    recompute: Mapping[RecomputeMode, LayerCost]  # costs of one layer by recompute mode
 
 
 class StageEnd(Record):
-    """What stands before the first layer or behind the last one."""
+    """The part of the model before the first or after the last layer."""
 
-    forward: float = 0.0  # time of a forward pass of one micro-batch; its backward pass takes twice as long
-    bytes: int = 0  # what it holds for the whole run
-    # What its stage holds on top when the last forward pass ends and no layer is computed once more yet: the logits and
-    # their loss.
+    forward: float = 0.0  # time of a forward pass of one micro-batch; a backward pass takes twice as long
+    bytes: int = 0  # persistent memory
+    # Needed on top by its stage when the last forward pass ends and no layer is recomputed yet: the logits and their loss.
     transient_bytes: int = 0
-    # What its stage holds less where no layer stands beside it in its cell: what layers of a chunk share, such as a
-    # mask.
+    # Memory that its stage saves if its cell has no layers: shared by the layers of a chunk, such as a mask.
     empty_bytes: int = 0
-    # Whether a layer has to stand beside it in its cell, because the framework refuses a cell without layers.
+    # Whether its cell must have a layer, because the framework refuses a cell without layers.
     filled: bool = False
 
 
 class UpdateCost(Record):
-    """What is held while weights are updated, when no micro-batch is in flight."""
+    """Memory in use while weights are updated, when no micro-batch is in flight."""
 
-    # By a layer of each stage: what it holds for the whole run, and copies of its gradients or weights.
+    # Per layer of each stage: persistent memory, and copies of gradients or weights.
     layer_bytes: tuple[int, ...]
-    stage_bytes: tuple[int, ...]  # by each stage beside its layers
+    stage_bytes: tuple[int, ...]  # per stage, without its layers
 
 
 class RecomputeOverhead(Record):
-    """What layers that are recomputed in full make each stage hold on top, beside what their own rows say."""
+    """Memory that fully recomputed layers need in addition to their own rows."""
 
-    first_bytes: tuple[int, ...]  # by each stage, as soon as one of its layers is: copies of what enters it
-    layer_bytes: tuple[int, ...]  # by each such layer of each cell, whatever is in flight; may be below zero
-    transient_bytes: tuple[int, ...]  # by each cell, while one of its layers is computed once more
-    # Whether what a layer leaves (`Kept.again_bytes`) stays until its chunk's next pass, and not only to the end of this one.
+    first_bytes: tuple[int, ...]  # per stage, once at least one of its layers is recomputed: copies of its input
+    layer_bytes: tuple[int, ...]  # per such layer of each cell, regardless of micro-batches in flight; can be negative
+    transient_bytes: tuple[int, ...]  # per cell, while one of its layers is recomputed
+    # Whether memory left by a layer (`LayerCost.again_bytes`) stays until its chunk's next pass, instead of the end of this one.
     lingers: bool = False
 
 
@@ -105,60 +101,60 @@ SWAP_LIST = "swap"
 
 
 class PlanLists(Record):
-    """Lists of chunks x stages, in MindFormers' meaning."""
+    """Lists of chunks x stages, as MindFormers defines them."""
 
-    offset: Rows  # layers beyond an even split
-    recompute: Rows  # layers recomputed in full
-    select_recompute: Rows  # those and layers with selected operators
-    select_comm_recompute: Rows  # those and layers with communication
-    swap: Rows = ()  # layers of each cell that swap, behind all that recompute anything; empty where none does
+    offset: Rows  # layers in excess of an even split
+    recompute: Rows  # fully recomputed layers
+    select_recompute: Rows  # those, and layers with selected operators
+    select_comm_recompute: Rows  # those, and layers with communication
+    swap: Rows = ()  # layers per cell that swap, after all that recompute anything; empty if none does
 
     def to_json(self) -> dict[str, list[list[int]]]:
-        """The lists as JSON has them; that of swap only where a layer swaps."""
+        """Return the lists as JSON; the swap list only if a layer swaps."""
         names = (*LISTS, SWAP_LIST) if self.swap else LISTS
         return {name: [list(row) for row in getattr(self, name)] for name in names}
 
 
 class CostTable(Record):
-    """What a plan is made from."""
+    """Memory and time costs from which a plan is made."""
 
     stages: int  # pipeline stages
-    chunks: int  # chunks of each stage
-    micro_batches: int  # Micro-batches of a training step
-    limit_bytes: int  # what a stage may hold
+    chunks: int  # chunks per stage
+    micro_batches: int  # micro-batches per training step
+    limit_bytes: int  # memory limit of a stage
     order: Schedule
-    layers: tuple[LayerGroup, ...]  # the model's layers, in its order
-    head: StageEnd = StageEnd()  # what stands before them, on the first stage
-    tail: StageEnd = StageEnd()  # what stands behind them, on the last stage
-    constant_bytes: int = 0  # what every stage holds beside its layers
-    stage_bytes: tuple[int, ...] = ()  # what each stage holds on top; empty for nothing
-    present: PlanLists | None = None  # the plan that the config has now, if there is one
-    # What is held while weights are updated, where that may be more than in a backward pass.
+    layers: tuple[LayerGroup, ...]  # the model's layers, in order
+    head: StageEnd = StageEnd()  # before the layers, on the first stage
+    tail: StageEnd = StageEnd()  # after the layers, on the last stage
+    constant_bytes: int = 0  # memory of every stage in addition to its layers
+    stage_bytes: tuple[int, ...] = ()  # additional memory per stage; empty for none
+    present: PlanLists | None = None  # the current plan of the config, if any
+    # Memory while weights are updated, if it can exceed that of a backward pass.
     update: UpdateCost | None = None
-    again: RecomputeOverhead | None = None  # what layers that are recomputed in full make each stage hold on top
+    again: RecomputeOverhead | None = None  # additional memory of fully recomputed layers
 
     @property
     def cells(self) -> int:
-        """How many (chunk, stage) there are; cell c is chunk c // stages of stage c % stages."""
+        """Return the number of (chunk, stage) pairs; cell c is chunk c // stages of stage c % stages."""
         return self.stages * self.chunks
 
     @property
     def filled_cells(self) -> slice:
-        """The cells that have at least one layer in every plan: all, or all but an end or both."""
+        """Return the cells that must have a layer in every plan: all, or all except an end or both ends."""
         return slice(0 if self.head.filled else 1, self.cells if self.tail.filled else self.cells - 1)
 
     @property
     def layer_count(self) -> int:
-        """Layers of the model."""
+        """Return the number of layers of the model."""
         return sum(layer.layer_count for layer in self.layers)
 
     @property
     def kinds(self) -> tuple[RecomputeMode, ...]:
-        """The kinds of recompute that there are, in the order in which a cell has them."""
+        """Return the available recompute modes, in the order within a cell."""
         return tuple(kind for kind in IN_CELL if kind in self.layers[0].recompute)
 
     def map_costs(self, change: Callable[[RecomputeMode, LayerCost], LayerCost | None]) -> CostTable:
-        """The table with what each kind of recompute costs changed; a kind whose cost becomes None is left out."""
+        """Return the table with changed costs of each recompute mode; modes whose cost becomes None are removed."""
         layers = []
         for layer in self.layers:
             changed = {kind: change(kind, cost) for kind, cost in layer.recompute.items()}
@@ -167,7 +163,7 @@ class CostTable(Record):
         return self._replace(layers=tuple(layers))
 
     def held_by(self, stage: int) -> int:
-        """Bytes that a stage holds whatever layers it has."""
+        """Return the bytes of a stage that do not depend on its layers."""
         own = self.stage_bytes[stage] if self.stage_bytes else 0
         head = self.head.bytes if stage == 0 else 0
         tail = self.tail.bytes if stage == self.stages - 1 else 0
@@ -175,7 +171,7 @@ class CostTable(Record):
 
 
 def check_table(table: CostTable, source: str) -> CostTable:
-    """The table itself, which makes sense."""
+    """Check that a table is consistent, and return it."""
     refused = why_refused(table.order, table.stages, table.chunks, table.micro_batches)
     if refused is not None:
         raise ConfigError(refused, path=source)
@@ -201,7 +197,7 @@ _BY_CELL = ("again.layer_bytes", "again.transient_bytes")
 
 
 def _check_stages(table: CostTable, source: str) -> None:
-    # A list of sizes has one for each stage, or for each cell.
+    # Check that lists of sizes have one entry per stage, or per cell.
     lists = {"stage_bytes": table.stage_bytes} if table.stage_bytes else {}
     if table.update is not None:
         lists |= {f"update.{key}": sizes for key, sizes in table.update._asdict().items()}
@@ -216,7 +212,7 @@ def _check_stages(table: CostTable, source: str) -> None:
 
 
 def _check_layer(layer: LayerGroup, first: LayerGroup, source: str) -> None:
-    # Recomputing more neither keeps more nor takes less time; every run has the same kinds.
+    # Check that a stronger recompute mode neither keeps more nor takes less time, and that all groups have the same modes.
     if not layer.recompute:
         raise ConfigError(msg("planning.table.no-kinds", layer=layer.name), path=source)
     if set(layer.recompute) != set(first.recompute):
@@ -244,7 +240,7 @@ _COMPARED = (
 
 
 def plan_of(table: CostTable, cells: Sequence[Mapping[RecomputeMode, int]]) -> PlanLists:
-    """The lists of a plan."""
+    """Convert a plan to lists."""
     base = table.layer_count // table.cells
 
     def rows(kinds: tuple[RecomputeMode, ...], less: int = 0) -> Rows:
@@ -262,7 +258,7 @@ def plan_of(table: CostTable, cells: Sequence[Mapping[RecomputeMode, int]]) -> P
 
 
 def cells_of(table: CostTable, plan: PlanLists, source: str) -> list[dict[RecomputeMode, int]]:
-    """How many layers of each kind of recompute every cell of a plan has."""
+    """Convert a plan's lists to the number of layers by recompute mode, for each cell."""
     names = (*LISTS, SWAP_LIST) if plan.swap else LISTS
     for name in names:
         shape = [len(row) for row in getattr(plan, name)]
@@ -288,7 +284,7 @@ def cells_of(table: CostTable, plan: PlanLists, source: str) -> list[dict[Recomp
 
 
 def _cell_of_lists(layers: int, full: int, select: int, comm: int, swap: int) -> dict[RecomputeMode, int]:
-    # What the prefix rule makes of the numbers of one cell; what reaches less far than the full layers is nothing.
+    # Apply the prefix rule to the numbers of one cell; lists shorter than that of fully recomputed layers have no effect.
     select, comm = max(select - full, 0), max(comm - full, 0)
     both = min(select, comm)
     return {

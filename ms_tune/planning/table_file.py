@@ -1,10 +1,10 @@
-"""Reads and writes a table as JSON (docs/fit.md has the form), and reads the layers that SAPP's pipeline balance plans with (``layers/NAME.json``).
+"""Read and write a table as JSON (format: docs/fit.md), and read SAPP's layers for pipeline balance (``layers/NAME.json``).
 
-The meaning of each of SAPP's keys is that of ``perftool/autoparallel/pipeline_balance/utils/layer.py`` (``compute_internal_time``) and
-``utils/recompute.py`` in mindspore-toolkits since March 2025: a backward pass takes twice ``time``, a forward pass ``forward_time``,
-or ``time`` where that is absent. Before, in MindFormers, ``time`` was both together, which makes every time a third and changes no plan
-where ``forward_time`` is absent. A kind of recompute without a memory figure above zero is not offered; sizes are in MB (of
-1024 x 1024 bytes, as MindSpore prints them).
+SAPP's keys have the meaning of ``perftool/autoparallel/pipeline_balance/utils/layer.py`` (``compute_internal_time``) and
+``utils/recompute.py`` in mindspore-toolkits since March 2025: a backward pass takes twice ``time``, a forward pass
+``forward_time``, or ``time`` if that is absent. Earlier, in MindFormers, ``time`` was the sum of both, which divides every time
+by three and changes no plan if ``forward_time`` is absent. A recompute mode without a positive memory figure is not available;
+sizes are in MB (of 1024 x 1024 bytes, as MindSpore prints them).
 """
 
 from __future__ import annotations
@@ -43,34 +43,34 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
 MOST_TEXT = 4_000_000  # characters of a file
-MOST_KINDS = 100  # runs of layers
+MOST_KINDS = 100  # maximum number of layer groups
 _LONGEST_NAME = 200
 _MOST_TIME, _MOST_EXTRA = 1e15, 100.0
-_LEAST_EXTRA = -0.99  # a measured backward pass may take less than two forward passes
+_LEAST_EXTRA = -0.99  # a measured backward pass can be shorter than two forward passes
 _VERSION = 1
-_FIELDS = {"count": "layer_count", "plan": "present"}  # of records whose names are others in a file
-# A result of ``ms-tune fit --json`` has its table under this name, and can be read again as it is.
+_FIELDS = {"count": "layer_count", "plan": "present"}  # fields with another name in the file
+# The JSON result of ``ms-tune fit --json`` contains its table under this name, and is accepted as input.
 WITHIN = "table"
 
 
-Form = Callable[["Reader", Any, str], Any]  # reads a value at a place
+Form = Callable[["Reader", Any, str], Any]  # reads the value at a place in the file
 _RecordT = TypeVar("_RecordT")
 
 
 class Reader:
-    """Takes values out of parsed JSON, and says where one is wrong."""
+    """Reader that checks and converts values of parsed JSON, and reports the place of an invalid one."""
 
     def __init__(self, source: str) -> None:
         self.source = source
 
     def fail(self, where: str, what: Message, hint: Message | None = None) -> NoReturn:
-        """Raise :class:`ConfigError` about a place."""
+        """Raise :class:`ConfigError` for a place in the file."""
         raise ConfigError(msg("planning.file.at", where=where, what=what) if where else what, hint, path=self.source)
 
     def mapping(
         self, value: object, where: str, required: Collection[str], optional: Collection[str]
     ) -> dict[str, Any]:
-        """An object with these keys."""
+        """Return an object with these keys."""
         if not isinstance(value, dict):
             self.fail(where, msg("planning.file.no-object"))
         known = [*required, *optional]
@@ -85,32 +85,32 @@ class Reader:
         return value
 
     def whole(self, value: object, where: str, low: int, high: int) -> int:
-        """A whole number within bounds."""
+        """Return an integer within bounds."""
         if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
             self.fail(where, msg("planning.file.whole", value=_short_value(value), low=low, high=high))
         return value
 
     def number(self, value: object, where: str, high: float, low: float = 0.0) -> float:
-        """A number within bounds."""
+        """Return a number within bounds."""
         number = isinstance(value, (int, float)) and not isinstance(value, bool)
         if not number or not math.isfinite(value) or not low <= value <= high:  # type: ignore[arg-type,operator] # a number
             self.fail(where, msg("planning.file.number", value=_short_value(value), low=f"{low:g}", high=f"{high:g}"))
         return float(value)  # type: ignore[arg-type] # a number, as looked at
 
     def switch(self, value: object, where: str) -> bool:
-        """True or false."""
+        """Return a boolean."""
         if not isinstance(value, bool):
             self.fail(where, msg("planning.file.no-switch", value=_short_value(value)))
         return value
 
     def list(self, value: object, where: str, most: int) -> list[Any]:
-        """A list that is neither empty nor too long."""
+        """Return a list that is neither empty nor too long."""
         if not isinstance(value, list) or not 0 < len(value) <= most:
             self.fail(where, msg("planning.file.no-list", most=most))
         return value
 
     def name(self, value: object, where: str) -> str:
-        """A name that can be shown."""
+        """Return a printable name."""
         if not isinstance(value, str) or not 0 < len(value) <= _LONGEST_NAME or not value.isprintable():
             self.fail(where, msg("planning.file.no-name", most=_LONGEST_NAME))
         return value
@@ -118,7 +118,7 @@ class Reader:
     def record(
         self, kind: type[_RecordT], value: object, where: str, forms: Mapping[str, Form], **defaults: object
     ) -> _RecordT:
-        """A record with a form for each of its fields; those that have no default must be there."""
+        """Return a record, using a reader for each field; fields without a default are required."""
         known: Any = kind
         needed = [name for name in forms if _FIELDS.get(name, name) not in {*known._field_defaults, *defaults}]
         row = self.mapping(value, where, needed, forms)
@@ -133,7 +133,7 @@ def _short_value(value: object) -> str:
 
 
 def parse_json(text: str, source: str) -> object:
-    """What a JSON text says."""
+    """Parse a JSON text and refuse duplicate keys."""
     if len(text) > MOST_TEXT:
         raise ConfigError(msg("planning.file.too-long", limit=MOST_TEXT), path=source)
 
@@ -154,20 +154,20 @@ def parse_json(text: str, source: str) -> object:
             line=error.lineno,
             column=error.colno,
         ) from None
-    except (ValueError, RecursionError):  # a number of too many digits; too deep
+    except (ValueError, RecursionError):  # a number with too many digits; nested too deep
         raise ConfigError(msg("planning.file.no-json.deep"), path=source) from None
 
 
 def read_table(text: str, source: str, *, linked: bool = False) -> CostTable:
-    """A table from its JSON, or from the JSON that ``ms-tune fit --json`` printed.
+    """Read a table from its JSON, or from the output of ``ms-tune fit --json``.
 
-    Where it is ``linked`` a bandwidth tells what swap takes longer, and the text need not.
+    If ``linked``, a bandwidth determines the extra time of swap, and the text need not contain it.
     """
     reader, data = Reader(source), parse_json(text, source)
     where = ""
     if isinstance(data, dict) and isinstance(data.get(WITHIN), dict):
         data, where = data[WITHIN], WITHIN
-    version = data.pop(SCHEMA_VERSION, _VERSION) if isinstance(data, dict) else _VERSION  # tables of 0.2.0 have none
+    version = data.pop(SCHEMA_VERSION, _VERSION) if isinstance(data, dict) else _VERSION  # absent in 0.2.0
     if version != _VERSION:
         at = f"{where}.{SCHEMA_VERSION}".lstrip(".")
         reader.fail(at, msg("planning.file.version", version=_short_value(version)))
@@ -175,7 +175,7 @@ def read_table(text: str, source: str, *, linked: bool = False) -> CostTable:
     table = reader.record(CostTable, data, where, {**_TABLE, "layers": rows}, chunks=1)
     again = table.again
     if again is not None:
-        # Sizes of each stage, whichever of its chunks is computed once more, are those of each of its cells.
+        # Sizes given per stage apply to each of its cells.
         layers, transients = (
             sizes * table.chunks if len(sizes) == table.stages else sizes
             for sizes in (again.layer_bytes, again.transient_bytes)
@@ -282,7 +282,7 @@ _TABLE = {
 
 
 def table_json(table: CostTable) -> dict[str, Any]:
-    """The table as JSON has it; :func:`read_table` reads it back."""
+    """Return the table as JSON, which :func:`read_table` accepts."""
     found = {SCHEMA_VERSION: _VERSION, **_plain_json(table)}
     for layer, row in zip(table.layers, found["layers"], strict=True):
         for kind in layer.recompute:
@@ -292,7 +292,7 @@ def table_json(table: CostTable) -> dict[str, Any]:
 
 
 def _plain_json(value: Any) -> Any:  # noqa: ANN401 - a record, and whatever it is made of
-    """A record by its names in a file, without what it has not."""
+    """Convert a record to the names used in a file, without empty fields."""
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, Mapping):
@@ -304,12 +304,12 @@ def _plain_json(value: Any) -> Any:  # noqa: ANN401 - a record, and whatever it 
     return list(map(_plain_json, value)) if isinstance(value, tuple) else value
 
 
-_MOST_FIGURE = 1e12  # of any figure
+_MOST_FIGURE = 1e12  # maximum of any figure
 _MOST_ROWS = 100
 
 
 class _SappKeys(NamedTuple):
-    # Of one kind of recompute, and by how much SAPP takes it to lengthen a backward pass where nothing says so.
+    # SAPP's keys for one recompute mode, and its default extra time of a backward pass.
     memory: str
     time: str
     coefficient: str
@@ -326,24 +326,24 @@ KINDS = {
 
 
 class SappPipeline(NamedTuple):
-    """What SAPP takes from its command line."""
+    """Parameters that SAPP reads from its command line."""
 
     stages: int
     chunks: int
     micro_batches: int
     limit_bytes: int
     order: Schedule
-    constant_bytes: int | None = None  # None: what the file says
+    constant_bytes: int | None = None  # None: use the file's value
 
 
 def is_sapp(text: str, source: str) -> bool:
-    """Whether a text is a file of SAPP's layers."""
+    """Return whether a text is a file of SAPP's layers."""
     data = parse_json(text, source)
     return isinstance(data, dict) and "layers_description" in data
 
 
 def read_sapp(text: str, source: str, pipeline: SappPipeline) -> CostTable:
-    """A table from SAPP's layers."""
+    """Read a table from SAPP's layers."""
     parsed = parse_json(text, source)
     data: dict[str, Any] = parsed if isinstance(parsed, dict) else {}
     rows = data.get("layers_description")
@@ -373,7 +373,7 @@ def _located(index: int | None, what: Message) -> Message:
 
 
 def _read_sapp_number(row: dict[str, Any], key: str, source: str) -> float | None:
-    # A figure of at least zero, or None for one that is not there. SAPP itself writes one key with a blank behind it.
+    # Return a number of at least zero, or None if the key is missing. SAPP itself writes one key with a trailing space.
     value = row.get(key, row.get(f"{key} "))
     if value is None:
         return None
@@ -390,7 +390,7 @@ def _read_sapp_number(row: dict[str, Any], key: str, source: str) -> float | Non
 
 
 def _read_sapp_end(rows: list[dict[str, Any]], source: str) -> StageEnd:
-    # SAPP sums up what stands at one end; its backward pass takes twice as long.
+    # SAPP adds up all parts at one end; its backward pass takes twice as long.
     times = [_read_sapp_number(row, "time", source) or 0.0 for row in rows]
     sizes = [_read_sapp_number(row, "memory_parameter", source) or 0.0 for row in rows]
     return StageEnd(math.fsum(times), round(math.fsum(sizes) * MIB))

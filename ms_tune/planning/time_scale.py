@@ -1,4 +1,4 @@
-"""From relative times to seconds: by one measured step, by measured times of layers, or by both; never by anything else."""
+"""Convert relative times to seconds, from a measured step time, measured layer times, or both; never from anything else."""
 
 from __future__ import annotations
 
@@ -30,41 +30,41 @@ class LayerTimes:
     """Measured times of one layer and one micro-batch, in milliseconds."""
 
     forward: float
-    # Of its backward pass by what it recomputes, as far as that was measured.
+    # Backward pass by recompute mode, for the measured modes.
     backward: Mapping[RecomputeMode, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class SeenLayer:
-    """What a profile tells of one layer: its kernels in a step, in milliseconds."""
+    """Kernel times of one layer per step, from a profile, in milliseconds."""
 
-    number: int  # its number in the model
-    forward: float  # of forward passes, without what is recomputed
-    backward: float  # of backward passes alone
-    twice: float  # of what is recomputed, in both of its runs
+    number: int  # layer number in the model
+    forward: float  # forward passes, without recomputed kernels
+    backward: float  # backward passes only
+    twice: float  # recomputed kernels, the sum of both runs
 
 
 @dataclass(frozen=True, slots=True)
 class Clock:
-    """What was measured."""
+    """The user's time measurements."""
 
-    step_seconds: float | None = None  # a step of the present plan; None if none was measured
-    # Layers, and `head` and `tail`, by their names in the table; empty if none were measured.
+    step_seconds: float | None = None  # step time of the present plan; None if not measured
+    # By the table's name of a layer group, or `head` and `tail`; empty if not measured.
     times: Mapping[str, LayerTimes] = field(default_factory=dict)
-    seen: tuple[SeenLayer, ...] | None = None  # layers of a profile, which `with_layers` makes times of
-    notes: tuple[Message, ...] = ()  # what these figures cover, and do not
+    seen: tuple[SeenLayer, ...] | None = None  # layers of a profile, which `with_layers` converts to times
+    notes: tuple[Message, ...] = ()  # messages about what the measurements cover
 
     @property
     def runs(self) -> bool:
-        """Whether anything was measured."""
+        """Return whether anything was measured."""
         return self.step_seconds is not None or bool(self.times)
 
     def seconds(self, time: float, reference: float) -> float | None:
-        """How long a step takes.
+        """Return the step time in seconds; None without measurements.
 
-        A measured step alone is taken to scale as its passes do. With measured layers, the passes are theirs, and what the
-        measured step takes beside them stays what it is.
-        Times are in the table's unit, milliseconds where layers were measured. None if nothing was.
+        With only a measured step, the time scales like its passes. With measured layers, the passes are computed from them, and
+        the rest of a measured step stays constant. Arguments are in the table's unit, which is milliseconds if layers were
+        measured.
         """
         if self.times:
             passes = time / _MS
@@ -72,7 +72,7 @@ class Clock:
         return None if self.step_seconds is None else self.step_seconds * time / reference
 
     def check(self, *, has_present: bool, reference: float) -> None:
-        """Look whether the measured step can be that of the present plan."""
+        """Check that the measured step can be that of the present plan."""
         if self.step_seconds is None:
             return
         if not has_present:
@@ -83,10 +83,10 @@ class Clock:
 
 
 def parse_step(text: str) -> float:
-    """Seconds of ``step=11.5s`` (units: us, ms, s, min).
+    """Parse the seconds of ``step=11.5s`` (units: us, ms, s, min).
 
     Raises:
-        ValueError: The text is something else, or the time is zero or beyond all steps.
+        ValueError: The text has another form, or the time is zero or too large.
     """
     name, equals, rest = text.partition("=")
     match = _DURATION.fullmatch(rest) if equals and name.strip() == "step" else None
@@ -98,12 +98,12 @@ def parse_step(text: str) -> float:
 
 
 def parse_times(text: str) -> dict[str, LayerTimes]:
-    """Times of ``dense=12.5,tail=3ms`` or ``dense=12.5/24.8``: forward, or forward and backward without recompute.
+    """Parse ``dense=12.5,tail=3ms`` or ``dense=12.5/24.8``: forward time, or forward and backward time without recomputation.
 
     A number without a unit is in milliseconds.
 
     Raises:
-        ValueError: The text is something else, or a name stands twice.
+        ValueError: The text has another form, or a name is repeated.
     """
     found: dict[str, LayerTimes] = {}
     for item in text.split(","):
@@ -127,7 +127,7 @@ def _parse_ms(text: str) -> float:
 
 
 def read_times(text: str, source: str) -> dict[str, LayerTimes]:
-    """Times of a JSON file: by name ``forward`` and, as far as measured, the backward pass by kind of recompute, in milliseconds."""
+    """Read times from a JSON file, in milliseconds: by name ``forward`` and, if measured, ``backward`` by recompute mode."""
     reader, data = Reader(source), parse_json(text, source)
     if not isinstance(data, dict) or not 0 < len(data) <= _MOST_NAMES:
         reader.fail("", msg("planning.clock.no-object", most=_MOST_NAMES))
@@ -145,10 +145,10 @@ def read_times(text: str, source: str) -> dict[str, LayerTimes]:
 
 
 def with_times(table: CostTable, times: Mapping[str, LayerTimes], source: str) -> CostTable:
-    """The table with measured times; its unit is a millisecond then.
+    """Return the table with measured times, so that its unit is a millisecond.
 
-    Every part that takes time in the table needs a measured one: figures of another origin beside them would be no seconds.
-    A kind of recompute whose backward pass was not measured takes as much longer as the table says, in forward passes.
+    Every part of the table that takes time must be measured, as times of different origin cannot be mixed. A recompute mode whose
+    backward pass was not measured takes as much extra time, in forward passes, as in the table.
     """
     if not times:
         return table
@@ -191,11 +191,11 @@ def _timed_layer(layer: LayerGroup, times: LayerTimes, source: str) -> LayerGrou
 
 
 def with_layers(clock: Clock, table: CostTable) -> Clock:
-    """The clock with times of the table's layers, and what these cover; times that it has stay.
+    """Return the clock with times of the table's layers and notes about their coverage; times that it already has are kept.
 
-    A kind of layers takes the mean of those that the profile has. What runs twice because it is recomputed counts half for each
-    run: scopes do not tell them apart. A part that the profile has not takes as much beside the kind with most layers as the
-    table says.
+    A layer group gets the mean of its profiled layers. Recomputed kernels run twice and count half for each run, as profiler
+    scopes do not distinguish them. The time of a part missing from the profile is scaled from the group with the most profiled
+    layers, using the table.
     """
     if not clock.seen:
         return clock
@@ -217,14 +217,14 @@ def with_layers(clock: Clock, table: CostTable) -> Clock:
     ends = ((name, getattr(table, name).forward) for name in (HEAD, TAIL))
     parts = {**{layer.name: layer.forward for layer in table.layers}, **dict(ends)}
     rest = {name: LayerTimes(forward * scale) for name, forward in parts.items() if forward and name not in found}
-    told = []
+    shown = []
     for layer in table.layers:
         if layer.name in found and layer.name not in clock.times:
             times = found[layer.name]
             backward = " | ".join(f"{kind.value} {time:.4g}" for kind, time in times.backward.items())
             seen = f"{counts[layer.name]}/{layer.layer_count}"
-            told.append(f"{layer.name} {times.forward:.4g} / {backward} ms ({seen})")
-    notes = [msg("planning.seen.layers", times=", ".join(told))] if told else []
+            shown.append(f"{layer.name} {times.forward:.4g} / {backward} ms ({seen})")
+    notes = [msg("planning.seen.layers", times=", ".join(shown))] if shown else []
     left = [f"{name} {times.forward:.4g} ms" for name, times in rest.items() if name not in clock.times]
     if left:
         notes.append(msg("planning.seen.rest", parts=", ".join(left), layer=reference.name))
@@ -232,8 +232,8 @@ def with_layers(clock: Clock, table: CostTable) -> Clock:
 
 
 def _mean_times(layers: Sequence[SeenLayer], micro_batches: int) -> LayerTimes:
-    # Of one layer and one micro-batch. Layers that recompute nothing tell the forward pass best; the backward pass is that of
-    # all.
+    # Return the mean of one layer and one micro-batch. Layers without recomputation give the best forward time; the backward time
+    # is the mean of all layers.
     plain = [one for one in layers if not one.twice]
     whole = [one for one in layers if one.twice and not one.forward]
 
@@ -247,21 +247,21 @@ def _mean_times(layers: Sequence[SeenLayer], micro_batches: int) -> LayerTimes:
     return LayerTimes(forward, backward)
 
 
-MOST_LONGER = 100.0  # that copies make a pass: slower links are refused
+MOST_LONGER = 100.0  # longest copies, in passes of their layer; slower links are refused
 _DIGITS = 10**6
 
 
 def can_swap(table: CostTable) -> bool:
-    """Whether a plan of a table may swap."""
+    """Return whether plans of a table may swap."""
     return RecomputeMode.SWAP in table.layers[0].recompute
 
 
 def with_swap_time(table: CostTable, bytes_per_time: float, source: str) -> CostTable:
-    """The table with the time that its layers' swap takes: what of the copies is not hidden behind passes of the layer that makes them.
+    """Return the table with the time of swap: the part of a layer's copies that exceeds its own passes.
 
-    A layer that swaps sends what it keeps of a micro-batch to the host once its forward pass has made it, and fetches it for its
-    backward pass, beside the computation and in both directions at once: a pass takes as long as the longer of the two. Copies
-    are not lent to layers that swap nothing, so a plan's time is rather too long.
+    A layer that swaps copies its activations of a micro-batch to the host after its forward pass, and back for its backward pass,
+    in parallel with computation and in both directions at once: a pass takes as long as the longer of the two. Copies are not
+    overlapped with layers that do not swap, so the predicted time is an upper estimate.
     """
     return table._replace(layers=tuple(_with_copy_time(layer, bytes_per_time, source) for layer in table.layers))
 
@@ -285,6 +285,6 @@ def _with_copy_time(layer: LayerGroup, bytes_per_time: float, source: str) -> La
 
 
 def _extra_time(copies: float, own: float, unit: float) -> float:
-    # The longer of copies and computation, as a part of a unit beyond it, rounded up.
+    # Return the extra time as a fraction of a unit, rounded up, for the longer of copies and computation.
     longest = max(copies, own)
     return ceil(round((longest / unit - 1) * _DIGITS, 3)) / _DIGITS

@@ -1,1 +1,1 @@
-"""What puts engines together."""
+"""Combine several engines of ms-tune into commands."""

@@ -1,7 +1,7 @@
-"""A step's time, and its layers', from whatever was measured: for what is worked out from them, doubtful ones are worse than none.
+"""Read the step time, and layer times, from a training log or a profile; reject doubtful measurements.
 
-A log tells the median of its longest run, the first step apart. A profile tells the mean of its ranks' steps; a profiler slows
-the host down, the more the closer it looks, so that a log is to be preferred. Its kernels are as long as without it.
+A log gives the median of its longest run, without the first step. A profile gives the mean of its ranks' steps. A profiler slows
+the host down, the more the more it records, so a log is preferable; its kernel times are not affected.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _MS = 1000.0  # microseconds
 
 
 def measure_clock(source: Path) -> Clock:
-    """The seconds of a step by a training log or a profile, and of a profile the kernels of its layers."""
+    """Return the step time from a training log or a profile, and from a profile also the kernel times of its layers."""
     if holds_profile(source):
         return _read_profile_clock(analyse_profiles(source, gaps=0))
     logs = measure_runs(source)
@@ -57,7 +57,7 @@ def _read_profile_clock(report: ProfileReport) -> Clock:
 
 
 def _mean_layers(ranks: Sequence[RankTimes]) -> tuple[tuple[SeenLayer, ...], list[Message]]:
-    # The layers of the longest list, each the mean of the ranks that have it, and what is not in them.
+    # Return the layers of the longest layer list, each averaged over the ranks that have it, and notes about omitted layers.
     lists: dict[tuple[str, str], dict[int, list[SeenLayer]]] = {}
     for rank in ranks:
         for layer in rank.kernels.layers if rank.kernels is not None else ():

@@ -1,1 +1,1 @@
-"""One screen about a job: what it is, whether it fits, what matters most in its file, and what would help (``ms-tune check``)."""
+"""Implementation of ``check``: one screen about a job with its memory verdict, its worst issues and a suggestion."""

@@ -24,16 +24,16 @@ if TYPE_CHECKING:
     from ms_tune.workflows.check.config import InspectedConfig
     from ms_tune.workflows.check.result import StageVerdict
 
-_PATIENCE = 30.0  # seconds for git
-_MOST_KEYS = 64  # changed keys that are tried one by one
-_MOST_PAIRED = 8  # of which every two are tried together
+_PATIENCE = 30.0  # timeout in seconds for git
+_MOST_KEYS = 64  # changed keys to revert one by one
+_MOST_PAIRED = 8  # maximum number of keys to revert in pairs
 _NAMES = ("*.yaml", "*.yml", "*.sh", "*.bash")
 
 
 def text_at(revision: str, path: Path) -> str | None:
-    """A file's text where git says that this branch left a commit, under its old name if it was renamed since; or in another file.
+    """Return the text of the file ``revision``, or of ``path`` where this branch left a commit, under its old name if renamed.
 
-    None where the commit has no such file.
+    None if the commit does not have the file.
     """
     if Path(revision).is_file():
         return decode(_read_bounded(Path(revision)), Path(revision))
@@ -51,7 +51,7 @@ def text_at(revision: str, path: Path) -> str | None:
 
 
 def changed_since(revision: str, folder: Path) -> list[Path]:
-    """Configs and scripts of a folder that are other than where this branch left a commit; those that are gone are not among them."""
+    """Return the configs and scripts of a folder that changed since this branch left a commit, without deleted files."""
     commit = _find_commit(folder, revision)
     found = _run_git(folder, "diff", "--name-only", "-z", "--relative", "--diff-filter=d", commit, "--", *_NAMES)
     if found.returncode:
@@ -72,7 +72,7 @@ def compare_configs(before: InspectedConfig, after: InspectedConfig) -> MemoryDi
 
 
 def compare_scripts(was: str, now: str, estimate: Callable[[str], Estimate | None]) -> MemoryDifference | None:
-    """Do the same for the text of a launch script: each changed line is reverted alone."""
+    """Compare two texts of a launch script, by reverting each changed line alone; None if memory is unknown on one side."""
     before, after = estimate(was), estimate(now)
     if before is None or after is None:
         return None
@@ -105,7 +105,7 @@ def _compare_estimates(was: Estimate, now: Estimate) -> MemoryDifference:
 
 
 class _LineChange(NamedTuple):
-    """Lines of a text that were others: where they begin, counted from 0, and what they were and are."""
+    """Changed lines of a text: index of the first line, old lines and new lines."""
 
     first: int
     old: Sequence[str]
@@ -113,7 +113,8 @@ class _LineChange(NamedTuple):
 
 
 def _changed_lines(was: Sequence[str], now: Sequence[str]) -> Iterator[_LineChange]:
-    # Lines that are others, each with the one that it was: that of its place, among more or fewer lines the one most like it.
+    # Yield the changed lines, each with its old line: the one at the same place if the number of lines is equal, else the most
+    # similar one.
     import difflib  # noqa: PLC0415 - seldom asked for
 
     for tag, a, b, c, d in difflib.SequenceMatcher(None, was, now).get_opcodes():
@@ -130,7 +131,7 @@ def _changed_lines(was: Sequence[str], now: Sequence[str]) -> Iterator[_LineChan
 
 
 def _read_change(change: _LineChange) -> tuple[KeyPath, str | None, str | None]:
-    # The option or variable whose value alone is another one, with both; else the lines as they are, under no name.
+    # Return the option or variable if only its value changed, with both values; else the whole lines, without a name.
     old, new = (" ".join(one).replace("\\\n", " ").split() for one in (change.old, change.new))
     places = [at for at, (before, after) in enumerate(zip(old, new, strict=False)) if before != after]
     if len(old) == len(new) and len(places) == 1:
@@ -166,12 +167,11 @@ def _compare_dryruns(before: Sequence[StageVerdict], after: Sequence[StageVerdic
 
 
 def _find_blame(before: InspectedConfig, after: InspectedConfig, stage: int) -> Blame | None:
-    # Each changed key is taken back alone: the one without which the stage holds least is to blame; else the two that do it
-    # together.
+    # Revert each changed key alone, and blame the one that lowers the stage's memory most, or a pair if none does alone.
     now, was = after.loaded.source, before.loaded.source
     keys = tuple(_changed_keys(now.data, was.data, ()))[:_MOST_KEYS]
     estimate, old = after.memory.estimate, before.memory.estimate
-    if not keys or (estimate is None and len(keys) > 1):  # nothing tells them apart
+    if not keys or (estimate is None and len(keys) > 1):  # without an estimate, they cannot be distinguished
         return None
     chosen: tuple[KeyPath, ...] = keys[:1]
     share, alone = None, True
@@ -188,7 +188,7 @@ def _find_blame(before: InspectedConfig, after: InspectedConfig, stage: int) -> 
             if old is not None
             else None
         )
-    # A number says more than the list that had to follow it.
+    # A number is clearer than the list that had to change with it.
     best = min(chosen, key=lambda key: isinstance(now.get(key, MISSING), (list, dict, str)))
     value, other = now.get(best, MISSING), was.get(best, MISSING)
     return Blame(
@@ -205,8 +205,8 @@ def _find_blame(before: InspectedConfig, after: InspectedConfig, stage: int) -> 
 def _find_largest(
     keys: Sequence[KeyPath], freed: Callable[[tuple[KeyPath, ...]], int]
 ) -> tuple[tuple[KeyPath, ...], int]:
-    # The key without whose change a stage holds least, and the bytes; two keys where no one frees anything. A number of layers
-    # and the list that places them go together: with one of them as it was the framework refuses the config.
+    # Return the key whose reversion lowers the stage's memory most, with the bytes; a pair of keys if none does alone. The number
+    # of layers and the list that places them change together: if only one is reverted, the framework refuses the config.
     for size in (1, 2) if len(keys) <= _MOST_PAIRED else (1,):
         sizes = {back: freed(back) for back in combinations(keys, size)}
         best, less = max(sizes.items(), key=lambda one: one[1], default=((), 0))
@@ -216,7 +216,7 @@ def _find_largest(
 
 
 def _bytes_without(after: InspectedConfig, back: Mapping[KeyPath, object], stage: int, peak: int) -> int:
-    # What the stage holds with some keys as they were; as now where such a config is none.
+    # Return the stage's memory with some keys reverted, or the current one if that config is invalid.
     data = copy.deepcopy(after.loaded.source.data)
     for key, value in back.items():
         place: Any = data
@@ -252,8 +252,8 @@ def _read_bounded(path: Path) -> bytes:
 
 
 def _find_commit(folder: Path, revision: str) -> str:
-    # The full name of the commit where this branch left another: what others did since is no part of the change. It is the
-    # other itself where that is not known, as in a checkout that is not deep enough. No option of git, whatever the user wrote.
+    # Return the full name of the commit where this branch left another one, so that later changes of the other do not count. If
+    # unknown, as in a shallow checkout, return the other commit itself. The revision is never passed as an option of git.
     found = _run_git(folder, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}")
     if found.returncode:
         raise _unknown_revision(revision, found)
@@ -262,11 +262,11 @@ def _find_commit(folder: Path, revision: str) -> str:
 
 
 def _find_old_name(folder: Path, commit: str, name: str) -> str | None:
-    # What a file was called at a commit, from the top of the repository; None where it is new.
+    # Return the file's name at a commit, relative to the top of the repository; None if it was not renamed.
     prefix = _run_git(folder, "rev-parse", "--show-prefix").stdout.decode(errors="surrogateescape").rstrip("\n")
     renames = ("-c", "diff.relative=false", "diff", "--name-status", "-z", "--find-renames", "--diff-filter=R")
-    told = _run_git(folder, *renames, commit).stdout
-    words = told.decode(errors="surrogateescape").split("\0")
+    shown = _run_git(folder, *renames, commit).stdout
+    words = shown.decode(errors="surrogateescape").split("\0")
     return next((old for old, new in zip(words[1::3], words[2::3], strict=False) if new == f"{prefix}{name}"), None)
 
 

@@ -1,4 +1,4 @@
-"""One screen about a config."""
+"""Make one screen about a config."""
 
 from __future__ import annotations
 
@@ -33,18 +33,18 @@ if TYPE_CHECKING:
     from ms_tune.text import Message
 
 _NAMES = ("model_type", "model_name", "type", "arch")
-_FREE = ("optimizer", "sequence")  # changes that cost no time
-# What the linter says at its line is not said again of the layers, or by the job that it stops.
+_FREE = ("optimizer", "sequence")  # changes that do not cost time
+# Issues of layers that the linter already reports with a line, by the linter's name; they are not repeated.
 _SAID_BY = {"list-short": "short-recompute-list", "offset-rejected": "impossible-layer-split"}
 
 
 class OverviewRequest(Record):
-    """The request for one screen.
+    """Settings of one screen.
 
     Attributes:
         job: The config's devices and the device that it is judged by.
         framework_version: The release that it is read for; None for the installed one, or the default.
-        allow_tight: Whether a job is good enough that fits only without fragments, or only inside the reserve.
+        allow_tight: Accept a job that fits only without fragmentation, or only by using the reserve.
     """
 
     job: DryrunRequest = DryrunRequest()
@@ -53,23 +53,23 @@ class OverviewRequest(Record):
 
 
 class JobMemory(Record):
-    """A job with its memory estimate, or the reason why there is none."""
+    """A job with its memory estimate, or the reason why it is missing."""
 
-    job: PlannedJob | None  # the job; None where the config tells none
-    estimate: Estimate | None  # what its stages hold
+    job: PlannedJob | None  # None if the config does not define one
+    estimate: Estimate | None  # estimated memory of its stages
     reason: Message | None  # why there is no estimate
-    refused: bool = False  # the job itself is at fault: its framework, or the device, would refuse it
+    refused: bool = False  # the job itself is invalid: the framework, or the device, would refuse it
 
 
 class InspectedConfig(Record):
     """An inspected config."""
 
-    request: OverviewRequest  # what was asked for
+    request: OverviewRequest  # the user's request
     loaded: LoadedConfig
-    job: Job  # as it is read for the release that was asked for
-    plan: LayerPlan  # what its layers do
-    memory: JobMemory  # what its stages hold by closed forms
-    verdicts: tuple[StageVerdict, ...]  # what a dryrun says of them; empty where none was asked for
+    job: Job  # read for the requested release
+    plan: LayerPlan  # placement and recompute modes of its layers
+    memory: JobMemory  # estimated memory of its stages
+    verdicts: tuple[StageVerdict, ...]  # verdicts of a dryrun; empty if none was requested
 
     def estimate_other(self, loaded: LoadedConfig) -> Estimate | None:
         """Estimate the memory of another config on the same devices."""
@@ -79,10 +79,7 @@ class InspectedConfig(Record):
 def inspect_config(
     request: OverviewRequest, path: Path, known: Job | None = None, observer: Observer | None = None
 ) -> InspectedConfig:
-    """Inspect a config's job and its memory.
-
-    A dryrun is made where an observer is told what is simulated.
-    """
+    """Inspect a config's job and its memory, by a dryrun if an observer is given to receive its messages."""
     job = request.job._replace(config=path)
     loaded = load_config(job, known)
     named = request.framework_version
@@ -155,8 +152,8 @@ def config_overview(config: InspectedConfig, path: Path, report: LintReport) -> 
 
 
 def _cheapest_change(job: PlannedJob, estimate: Estimate, *, dryrun: bool) -> Suggestion | None:
-    # The cheapest change: one that costs no time, by the estimate; else recompute, by the table that an earlier ``ms-tune fit``
-    # measured. Where there is no such table, by the estimate.
+    # Return the cheapest change: by the estimate, one without a time cost; else recomputation by the table that an earlier
+    # ``ms-tune fit`` measured, or by the estimate without such a table.
     arithmetic = cheapest_change(job, estimate)
     if arithmetic is not None and arithmetic.enough and arithmetic.name in _FREE:
         return arithmetic
@@ -169,7 +166,7 @@ def _cheapest_change(job: PlannedJob, estimate: Estimate, *, dryrun: bool) -> Su
 
 
 def _estimate_config(request: DryrunRequest, loaded: LoadedConfig) -> JobMemory:
-    # A config's job and what its stages hold; what stands against it is told and not raised.
+    # Return a config's job and its estimated memory; errors become the reason of the result.
     job = None
     try:
         job = read_job(request, loaded)
@@ -181,7 +178,7 @@ def _estimate_config(request: DryrunRequest, loaded: LoadedConfig) -> JobMemory:
 
 def _subject(config: InspectedConfig) -> Subject:
     job, placement = config.job, config.plan.placement
-    named = () if job.dialect is Dialect.MINDSPEED_MS else _NAMES  # its classes are called after no model
+    named = () if job.dialect is Dialect.MINDSPEED_MS else _NAMES  # its classes are not named after a model
     name = next((one for one in map(job.model.value, named) if isinstance(one, str)), "")
     layers = sum(map(sum, placement)) if placement else None
     return Subject(job.dialect.value, f"{job.release.framework} {job.release.version}", name, layers)
@@ -202,7 +199,7 @@ def _assumptions(config: InspectedConfig) -> Assumptions | None:
 def _next_commands(
     path: Path, memory: JobMemory, stages: Sequence[StageVerdict], change: Suggestion | None
 ) -> Iterator[str]:
-    # What tells whether it fits, then what makes it fit.
+    # First the command that shows whether the job fits, then the one that makes it fit.
     over = memory.estimate is not None and memory.estimate.outlook is Outlook.OVER
     if stages:
         over = any(one.verdict.outcome is not Fit.FITS for one in stages)
@@ -210,7 +207,7 @@ def _next_commands(
         yield f"ms-tune check --dryrun {quote(str(path))}"
     if not over or memory.job is None or not memory.job.first.recomputes:  # there is nothing to plan
         return
-    if change is None:  # nothing that is known frees anything: the job has to be split otherwise
+    if change is None:  # no known change frees memory: another layout is needed
         yield f"ms-tune fit {quote(str(path))} --search dp,tp,pp,vpp --devices {memory.job.first.world_size}"
     elif change.name != "none":
         yield f"ms-tune fit {quote(str(path))}"

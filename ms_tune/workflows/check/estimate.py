@@ -66,27 +66,27 @@ def _config_stage(run: PreparedRun, widths: Widths, share: RankShare) -> StageEs
     if run.in_flight is None:
         raise UnsupportedError(msg("fitting.schedule"))
     lasting = sum(run.theory.values())
-    if "gradients" not in run.theory:  # as many bytes as the weights, where they are in the same format
+    if "gradients" not in run.theory:  # as large as the weights, if in the same format
         lasting += run.theory.get("weights", 0)
     layers = []
     for kind, count in run.kinds.items():
         chunk, make = kind.cell
-        held = layer_activations(widths, share, experts=make is not LayerKind.DENSE and bool(widths.experts))
+        activations = layer_activations(widths, share, experts=make is not LayerKind.DENSE and bool(widths.experts))
         full = kind.recompute is RecomputeMode.FULL
-        # Without stages there is one pass, however many chunks the lists of layers have.
+        # Without stages there is one pass, regardless of the chunks in the layer lists.
         passes = run.in_flight[chunk if run.stages > 1 else 0]
-        layers.append(HeldLayers(held, passes, full=full, layers=count))
+        layers.append(HeldLayers(activations, passes, full=full, layers=count))
     logits = logits_bytes(widths, share) if run.stage == run.stages - 1 else 0
     return estimate_stage(run.stage, run.layers, lasting, layers, logits)
 
 
-_TRIES = 12  # halvings of a number of layers; nobody has more than a few thousand in a stage
+_TRIES = 12  # bisection steps over the number of layers; no stage has more than a few thousand
 
 
 def cheapest_change(job: PlannedJob, now: Estimate) -> Suggestion | None:
     """Return the cheapest change with an estimate below the limit; else the one that saves most.
 
-    None where no change that is known frees anything.
+    None if no known change saves memory.
     """
     best: Suggestion | None = None
     for change in _list_changes(job, now):
@@ -123,7 +123,8 @@ def _try_value(job: PlannedJob, now: Estimate, name: str, path: KeyPath, *, valu
 
 
 def _try_recompute(job: PlannedJob, now: Estimate) -> Iterator[Suggestion]:
-    # The fewest more layers of the fullest stage to recompute in full with which it is below the limit; else all.
+    # Yield full recomputation of the fewest additional layers for which the fullest stage is below the limit; else of all its
+    # layers.
     rows = _count_recomputed(job)
     stage = now.fullest.stage
     if rows is None or now.fullest.recomputed >= now.fullest.layers:
@@ -149,7 +150,7 @@ def _try_recompute(job: PlannedJob, now: Estimate) -> Iterator[Suggestion]:
 
 
 def _count_recomputed(job: PlannedJob) -> list[list[int]] | None:
-    # How many layers of each cell are recomputed in full; None where others are than the first ones.
+    # Return the fully recomputed layers of each cell, or None if they are not the first ones of a cell.
     rows = [[0] * job.stages for _ in range(job.chunks)]
     seen: dict[tuple[int, int], int] = {}
     for layer in job.now.layers[: job.layers]:
@@ -163,7 +164,7 @@ def _count_recomputed(job: PlannedJob) -> list[list[int]] | None:
 
 
 def _lists_with_more(job: PlannedJob, rows: list[list[int]], stage: int, more: int) -> SappLists:
-    # The lists with so many more layers of a stage, of its first chunk before those of the next.
+    # Return the lists with this many more layers of a stage, filling its first chunk before the next.
     wanted = [list(row) for row in rows]
     for chunk, row in enumerate(wanted):
         added = min(more, job.placement[chunk][stage] - row[stage])
@@ -187,15 +188,15 @@ def _suggest_change(name: str, change: Message, freed: int, *, enough: bool) -> 
     return Suggestion(name, text if enough else msg("check.change.not-enough", what=text), freed, enough)
 
 
-_MOST_STATES = 2000  # tried for a stage; nobody has so many layers in one
-_APART = {RecomputeMode.SELECT: RecomputeMode.COMM, RecomputeMode.COMM: RecomputeMode.SELECT}  # not both in one cell
+_MOST_STATES = 2000  # maximum per stage; no stage has so many layers
+_APART = {RecomputeMode.SELECT: RecomputeMode.COMM, RecomputeMode.COMM: RecomputeMode.SELECT}  # cannot be in one cell
 
 
 class TablePrediction(Record):
     """The prediction of a table for a job."""
 
-    fits: bool  # whether every stage keeps within its room as the config is
-    # The recompute that costs the least time of those with which every stage does; else the one that frees most.
+    fits: bool  # every stage is within the limit without a change
+    # The fastest change with which every stage is within the limit; else the one that saves most.
     change: Suggestion | None = None
 
 
@@ -223,7 +224,7 @@ def predict_by_table(job: PlannedJob, room_bytes: int) -> TablePrediction | None
 
 
 class _TableSearch:
-    """Search the fewest additional layers of every stage over the limit, per kind of recomputation."""
+    """Search for the fewest additional layers of every stage over the limit, per recompute mode."""
 
     def __init__(self, costs: Costs, room: NDArray[Any], now: NDArray[Any]) -> None:
         self._costs, self._room, self._now = costs, room, now
@@ -246,7 +247,7 @@ class _TableSearch:
         )
 
     def _suggest_mode(self, kind: RecomputeMode) -> Iterator[tuple[Suggestion, int]]:
-        # The change of one kind, and the ticks of its step.
+        # Yield the change for one recompute mode, and the ticks of its step.
         if kind in (RecomputeMode.NONE, RecomputeMode.SWAP):
             return
         state = self._now
@@ -270,8 +271,7 @@ class _TableSearch:
         yield _suggest_change("table", text, freed, enough=enough), time
 
     def _states_with_more(self, state: NDArray[Any], kind: RecomputeMode, stage: int) -> NDArray[Any]:
-        # The state with no, one, two and so on more layers of a stage that recompute so, its first chunk's before the next
-        # one's.
+        # Return the state with 0, 1, 2, ... more layers of a stage in this mode, filling its first chunk before the next.
         import numpy as np  # noqa: PLC0415 - likewise
 
         table = self._costs.table
@@ -290,7 +290,7 @@ class _TableSearch:
 
 
 def _stage_ranges(added: Mapping[int, int]) -> str:
-    # Stages with the layers added to each; neighbours with as many are told together.
+    # Return the stages with the layers added to each; adjacent stages with equal numbers are grouped.
     rows = enumerate(sorted(added))
     groups = [
         [stage for _, stage in group] for _, group in groupby(rows, key=lambda one: (one[1] - one[0], added[one[1]]))

@@ -1,4 +1,4 @@
-"""The result of ``check``: a job at a glance."""
+"""Define the result of ``check``: a job on one screen."""
 
 from __future__ import annotations
 
@@ -21,56 +21,56 @@ if TYPE_CHECKING:
 
 
 class Subject(Record):
-    """The kind of a file."""
+    """The kind of job that a file describes."""
 
-    dialect: str  # its dialect, as its name
+    dialect: str  # name of the dialect
     framework: str  # the framework and release that it is read for
-    model: str = ""  # what its model is called; empty if nothing tells
-    layers: int | None = None  # layers of the model; None if that is not known
+    model: str = ""  # name of the model; empty if unknown
+    layers: int | None = None  # layers of the model; None if unknown
 
 
 class Assumptions(Record):
     """The assumptions about a job that the answer is based on."""
 
     devices: int  # NPUs
-    source: Message  # what says how many
-    split: Split  # how they share the work
-    chunks: int  # chunks of each pipeline stage
-    micro_batches: int  # Micro-batches of a step
+    source: Message  # the source of that number
+    split: Split  # the parallel dimensions
+    chunks: int  # chunks per pipeline stage
+    micro_batches: int  # micro-batches per step
 
 
 class Matter(Record):
     """An issue to look at."""
 
     severity: Severity  # how bad it is
-    text: Message  # what it is
-    path: Path  # the file
-    line: int | None = None  # where in it; None where no line is to blame
-    id: str = ""  # the check's id; empty for what layers do
-    name: str = ""  # the check's name
+    text: Message  # the message
+    path: Path  # path of the file
+    line: int | None = None  # line number; None if no single line is the cause
+    id: str = ""  # id of the check; empty for issues of layers
+    name: str = ""  # name of the check
 
 
 class Suggestion(Record):
     """A suggested change of the file."""
 
-    # What kind of change: `optimizer`, `sequence`, `recompute`, `micro-batch` or `fixes`; `table` for recompute by the
-    # table that `ms-tune fit` measured, `none` where every stage keeps within its limit by it, `config` for a mistake in it.
+    # Kind of change: `optimizer`, `sequence`, `recompute`, `micro-batch` or `fixes`; `table` for recomputation by the table of
+    # `ms-tune fit`, `none` if by that table no stage exceeds its limit, `config` for an error in the file.
     name: str
-    text: Message  # what to write, and what it costs
-    # What the fullest stage holds less, by the estimate; None for a change that is not about memory.
+    text: Message  # the change and its cost
+    # Estimated savings on the fullest stage; None for a change that does not affect memory.
     freed_bytes: int | None = None
-    enough: bool = False  # whether the estimate is below the limit with it
+    enough: bool = False  # the estimate with the change is below the limit
 
 
 class StageVerdict(Record):
     """The simulated verdict about a stage."""
 
     stage: int
-    verdict: Verdict  # the judge's
+    verdict: Verdict  # the memory verdict
 
 
 def worst_stage(stages: Sequence[StageVerdict]) -> StageVerdict:
-    """Return the stage that decides."""
+    """Return the stage with the worst verdict."""
     return max(stages, key=lambda one: (one.verdict.severity, -one.verdict.spare_bytes))
 
 
@@ -78,24 +78,24 @@ class Blame(Record):
     """The changed key with the largest effect on the fullest stage's memory."""
 
     path: KeyPath
-    line: int  # where it stands now, or what is around it
-    old: object  # what it was; None if it was not there
-    new: object  # what it is; None if it is gone
-    share: float | None  # the part of what was added that goes with it; None where no estimate tells
-    alone: bool = True  # False for the first of several changes none of which accounts for it
-    together: tuple[KeyPath, ...] = ()  # changed keys without which it accounts for nothing
+    line: int  # line of the key, or of the section around it
+    old: object  # old value; None if the key was missing
+    new: object  # new value; None if the key is gone
+    share: float | None  # fraction of the added memory that it accounts for; None without an estimate
+    alone: bool = True  # False for the first of several changes, none of which adds memory alone
+    together: tuple[KeyPath, ...] = ()  # changed keys without which it adds no memory
 
 
 class MemoryDifference(Record):
     """The memory of a stage before and after a change."""
 
-    stage: int  # the stage that decides now
-    before_bytes: int  # what it held; of a job with fewer stages, the last of them
-    after_bytes: int  # what it holds
-    limit_bytes: int  # what it may take
-    outcome: str  # what became of it: `over`, `tight`, `still` (over as before, and more), `more` or `less`
-    estimated: bool  # by closed forms; otherwise by dryruns
-    blame: Blame | None  # which key did it; None where nothing in the file was changed that tells
+    stage: int  # the stage with the worst verdict now
+    before_bytes: int  # old memory; of the last stage if there were fewer stages
+    after_bytes: int  # new memory
+    limit_bytes: int  # usable memory
+    outcome: str  # `over`, `tight`, `still` (over as before, and more), `more` or `less`
+    estimated: bool  # from estimates; otherwise from dryruns
+    blame: Blame | None  # the key that caused it; None if no change in the file explains it
 
     @property
     def is_short(self) -> bool:
@@ -106,25 +106,25 @@ class MemoryDifference(Record):
 class Overview(Record):
     """A job on one screen."""
 
-    path: Path  # the file, as the user named it
-    subject: Subject  # what it is
-    assumptions: Assumptions | None  # what of the job the answer rests on; None where it is not known
-    matters: tuple[Matter, ...]  # what its author should look at, the worst first
-    counts: Mapping[Severity, int]  # how many findings of the linter there are of each severity
-    fixable: int = 0  # how many of them `ms-tune lint --fix` fixes
-    estimate: Estimate | None = None  # what stages hold by closed forms; None where they cannot tell
-    no_estimate_because: Message | None = None  # why there is none
-    # What a dryrun says of each stage that was simulated; empty where none was asked for.
+    path: Path  # path as given by the user
+    subject: Subject  # the kind of job
+    assumptions: Assumptions | None  # assumptions about the job; None if unknown
+    matters: tuple[Matter, ...]  # issues to look at, the worst first
+    counts: Mapping[Severity, int]  # number of linter findings by severity
+    fixable: int = 0  # number of findings that `ms-tune lint --fix` fixes
+    estimate: Estimate | None = None  # estimated memory of the stages; None if unknown
+    no_estimate_because: Message | None = None  # why there is no estimate
+    # Dryrun verdict of each simulated stage; empty if none was requested.
     stages: tuple[StageVerdict, ...] = ()
-    change: Suggestion | None = None  # the cheapest change that helps; None where none is known, or none is needed
-    next: tuple[str, ...] = ()  # the commands to go on with
-    # What became of its memory since the base; None where there is none, or it is not known on both sides.
+    change: Suggestion | None = None  # the cheapest helpful change; None if none is known or needed
+    next: tuple[str, ...] = ()  # the next commands
+    # Memory compared with the base; None without a base, or if one side is unknown.
     against: MemoryDifference | None = None
-    is_stopped: bool = False  # its job cannot be determined; the worst matter says why
+    is_stopped: bool = False  # the job cannot be determined; the worst matter is the reason
 
     @property
     def worst(self) -> StageVerdict | None:
-        """Return the simulated stage that decides."""
+        """Return the simulated stage with the worst verdict, or None."""
         return worst_stage(self.stages) if self.stages else None
 
     @property

@@ -33,18 +33,18 @@ def check_job(
     base: str | None = None,
     observer: Observer | None = None,
 ) -> Overview:
-    """Check a config or a launch script: what it is, whether it fits, its worst issues, and what helps.
+    """Check a config or a launch script: its kind, whether it fits, its worst issues, and a suggestion.
 
     Args:
         file: The file.
         request: The job's devices, the device that it is judged by, the release.
-        base: A commit of git, or an older version of the file, with which its memory is compared.
-        observer: Told what is simulated; without one nothing is run, and sizes are estimates.
+        base: A git commit, or an older version of the file, to compare memory with.
+        observer: Receives messages about the simulation; without one nothing is run, and sizes are estimates.
 
     Raises:
-        ConfigError: The file cannot be read, or is of no dialect that is served.
+        ConfigError: The file cannot be read, or its dialect is not supported.
         UsageError: There is no such base.
-        MsTuneError: As ``dryrun_job`` says, where the job is simulated.
+        MsTuneError: As for ``dryrun_job``, if the job is simulated.
 
     Example::
 
@@ -52,7 +52,7 @@ def check_job(
         print(overview.subject, overview.estimate and overview.estimate.outlook, overview.next)
     """
     path, request = Path(file), request or OverviewRequest()
-    if path.is_fifo():  # it is read once, and this looks twice
+    if path.is_fifo():  # a pipe can be read once, but the file is read twice
         raise ConfigError(msg("check.pipe"), msg("check.pipe.hint"), path=path)
     job = None if is_code(path) else load_job(path)
     report = lint_files(path, request=LintRequest(framework_version=request.framework_version, job=job))
@@ -78,7 +78,7 @@ def check_job(
 
 
 def _stopped_overview(path: Path, subject: Subject, report: LintReport, error: ConfigError) -> Overview:
-    # What can be said of a config whose job cannot be determined: the linter's findings, and what is wrong.
+    # Make the screen of a config whose job cannot be determined: the linter's findings, and the error.
     screen = start_overview(path, subject, report)
     wrong = Matter(Severity.ERROR, error.message, path, error.line)
     hint = Suggestion("config", error.hint) if error.hint is not None else None
@@ -89,7 +89,7 @@ def _stopped_overview(path: Path, subject: Subject, report: LintReport, error: C
 def _check_script(
     path: Path, request: OverviewRequest, report: LintReport, base: str | None, observer: Observer | None
 ) -> Overview:
-    # Of a launch script, compared with the base by estimates alone: the older one is not run.
+    # Make the screen of a launch script; the comparison with the base uses estimates only, as the older script is not run.
     from ms_tune.job.script import ScriptJob  # noqa: PLC0415 - shells and their programs are much to import
     from ms_tune.workflows.check.script import estimate_script, script_overview  # noqa: PLC0415 - as above
 
@@ -103,6 +103,6 @@ def _check_script(
         return estimate_script(request, ScriptJob(path, text, version=request.framework_version))
 
     change = compare_scripts(text, script.text, estimate)
-    if change is not None and change.is_short and screen.stages:  # whether it fits is told by the dryrun
+    if change is not None and change.is_short and screen.stages:  # the dryrun shows whether it fits
         change = change._replace(outcome="more")
     return screen._replace(against=change)

@@ -1,4 +1,4 @@
-"""One screen about a launch script: of the config that it starts a job with, or of the program's own arguments."""
+"""Make one screen about a launch script: about the config of the job that it starts, or the program's own arguments."""
 
 from __future__ import annotations
 
@@ -36,10 +36,7 @@ if TYPE_CHECKING:
 def script_overview(
     request: OverviewRequest, script: ScriptJob, report: LintReport, observer: Observer | None = None
 ) -> Overview:
-    """Make one screen about a launch script.
-
-    A dryrun, which runs the script, is made where an observer is told what is simulated.
-    """
+    """Make one screen about a launch script, by a dryrun that runs the script if an observer is given to receive its messages."""
     path = script.path
     config, job = _inspect_config(request, script, observer), script.config_job()
     if config is not None and job is not None and job.path is not None:
@@ -76,7 +73,7 @@ def estimate_script(request: OverviewRequest, script: ScriptJob) -> Estimate | N
 
 
 def _inspect_config(request: OverviewRequest, script: ScriptJob, observer: Observer | None) -> InspectedConfig | None:
-    # The config of the first job that the script starts with one that is there, on as many devices as it says.
+    # Inspect the config of the first job that the script starts with an existing one, on the script's number of devices.
     job = script.config_job()
     if job is None or job.path is None:
         return None
@@ -89,12 +86,12 @@ def _inspect_config(request: OverviewRequest, script: ScriptJob, observer: Obser
 
 
 def _first_program(script: ScriptJob) -> ProgramArguments | None:
-    # The first program of whose processes the number is known.
+    # Return the first program with a known number of processes.
     return next((one for one in script.commands if one.launch.processes is not None), None)
 
 
 def _assumptions(script: ScriptJob) -> Assumptions | None:
-    # What the arguments of the first program split its job into; None where that depends on what is not known.
+    # Return the assumptions from the arguments of the first program; None if they depend on unknown values.
     command = _first_program(script)
     processes = command.launch.processes if command is not None else None
     if command is None or processes is None:
@@ -147,12 +144,12 @@ def _simulate_script(request: OverviewRequest, path: Path, observer: Observer) -
     )
 
 
-# What holds other things than theory and these closed forms know.
+# Options with memory that theory and the estimates do not model.
 _OTHERWISE = (
     *("reuse_fp32_param", "swap_attention", "swap_optimizer", "moe_zero_memory", "tp_2d", "lora_target_modules"),
     *("use_torch_fsdp2", "use_custom_fsdp", "moe_tp_extend_ep", "schedules_method"),
 )
-_TUNED = ("sft",)  # stages of posttrain_gpt.py that hold one model
+_TUNED = ("sft",)  # stages of posttrain_gpt.py with a single model
 
 
 def estimate_arguments(command: ProgramArguments, plan: LayerPlan, split: Split, limit: tuple[Limit, int]) -> Estimate:
@@ -160,14 +157,14 @@ def estimate_arguments(command: ProgramArguments, plan: LayerPlan, split: Split,
 
     Args:
         command: The program's arguments.
-        plan: What its layers do.
-        split: How its devices share the work.
-        limit: What a stage may take, and what is set aside of it.
+        plan: Placement and recompute modes of its layers.
+        split: The parallel dimensions.
+        limit: Usable memory of a stage, and the reserved part of it.
 
     Raises:
-        UnsupportedError: Something that decides is not known, or holds what no closed form tells.
+        UnsupportedError: A required value is unknown, or an option is not modelled by the estimate.
         NotEvaluableError: A value is not known without running the script.
-        ConfigError: A value is of no served form.
+        ConfigError: A value has an unsupported form.
     """
     read = ArgumentReader(command)
     for dest in _OTHERWISE:
@@ -205,7 +202,7 @@ def _stage_layer(one: LayerSpec, plan: LayerPlan) -> StageLayer:
 
 def _training_config(read: ArgumentReader, split: Split, layers: int) -> TrainingConfig:
     half = read.switch("bf16") or read.switch("fp16")
-    # validate_args of Megatron-LM core_v0.12.1 sets it for bfloat16.
+    # validate_args of Megatron-LM core_v0.12.1 enables it for bfloat16.
     wide = read.switch("bf16") or read.switch("accumulate_allreduce_grads_in_fp32") or not half
     sharding = Sharding.OPTIMIZER if read.switch("use_distributed_optimizer") else Sharding.NONE
     shape = shape_of(read, layers)

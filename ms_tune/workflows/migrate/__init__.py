@@ -1,1 +1,1 @@
-"""A static-graph config as a dynamic-graph one: what became of every key, the new file, and the proof that it does the same."""
+"""Implementation of ``migrate``: convert a static-graph config to the dynamic graph, and prove what stays the same."""

@@ -1,4 +1,4 @@
-"""What is being decided about the keys of a config, one after the other, most of them by the table of ``facts/data/migration.json``."""
+"""Decide the fate of a config's keys one by one, most of them by the table in ``facts/data/migration.json``."""
 
 from __future__ import annotations
 
@@ -25,58 +25,56 @@ if TYPE_CHECKING:
     from ms_tune.source.yaml import SourceFile
     from ms_tune.text import Message
 
-_LONGEST = 20_000  # keys of one config; more is no config
+_LONGEST = 20_000  # maximum number of keys; more are refused
 
 
 def why(name: str, /, **params: object) -> Message:
-    """The text of a reason."""
+    """Return the text of a reason."""
     return msg(f"migrate.why.{name}", **params)
 
 
 @dataclass(slots=True)
 class MigrationDraft:
-    """A migration in the making."""
+    """A migration in progress."""
 
-    job: Job  # of the config, or of a program's arguments in the form of one
+    job: Job  # the job of a config, or of a program's arguments as a config
     target: str  # the release of the dynamic graph
-    script: ScriptJob | None = None  # the launch script that starts the program; None where a config was read
-    values: dict[tuple[str, ...], Any] = field(default_factory=dict)  # of the new file, by key
-    # The key of the source that each of them came from, whose comments it takes along.
+    script: ScriptJob | None = None  # the launch script that starts the program; None for a config
+    values: dict[tuple[str, ...], Any] = field(default_factory=dict)  # values of the new file, by key
+    # Source key of each new key, whose comments are copied.
     origins: dict[tuple[str, ...], KeyPath] = field(default_factory=dict)
-    # Comments at keys of the new file, or where they would stand.
+    # Comments at keys of the new file, even if a key has no line.
     notes: dict[tuple[str, ...], list[Message]] = field(default_factory=dict)
-    added: list[Added] = field(default_factory=list)  # lines that no key of the source says
-    lines: dict[KeyPath, int] = field(default_factory=dict)  # where keys stand that have no position in a YAML text
-    comments: list[tuple[int, str]] = field(default_factory=list)  # of a source that is no YAML, with their lines
-    missing: list[Message] = field(
-        default_factory=list
-    )  # what no file can be written without, and the source does not say
+    added: list[Added] = field(default_factory=list)  # lines that no source key sets
+    lines: dict[KeyPath, int] = field(default_factory=dict)  # line numbers of keys without a position in a YAML text
+    comments: list[tuple[int, str]] = field(default_factory=list)  # comments of a non-YAML source, with line numbers
+    missing: list[Message] = field(default_factory=list)  # required for any file, but missing in the source
     _fates: dict[KeyPath, KeyFate] = field(default_factory=dict)
     _leaves: dict[KeyPath, Any] = field(default_factory=dict)
 
     @property
     def source(self) -> SourceFile:
-        """The config, with what it takes from other files."""
+        """Return the config, merged with settings from other files."""
         return self.job.source
 
     @property
     def release(self) -> str:
-        """The release that it is read for."""
+        """Return the release that the config is read for."""
         return self.job.release.version
 
     @property
     def dialect(self) -> Dialect:
-        """Whose keys they are."""
+        """Return the dialect of the keys."""
         return self.job.dialect if self.script is None else Dialect.MEGATRON
 
     @property
     def model(self) -> ModelConfig:
-        """Its model."""
+        """Return the model of the config."""
         return self.job.model
 
     @property
     def target_model(self) -> ModelFacts:
-        """What the dynamic graph's class of its model knows."""
+        """Return the facts about the model's class in the dynamic graph."""
         return facts_of(self.target, kind=self.model.facts.kind)
 
     def __post_init__(self) -> None:
@@ -85,25 +83,25 @@ class MigrationDraft:
             raise ConfigError(msg("migrate.too-many", most=_LONGEST), path=self.source.path)
 
     def add_base(self, value: object) -> None:
-        """The key that named other files, whose settings the source has."""
+        """Add the key that named other files, whose settings are already merged into the source."""
         self._leaves = {(BASE,): value, **self._leaves}
         self.default((BASE,), why("merged"))
 
     def get(self, dotted: str, default: object = None) -> Any:  # noqa: ANN401 - settings are of all types
-        """A value of the source."""
+        """Return a value of the source, or the default."""
         value = self.source.get(tuple(dotted.split(".")))
         return default if value is None else value
 
     def open_keys(self) -> list[tuple[KeyPath, Any]]:
-        """The keys that have no fate yet, with their values."""
+        """Return the keys without a fate, with their values."""
         return [(path, value) for path, value in self._leaves.items() if path not in self._fates]
 
     def has(self, path: KeyPath) -> bool:
-        """Whether the source says it, as one value."""
+        """Return whether the source has this key as a single value."""
         return path in self._leaves
 
     def open_below(self, *path: str | int) -> list[KeyPath]:
-        """The keys below one, and itself, that have no fate yet."""
+        """Return the key itself and the keys below it that have no fate yet."""
         return [one for one, _ in self.open_keys() if one[: len(path)] == path]
 
     def translate(
@@ -113,7 +111,7 @@ class MigrationDraft:
         value: Any,  # noqa: ANN401 - settings are of all types
         reason: Message | None = None,
     ) -> None:
-        """A key goes to one of the new file; a number that is none is asked about."""
+        """Translate a key to one of the new file; ask about a value that is infinite or NaN."""
         if not is_finite(value):
             self.ask(path, why("not-finite"), to)
             return
@@ -123,19 +121,19 @@ class MigrationDraft:
         self.origins.setdefault(to, path)
 
     def default(self, path: KeyPath, reason: Message) -> None:
-        """A key needs no line there."""
+        """Mark a key as default: it needs no line in the new file."""
         self._enter(path, Fate.DEFAULT, reason=reason)
 
     def drop(self, path: KeyPath, reason: Message, *, blocks: bool = False) -> None:
-        """A key has no counterpart."""
+        """Mark a key as dropped: it has no counterpart."""
         self._enter(path, Fate.NONE, reason=reason, blocks=blocks)
 
     def ask(self, path: KeyPath, reason: Message, at: tuple[str, ...] = (), *, blocks: bool = False) -> None:
-        """A key needs a decision; the question is written at a place of the new file."""
+        """Mark a key as open: it needs a decision, and the question is written at this place of the new file."""
         self._enter(path, Fate.ASK, to=at, reason=reason, blocks=blocks)
 
     def add(self, to: tuple[str, ...], value: Any, reason: Message) -> None:  # noqa: ANN401 - settings are of all types
-        """A line that no key of the source says."""
+        """Add a line that no source key sets."""
         if to in self.values:
             return
         if not is_finite(value):
@@ -146,11 +144,11 @@ class MigrationDraft:
         self.notes.setdefault(to, []).append(reason)
 
     def note(self, at: tuple[str, ...], message: Message) -> None:
-        """A comment."""
+        """Add a comment at a key of the new file."""
         self.notes.setdefault(at, []).append(message)
 
     def entries(self) -> tuple[KeyFate, ...]:
-        """The fates in the order of the source."""
+        """Return the fates in source order."""
         return tuple(self._fates[path] for path in self._leaves)
 
     def _enter(  # noqa: PLR0913, PLR0917 - an entry by its parts
@@ -170,7 +168,7 @@ class MigrationDraft:
 
 
 def is_finite(value: object) -> bool:
-    """Whether nothing in a value is infinite or no number (``.inf``, ``.nan``, a text like ``1e400`` once it is read)."""
+    """Return whether a value contains no infinity or NaN (``.inf``, ``.nan``, or a text such as ``1e400`` once it is parsed)."""
     if isinstance(value, (list, tuple)):
         return all(map(is_finite, value))
     if isinstance(value, dict):
@@ -179,12 +177,12 @@ def is_finite(value: object) -> bool:
 
 
 def is_off(value: object) -> bool:
-    """Whether a switch, or every number of a list, says no."""
+    """Return whether a switch is off, or every value of a list is zero or off."""
     return all(map(is_off, value)) if isinstance(value, list) else value in (False, None, 0)
 
 
 def list_leaves(value: object, path: KeyPath = ()) -> Iterator[tuple[KeyPath, Any]]:
-    """Every value that is no section, with its key: lists of sections under ``callbacks`` are looked into, others are one value."""
+    """Yield every value that is not a section, with its key; only the list under ``callbacks`` is split, others are one value."""
     if isinstance(value, dict) and value:
         for key, item in value.items():
             yield from list_leaves(
@@ -197,19 +195,19 @@ def list_leaves(value: object, path: KeyPath = ()) -> Iterator[tuple[KeyPath, An
         yield path, value
 
 
-# `ParallelismConfig.__post_init__` of MindFormers 2.1: tensor parallelism without sequence parallelism is refused.
+# `ParallelismConfig.__post_init__` of MindFormers 2.1 refuses TP without sequence parallelism.
 _SEQUENCE_SINCE = "2.1"
 
 
 def require_sequence_parallel(draft: MigrationDraft, path: KeyPath, tensor: int) -> bool:
-    """Sequence parallelism is switched on where the release refuses so much tensor parallelism without it; whether that was so."""
+    """Enable sequence parallelism if the release requires it for this TP size; return whether that was needed."""
     needed = draft.target >= _SEQUENCE_SINCE and tensor > 1 and draft.source.get(path) is not True
     if needed:
         draft.translate(path, ("parallelism", "sequence_parallel"), value=True, reason=why("sequence"))
     return needed
 
 
-# The section of the new file in which a question about a key is asked, by the section that it stands in.
+# Section of the new file in which a question is asked, by the source section of its key.
 _SECTIONS = {
     "lr_schedule": "lr_scheduler",
     "model": "model",
@@ -235,12 +233,12 @@ _MINDSPEED_SECTIONS = {
 
 
 def apply_table(draft: MigrationDraft) -> None:
-    """Every key that has a row gets its fate, every other one a question; then what the other side takes otherwise if nothing is said."""
+    """Decide every key with a table row, ask about all others, then add values whose default differs on the other side."""
     for path, value in draft.open_keys():
         row = row_for(path, value, draft.target, draft.dialect)
         if row is None:
             _ask_unknown(draft, path, value)
-        elif value is None and draft.script is not None:  # only a run of the script could tell
+        elif value is None and draft.script is not None:  # known only when the script runs
             draft.ask(path, why("not-evaluable"), _section_for(draft, path))
         else:
             apply_row(draft, row, path, value)
@@ -257,7 +255,7 @@ def _section_for(draft: MigrationDraft, path: KeyPath) -> tuple[str, ...]:
 
 
 def _ask_unknown(draft: MigrationDraft, path: KeyPath, value: object) -> None:
-    # A key without a row hangs on the network, if that is another framework's.
+    # Ask about a key without a row; an empty section is a default. For other frameworks, the key depends on the network.
     static = draft.dialect is Dialect.MINDFORMERS
     if static and not value and not isinstance(value, (bool, int, float)) and is_section(path, draft.target):
         draft.default(path, why("empty"))
@@ -266,7 +264,7 @@ def _ask_unknown(draft: MigrationDraft, path: KeyPath, value: object) -> None:
 
 
 def apply_row(draft: MigrationDraft, row: Row, path: KeyPath, value: Any) -> None:  # noqa: ANN401 - of all types
-    """The fate that a row gives a key."""
+    """Give a key the fate of its row."""
     if row.fate == "translated":
         to = row.to if row.callback else (*row.to, *map(str, path[len(row.path) :]))
         new = row.turned(value)
@@ -286,7 +284,7 @@ def _takes_type(to: tuple[str, ...], value: object) -> bool:
     try:
         types = key_at(Dialect.MINDFORMERS_PYNATIVE, *to).types
     except KeyError:
-        return True  # a key of an open section
+        return True  # a key of a section with free keys
     names = {bool: ("bool",), int: ("int", "float"), float: ("float",), str: ("str",), type(None): ("null",)}
     wanted = names.get(type(value), ("list", "dict"))
     return not types or any(one.partition("[")[0] in wanted for one in types)

@@ -1,4 +1,4 @@
-"""A config of MindFormers' static graph: what is computed of several keys together, then the model, then the table."""
+"""Migrate a config of MindFormers' static graph: first values that depend on several keys, then the model, then the table."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ _GENERATED, _MASK = "BlendedMegatronDatasetDataLoader", "create_compressed_eod_m
 _ACCUMULATION, _MICRO_BATCHES = "runner_config.gradient_accumulation_steps", "parallel_config.micro_batch_num"
 _DEGREES = ("data_parallel", "model_parallel", "context_parallel", "pipeline_stage")
 _CHECKPOINTS = "CheckpointMonitor"
-# `CheckpointMonitor` of MindFormers 1.9 (`core/callback/callback.py`): what it takes where nothing is said.
+# Defaults of `CheckpointMonitor` in MindFormers 1.9 (`core/callback/callback.py`).
 _SAVED_EVERY, _KEPT, _PREFIX = 1, 5, "CKP"
 
 
 def decide_mindformers(draft: MigrationDraft) -> None:
-    """Every key gets its fate: those that several decide together, the model's, those by the table, then defaults that differ."""
+    """Decide every key: those that depend on each other, those of the model, those by the table, then defaults that differ."""
     served, folder = is_served(draft), folder_not_here(draft)
     if served:
         _check_pipeline(draft)
@@ -58,13 +58,13 @@ def decide_mindformers(draft: MigrationDraft) -> None:
 
 
 def _read_count(draft: MigrationDraft, dotted: str, default: int = 1) -> int | None:
-    # A number above zero; None where there is something else.
+    # Return a positive integer, or None for another value.
     value = draft.get(dotted, default)
     return value if type(value) is int and 0 < value < _LARGEST else None
 
 
 def _read_degrees(draft: MigrationDraft) -> dict[str, int] | None:
-    # Over how many ranks the job is split in each direction; None where that is not told by numbers.
+    # Return the size of each parallel dimension; None if one is not a number.
     if draft.get("use_parallel", default=False) is not True:
         return dict.fromkeys(_DEGREES, 1)
     found = {name: _read_count(draft, f"parallel_config.{name}") for name in _DEGREES}
@@ -73,10 +73,10 @@ def _read_degrees(draft: MigrationDraft) -> dict[str, int] | None:
 
 
 def global_batch(draft: MigrationDraft) -> tuple[int, int] | None:
-    """Samples of a micro-batch of one rank, and of a step of the job.
+    """Return the samples per micro-batch of one rank, and per step of the job.
 
-    ``_check_global_batch_size_for_auto_parallel`` of ``trainer/base_trainer.py`` (1.9): micro-batches count in a pipeline only,
-    accumulation without one only.
+    ``_check_global_batch_size_for_auto_parallel`` of ``trainer/base_trainer.py`` (1.9): micro-batches only count with a pipeline,
+    accumulation only without one.
     """
     split = _read_degrees(draft)
     size, interleaved = _read_count(draft, "runner_config.batch_size"), _read_count(draft, "micro_batch_interleave_num")
@@ -87,7 +87,7 @@ def global_batch(draft: MigrationDraft) -> tuple[int, int] | None:
 
 
 def _check_pipeline(draft: MigrationDraft) -> None:
-    # A network that the dynamic graph cannot cut into stages stands in the way of a pipeline.
+    # A network that the dynamic graph cannot split into stages blocks the migration of a pipeline.
     stages = _read_count(draft, "parallel_config.pipeline_stage")
     model = draft.target_model
     if stages != 1 and draft.get("use_parallel", default=False) and "dynamic" in model.modes and not model.stages:
@@ -119,7 +119,7 @@ def _decide_batch(draft: MigrationDraft) -> None:
 
 
 def _decide_steps(draft: MigrationDraft) -> None:
-    # The steps of a job: as many as its data make, which a generated data set tells by its size.
+    # Compute the number of steps from the size of the data, which is only known for a generated data set.
     found, epochs = global_batch(draft), _read_count(draft, "runner_config.epochs")
     stop = draft.get("runner_config.stop_step", 0)
     sizes: Any = draft.get("train_dataset.data_loader.sizes")
@@ -143,9 +143,9 @@ def _decide_steps(draft: MigrationDraft) -> None:
 
 
 def _decide_sharding(draft: MigrationDraft) -> None:
-    # Which data-parallel ranks share weights and optimizer state: those of the parallel optimizer, or none.
-    # ``_compute_data_parallel_size`` of ``pynative/trainer/trainer.py``: below zero all, else so many, and the rest holds
-    # copies.
+    # Decide which DP ranks shard weights and optimizer state: those of the parallel optimizer, or none.
+    # ``_compute_data_parallel_size`` of ``pynative/trainer/trainer.py``: a negative value means all, else this many, and the rest
+    # have copies.
     path = ("parallel", "enable_parallel_optimizer")
     size = ("parallel", "parallel_optimizer_config", "optimizer_weight_shard_size")
     other = ("parallel", "optimizer_weight_shard_size")
@@ -180,17 +180,17 @@ def _decide_sequence(draft: MigrationDraft) -> None:
 
 
 def _decide_clipping(draft: MigrationDraft) -> None:
-    # Whether gradients are clipped: off if nothing is said in the static graph, on in the dynamic one.
+    # Decide gradient clipping: the default is off in the static graph and on in the dynamic one.
     path, norm = ("runner_wrapper", "use_clip_grad"), ("runner_wrapper", "max_grad_norm")
     target = ("training", "max_norm")
     most: Any = draft.get("runner_wrapper.max_grad_norm", 1.0)
-    # A `runner_wrapper` that is empty or not there at all has clipping on (`WrapperConfig` of `tools/register/template.py`).
+    # If `runner_wrapper` is empty or missing, clipping is on (`WrapperConfig` of `tools/register/template.py`).
     clips = draft.get("runner_wrapper.use_clip_grad", default=not draft.get("runner_wrapper"))
     number = isinstance(most, (int, float)) and not isinstance(most, bool)
     if clips is True and number:
         draft.translate(path, target, float(most), why("clip"))
         draft.translate(norm, target, float(most))
-    elif clips:  # a text is a yes, too, and a norm that is no number clips by nobody knows what
+    elif clips:  # a string is also true, and a norm that is not a number has an unknown effect
         for one in (path, norm):
             draft.ask(one, why("type", key=".".join(target)), target)
     else:
@@ -200,7 +200,7 @@ def _decide_clipping(draft: MigrationDraft) -> None:
 
 
 def _decide_mask(draft: MigrationDraft) -> None:
-    # Whether attention ends with each document: no, if nothing is said; the dynamic graph's trainer stops without the key.
+    # Decide whether attention ends with each document: by default no, but the dynamic graph's trainer requires the key.
     # ``dataset/dataloader/blended_megatron_dataloader.py``, ``hf_dataloader.py`` (1.9); ``pynative/trainer/utils.py`` (2.0).
     kind = draft.get("train_dataset.data_loader.type")
     place = ("config", _MASK) if kind == _GENERATED else (_MASK,)
@@ -209,8 +209,8 @@ def _decide_mask(draft: MigrationDraft) -> None:
 
 
 def _decide_columns(draft: MigrationDraft) -> None:
-    # The columns of a generated data set, which the static graph knows by its switches. ``train_dataset.input_columns``, or
-    # else what ``_get_columns_with_strategy`` finds (``trainer/base_trainer.py``, 1.9).
+    # Add the columns of a generated data set, which the static graph derives from switches: ``train_dataset.input_columns``, or
+    # else the result of ``_get_columns_with_strategy`` (``trainer/base_trainer.py``, 1.9).
     if draft.get("train_dataset.input_columns") or draft.get("train_dataset.data_loader.column_names"):
         return
     if draft.get("train_dataset.data_loader.type") != _GENERATED:
@@ -224,7 +224,7 @@ def _decide_columns(draft: MigrationDraft) -> None:
 
 
 def _ask_other_data(draft: MigrationDraft) -> None:
-    # ``train_dataset_task.dataset_config`` that is not the data set that goes over.
+    # Ask about keys of ``train_dataset_task.dataset_config`` that differ from the migrated data set.
     path, said = ("train_dataset_task", "dataset_config"), draft.get("train_dataset", {})
     if draft.source.get(path) != said:
         for one in draft.open_below(*path):
@@ -233,7 +233,7 @@ def _ask_other_data(draft: MigrationDraft) -> None:
 
 
 def _decide_monitoring(draft: MigrationDraft) -> None:
-    # What is watched, which is read only where watching is on.
+    # Monitoring settings are only read if monitoring is on.
     if draft.get("monitor_config.monitor_on", default=False) is not True:
         for path in draft.open_below("monitor_config"):
             if path[-1] != "monitor_on":
@@ -241,7 +241,7 @@ def _decide_monitoring(draft: MigrationDraft) -> None:
 
 
 def _ask_folder(draft: MigrationDraft) -> None:
-    # The model's folder, whose weights are loaded where it has any and nothing else is named.
+    # Ask about the model's folder: its weights are loaded if it has any and no checkpoint is named.
     # ``_try_use_pretrained_model_dir_as_ckpt`` of ``trainer/trainer.py`` (1.9).
     for path in (("pretrained_model_dir",), ("model", "pretrained_model_dir")):
         if draft.source.get(path) and not draft.get("load_checkpoint"):
@@ -249,7 +249,7 @@ def _ask_folder(draft: MigrationDraft) -> None:
 
 
 def _decide_callbacks(draft: MigrationDraft) -> None:
-    # Callbacks by their types; saving is a section of its own there, and is on if nothing is said.
+    # Decide callbacks by type; in the dynamic graph, saving has its own section and is on by default.
     found = draft.get("callbacks", [])
     callbacks = found if isinstance(found, list) and all(isinstance(one, dict) for one in found) else []
     kinds = [one.get("type") for one in callbacks]

@@ -1,7 +1,7 @@
-"""MindSpeed-Core-MS r0.1.0 and MindSpeed-LLM for MindFormers' dynamic graph: what can be said without guessing, the rest as questions.
+"""Migrate MindSpeed-Core-MS r0.1.0 and MindSpeed-LLM jobs to MindFormers' dynamic graph, with questions for all unclear keys.
 
-Their networks are none of those that the dynamic graph has, so which one stands for a model is always a question; sizes,
-split, layers' lists, batch, optimizer and schedule go over. Sources: ``mindspeed_ms/core/config.py`` (r0.1.0),
+The dynamic graph has none of their networks, so the choice of a network is always a question; sizes, parallel dimensions, layer
+lists, batch, optimizer and schedule are migrated. Sources: ``mindspeed_ms/core/config.py`` (r0.1.0),
 ``megatron/training/arguments.py`` (core_v0.12.1).
 """
 
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
     from ms_tune.workflows.migrate.draft import MigrationDraft
 
 _LISTS = ("num_layer_list", "recompute_config", "recompute", "select_recompute", "select_comm_recompute")
-# Keys of tensor and of sequence parallelism.
+# Keys of TP size and of sequence parallelism.
 _TENSOR: dict[Dialect, tuple[tuple[str, ...], tuple[str, ...]]] = {
     Dialect.MINDSPEED_MS: (("parallel_config", "tensor_model_parallel_size"), ("parallel_config", "sequence_parallel")),
     Dialect.MEGATRON: (("--tensor-model-parallel-size",), ("--sequence-parallel",)),
 }
-# What neither side has a default for that is the same: the question stands where the answer belongs.
+# Settings without a common default: if missing, a question is written at the new key.
 _NOT_SAID: dict[Dialect, tuple[tuple[tuple[str, ...], tuple[str, ...], str], ...]] = {
     Dialect.MINDSPEED_MS: (
         (("training_config", "training_iters"), ("training", "steps"), "steps-given"),
@@ -50,7 +50,7 @@ _USUAL_BETAS = (0.9, 0.999)
 
 
 def arguments_of(command: ProgramArguments) -> tuple[dict[str, Any], dict[tuple[str | int, ...], int]]:
-    """The arguments of a program with their values, and the lines where they stand; None for what only a run could tell."""
+    """Return the values of a program's arguments and their lines; a value known only when the script runs is None."""
     values: dict[str, Any] = {}
     lines: dict[tuple[str | int, ...], int] = {}
     for one in command.given:
@@ -62,24 +62,24 @@ def arguments_of(command: ProgramArguments) -> tuple[dict[str, Any], dict[tuple[
 
 
 def decide_mindspeed(draft: MigrationDraft) -> None:
-    """A config of MindSpeed-Core-MS."""
+    """Decide the keys of a MindSpeed-Core-MS config."""
     keys = [path for path, _ in draft.open_keys() if path[0] == "parallel_config" and path[1] in _LISTS]
     _apply_layers(draft, keys, convert_job(draft.job, _target_dialect(draft)))
     shards = ("training_config", "use_distributed_optimizer")
     if draft.get("training_config.wrap_with_ddp") is not True and draft.has(shards):
-        # `core/config.py` 1893 to 1943: forced off, with a warning.
+        # `core/config.py` 1893 to 1943: disabled with a warning.
         draft.translate(shards, ("parallelism", "data_parallel_shard"), 1, why("needs-ddp"))
     _decide_others(draft)
 
 
 def decide_megatron(draft: MigrationDraft) -> None:
-    """The arguments of a program of MindSpeed-LLM."""
+    """Decide the arguments of a MindSpeed-LLM program."""
     assert draft.script is not None  # noqa: S101 - its arguments were read from there
     names = set(ARGUMENTS.values()) - {"--num-experts", "--moe-grouped-gemm"}
     keys = [path for path, _ in draft.open_keys() if path[0] in names]
     try:
         (program, *_) = convert_script(draft.script, _target_dialect(draft))
-    except ConfigError as error:  # layers of the user's own, or no number of layers: only these are asked
+    except ConfigError as error:  # custom layers, or an unknown number of layers: only these keys are asked
         draft.note(("recompute",), error.message)
         _ask_all(draft, keys, error.message)
     else:
@@ -99,7 +99,7 @@ def _ask_all(draft: MigrationDraft, keys: Iterable[KeyPath], question: Message) 
 
 
 def _apply_layers(draft: MigrationDraft, keys: Iterable[KeyPath], converted: Converted | None) -> None:
-    # Keys of the layers: what they do is in the settings that the plan has made, unless they could not be made.
+    # Decide the keys of layers: the plan has already produced the settings, unless that failed.
     errors = write_settings(draft, converted) if converted is not None else []
     if errors or converted is None or not converted.values:
         _ask_all(draft, keys, errors[0] if errors else why("layers"))
@@ -123,14 +123,14 @@ def _join_betas(draft: MigrationDraft) -> None:
 
 
 def _decide_heads(draft: MigrationDraft) -> None:
-    # Heads of keys and values: as many groups as are told with ``--group-query-attention``, else those of the queries.
+    # Decide the key and value heads: as many groups as set with ``--group-query-attention``, else as many as query heads.
     # ``core_transformer_config_from_args`` of ``megatron/training/arguments.py`` (core_v0.12.1).
     switch, groups, heads = ("--group-query-attention",), ("--num-query-groups",), ("--num-attention-heads",)
     target = ("model", "num_key_value_heads")
     grouped = draft.source.get(switch) is True
     number = draft.source.get(groups, 1) if grouped else draft.source.get(heads)
     if type(number) is not int:
-        return  # known only when the script runs, or latent attention without a word about it
+        return  # known only when the script runs, or latent attention without an explicit number
     if grouped:
         draft.translate(switch, target, number)
         draft.translate(groups, target, number)
@@ -142,13 +142,13 @@ def _decide_heads(draft: MigrationDraft) -> None:
 
 
 def _decide_others(draft: MigrationDraft) -> None:
-    # All other keys by the table; what has no row hangs on the network.
+    # Decide all other keys by the table; keys without a row depend on the network.
     dialect = draft.dialect
     split_by, path = _TENSOR[dialect]
     tensor = draft.source.get(split_by)
     require_sequence_parallel(draft, path, tensor if type(tensor) is int else 1)
     apply_table(draft)
-    # Whether weights are saved: ``save_interval`` says how often, and a script says where, too.
+    # Weights are saved if ``save_interval`` is set, and in a script also the folder.
     saves = draft.get("training_config.save_interval") is not None
     if draft.script is not None:
         saves = draft.has(("--save",)) and draft.has(("--save-interval",))

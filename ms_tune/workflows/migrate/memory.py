@@ -1,4 +1,4 @@
-"""Both files simulated: what each stage holds before and after, by content, and what the figures rest on."""
+"""Simulate both files, and compare the memory of each stage by content, with the limits of the figures."""
 
 from __future__ import annotations
 
@@ -28,16 +28,14 @@ _WEIGHTS, _STATE = "weights", "optimizer_state"
 
 @dataclass(frozen=True, slots=True)
 class DifferenceReason:
-    """What makes up the difference between two simulated peaks of one stage."""
+    """Breakdown of the difference between two simulated peaks of one stage."""
 
-    layers: int  # the layers that both runs have; fewer than the stage's where its peaks are derived
+    layers: int  # layers that both runs have; fewer than the stage's if its peaks are extrapolated
     peaks: tuple[int, int]  # both runs' peaks, in bytes
-    # The phase of the training step in which each is reached; None where nothing tells.
+    # The phase of the training step of each peak; None if unknown.
     phases: tuple[str | None, str | None]
-    more: tuple[Surplus, ...]  # what one side holds and the other does not; adds up to the difference of these peaks
-    each_layer: (
-        tuple[int, int] | None
-    )  # what one more layer adds to each side's peak; None where the peaks are the runs' own
+    more: tuple[Surplus, ...]  # excess content of one side; adds up to the difference of these peaks
+    each_layer: tuple[int, int] | None  # bytes per layer on each side; None if the peaks are not extrapolated
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,34 +43,33 @@ class StageMemory:
     """One stage on both sides, in bytes."""
 
     stage: int
-    old_peak: int  # its peak in the static graph
-    new_peak: int  # its peak in the dynamic graph
-    old: Mapping[str, int]  # what the old peak is made of, by content; empty if nothing tells
-    new: Mapping[str, int]  # what the new one is made of
-    # Weights and optimizer state by theory on both sides: float32 weights with Adam's moments as a rank holds them,
-    # without the copy that the dynamic graph computes with; None where theory does not tell.
+    old_peak: int  # peak in the static graph
+    new_peak: int  # peak in the dynamic graph
+    old: Mapping[str, int]  # old peak by content; empty if unknown
+    new: Mapping[str, int]  # new peak by content
+    # Expected weights and optimizer state on both sides: float32 weights with Adam's moments on a rank, without the dynamic
+    # graph's copy for computation; None if theory does not determine them.
     same: tuple[int, int] | None
-    explained: DifferenceReason | None = None  # None where the two runs have different numbers of layers
+    explained: DifferenceReason | None = None  # None if the runs have different numbers of layers
 
 
 @dataclass(frozen=True, slots=True)
 class BothSides:
-    """The memory of both files."""
+    """Memory of both files."""
 
-    stages: tuple[StageMemory, ...]  # the stages that both sides simulated
-    limits: tuple[Message, ...]  # what the figures leave out, and what makes them less certain than they look
-    # What the dynamic graph's figures, and the differences, rest on that was not held to real code; or that the two files
-    # do the same is not proved.
+    stages: tuple[StageMemory, ...]  # stages simulated on both sides
+    limits: tuple[Message, ...]  # what the figures omit, and their uncertainties
+    # Parts of the figures that were not validated against real code; or that the two files are not proved to be equivalent.
     unproved: tuple[Message, ...] = ()
 
 
 def simulate_both(found: Migration, request: DryrunRequest, observer: Observer) -> BothSides:
-    """Simulate the old file and the new one, the same stages of both."""
+    """Simulate the same stages of the old and the new file."""
     if found.refused:
         raise UsageError(msg("migrate.memory.refused"))
     with tempfile.TemporaryDirectory(prefix="ms-tune-migrate-") as folder:
         before = found.path
-        if found.merged:  # its model's file is not where the config says, so its sizes are in the text
+        if found.merged:  # the model's file is not at the config's path, so the text contains its sizes
             before = Path(folder) / found.path.name
             before.write_text(found.merged, encoding="utf-8")
         old = dryrun_job(request._replace(config=before), observer)
@@ -89,7 +86,7 @@ def simulate_both(found: Migration, request: DryrunRequest, observer: Observer) 
 def _split_remarks(
     old: DryrunResult, new: DryrunResult, *, same: bool
 ) -> tuple[tuple[Message, ...], tuple[Message, ...]]:
-    # What both sides' figures leave out, each once, and what they rest on; the reference says of itself that it is one.
+    # Split the remarks of both sides, each once, into limits and unproved parts; the reference's own remarks are included.
     models = [remark for one in new.runs[:1] for remark in (one.model, *one.standing)]
     remarks = (*old.not_included, *old.warnings, *models, *new.not_included, *new.warnings)
     resting = [message for run in (*old.runs, *new.runs) for message in run.unproved]

@@ -1,4 +1,4 @@
-"""The model's own settings, what its layers do, and defaults that differ between the two graphs."""
+"""Decide the model's settings and its layers' settings, and add defaults that differ between the two graphs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _SECTION = ("model", "model_config")
 _NAMES = ("model_type", "architectures")
 _FOLDERS: tuple[KeyPath, ...] = (("pretrained_model_dir",), ("model", "pretrained_model_dir"))
-# What hangs on which model it is, and where it would stand in the new file.
+# Keys that depend on the model, each with its path in the new file.
 _OF_LAYERS: dict[KeyPath, tuple[str, ...]] = {
     ("model",): ("model",),
     ("recompute_config",): ("recompute",),
@@ -35,13 +35,13 @@ _OF_LAYERS: dict[KeyPath, tuple[str, ...]] = {
 
 
 def is_served(draft: MigrationDraft) -> bool:
-    """Whether the dynamic graph has a network for the model."""
+    """Return whether the dynamic graph has a network for the model."""
     facts = draft.target_model
     return draft.model.known and facts.name is not None and "dynamic" in facts.modes
 
 
 def apply_model(draft: MigrationDraft) -> None:
-    """The names and sizes of the model."""
+    """Decide the names and sizes of the model."""
     facts = draft.target_model
     for path in draft.open_below(*_SECTION):
         if path != _SECTION and row_for(path, draft.source.get(path), draft.target) is None:
@@ -54,14 +54,14 @@ def apply_model(draft: MigrationDraft) -> None:
 
 
 def folder_not_here(draft: MigrationDraft) -> KeyPath | None:
-    """The key of a folder in whose ``config.json`` the model stands, which is not here: nothing else says which model it is."""
+    """Return the key of a missing folder whose ``config.json`` alone defines the model, or None."""
     if draft.model.kind or draft.model.architecture or is_legacy(draft.source.data):
         return None
     return next((path for path in _FOLDERS if draft.has(path)), None)
 
 
 def ask_model(draft: MigrationDraft, folder: KeyPath) -> None:
-    """Which model it is, and all that hangs on it: questions, for the rest of the file is the same whatever the answer."""
+    """Ask which model it is, and about all keys that depend on it; the rest of the file is the same for any answer."""
     named = draft.source.get(folder)
     draft.ask(folder, why("folder", folder=named) if named else why("folder-empty"), ("model",))
     stages, target = ("parallel_config", "pipeline_stage"), ("parallelism", "pipeline_parallel")
@@ -77,7 +77,7 @@ def ask_model(draft: MigrationDraft, folder: KeyPath) -> None:
 
 
 def refuse_model(draft: MigrationDraft) -> None:
-    """What stands in the way where the dynamic graph has no network for the model; the settings of its layers wait."""
+    """Block the keys of a model without a network in the dynamic graph; settings of its layers become questions."""
     kind = draft.model.kind or draft.model.architecture
     ways: list[KeyPath] = [("model", "arch", "type"), *((*_SECTION, name) for name in (*_NAMES, "type"))]
     if kind and is_legacy(draft.source.data):
@@ -111,13 +111,13 @@ def _decide_setting(draft: MigrationDraft, path: KeyPath) -> None:
         draft.drop(path, why("unread", key=key))
     elif not facts.knows(key) and here.knows(key):
         draft.drop(path, why("not-known", key=key))
-    elif not facts.knows(key) and known().get(key):  # another model's
+    elif not facts.knows(key) and known().get(key):  # a key of another model
         draft.default(path, why("ignored-both", key=key))
     elif not facts.knows(key):
         draft.ask(path, why("unknown"), ("model",))
     elif taken is not None and len(path) == len(_SECTION) + 1:
         draft.translate(path, taken, draft.values[taken])
-        if taken[1] != key:  # the name that its author chose
+        if taken[1] != key:  # keep the name chosen by the author
             draft.values[taken[0], key] = draft.values.pop(taken)
             draft.origins[taken[0], key] = draft.origins.pop(taken, path)
     else:
@@ -125,7 +125,7 @@ def _decide_setting(draft: MigrationDraft, path: KeyPath) -> None:
 
 
 def _add_folder_sizes(draft: MigrationDraft) -> None:
-    # What the model's ``config.json`` says, which the dynamic graph does not read.
+    # Add values of the model's ``config.json``, which the dynamic graph does not read.
     facts = draft.target_model
     fields = {facts.field_names.get(to[1], to[1]) for to in draft.values if to[0] == "model" and len(to) > 1}
     for key, value in (draft.source.beside or {}).items():
@@ -135,14 +135,14 @@ def _add_folder_sizes(draft: MigrationDraft) -> None:
 
 
 def apply_defaults(draft: MigrationDraft) -> None:
-    """Fields of the model that nobody wrote and that the two classes fill in differently get their old value."""
+    """Add the old default of model fields that are not set and whose defaults differ between the two classes."""
     for field, (old, _) in sorted(differing_fields(draft).items()):
         if is_finite(old):
             draft.add(("model", draft.target_model.names(field)[0]), old, why("class-default", field=field))
 
 
 def differing_fields(draft: MigrationDraft) -> dict[str, tuple[object, object]]:
-    """Fields that both classes read, with what each of them gets where that is not the same."""
+    """Return the fields of both classes whose values differ, with the old and the new value."""
     source = source_of(nest_sections(draft.values), draft.source.path)
     there = model_of(source, Dialect.MINDFORMERS_PYNATIVE, draft.target)
     fields = set(there.facts.fields) & set(draft.model.facts.fields) - unread(draft.target) - _ELSEWHERE
@@ -154,7 +154,7 @@ def differing_fields(draft: MigrationDraft) -> dict[str, tuple[object, object]]:
     return found
 
 
-# Fields that the trainers fill in from other sections of the config.
+# Fields that the trainers set from other sections of the config.
 _ELSEWHERE = frozenset((
     *("offset", "pp_interleave_num", "virtual_pipeline_model_parallel_size", "parallel_config", "recompute_config"),
     *("tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size", "sequence_parallel"),
@@ -163,7 +163,7 @@ _ELSEWHERE = frozenset((
 ))  # fmt: skip
 
 
-# Keys that decide what layers do, each with the key of the dynamic graph that says most of it.
+# Keys that determine recomputation and placement, each with the most important key of the dynamic graph.
 _LAYER_KEYS: dict[KeyPath, tuple[str, ...]] = {
     ("recompute_config", "recompute"): ("recompute", "mode"),
     ("recompute_config", "select_recompute"): ("recompute", "mode"),
@@ -179,7 +179,7 @@ _PLACES = tuple(path for path in _LAYER_KEYS if path[0] == "model")
 
 
 def write_settings(draft: MigrationDraft, converted: Converted) -> list[Message]:
-    """The settings of the layers go into the new file, and what cannot be said there, which is given, into a comment."""
+    """Write the layer settings to the new file; settings that it cannot express become comments and are returned."""
     for dotted, value in converted.values.items():
         if value is not None:
             draft.values[tuple(dotted.split("."))] = value
@@ -190,7 +190,7 @@ def write_settings(draft: MigrationDraft, converted: Converted) -> list[Message]
 
 
 def apply_layers(draft: MigrationDraft) -> None:
-    """Placement, recompute and swap of the static graph, by what each layer does (:mod:`ms_tune.normalize.convert`)."""
+    """Decide placement, recompute and swap of the static graph, layer by layer (:mod:`ms_tune.normalize.convert`)."""
     converted = convert_job(draft.job, TargetDialect(Dialect.MINDFORMERS_PYNATIVE, draft.target))
     errors, caveats = write_settings(draft, converted), _list_caveats(converted)
     for problem in converted.problems:
@@ -204,9 +204,9 @@ def apply_layers(draft: MigrationDraft) -> None:
             draft.note(("recompute",), reason)
         return
     for path, to in _LAYER_KEYS.items():
-        for key in draft.open_below(*path):  # lists by pattern are keys below it
+        for key in draft.open_below(*path):  # lists by pattern are keys below this one
             _decide_layer_key(draft, key, to, errors, caveats.get(path[-1]))
-    # The keys of swap: of a section of their own for legacy models, in the model's settings for the others.
+    # Swap keys: legacy models have a separate section, other models have them in the model's settings.
     names = draft.model.facts.field_names
     settings = [path for path in draft.open_below(*_SECTION) if len(path) > len(_SECTION)]
     swaps = [path for path in settings if names.get(str(path[2]), str(path[2])) in CORE_SWAP]
@@ -236,7 +236,7 @@ def _list_caveats(converted: Converted) -> dict[str | int, Message]:
 def _decide_layer_key(
     draft: MigrationDraft, path: KeyPath, to: tuple[str, ...], errors: list[Message], caveat: Message | None
 ) -> None:
-    # A key of the layers, whose value the plan has made; where it could not be said there, or not quite, it is asked.
+    # Translate a layer key to the value that the plan has produced; ask if it could not be expressed, or not exactly.
     off = is_off(draft.source.get(path))
     question = errors[0] if errors and path not in _PLACES else caveat
     if to in draft.values and (off or question is None):

@@ -1,4 +1,4 @@
-"""The proof of a migration: the new file is read by the other side's rules, and both sides are compared."""
+"""Prove a migration: read the new file by the rules of its dialect, and compare both sides."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ _PROGRAM = "import sys; from mindformers.pynative.config import config; config.T
 _NEW = Path("migrated.yaml")
 _SHOWN = 3
 _OF_LAYERS = ("recompute_config", "swap_config")
-_MOMENTS = 8  # bytes of Adam's two float32 moments of a parameter
-_MASTER = 12  # and with the float32 weight
+_MOMENTS = 8  # bytes per parameter for Adam's two float32 moments
+_MASTER = 12  # also with the float32 weight
 
 
 def prove(draft: MigrationDraft, text: str) -> tuple[MigrationVerdict, ...]:
-    """Every part of the proof, in the order in which it is told; of other frameworks' models what is the same for all."""
+    """Return every part of the proof in display order; for other frameworks' models, only the parts that apply to any model."""
     source = parse_source(text, _NEW)
     parts = [_prove_loading(text, draft.target), _prove_rules(source, draft.target)]
     if draft.dialect is not Dialect.MINDFORMERS:
@@ -64,7 +64,7 @@ def _verdict(name: str, detail: str, /, *, holds: bool | None, **params: object)
 
 
 def _prove_loading(text: str, release: str) -> MigrationVerdict:
-    # Whether ``TrainConfig`` (``pynative/config/config.py``) of an installed release takes the file, in a process of its own.
+    # Load the file with ``TrainConfig`` (``pynative/config/config.py``) of an installed release, in a separate process.
     if not f"{installed_version('mindformers') or ''}.".startswith(f"{release}."):
         return _verdict("loads", "loads-not", holds=None, release=release)
     with tempfile.TemporaryDirectory(prefix="ms-tune-migrate-") as folder:
@@ -100,7 +100,7 @@ def _plan_source(draft: MigrationDraft) -> LayerPlan:
 
 
 def _prove_layers(draft: MigrationDraft, source: SourceFile) -> MigrationVerdict:
-    # Placement and recompute layer by layer; operators and swap were proved as they were translated.
+    # Compare placement and recomputation layer by layer; operators and swap are proved during translation.
     try:
         old = _plan_source(draft)
         new = Job(source, dialect=Dialect.MINDFORMERS_PYNATIVE, version=draft.target).plan
@@ -128,7 +128,7 @@ def _prove_layers(draft: MigrationDraft, source: SourceFile) -> MigrationVerdict
 
 
 def _act(layer: LayerSpec) -> tuple[object, ...]:
-    # Where a layer is, and what is done to all of it or to parts of it.
+    # Return a layer's position, and what is recomputed or swapped.
     full = layer.recompute is RecomputeMode.FULL
     return layer.stage, layer.chunk, full, bool(layer.select_patterns) and not full, bool(layer.swap)
 
@@ -155,7 +155,7 @@ def _prove_fields(draft: MigrationDraft) -> MigrationVerdict:
 
 
 def _prove_weights(draft: MigrationDraft, source: SourceFile) -> MigrationVerdict:
-    # Parameters of every stage, undivided: what theory tells of one rank that shares with no other.
+    # Compare the parameters of every stage, without sharding: theory for one rank that has all of them.
     try:
         old = _stage_theories(_alone(draft.source, _STATIC_ALONE), Dialect.MINDFORMERS)
         new = _stage_theories(_alone(source, _DYNAMIC_ALONE), Dialect.MINDFORMERS_PYNATIVE)
@@ -175,16 +175,16 @@ def _prove_weights(draft: MigrationDraft, source: SourceFile) -> MigrationVerdic
 
 
 def count_parameters(theory: Mapping[str, int]) -> tuple[int, int]:
-    """Parameters in a format of two bytes and in float32, from what weights and optimizer state take.
+    """Return the numbers of two-byte and of float32 parameters, from the sizes of weights and optimizer state.
 
-    ``persistent_bytes``: a narrow one takes 2 bytes and 12 of state (a float32 copy, two moments), a wide one 4 and 8.
+    ``persistent_bytes``: a two-byte parameter uses 2 bytes and 12 of state (a float32 copy, two moments), a float32 one 4 and 8.
     """
     weights, state = theory["weights"], theory["optimizer_state"]
     narrow = (state - 2 * weights) // 8
     return narrow, (weights - 2 * narrow) // 4
 
 
-# One rank of every stage holds all of it: nothing is split but the layers.
+# Settings with which one rank of every stage has all of it: only layers are split.
 _STATIC_ALONE: dict[tuple[str, ...], Any] = {
     **{
         ("parallel_config", name): 1
@@ -212,7 +212,7 @@ def _alone(source: SourceFile, values: Mapping[tuple[str, ...], Any]) -> SourceF
 
 
 def with_folder(data: dict[Any, Any], beside: Mapping[str, Any]) -> dict[Any, Any]:
-    """A config with what its model's ``config.json`` says in it, wherever that file is."""
+    """Return a config that contains the data of its model's ``config.json``, independent of that file."""
     there = {key: value for key, value in data.items() if key != "pretrained_model_dir"}
     model = {key: value for key, value in (data.get("model") or {}).items() if key != "pretrained_model_dir"}
     sizes = {key: value for key, value in beside.items() if key not in OF_THE_YAML}

@@ -1,4 +1,4 @@
-"""What a migration found: the fate of every key, the new file, the proof."""
+"""Define the result of a migration: the fate of every key, the new file, and the proof."""
 
 from __future__ import annotations
 
@@ -14,36 +14,36 @@ if TYPE_CHECKING:
 
 
 class Fate(str, Enum):
-    """What became of a key."""
+    """The decision about a key of the source."""
 
     TRANSLATED = "translated"
-    DEFAULT = "default"  # it needs no line: the other side does the same without
-    NONE = "none"  # the other side has nothing like it
-    ASK = "ask"  # only its author can say
+    DEFAULT = "default"  # needs no line: the other side has the same default
+    NONE = "none"  # has no counterpart
+    ASK = "ask"  # only the author can decide
 
 
 @dataclass(frozen=True, slots=True)
 class KeyFate:
     """One key of the source."""
 
-    path: tuple[str | int, ...]  # the key
+    path: tuple[str | int, ...]  # path of the key
     value: Any
-    line: int | None  # its line in the source; None for a key of another file (`base_config`)
-    fate: Fate  # what became of it
-    to: tuple[str, ...] = ()  # the key of the new file that it went to, if it did
-    new: Any = None  # the value there
-    why: Message | None = None  # the reason, or what it costs, or the question
-    blocks: bool = False  # whether there can be no file that does the same because of it
+    line: int | None  # line in the source; None for a key of another file (`base_config`)
+    fate: Fate  # the decision
+    to: tuple[str, ...] = ()  # the new key, if any
+    new: Any = None  # the new value
+    why: Message | None = None  # reason, cost or question
+    blocks: bool = False  # true: because of this key, no equivalent file exists
 
     @property
     def name(self) -> str:
-        """The key as it is spoken of."""
+        """Return the dotted key."""
         return ".".join(map(str, self.path))
 
 
 @dataclass(frozen=True, slots=True)
 class Added:
-    """A line of the new file that no key of the source says: the other side's default is another one."""
+    """A line of the new file that no source key sets, because the other side's default differs."""
 
     to: tuple[str, ...]
     value: Any
@@ -55,61 +55,61 @@ class MigrationVerdict:
     """One part of the proof."""
 
     name: str  # `loads`, `lints`, `layers`, `batch`, `fields`, `weights`
-    holds: bool | None  # whether it does; None where it could not be asked
-    detail: Message  # what was compared, with its figures
+    holds: bool | None  # None if it could not be checked
+    detail: Message  # the comparison with its figures
 
 
 @dataclass(frozen=True, slots=True)
 class Migration:
-    """A config of another dialect."""
+    """Result of migrating a config to another dialect."""
 
-    path: Path  # the source
+    path: Path  # path of the source
     dialect: Dialect
-    release: str  # the release of the static graph that it is read for
-    target: str  # the release of the dynamic graph
-    entries: tuple[KeyFate, ...]  # every key of the source, in its order, each with its one fate
-    added: tuple[Added, ...] = ()  # what else stands in the new file
-    text: str = ""  # the new file; empty if it was refused
-    # What was proved of it; empty if that was not asked for, or there is no file.
+    release: str  # static graph release that the source is read for
+    target: str  # dynamic graph release
+    entries: tuple[KeyFate, ...]  # every source key in order, each with its fate
+    added: tuple[Added, ...] = ()  # other lines of the new file
+    text: str = ""  # the new file; empty if refused
+    # Parts of the proof; empty if not requested, or without a file.
     proof: tuple[MigrationVerdict, ...] = ()
-    original: str = field(default="", repr=False)  # the text of the source
-    missing: tuple[Message, ...] = ()  # what the source does not say, and no file can be written without
-    # The source with the sizes of a `config.json` that its user named; empty where none was.
+    original: str = field(default="", repr=False)  # text of the source
+    missing: tuple[Message, ...] = ()  # settings missing in the source that any file requires
+    # The source merged with the `config.json` named by the user; empty without one.
     merged: str = field(default="", repr=False)
 
     @property
     def blocking(self) -> tuple[KeyFate, ...]:
-        """The keys that stand in the way."""
+        """Return the keys that prevent a migration."""
         return tuple(one for one in self.entries if one.blocks)
 
     @property
     def questions(self) -> tuple[KeyFate, ...]:
-        """The keys that need a decision."""
+        """Return the keys that need a decision."""
         return tuple(one for one in self.entries if one.fate is Fate.ASK)
 
     @property
     def refused(self) -> bool:
-        """Whether there is no file."""
+        """Return whether no file was written."""
         return not self.text
 
     @property
     def proved(self) -> bool:
-        """Whether every part of the proof that could be asked holds, and the layers and weights could be."""
+        """Return whether layers, batch and weights are proved to be the same, and no part of the proof failed."""
         return self.same and all(one.holds is not False for one in self.proof)
 
     @property
     def same(self) -> bool:
-        """Whether layers, batch and weights are proved to be those of the source."""
+        """Return whether layers, batch and weights are proved to be the same as in the source."""
         needed = ("lints", "layers", "batch", "weights")
         return bool(self.proof) and all(one.holds for one in self.proof if one.name in needed)
 
     def count(self, fate: Fate) -> int:
-        """How many keys had a fate."""
+        """Return the number of keys with a fate."""
         return sum(one.fate is fate for one in self.entries)
 
     @property
     def exit_code(self) -> int:
-        """0 proved, 1 a decision is open or something was not proved, 2 refused."""
+        """Return 0 if proved, 1 for open decisions or unproved parts, 2 if refused."""
         if self.refused:
             return 2
         return int(bool(self.questions) or (bool(self.proof) and not self.proved))

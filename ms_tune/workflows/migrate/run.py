@@ -1,4 +1,4 @@
-"""A migration from its config to its proof."""
+"""Run a migration, from reading the config to the proof."""
 
 from __future__ import annotations
 
@@ -45,21 +45,21 @@ def migrate_config(  # noqa: PLR0913 - settings with defaults
     check: bool = True,
     language: Language | None = None,
 ) -> Migration:
-    """A config of MindFormers' static graph (or of MindSpeed-Core-MS, or a script) for its dynamic graph, with the fate of every key and the proof.
+    """Migrate a static-graph MindFormers, a MindSpeed-Core-MS or a script job to MindFormers' dynamic graph, with a proof.
 
-    Nothing is written: ``text`` of the result is the new file, empty where keys stand in the way.
+    No file is written: ``text`` of the result is the new file, empty if keys prevent the migration.
 
     Args:
         config: The file.
-        to: ``mindformers-pynative``, with ``@2.0`` or ``@2.1`` behind it for that release; else the newest.
+        to: ``mindformers-pynative``, optionally followed by the release, ``@2.0`` or ``@2.1``; default: the newest.
         framework_version: The release that the config is for; None for the installed one or the default.
-        model_config: The model's ``config.json``, or its folder, where ``pretrained_model_dir`` is not here.
+        model_config: The model's ``config.json``, or its folder, if ``pretrained_model_dir`` does not exist here.
         check: Whether to prove it.
-        language: The language of the comments in the new file; English if none is given.
+        language: The language of the comments in the new file; English by default.
 
     Raises:
-        ConfigError: The file cannot be read, or is of no dialect that is served.
-        UnsupportedError: It is of a dialect that cannot be migrated, or a release is not served.
+        ConfigError: The file cannot be read, or its dialect is not supported.
+        UnsupportedError: Its dialect cannot be migrated, or a release is not supported.
         UsageError: There is no such target, or a ``model_config`` is given that the config does not read.
 
     Example::
@@ -80,7 +80,7 @@ def migrate_config(  # noqa: PLR0913 - settings with defaults
 def migrate_job(
     job: Job, target: str | None = None, *, check: bool = True, language: Language | None = None
 ) -> Migration:
-    """The config of a job; the target is a release of the dynamic graph, None for the newest."""
+    """Migrate the config of a job; the target is a release of the dynamic graph, None for the newest."""
     source, dialect, base = job.source, job.dialect, job.written.data.get(BASE)
     if dialect not in (Dialect.MINDFORMERS, Dialect.MINDSPEED_MS):
         raise UnsupportedError(msg("migrate.dialect", dialect=dialect.value), msg("migrate.dialect.hint"))
@@ -101,14 +101,14 @@ def migrate_script(
     check: bool = True,
     language: Language | None = None,
 ) -> Migration:
-    """The program of MindSpeed-LLM that a launch script starts; without a version by the release that takes the most of its arguments."""
+    """Migrate the MindSpeed-LLM program of a launch script; the default version is the release that accepts most arguments."""
     script = ScriptJob(path, version=version)
     if not script.commands:
         raise no_program_error(script.path)
     if len(script.commands) > 1:
         raise UnsupportedError(msg("migrate.several", count=len(script.commands)), msg("migrate.several.hint"))
     values, lines = arguments_of(script.commands[0])
-    # The arguments have the names of MindSpeed-Core-MS.
+    # The arguments have the same names as in MindSpeed-Core-MS.
     job = Job(source_of(values, path), dialect=Dialect.MINDSPEED_MS, release=Release("", script.release))
     release, notes = release_of(Dialect.MINDFORMERS_PYNATIVE, target), comments(script.launches.file.text)
     draft = MigrationDraft(job, release, script, lines=lines, comments=notes)
@@ -135,7 +135,7 @@ def _migrate(draft: MigrationDraft, *, check: bool, language: Language | None) -
 
 
 def parse_target(to: str) -> str | None:
-    """The release of the dynamic graph in ``mindformers-pynative[@RELEASE]``; a colon does as well. None if it names none."""
+    """Return the dynamic graph release in ``mindformers-pynative[@RELEASE]`` (a colon also works), or None if not given."""
     name, _, release = to.replace(":", "@", 1).partition("@")
     if name != Dialect.MINDFORMERS_PYNATIVE.value:
         raise UsageError(msg("migrate.target", target=name))

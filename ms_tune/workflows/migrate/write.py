@@ -1,4 +1,4 @@
-"""The text of the new file: its sections in the framework's order, each key with the comments of the key it came from."""
+"""Write the text of the new file: sections in the framework's order, and each key with the comments of its source key."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _ORDER = (
     *("run_mode", "checkpoint", "training", "optimizer", "lr_scheduler", "parallelism", "recompute", "recompute_comm"),
     *("swap", "train_dataset", "model", "monitor", "context", "profiler", "callbacks", "lora_config"),
 )
-# The sections of the source whose comments stand above those of the new file.
+# Source sections whose comments are written above those of the new file.
 _SECTIONS = {
     "training": ("runner_config",),
     "optimizer": ("optimizer",),
@@ -37,22 +37,22 @@ _SECTIONS = {
     "model": ("model",),
     "context": ("context",),
 }
-_BREAKS = "\r\n\x85\u2028\u2029"  # what ends a line of YAML 1.1, and a comment with it
+_BREAKS = "\r\n\x85\u2028\u2029"  # line ends of YAML 1.1, which also end a comment
 _COMMENT = re.compile(rf"(?:^|(?<=\s))#[^{_BREAKS}]*")
 _STARTS = re.compile(r"(?:^|(?<=\s))#")
-_MOST_IN_LINE = 8  # places of a line at which a comment may start, for the ones before may be in a value
+_MOST_IN_LINE = 8  # possible starts of a comment to check per line, as the first ones can be inside a value
 _LINE = 100
-_MOST_ABOVE = 20  # lines of a comment above a key
+_MOST_ABOVE = 20  # maximum lines of a comment above a key
 
 
 def nest_sections(values: Mapping[tuple[str, ...], Any]) -> dict[str, Any]:
-    """Values by key as sections inside each other, the sections in the framework's order."""
+    """Convert values by key to nested sections, in the framework's order."""
     rank = {name: number for number, name in enumerate(_ORDER)}
     return nest_values(dict(sorted(values.items(), key=lambda one: rank.get(one[0][0], len(rank)))))
 
 
 def write_text(draft: MigrationDraft, entries: Iterable[KeyFate], language: Language) -> str:
-    """The whole new file."""
+    """Return the text of the whole new file."""
     writer = _TextWriter(draft, language, tuple(entries))
     lines = list(writer.write_lines())
     lines += writer.remaining_comments(lines)
@@ -60,7 +60,7 @@ def write_text(draft: MigrationDraft, entries: Iterable[KeyFate], language: Lang
 
 
 class _TextWriter:
-    """Lines of the new file."""
+    """Writer for the lines of the new file."""
 
     def __init__(self, draft: MigrationDraft, language: Language, entries: tuple[KeyFate, ...]) -> None:
         self._draft, self._language, self._entries = draft, language, entries
@@ -68,7 +68,7 @@ class _TextWriter:
         for one in entries:
             if one.fate is Fate.ASK:
                 self._asked.setdefault(one.to, []).append(one)
-        # Where questions and remarks stand: of keys that have no value, too.
+        # Places of questions and remarks, including keys without a value.
         self._places = tuple(dict.fromkeys((*self._asked, *draft.notes)))
 
     def write_lines(self) -> Iterator[str]:
@@ -84,10 +84,10 @@ class _TextWriter:
         yield from self._write_left()
 
     def _write_key(self, path: tuple[str, ...], value: Any, depth: int) -> Iterator[str]:  # noqa: ANN401 - any value
-        # A key, with what stands below it; a section in which nothing stands but remarks is one itself.
+        # Write a key and everything below it; a section that only contains remarks is itself written as a remark.
         pad, source = "  " * depth, self._draft.source
         origin = self._draft.origins.get(path) or (_SECTIONS.get(path[0]) if len(path) == 1 else None)
-        above, behind = _find_comments(source, origin) if origin else ([], "")
+        above, after = _find_comments(source, origin) if origin else ([], "")
         yield from (f"{pad}{line}" for line in above)
         yield from self._notes(path, depth)
         section = isinstance(value, dict) and (bool(value) or len(path) == 1)
@@ -96,12 +96,12 @@ class _TextWriter:
         if not section:
             raw = _find_raw_list(source, origin, value) if origin and isinstance(value, list) and value else None
             spelled = f" {_spell_value(value)}" if raw is None else ""
-            yield f"{pad}{spell(path[-1])}:{spelled}{behind}"
+            yield f"{pad}{spell(path[-1])}:{spelled}{after}"
             yield from (f"{pad}  {line}".rstrip() for line in raw or ())
             return
         below = [one[len(path)] for one in self._places if one[: len(path)] == path and len(one) > len(path)]
         if value:
-            yield f"{pad}{spell(path[-1])}:{behind}"
+            yield f"{pad}{spell(path[-1])}:{after}"
             yield from self._questions(path, depth + 1)
         elif below:
             yield f"{pad}# {path[-1]}:"
@@ -123,7 +123,7 @@ class _TextWriter:
             yield self._remark(question, depth)
 
     def _write_left(self) -> Iterator[str]:
-        # What has no counterpart, at the end, with its comments: nothing vanishes.
+        # Write keys without a counterpart at the end, with their comments, so that nothing is lost.
         left = [one for one in self._entries if one.fate is Fate.NONE]
         if left:
             yield ""
@@ -134,22 +134,22 @@ class _TextWriter:
             yield f"#   {_join_lines(one.name)}: {_shorten(one.value)}  # {_join_lines(reason)}"
 
     def remaining_comments(self, lines: Iterable[str]) -> Iterator[str]:
-        """Comments that went along with no key, at the end: those of keys that need no line, of sections, of nothing at all."""
+        """Yield comments not written with any key: those of keys without a line, of sections, or without any key."""
         there = {
             line[found.start() :].strip() for line in lines for found in islice(_STARTS.finditer(line), _MOST_IN_LINE)
         }
         own = self._draft.source
         each = [(one.path.name, [*list_comments(one)]) for one in (own, *own.others)]
-        for name, told in [*each, (own.path.name, self._draft.comments)]:
-            left = [(number, text) for number, text in told if text not in there]
+        for name, comments in [*each, (own.path.name, self._draft.comments)]:
+            left = [(number, text) for number, text in comments if text not in there]
             if left:
                 yield ""
                 yield self._remark(msg("migrate.file.comments", file=name))
                 yield from (f"#   {number}: {text}" for number, text in left)
 
     def _own_comments(self, one: KeyFate, depth: int) -> Iterator[str]:
-        above, behind = _find_comments(self._draft.source, one.path)
-        for line in (*above, *([behind.strip()] if behind else [])):
+        above, after = _find_comments(self._draft.source, one.path)
+        for line in (*above, *([after.strip()] if after else [])):
             yield f"{'  ' * depth}{line}"
 
     def _remark(self, message: Message, depth: int = 0) -> str:
@@ -174,7 +174,7 @@ def _shorten(value: object) -> str:
 
 
 def _find_comments(source: SourceFile, path: KeyPath) -> tuple[list[str], str]:
-    # The lines of the comment above a key, and the one behind its value with the blanks before it.
+    # Return the comment lines above a key, and the comment after its value with leading blanks.
     source = source.saying(path)
     position = source.position(path)
     if position is None or position.key is None:
@@ -187,7 +187,7 @@ def _find_comments(source: SourceFile, path: KeyPath) -> tuple[list[str], str]:
     span = position.value
     one_line = span.line == position.key.line
     rest = source.line(span.end_line)[span.end_column - 1 :] if one_line and span.end_line == span.line else ""
-    if not one_line or span.end_line != span.line:  # a block: what stands behind the key itself
+    if not one_line or span.end_line != span.line:  # a block: the comment is after the key itself
         rest = source.line(position.key.line)[position.key.end_column - 1 :]
         if one_line:
             rest = source.line(span.end_line)[span.end_column - 1 :]
@@ -196,10 +196,10 @@ def _find_comments(source: SourceFile, path: KeyPath) -> tuple[list[str], str]:
 
 
 def list_comments(source: SourceFile) -> Iterator[tuple[int, str]]:
-    """Every comment of a text with the number of its line; what only looks like one, inside a value or a key, is none."""
+    """Yield every comment of a text with its line number; a ``#`` inside a value or a key is not a comment."""
     spans = [span for _, place in source.written() if place.key is not None for span in (place.key,)]
     spans += [place.definition for path, place in source.written() if not isinstance(source.get(path), (dict, list))]
-    # Behind the sign of a block of text (``|``, ``>``) a comment may stand; the block begins below.
+    # A comment can follow the indicator of a block scalar (``|``, ``>``); the block begins on the next line.
     blocks = (span.start for span in spans if source.text[span.start : span.start + 1] in ("|", ">"))
     heads = {start: source.text.find("\n", start) for start in blocks}
     taken = sorted((heads.get(span.start, span.start), span.end) for span in spans)
@@ -217,8 +217,8 @@ def list_comments(source: SourceFile) -> Iterator[tuple[int, str]]:
 
 
 def _find_raw_list(source: SourceFile, path: KeyPath, value: object) -> list[str] | None:
-    # The lines of a list of several lines as its author wrote them, with the comments inside; None where they cannot be taken.
-    # Lists with aliases or anchors are spelled out anew: what they stand for may not be in the new file.
+    # Return the original lines of a multi-line list, including comments; None if they cannot be copied. Lists with aliases or
+    # anchors are written out, as their definitions can be missing in the new file.
     source = source.saying(path)
     position = source.position(path)
     if position is None or source.get(path) != value or position.uses or position.value != position.definition:
