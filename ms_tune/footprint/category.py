@@ -29,10 +29,9 @@ if TYPE_CHECKING:
 
 CONTENTS = tuple(MemoryCategory)
 _UNKNOWN = -1  # no rule applied yet
-# Functions of Megatron-LM core_v0.12.1 that allocate memory that outlives a step: `get_model` of
-# `megatron/training/training.py`, buffers of `megatron/core/distributed/param_and_grad_buffer.py`,
-# `megatron/core/optimizer`; and the input that a stage receives. MindSpeed v2.2.0_core_r0.12.1 has its own optimizers
-# in files of the same folders.
+# Functions of Megatron-LM core_v0.12.1 for memory that outlives a step: `get_model` of `megatron/training/training.py`,
+# buffers of `megatron/core/distributed/param_and_grad_buffer.py`, `megatron/core/optimizer`; and the input that a stage
+# receives. MindSpeed v2.2.0_core_r0.12.1 has optimizers there, too.
 _TRAINING = re.compile(r"(?:^|/)megatron/training/training\.py$")
 _BUFFER = re.compile(r"(?:^|/)core/distributed/param_and_grad_buffer\.py$")
 _OPTIMIZER = re.compile(r"(?:^|/)core/optimizer/\w+\.py$")
@@ -161,8 +160,7 @@ class Contents:
     def _classify_named(self) -> NDArray[np.int8]:
         table = self._table
         weights = {table.node.values[name] for name in np.unique(table.node.codes[self._named]).tolist()}
-        # In the dynamic graph a compiled optimizer names its state, but not the weights, which are already on the
-        # device.
+        # In the dynamic graph a compiled optimizer names its state, but not the weights, which are on the device.
         unnamed = bool((self._weight & self._eager).any())
         by_name = np.full(max(len(table.node.values), 1), _UNKNOWN, np.int8)
         for place, name in enumerate(table.node.values):
@@ -179,8 +177,7 @@ class Contents:
         lasting = find_lasting_categories(table.stack.values)
         by_stack = [_UNKNOWN if content is None else category_code(content) for content in lasting]
         by_megatron = np.array(by_stack, np.int8)[table.stack.codes]
-        # If Megatron has a buffer for all gradients, other blocks that a backward pass leaves are not gradients of
-        # parameters.
+        # If Megatron has a buffer for all gradients, other blocks that a backward pass leaves are not gradients.
         self._buffered = bool((endless & (by_megatron == category_code(MemoryCategory.GRADIENTS))).any())
         for content in (MemoryCategory.WEIGHTS, MemoryCategory.OPTIMIZER_STATE, MemoryCategory.GRADIENTS):
             settle(endless & (by_megatron == category_code(content)), content)

@@ -205,8 +205,8 @@ class AddressMap(Record):
     segments: tuple[AddressRange, ...]  # the used ranges, the largest first
     free_bytes: int  # total size of the holes
     largest_hole: int  # the largest request that the pool can serve without growing
-    # Number of live blocks that overlap another one. If not 0, the pool has virtual memory management or the trace is
-    # damaged, and the map is unreliable.
+    # Number of live blocks that overlap another one. If not 0, the trace is damaged or its pool has virtual memory
+    # management, and the map is unreliable.
     overlaps: int
 
     @property

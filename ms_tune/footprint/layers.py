@@ -107,7 +107,7 @@ def parse_layer_scope(path: str) -> str:
 
 
 def _telling_frame(stack: Sequence[Frame]) -> Frame | None:
-    # Prefer the innermost frame of the user's code, then of a model library (if the user's code only starts the forward
+    # Prefer the innermost frame of the user's code, then of a model library (if user code only starts the forward
     # pass), then of MindSpore.
     called = next((i for i, frame in enumerate(stack) if frame.function in CALLS), 0)
     for frames in (stack[called:], stack):
@@ -188,8 +188,8 @@ def _label_by_scopes(
     table: Table, rows: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_], NDArray[np.bool_]]:
     # For each block: a number for its layer, or -1; whether all layers share its scope; whether it has no scope.
-    # MindSpore compiles the code of a class once, so operators directly in it have the scope of the first layer, with a
-    # running number.
+    # MindSpore compiles the code of a class once, so operators directly in it have the first layer's scope, and a
+    # number.
     nodes = np.unique(table.node.codes[rows]).tolist()
     names = {node: table.node.values[node] for node in nodes}
     found = {node: parse_layer_scope(path) for node, path in names.items()}

@@ -110,8 +110,7 @@ class Phases:
         by_operator = _phase_codes([_read_operator_phase(name) for name in table.node.values])[table.node.codes]
         self.own_codes = np.where((self.own_codes == 0) & eager, by_operator, self.own_codes).astype(np.int8)
         self._mark_compiled_optimizers(table, state & ~eager, in_graphs)
-        # For the other blocks: the phase of the last known block before (guessed), or only if both neighbors agree
-        # (sure).
+        # For the other blocks: the phase of the last known block (guessed), or only if both neighbors agree (sure).
         self.guessed_codes = self._guess_by_earlier_blocks(table)
         self.sure_codes = self._settle_between_sides(table)
 

@@ -1,7 +1,6 @@
 """Find ways to reduce the peak of a trace, and compute the peak after each by summing up the trace again.
 
-``checklists/findings/remedies.yaml`` contains the methods: the blocks they affect, how much of them remains, their
-price and how to write them.
+``checklists/findings/remedies.yaml`` contains the methods: affected blocks, remaining share, price and syntax.
 """
 
 from __future__ import annotations
@@ -50,8 +49,7 @@ class Method(Record):
     name: str  # its name for scripts
     method: str  # how its effect is computed; empty: from the blocks that `takes` selects
     within: str  # pattern of the scopes of cells that it changes, or where its effect is known; empty: all
-    # Patterns of operator names: one must be present (`needs`) or absent (`unless`) for the effect to be known; empty:
-    # none.
+    # Operator names (patterns) that must be present (`needs`) or absent (`unless`) for a known effect; or empty.
     needs: str
     unless: str
     # Selections of blocks, each with the share of their size that remains; the first match of a block counts.

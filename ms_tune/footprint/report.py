@@ -36,8 +36,7 @@ def number_stages(ranks: Sequence[RankReport]) -> tuple[int | None, ...]:
     """Return the pipeline stage of each rank, numbered among the stages that are present.
 
     Ranks of one stage have the same layers, ranks of other stages have others. The stage is None for ranks whose
-    parameters have no names (dynamic graph), and for all ranks if their layers are the same: then there is no pipeline,
-    or only one stage is present.
+    parameters have no names (dynamic graph), and for all ranks if they have the same layers: only one stage is present.
     """
     found = [map(_LAYER_OF_PARAMETER.search, rank.contents.names.values()) for rank in ranks]
     held = [frozenset(int(match[1]) for match in matches if match) for matches in found]

@@ -196,8 +196,7 @@ def join_tasks(table: Table, tasks: Tasks) -> Join:
 
     In the dynamic graph ``producer_task`` is the launch's time stamp. In graph mode it is not: the allocating actor
     takes the counter's value without advancing it (``memory_manager_actor.cc``, ``AddTask(..., to_graph=false)``), so
-    the number is usually that of an unrelated launch. The launch is the first one of the same task name at that number
-    or later.
+    it is usually that of an unrelated launch. The launch is the first one of the same task name from that number on.
     """
     eager = table.task.rows_in([EAGER])
     in_graph = ~eager & table.kind.rows_in(_LAUNCHED) & ~table.node.rows_in([SOMAS])

@@ -368,8 +368,7 @@ class TorchLives(TorchBlocks):
     lines: tuple[str, ...]
     categories: tuple[str, ...]  # the categories that occur
     content: NDArray[np.int64]  # index into `contents` for each block
-    # `file:line` of the lines with the most memory at the moment of the report, then those of `OTHER_LINES`,
-    # `NO_FRAMES` and `BEFORE` that occur.
+    # `file:line` of the lines with the most memory, then those of `OTHER_LINES`, `NO_FRAMES`, `BEFORE` that occur.
     contents: tuple[str, ...]
     curve: Curve  # bytes in use, and bytes reserved from the device as its footprint
 

@@ -41,8 +41,7 @@ class RecomputeSaving(Record):
 
     saving: int  # bytes that recomputation frees at the moment of the current peak
     peak: int  # the peak that remains, at whichever moment
-    # Whether the remaining peak is in the backward pass of a static graph's layer; MindSpore may choose another order
-    # for its operators
+    # Whether the remaining peak is in the backward pass of a static graph's layer; MindSpore may reorder its operators
     reordered: bool
     one_graph: bool  # whether `lazy_inline` shares one graph between the layers
 
@@ -122,8 +121,8 @@ def _split_repetitions(table: Table, rows: NDArray[np.int64], maker: NDArray[np.
     best = next((each for each, total in zip(found, covered, strict=True) if total > _NEARLY * most), [])
     for stretch in best:
         runs = list(pairwise(_shortest_periods(key, stretch)))
-        # A layer's activations are alive when the next layer begins. If all layers are recomputed, the repetition is a
-        # micro-batch.
+        # A layer's activations are alive when the next layer begins; else the repetition is a micro-batch, fully
+        # recomputed.
         first, second = (rows[begin:end] for begin, end in runs[:2])
         if 2 * table.size[first[table.end[first] > table.start[second[0]]]].sum() > table.size[first].sum():
             for begin, end in runs:

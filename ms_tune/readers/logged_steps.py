@@ -358,8 +358,7 @@ def read_baseline(path: Path) -> LoggedTraining:
     """Read a baseline. Raises TraceError: the file is not a baseline, or one of its times is invalid.
 
     MindSpeed-LLM's ``tests/pipeline/.../baseline/*.json`` have ``time info``, ``lm loss``, ``throughput``, ``memo
-    info``; MindSpeed-MM's ``baseline_results`` have ``time``, ``loss``, ``memo info``. Times are milliseconds, memory
-    MiB.
+    info``; MindSpeed-MM's ``baseline_results`` have ``time``, ``loss``, ``memo info``. Times are in ms, memory in MiB.
     """
     content = read_json(path, _MAX_BYTES, msg("trace.steps.baseline.long", limit=_MAX_BYTES // MIB), "trace.steps.json")
     data = content if isinstance(content, dict) else {}

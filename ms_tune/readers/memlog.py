@@ -42,8 +42,8 @@ class LogBlock(NamedTuple):
     # Indices of the allocation and the release; end is None if it was never released.
     start: int
     end: int | None
-    # Iterations of the allocation and the release; `HEAD` before the first, `MemLog.tail` after the last; end_iteration
-    # is None if it was never released.
+    # Iterations of the allocation and the release; `HEAD` before the first, `MemLog.tail` after the last; None if never
+    # released.
     iteration: int
     end_iteration: int | None
     # For example `0F`; `init` before the first micro-batch of an iteration.

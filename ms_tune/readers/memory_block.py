@@ -5,8 +5,7 @@ the middle, so columns are found by name. The writer (``mem_tracker.cc``) quotes
 the first, with a comma; so commas inside a path look like surplus fields. hyper-parallel's emulator of the file
 (``torch/memory_report.py``) quotes properly and writes no trailing comma. Both are supported.
 
-A row is kept only if all its numbers are valid and the place of its surplus commas is certain; every other row is
-rejected and reported with its line.
+A row is kept if all its numbers are valid and the place of surplus commas is certain; else it is rejected and reported.
 """
 
 from __future__ import annotations
@@ -26,14 +25,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-_TEXTS = (
-    "file_name",
-    "type",
-    "task_name",
-    "node_name",
-    "user_tasks",
-    "python_stack",
-)  # may contain commas, or locate them
+_TEXTS = ("file_name", "type", "task_name", "node_name", "user_tasks", "python_stack")  # fields around commas
 _KINDS = frozenset(
     {
         *("Weight", "ConstantValue", "PyNativeInput", "PyNativeOutput", "WorkSpace", "Kernel", "GraphOutput", "Other"),

@@ -1,8 +1,7 @@
 """Read an Ascend profile: ``step_trace_time.csv``, ``kernel_details.csv``, ``communication.json``.
 
 The formats are those of CANN 8 with torch_npu 2.1 to 2.6 and MindSpore 2.4 to 2.10 (``ASCEND_PROFILER_OUTPUT``). Times
-are microseconds, in ``communication.json`` milliseconds. A row that is cut off at the end of a file is skipped and
-reported.
+are microseconds, in ``communication.json`` milliseconds. A row cut off at the end is skipped and reported.
 """
 
 from __future__ import annotations

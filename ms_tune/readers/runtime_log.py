@@ -190,8 +190,8 @@ class RuntimeLog(Record):
     """The contents of a log."""
 
     statistics: MemoryStatistics | None  # the last complete statistics; None if the process did not get that far
-    # The exception of the last Python traceback, else the last error that MindSpore logged, else None. A successful run
-    # may have logged errors, too.
+    # The exception of the last Python traceback, else the last error that MindSpore logged, else None. Successful runs
+    # may log errors.
     last_error: str | None
     # The first failed request for memory; later ones are its consequences.
     out_of_memory: OutOfMemory | None = None
@@ -256,8 +256,7 @@ class StatisticsLines:
         if name == "device":
             self.values = {}
         elif not self.values or name in self.values:
-            # No first line before it, or two processes wrote at the same time: it is unclear which process the number
-            # belongs to.
+            # No first line before it, or two processes wrote at the same time: the number's process is unclear.
             self.values = {}
             return
         self.values[name] = value

@@ -3,8 +3,8 @@
 The file is a pickle of plain containers; no class is ever looked up, so a file cannot run code. All generations are
 supported: a bare list of segments, blocks with ``history``, with and without addresses, ``time_us``, categories,
 expandable segments, several devices (``torch/cuda/memory.py`` 2.0 to 2.13, ``torch_npu/npu/memory.py`` and
-``Module.cpp``). Sizes of ``alloc`` and ``free_*`` events are the requested ones; those of ``segment_*`` events are the
-reserved ones.
+``Module.cpp``). Sizes of ``alloc`` and ``free_*`` events are requested bytes, those of ``segment_*`` events reserved
+bytes.
 """
 
 from __future__ import annotations

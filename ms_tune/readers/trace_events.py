@@ -140,8 +140,8 @@ class EventLayout(NamedTuple):
     """The stored fields of events of one layout."""
 
     place: int  # index in `EventKind`; 0 is nothing
-    # Extracts the values of an event as written: the time stamp before and after its point, and the fields of the kind;
-    # for `EventKind.DECODED` the event.
+    # Extracts the values of an event as written: the parts of the time stamp, then the fields of the kind; for
+    # `DECODED` the whole event.
     take: Callable[[bytes], tuple[bytes, ...]] = itemgetter(slice(None), slice(0))
 
 

@@ -1,8 +1,7 @@
 """Read ``memory_block.csv`` and ``task.csv``, the tables of MindSpore's memory tracker, into columns; fast with polars.
 
 ``memory_block.csv`` gives the same rows as :mod:`ms_tune.readers.memory_block`, several times as fast: valid rows are
-read as columns; all others go to the reader of single rows, which decides. A file is read part by part, so memory
-contains the result and one part.
+read as columns; all others go to the reader of single rows, which decides. A file is read in parts to limit memory.
 
 ``task.csv`` has every operator that was launched, with its time stamp. Columns (MindSpore 2.3, 2.4):
 ``time_stamp,task_name,node_name,graph_name,file_name,line_num,``; from 2.5 on also ``python_stack,``. Its rows are not

@@ -304,8 +304,7 @@ class _TrainingLogReader:
         self._latest = places[rows.ranks[-1]]
 
     def _present_steps(self, rank: int | None, rows: Rows, at: int) -> RankSteps | None:
-        # Return the steps that a step of this rank continues; None if it does not, or if the batch contains another
-        # total.
+        # Return the steps that a step of this rank continues; None if there are none, or if totals differ.
         writer = self._writers.get(rank)
         if writer is None or writer.run < 0 or rows.total.count(self.runs[writer.run].total) < len(rows.total):
             return None
@@ -409,8 +408,7 @@ class _TrainingLogReader:
         if tail := _TAIL.search(text):
             self._tailed = int(tail[1])
         for memory in parse_reports(text) if " memory (MB) |" in text else ():
-            # Ranks do not wait for the one that writes a run's first step: the report may belong to the run that
-            # begins.
+            # Ranks do not wait for the one that writes steps: the report may belong to the run that begins.
             begun = self.runs and self._latest is not None and self._latest.number[-1] <= memory.steps
             kept = self.runs[-1].memory if begun else self._early
             if memory.rank in kept or len(kept) < _MOST_RANKS:
