@@ -62,8 +62,8 @@ class PeakBreakdown:
     """The memory in use at a tick, grouped in several ways."""
 
     tick: int
-    rows: NDArray[np.int64]  # the live rows, in the order of the file; their sizes add up to the curve
-    contents: Mapping[MemoryCategory, int]  # bytes by category: all nine, in their order; also adds up to the curve
+    rows: NDArray[np.int64]  # the live rows, in the order of the file; their sizes add up to the curve's value
+    contents: Mapping[MemoryCategory, int]  # bytes by category: all nine, in their order; they add up, too
     holders: tuple[Holder, ...]  # by operator and place, the largest first
     parameters: tuple[BlockGroup, ...]  # by parameter (layer numbers masked), with its gradients and optimizer state
     operators: tuple[BlockGroup, ...]  # by operator
@@ -181,7 +181,7 @@ class Theory(Record):
 
     weights_bytes: int  # bytes of weights at the peak
     parameters: int  # number of blocks of weights
-    states: tuple[Expected, ...]  # gradients and optimizer state; empty where there are no weights
+    states: tuple[Expected, ...]  # gradients and optimizer state; empty without weights
     gradients_ratio: float | None  # gradients / weights: 1 for one set of gradients in the weights' own format
     # Optimizer state / weights: 2 for Adam in the weights' own format, 4 for 4-byte state of 2-byte weights, 6 with
     # float32 copies of the weights too; less if the state is sharded.

@@ -92,10 +92,10 @@ def is_collective(node_name: str) -> bool:
 
 
 def find_lasting_categories(stacks: Sequence[Sequence[Frame]]) -> list[MemoryCategory | None]:
-    """Return the category of a block of each stack if it is never freed; None if the stack has no code of Megatron.
+    """Return the category of a block of each stack if it is never freed; None if Megatron's code does not show it.
 
     A buffer of parameters and gradients is one object with one or two tensors: the gradients and, allocated before them
-    with the distributed optimizer, the parameters, of which the weights become parts.
+    with the distributed optimizer, the parameters, which contain the weights.
     """
     lines = [_line_of_buffer(stack) for stack in stacks]
     made = sorted({line for line in lines if line is not None})
@@ -287,5 +287,5 @@ def match_listed_tensors(table: Table, tensors: TensorList) -> tuple[dict[int, t
             missing += 1
         elif row not in found or order.index(content) < order.index(found[row][0]):
             found[row] = (content, tensor.name)
-    # Weights that no step used are not on the device, but most are.
+    # Some may be missing: weights that no step used are not on the device.
     return (found, missing) if 2 * missing <= len(wanted) else ({}, missing)

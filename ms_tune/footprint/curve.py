@@ -37,7 +37,7 @@ class Curve:
     # Bytes between the lowest and the highest address used so far, summed over the pools and their units: the tracker's
     # `actual_peak_memory`. All zero if the trace does not record it.
     footprint: NDArray[np.int64]
-    rows: NDArray[np.int64]  # the rows that count; the others are not live memory
+    rows: NDArray[np.int64]  # the rows that count as live memory
     # Rows whose `actual_used_memory` differs from the sum of their pool's live blocks. If there are any, the trace
     # lacks rows or MindSpore counted in another way.
     mismatches: NDArray[np.int64]
@@ -58,7 +58,7 @@ class Curve:
         return int(self.footprint.max()) if len(self.footprint) else 0
 
     def counted_rows(self, table: Table) -> NDArray[np.bool_]:
-        """Return which rows of its trace count."""
+        """Return a mask of the trace's rows that count as live memory."""
         found = np.zeros(len(table), np.bool_)
         found[self.rows] = True
         return found
@@ -160,7 +160,7 @@ def _allocation_events(
 def _find_mismatches(table: Table, row: NDArray[np.int64], swept: NDArray[np.int64]) -> NDArray[np.int64]:
     # Return the rows of one pool, in the order of allocation, that disagree with the sum of live blocks. MindSpore
     # allocates a batch of AllocContinuous at once, so each of its rows shows the total after the whole batch
-    # (`ascend_memory_pool.cc`): rows with the same total, each of which adds its size, up to one that agrees.
+    # (`ascend_memory_pool.cc`): a series of rows with the same total, of which the last agrees.
     told = table.used_after[row]
     size = table.size[row]
     goes_on = (told[1:] == told[:-1]) & (swept[1:] == swept[:-1] + size[1:])

@@ -27,7 +27,7 @@ _TOLD = 10
 
 @dataclass(frozen=True, slots=True)
 class Waste:
-    """Blocks that one operator at one place releases later than their last use."""
+    """Blocks of one operator at one place that are released later than their last use."""
 
     operator: str
     where: str
@@ -38,7 +38,7 @@ class Waste:
 
 
 class BlockGrowth(Record):
-    """Blocks of which every step leaves more allocated."""
+    """Blocks of one operator, place and category that grow in total with every step."""
 
     operator: str
     where: str

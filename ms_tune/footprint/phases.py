@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ms_tune.readers.table import Table
 
 EAGER = "PyNative"  # the task name of every block of the dynamic graph
-CALLS = frozenset({"construct", "forward"})  # torch-like front ends on MindSpore call `construct` `forward`
+CALLS = frozenset({"construct", "forward"})  # `forward` is `construct` in torch-like front ends on MindSpore
 _GRAD_FORWARD = frozenset({"_pynative_forward_run", "_pynative_func_grad_forward"})
 _GRAD_BACKWARD = frozenset({"_pynative_func_grad_backward", "bprop", "backward", "run_backward"})
 _MINDSPORE = re.compile(r"(?:site|dist)-packages/mindspore/|/mindspore/python/mindspore/")

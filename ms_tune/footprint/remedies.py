@@ -58,8 +58,8 @@ class Method(Record):
     price: Text  # its cost
     how_by_dialect: Mapping[str, Text]  # how to write it; `torch_npu` is PyTorch on an NPU
     command: str  # the command to run next
-    # Caveat about its figure in a static graph; None if there is none. For recomputation it applies only if the order
-    # of MindSpore's recomputed operators determines the peak.
+    # Caveat about its figure in a static graph; or None. For recomputation it applies only if the order of MindSpore's
+    # recomputed operators determines the peak.
     rough: Text | None
     early: bool  # whether to suggest it before there is a trace
 
@@ -86,7 +86,7 @@ class MemoryRemedy(Record):
     name: str
     title: Text
     bytes_freed: int  # reduction of the peak
-    peak_after_bytes: int  # the peak that remains, at whichever moment
+    peak_after_bytes: int  # the remaining peak, perhaps at another moment
     price: Text  # its cost, and how reliable the figure is: a second run may differ somewhat
     how: Text  # how to write it, for each dialect of this kind of graph
     how_by_dialect: Mapping[str, Text]
@@ -94,7 +94,7 @@ class MemoryRemedy(Record):
 
 
 class ContentBytes(Record):
-    """Bytes at the peak of one category that one phase allocated; the phase is None if unknown."""
+    """Bytes at the peak of one category that one phase allocated; None: unknown phase."""
 
     phase: Phase | None
     category: MemoryCategory

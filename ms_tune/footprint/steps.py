@@ -45,7 +45,7 @@ class Steps(Record):
 
 
 class StepSpan(Record):
-    """A range of ticks in which one phase allocates; the phase is None if unknown."""
+    """A range of ticks in which one phase allocates; None: unknown phase."""
 
     phase: Phase | None
     start: int
@@ -63,7 +63,9 @@ def find_steps(table: Table, contents: Contents, tasks: Tasks | None) -> Steps:
     if tasks is not None:
         actors = [code for code, name in enumerate(tasks.name.values) if name.endswith("_OutputActor")]
         stamps: list[list[int]] = [tasks.stamp[tasks.name.codes == code].tolist() for code in actors]
-        last = max(stamps, key=lambda each: each[-1], default=None)  # another graph's may run before it in every step
+        last = max(
+            stamps, key=lambda each: each[-1], default=None
+        )  # another graph's actor may run earlier in every step
         if last is not None:
             return Steps(tuple(last), StepEvidence.ACTOR)
     ends = _ends_of_rounds(table, np.flatnonzero(in_graph))
@@ -196,7 +198,7 @@ def join_tasks(table: Table, tasks: Tasks) -> Join:
 
     In the dynamic graph ``producer_task`` is the launch's time stamp. In graph mode it is not: the allocating actor
     takes the counter's value without advancing it (``memory_manager_actor.cc``, ``AddTask(..., to_graph=false)``), so
-    it is usually that of an unrelated launch. The launch is the first one of the same task name from that number on.
+    it usually belongs to an unrelated launch. The launch is the first one of the same task name from that number on.
     """
     eager = table.task.rows_in([EAGER])
     in_graph = ~eager & table.kind.rows_in(_LAUNCHED) & ~table.node.rows_in([SOMAS])

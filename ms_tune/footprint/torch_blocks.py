@@ -97,7 +97,7 @@ def sum_requested(device: DeviceTrace) -> NDArray[np.int64]:
 
 
 def sum_used(device: DeviceTrace, replayed: TorchReplay) -> NDArray[np.int64]:
-    """Return the bytes of live blocks before the first event and after each; requested bytes if not exact."""
+    """Return the bytes of live blocks before the first event and after each, by the sizes of :class:`TorchBlocks`."""
     if not replayed.is_exact:
         return sum_requested(device)
     return np.append([sum(replayed.start.live.values())], replayed.used)
@@ -116,7 +116,7 @@ def sum_held(device: DeviceTrace, *, exact: bool) -> NDArray[np.int64] | None:
 
 @lru_cache(maxsize=65536)
 def find_script_location(stack: tuple[Frame, ...]) -> str:
-    """Return ``file:line`` of the innermost frame of user code, else of a library except PyTorch, else of any."""
+    """Return ``file:line`` of the innermost frame of user code, else of a library except PyTorch, else of Python."""
     python = [frame for frame in reversed(stack) if frame.file.endswith(".py")]
     own = (frame for frame in python if classify_frame(frame) is FrameOrigin.USER and not _TORCH.search(frame.file))
     libraries = (

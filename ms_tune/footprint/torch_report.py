@@ -130,7 +130,7 @@ class TorchReport(Record):
 
     @property
     def passed_over(self) -> Message | None:
-        """Return a message about events with unknown actions, which are skipped; None if there are none."""
+        """Return a message about events with unknown actions, which are skipped; None without any."""
         unknown = self.device.events.unknown
         if not unknown:
             return None
@@ -315,7 +315,7 @@ class TorchRemedy(Record):
     name: str
     of: str  # the peak that it reduces: `reserved` (device memory) or `used` (live blocks)
     bytes_freed: int  # reduction of the peak
-    peak_after_bytes: int  # the peak that remains, at whichever moment
+    peak_after_bytes: int  # the remaining peak, perhaps at another moment
     title: Message
     price: Message  # its cost
     how: str  # how to write it
@@ -332,7 +332,7 @@ def torch_remedies(report: TorchReport) -> tuple[TorchRemedy, ...]:
 
 
 def _remedy_leaks(report: TorchReport) -> Iterator[TorchRemedy]:
-    # Each new block of a leaking line replaces the one before.
+    # Assume that each new block of a leaking line frees the one before.
     used, peak = report.replay.used, report.peak_bytes or 0
     for each in report.survivors:
         if each.leak:
@@ -377,7 +377,7 @@ def trace_lives(report: TorchReport) -> TorchLives:
     """Return the blocks of the device of a report."""
     blocks = list_blocks(report.device, report.replay)
     names = report.device.events.categories
-    used = list(dict.fromkeys(blocks.category.tolist()))  # by the first block of each
+    used = list(dict.fromkeys(blocks.category.tolist()))  # in the order of their first blocks
     lines = tuple(find_script_location(each) for each in report.snapshot.stacks)
     contents, content = _list_contents(report, lines, blocks.start, blocks.stack)
     used_bytes = sum_used(report.device, report.replay)

@@ -40,7 +40,7 @@ class RecomputeSaving(Record):
     """Memory that remains if every layer is recomputed."""
 
     saving: int  # bytes that recomputation frees at the moment of the current peak
-    peak: int  # the peak that remains, at whichever moment
+    peak: int  # the remaining peak, perhaps at another moment
     # Whether the remaining peak is in the backward pass of a static graph's layer; MindSpore may reorder its operators
     reordered: bool
     one_graph: bool  # whether `lazy_inline` shares one graph between the layers
@@ -73,7 +73,7 @@ def recompute_all_layers(table: Table, contents: Contents, curve: Curve) -> Reco
         made = layer.rows[activations[layer.rows]]
         backward = _find_backward_begin(used[made], layer.end)
         if backward is not None:
-            # Inputs of the layer that nobody else needs after it.
+            # Inputs of the layer whose last use is in it.
             first, last = np.searchsorted(table.last_user[kernels], [layer.begin, layer.end + 1])
             read = kernels[first:last][table.start[kernels[first:last]] < layer.begin]
             passing = layer.rows[table.end[layer.rows] < backward]
@@ -121,8 +121,8 @@ def _split_repetitions(table: Table, rows: NDArray[np.int64], maker: NDArray[np.
     best = next((each for each, total in zip(found, covered, strict=True) if total > _NEARLY * most), [])
     for stretch in best:
         runs = list(pairwise(_shortest_periods(key, stretch)))
-        # A layer's activations are alive when the next layer begins; else the repetition is a micro-batch, fully
-        # recomputed.
+        # A layer's activations are alive when the next layer begins; else they are recomputed and a micro-batch
+        # repeats.
         first, second = (rows[begin:end] for begin, end in runs[:2])
         if 2 * table.size[first[table.end[first] > table.start[second[0]]]].sum() > table.size[first].sum():
             for begin, end in runs:
@@ -159,7 +159,7 @@ def _repeated_stretches(key: NDArray[np.int64], period: int) -> Iterator[list[in
 
 
 def recompute_cells(table: Table, contents: Contents, curve: Curve, cells: str) -> ChangedLives:
-    """Recompute the cells of a static graph whose scopes match a pattern.
+    """Return the lifetimes after recomputing the cells of a static graph whose scopes match a pattern.
 
     In simulated runs of MindFormers 1.9's Qwen3 on MindSpore 2.9, operators of a marked cell are computed again for
     their gradients: the cell keeps only the outputs that other cells read, and its inputs live as long as those. The
@@ -186,7 +186,7 @@ def recompute_cells(table: Table, contents: Contents, curve: Curve, cells: str) 
 
 
 def swap_layers(table: Table, contents: Contents, curve: Curve, cells: str) -> ChangedLives:
-    """Swap the activations of all layers of a static graph to the host.
+    """Return the lifetimes after swapping the activations of all layers of a static graph to the host.
 
     MindSpore 2.9 (``frontend/parallel/pass/offload_activation.cc``, and runs of it) swaps the output of an operator if
     the operator is a primitive directly in a swapped cell and the backward pass reads that output itself. The block is
@@ -239,7 +239,7 @@ def _have_several_outputs(table: Table) -> NDArray[np.bool_]:
 
 
 def keep_fewer_in_flight(table: Table, contents: Contents, curve: Curve, _cells: str) -> ChangedLives:
-    """Keep one micro-batch less in flight in a static graph with a pipeline.
+    """Return the lifetimes with one micro-batch less in flight, for a static graph with a pipeline.
 
     A micro-batch is in flight from its forward pass to its backward pass on a stage. Each operator of the forward pass
     appears once per micro-batch; that of the newest micro-batch is delayed until the backward pass of the oldest is
@@ -292,7 +292,7 @@ def _split_by_operator(table: Table, taken: NDArray[np.bool_]) -> list[NDArray[n
     return np.split(ordered, np.flatnonzero(changes) + 1) if len(ordered) else []
 
 
-# By `method` in the file of remedies.
+# Functions by the `method` in the file of remedies.
 WHAT_IFS: Mapping[str, Callable[[Table, Contents, Curve, str], ChangedLives]] = {
     "selective": recompute_cells,
     "swap": swap_layers,
