@@ -217,8 +217,8 @@ class Contents:
             settle(outputs & passing & (next_update < table.end), MemoryCategory.GRADIENTS)
         settle(table.kind.rows_in(_TEMPORARY) & table.node.rows_matching(is_collective), MemoryCategory.COMMUNICATION)
         settle(table.kind.rows_in(_CONSTANTS), MemoryCategory.CONSTANTS)
-        told = ~self._eager | self._useful | (phase > 0)
-        settle(table.kind.rows_in(_TEMPORARY) & told, MemoryCategory.TEMPORARIES)
+        known = ~self._eager | self._useful | (phase > 0)
+        settle(table.kind.rows_in(_TEMPORARY) & known, MemoryCategory.TEMPORARIES)
         codes[codes == _UNKNOWN] = category_code(MemoryCategory.UNATTRIBUTED)
         return codes
 
@@ -229,8 +229,8 @@ class Contents:
         backward = np.sort(start[self.phases.rows_of(Phase.BACKWARD)])
         before_update = _last_before(start, self.updates) <= _last_before(start, backward)
         step = self._eager & self._useful & (around == phase_code(Phase.BACKWARD)) & before_update
-        untold = np.where(self._eager, np.where(step, phase_code(Phase.STEP), 0), around)
-        return np.where(own > 0, own, untold).astype(np.int8)
+        fallback = np.where(self._eager, np.where(step, phase_code(Phase.STEP), 0), around)
+        return np.where(own > 0, own, fallback).astype(np.int8)
 
     def _update_ticks(self, state: NDArray[np.bool_]) -> NDArray[np.int64]:
         table = self._table
@@ -277,12 +277,12 @@ def match_listed_tensors(table: Table, tensors: TensorList) -> tuple[dict[int, t
     ends = table.address + table.size.astype(np.uint64)
     first, last = np.searchsorted(addresses, table.address), np.searchsorted(addresses, ends)
     hit = np.flatnonzero((last > first) & (table.start >= 0) & (table.address > 0))
-    held = np.full(len(wanted), NONE, np.int64)
+    holder = np.full(len(wanted), NONE, np.int64)
     for row in hit[np.argsort(table.start[hit], kind="stable")].tolist():
-        held[first[row] : last[row]] = row
+        holder[first[row] : last[row]] = row
     found: dict[int, tuple[MemoryCategory, str]] = {}
     missing = 0
-    for (tensor, content), row in zip(wanted, held.tolist(), strict=True):
+    for (tensor, content), row in zip(wanted, holder.tolist(), strict=True):
         if row == NONE or tensor.address + tensor.bytes > int(table.address[row]) + int(table.size[row]):
             missing += 1
         elif row not in found or order.index(content) < order.index(found[row][0]):

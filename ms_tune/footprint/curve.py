@@ -78,8 +78,8 @@ def compute_curve(table: Table) -> Curve:
     mismatches = [np.zeros(0, np.int64)]
     for pool in np.unique(table.pool.codes[rows]).tolist():
         mine = table.pool.codes[row] == pool
-        told = mine & (tick == table.start[row]) & (table.footprint_after[row] != NONE)
-        last = np.maximum.accumulate(np.where(told, np.arange(len(row)), -1))
+        reported = mine & (tick == table.start[row]) & (table.footprint_after[row] != NONE)
+        last = np.maximum.accumulate(np.where(reported, np.arange(len(row)), -1))
         footprint += np.where(last >= 0, table.footprint_after[row[np.maximum(last, 0)]], 0)
         own = np.cumsum(change[mine])
         is_allocation = tick[mine] == table.start[row[mine]]
@@ -161,12 +161,12 @@ def _find_mismatches(table: Table, row: NDArray[np.int64], swept: NDArray[np.int
     # Return the rows of one pool, in the order of allocation, that disagree with the sum of live blocks. MindSpore
     # allocates a batch of AllocContinuous at once, so each of its rows shows the total after the whole batch
     # (`ascend_memory_pool.cc`): a series of rows with the same total, of which the last agrees.
-    told = table.used_after[row]
+    reported = table.used_after[row]
     size = table.size[row]
-    goes_on = (told[1:] == told[:-1]) & (swept[1:] == swept[:-1] + size[1:])
+    goes_on = (reported[1:] == reported[:-1]) & (swept[1:] == swept[:-1] + size[1:])
     ends = np.flatnonzero(np.append(~goes_on, True)) if len(row) else np.zeros(0, np.int64)
     last = ends[np.searchsorted(ends, np.arange(len(row)))]
-    wrong: NDArray[np.int64] = row[(told != NONE) & (told != swept) & (swept[last] != told)]
+    wrong: NDArray[np.int64] = row[(reported != NONE) & (reported != swept) & (swept[last] != reported)]
     return wrong
 
 

@@ -173,8 +173,8 @@ def _check_memory(report: RankReport) -> Iterator[Diagnostic]:
     if footprint and lost / footprint > known["fragmentation"].limit:
         params = {"footprint": size_text(footprint), "peak": size_text(peak), "share": f"{lost / footprint:.0%}"}
         yield _make_diagnostic("fragmentation", lost, report.rank, **params, hole=size_text(report.map.largest_hole))
-    untold = report.peak.contents[MemoryCategory.UNATTRIBUTED]
-    if untold / peak > known["unattributed"].limit:
+    unknown = report.peak.contents[MemoryCategory.UNATTRIBUTED]
+    if unknown / peak > known["unattributed"].limit:
         yield _make_diagnostic(
-            "unattributed", untold, report.rank, size=size_text(untold), share=f"{untold / peak:.0%}"
+            "unattributed", unknown, report.rank, size=size_text(unknown), share=f"{unknown / peak:.0%}"
         )

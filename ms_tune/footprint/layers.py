@@ -149,13 +149,13 @@ def find_scoped_layers(table: Table, contents: Contents) -> list[ScopedLayer]:
 
 
 def _find_second_runs(table: Table, contents: Contents) -> NDArray[np.bool_]:
-    told = table.node.rows_matching(lambda path: find_pass(path) is ScopePass.RECOMPUTE)
+    recomputed = table.node.rows_matching(lambda path: find_pass(path) is ScopePass.RECOMPUTE)
     order = np.argsort(table.start, kind="stable")
-    own = np.where(told, 0, contents.phases.own_codes)[order]
+    own = np.where(recomputed, 0, contents.phases.own_codes)[order]
     before = np.maximum.accumulate(np.where(own > 0, np.arange(len(own)), 0))
     found = np.zeros(len(table), np.bool_)
     found[order] = own[before] == phase_code(Phase.BACKWARD)
-    return told & found
+    return recomputed & found
 
 
 def are_one_graph(table: Table, layers: list[ScopedLayer]) -> bool:

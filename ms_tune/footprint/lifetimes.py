@@ -146,13 +146,13 @@ def _find_growth(table: Table, contents: Contents, counted: NDArray[np.bool_], s
         at_an_end |= table.live_at(end)
     rows = np.flatnonzero(counted & at_an_end)
     keys, group = _group_rows(table, contents, rows)
-    held = []
+    totals = []
     for end in ends:
         sizes = np.zeros(len(keys), np.int64)
         live = (table.start[rows] <= end) & (end < table.end[rows])
         np.add.at(sizes, group[live], table.size[rows[live]])
-        held.append(sizes)
-    added = np.diff(np.array(held), axis=0)
+        totals.append(sizes)
+    added = np.diff(np.array(totals), axis=0)
     found = []
     for place in np.flatnonzero((added > 0).all(axis=0)).tolist():
         row = int(keys[place])

@@ -246,7 +246,7 @@ def held_at_peak(known: RemedyFacts, rows: NDArray[np.int64]) -> tuple[ContentBy
         for place in np.flatnonzero(totals).tolist()
         for phase, content in [divmod(place, len(CONTENTS))]
     ]
-    return tuple(sorted(found, key=lambda held: -held.bytes))
+    return tuple(sorted(found, key=lambda one: -one.bytes))
 
 
 def find_peak_moments(known: RemedyFacts) -> tuple[PeakMoment, ...]:

@@ -39,11 +39,11 @@ def number_stages(ranks: Sequence[RankReport]) -> tuple[int | None, ...]:
     parameters have no names (dynamic graph), and for all ranks if they have the same layers: only one stage is present.
     """
     found = [map(_LAYER_OF_PARAMETER.search, rank.contents.names.values()) for rank in ranks]
-    held = [frozenset(int(match[1]) for match in matches if match) for matches in found]
-    different = sorted({layers for layers in held if layers}, key=min)
+    layer_sets = [frozenset(int(match[1]) for match in matches if match) for matches in found]
+    different = sorted({layers for layers in layer_sets if layers}, key=min)
     if len(different) < 2:  # noqa: PLR2004 - one stage is not a pipeline
         return tuple(None for _ in ranks)
-    return tuple(different.index(layers) if layers else None for layers in held)
+    return tuple(different.index(layers) if layers else None for layers in layer_sets)
 
 
 Held = TypeVar("Held")
@@ -130,8 +130,8 @@ def analyse_rank(files: RankFiles, request: MemoryRequest, on_bytes: Callable[[i
         unread=tuple(unread),
     )
     known = RemedyFacts(table, contents, curve, report.recompute, report.lifetimes, report.theory)
-    held = held_at_peak(known, parts.rows)
-    report = replace(report, held_at_peak=held, moments=find_peak_moments(known), remedies=find_remedies(known))
+    by_phase = held_at_peak(known, parts.rows)
+    report = replace(report, held_at_peak=by_phase, moments=find_peak_moments(known), remedies=find_remedies(known))
     return replace(report, findings=list_findings(report))
 
 

@@ -104,7 +104,7 @@ class RankReport:
             (self.files.collectives, self.collectives),
         )
         counts = {self.files.blocks.name: (self.table.dropped_count, self.table.dropped)}
-        counts |= {path.name: (held.dropped_count, held.dropped) for path, held in read if path and held}
+        counts |= {path.name: (content.dropped_count, content.dropped) for path, content in read if path and content}
         return {name: (count, rows) for name, (count, rows) in counts.items() if count}
 
     def breakdown_at(self, tick: int) -> PeakBreakdown:

@@ -179,7 +179,7 @@ def find_step_growth(blocks: TorchBlocks, lines: Sequence[str], ends: Sequence[i
         np.add.at(change, (line, np.searchsorted(ends, place)), sign * blocks.size[counted])
     names = list(known)
     found = []
-    for number, held in zip(often.tolist(), np.cumsum(change, axis=1)[:, :-1].tolist(), strict=True):
-        if all(after > before for before, after in pairwise(held[1:])):
-            found.append(StepGrowth(names[number], (held[-1] - held[1]) // (len(held) - 2), tuple(held)))
+    for number, totals in zip(often.tolist(), np.cumsum(change, axis=1)[:, :-1].tolist(), strict=True):
+        if all(after > before for before, after in pairwise(totals[1:])):
+            found.append(StepGrowth(names[number], (totals[-1] - totals[1]) // (len(totals) - 2), tuple(totals)))
     return tuple(sorted(found, key=lambda growth: (-growth.bytes_per_step, growth.where)))

@@ -193,8 +193,8 @@ def analyse_snapshot(
         chosen = choose_device(snapshot, device)
         if at is not None and at >= len(chosen.events):
             raise UsageError(msg("snapshot.no-event", event=at, events=len(chosen.events)))
-        told = TorchSettings(max_split=snapshot.max_split, roundup=snapshot.roundup)
-        replayed = replay_recording(chosen, told, lambda share: on_progress(msg("snapshot.progress.replay"), share))
+        settings = TorchSettings(max_split=snapshot.max_split, roundup=snapshot.roundup)
+        replayed = replay_recording(chosen, settings, lambda share: on_progress(msg("snapshot.progress.replay"), share))
         return _make_report(snapshot, chosen, replayed, at)
 
 
@@ -259,7 +259,7 @@ def _contents_by_line(
         key = (lines[stack], bool(before) and not lines[stack], device.events.categories[category])
         total, number = found[key]
         found[key] = (total + more, number + blocks_more)
-    places = [CodeLocation(where, before, *held, category) for (where, before, category), held in found.items()]
+    places = [CodeLocation(where, before, *amounts, category) for (where, before, category), amounts in found.items()]
     return tuple(sorted(places, key=lambda place: (-place.bytes, place.where, place.category)))
 
 
@@ -345,14 +345,14 @@ def _remedy_leaks(report: TorchReport) -> Iterator[TorchRemedy]:
 
 
 def _remedy_segments(report: TorchReport) -> Iterator[TorchRemedy]:
-    recorded, held = report.replay.settings, report.reserved_peak_bytes or 0
+    recorded, peak = report.replay.settings, report.reserved_peak_bytes or 0
     if recorded.expandable or not any(cause.fragments for cause in report.causes):
         return
     settings = change_segments(recorded, expandable=True)
     after = replay_setting(report.recording, settings, Cache.AS_RECORDED, recorded=False).reserved_peak_bytes
     title, price = msg("snapshot.remedy.expandable"), msg("snapshot.remedy.expandable.price")
     how = f"PYTORCH_{'NPU' if recorded.padding else 'CUDA'}_ALLOC_CONF=expandable_segments:True"
-    yield TorchRemedy("expandable-segments", "reserved", held - after, after, title, price, how)
+    yield TorchRemedy("expandable-segments", "reserved", peak - after, after, title, price, how)
 
 
 MOST_LINES = 7  # script lines that are shown separately; the others are merged
@@ -399,10 +399,10 @@ def trace_lives(report: TorchReport) -> TorchLives:
 def _list_contents(
     report: TorchReport, wheres: Sequence[str], start: NDArray[np.int64], stack: NDArray[np.int64]
 ) -> tuple[tuple[str, ...], NDArray[np.int64]]:
-    held: dict[str, int] = defaultdict(int)
+    totals: dict[str, int] = defaultdict(int)
     for place in report.contents:
-        held[place.where] += place.bytes
-    lines = sorted((where for where in held if where), key=lambda where: (-held[where], where))[:MOST_LINES]
+        totals[place.where] += place.bytes
+    lines = sorted((where for where in totals if where), key=lambda where: (-totals[where], where))[:MOST_LINES]
     names = [*lines, OTHER_LINES, NO_FRAMES, BEFORE]
     code = {name: place for place, name in enumerate(names)}
     by_stack = np.array(

@@ -262,11 +262,13 @@ def keep_fewer_in_flight(table: Table, contents: Contents, curve: Curve, _cells:
     batches = Counter(len(run) // times for run, times in each).most_common(1)[0][0] if each else 0
     if flying < _LEAST_IN_FLIGHT or batches <= flying:
         return lives
-    told = [run.reshape(batches, -1) for run, times in each if len(run) == batches * times]
-    over = np.max([table.end[run].max(axis=1) for run in told], axis=0)  # end of each micro-batch's backward pass
-    begun = np.min([table.end[run].min(axis=1) for run in told], axis=0) - 1
-    told += [run.reshape(batches, -1) for run in _split_by_operator(table, forward & ~kept) if len(run) % batches == 0]
-    for run in told:
+    batched = [run.reshape(batches, -1) for run, times in each if len(run) == batches * times]
+    over = np.max([table.end[run].max(axis=1) for run in batched], axis=0)  # end of each micro-batch's backward pass
+    begun = np.min([table.end[run].min(axis=1) for run in batched], axis=0) - 1
+    batched += [
+        run.reshape(batches, -1) for run in _split_by_operator(table, forward & ~kept) if len(run) % batches == 0
+    ]
+    for run in batched:
         # Each starts when the next one does; the last of a step starts before the backward pass of the second oldest.
         following = np.append(run[1:], run[-1:], axis=0)
         newest, oldest = run[flying - 1 :], over[: -(flying - 1), None]

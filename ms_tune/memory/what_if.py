@@ -101,7 +101,7 @@ class WhatIfReport(Record):
         return self.terms.limit_by
 
     def verdict_about(self, outcome: ReplayOutcome) -> Verdict | None:
-        """Return the verdict on a setting or a what-if; None for a sample of the stage that the run's verdict is about."""
+        """Return the verdict on a setting or a what-if; None if the trace is a sample of its stage."""
         if self.terms.sample is not None:
             return None
         if outcome.recorded:

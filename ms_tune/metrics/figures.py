@@ -91,15 +91,15 @@ def bound_median(ordered: Sequence[float], confidence: float) -> tuple[float, fl
 def _find_outliers(steps: RankSteps, middle: float, spread: float, remarks: Sequence[Remark]) -> list[Outlier]:
     # Times in whole milliseconds that differ by one unit may be almost equal.
     limit = middle + max(_FAR * _SIGMA * spread, _FAR_SHARE * middle, _APART * _clock_resolution(steps))
-    beside: dict[int, set[str]] = {}
+    remarked: dict[int, set[str]] = {}
     for remark in remarks:
-        beside.setdefault(remark.step, set()).add(remark.kind)
+        remarked.setdefault(remark.step, set()).add(remark.kind)
     found = []
     for place in range(1, len(steps)):
         if steps.seconds[place] > limit:
             number = steps.number[place]
             # A remark between two steps counts in the time of the next step, or of the step before if that one waits.
-            kinds = beside.get(steps.number[place - 1], set()) | beside.get(number, set())
+            kinds = remarked.get(steps.number[place - 1], set()) | remarked.get(number, set())
             found.append(Outlier(number, steps.line[place], steps.seconds[place], tuple(sorted(kinds))))
     return found
 
@@ -167,8 +167,8 @@ def collect_inputs(
     def first(
         name: str, option_name: str, said: float | None, logged: float | None, written: float | None = None
     ) -> KnownInput:
-        told = ((said, option), (logged, log), (written, config))
-        value, source = next(((value, source) for value, source in told if value is not None), (None, None))
+        candidates = ((said, option), (logged, log), (written, config))
+        value, source = next(((value, source) for value, source in candidates if value is not None), (None, None))
         return KnownInput(name, value, source, option_name, said is not None)
 
     count = request.convention

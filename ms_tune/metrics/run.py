@@ -85,7 +85,7 @@ def measure_runs(
 
     Returns:
         The runs, a comparison of the longest one with the longest of the baseline, and problems of the files. Times are
-            seconds, shares are parts of 1, and operations are TFLOP/s.
+        seconds, shares are parts of 1, and operations are TFLOP/s.
 
     Raises:
         TraceError: A log is unreadable, or contains no step time.
@@ -244,14 +244,14 @@ def _other_conventions(job: JobFacts | None, chosen: Convention, figures: Sequen
 
 def _choose_main_rank(run: LoggedTraining) -> RankSteps:
     # Prefer the rank with the most steps, then with the most operations logged, then with the most losses.
-    def told(steps: RankSteps) -> tuple[int, int, int]:
+    def completeness(steps: RankSteps) -> tuple[int, int, int]:
         return (
             len(steps),
             sum(map(eq, steps.tflops, steps.tflops)),  # NaN, which equals nothing, marks values that are not logged
             sum(map(eq, steps.loss, steps.loss)),
         )
 
-    return max(run.ranks, key=told)
+    return max(run.ranks, key=completeness)
 
 
 def _compare_ranks(run: LoggedTraining) -> Ranks:

@@ -1,4 +1,4 @@
-"""Analyse Ascend profiles: find where the time of a step went on each rank, its collectives and gaps, and doubts.
+"""Analyse Ascend profiles: find where the time of a step went per rank, collectives, gaps, and problems of the data.
 
 A gap is a period in which a rank's compute queue is empty: during communication, before the host's launch, or after it.
 Density refers to the compute queue alone: a waiting collective occupies its own stream, so all queues together look
@@ -177,15 +177,15 @@ def _communication_times(profile: RankProfile, exposed: float) -> dict[QueueStat
     if not elapsed:
         bubble = min(sum(row.bubble for row in profile.steps), exposed)
         return {QueueState.BUBBLE: bubble, QueueState.COMMUNICATION: exposed - bubble}
-    told = in_point_to_point(profile.events) if profile.events is not None else None
+    peer_time = in_point_to_point(profile.events) if profile.events is not None else None
     both = {kind: [one for one in profile.collectives if one.point_to_point is kind] for kind in (True, False)}
     if not both[True]:
-        told = 0.0
+        peer_time = 0.0
     elif not both[False]:
-        told = exposed
-    elif told is None:
-        told = exposed * sum(one.elapsed for one in both[True]) / elapsed
-    stages, ranks = min(told, exposed), max(exposed - told, 0.0)
+        peer_time = exposed
+    elif peer_time is None:
+        peer_time = exposed * sum(one.elapsed for one in both[True]) / elapsed
+    stages, ranks = min(peer_time, exposed), max(exposed - peer_time, 0.0)
     moving = stages * _transit_share(both[True])
     # The exporter's own bubble counts if it exceeds that of the sends and receives; MindSpore's includes hidden ones.
     exporters = 0.0 if profile.mindspore else sum(row.bubble for row in profile.steps)

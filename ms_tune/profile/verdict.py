@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 _LEAD = 0.10  # of a step: shares with a smaller difference count as equal
 _SPARSE = 0.30  # of a step: with less computing the compute queue is sparse
-_MOST = 0.5  # of the idle time
-_SOME = 0.05  # of a step
-_QUARTER = 0.25  # of a rank's step
+_MOST = 0.5  # of the idle time: a late host causes more
+_SOME = 0.05  # of a step: a late host causes at least this much idle time
+_QUARTER = 0.25  # of a rank's step: shorter waits do not count
 _UNEVEN = 1.05  # longest computing time of a rank relative to the mean
 _TINY = 0.25  # of the kernels, shorter than 10 microseconds
 _SLOW_CPU = 0.05  # of the computing time, on the AI CPU

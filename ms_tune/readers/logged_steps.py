@@ -59,7 +59,7 @@ _PATTERNS = {
     "tflops": _TFLOPS,
     "batch": _BATCH,
 }
-# Numbers that are complete without regard to the text around them.
+# Plain numbers: not NaN, infinity or a pair of values.
 _WHOLE = re.compile(r"[0-9]{1,19}")
 _PLAIN = re.compile(r"[0-9]{1,30}(?:\.[0-9]{0,30})?(?:[eE][-+]?[0-9]{1,4})?")
 _SIGNED = re.compile("-?" + _PLAIN.pattern)
@@ -315,9 +315,9 @@ class RankSteps:
 
     def add(self, step: StepLine, number: int, line: int) -> None:
         """Append a step."""
-        told = {**step._asdict(), "number": number, "line": line, "rate": NOT_LOGGED, "peak": step.allocated}
+        values = {**step._asdict(), "number": number, "line": line, "rate": NOT_LOGGED, "peak": step.allocated}
         for name in COLUMNS:
-            getattr(self, name).append(told[name])
+            getattr(self, name).append(values[name])
 
 
 COLUMNS = tuple(one.name for one in fields(RankSteps) if one.name not in {"form", "rank"})

@@ -46,7 +46,7 @@ class LogBlock(NamedTuple):
     # released.
     iteration: int
     end_iteration: int | None
-    # For example `0F`; `init` before the first micro-batch of an iteration.
+    # The phase, such as `0F`; `init` before the first micro-batch of an iteration.
     phase: str
     end_phase: str
     layer: str  # the innermost layer that was running; empty outside the layers
@@ -64,7 +64,7 @@ class MemLog(NamedTuple):
 
 
 def read_memlog(path: Path) -> MemLog:
-    """Read a trace. Raises TraceError: the file is unreadable, or a line is invalid; with the line."""
+    """Read a trace. Raises TraceError: the file is unreadable, or a line is invalid (with its number)."""
     return _MemlogReader(path).read()
 
 

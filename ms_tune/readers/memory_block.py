@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-_TEXTS = ("file_name", "type", "task_name", "node_name", "user_tasks", "python_stack")  # fields around commas
+_TEXTS = ("file_name", "type", "task_name", "node_name", "user_tasks", "python_stack")  # used to place surplus commas
 _KINDS = frozenset(
     {
         *("Weight", "ConstantValue", "PyNativeInput", "PyNativeOutput", "WorkSpace", "Kernel", "GraphOutput", "Other"),

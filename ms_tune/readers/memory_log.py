@@ -101,8 +101,8 @@ def _read_file(path: Path) -> list[RankMemory]:
     with reading(path), path.open("rb") as file:
         for body, first in read_line_blocks(file):
             if first == 1 and body.lstrip()[:1] == b"{" and path.suffix == ".json":
-                told = read_baseline(path).memory.values()
-                return [_memory_reported(one, path, 0) for one in told]
+                reports = read_baseline(path).memory.values()
+                return [_memory_reported(one, path, 0) for one in reports]
             for number, line, _ in find_lines(body, first, _NEEDLES):
                 reader.take(number, line)
     return reader.list_memory()
@@ -119,9 +119,9 @@ class _MemoryLogReader:
     def take(self, number: int, line: str) -> None:
         rank, text = split_rank(line)
         if " memory (MB) |" in text:
-            for told in parse_reports(text):
-                if told.rank in self._reports or len(self._reports) < _MOST_RANKS:
-                    self._reports[told.rank] = _memory_reported(told, self._path, number)
+            for report in parse_reports(text):
+                if report.rank in self._reports or len(self._reports) < _MOST_RANKS:
+                    self._reports[report.rank] = _memory_reported(report, self._path, number)
             return
         rank = self._own if rank is None else rank
         if rank not in self._open and len(self._open) >= _MOST_RANKS:
@@ -132,16 +132,16 @@ class _MemoryLogReader:
         if block.complete != known and block.last is not None:
             self._keep_statistics(rank, number, block.last)
 
-    def _keep_statistics(self, rank: int | None, number: int, told: MemoryStatistics) -> None:
+    def _keep_statistics(self, rank: int | None, number: int, statistics: MemoryStatistics) -> None:
         one = RankMemory(
             rank,
             MemoryWords.STATISTICS,
             self._path,
             number,
-            told.peak_mib * MIB,
-            told.footprint_mib * MIB,
-            limit_bytes=told.used_mib * MIB,
-            device_mib=told.device_mib,
+            statistics.peak_mib * MIB,
+            statistics.footprint_mib * MIB,
+            limit_bytes=statistics.used_mib * MIB,
+            device_mib=statistics.device_mib,
             unit_bytes=MIB,
         )
         blocks = self._statistics.setdefault(rank, [])
@@ -160,16 +160,16 @@ class _MemoryLogReader:
         return list(whole.values())
 
 
-def _memory_reported(told: LoggedMemory, path: Path, line: int) -> RankMemory:
+def _memory_reported(report: LoggedMemory, path: Path, line: int) -> RankMemory:
     return RankMemory(
-        told.rank,
+        report.rank,
         MemoryWords.REPORT,
         path,
         line,
-        told.max_allocated,
-        told.max_reserved or None,
-        used_bytes=told.allocated,
-        steps=told.steps or None,
+        report.max_allocated,
+        report.max_reserved or None,
+        used_bytes=report.allocated,
+        steps=report.steps or None,
     )
 
 
@@ -252,21 +252,21 @@ def read_memory_failure(path: Path) -> MemoryFailure:
     framework, at, size = found
     log = read_runtime_log(path)
     request, statistics = log.out_of_memory, log.statistics
-    used = held = limit = None
+    used = reserved = limit = None
     if statistics is not None:
-        used, held = statistics.peak_mib * MIB, statistics.footprint_mib * MIB
+        used, reserved = statistics.peak_mib * MIB, statistics.footprint_mib * MIB
         limit = statistics.used_mib * MIB
     if log.pools:
         used = sum(pool.used_mib for pool in log.pools) * MIB
-        held = sum(pool.total_mib for pool in log.pools) * MIB
+        reserved = sum(pool.total_mib for pool in log.pools) * MIB
     return MemoryFailure(
         framework=framework if request is None else "mindspore",
         line=at,
         wanted_bytes=request.bytes if request is not None and request.bytes is not None else size,
         limit_bytes=limit,
-        free_bytes=max(0, limit - held) if limit is not None and held is not None else None,
+        free_bytes=max(0, limit - reserved) if limit is not None and reserved is not None else None,
         used_bytes=used,
-        held_bytes=held,
+        held_bytes=reserved,
         operator=(request.operator or "") if request is not None else "",
         where=where,
     )
@@ -277,9 +277,9 @@ def _read_torch_failure(match: re.Match[str], line: str, number: int, where: str
         name: _size_in_bytes(found[1], found[2]) if (found := pattern.search(line)) else None
         for name, pattern in _PARTS.items()
     }
-    used, held, cached = parts["used"], parts["held"], parts["cached"]
-    if held is None and used is not None and cached is not None:
-        held = used + cached
+    used, reserved, cached = parts["used"], parts["held"], parts["cached"]
+    if reserved is None and used is not None and cached is not None:
+        reserved = used + cached
     return MemoryFailure(
         framework="torch_npu" if match["kind"] == "NPU" else "torch",
         line=number,
@@ -287,7 +287,7 @@ def _read_torch_failure(match: re.Match[str], line: str, number: int, where: str
         limit_bytes=parts["capacity"],
         free_bytes=parts["free"],
         used_bytes=used,
-        held_bytes=held,
+        held_bytes=reserved,
         operator="",
         where=where,
     )

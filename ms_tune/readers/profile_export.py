@@ -198,8 +198,8 @@ def read_rank(folder: Path, on_bytes: Callable[[int], None] = lambda _count: Non
     steps, kernels = read(STEPS, read_steps) or (), read(KERNELS, read_kernels)
     collectives = read(COMMUNICATION, read_collectives) or ()
     events = read(EVENTS, lambda file: read_events(file, on_bytes))
-    told = (tuple(steps), kernels, events, tuple(collectives), tuple(broken))
-    return RankProfile(folder, rank, level, stacks, mindspore, _read_peers(folder), *told)
+    parts = (tuple(steps), kernels, events, tuple(collectives), tuple(broken))
+    return RankProfile(folder, rank, level, stacks, mindspore, _read_peers(folder), *parts)
 
 
 def _describe_export(folder: Path) -> tuple[int | None, str, bool, bool]:

@@ -134,7 +134,7 @@ def read_steps(path: Path) -> list[StepRow]:
 
 
 def read_kernels(path: Path) -> Kernels:
-    """Read the kernels of ``kernel_details.csv``. Raises TraceError: as for :func:`read_steps`."""
+    """Read the kernels of ``kernel_details.csv``. Raises TraceError: the file is unreadable or invalid."""
     types: dict[tuple[str, str], list[float]] = {}
     shapes: dict[tuple[str, str, str], list[float]] = {}
     streams: dict[str, list[float]] = {}
@@ -178,8 +178,8 @@ def read_collectives(path: Path) -> list[ProfileCollective]:
     found = []
     for step, kinds in _items_of(data):
         for kind, operators in _items_of(kinds):
-            for name, told in _items_of(operators):
-                times = told.get("Communication Time Info") if isinstance(told, dict) else None
+            for name, entry in _items_of(operators):
+                times = entry.get("Communication Time Info") if isinstance(entry, dict) else None
                 if not isinstance(times, dict) or name.startswith("Total"):
                     continue
                 elapsed, transit = (
@@ -218,9 +218,11 @@ def _operator_types(
 def _layer_times(layers: Mapping[tuple[str, str, int], Mapping[ScopePass, list[float]]]) -> Iterator[LayerTime]:
     lists = {key[:2] for key in layers}
     for (owner, name, number), passes in sorted(layers.items()):
-        told = f"{owner}.{name}.{number}" if owner and len(lists) > 1 else f"{name}.{number}"
+        label = f"{owner}.{name}.{number}" if owner and len(lists) > 1 else f"{name}.{number}"
         count = sum(int(count) for count, _ in passes.values())
-        yield LayerTime(told, (owner, name), number, count, {one: passes[one][1] for one in ScopePass if one in passes})
+        yield LayerTime(
+            label, (owner, name), number, count, {one: passes[one][1] for one in ScopePass if one in passes}
+        )
 
 
 def _add_time(table: dict[_Key, list[float]], key: _Key, length: float) -> None:

@@ -272,8 +272,8 @@ class _SnapshotReader:
             )
             for number in numbers
         )
-        told = whole.get("allocator_settings")
-        settings = told if isinstance(told, dict) else {}
+        given = whole.get("allocator_settings")
+        settings = given if isinstance(given, dict) else {}
         limit = settings.get("max_split_size")
         max_split = limit if type(limit) is int and 0 < limit < _MOST_SIZE else None
         return TorchSnapshot(self._path, devices, tuple(self._found), self._timed, max_split, _parse_roundup(settings))
@@ -285,9 +285,9 @@ class _SnapshotReader:
         return entry
 
     def _read_segment(self, entry: object) -> tuple[int, SnapshotSegment]:
-        held = self._take_entry(entry, "segments")
-        address, size = _whole_number(held, "address", _MOST_ADDRESS), _whole_number(held, "total_size", _MOST_SIZE)
-        blocks = held.get("blocks")
+        fields = self._take_entry(entry, "segments")
+        address, size = _whole_number(fields, "address", _MOST_ADDRESS), _whole_number(fields, "total_size", _MOST_SIZE)
+        blocks = fields.get("blocks")
         if not isinstance(blocks, list):
             raise _BadValueError(what="blocks")
         found: list[FinalBlock] = []
@@ -301,12 +301,12 @@ class _SnapshotReader:
         segment = SnapshotSegment(
             address=address,
             size=size,
-            stream=_whole_number(held, "stream", _MOST_STREAM, 0),
-            small=held.get("segment_type") == "small",
-            expandable=held.get("is_expandable") is True,
+            stream=_whole_number(fields, "stream", _MOST_STREAM, 0),
+            small=fields.get("segment_type") == "small",
+            expandable=fields.get("is_expandable") is True,
             blocks=tuple(found),
         )
-        return _whole_number(held, "device", _MOST_DEVICES, 0), segment
+        return _whole_number(fields, "device", _MOST_DEVICES, 0), segment
 
     def _read_block(self, entry: object, place: int) -> FinalBlock:
         block = self._take_entry(entry, "blocks")
@@ -453,8 +453,8 @@ def _without_block(event: Mapping[object, object], *, out_of_memory: bool) -> di
 
 def _parse_roundup(settings: Mapping[object, object]) -> tuple[int, ...]:
     # In order of sizes in MiB, such as `{"1": 0, "2": 0, ..., "32768": 0}`; empty if all are off.
-    told = settings.get("roundup_power2_divisions")
-    values: Sequence[object] = list(told.values())[:16] if isinstance(told, dict) else []
+    divisions = settings.get("roundup_power2_divisions")
+    values: Sequence[object] = list(divisions.values())[:16] if isinstance(divisions, dict) else []
     if not all(type(value) is int and 0 <= value <= 1 << 20 for value in values):
         return ()
     whole = cast("Sequence[int]", values)

@@ -256,20 +256,22 @@ class KeptEvents:
             for text, _ in rows:
                 self._take_decoded(json.loads(b"{%b}" % text))
             return
-        whole, part, *told = zip(*rows, strict=True)
+        whole, part, *fields = zip(*rows, strict=True)
         base = self._base or 0
         times = [int(one) - base + float(b"0." + digits) for one, digits in zip(whole, part, strict=True)]
         if not -_FARTHEST < min(times) <= max(times) < _FARTHEST:
             near = [place for place, at in enumerate(times) if abs(at) < _FARTHEST]
-            times, told = [times[place] for place in near], [tuple(one[place] for place in near) for one in told]
+            times, fields = [times[place] for place in near], [tuple(one[place] for place in near) for one in fields]
         if kind is EventKind.LAUNCH:
-            self._add_launches(told[0], times)
+            self._add_launches(fields[0], times)
         elif kind is EventKind.START:
-            self._add_starts(told[0], times)
+            self._add_starts(fields[0], times)
         elif kind in (EventKind.HOST, EventKind.HOST_NAMED):
-            self._take_host_events(kind, times, told)
+            self._take_host_events(kind, times, fields)
         else:
-            self._keep_intervals(kind, times, map(float, told[0]), _intern_names(told[1]) if len(told) > 1 else ())
+            self._keep_intervals(
+                kind, times, map(float, fields[0]), _intern_names(fields[1]) if len(fields) > 1 else ()
+            )
 
     def _keep_intervals(
         self, kind: EventKind, times: Sequence[float], lengths: Iterable[float], names: Sequence[str]
@@ -285,10 +287,10 @@ class KeptEvents:
             during.start.extend(self._cut_to_room(during.start, times))
             during.length.extend(itertools.islice(lengths, len(during.start) - len(during.length)))
 
-    def _take_host_events(self, kind: EventKind, times: Sequence[float], told: Sequence[Sequence[bytes]]) -> None:
+    def _take_host_events(self, kind: EventKind, times: Sequence[float], fields: Sequence[Sequence[bytes]]) -> None:
         long = [
             (at, length, intern(name.decode()[:200]), int(process) if kind is EventKind.HOST else process.decode())
-            for at, length, name, process in zip(times, map(float, told[0]), told[1], told[2], strict=True)
+            for at, length, name, process in zip(times, map(float, fields[0]), fields[1], fields[2], strict=True)
             if length >= _LONG
         ]
         self._long += self._cut_to_room(self._long, long)

@@ -107,9 +107,9 @@ class LineBatch:
     def iterate_steps(self, begin: int, end: int) -> Iterator[tuple[int | None, StepLine | None, int, float]]:
         """Yield each step: the rank before it, the step (None for a damaged one), its line and its rate."""
         for place in range(begin, end):
-            told = {name: value.decode() for name, value in zip(self.kind.names, self.told[place], strict=True)}
-            rank = int(told.pop("rank")) if "rank" in told else None
-            step = make_step(self.kind.form, told) if self.kind.form else None
+            values = {name: value.decode() for name, value in zip(self.kind.names, self.told[place], strict=True)}
+            rank = int(values.pop("rank")) if "rank" in values else None
+            step = make_step(self.kind.form, values) if self.kind.form else None
             yield rank, step, self.lines[place], self._rates.get(place, NOT_LOGGED)
 
     def make_rows(self, *, counted_only: bool = False) -> Rows | None:
@@ -120,12 +120,12 @@ class LineBatch:
         form = self.kind.form
         if form is None or form is Form.MINDSPEED:
             return None
-        told = dict(zip(self.kind.names, zip(*self.told, strict=True), strict=True))
-        total = _parse_whole_numbers(told["total"])
-        number = _parse_whole_numbers(told["number"])
-        epoch = max(_parse_whole_numbers(told["epoch"])) if "epoch" in told else 0
-        seconds = [float(one) / 1000 for one in told["time"]]
-        kept = {} if counted_only else told
+        values = dict(zip(self.kind.names, zip(*self.told, strict=True), strict=True))
+        total = _parse_whole_numbers(values["total"])
+        number = _parse_whole_numbers(values["number"])
+        epoch = max(_parse_whole_numbers(values["epoch"])) if "epoch" in values else 0
+        seconds = [float(one) / 1000 for one in values["time"]]
+        kept = {} if counted_only else values
         counted = {name: _parse_whole_numbers(kept[name]) for name in MOST_COUNTED if name in kept}
         floats = {column: [*map(float, kept[name])] for name, column in _COLUMNS.items() if name in kept}
         if (
@@ -136,12 +136,12 @@ class LineBatch:
         ):
             return None
         if epoch > 1:
-            epochs = _parse_whole_numbers(told["epoch"])
+            epochs = _parse_whole_numbers(values["epoch"])
             number = [one + max(e - 1, 0) * of for one, e, of in zip(number, epochs, total, strict=True)]
         if self._rates:
             floats["rate"] = [self._rates.get(place, NOT_LOGGED) for place in range(len(self))]
         columns: dict[str, Sequence[float]] = {"line": self.lines, "seconds": seconds, **counted, **floats}
-        return Rows(form, _parse_whole_numbers(told["rank"]) if "rank" in told else (), total, number, columns)
+        return Rows(form, _parse_whole_numbers(values["rank"]) if "rank" in values else (), total, number, columns)
 
 
 def _parse_whole_numbers(column: Sequence[bytes]) -> list[int]:
@@ -219,16 +219,16 @@ class _TrainingLogReader:
 
     def read(self, lines: Iterable[tuple[int, bytes, bool]]) -> None:
         known, batch = self._known, self._batch
-        kind, told, numbers = batch.kind, batch.told, batch.lines
+        kind, values, numbers = batch.kind, batch.told, batch.lines
         for number, line, whole in lines:
             layout = known.get(line.translate(_DIGITS), _UNKNOWN)
             if layout is not None and layout[0] is kind and whole:
-                told.append(layout[1](line))
+                values.append(layout[1](line))
                 numbers.append(number)
             elif layout is not _UNKNOWN or any(needle in line for needle in _NEEDLES):
                 self._read_other_line(number, line, self._layout_for(line) if whole else None, whole=whole)
                 batch = self._batch
-                kind, told, numbers = batch.kind, batch.told, batch.lines
+                kind, values, numbers = batch.kind, batch.told, batch.lines
         if len(batch) > _MOST_WAITING:
             self.place_batch()
 
