@@ -188,8 +188,7 @@ def _label_by_scopes(
     table: Table, rows: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_], NDArray[np.bool_]]:
     # For each block: a number for its layer, or -1; whether all layers share its scope; whether it has no scope.
-    # MindSpore compiles the code of a class once, so operators directly in it have the first layer's scope, and a
-    # number.
+    # MindSpore compiles the code of a class once, so operators directly in it share the first layer's scope.
     nodes = np.unique(table.node.codes[rows]).tolist()
     names = {node: table.node.values[node] for node in nodes}
     found = {node: parse_layer_scope(path) for node, path in names.items()}

@@ -35,8 +35,8 @@ _MOST_SPANS = 400  # more phases cannot be distinguished in a picture
 def number_stages(ranks: Sequence[RankReport]) -> tuple[int | None, ...]:
     """Return the pipeline stage of each rank, numbered among the stages that are present.
 
-    Ranks of one stage have the same layers, ranks of other stages have others. The stage is None for ranks whose
-    parameters have no names (dynamic graph), and for all ranks if they have the same layers: only one stage is present.
+    Ranks of one stage have the same layers, ranks of other stages have others. Ranks whose parameters have no names
+    (dynamic graph) have None, and so do all ranks if they have the same layers: only one stage is present.
     """
     found = [map(_LAYER_OF_PARAMETER.search, rank.contents.names.values()) for rank in ranks]
     layer_sets = [frozenset(int(match[1]) for match in matches if match) for matches in found]
@@ -62,7 +62,7 @@ def analyse_memory(
         on_bytes: Called with the bytes read so far, and the bytes of all files.
 
     Raises:
-        TraceError: There is no trace, or it is unreadable.
+        TraceError: The trace is missing or unreadable.
 
     Example::
 

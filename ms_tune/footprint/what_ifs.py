@@ -121,8 +121,7 @@ def _split_repetitions(table: Table, rows: NDArray[np.int64], maker: NDArray[np.
     best = next((each for each, total in zip(found, covered, strict=True) if total > _NEARLY * most), [])
     for stretch in best:
         runs = list(pairwise(_shortest_periods(key, stretch)))
-        # A layer's activations are alive when the next layer begins; else they are recomputed and a micro-batch
-        # repeats.
+        # A layer's activations are alive when the next layer begins; if not, a recomputed micro-batch repeats.
         first, second = (rows[begin:end] for begin, end in runs[:2])
         if 2 * table.size[first[table.end[first] > table.start[second[0]]]].sum() > table.size[first].sum():
             for begin, end in runs:

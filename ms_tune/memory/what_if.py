@@ -221,8 +221,7 @@ class TorchWhatIf(Record):
     """A recording replayed under several settings."""
 
     report: TorchReport  # the recording
-    # The recorded setting first, also replayed, so that its difference from the recording shows the error of allocating
-    # the first blocks again.
+    # The recorded setting first, also replayed, to show the error of allocating the first blocks again.
     outcomes: tuple[TorchOutcome, ...]
     limit: int | None  # the limit of the allocator; None: no limit
     error_bytes: int  # difference of the peak between the recording and its replay without a limit

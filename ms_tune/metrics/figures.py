@@ -69,8 +69,8 @@ def count_steps_per_line(steps: RankSteps) -> int:
 def bound_median(ordered: Sequence[float], confidence: float) -> tuple[float, float] | None:
     """Return an interval that contains the true median with at least this probability, for any distribution.
 
-    Its ends are the two order statistics of the sign test, the innermost ones far enough apart; None if not even the
-    extremes are.
+    Its ends are the two order statistics of the sign test, the innermost ones far enough apart; None with too few
+    values.
     """
     count = len(ordered)
     if count > _MANY:
@@ -218,7 +218,7 @@ def make_utilisation_figures(inputs: Inputs, convention: Convention, fastest: fl
     """Yield TFLOP/s per card and their share of the peak: of the named device, else of the fastest known one.
 
     They are computed from the config's model, if there is a config; else from the framework's count of operations, or
-    its formula. Both are None above the peak, which no device can exceed.
+    its formula. Above the peak, which no device can exceed, both have no value.
     """
     logged = inputs.counted if inputs.counted.value is not None else inputs.logged
     if logged.value is not None:

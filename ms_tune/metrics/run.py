@@ -74,8 +74,8 @@ def measure_runs(
 ) -> MetricsReport:
     """Measure step time, throughput and utilization of real runs from their training logs.
 
-    A figure with a missing input is None and names the options that provide it; an impossible figure is None, and a
-    problem explains it.
+    A figure has no value if an input is missing (it names the options for it) or if it is impossible (see the
+    problems).
 
     Args:
         logs: Logs, or folders of ranks' logs.

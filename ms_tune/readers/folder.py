@@ -28,7 +28,7 @@ _STALE = 3600.0  # seconds between the oldest and the newest file of a job's ran
 
 @dataclass(frozen=True, slots=True)
 class RankFiles:
-    """The files of one rank; absent ones are None."""
+    """The files of one rank, with None for absent ones."""
 
     rank: int | None  # its number; None if no folder name shows it
     blocks: Path  # `memory_block.csv`

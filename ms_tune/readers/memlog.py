@@ -39,11 +39,11 @@ class LogBlock(NamedTuple):
     """One allocation."""
 
     size: int  # requested bytes
-    # Indices of the allocation and the release; end is None if it was never released.
+    # Indices of the allocation and the release; None for a block that is never released.
     start: int
     end: int | None
-    # Iterations of the allocation and the release; `HEAD` before the first, `MemLog.tail` after the last; None if never
-    # released.
+    # Iterations of the allocation and the release; `HEAD` before the first, `MemLog.tail` after the last, and None for
+    # a block that is never released.
     iteration: int
     end_iteration: int | None
     # The phase, such as `0F`; `init` before the first micro-batch of an iteration.

@@ -199,7 +199,7 @@ _LIBRARY = re.compile(r"(?:site|dist)-packages/|/lib/python3|^<")
 
 
 class MemoryFailure(Record):
-    """The first failed request in a log; values are None if unknown."""
+    """The first failed request in a log, with None for unknown values."""
 
     framework: str  # whose message it is: `mindspore`, `torch`, `torch_npu`, `driver`
     line: int  # the line of the log

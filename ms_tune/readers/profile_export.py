@@ -127,7 +127,7 @@ def _taken_together(events: str, between: str, kept: KeptEvents) -> bool:
 
 
 class RankProfile(Record):
-    """The export of one rank; absent parts are None or empty."""
+    """The export of one rank, with None or empty values for absent parts."""
 
     folder: Path  # its `ASCEND_PROFILER_OUTPUT`
     rank: int | None  # its number; None if no name shows it

@@ -132,8 +132,7 @@ class _RecomputeLogReader:
     """The runs found so far.
 
     The static graph prints its lists again for each block of layers that it sets up: with prediction layers twice per
-    run, and once for each rank that writes into the same file. Equal lists without a start of a run between them are
-    one run.
+    run, and once for each rank in the same file. Equal lists with no start of a run between them are one run.
     """
 
     def __init__(self) -> None:

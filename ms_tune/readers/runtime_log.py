@@ -190,8 +190,7 @@ class RuntimeLog(Record):
     """The contents of a log."""
 
     statistics: MemoryStatistics | None  # the last complete statistics; None if the process did not get that far
-    # The exception of the last Python traceback, else the last error that MindSpore logged, else None. Successful runs
-    # may log errors.
+    # The exception of the last traceback, else the last error that MindSpore logged, even in successful runs.
     last_error: str | None
     # The first failed request for memory; later ones are its consequences.
     out_of_memory: OutOfMemory | None = None

@@ -3,8 +3,7 @@
 The file is a pickle of plain containers; no class is ever looked up, so a file cannot run code. All generations are
 supported: a bare list of segments, blocks with ``history``, with and without addresses, ``time_us``, categories,
 expandable segments, several devices (``torch/cuda/memory.py`` 2.0 to 2.13, ``torch_npu/npu/memory.py`` and
-``Module.cpp``). Sizes of ``alloc`` and ``free_*`` events are requested bytes, those of ``segment_*`` events reserved
-bytes.
+``Module.cpp``). Sizes of ``alloc`` and ``free_*`` events are requested bytes, of ``segment_*`` reserved ones.
 """
 
 from __future__ import annotations
@@ -140,7 +139,7 @@ class Events:
     def release_events(self) -> NDArray[np.int64]:
         """Return for each allocation event the release of the block (in damaged files: the reuse of its address).
 
-        :data:`~ms_tune.readers.memory_block.NEVER_FREED` if there is no such event, and for all other events.
+        :data:`~ms_tune.readers.memory_block.NEVER_FREED` without such an event, and for all other events.
         """
         turns = self.turns_by_address
         following = np.append(turns.place[1:], NEVER_FREED)

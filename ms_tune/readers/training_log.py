@@ -304,7 +304,7 @@ class _TrainingLogReader:
         self._latest = places[rows.ranks[-1]]
 
     def _present_steps(self, rank: int | None, rows: Rows, at: int) -> RankSteps | None:
-        # Return the steps that a step of this rank continues; None if there are none, or if totals differ.
+        # Return the steps that a step of this rank continues; None without such steps, or if totals differ.
         writer = self._writers.get(rank)
         if writer is None or writer.run < 0 or rows.total.count(self.runs[writer.run].total) < len(rows.total):
             return None
