@@ -1,1 +1,1 @@
-"""From a trace to what is said of its memory: curve, categories, lifetimes, remedies. Exact in bytes."""
+"""Analyse the memory of a trace: curve, categories, lifetimes, remedies. Exact in bytes."""

@@ -1,9 +1,9 @@
-"""The memory at a tick, taken apart: by content, parameter, operator, line of the script, layer of the model; and what it should need.
+"""Break down the memory at a tick by category, parameter, operator, script line and layer, and compare it with theory.
 
-Adam keeps two numbers for every parameter (``mint.optim.AdamW``, ``nn.Adam``, MindFormers' ``AdamW``), and one set of
-gradients has as many as there are parameters. Number formats come from ``tracker_graph.ir``; without it all are taken for
-one. A rank that holds less state than that shares the rest with others (``enable_parallel_optimizer``, ZeRO); one that
-holds more has float32 copies of its weights, or another optimizer.
+Theory: Adam keeps two moments for every parameter (``mint.optim.AdamW``, ``nn.Adam``, MindFormers' ``AdamW``), and one
+set of gradients has as many elements as the parameters. Number formats come from ``tracker_graph.ir``; without it all
+tensors are assumed to have one format. A rank with less state than that shares it with other ranks
+(``enable_parallel_optimizer``, ZeRO); a rank with more has float32 copies of its weights, or another optimizer.
 """
 
 from __future__ import annotations
@@ -30,51 +30,51 @@ if TYPE_CHECKING:
 
     Key = TypeVar("Key", bound=Hashable)
 
-_MOMENTS = 2  # of Adam
-_CLOSE = 0.03  # padding, and the scalars that are no share of anything
+_MOMENTS = 2  # moments of Adam per parameter
+_CLOSE = 0.03  # relative tolerance, for padding and for scalars that are not sharded
 
 
 @dataclass(frozen=True, slots=True)
 class BlockGroup:
-    """Blocks that are alike in some way."""
+    """Blocks that share a key."""
 
-    key: str  # what they share
-    bytes: int  # the sum of their sizes
-    count: int  # how many they are
-    categories: Mapping[MemoryCategory, int]  # bytes by content, without zeros
+    key: str  # the shared property, such as a parameter, operator, line or layer
+    bytes: int  # total size
+    count: int  # number of blocks
+    categories: Mapping[MemoryCategory, int]  # bytes by category, without zeros
 
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """Blocks of one content that one operator at one place allocated, the layer's number left out."""
+    """Blocks of one category that one operator allocated at one place, with layer numbers masked."""
 
     operator: str
     where: str
     category: MemoryCategory
     bytes: int
     count: int
-    tensor: str  # number format and shape, if all have the same and it is known
-    rows: tuple[int, ...]  # their rows, by size
+    tensor: str  # number format and shape; empty if unknown or not the same for all
+    rows: tuple[int, ...]  # their rows, the largest first
 
 
 @dataclass(frozen=True, slots=True)
 class PeakBreakdown:
-    """The memory at a tick."""
+    """The memory in use at a tick, grouped in several ways."""
 
     tick: int
-    rows: NDArray[np.int64]  # the rows alive, in the order of the file; their sizes add up to the curve
-    contents: Mapping[MemoryCategory, int]  # bytes by content: all nine, in their order; they add up, too
+    rows: NDArray[np.int64]  # the live rows, in the order of the file; their sizes add up to the curve's value
+    contents: Mapping[MemoryCategory, int]  # bytes by category: all nine, in their order; they add up, too
     holders: tuple[Holder, ...]  # by operator and place, the largest first
-    parameters: tuple[BlockGroup, ...]  # by parameter, its gradients and optimizer state with it; without layer numbers
+    parameters: tuple[BlockGroup, ...]  # by parameter (layer numbers masked), with its gradients and optimizer state
     operators: tuple[BlockGroup, ...]  # by operator
-    lines: tuple[BlockGroup, ...]  # by line of the script; in graph mode by scope path without layer numbers
+    lines: tuple[BlockGroup, ...]  # by script line; in graph mode by scope path, layer numbers masked
     layers: tuple[BlockGroup, ...]  # by layer of the model
 
 
 def break_down_memory(
     table: Table, contents: Contents, curve: Curve, tick: int, tensor_of: Callable[[int], str] | None = None
 ) -> PeakBreakdown:
-    """The memory at a tick, taken apart."""
+    """Return the breakdown of the memory at a tick."""
     alive = table.live_at(tick)
     rows = curve.rows[alive[curve.rows]]
     codes = contents.codes[rows]
@@ -130,15 +130,15 @@ def _find_holders(
 
 @dataclass(frozen=True, slots=True)
 class LayerActivations:
-    """What one layer keeps for the backward pass at the peak."""
+    """Activations that one layer keeps for the backward pass at the peak."""
 
-    layer: str  # the layer; empty for what belongs to none
-    bytes: int  # all of it: the saving if the layer's activations were swapped to the host
+    layer: str  # the layer; empty for activations outside any layer
+    bytes: int  # total size: the saving if the layer's activations were swapped to the host
     count: int  # blocks
 
 
 def group_activations(table: Table, contents: Contents, parts: PeakBreakdown) -> tuple[LayerActivations, ...]:
-    """The activations at a tick by layer, in the order of the layers; they add up to all activations."""
+    """Return the activations at a tick by layer, in layer order; they add up to all activations."""
     rows = parts.rows[contents.codes[parts.rows] == category_code(MemoryCategory.ACTIVATIONS)]
     groups = _group_blocks(table, contents, rows, lambda row: find_layer(table, row, contents.names.get(row)))
     found = [LayerActivations(group.key, group.bytes, group.count) for group in groups]
@@ -146,14 +146,14 @@ def group_activations(table: Table, contents: Contents, parts: PeakBreakdown) ->
 
 
 def natural_order(layer: str) -> tuple[str, int]:
-    """Sorts ``layers.10`` behind ``layers.9``."""
+    """Return a sort key that places ``layers.10`` after ``layers.9``."""
     name, _, digits = layer.rpartition(".")
     number = whole_number(digits)
     return (layer, -1) if number is None else (name, number)
 
 
 def group_alike_layers(layers: Sequence[LayerActivations]) -> tuple[tuple[LayerActivations, ...], ...]:
-    """Layers in their order; those that follow each other and hold as much are together."""
+    """Group consecutive layers that keep the same bytes in the same number of blocks."""
     runs: list[list[LayerActivations]] = []
     for layer in layers:
         last = runs[-1][-1] if runs else None
@@ -167,31 +167,31 @@ def group_alike_layers(layers: Sequence[LayerActivations]) -> tuple[tuple[LayerA
 
 
 class Expected(Record):
-    """Bytes of one content at the peak, and by theory."""
+    """Measured and expected bytes of one category at the peak."""
 
     content: MemoryCategory  # gradients or optimizer state
     bytes: int  # bytes at the peak
-    expected_bytes: int  # one set of gradients, or Adam's two moments, of all weights on the rank
-    shards: int | None  # over how many ranks it seems to be shared; None if it does not
-    typed: bool = True  # whether the number formats are known; else all are taken for one
+    expected_bytes: int  # one set of gradients, or Adam's two moments, for all weights on the rank
+    shards: int | None  # number of ranks that seem to share it; None if it is not shared
+    typed: bool = True  # False if the number formats are unknown and assumed to be equal
 
 
 class Theory(Record):
-    """What the weights make one expect."""
+    """Expected memory of gradients and optimizer state, computed from the weights."""
 
     weights_bytes: int  # bytes of weights at the peak
-    parameters: int  # how many blocks hold them
-    states: tuple[Expected, ...]  # gradients and optimizer state; empty where there are no weights
-    gradients_ratio: float | None  # gradients divided by weights: 1 where one set in the weights' own format is held
-    # Optimizer state divided by weights: 2 for Adam in the weights' own format, 4 with weights of two bytes and state
-    # of four, 6 with float32 copies of them; less where the state is shared.
+    parameters: int  # number of blocks of weights
+    states: tuple[Expected, ...]  # gradients and optimizer state; empty without weights
+    gradients_ratio: float | None  # gradients / weights: 1 for one set of gradients in the weights' own format
+    # Optimizer state / weights: 2 for Adam in the weights' own format, 4 for 4-byte state of 2-byte weights, 6 with
+    # float32 copies of the weights too; less if the state is sharded.
     optimizer_ratio: float | None
 
 
 def compare_with_theory(
     table: Table, contents: Contents, parts: PeakBreakdown, tensor_of: Callable[[int], TensorType | None]
 ) -> Theory:
-    """The theory of what is held at the peak."""
+    """Compare the gradients and optimizer state at the peak with the sizes that the weights predict."""
     weights = parts.contents[MemoryCategory.WEIGHTS]
     rows = _rows_with(table, contents, parts, MemoryCategory.WEIGHTS)
     if not weights:

@@ -1,10 +1,10 @@
-"""What every block of a trace holds.
+"""Determine the category of every block of a trace.
 
 MindSpore's tracker names parameters only where a graph uses them; in the dynamic graph a block has the operator that
-first used it and the Python stack. So what a block holds comes from, in this order: the list of tensors that the
-dryrun's child process wrote; the tracker's ``type`` and the parameter's name; and the phase of the training step that
-allocated it (:mod:`ms_tune.footprint.phases`). Seen in MindSpore 2.10 and not fixed here: outputs of a few eager operators
-(Add, Mul, SiLU) carry the operator and stack of the task before.
+first used it and the Python stack. So the category comes from, in this order: the list of tensors that the dryrun's
+child process wrote; the tracker's ``type`` and the parameter's name; and the phase of the training step that allocated
+it (:mod:`ms_tune.footprint.phases`). A known error of MindSpore 2.10 is not corrected: outputs of a few eager operators
+(Add, Mul, SiLU) have the operator and stack of the task before.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ if TYPE_CHECKING:
     from ms_tune.readers.tensors import TensorList
 
 CONTENTS = tuple(MemoryCategory)
-_UNKNOWN = -1  # as long as no rule has spoken
-# Functions of Megatron-LM core_v0.12.1 that make what outlives a step: `get_model` of `megatron/training/training.py`, buffers of
-# `megatron/core/distributed/param_and_grad_buffer.py`, `megatron/core/optimizer`; and what a stage receives. MindSpeed
-# v2.2.0_core_r0.12.1 has optimizers of its own in files of the same folders.
+_UNKNOWN = -1  # no rule applied yet
+# Functions of Megatron-LM core_v0.12.1 for memory that outlives a step: `get_model` of `megatron/training/training.py`,
+# buffers of `megatron/core/distributed/param_and_grad_buffer.py`, `megatron/core/optimizer`; and the input that a stage
+# receives. MindSpeed v2.2.0_core_r0.12.1 has optimizers there, too.
 _TRAINING = re.compile(r"(?:^|/)megatron/training/training\.py$")
 _BUFFER = re.compile(r"(?:^|/)core/distributed/param_and_grad_buffer\.py$")
 _OPTIMIZER = re.compile(r"(?:^|/)core/optimizer/\w+\.py$")
 _EXCHANGE = re.compile(r"(?:^|/)pipeline_parallel/p2p_communication\.py$")
 _MODEL = "get_model"
 _RECEIVER = "create_tensor_recv_prev"
-# Behind the first: MindSpeed v2.3.0 with --param-and-grad-buffer-pad, MindSpeed-LLM v26.1.0.
+# The second is from MindSpeed v2.3.0 with --param-and-grad-buffer-pad, the third from MindSpeed-LLM v26.1.0.
 _BUFFER_MAKERS = frozenset({"__init__", "param_and_grad_buffer_init_pad", "param_and_grad_buffer_init"})
 _OPTIMIZER_MAKERS = frozenset({"get_megatron_optimizer", "step", "step_with_ready_grads"})
-# First components of the names that MindSpore's and MindFormers' optimizers give their state (`clone(prefix=...)`).
+# First parts of the names of optimizer state in MindSpore and MindFormers (`clone(prefix=...)`).
 _STATE = frozenset(
     {
         *("adam_m", "adam_v", "moment1", "moment2", "exp_avg", "exp_avg_sq", "max_exp_avg_sq", "exp_inf", "vhat"),
@@ -76,26 +76,26 @@ _NUMBER = re.compile(r"-(?:op)?\d+$")
 
 
 def category_code(content: MemoryCategory) -> int:
-    """A content's place in :data:`CONTENTS`: how arrays hold it."""
+    """Return the index of a category in :data:`CONTENTS`, as arrays store it."""
     return CONTENTS.index(content)
 
 
 def parse_operator(node_name: str) -> str:
-    """The operator in a node name: ``MatMul`` in ``Default/net-Net/MatMul-op0``."""
+    """Return the operator in a node name: ``MatMul`` in ``Default/net-Net/MatMul-op0``."""
     return _NUMBER.sub("", node_name.rpartition("/")[2])
 
 
 def is_collective(node_name: str) -> bool:
-    """Whether the operator is one of communication."""
+    """Return whether the operator is a communication operator."""
     operator = parse_operator(node_name)
     return operator not in _NOT_COLLECTIVE and _COMMUNICATION.match(operator) is not None
 
 
 def find_lasting_categories(stacks: Sequence[Sequence[Frame]]) -> list[MemoryCategory | None]:
-    """What a block of each stack holds if it is never freed; None where Megatron does not tell.
+    """Return the category of a block of each stack if it is never freed; None if Megatron's code does not show it.
 
-    A buffer of parameters and gradients is one object with one or two tensors: the gradients', and before it, with the
-    distributed optimizer, the parameters', which the weights become parts of.
+    A buffer of parameters and gradients is one object with one or two tensors: the gradients and, allocated before them
+    with the distributed optimizer, the parameters, which contain the weights.
     """
     lines = [_line_of_buffer(stack) for stack in stacks]
     made = sorted({line for line in lines if line is not None})
@@ -106,10 +106,10 @@ def find_lasting_categories(stacks: Sequence[Sequence[Frame]]) -> list[MemoryCat
 
 
 def is_received_input(stack: Iterable[Frame]) -> bool:
-    """Whether a block is what a stage gets from the one before: its input, which it keeps for its backward pass.
+    """Return whether a block is the input that a stage receives from the one before and keeps for its backward pass.
 
-    The last stage asks for that of the next micro-batch in its backward pass (``send_backward_recv_forward``), where what lives
-    on to the update is a gradient otherwise.
+    The last stage receives the input of the next micro-batch in its backward pass (``send_backward_recv_forward``), in
+    which other blocks that live until the update are gradients.
     """
     return any(frame.function == _RECEIVER and _EXCHANGE.search(frame.file.replace("\\", "/")) for frame in stack)
 
@@ -133,16 +133,16 @@ def _line_of_buffer(stack: Iterable[Frame]) -> int | None:
 
 
 class Contents:
-    """Tells what every row of a trace holds."""
+    """The category of every row of a trace."""
 
     def __init__(self, table: Table, tensors: TensorList | None) -> None:
         self._table = table
         self._eager = table.task.rows_in([EAGER])
-        # How many listed tensors no block holds; of more than half of them, the list is of another run and is not used.
+        # Number of listed tensors without a block; if more than half, the list is of another run and is not used.
         listed, self.tensors_missing = match_listed_tensors(table, tensors) if tensors else ({}, 0)
         self._weight = table.kind.rows_in(["Weight"])
         self._named = self._weight & ~self._eager
-        # The name of the parameter in a row, where it is known.
+        # The parameter's name by row, where it is known.
         self.names = {row: table.node.value_at(row) for row in np.flatnonzero(self._named).tolist()}
         self.names |= {row: name for row, (_, name) in listed.items()}
         self._listed = np.full(len(table), _UNKNOWN, np.int8)
@@ -150,17 +150,17 @@ class Contents:
             self._listed[row] = category_code(content)
         self._useful = table.stack.rows_matching(is_useful)
         eager = int(self._eager.sum())
-        # Not if most blocks of the dynamic graph have no stack of the script.
+        # False if most blocks of the dynamic graph have no stack of the script.
         self.stacks_useful = not eager or 2 * int((self._useful & self._eager).sum()) > eager
         named = self._classify_named()
         self.phases = Phases(table, named == category_code(MemoryCategory.OPTIMIZER_STATE))
-        # The place in `CONTENTS` of every row's content.
+        # The index in `CONTENTS` of every row's category.
         self.codes = self._classify_rest(self._classify_lasting(named))
 
     def _classify_named(self) -> NDArray[np.int8]:
         table = self._table
         weights = {table.node.values[name] for name in np.unique(table.node.codes[self._named]).tolist()}
-        # In the dynamic graph a compiled optimizer names its state, but not the weights, which are on the device by then.
+        # In the dynamic graph a compiled optimizer names its state, but not the weights, which are on the device.
         unnamed = bool((self._weight & self._eager).any())
         by_name = np.full(max(len(table.node.values), 1), _UNKNOWN, np.int8)
         for place, name in enumerate(table.node.values):
@@ -177,7 +177,7 @@ class Contents:
         lasting = find_lasting_categories(table.stack.values)
         by_stack = [_UNKNOWN if content is None else category_code(content) for content in lasting]
         by_megatron = np.array(by_stack, np.int8)[table.stack.codes]
-        # Where Megatron has a buffer for all gradients, what is left of a backward pass is none of a parameter's.
+        # If Megatron has a buffer for all gradients, other blocks that a backward pass leaves are not gradients.
         self._buffered = bool((endless & (by_megatron == category_code(MemoryCategory.GRADIENTS))).any())
         for content in (MemoryCategory.WEIGHTS, MemoryCategory.OPTIMIZER_STATE, MemoryCategory.GRADIENTS):
             settle(endless & (by_megatron == category_code(content)), content)
@@ -197,7 +197,7 @@ class Contents:
         table, settle = self._table, partial(_set_category, codes)
 
         unbound = table.kind.rows_in([""])
-        # aclnn kernels' scratch is unbound and lives for one tick
+        # scratch memory of aclnn kernels is unbound and lives for one tick
         settle(table.kind.rows_in(["WorkSpace"]) | (unbound & (table.end == table.start + 1)), MemoryCategory.WORKSPACE)
         settle(table.kind.rows_in(["ContinuousMemory"]), MemoryCategory.COMMUNICATION)
         # Ticks at which weights are updated, ascending.
@@ -206,7 +206,7 @@ class Contents:
         outputs = table.kind.rows_in(_OUTPUTS)
         backward = np.sort(table.start[self.phases.rows_of(Phase.BACKWARD)])
         next_update, next_backward = _next_after(table.start, updates), _next_after(table.start, backward)
-        # MindSpore's common-subexpression elimination gives operators of the update the scope of a model's layer.
+        # MindSpore's common-subexpression elimination gives operators of the update the scope of a model layer.
         after_backward = ~self._eager & (next_update != NEVER_FREED) & (next_backward >= next_update)
         kept = (next_backward < table.end) | (len(backward) == 0)
         forward = outputs & (phase == phase_code(Phase.FORWARD)) & ~after_backward
@@ -217,8 +217,8 @@ class Contents:
             settle(outputs & passing & (next_update < table.end), MemoryCategory.GRADIENTS)
         settle(table.kind.rows_in(_TEMPORARY) & table.node.rows_matching(is_collective), MemoryCategory.COMMUNICATION)
         settle(table.kind.rows_in(_CONSTANTS), MemoryCategory.CONSTANTS)
-        told = ~self._eager | self._useful | (phase > 0)
-        settle(table.kind.rows_in(_TEMPORARY) & told, MemoryCategory.TEMPORARIES)
+        known = ~self._eager | self._useful | (phase > 0)
+        settle(table.kind.rows_in(_TEMPORARY) & known, MemoryCategory.TEMPORARIES)
         codes[codes == _UNKNOWN] = category_code(MemoryCategory.UNATTRIBUTED)
         return codes
 
@@ -229,8 +229,8 @@ class Contents:
         backward = np.sort(start[self.phases.rows_of(Phase.BACKWARD)])
         before_update = _last_before(start, self.updates) <= _last_before(start, backward)
         step = self._eager & self._useful & (around == phase_code(Phase.BACKWARD)) & before_update
-        untold = np.where(self._eager, np.where(step, phase_code(Phase.STEP), 0), around)
-        return np.where(own > 0, own, untold).astype(np.int8)
+        fallback = np.where(self._eager, np.where(step, phase_code(Phase.STEP), 0), around)
+        return np.where(own > 0, own, fallback).astype(np.int8)
 
     def _update_ticks(self, state: NDArray[np.bool_]) -> NDArray[np.int64]:
         table = self._table
@@ -265,11 +265,11 @@ def _classify_name(name: str, weights: set[str], *, unnamed: bool) -> MemoryCate
 
 
 def match_listed_tensors(table: Table, tensors: TensorList) -> tuple[dict[int, tuple[MemoryCategory, str]], int]:
-    """Content and name of the rows that hold listed tensors, and how many tensors no row holds.
+    """Return category and name of the rows with listed tensors, and the number of tensors without a row.
 
-    The list was written after the last step, so of all blocks that ever held an address the last one is meant.
+    The list was written after the last step, so a tensor belongs to the last block at its address.
     """
-    # In this order where tensors share a block (tied weights, flat buffers).
+    # Priority if tensors share a block (tied weights, flat buffers).
     order = (MemoryCategory.WEIGHTS, MemoryCategory.OPTIMIZER_STATE, MemoryCategory.GRADIENTS)
     wanted = [(tensor, content) for content in order for tensor in getattr(tensors, content.value)]
     wanted.sort(key=lambda entry: entry[0].address)
@@ -277,15 +277,15 @@ def match_listed_tensors(table: Table, tensors: TensorList) -> tuple[dict[int, t
     ends = table.address + table.size.astype(np.uint64)
     first, last = np.searchsorted(addresses, table.address), np.searchsorted(addresses, ends)
     hit = np.flatnonzero((last > first) & (table.start >= 0) & (table.address > 0))
-    held = np.full(len(wanted), NONE, np.int64)
+    holder = np.full(len(wanted), NONE, np.int64)
     for row in hit[np.argsort(table.start[hit], kind="stable")].tolist():
-        held[first[row] : last[row]] = row
+        holder[first[row] : last[row]] = row
     found: dict[int, tuple[MemoryCategory, str]] = {}
     missing = 0
-    for (tensor, content), row in zip(wanted, held.tolist(), strict=True):
+    for (tensor, content), row in zip(wanted, holder.tolist(), strict=True):
         if row == NONE or tensor.address + tensor.bytes > int(table.address[row]) + int(table.size[row]):
             missing += 1
         elif row not in found or order.index(content) < order.index(found[row][0]):
             found[row] = (content, tensor.name)
-    # Weights that no step used are not on the device, but most are.
+    # Some may be missing: weights that no step used are not on the device.
     return (found, missing) if 2 * missing <= len(wanted) else ({}, missing)

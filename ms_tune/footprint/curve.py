@@ -1,12 +1,12 @@
-"""The memory of a trace over time, and its address space at one tick.
+"""Compute the memory of a trace over time, and its address space at one tick.
 
-Bytes in use are the running sum of block sizes over ``[start, end)``. It equals the tracker's own ``actual_used_memory`` at
-every allocation, ``ms.runtime.max_memory_allocated()`` at its peak, and, in whole MiB, the "Used peak memory usage" of
-MindSpore's log.
+Bytes in use are the running sum of block sizes over ``[start, end)``. It equals the tracker's own
+``actual_used_memory`` at every allocation, ``ms.runtime.max_memory_allocated()`` at its peak, and, in whole MiB, the
+"Used peak memory usage" of MindSpore's log.
 
-MindSpore's pool takes memory from the device in units (1 GiB unless set otherwise; ``abstract_dynamic_mem_pool.cc``). What
-the footprint counts is, unit by unit, the stretch of addresses from the lowest to the highest that was ever used; free
-stretches in it are holes. In every real trace at hand the stretches add up to the tracker's footprint at every row.
+MindSpore's pool takes memory from the device in units (1 GiB by default; ``abstract_dynamic_mem_pool.cc``). The
+footprint counts, unit by unit, the addresses from the lowest to the highest that was ever used; free ranges in between
+are holes. In every real trace we have, this equals the tracker's footprint at every row.
 """
 
 from __future__ import annotations
@@ -30,47 +30,47 @@ _NOT_LIVE = frozenset({"GeFixed", "GeConst"})
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Curve:
-    """Memory over time."""
+    """Memory in use and footprint over time."""
 
-    tick: NDArray[np.int64]  # the ticks of all allocations and releases, ascending; the last one of equal ticks counts
+    tick: NDArray[np.int64]  # ticks of all allocations and releases, ascending; the last of equal ticks counts
     used: NDArray[np.int64]  # bytes in use after each, over all pools
-    # Bytes between the lowest and the highest address used so far, summed over the pools and their units: what the
-    # tracker writes as `actual_peak_memory`. All zero where the trace does not say.
+    # Bytes between the lowest and the highest address used so far, summed over the pools and their units: the tracker's
+    # `actual_peak_memory`. All zero if the trace does not record it.
     footprint: NDArray[np.int64]
-    rows: NDArray[np.int64]  # the rows that take part; the others tell of no live memory
-    # Rows whose `actual_used_memory` is not the sum of their pool's live blocks. If there are any, the trace lacks rows
-    # or MindSpore counted otherwise.
+    rows: NDArray[np.int64]  # the rows that count as live memory
+    # Rows whose `actual_used_memory` differs from the sum of their pool's live blocks. If there are any, the trace
+    # lacks rows or MindSpore counted in another way.
     mismatches: NDArray[np.int64]
 
     @property
     def peak_bytes(self) -> int:
-        """The most bytes in use."""
+        """Return the most bytes in use."""
         return int(self.used.max()) if len(self.used) else 0
 
     @property
     def peak_tick(self) -> int:
-        """The first tick with the most bytes in use."""
+        """Return the first tick with the most bytes in use."""
         return int(self.tick[int(self.used.argmax())]) if self.peak_bytes else 0
 
     @property
     def footprint_bytes(self) -> int:
-        """The largest footprint."""
+        """Return the largest footprint."""
         return int(self.footprint.max()) if len(self.footprint) else 0
 
     def counted_rows(self, table: Table) -> NDArray[np.bool_]:
-        """Which rows of its trace take part."""
+        """Return a mask of the trace's rows that count as live memory."""
         found = np.zeros(len(table), np.bool_)
         found[self.rows] = True
         return found
 
     def bytes_at(self, tick: int) -> int:
-        """Bytes in use at a tick."""
+        """Return the bytes in use at a tick."""
         place = int(np.searchsorted(self.tick, tick, side="right")) - 1
         return int(self.used[place]) if place >= 0 else 0
 
 
 def compute_curve(table: Table) -> Curve:
-    """The curve of a trace; empty if it holds no blocks (a run on the CPU)."""
+    """Return the curve of a trace; empty if it has no blocks (a run on the CPU)."""
     rows = np.flatnonzero((table.start >= 0) & ~table.kind.rows_in(_NOT_LIVE))
     tick, change, row = _allocation_events(table, rows)
     used = np.cumsum(change)
@@ -78,8 +78,8 @@ def compute_curve(table: Table) -> Curve:
     mismatches = [np.zeros(0, np.int64)]
     for pool in np.unique(table.pool.codes[rows]).tolist():
         mine = table.pool.codes[row] == pool
-        told = mine & (tick == table.start[row]) & (table.footprint_after[row] != NONE)
-        last = np.maximum.accumulate(np.where(told, np.arange(len(row)), -1))
+        reported = mine & (tick == table.start[row]) & (table.footprint_after[row] != NONE)
+        last = np.maximum.accumulate(np.where(reported, np.arange(len(row)), -1))
         footprint += np.where(last >= 0, table.footprint_after[row[np.maximum(last, 0)]], 0)
         own = np.cumsum(change[mine])
         is_allocation = tick[mine] == table.start[row[mine]]
@@ -88,17 +88,17 @@ def compute_curve(table: Table) -> Curve:
 
 
 class ChangedLives:
-    """When each block of a trace would live and how large it would be, to begin with as in the trace, and the peak that this leaves."""
+    """Lifetimes and sizes of a trace's blocks that can be changed, to compute the peak after the change."""
 
     def __init__(self, table: Table, curve: Curve) -> None:
         self._table, self._curve = table, curve
         self.start, self.end, self.size = table.start.copy(), table.end.copy(), table.size.copy()
-        # Ticks and bytes beside the blocks' own.
+        # Ticks and bytes in addition to the blocks' own.
         self._freed: list[tuple[NDArray[np.int64], NDArray[np.int64]]] = []
         self._allocated: list[tuple[NDArray[np.int64], NDArray[np.int64]]] = []
 
     def end_sooner(self, rows: NDArray[np.int64], tick: NDArray[np.int64] | int) -> None:
-        """Give blocks back at a tick, if they are there until then."""
+        """Free blocks at a tick, if they live that long."""
         self.end[rows] = np.minimum(tick, self.end[rows])
 
     def end_later(self, rows: NDArray[np.int64], tick: int) -> None:
@@ -106,27 +106,27 @@ class ChangedLives:
         self.end[rows] = np.maximum(tick, self.end[rows])
 
     def start_later(self, rows: NDArray[np.int64], tick: int) -> None:
-        """Allocate blocks at a tick, not before it; those that are gone by then as ever."""
+        """Allocate blocks at a tick instead of earlier; blocks that end before it are unchanged."""
         late = self._table.end[rows] > tick
         self.start[rows] = np.where(late, np.maximum(self.start[rows], tick), self.start[rows])
 
     def bring_back(self, rows: NDArray[np.int64], tick: NDArray[np.int64] | int) -> None:
-        """Have blocks once more, from a tick until the trace frees them."""
+        """Allocate blocks again at a tick, until the trace frees them."""
         again, size = np.maximum(tick, self.end[rows]), self.size[rows]
         self._freed.append((np.maximum(self._table.end[rows], again), size))
         self._allocated.append((again, size))
 
     def need_for_a_moment(self, tick: int, size: int) -> None:
-        """Have so many bytes in use at a tick, beside the blocks."""
+        """Add temporary memory at one tick, in addition to the blocks."""
         self._allocated += [(np.array([tick]), np.array([size])), (np.array([tick]), np.array([-size]))]
 
     def bytes_at(self, tick: int) -> int:
-        """What blocks hold at a tick."""
+        """Return the bytes of the blocks at a tick."""
         rows = self._curve.rows
         return int(self.size[rows[(self.start[rows] <= tick) & (tick < self.end[rows])]].sum())
 
     def peak_moment(self) -> tuple[int, int]:
-        """The peak that is left, wherever it is then, and its tick; without what ends before it starts."""
+        """Return the remaining peak and its tick; blocks that end before they start are ignored."""
         rows = self._curve.rows[self.start[self._curve.rows] < self.end[self._curve.rows]]
         freed = rows[self.end[rows] != NEVER_FREED]
         frees = [(self.end[freed], self.size[freed]), *self._freed]
@@ -137,7 +137,7 @@ class ChangedLives:
 
 
 def find_highest_moment(tick: NDArray[np.int64], change: NDArray[np.int64]) -> tuple[int, int]:
-    """The most in use and its tick, from what changes at ticks; of one tick, what stands first comes first."""
+    """Return the peak and its tick from changes at ticks; changes at one tick apply in the given order."""
     order = np.argsort(tick, kind="stable")
     used = np.cumsum(change[order])
     if not len(used):
@@ -149,7 +149,7 @@ def find_highest_moment(tick: NDArray[np.int64], change: NDArray[np.int64]) -> t
 def _allocation_events(
     table: Table, rows: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    # What is freed at a tick comes before what is allocated.
+    # At one tick, releases come before allocations.
     freed = rows[table.end[rows] != NEVER_FREED]
     tick = np.concatenate([table.end[freed], table.start[rows]])
     change = np.concatenate([-table.size[freed], table.size[rows]])
@@ -158,43 +158,43 @@ def _allocation_events(
 
 
 def _find_mismatches(table: Table, row: NDArray[np.int64], swept: NDArray[np.int64]) -> NDArray[np.int64]:
-    # The rows of one pool, in the order of their allocation, that disagree with the sum of live blocks.
-    # MindSpore allocates a batch of AllocContinuous at once, so that each of its rows shows the total after the whole batch
-    # (`ascend_memory_pool.cc`): rows that tell the same total, each of which adds its size, up to one that agrees.
-    told = table.used_after[row]
+    # Return the rows of one pool, in the order of allocation, that disagree with the sum of live blocks. MindSpore
+    # allocates a batch of AllocContinuous at once, so each of its rows shows the total after the whole batch
+    # (`ascend_memory_pool.cc`): a series of rows with the same total, of which the last agrees.
+    reported = table.used_after[row]
     size = table.size[row]
-    goes_on = (told[1:] == told[:-1]) & (swept[1:] == swept[:-1] + size[1:])
+    goes_on = (reported[1:] == reported[:-1]) & (swept[1:] == swept[:-1] + size[1:])
     ends = np.flatnonzero(np.append(~goes_on, True)) if len(row) else np.zeros(0, np.int64)
     last = ends[np.searchsorted(ends, np.arange(len(row)))]
-    wrong: NDArray[np.int64] = row[(told != NONE) & (told != swept) & (swept[last] != told)]
+    wrong: NDArray[np.int64] = row[(reported != NONE) & (reported != swept) & (swept[last] != reported)]
     return wrong
 
 
 class Hole(Record):
-    """Free addresses between used ones."""
+    """A range of free addresses between used ones."""
 
     address: int
     bytes: int
 
 
 class AddressRange(Record):
-    """A stretch of addresses that the pool has used without a gap up to a tick."""
+    """A contiguous range of addresses that the pool has used up to a tick."""
 
     address: int  # where it begins
-    bytes: int  # how long it is
+    bytes: int  # its length
     used: int  # bytes of it in use
     pool: str
-    stream: int | None  # the stream whose blocks are in it; None if there are those of several
+    stream: int | None  # the stream of its blocks; None if there are several
     rows: tuple[int, ...]  # the rows in use, by address
-    holes: tuple[Hole, ...]  # what is free, by address
+    holes: tuple[Hole, ...]  # free ranges in it, by address
 
 
 class StreamHoles(Record):
-    """The holes that a stream can use: MindSpore's pool keeps the units of different streams apart."""
+    """The holes that a stream can use; MindSpore's pool does not share units between streams."""
 
     pool: str
-    stream: int | None  # the stream; None for stretches that several streams use
-    free_bytes: int  # all holes together
+    stream: int | None  # the stream; None for ranges that several streams use
+    free_bytes: int  # total size of the holes
     largest_bytes: int  # the largest one
 
 
@@ -202,16 +202,16 @@ class AddressMap(Record):
     """The address space at a tick."""
 
     tick: int
-    segments: tuple[AddressRange, ...]  # the stretches in use, the largest first
-    free_bytes: int  # all holes together
-    largest_hole: int  # the largest request that the pool could serve without growing
-    # How many live blocks lie on another one: other than 0, the trace is of a pool with virtual memory management, or
-    # damaged, and the map is not to be trusted.
+    segments: tuple[AddressRange, ...]  # the used ranges, the largest first
+    free_bytes: int  # total size of the holes
+    largest_hole: int  # the largest request that the pool can serve without growing
+    # Number of live blocks that overlap another one. If not 0, the trace is damaged or its pool has virtual memory
+    # management, and the map is unreliable.
     overlaps: int
 
     @property
     def by_stream(self) -> tuple[StreamHoles, ...]:
-        """The holes by pool and stream."""
+        """Return the holes by pool and stream."""
         found: dict[tuple[str, int | None], list[int]] = {}
         for segment in self.segments:
             found.setdefault((segment.pool, segment.stream), []).extend(hole.bytes for hole in segment.holes)
@@ -220,7 +220,7 @@ class AddressMap(Record):
 
 
 def map_addresses(table: Table, curve: Curve, tick: int) -> AddressMap:
-    """The address space at a tick."""
+    """Return the address space at a tick."""
     used = curve.counted_rows(table) & (table.start <= tick) & (table.address > 0) & (table.size > 0)
     live = used & (tick < table.end)
     segments: list[AddressRange] = []

@@ -1,4 +1,4 @@
-"""The findings about a trace: ``checklists/findings/memory.yaml`` holds their texts and limits, this module the tests."""
+"""Check a trace for findings; ``checklists/findings/memory.yaml`` contains their texts and limits."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class MemoryCheck(NamedTuple):
-    """What the checklist says about one kind of finding."""
+    """The entry of one kind of finding in the checklist."""
 
     id: str
     name: str
@@ -36,7 +36,7 @@ class MemoryCheck(NamedTuple):
 
 @cache
 def load_checks() -> Mapping[str, MemoryCheck]:
-    """The kinds of findings, by name."""
+    """Return the kinds of findings, by name."""
     content = yaml.safe_load((data_folder("checklists") / "findings" / "memory.yaml").read_bytes())
     return {
         entry["name"]: MemoryCheck(
@@ -51,18 +51,18 @@ def load_checks() -> Mapping[str, MemoryCheck]:
 
 
 def size_text(size: int) -> str:
-    """Bytes as a person reads them."""
+    """Format a number of bytes in GiB, or in MiB below 1 GiB."""
     return gib(size) if size >= 1024 * MIB else mib(size)
 
 
 def list_findings(report: RankReport) -> tuple[Diagnostic, ...]:
-    """All findings about one rank, the worst first."""
+    """Return all findings about one rank, the worst first."""
     found = [*_check_run(report), *_check_files(report), *_check_memory(report)]
     return tuple(sorted(found, key=lambda finding: (finding.severity.rank, -finding.bytes)))
 
 
 def compare_findings(ranks: Sequence[RankReport], *, stale: bool) -> tuple[Diagnostic, ...]:
-    """All findings that compare ranks."""
+    """Return all findings that compare ranks."""
     found = []
     if stale:
         found.append(_make_diagnostic("stale-folders", 0, None))
@@ -173,8 +173,8 @@ def _check_memory(report: RankReport) -> Iterator[Diagnostic]:
     if footprint and lost / footprint > known["fragmentation"].limit:
         params = {"footprint": size_text(footprint), "peak": size_text(peak), "share": f"{lost / footprint:.0%}"}
         yield _make_diagnostic("fragmentation", lost, report.rank, **params, hole=size_text(report.map.largest_hole))
-    untold = report.peak.contents[MemoryCategory.UNATTRIBUTED]
-    if untold / peak > known["unattributed"].limit:
+    unknown = report.peak.contents[MemoryCategory.UNATTRIBUTED]
+    if unknown / peak > known["unattributed"].limit:
         yield _make_diagnostic(
-            "unattributed", untold, report.rank, size=size_text(untold), share=f"{untold / peak:.0%}"
+            "unattributed", unknown, report.rank, size=size_text(unknown), share=f"{unknown / peak:.0%}"
         )

@@ -1,4 +1,4 @@
-"""The verdict about a trace: the one that ``dryrun`` gave where the trace is of its run, by the same judge everywhere."""
+"""Judge a trace: give the same verdict as ``dryrun`` for a trace of its run, by the rules that every command uses."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from ms_tune.readers.table import Table
     from ms_tune.readers.tensors import SizeOverflow
 
-_LEVELS = 6  # how far above a trace the folder of its run may lie
-_MOST_KEPT = 4 * MIB  # of the file that a run keeps
+_LEVELS = 6  # how many folders above a trace the folder of its run can be
+_MOST_KEPT = 4 * MIB  # largest record file of a run that is read
 
 
 class VerdictTerms(Record):
@@ -42,16 +42,16 @@ class VerdictTerms(Record):
 
     @property
     def sample(self) -> tuple[int, int] | None:
-        """Return the layers that the trace has and those of its stage, which the verdict is about; None for a whole stage."""
+        """Return the numbers of layers of the sample run and of its whole stage; None if the whole stage ran."""
         if self.record is None or self.record.run_layers is None:
             return None
         return self.record.run_layers, self.record.stage_layers
 
 
 def find_run_record(trace: Path) -> tuple[RunRecord, list[str]]:
-    """Return the record of the run that a trace belongs to, and the folders of the trace within it, the deepest first.
+    """Return the record of the trace's run, and the trace's folders within the run, the deepest first.
 
-    Both are empty if ``dryrun`` did not write it.
+    Both are empty if ``dryrun`` did not write the trace.
     """
     at = trace.absolute().parent
     for _ in range(_LEVELS):
@@ -68,7 +68,7 @@ def find_run_record(trace: Path) -> tuple[RunRecord, list[str]]:
 
 
 def is_simulated(statistics: MemoryStatistics) -> bool:
-    """Return whether a log is of a simulation, whose device has exactly 64 GiB; real ones show less."""
+    """Return whether a log is of a simulation, whose device has exactly 64 GiB; real devices report less."""
     return statistics.device_mib == SIMULATED_MIB
 
 
@@ -88,11 +88,11 @@ def read_cap(statistics: MemoryStatistics) -> int | None:
 def list_communicators(
     order: CommunicationOrder | None, log: RuntimeLog | None, rank: int | None
 ) -> dict[str, int] | None:
-    """Return the communicators that a rank creates, its world's included, with their numbers of ranks; None if unknown.
+    """Return the communicators of a rank, including its world's, with their numbers of ranks; None if unknown.
 
-    HCCL makes one for each name, whether or not something runs through it: the group that a pipeline stage sends by has
-    another one than the group of the same ranks that it receives by. A group of one rank has nobody to exchange with. The log
-    tells which are made; where it does not have MindSpore's warnings, what is run through them (``order``) is all that tells.
+    HCCL creates one for each group name, whether it is used or not: a pipeline stage sends by another group than it
+    receives by, even if both have the same ranks. A group of one rank has no communicator. The log shows which are
+    created; without MindSpore's warnings in it, only the used ones (``order``) are known.
     """
     used = {one.group: len(one.ranks) for one in order.collectives if len(one.ranks) > 1} if order is not None else {}
     processes = log.processes if log is not None else ()
@@ -178,7 +178,7 @@ def judge_trace(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgedRequest:
-    """The terms that the user names.
+    """The terms of a verdict that the user sets.
 
     Attributes:
         chip: The device's name.

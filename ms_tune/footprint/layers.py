@@ -1,8 +1,8 @@
-"""Where a block comes from: operator, line of the script, layer of the model; and the layers of a static graph as they run.
+"""Find the operator, script line and model layer of a block, and the runs of the layers of a static graph.
 
-A layer runs once more for every micro-batch and step. Numbers in scope paths tell layers apart (``layers-CellList/3-Block``),
-unless ``lazy_inline`` made one graph of all of them: then each operator of the one numbered scope comes once a layer, and the first
-of them begins the next one.
+A layer runs once per micro-batch and step. Numbers in scope paths distinguish layers (``layers-CellList/3-Block``),
+unless ``lazy_inline`` shares one graph between them: then each operator of the one numbered scope appears once per
+layer, and the first of them begins the next layer.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from ms_tune.readers.table import Table
 
-PARAMETER = "Parameter"  # the "operator" of a parameter that a graph names
+PARAMETER = "Parameter"  # the "operator" of a named parameter of a graph
 _LAYER_OF_SCOPE, _LAYER_OF_NAME = re.compile(r"/\d+(?=-)"), re.compile(r"\.\d+(?=\.)")
 _NAME_LAYER = re.compile(r"(?:^|\.)(\w+)\.(\d+)\.")
 _WRAPPERS = re.compile(r"^(?:Gradients|Default|recompute_Default|recompute_\w+|Grad_\w+)$")
@@ -36,23 +36,23 @@ _CELL = re.compile(r"^(\w+)-\w+$")
 
 @lru_cache(maxsize=262144)
 def mask_layer_number(path: str) -> str:
-    """A scope path or parameter name with ``*`` for the number of the layer."""
+    """Replace the layer number in a scope path or parameter name by ``*``."""
     path = _LAYER_OF_SCOPE.sub("/*", path)
     return _LAYER_OF_NAME.sub(".*", path) if "." in path else path
 
 
 def is_named(table: Table, row: int) -> bool:
-    """Whether the row's node name is the name of a parameter."""
+    """Return whether the row's node name is the name of a parameter."""
     return table.kind.value_at(row) == "Weight" and table.task.value_at(row) != EAGER
 
 
 def find_operator(table: Table, row: int) -> str:
-    """The operator that allocated the block; ``Parameter`` for a parameter of a graph; empty if unknown."""
+    """Return the operator that allocated the block; ``Parameter`` for a parameter of a graph; empty if unknown."""
     return PARAMETER if is_named(table, row) else parse_operator(table.node.value_at(row))
 
 
 def find_location(table: Table, row: int) -> str:
-    """``file:line`` of the script; in graph mode the scope path or the parameter's name without the layer's number."""
+    """Return ``file:line`` of the script; in graph mode the scope path or parameter name, layer number masked."""
     node = table.node.value_at(row)
     if is_named(table, row):
         return mask_layer_number(node)
@@ -64,26 +64,26 @@ def find_location(table: Table, row: int) -> str:
 
 @lru_cache(maxsize=65536)
 def find_script_line(stack: tuple[Frame, ...]) -> str:
-    """``file:line`` of the frame that tells most; empty if none does."""
+    """Return ``file:line`` of the most relevant frame of a stack; empty if there is not one."""
     frame = _telling_frame(stack)
     return f"{frame.file}:{frame.line}" if frame else ""
 
 
 def find_layer(table: Table, row: int, name: str | None) -> str:
-    """The model layer of a block, such as ``layers.27`` or ``embedding``; empty if unknown."""
+    """Return the model layer of a block, such as ``layers.27`` or ``embedding``; empty if unknown."""
     if name is not None:
         return parse_layer_name(name)
     return "" if table.task.value_at(row) == EAGER else parse_layer_scope(table.node.value_at(row))
 
 
 def strip_state_prefix(name: str) -> str:
-    """The parameter that a gradient buffer or optimizer state belongs to; a parameter's own name as it is."""
+    """Return the parameter of a gradient buffer or optimizer state; a parameter's own name is unchanged."""
     prefix, _, rest = name.partition(".")
     return rest if rest and prefix in STATE_PREFIXES else name
 
 
 def parse_layer_name(name: str) -> str:
-    """The layer of a parameter: ``layers.3`` of ``adam_m.decoder.layers.3.mlp.weight``."""
+    """Return the layer of a parameter: ``layers.3`` of ``adam_m.decoder.layers.3.mlp.weight``."""
     name = strip_state_prefix(name)
     match = _NAME_LAYER.search(name)
     if match:
@@ -94,9 +94,9 @@ def parse_layer_name(name: str) -> str:
 
 @lru_cache(maxsize=262144)
 def parse_layer_scope(path: str) -> str:
-    """The layer of an operator: ``layers.3`` of ``Default/net-Net/layers-CellList/3-Block/Add-op0``.
+    """Return the layer of an operator: ``layers.3`` of ``Default/net-Net/layers-CellList/3-Block/Add-op0``.
 
-    Outside the layers it is the innermost cell, and nothing for operators of compiler passes, which have no scope.
+    Outside the layers it is the innermost cell. Operators of compiler passes have no scope; for them it is empty.
     """
     match = SCOPE_LAYER.search(path)
     if match:
@@ -107,8 +107,8 @@ def parse_layer_scope(path: str) -> str:
 
 
 def _telling_frame(stack: Sequence[Frame]) -> Frame | None:
-    # The innermost frame of the user's code; of a model library's, if the user's code only starts the forward pass.
-    # Where there is neither, it is MindSpore's innermost.
+    # Prefer the innermost frame of the user's code, then of a model library (if user code only starts the forward
+    # pass), then of MindSpore.
     called = next((i for i, frame in enumerate(stack) if frame.function in CALLS), 0)
     for frames in (stack[called:], stack):
         for whose in (FrameOrigin.USER, FrameOrigin.LIBRARY):
@@ -120,25 +120,25 @@ def _telling_frame(stack: Sequence[Frame]) -> Frame | None:
 
 KINDS = ("Kernel", "SomasOutput")
 _BRINGS = "Default/TensorMove-"
-_PART = 3  # what has less than this part of a layer's blocks is an operator that strayed
+_PART = 3  # a piece with less than 1/3 of the blocks of its layer's longest piece is a misplaced operator
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ScopedLayer:
-    """One run of one layer's forward pass."""
+    """One run of the forward pass of one layer."""
 
-    # What it allocates and recompute would allocate once more, by time; what it hands on is left out.
+    # Blocks that it allocates and that recomputation would allocate again, by time; without its output.
     rows: NDArray[np.int64]
-    # Ticks of its first allocation, and of what it hands on, which is its last.
+    # Ticks of its first allocation, and of its output, which is its last allocation.
     begin: int
     end: int
 
 
 def find_scoped_layers(table: Table, contents: Contents) -> list[ScopedLayer]:
-    """The layers, by time; none where no scope is numbered.
+    """Return the runs of all layers by time; empty if no scope is numbered.
 
-    Weights in another format are none of what recompute makes once more, unless the layers are one graph (two-stage runs of
-    MindFormers 1.9 on MindSpore 2.9).
+    Recomputation does not repeat casts of weights to another format, so they are left out, unless the layers share one
+    graph (two-stage runs of MindFormers 1.9 on MindSpore 2.9).
     """
     phases = contents.phases
     forward = np.where(phases.own_codes > 0, phases.own_codes, phases.guessed_codes) == phase_code(Phase.FORWARD)
@@ -149,17 +149,17 @@ def find_scoped_layers(table: Table, contents: Contents) -> list[ScopedLayer]:
 
 
 def _find_second_runs(table: Table, contents: Contents) -> NDArray[np.bool_]:
-    told = table.node.rows_matching(lambda path: find_pass(path) is ScopePass.RECOMPUTE)
+    recomputed = table.node.rows_matching(lambda path: find_pass(path) is ScopePass.RECOMPUTE)
     order = np.argsort(table.start, kind="stable")
-    own = np.where(told, 0, contents.phases.own_codes)[order]
+    own = np.where(recomputed, 0, contents.phases.own_codes)[order]
     before = np.maximum.accumulate(np.where(own > 0, np.arange(len(own)), 0))
     found = np.zeros(len(table), np.bool_)
     found[order] = own[before] == phase_code(Phase.BACKWARD)
-    return told & found
+    return recomputed & found
 
 
 def are_one_graph(table: Table, layers: list[ScopedLayer]) -> bool:
-    """Whether ``lazy_inline`` made one graph of all layers: each has operators that bring its weights into it."""
+    """Return whether ``lazy_inline`` shares one graph between all layers, by the operators that copy weights into it."""
     brings = table.node.rows_matching(lambda path: path.startswith(_BRINGS))
     return any(brings[layer.rows].any() for layer in layers)
 
@@ -170,7 +170,7 @@ def _cut_layers(table: Table, rows: NDArray[np.int64]) -> list[ScopedLayer]:
     followers = [first for first, _ in runs[1:]] + [len(rows)] * bool(runs)
     found, free = [], 0
     for (first, last), following in zip(runs, followers, strict=True):
-        end = last  # what the layer hands on may be an operator whose scope tells another layer
+        end = last  # the layer's output may come from an operator with the scope of another layer
         while end + 1 < following and (shared[end + 1] or bare[end + 1]):
             end += 1
         while end > last and bare[end]:
@@ -187,8 +187,8 @@ def _cut_layers(table: Table, rows: NDArray[np.int64]) -> list[ScopedLayer]:
 def _label_by_scopes(
     table: Table, rows: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_], NDArray[np.bool_]]:
-    # By block: a number for its layer, or -1; whether its scope is shared by all layers; whether it has none.
-    # MindSpore reads the code of a class once, and gives what stands directly in it the scope of the first layer, numbered on.
+    # For each block: a number for its layer, or -1; whether all layers share its scope; whether it has no scope.
+    # MindSpore compiles the code of a class once, so operators directly in it share the first layer's scope.
     nodes = np.unique(table.node.codes[rows]).tolist()
     names = {node: table.node.values[node] for node in nodes}
     found = {node: parse_layer_scope(path) for node, path in names.items()}
@@ -211,7 +211,7 @@ def _label_by_scopes(
 
 
 def find_weight_casts(table: Table) -> NDArray[np.bool_]:
-    """Which blocks are a weight in another format: nothing of a layer's input goes into them."""
+    """Return which blocks are weights cast to another format; none of the layer's input goes into them."""
     casts = table.node.rows_matching(lambda path: parse_operator(path) == "Cast")
     weights = np.flatnonzero(table.kind.rows_in(["Weight"]))
     used = [np.array(parse_users(table.users[row]), np.int64) for row in weights.tolist() if row in table.users]
@@ -237,9 +237,9 @@ def _split_by_label(label: NDArray[np.int64], places: NDArray[np.int64]) -> list
 
 
 def _find_run_starts(table: Table, rows: NDArray[np.int64]) -> list[int]:
-    # at the operator that comes once in each run
+    # Cut at the operator that appears once in each run.
     nodes = table.node.codes[rows]
-    first = np.flatnonzero(np.append(True, nodes[1:] != nodes[:-1]))  # outputs of one operator stand side by side
+    first = np.flatnonzero(np.append(True, nodes[1:] != nodes[:-1]))  # outputs of one operator are adjacent
     paths = {code: table.node.values[code].rpartition("-")[0] for code in np.unique(nodes).tolist()}
     path = [paths[code] for code in nodes[first].tolist()]
     times = Counter(path)

@@ -1,4 +1,4 @@
-"""How long blocks live: longer than they are used, for ever, longer with every step, or for a moment only."""
+"""Analyse how long blocks live: released late, never released, growing with every step, or short-lived spikes."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
     from ms_tune.footprint.steps import Steps
 
-_SHORT = 0.01  # of all ticks: the life of a spike
+_SHORT = 0.01  # of all ticks: blocks with a shorter life are spikes
 _WORD = 2.0**62
 _TOLD = 10
 
 
 @dataclass(frozen=True, slots=True)
 class Waste:
-    """Blocks that one operator at one place holds after their last use."""
+    """Blocks of one operator at one place that are released later than their last use."""
 
     operator: str
     where: str
@@ -38,32 +38,32 @@ class Waste:
 
 
 class BlockGrowth(Record):
-    """Blocks of which every step leaves some behind."""
+    """Blocks of one operator, place and category that grow in total with every step."""
 
     operator: str
     where: str
     category: MemoryCategory
-    bytes_per_step: int  # what each of the last steps added
-    stack: tuple[Frame, ...]  # the Python stack, as far as there is one
+    bytes_per_step: int  # the least that any of the last steps added
+    stack: tuple[Frame, ...]  # the Python stack; may be empty
 
 
 class Lifetimes(Record):
-    """What the lives of the blocks show."""
+    """Results of the analysis of block lifetimes."""
 
-    late_free_bytes_ticks: int  # sum of size times the ticks between last use and release
-    late_frees: tuple[Waste, ...]  # where most of it is
-    peak_if_freed_after_last_use: int  # the peak if every block were released right after its last use
-    never_freed_bytes: int  # sum of the sizes of blocks that are never released
-    never_freed: dict[MemoryCategory, int]  # the same by content
-    # What grows from step to step; needs three steps, for the first one creates optimizer state.
+    late_free_bytes_ticks: int  # sum of size x ticks between last use and release
+    late_frees: tuple[Waste, ...]  # where most of it occurs
+    peak_if_freed_after_last_use: int  # peak if every block were released directly after its last use
+    never_freed_bytes: int  # total size of blocks that are never released
+    never_freed: dict[MemoryCategory, int]  # the same by category
+    # Blocks that grow with every step; requires three steps, as the first one creates optimizer state.
     growth: tuple[BlockGrowth, ...]
     step_bytes: tuple[int, ...]  # bytes in use at the end of each step
-    spike_bytes: int  # bytes at the peak in blocks that live for less than a hundredth of the trace
-    peak_without_spikes: int  # the peak if such blocks of the peak were not there
+    spike_bytes: int  # bytes at the peak in blocks that live for less than 1% of the trace
+    peak_without_spikes: int  # peak without these blocks
 
 
 def analyse_lifetimes(table: Table, contents: Contents, curve: Curve, steps: Steps) -> Lifetimes:
-    """The lives of the blocks."""
+    """Return the analysis of the lifetimes of all blocks."""
     counted = curve.counted_rows(table)
     wasted, late = _late_frees(table, contents, counted)
     never = counted & (table.end == NEVER_FREED)
@@ -102,7 +102,7 @@ def _late_frees(table: Table, contents: Contents, counted: NDArray[np.bool_]) ->
     sizes, counts = np.zeros(len(keys), np.int64), np.bincount(group, minlength=len(keys))
     np.add.at(sizes, group, size)
     merged: dict[tuple[str, str, MemoryCategory], list[int]] = {}
-    # Names of thousands of small ones take their time: those that together make nearly all are enough.
+    # Finding names for thousands of small groups is slow: those that make up 98% are enough.
     order = np.argsort(sums, kind="stable")[::-1]
     enough = np.searchsorted(np.cumsum(sums[order].astype(np.float64)), 0.98 * float(sums.sum())) + 1
     for place in order[:enough].tolist():
@@ -135,10 +135,10 @@ def _find_spikes(table: Table, contents: Contents, curve: Curve, counted: NDArra
 
 
 def _find_growth(table: Table, contents: Contents, counted: NDArray[np.bool_], steps: Steps) -> tuple[BlockGrowth, ...]:
-    # A step's end is the last tick of its update. What is replaced in every step (the loss, gradients that are held
-    # until the next backward pass) is alive at every end, but there is not more of it.
+    # A step ends at the last tick of its update. Blocks that every step replaces (the loss, gradients kept until the
+    # next backward pass) are alive at every end, but do not grow.
     needed = 3
-    ends = steps.ends[1:][-8:]  # the first step creates what all later ones have
+    ends = steps.ends[1:][-8:]  # the first step creates state that all later steps keep
     if len(ends) < needed - 1 or len(steps.ends) < needed:
         return ()
     at_an_end = np.zeros(len(table), np.bool_)
@@ -146,13 +146,13 @@ def _find_growth(table: Table, contents: Contents, counted: NDArray[np.bool_], s
         at_an_end |= table.live_at(end)
     rows = np.flatnonzero(counted & at_an_end)
     keys, group = _group_rows(table, contents, rows)
-    held = []
+    totals = []
     for end in ends:
         sizes = np.zeros(len(keys), np.int64)
         live = (table.start[rows] <= end) & (end < table.end[rows])
         np.add.at(sizes, group[live], table.size[rows[live]])
-        held.append(sizes)
-    added = np.diff(np.array(held), axis=0)
+        totals.append(sizes)
+    added = np.diff(np.array(totals), axis=0)
     found = []
     for place in np.flatnonzero((added > 0).all(axis=0)).tolist():
         row = int(keys[place])

@@ -1,7 +1,7 @@
-"""Which part of a training step allocated a block: the forward pass, the backward pass or the update of the weights.
+"""Find the part of a training step that allocated a block: forward pass, backward pass or update of the weights.
 
-The dynamic graph tells by the Python stack, the static graph by the scope path of the operator. Both are known from
-MindSpore 2.9 and 2.10 (``ops/composite/base.py``, ``common/recompute.py``, ``graph/api.py``) and the traces of real runs.
+The dynamic graph shows it by the Python stack, the static graph by the operator's scope path; see MindSpore 2.9 and
+2.10 (``ops/composite/base.py``, ``common/recompute.py``, ``graph/api.py``) and the traces of real runs.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ms_tune.readers.table import Table
 
 EAGER = "PyNative"  # the task name of every block of the dynamic graph
-CALLS = frozenset({"construct", "forward"})  # torch-like front ends on MindSpore call `construct` `forward`
+CALLS = frozenset({"construct", "forward"})  # `forward` is `construct` in torch-like front ends on MindSpore
 _GRAD_FORWARD = frozenset({"_pynative_forward_run", "_pynative_func_grad_forward"})
 _GRAD_BACKWARD = frozenset({"_pynative_func_grad_backward", "bprop", "backward", "run_backward"})
 _MINDSPORE = re.compile(r"(?:site|dist)-packages/mindspore/|/mindspore/python/mindspore/")
@@ -34,7 +34,7 @@ _STANDARD = re.compile(r"/lib(?:64)?/python3\.\d+/(?!(?:site|dist)-packages/)|/m
 _OPTIMIZER_FILE = re.compile(
     r"(?:mindspore|mindformers)/(?:.*/)?optim(?:izer)?s?/|(?:^|/)(?:optimizers?|optim|adam\w*|muon|lamb|sgd)\.py$"
 )
-# Operators that only a backward pass or an optimizer runs, by MindSpore's names: what tells where nothing else does.
+# Operators that only a backward pass or an optimizer runs, by MindSpore's names: used if nothing else shows the phase.
 _GRADIENT_OPERATOR = re.compile(r"(?:Grad|GradExt|GradV\d+|Backward)(?:-(?:op)?\d+)?$")
 _UPDATE_OPERATOR = re.compile(
     r"(?:^|/)(?:(?:Fused|Sparse)*Apply[A-Z]\w*|(?:Fused)?Adam\w*|Lamb\w*|Momentum|SGD)(?:-(?:op)?\d+)?$"
@@ -59,18 +59,18 @@ ORDER = tuple(Phase)
 
 
 class FrameOrigin(Enum):
-    """Whose code a frame is, from the most to the least telling."""
+    """Origin of the code of a frame, the most relevant first."""
 
     USER = 0
     LIBRARY = 1  # model libraries and other installed packages
     FRAMEWORK = 2  # MindSpore
-    # the standard library, the tracker's own look at the stack, what dryrun puts around a command's operators
+    # the standard library, the tracker's own stack capture, dryrun's wrappers of operators
     NOISE = 3
 
 
 @lru_cache(maxsize=65536)
 def classify_frame(frame: Frame) -> FrameOrigin:
-    """Whose code a frame is."""
+    """Return the origin of the code of a frame."""
     path = frame.file.replace("\\", "/")
     if _STANDARD.search(path):
         return FrameOrigin.NOISE
@@ -80,46 +80,46 @@ def classify_frame(frame: Frame) -> FrameOrigin:
 
 
 def is_useful(stack: Sequence[Frame]) -> bool:
-    """Whether the stack shows anything of the training script.
+    """Return whether the stack shows any code of the training script.
 
-    Without launch blocking, the tracker runs in a thread of MindSpore's and sees only its own look at the stack.
+    Without launch blocking, the tracker runs in a thread of MindSpore and sees only its own stack capture.
     """
     return any(classify_frame(frame) is not FrameOrigin.NOISE for frame in stack)
 
 
 class Phases:
-    """The phases of the rows of a trace, as numbers: 0 for none, else a phase's place in :data:`ORDER` plus one.
+    """Phases of the rows of a trace, as numbers: 0 for none, else the phase's index in :data:`ORDER` plus one.
 
-    Operators that a compiler pass made have no scope of their own, and eager code between the passes has no telling
-    stack. Whether such a block lies within a phase is certain only where the blocks before and after it agree.
+    Operators of compiler passes have no scope, and eager code between the passes has no frame that shows a phase. Such
+    a block certainly belongs to a phase only if the blocks before and after it agree.
     """
 
     def __init__(self, table: Table, state: NDArray[np.bool_]) -> None:
         eager = table.task.rows_in([EAGER])
         stacks = table.stack.values
         used = set(np.unique(table.stack.codes[eager]).tolist())
-        # With value_and_grad, only what is under its forward run is forward: a training step may be a cell itself.
+        # With value_and_grad, only its forward run is forward: a training step may itself be a cell.
         self._grad_runs = any(_is_grad_run(stacks[code]) for code in used)
         by_stack = [self._read_stack_phase(stack) if code in used else None for code, stack in enumerate(stacks)]
         in_graphs = ~eager & table.kind.rows_in(_GRAPH_KINDS)
         scoped = set(np.unique(table.node.codes[in_graphs]).tolist())
         by_scope = [_read_scope_phase(path) if code in scoped else None for code, path in enumerate(table.node.values)]
-        # The phase that allocated each block, by its own stack, scope or operator.
+        # The phase of each block by its own stack, scope or operator.
         self.own_codes: NDArray[np.int8] = np.where(eager, _phase_codes(by_stack)[table.stack.codes], 0).astype(np.int8)
         self.own_codes = np.where(in_graphs, _phase_codes(by_scope)[table.node.codes], self.own_codes).astype(np.int8)
         by_operator = _phase_codes([_read_operator_phase(name) for name in table.node.values])[table.node.codes]
         self.own_codes = np.where((self.own_codes == 0) & eager, by_operator, self.own_codes).astype(np.int8)
         self._mark_compiled_optimizers(table, state & ~eager, in_graphs)
-        # Where it does not tell itself: by the last block before it that does, or only if it lies between two of one phase.
+        # For the other blocks: the phase of the last known block (guessed), or only if both neighbors agree (sure).
         self.guessed_codes = self._guess_by_earlier_blocks(table)
         self.sure_codes = self._settle_between_sides(table)
 
     def rows_of(self, *phases: Phase) -> NDArray[np.bool_]:
-        """Which blocks tell themselves that they are of one of these phases."""
+        """Return which blocks have one of these phases by their own stack, scope or operator."""
         return np.isin(self.own_codes, [phase_code(phase) for phase in phases])
 
     def _mark_compiled_optimizers(self, table: Table, state: NDArray[np.bool_], in_graphs: NDArray[np.bool_]) -> None:
-        # MindSpore compiles nn.Adam in the dynamic graph, too: a graph that holds nothing but the optimizer.
+        # MindSpore compiles nn.Adam in the dynamic graph, too: such a graph contains nothing but the optimizer.
         by_graph = [_graph_number(name) for name in table.graph.values]
         by_task = [_graph_number(name) for name in table.task.values]
         names = {name: code for code, name in enumerate(sorted({*by_graph, *by_task, ""}))}
@@ -139,7 +139,7 @@ class Phases:
         return around
 
     def _settle_between_sides(self, table: Table) -> NDArray[np.int8]:
-        # The step's own operators stand among those of the other phases, so that they count as sides only for their like.
+        # The step's own operators are among those of other phases, so they count as neighbors only in the first pass.
         order = np.argsort(table.start, kind="stable")
         own = self.own_codes[order]
         for telling in (own > 0, (own > 0) & (own != phase_code(Phase.STEP))):
@@ -150,7 +150,7 @@ class Phases:
         return settled
 
     def _read_stack_phase(self, stack: Sequence[Frame]) -> Phase | None:
-        # The innermost frame that tells decides: recompute runs forward code inside the backward pass.
+        # The innermost frame with a phase decides: recomputation runs forward code inside the backward pass.
         called = False
         for frame in reversed(stack):
             function, whose = frame.function, classify_frame(frame)
@@ -172,9 +172,9 @@ def _carry_last_phase(own: NDArray[np.int8], telling: NDArray[np.bool_]) -> NDAr
 
 
 def _correct_strays(around: NDArray[np.int8], compiled: NDArray[np.bool_]) -> NDArray[np.int8]:
-    # What looks like a forward pass between two updates, with no backward pass behind it, is of the update: a compiler
-    # pass makes one of equal operators, which keeps the scope of one of them. An `Add` of AdamW stands under
-    # `rotary_pos_emb` in MindFormers 1.9's Qwen3 (MindSpore 2.9), where the update needs most.
+    # A forward pass between two updates, with no backward pass after it, belongs to the update: a compiler pass merges
+    # equal operators and keeps the scope of one of them. In MindFormers 1.9's Qwen3 (MindSpore 2.9) an `Add` of AdamW
+    # has the scope of `rotary_pos_emb`, at the update's peak.
     update, forward = phase_code(Phase.UPDATE), phase_code(Phase.FORWARD)
     other = around != forward
     before, after = _carry_last_phase(around, other), _carry_last_phase(around[::-1], other[::-1])[::-1]
@@ -182,7 +182,7 @@ def _correct_strays(around: NDArray[np.int8], compiled: NDArray[np.bool_]) -> ND
 
 
 def _is_grad_run(stack: Sequence[Frame]) -> bool:
-    # Recompute has a forward run of its own inside the backward pass.
+    # Recomputation has its own forward run inside the backward pass.
     for frame in stack:
         if frame.function in _GRAD_BACKWARD:
             return False
@@ -192,7 +192,7 @@ def _is_grad_run(stack: Sequence[Frame]) -> bool:
 
 
 def phase_code(phase: Phase | None) -> int:
-    """How :class:`Phases` writes a phase."""
+    """Return the number that :class:`Phases` uses for a phase."""
     return 0 if phase is None else ORDER.index(phase) + 1
 
 
@@ -201,7 +201,7 @@ def _phase_codes(phases: Sequence[Phase | None]) -> NDArray[np.int8]:
 
 
 def _graph_number(name: str) -> str:
-    # `kernel_graph0` and `kernel_graph_0_DataPrepareActor` are one.
+    # `kernel_graph0` and `kernel_graph_0_DataPrepareActor` are the same graph.
     match = _GRAPH.search(name)
     return match[1] if match else ""
 

@@ -1,7 +1,6 @@
-"""What would lower the peak of a trace, each with the peak that it would leave: the trace is summed up anew with it.
+"""Find ways to reduce the peak of a trace, and compute the peak after each by summing up the trace again.
 
-``checklists/findings/remedies.yaml`` holds the methods: which blocks they are about, what is left of them, what they cost and
-how they are written.
+``checklists/findings/remedies.yaml`` contains the methods: affected blocks, remaining share, price and syntax.
 """
 
 from __future__ import annotations
@@ -38,34 +37,34 @@ if TYPE_CHECKING:
 STATIC = ("mindformers",)  # dialects of the static graph
 DYNAMIC = ("mindspeed-ms", "mindformers-pynative", "megatron")
 TORCH = ("megatron", "torch_npu")
-_LEAST = 1000  # a remedy that frees less than this part of the peak is none
-_TWICE = 1.5  # sets of gradients, from which on there is one too many
-_AND = ("; ", "；")  # between what it costs and what else is said, by language
-_DEAD = 3  # kinds of blocks that are named at a moment
+_LEAST = 1000  # a remedy must free at least this part (1/1000) of the peak
+_TWICE = 1.5  # sets of gradients from which one counts as too many
+_AND = ("; ", "；")  # between the price and the caveat, by language
+_DEAD = 3  # kinds of unused blocks that are named per moment
 
 
 class Method(Record):
-    """A way to need less memory, as the file of methods tells it."""
+    """A way to need less memory, as the file of methods defines it."""
 
-    name: str  # how scripts know it
-    method: str  # how its effect is computed; empty: by the blocks that `takes` names
-    within: str  # the cells, a pattern of scopes, that it is about, or in which alone its effect is known; empty: all
-    # Operators, patterns of their names, that must be there, and must not be, for its effect to be known; empty: none.
+    name: str  # its name for scripts
+    method: str  # how its effect is computed; empty: from the blocks that `takes` selects
+    within: str  # pattern of the scopes of cells that it changes, or where its effect is known; empty: all
+    # Operator names (patterns) that must be present (`needs`) or absent (`unless`) for a known effect; or empty.
     needs: str
     unless: str
-    # Which blocks, by selections, of which the first that holds for a block counts, and the share of their size left.
+    # Selections of blocks, each with the share of their size that remains; the first match of a block counts.
     takes: tuple[tuple[Mapping[str, object], tuple[int, int]], ...]
     title: Text
-    price: Text  # what it costs
-    how_by_dialect: Mapping[str, Text]  # how it is written; `torch_npu` is the PyTorch of an NPU
-    command: str  # what to run next
-    # What is to be said of its figure in a static graph; None where nothing is. Of recompute it is said where the order
-    # of what MindSpore recomputes makes the peak.
+    price: Text  # its cost
+    how_by_dialect: Mapping[str, Text]  # how to write it; `torch_npu` is PyTorch on an NPU
+    command: str  # the command to run next
+    # Caveat about its figure in a static graph; or None. For recomputation it applies only if the order of MindSpore's
+    # recomputed operators determines the peak.
     rough: Text | None
-    early: bool  # whether it is worth a look before there is a trace
+    early: bool  # whether to suggest it before there is a trace
 
     def how_in(self, dialects: Sequence[str]) -> Text:
-        """How it is written in some dialects; empty where none of them has a way to do it."""
+        """Return how to write it in some dialects; empty if none of them supports it."""
         return Text(*(_join_dialects(self.how_by_dialect, dialects, place) for place in range(len(Language))))
 
 
@@ -82,20 +81,20 @@ def _join_dialects(texts: Mapping[str, Text], dialects: Sequence[str], place: in
 
 
 class MemoryRemedy(Record):
-    """A method that lowers this peak."""
+    """A method that reduces this peak."""
 
     name: str
     title: Text
-    bytes_freed: int  # by how much
-    peak_after_bytes: int  # the peak that is left, wherever it is then
-    price: Text  # what it costs, and how far its figure is to be relied on: the second run may come to a somewhat other one
-    how: Text  # how it is written, for each dialect of this kind of graph
+    bytes_freed: int  # reduction of the peak
+    peak_after_bytes: int  # the remaining peak, perhaps at another moment
+    price: Text  # its cost, and how reliable the figure is: a second run may differ somewhat
+    how: Text  # how to write it, for each dialect of this kind of graph
     how_by_dialect: Mapping[str, Text]
-    next: str  # the command to run then
+    next: str  # the command to run next
 
 
 class ContentBytes(Record):
-    """Bytes at the peak of one content that one phase allocated; None where nothing tells which."""
+    """Bytes at the peak of one category that one phase allocated; None: unknown phase."""
 
     phase: Phase | None
     category: MemoryCategory
@@ -103,7 +102,7 @@ class ContentBytes(Record):
 
 
 class Dead(Record):
-    """Blocks of one operator and place that are alive at a moment though their last use is past."""
+    """Blocks of one operator and place that are alive at a moment after their last use."""
 
     operator: str
     where: str
@@ -113,17 +112,17 @@ class Dead(Record):
 class PeakMoment(Record):
     """The highest moment of a phase."""
 
-    phase: Phase | None  # the phase; None where nothing tells
-    # `tick`, `bytes`: when, and how much is in use
+    phase: Phase | None  # the phase; None if unknown
+    # when, and the bytes in use
     tick: int
     bytes: int
-    dead_bytes: int  # what of it nobody uses any more, and is released later or never
-    dead: tuple[Dead, ...]  # the most of that
+    dead_bytes: int  # bytes past their last use that are released later
+    dead: tuple[Dead, ...]  # the largest of these
 
 
 @cache
 def load_methods() -> tuple[Method, ...]:
-    """The methods, in the file's order."""
+    """Return the methods, in the order of the file."""
     content = yaml.safe_load((data_folder("checklists") / "findings" / "remedies.yaml").read_bytes())
     return tuple(
         Method(
@@ -150,7 +149,7 @@ def _parse_text(value: str | Mapping[str, str]) -> Text:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RemedyFacts:
-    """What the analysis has found so far."""
+    """Results of the analysis that the remedies need."""
 
     table: Table
     contents: Contents
@@ -161,7 +160,7 @@ class RemedyFacts:
 
 
 def find_remedies(known: RemedyFacts) -> tuple[MemoryRemedy, ...]:
-    """The methods that lower the peak, those that free most first."""
+    """Return the methods that reduce the peak, the largest saving first."""
     peak, dynamic = known.curve.peak_bytes, _is_dynamic(known)
     found = []
     for method in load_methods() if peak else ():
@@ -204,7 +203,7 @@ def _drop_second_gradients(_method: Method, known: RemedyFacts) -> ChangedLives:
     states = (each for each in known.theory.states if each.content is MemoryCategory.GRADIENTS)
     theory = next(states, None)
     if theory is not None and theory.expected_bytes:
-        # Where formats are not known, gradients may have twice the weights' bytes.
+        # If formats are unknown, gradients may have twice the bytes of the weights.
         ratio = theory.bytes / theory.expected_bytes / (1 if theory.typed else 2)
         if ratio >= _TWICE:
             gradients = known.contents.codes == category_code(MemoryCategory.GRADIENTS)
@@ -237,7 +236,7 @@ def _rows_selected(key: str, wanted: object, table: Table, contents: Contents) -
 
 
 def held_at_peak(known: RemedyFacts, rows: NDArray[np.int64]) -> tuple[ContentBytes, ...]:
-    """What the peak is made of, by phase and content; it adds up to the peak."""
+    """Return the memory at the peak by phase and category; it adds up to the peak."""
     table, contents = known.table, known.contents
     key = contents.phases.sure_codes[rows].astype(np.int64) * len(CONTENTS) + contents.codes[rows]
     totals = np.zeros((len(ORDER) + 1) * len(CONTENTS), np.int64)
@@ -247,11 +246,11 @@ def held_at_peak(known: RemedyFacts, rows: NDArray[np.int64]) -> tuple[ContentBy
         for place in np.flatnonzero(totals).tolist()
         for phase, content in [divmod(place, len(CONTENTS))]
     ]
-    return tuple(sorted(found, key=lambda held: -held.bytes))
+    return tuple(sorted(found, key=lambda one: -one.bytes))
 
 
 def find_peak_moments(known: RemedyFacts) -> tuple[PeakMoment, ...]:
-    """The highest moment of each phase, and what is dead then."""
+    """Return the highest moment of each phase, with the blocks that are past their last use then."""
     table, curve = known.table, known.curve
     found = []
     for phase, (used, tick) in find_phase_peaks(curve, table, known.contents.phases.sure_codes).items():

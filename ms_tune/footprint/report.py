@@ -1,4 +1,4 @@
-"""A trace from its files to everything that is said about it."""
+"""Analyse the memory traces of a run, from the tracker's files to a report with verdict, remedies and findings."""
 
 from __future__ import annotations
 
@@ -29,21 +29,21 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 _LAYER_OF_PARAMETER = re.compile(r"(?:^|\.)(?:layers?|blocks?|h)\.(\d{1,6})\.")
-_MOST_SPANS = 400  # more phases than that nobody can see
+_MOST_SPANS = 400  # more phases cannot be distinguished in a picture
 
 
 def number_stages(ranks: Sequence[RankReport]) -> tuple[int | None, ...]:
-    """The stage of each rank, counted among the stages that are present.
+    """Return the pipeline stage of each rank, numbered among the stages that are present.
 
-    Ranks of one stage hold the same layers, those of another stage other ones. None for ranks whose parameters have no
-    names (the dynamic graph), and where all hold the same layers: there is no pipeline, or one stage of it only.
+    Ranks of one stage have the same layers, ranks of other stages have others. Ranks whose parameters have no names
+    (dynamic graph) have None, and so do all ranks if they have the same layers: only one stage is present.
     """
     found = [map(_LAYER_OF_PARAMETER.search, rank.contents.names.values()) for rank in ranks]
-    held = [frozenset(int(match[1]) for match in matches if match) for matches in found]
-    different = sorted({layers for layers in held if layers}, key=min)
-    if len(different) < 2:  # noqa: PLR2004 - one stage is no pipeline
+    layer_sets = [frozenset(int(match[1]) for match in matches if match) for matches in found]
+    different = sorted({layers for layers in layer_sets if layers}, key=min)
+    if len(different) < 2:  # noqa: PLR2004 - one stage is not a pipeline
         return tuple(None for _ in ranks)
-    return tuple(different.index(layers) if layers else None for layers in held)
+    return tuple(different.index(layers) if layers else None for layers in layer_sets)
 
 
 Held = TypeVar("Held")
@@ -54,15 +54,15 @@ def analyse_memory(
     request: MemoryRequest | None = None,
     on_bytes: Callable[[int, int], None] = lambda _done, _all: None,
 ) -> MemoryReport:
-    """Where the memory of a run went, from the files that its memory tracker wrote. Needs the extra ``report``.
+    """Analyse where the memory of a run went, from the files of its memory tracker. Requires the extra ``report``.
 
     Args:
         run: A ``memory_block.csv``, its folder, or a folder of ranks.
         request: Which ranks to look at, and how closely.
-        on_bytes: Told the bytes read so far, and the bytes of all files.
+        on_bytes: Called with the bytes read so far, and the bytes of all files.
 
     Raises:
-        TraceError: There is no trace, or it cannot be read.
+        TraceError: The trace is missing or unreadable.
 
     Example::
 
@@ -84,7 +84,7 @@ def analyse_memory(
 
 
 def analyse_rank(files: RankFiles, request: MemoryRequest, on_bytes: Callable[[int], None]) -> RankReport:
-    """Everything about one rank."""
+    """Return the analysis of one rank."""
     everything = read_block_table(files.blocks, on_bytes)
     on_device = everything.on_device()
     table = everything if on_device.all() else everything.select_rows(on_device)
@@ -130,13 +130,13 @@ def analyse_rank(files: RankFiles, request: MemoryRequest, on_bytes: Callable[[i
         unread=tuple(unread),
     )
     known = RemedyFacts(table, contents, curve, report.recompute, report.lifetimes, report.theory)
-    held = held_at_peak(known, parts.rows)
-    report = replace(report, held_at_peak=held, moments=find_peak_moments(known), remedies=find_remedies(known))
+    by_phase = held_at_peak(known, parts.rows)
+    report = replace(report, held_at_peak=by_phase, moments=find_peak_moments(known), remedies=find_remedies(known))
     return replace(report, findings=list_findings(report))
 
 
 def _read_optional(read: Callable[[Path], Held], path: Path | None, unread: list[TraceError]) -> Held | None:
-    # The analysis can do without the file.
+    # The analysis works without the file.
     if path is None:
         return None
     try:
@@ -148,12 +148,12 @@ def _read_optional(read: Callable[[Path], Held], path: Path | None, unread: list
 
 @dataclass(frozen=True, slots=True)
 class MemoryRequest(JudgedRequest):
-    """How closely to look at which ranks, judged by what :class:`JudgedRequest` says.
+    """The ranks to analyse, how closely, and the terms of their verdict.
 
     Attributes:
         ranks: The ranks to look at; empty for all.
-        limit_bytes: What the pool may take, whatever the device.
-        with_graph: Whether to read ``tracker_graph.ir``, which takes longest.
+        limit_bytes: Usable memory of the pool, whatever the device.
+        with_graph: Whether to read ``tracker_graph.ir``, the slowest file.
     """
 
     ranks: frozenset[int] = frozenset()

@@ -54,12 +54,12 @@ class RankReport:
     recompute: RecomputeSaving  # the saving of full recomputation of all layers
     theory: Theory  # expected memory of weights, gradients and optimizer state
     verdict: Verdict  # whether it fits
-    overflow: SizeOverflow | None = None  # a tensor whose block is too small for it
-    sample: tuple[int, int] | None = None  # layers that it ran and that its stage has; None for a whole stage
-    host_rows: int = 0  # blocks in the pool of host memory, which no other figure counts
-    host_bytes: int = 0  # the most bytes that they take at once
+    overflow: SizeOverflow | None = None  # a tensor that is larger than its block
+    sample: tuple[int, int] | None = None  # layers that the sample ran and that its stage has; None for a whole stage
+    host_rows: int = 0  # blocks in the pool of host memory; no other figure includes them
+    host_bytes: int = 0  # their peak
     host_moved_bytes: int = 0  # bytes moved to the host during the whole trace
-    # Why files that help the analysis, but that it can do without, could not be read.
+    # Errors of optional files that are unreadable.
     unread: tuple[TraceError, ...] = ()
     held_at_peak: tuple[ContentBytes, ...] = ()  # the memory at the peak by phase and content
     moments: tuple[PeakMoment, ...] = ()  # the highest moment of each phase
@@ -72,7 +72,7 @@ class RankReport:
         return self.verdict.limit.bytes if self.verdict.limit is not None else None
 
     def tensor_of(self, row: int) -> str:
-        """Number format and shape of the tensor in a row; empty if unknown."""
+        """Return the number format and shape of the tensor in a row; empty if unknown."""
         return describe_tensor(self.table, self.graph, row)
 
     def layer_of(self, row: int) -> str:
@@ -84,7 +84,7 @@ class RankReport:
         return find_operator(self.table, row)
 
     def location_of(self, row: int) -> str:
-        """Where in the script or the model a row was allocated."""
+        """Return the place in the script or model where a row was allocated."""
         return find_location(self.table, row)
 
     def content_of(self, row: int) -> MemoryCategory:
@@ -104,7 +104,7 @@ class RankReport:
             (self.files.collectives, self.collectives),
         )
         counts = {self.files.blocks.name: (self.table.dropped_count, self.table.dropped)}
-        counts |= {path.name: (held.dropped_count, held.dropped) for path, held in read if path and held}
+        counts |= {path.name: (content.dropped_count, content.dropped) for path, content in read if path and content}
         return {name: (count, rows) for name, (count, rows) in counts.items() if count}
 
     def breakdown_at(self, tick: int) -> PeakBreakdown:
@@ -169,6 +169,6 @@ def find_tensor(table: Table, graph: TrackerGraph | None, row: int) -> TensorTyp
 
 
 def describe_tensor(table: Table, graph: TrackerGraph | None, row: int) -> str:
-    """Number format and shape of the tensor in a row; empty if unknown."""
+    """Return the number format and shape of the tensor in a row; empty if unknown."""
     tensor = find_tensor(table, graph, row)
     return str(tensor) if tensor is not None else ""

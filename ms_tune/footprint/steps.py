@@ -1,4 +1,4 @@
-"""Where training steps begin and end, the phases within them, and which launch made each block."""
+"""Find the training steps of a trace, the phases within them, and the launch that allocated each block."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ms_tune.footprint.curve import Curve
     from ms_tune.readers.tracker_tables import Tasks
 
-# What operators allocate; weights, constants, inputs and outputs of actors have no launch.
+# Kinds of blocks that operators allocate; weights, constants, inputs and outputs of actors have no launch.
 _LAUNCHED = frozenset({"Kernel", "Somas", "SomasOutput", "WorkSpace"})
 _LAUNCHED_EAGERLY = frozenset({"PyNativeOutput", "WorkSpace"})
 SOMAS = "SomasMemory"  # the arena is allocated before any launch
@@ -29,23 +29,23 @@ _OUTPUTS = frozenset({"Kernel", "PyNativeOutput", "SomasOutput"})
 
 
 class StepEvidence(str, Enum):
-    """What tells the steps."""
+    """Evidence by which steps are recognized."""
 
-    ACTOR = "output-actor"  # the graph's OutputActor, once a step
-    REPETITION = "repetition"  # operators of the graph come again
-    UPDATE = "weight-update"  # the optimizer runs once a step
+    ACTOR = "output-actor"  # the graph's OutputActor runs once per step
+    REPETITION = "repetition"  # the graph's operators run again
+    UPDATE = "weight-update"  # the optimizer runs once per step
     NONE = "none"
 
 
 class Steps(Record):
-    """The training steps."""
+    """The training steps of a trace."""
 
     ends: tuple[int, ...]  # the last tick of every step, ascending; blocks alive then outlive the step
-    evidence: StepEvidence  # what tells
+    evidence: StepEvidence  # how the steps were recognized
 
 
 class StepSpan(Record):
-    """A stretch of ticks in which one phase allocates; None where nothing tells which."""
+    """A range of ticks in which one phase allocates; None: unknown phase."""
 
     phase: Phase | None
     start: int
@@ -53,7 +53,7 @@ class StepSpan(Record):
 
 
 def find_steps(table: Table, contents: Contents, tasks: Tasks | None) -> Steps:
-    """The steps of a trace; none if nothing tells."""
+    """Return the steps of a trace; none if they cannot be determined."""
     eager = table.task.rows_in([EAGER]) & table.kind.rows_in(["PyNativeOutput"])
     in_graph = ~table.task.rows_in([EAGER]) & table.kind.rows_in(_OUTPUTS)
     if _is_dynamic(table, contents, eager, in_graph):
@@ -63,7 +63,9 @@ def find_steps(table: Table, contents: Contents, tasks: Tasks | None) -> Steps:
     if tasks is not None:
         actors = [code for code, name in enumerate(tasks.name.values) if name.endswith("_OutputActor")]
         stamps: list[list[int]] = [tasks.stamp[tasks.name.codes == code].tolist() for code in actors]
-        last = max(stamps, key=lambda each: each[-1], default=None)  # another graph's may run before it in every step
+        last = max(
+            stamps, key=lambda each: each[-1], default=None
+        )  # another graph's actor may run earlier in every step
         if last is not None:
             return Steps(tuple(last), StepEvidence.ACTOR)
     ends = _ends_of_rounds(table, np.flatnonzero(in_graph))
@@ -71,8 +73,8 @@ def find_steps(table: Table, contents: Contents, tasks: Tasks | None) -> Steps:
 
 
 def _is_dynamic(table: Table, contents: Contents, eager: NDArray[np.bool_], in_graph: NDArray[np.bool_]) -> bool:
-    # A run of the static graph may have eager operators beside the graph, such as the barriers of MindFormers. What
-    # tells is who runs forward and backward pass, and, where a part of them is compiled, who updates the weights.
+    # A static graph may run with eager operators next to it, such as MindFormers' barriers. The mode depends on who
+    # runs the forward and backward pass and, if a part of them is compiled, on who updates the weights.
     if not eager.any():
         return False
     compiled = in_graph & contents.phases.rows_of(Phase.FORWARD, Phase.BACKWARD)
@@ -83,7 +85,7 @@ def _is_dynamic(table: Table, contents: Contents, eager: NDArray[np.bool_], in_g
 
 
 def _after_updates(table: Table, contents: Contents, eager: NDArray[np.bool_]) -> list[int]:
-    # An optimizer that works in place allocates nothing once its state exists, but it touches that state.
+    # An in-place optimizer allocates nothing once its state exists, but it uses that state.
     passes = contents.phases.rows_of(Phase.FORWARD, Phase.BACKWARD)
     other = passes | (eager & (contents.phases.own_codes == 0))
     others = table.start[other & (table.start >= 0)]
@@ -101,7 +103,7 @@ def _after_updates(table: Table, contents: Contents, eager: NDArray[np.bool_]) -
 
 
 def _ends_of_rounds(table: Table, rows: NDArray[np.int64]) -> list[int]:
-    # The outputs of one launch share its time stamp, so that each counts once.
+    # Outputs of one launch have the same time stamp, so each launch counts once.
     if not len(rows):
         return []
     order = np.lexsort((table.start[rows], table.producer[rows], table.task.codes[rows]))
@@ -120,7 +122,7 @@ def _ends_of_rounds(table: Table, rows: NDArray[np.int64]) -> list[int]:
 
 
 def find_phase(table: Table, phase: NDArray[np.int8], tick: int) -> Phase | None:
-    """The phase of the last block that was allocated up to a tick; None if nothing tells."""
+    """Return the phase of the last block that was allocated up to a tick; None if unknown."""
     started = np.flatnonzero((table.start >= 0) & (table.start <= tick))
     if not len(started):
         return None
@@ -130,7 +132,7 @@ def find_phase(table: Table, phase: NDArray[np.int8], tick: int) -> Phase | None
 
 
 def find_phase_peaks(curve: Curve, table: Table, phase: NDArray[np.int8]) -> dict[Phase | None, tuple[int, int]]:
-    """The most bytes in use while each phase allocates, and their first tick; under None while nothing tells.
+    """Return the most bytes in use while each phase allocates, and their first tick; None is the unknown phase.
 
     A release counts for the phase that allocated last.
     """
@@ -146,7 +148,7 @@ def find_phase_peaks(curve: Curve, table: Table, phase: NDArray[np.int8]) -> dic
 
 
 def find_spans(table: Table, contents: Contents, most: int) -> tuple[StepSpan, ...]:
-    """The phases over time for a picture, at most so many; shorter ones are taken into what is around them."""
+    """Return the phases over time for a picture, at most ``most``; shorter ones are merged into their neighbors."""
     settled = contents.phases.sure_codes
     rows = table.rows_by_start(table.start >= 0)
     if not (settled[rows] > 0).any():
@@ -177,26 +179,26 @@ def find_spans(table: Table, contents: Contents, most: int) -> tuple[StepSpan, .
 class Join:
     """The launches of the blocks."""
 
-    launch: NDArray[np.int64]  # each row's place in the tasks, or `ms_tune.readers.table.NONE`
-    joinable: NDArray[np.bool_]  # which rows should have one
+    launch: NDArray[np.int64]  # index of each row's launch in the tasks, or `ms_tune.readers.table.NONE`
+    joinable: NDArray[np.bool_]  # rows that should have a launch
 
     @property
     def joined_rows(self) -> int:
-        """How many of the rows that should have a launch have one."""
+        """Return the number of rows that should have a launch and have one."""
         return int(((self.launch != NONE) & self.joinable).sum())
 
     @property
     def joinable_rows(self) -> int:
-        """How many rows should have one."""
+        """Return the number of rows that should have a launch."""
         return int(self.joinable.sum())
 
 
 def join_tasks(table: Table, tasks: Tasks) -> Join:
-    """The launch of every block: the join of ``memory_block.csv`` with ``task.csv``.
+    """Return the launch of every block: join ``memory_block.csv`` with ``task.csv``.
 
-    In the dynamic graph ``producer_task`` is the launch's time stamp. In graph mode it is not: the allocating actor takes the
-    counter's value without advancing it (``memory_manager_actor.cc``, ``AddTask(..., to_graph=false)``), so that the number
-    is usually that of an unrelated launch. The launch is the first one of the same task name at that number or later.
+    In the dynamic graph ``producer_task`` is the launch's time stamp. In graph mode it is not: the allocating actor
+    takes the counter's value without advancing it (``memory_manager_actor.cc``, ``AddTask(..., to_graph=false)``), so
+    it usually belongs to an unrelated launch. The launch is the first one of the same task name from that number on.
     """
     eager = table.task.rows_in([EAGER])
     in_graph = ~eager & table.kind.rows_in(_LAUNCHED) & ~table.node.rows_in([SOMAS])
@@ -214,7 +216,7 @@ def _join_by_name(table: Table, tasks: Tasks, rows: NDArray[np.int64]) -> NDArra
     known = {name: code for code, name in enumerate(tasks.name.values)}
     translate = np.array([known.get(name, NONE) for name in table.task.values] or [NONE], np.int64)
     name = translate[table.task.codes[rows]]
-    # Stamps may be as large as a word; ranks among all stamps are small enough to share one with the name.
+    # Stamps may use the whole 64 bits; ranks among all stamps are small enough to combine with the name in one integer.
     stamps = np.unique(np.concatenate([tasks.stamp, table.producer[rows]]))
     width = len(stamps) + 1
     keys = tasks.name.codes.astype(np.int64) * width + np.searchsorted(stamps, tasks.stamp)

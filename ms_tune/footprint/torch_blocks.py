@@ -1,7 +1,7 @@
-"""The blocks of a snapshot of PyTorch's allocator from allocation to release, its curves, and the lines that hold most, in columns.
+"""List the blocks of a PyTorch allocator snapshot, its curves, and the script lines that grow with every step.
 
-Ticks are the places of events; what was there before the recording is allocated at -1. Sizes are the allocator's where the
-replay is exact, else what was asked for.
+Ticks are indices of events; blocks that are older than the recording are allocated at -1. Sizes are the allocator's if
+the replay is exact, else the requested ones.
 """
 
 from __future__ import annotations
@@ -30,27 +30,27 @@ _TORCH = re.compile(
     r"(?:site|dist)-packages/(?:torch|torch_npu|apex|megatron|mindspeed)/|/(?:torch|torch_npu|megatron)/"
 )
 _OPTIMIZER = re.compile(r"/optim(?:izer|izers)?/|optimizer\w*\.py$")
-_LEAST_ENDS = 3  # in the first step the optimizer makes its state
+_LEAST_ENDS = 3  # the first step creates the optimizer state
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TorchBlocks:
-    """Blocks, ordered by the events that allocate them; those of before by address."""
+    """Blocks in the order of the events that allocate them, after the older ones, which are ordered by address."""
 
-    start: NDArray[np.int64]  # the event that allocates each; -1 if it was there before
+    start: NDArray[np.int64]  # the event that allocates it; -1 if it is older than the recording
     end: NDArray[np.int64]  # the event after which it is free, or `ms_tune.readers.memory_block.NEVER_FREED`
-    size: NDArray[np.int64]  # bytes: the allocator's where the replay is exact, else what was asked for
+    size: NDArray[np.int64]  # bytes: the allocator's if the replay is exact, else the requested ones
     address: NDArray[np.int64]
-    stack: NDArray[np.int64]  # the place of its Python stack in the snapshot's stacks
-    category: NDArray[np.int64]  # what PyTorch says it holds, as a place in the events' categories
+    stack: NDArray[np.int64]  # index of its Python stack in the snapshot's stacks
+    category: NDArray[np.int64]  # PyTorch's category of its data, as an index into the events' categories
 
     def live_after(self, event: int) -> NDArray[np.bool_]:
-        """Which are in use after an event."""
+        """Return which blocks are in use after an event."""
         return (self.start <= event) & (event < self.end)
 
 
 def list_blocks(device: DeviceTrace, replayed: TorchReplay) -> TorchBlocks:
-    """The blocks of a device."""
+    """Return the blocks of a device."""
     events = device.events
     before = replayed.start.live if replayed.is_exact else find_earlier_blocks(device)
     old = sorted(before)
@@ -63,7 +63,7 @@ def list_blocks(device: DeviceTrace, replayed: TorchReplay) -> TorchBlocks:
         end=_concatenate([first.get(address, NEVER_FREED) for address in old], events.release_events()[new]),
         size=_concatenate([before[address] for address in old], sizes[new]),
         address=_concatenate(old, events.address[new]),
-        # What is there at the end at an address is another block where the first one was released.
+        # If the first block at an address was released, the block there at the end is another one.
         stack=_concatenate([0 if address in first else final.get(address, 0) for address in old], events.stack[new]),
         category=_concatenate([0] * len(old), events.category[new]),
     )
@@ -74,7 +74,7 @@ def _concatenate(old: list[int], new: NDArray[np.int64] | NDArray[np.int32]) -> 
 
 
 def find_earlier_blocks(device: DeviceTrace) -> Mapping[int, int]:
-    """What was asked for of the blocks that were there before the first event."""
+    """Return the requested sizes, by address, of the blocks that were alive before the first event."""
     live = {block.address: block.requested for segment in device.segments for block in segment.blocks if block.active}
     for address, place, allocates in device.events.first_turns():
         if allocates:
@@ -85,7 +85,7 @@ def find_earlier_blocks(device: DeviceTrace) -> Mapping[int, int]:
 
 
 def sum_requested(device: DeviceTrace) -> NDArray[np.int64]:
-    """Bytes that were asked for and are not free again: before the first event, and after each."""
+    """Return the requested bytes of live blocks: before the first event, and after each event."""
     events, turns, live = device.events, device.events.turns_by_address, find_earlier_blocks(device)
     size = np.where(turns.allocates, events.size[turns.place], 0)
     previous = np.append(np.zeros(1, np.int64), size[:-1])[: len(size)]
@@ -97,14 +97,14 @@ def sum_requested(device: DeviceTrace) -> NDArray[np.int64]:
 
 
 def sum_used(device: DeviceTrace, replayed: TorchReplay) -> NDArray[np.int64]:
-    """Bytes of live blocks, likewise: the allocator's where the replay is exact, else what was asked for."""
+    """Return the bytes of live blocks before the first event and after each, by the sizes of :class:`TorchBlocks`."""
     if not replayed.is_exact:
         return sum_requested(device)
     return np.append([sum(replayed.start.live.values())], replayed.used)
 
 
 def sum_held(device: DeviceTrace, *, exact: bool) -> NDArray[np.int64] | None:
-    """Bytes taken from the device, likewise; None where the events tell of blocks and never of segments that hold them."""
+    """Return the reserved bytes before the first event and after each; None if the events do not record segments."""
     events = device.events
     more = events.rows_with(Action.SEGMENT_ALLOC, Action.SEGMENT_MAP)
     less = events.rows_with(Action.SEGMENT_FREE, Action.SEGMENT_UNMAP)
@@ -116,7 +116,7 @@ def sum_held(device: DeviceTrace, *, exact: bool) -> NDArray[np.int64] | None:
 
 @lru_cache(maxsize=65536)
 def find_script_location(stack: tuple[Frame, ...]) -> str:
-    """``file:line`` of the innermost frame of the user's code, else of a library's but PyTorch, else any of Python's."""
+    """Return ``file:line`` of the innermost frame of user code, else of a library except PyTorch, else of Python."""
     python = [frame for frame in reversed(stack) if frame.file.endswith(".py")]
     own = (frame for frame in python if classify_frame(frame) is FrameOrigin.USER and not _TORCH.search(frame.file))
     libraries = (
@@ -127,18 +127,18 @@ def find_script_location(stack: tuple[Frame, ...]) -> str:
 
 
 class StepGrowth(Record):
-    """A line of the script that holds more after each step."""
+    """A line of the script that allocates more memory with each step."""
 
     where: str  # `file:line`; empty for blocks without a frame of Python
-    bytes_per_step: int  # what it holds more after a step, on average, from the second step to the last
-    bytes: tuple[int, ...]  # what it holds of the blocks made while it was recorded, after each step
+    bytes_per_step: int  # average growth per step, from the second step to the last
+    bytes: tuple[int, ...]  # bytes of its blocks from the recording, after each step
 
 
 def find_step_ends(device: DeviceTrace, stacks: Sequence[tuple[Frame, ...]]) -> tuple[int, ...]:
-    """The last event of each step; empty where nothing tells.
+    """Return the last event of each step; empty if the steps cannot be determined.
 
-    A step is a backward pass and the optimizer after it: blocks that the backward pass makes have no frame of Python, those
-    of the optimizer have its ``step`` in their stacks. The step ends before the first block that neither of them makes.
+    A step is a backward pass and the optimizer after it: blocks of the backward pass have no Python frame, those of the
+    optimizer have its ``step`` in their stacks. The step ends before the first block that neither of them allocates.
     """
     kinds = np.array(
         [
@@ -149,7 +149,7 @@ def find_step_ends(device: DeviceTrace, stacks: Sequence[tuple[Frame, ...]]) -> 
     )
     places = device.events.places_with(Action.ALLOC)
     kind = kinds[device.events.stack[places]]
-    telling = np.ones(len(places), np.bool_)  # the third of a row of blocks of one kind tells nothing new
+    telling = np.ones(len(places), np.bool_)  # the third and later of successive blocks of one kind add no information
     telling[2:] = (kind[2:] != kind[1:-1]) | (kind[1:-1] != kind[:-2])
     ends, backward, optimizer = [], False, False
     for place, what in zip(places[telling].tolist(), kind[telling].tolist(), strict=True):
@@ -163,13 +163,13 @@ def find_step_ends(device: DeviceTrace, stacks: Sequence[tuple[Frame, ...]]) -> 
 
 
 def find_step_growth(blocks: TorchBlocks, lines: Sequence[str], ends: Sequence[int]) -> tuple[StepGrowth, ...]:
-    """The lines, by stack, that hold more after each step than after the one before, from the second on; most first."""
+    """Return the lines, by stack, whose memory grows after each step from the second on; the largest growth first."""
     if len(ends) < _LEAST_ENDS:
         return ()
     known = {line: number for number, line in enumerate(dict.fromkeys(lines))}
     counted = np.flatnonzero((blocks.start >= 0) & (blocks.start <= ends[-1]))
     line = np.array([known[each] for each in lines])[blocks.stack[counted]]
-    # What holds more after each step makes a block in each.
+    # A line that grows with each step allocates a block in each.
     often = np.flatnonzero(np.bincount(line, minlength=len(known)) >= len(ends) - 2)
     row = np.full(len(known), -1)
     row[often] = np.arange(len(often))
@@ -179,7 +179,7 @@ def find_step_growth(blocks: TorchBlocks, lines: Sequence[str], ends: Sequence[i
         np.add.at(change, (line, np.searchsorted(ends, place)), sign * blocks.size[counted])
     names = list(known)
     found = []
-    for number, held in zip(often.tolist(), np.cumsum(change, axis=1)[:, :-1].tolist(), strict=True):
-        if all(after > before for before, after in pairwise(held[1:])):
-            found.append(StepGrowth(names[number], (held[-1] - held[1]) // (len(held) - 2), tuple(held)))
+    for number, totals in zip(often.tolist(), np.cumsum(change, axis=1)[:, :-1].tolist(), strict=True):
+        if all(after > before for before, after in pairwise(totals[1:])):
+            found.append(StepGrowth(names[number], (totals[-1] - totals[1]) // (len(totals) - 2), tuple(totals)))
     return tuple(sorted(found, key=lambda growth: (-growth.bytes_per_step, growth.where)))

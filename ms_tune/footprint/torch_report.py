@@ -1,7 +1,7 @@
-"""What a snapshot of PyTorch's or torch_npu's allocator tells: the peak, what made it up, what is left, why memory was taken.
+"""Analyse an allocator snapshot of PyTorch or torch_npu: the peak, its contents, surviving blocks, why the pool grew.
 
-Where the replay is exact, sizes are the allocator's (blocks with padding and rounding); where it is not, only what was asked
-for is known, and the allocator's figures are left out.
+If the replay is exact, sizes are the allocator's (blocks with padding and rounding); if not, only requested sizes are
+known, and the allocator's figures are left out.
 """
 
 from __future__ import annotations
@@ -42,95 +42,95 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-_SURVIVORS, _SPREAD = 3, 0.5  # so many blocks of one stack, over so much of the trace, look like a leak
+_SURVIVORS, _SPREAD = 3, 0.5  # a leak: at least 3 blocks of one stack, over at least half of the trace
 _LEAST_LEAK = MIB
-_NAMED = 5  # actions
-_LEAST = 1000  # a remedy that frees less than this part of the peak is none
+_NAMED = 5  # unknown actions that are named
+_LEAST = 1000  # a remedy must free at least this part (1/1000) of the peak
 
 
 @dataclass(frozen=True, slots=True)
 class CodeLocation:
     """Blocks that one line of the script allocated."""
 
-    where: str  # `file:line` of its first frame of the user's; empty where no frame of Python was recorded
-    # whether they were there before the recording began, so that nobody recorded who allocated them
+    where: str  # `file:line` of the innermost user frame; empty if no Python frame was recorded
+    # whether they are older than the recording, so their stack is unknown
     before_recording: bool
-    bytes: int  # their sizes
-    count: int  # how many they are
-    category: str  # what PyTorch says they hold; empty if it does not say
+    bytes: int  # total size
+    count: int  # number of blocks
+    category: str  # PyTorch's category of their data; empty if unknown
 
 
 @dataclass(frozen=True, slots=True)
 class GrowthCause:
-    """Why memory was taken from the device."""
+    """A request that made the allocator take memory from the device, and the free memory at that moment."""
 
-    event: int  # the event that asked
-    taken_bytes: int  # bytes taken
-    wanted_bytes: int  # bytes asked for, rounded
+    event: int  # the event of the request
+    taken_bytes: int  # bytes taken from the device
+    wanted_bytes: int  # bytes requested, rounded
     free_bytes: int  # free bytes of the same pool
-    largest_free_bytes: int  # the largest free block there
+    largest_free_bytes: int  # the largest free block in it
 
     @property
     def fragments(self) -> bool:
-        """Whether enough was free, and no hole was large enough."""
+        """Return whether enough memory was free, but no hole was large enough."""
         return self.free_bytes >= self.wanted_bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Survivors:
-    """Blocks of one Python stack that are alive at the end, though they were allocated while it was recorded."""
+    """Blocks of one Python stack that were allocated during the recording and are alive at its end."""
 
     where: str  # `file:line`
-    bytes: int  # their sizes
-    count: int  # how many they are
+    bytes: int  # total size
+    count: int  # number of blocks
     events: tuple[int, ...]  # the events that allocated them
-    leak: bool  # whether they come again and again, so that they look like a leak
+    leak: bool  # whether they are allocated repeatedly, like a leak
 
 
 class OomReport(Record):
-    """The allocator's report of an OOM."""
+    """An OOM error that the allocator recorded."""
 
-    event: int  # its place
-    wanted_bytes: int  # bytes asked of the device
-    device_free_bytes: int  # what the device still had; 0 if the file does not tell
-    reserved_bytes: int | None  # what the allocator held; None if the replay is not exact
-    used_bytes: int | None  # what of it was in use; None likewise
+    event: int  # its index
+    wanted_bytes: int  # bytes requested from the device
+    device_free_bytes: int  # free device memory; 0 if the file does not record it
+    reserved_bytes: int | None  # bytes reserved by the allocator; None if the replay is not exact
+    used_bytes: int | None  # bytes of it in use; None if the replay is not exact
 
 
 class TorchReport(Record):
-    """What is known about one device of a snapshot."""
+    """The analysis of one device of a snapshot."""
 
     snapshot: TorchSnapshot  # the file's content
     device: DeviceTrace
     replay: TorchReplay
-    # The most bytes of live blocks as the allocator counts them, and the event after which they are in use (-1: before
-    # the first); None if the replay is not exact, or no event was recorded.
+    # Peak bytes of live blocks by the allocator's sizes, and the event after which they are in use (-1: before the
+    # first); None if the replay is not exact, or no event was recorded.
     peak_bytes: int | None
     peak_event: int | None
-    # The same of the bytes that were asked for; what was alive when the snapshot was taken if no event was recorded.
+    # The same by requested sizes; if no event was recorded, the blocks alive in the snapshot.
     requested_peak_bytes: int
     requested_peak_event: int
-    # The most bytes taken from the device; None if nothing tells.
+    # Peak bytes reserved from the device; None if unknown.
     reserved_peak_bytes: int | None
     reserved_peak_event: int | None
-    event: int  # the event that `contents` is about
-    # What was alive after it, the largest first; by the allocator's sizes if the replay is exact.
+    event: int  # the event that `contents` refers to
+    # The blocks alive after it by line, the largest first; by the allocator's sizes if the replay is exact.
     contents: tuple[CodeLocation, ...]
-    cached_bytes: int | None  # what the allocator held then and nobody used; None if the replay is not exact
-    survivors: tuple[Survivors, ...]  # what was allocated and is still alive at the end
+    cached_bytes: int | None  # reserved bytes that were not in use then; None if the replay is not exact
+    survivors: tuple[Survivors, ...]  # blocks from the recording that are alive at the end
     causes: tuple[GrowthCause, ...]  # why memory was taken from the device; empty if the replay is not exact
-    shortages: tuple[OomReport, ...]  # where the device had no more
-    step_ends: tuple[int, ...]  # the last event of each training step; empty where nothing tells
-    step_growth: tuple[StepGrowth, ...]  # lines of the script that hold more after each step
+    shortages: tuple[OomReport, ...]  # OOM errors
+    step_ends: tuple[int, ...]  # the last event of each training step; empty if unknown
+    step_growth: tuple[StepGrowth, ...]  # script lines that allocate more memory with each step
 
     @property
     def recording(self) -> Recording:
-        """What can be replayed under other settings."""
+        """Return the recording, which can be replayed under other settings."""
         return Recording(self.device.events, self.replay.start, self.step_ends)
 
     @property
     def passed_over(self) -> Message | None:
-        """What is said of events of actions that are not known here; None if there are none."""
+        """Return a message about events with unknown actions, which are skipped; None without any."""
         unknown = self.device.events.unknown
         if not unknown:
             return None
@@ -140,23 +140,23 @@ class TorchReport(Record):
 
     @property
     def at_peak(self) -> bool:
-        """Whether `contents` are those of the peak; without events there is none."""
+        """Return whether `contents` is that of the peak; False without events."""
         peak = self.requested_peak_event if self.peak_event is None else self.peak_event
         return len(self.device.events) > 0 and self.event == peak
 
     @property
     def content_measure(self) -> str:
-        """What the bytes of `contents` are: of the allocator or as asked for, at the peak or at another moment."""
+        """Return the measure of `contents`: used or requested bytes, at the peak or at another moment."""
         return f"{'used' if self.replay.is_exact else 'requested'}-{'peak' if self.at_peak else 'then'}"
 
     @property
     def content_bytes(self) -> int:
-        """What `contents` add up to."""
+        """Return the total bytes of `contents`."""
         return sum(place.bytes for place in self.contents)
 
     @property
     def refused_because(self) -> Message | None:
-        """Why nothing is taken from the replay; None if it is exact."""
+        """Return why the replay is not used; None if it is exact."""
         if not len(self.device.events):
             return msg("snapshot.no-history")
         first = self.replay.first
@@ -172,7 +172,7 @@ class TorchReport(Record):
 
 
 def choose_device(snapshot: TorchSnapshot, number: int | None) -> DeviceTrace:
-    """The device that is asked for, or the one with the most events."""
+    """Return the requested device, or the one with the most events."""
     if not snapshot.devices:
         raise TraceError(msg("snapshot.empty"), msg("snapshot.hint"), path=snapshot.path)
     if number is None:
@@ -186,15 +186,15 @@ def choose_device(snapshot: TorchSnapshot, number: int | None) -> DeviceTrace:
 def analyse_snapshot(
     path: Path, device: int | None, at: int | None, on_progress: Callable[[Message, float], None]
 ) -> TorchReport:
-    """Read a snapshot, replay one device, take its peak apart."""
+    """Read a snapshot, replay one device and break down its peak."""
     on_progress(msg("snapshot.progress.read"), 0.0)
     with no_collection():
         snapshot = read_torch_snapshot(path)
         chosen = choose_device(snapshot, device)
         if at is not None and at >= len(chosen.events):
             raise UsageError(msg("snapshot.no-event", event=at, events=len(chosen.events)))
-        told = TorchSettings(max_split=snapshot.max_split, roundup=snapshot.roundup)
-        replayed = replay_recording(chosen, told, lambda share: on_progress(msg("snapshot.progress.replay"), share))
+        settings = TorchSettings(max_split=snapshot.max_split, roundup=snapshot.roundup)
+        replayed = replay_recording(chosen, settings, lambda share: on_progress(msg("snapshot.progress.replay"), share))
         return _make_report(snapshot, chosen, replayed, at)
 
 
@@ -259,7 +259,7 @@ def _contents_by_line(
         key = (lines[stack], bool(before) and not lines[stack], device.events.categories[category])
         total, number = found[key]
         found[key] = (total + more, number + blocks_more)
-    places = [CodeLocation(where, before, *held, category) for (where, before, category), held in found.items()]
+    places = [CodeLocation(where, before, *amounts, category) for (where, before, category), amounts in found.items()]
     return tuple(sorted(places, key=lambda place: (-place.bytes, place.where, place.category)))
 
 
@@ -286,7 +286,7 @@ def _oom_reports(device: DeviceTrace, replayed: TorchReplay) -> tuple[OomReport,
 
 
 class PlaceChange(Record):
-    """What one line of the script holds at the moments that two reports are about."""
+    """Memory of one line of the script at the moments of two reports."""
 
     where: str
     before_recording: bool
@@ -295,12 +295,12 @@ class PlaceChange(Record):
 
     @property
     def change_bytes(self) -> int:
-        """How much more it is."""
+        """Return the increase in bytes."""
         return self.after_bytes - self.before_bytes
 
 
 def compare_snapshots(before: TorchReport, after: TorchReport) -> tuple[PlaceChange, ...]:
-    """What the lines of the script hold, the largest change first; the changes add up to that of `content_bytes`."""
+    """Return the changes by script line, the largest first; they add up to the change of `content_bytes`."""
     totals: dict[tuple[str, bool], list[int]] = defaultdict(lambda: [0, 0])
     for number, report in enumerate((before, after)):
         for place in report.contents:
@@ -310,19 +310,19 @@ def compare_snapshots(before: TorchReport, after: TorchReport) -> tuple[PlaceCha
 
 
 class TorchRemedy(Record):
-    """A way to need less."""
+    """A way to reduce a peak of PyTorch's allocator."""
 
     name: str
-    of: str  # which peak it lowers: `reserved`, what is held of the device, or `used`, that of live blocks
-    bytes_freed: int  # by how much
-    peak_after_bytes: int  # the peak that is left, wherever it is then
+    of: str  # the peak that it reduces: `reserved` (device memory) or `used` (live blocks)
+    bytes_freed: int  # reduction of the peak
+    peak_after_bytes: int  # the remaining peak, perhaps at another moment
     title: Message
-    price: Message  # what it costs
-    how: str  # how it is written
+    price: Message  # its cost
+    how: str  # how to write it
 
 
 def torch_remedies(report: TorchReport) -> tuple[TorchRemedy, ...]:
-    """What lowers a peak, what frees most first; nothing where the replay is not exact."""
+    """Return the ways to reduce a peak, the largest saving first; empty if the replay is not exact."""
     peaks = {"used": report.peak_bytes, "reserved": report.reserved_peak_bytes}
     if None in peaks.values():
         return ()
@@ -332,7 +332,7 @@ def torch_remedies(report: TorchReport) -> tuple[TorchRemedy, ...]:
 
 
 def _remedy_leaks(report: TorchReport) -> Iterator[TorchRemedy]:
-    # All blocks of a line but the newest are gone once the next one is made.
+    # Assume that each new block of a leaking line frees the one before.
     used, peak = report.replay.used, report.peak_bytes or 0
     for each in report.survivors:
         if each.leak:
@@ -345,40 +345,39 @@ def _remedy_leaks(report: TorchReport) -> Iterator[TorchRemedy]:
 
 
 def _remedy_segments(report: TorchReport) -> Iterator[TorchRemedy]:
-    recorded, held = report.replay.settings, report.reserved_peak_bytes or 0
+    recorded, peak = report.replay.settings, report.reserved_peak_bytes or 0
     if recorded.expandable or not any(cause.fragments for cause in report.causes):
         return
     settings = change_segments(recorded, expandable=True)
     after = replay_setting(report.recording, settings, Cache.AS_RECORDED, recorded=False).reserved_peak_bytes
     title, price = msg("snapshot.remedy.expandable"), msg("snapshot.remedy.expandable.price")
     how = f"PYTORCH_{'NPU' if recorded.padding else 'CUDA'}_ALLOC_CONF=expandable_segments:True"
-    yield TorchRemedy("expandable-segments", "reserved", held - after, after, title, price, how)
+    yield TorchRemedy("expandable-segments", "reserved", peak - after, after, title, price, how)
 
 
-MOST_LINES = 7  # of the script that are told apart; the others are one
+MOST_LINES = 7  # script lines that are shown separately; the others are merged
 OTHER_LINES, NO_FRAMES, BEFORE = "other-lines", "no-frames", "before"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TorchLives(TorchBlocks):
-    """The blocks of the device that a report is about; a category is a place in `categories`."""
+    """The blocks of the device of a report; `category` is an index into `categories`."""
 
-    report: TorchReport  # what they are from
-    # `file:line` of the script by stack of the snapshot; empty where there is no frame of Python.
+    report: TorchReport  # their report
+    # `file:line` of the script for each stack of the snapshot; empty if it has no Python frame.
     lines: tuple[str, ...]
-    categories: tuple[str, ...]  # those that there are
-    content: NDArray[np.int64]  # what allocated each, as a place in `contents`
-    # `file:line` of the lines that hold most at the moment that the report is about, then those of `OTHER_LINES`,
-    # `NO_FRAMES` and `BEFORE` that there are.
+    categories: tuple[str, ...]  # the categories that occur
+    content: NDArray[np.int64]  # index into `contents` for each block
+    # `file:line` of the lines with the most memory, then those of `OTHER_LINES`, `NO_FRAMES`, `BEFORE` that occur.
     contents: tuple[str, ...]
-    curve: Curve  # bytes in use and bytes held of the device (as its footprint)
+    curve: Curve  # bytes in use, and bytes reserved from the device as its footprint
 
 
 def trace_lives(report: TorchReport) -> TorchLives:
-    """The blocks of the device that a report is about."""
+    """Return the blocks of the device of a report."""
     blocks = list_blocks(report.device, report.replay)
     names = report.device.events.categories
-    used = list(dict.fromkeys(blocks.category.tolist()))  # by the first block of each
+    used = list(dict.fromkeys(blocks.category.tolist()))  # in the order of their first blocks
     lines = tuple(find_script_location(each) for each in report.snapshot.stacks)
     contents, content = _list_contents(report, lines, blocks.start, blocks.stack)
     used_bytes = sum_used(report.device, report.replay)
@@ -400,10 +399,10 @@ def trace_lives(report: TorchReport) -> TorchLives:
 def _list_contents(
     report: TorchReport, wheres: Sequence[str], start: NDArray[np.int64], stack: NDArray[np.int64]
 ) -> tuple[tuple[str, ...], NDArray[np.int64]]:
-    held: dict[str, int] = defaultdict(int)
+    totals: dict[str, int] = defaultdict(int)
     for place in report.contents:
-        held[place.where] += place.bytes
-    lines = sorted((where for where in held if where), key=lambda where: (-held[where], where))[:MOST_LINES]
+        totals[place.where] += place.bytes
+    lines = sorted((where for where in totals if where), key=lambda where: (-totals[where], where))[:MOST_LINES]
     names = [*lines, OTHER_LINES, NO_FRAMES, BEFORE]
     code = {name: place for place, name in enumerate(names)}
     by_stack = np.array(

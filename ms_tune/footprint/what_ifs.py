@@ -1,8 +1,7 @@
-"""The peak that a change of the training would leave, as MindSpore carries it out: recompute, swap, fewer micro-batches in flight.
+"""Compute the peak after a change of the training: recomputation, swap, or fewer micro-batches in flight.
 
-One form serves them all: the blocks of the trace live otherwise (:class:`~ms_tune.footprint.curve.ChangedLives`), and are summed up anew.
-
-A layer is told by the scopes of a static graph, and by what is repeated, the same stacks, in a dynamic one.
+As in MindSpore, every change gives the blocks of the trace other lifetimes (:class:`~ms_tune.footprint.curve.ChangedLives`), which are
+then summed up again. A layer is recognized by its scopes in a static graph, and by repeated stacks in a dynamic graph.
 """
 
 from __future__ import annotations
@@ -29,37 +28,36 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-_LEAST_BLOCKS = 3  # of a layer: what is repeated with less is no layer
+_LEAST_BLOCKS = 3  # per layer: a repetition with fewer blocks is not a layer
 _RECOMPUTE_FILE = "mindspore/common/recompute.py"  # MindSpore 2.3 to 2.10
-_PERIODS = 8  # lengths of a layer that are tried
+_PERIODS = 8  # number of layer lengths to try
 _NEARLY = 0.5
-_GONE = 2  # operators after the first one that reads what is swapped: it is copied out beside them
-_LEAST_IN_FLIGHT = 3  # a pipeline does not start with a single micro-batch (MindSpore 2.9)
+_GONE = 2  # a swapped block is freed this many operators after its first reader, during which it is copied out
+_LEAST_IN_FLIGHT = 3  # with two, one would remain, and a pipeline cannot start with one (MindSpore 2.9)
 
 
 class RecomputeSaving(Record):
-    """What is left if every layer is recomputed."""
+    """Memory that remains if every layer is recomputed."""
 
-    saving: int  # bytes that recompute takes away at the moment of today's peak
-    peak: int  # the peak that recompute would leave, wherever it is then
-    # Whether what recompute leaves is at its highest in the backward pass of a static graph's layer, whose order
-    # MindSpore then chooses anew
+    saving: int  # bytes that recomputation frees at the moment of the current peak
+    peak: int  # the remaining peak, perhaps at another moment
+    # Whether the remaining peak is in the backward pass of a static graph's layer; MindSpore may reorder its operators
     reordered: bool
-    one_graph: bool  # whether `lazy_inline` made one graph of the layers
+    one_graph: bool  # whether `lazy_inline` shares one graph between the layers
 
 
 def recompute_all_layers(table: Table, contents: Contents, curve: Curve) -> RecomputeSaving:
-    """What recompute of all layers would save, as far as a trace tells; nothing where nothing tells the layers.
+    """Return the saving of recomputing all layers, as far as the trace shows it; none if no layers are recognized.
 
-    It takes the activations of the layers out of memory until the backward pass of their layer, keeps what each layer begins
-    with, and has in use for a moment what its forward pass needs beyond what it leaves. The order of the backward pass is
-    that of the trace; MindSpore may choose another one for what is recomputed.
+    Recomputation frees the activations of a layer until its backward pass, keeps the layer's inputs, and briefly needs
+    the temporary memory of its forward pass again. The order of the backward pass is that of the trace; MindSpore may
+    choose another one for recomputed operators.
     """
     counted = curve.counted_rows(table)
     activations = counted & (contents.codes == category_code(MemoryCategory.ACTIVATIONS))
     eager = table.task.rows_in([EAGER])
     lives, used = ChangedLives(table, curve), _find_last_uses(table)
-    # What is recomputed in this run already, in its first pass or in its second.
+    # Blocks that this run already recomputes, in their first pass or their second.
     again = table.stack.rows_matching(lambda stack: any(frame.file.endswith(_RECOMPUTE_FILE) for frame in stack))
     forward = contents.phases.sure_codes == phase_code(Phase.FORWARD)
     dynamic = table.rows_by_start(activations & eager & ~again & forward)
@@ -75,7 +73,7 @@ def recompute_all_layers(table: Table, contents: Contents, curve: Curve) -> Reco
         made = layer.rows[activations[layer.rows]]
         backward = _find_backward_begin(used[made], layer.end)
         if backward is not None:
-            # What the layer begins with, and nobody needs after it.
+            # Inputs of the layer whose last use is in it.
             first, last = np.searchsorted(table.last_user[kernels], [layer.begin, layer.end + 1])
             read = kernels[first:last][table.start[kernels[first:last]] < layer.begin]
             passing = layer.rows[table.end[layer.rows] < backward]
@@ -99,7 +97,7 @@ def _find_backward_begin(ticks: NDArray[np.int64], after: int) -> int | None:
 
 
 def _sum_passing_peak(table: Table, made: NDArray[np.int64], passing: NDArray[np.int64]) -> int:
-    # What a layer's forward pass has in use at most beyond the blocks that it leaves, up to the last of them.
+    # Return the most that a layer's forward pass uses in addition to the blocks it leaves, up to the last of them.
     start = np.concatenate([table.start[made], table.start[passing]])
     size = np.concatenate([table.size[made], table.size[passing]])
     tick = np.concatenate([table.end[passing], start])
@@ -110,7 +108,7 @@ def _sum_passing_peak(table: Table, made: NDArray[np.int64], passing: NDArray[np
 
 
 def _split_repetitions(table: Table, rows: NDArray[np.int64], maker: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
-    # The runs of equal makers and sizes, side by side, that cover most rows: one a layer.
+    # Yield the adjacent runs of equal makers and sizes that cover most rows: one per layer.
     if len(rows) < 2 * _LEAST_BLOCKS:
         return
     pairs = np.stack([maker, table.size[rows]])
@@ -118,12 +116,12 @@ def _split_repetitions(table: Table, rows: NDArray[np.int64], maker: NDArray[np.
     key = key.reshape(-1)
     found = [list(_repeated_stretches(key, period)) for period in _likely_periods(key)]
     covered = [sum(stretch[-1] - stretch[0] for stretch in each) for each in found]
-    # What repeats as a whole is a micro-batch, too: the shortest of those that cover nearly as much is the layer.
+    # A micro-batch repeats as a whole, too: the shortest period that covers nearly as much is the layer.
     most = max(covered, default=0)
     best = next((each for each, total in zip(found, covered, strict=True) if total > _NEARLY * most), [])
     for stretch in best:
         runs = list(pairwise(_shortest_periods(key, stretch)))
-        # A layer's activations are there when the next layer begins; what repeats where all layers are recomputed is a micro-batch.
+        # A layer's activations are alive when the next layer begins; if not, a recomputed micro-batch repeats.
         first, second = (rows[begin:end] for begin, end in runs[:2])
         if 2 * table.size[first[table.end[first] > table.start[second[0]]]].sum() > table.size[first].sum():
             for begin, end in runs:
@@ -131,7 +129,7 @@ def _split_repetitions(table: Table, rows: NDArray[np.int64], maker: NDArray[np.
 
 
 def _shortest_periods(key: NDArray[np.int64], stretch: list[int]) -> list[int]:
-    # Layers of two blocks repeat by four, too.
+    # Layers of two blocks also repeat with a period of four.
     begin, end = stretch[0], stretch[-1]
     whole = stretch[1] - begin
     for period in range(2, whole // 2 + 1):
@@ -141,7 +139,7 @@ def _shortest_periods(key: NDArray[np.int64], stretch: list[int]) -> list[int]:
 
 
 def _likely_periods(key: NDArray[np.int64]) -> list[int]:
-    # the distances at which equal keys follow each other most often
+    # Return the most frequent distances between successive equal keys.
     order = np.argsort(key, kind="stable")
     same = key[order][1:] == key[order][:-1]
     distance = np.diff(order)[same]
@@ -150,7 +148,7 @@ def _likely_periods(key: NDArray[np.int64]) -> list[int]:
 
 
 def _repeated_stretches(key: NDArray[np.int64], period: int) -> Iterator[list[int]]:
-    # Stretches of whole periods, two at least: the place where each begins, and the one behind the last.
+    # Yield stretches of at least two whole periods: the start of each period, then the end of the last.
     equal = np.concatenate([[False], key[period:] == key[:-period], [False]])
     changes = np.flatnonzero(equal[1:] != equal[:-1])
     for begin, end in changes.reshape(-1, 2).tolist():
@@ -160,11 +158,11 @@ def _repeated_stretches(key: NDArray[np.int64], period: int) -> Iterator[list[in
 
 
 def recompute_cells(table: Table, contents: Contents, curve: Curve, cells: str) -> ChangedLives:
-    """The cells of a pattern of scopes are recomputed in a static graph.
+    """Return the lifetimes after recomputing the cells of a static graph whose scopes match a pattern.
 
-    As simulated runs of MindFormers 1.9's Qwen3 on MindSpore 2.9 show it, operators of a marked cell are computed once more
-    for their gradients: of the cell only what another cell reads is kept, and what the cell reads is kept for as long. The
-    second run is right before the first of its gradients.
+    In simulated runs of MindFormers 1.9's Qwen3 on MindSpore 2.9, operators of a marked cell are computed again for
+    their gradients: the cell keeps only the outputs that other cells read, and its inputs live as long as those. The
+    second run is directly before the first of its gradients.
     """
     marked = table.node.rows_matching(lambda path: re.search(cells, path) is not None)
     activations = curve.counted_rows(table) & (contents.codes == category_code(MemoryCategory.ACTIVATIONS))
@@ -177,7 +175,7 @@ def recompute_cells(table: Table, contents: Contents, curve: Curve, cells: str) 
         if not len(dropped):
             continue
         begin = int(used[dropped].min()) - 1
-        # A trace tells the first reader and the last, not the last of the forward pass: at most until the cell is through.
+        # A trace shows the first and the last reader, not the last one of the forward pass: assume the end of the cell.
         lives.end_sooner(dropped, int(ticks.max()) + 1)
         lives.bring_back(dropped, begin)
         others = np.setdiff1d(layer.rows, cell)
@@ -187,13 +185,13 @@ def recompute_cells(table: Table, contents: Contents, curve: Curve, cells: str) 
 
 
 def swap_layers(table: Table, contents: Contents, curve: Curve, cells: str) -> ChangedLives:
-    """All layers of a static graph are swapped.
+    """Return the lifetimes after swapping the activations of all layers of a static graph to the host.
 
-    MindSpore 2.9 (``frontend/parallel/pass/offload_activation.cc``, and runs beside it) moves the output of an operator that
-    a cell to be swapped holds as its own primitive, if the backward pass reads that output itself: it is gone once the
-    forward pass has read it, and is copied back an operator ahead of the first that reads it again (``backward_prefetch:
-    1``). Of an operator of several outputs only what its own gradient reads is moved. All of this happens in cells with
-    ``lazy_inline`` only: the pattern of scopes names those whose operators are all their own primitives.
+    MindSpore 2.9 (``frontend/parallel/pass/offload_activation.cc``, and runs of it) swaps the output of an operator if
+    the operator is a primitive directly in a swapped cell and the backward pass reads that output itself. The block is
+    freed after its last read in the forward pass, and copied back one operator before the next read
+    (``backward_prefetch: 1``). An operator with several outputs swaps only those that its own gradient reads. Only
+    cells with ``lazy_inline`` do this: the pattern of scopes matches cells whose operators are all direct primitives.
     """
     moved = np.flatnonzero(_swapped_blocks(table, contents, cells) & curve.counted_rows(table))
     kernels, lives = table.rows_by_start(table.kind.rows_in(KINDS)), ChangedLives(table, curve)
@@ -231,7 +229,7 @@ def _is_backward(table: Table, contents: Contents, ticks: NDArray[np.int64]) -> 
 
 
 def _have_several_outputs(table: Table) -> NDArray[np.bool_]:
-    # The outputs of an operator stand side by side.
+    # The outputs of an operator are adjacent.
     order = np.argsort(table.start, kind="stable")
     same = table.node.codes[order][1:] == table.node.codes[order][:-1]
     found = np.zeros(len(table), np.bool_)
@@ -240,11 +238,11 @@ def _have_several_outputs(table: Table) -> NDArray[np.bool_]:
 
 
 def keep_fewer_in_flight(table: Table, contents: Contents, curve: Curve, _cells: str) -> ChangedLives:
-    """One micro-batch less is in flight in a static graph with a pipeline.
+    """Return the lifetimes with one micro-batch less in flight, for a static graph with a pipeline.
 
-    A micro-batch is in flight from its forward pass to its backward pass on a stage. Each operator of the forward pass comes
-    once for every micro-batch: that of the newest one is carried out only when the backward pass of the oldest one is over.
-    Where there are not three in flight, as far as the trace tells, nothing changes.
+    A micro-batch is in flight from its forward pass to its backward pass on a stage. Each operator of the forward pass
+    appears once per micro-batch; that of the newest micro-batch is delayed until the backward pass of the oldest is
+    over. Nothing changes if the trace shows fewer than three in flight.
     """
     lives = ChangedLives(table, curve)
     forward = curve.counted_rows(table) & table.kind.rows_in(KINDS) & (table.end != NEVER_FREED)
@@ -257,18 +255,20 @@ def keep_fewer_in_flight(table: Table, contents: Contents, curve: Curve, _cells:
     sizes = Counter[int]()
     for run, together in runs:
         sizes[together] += int(table.size[run].sum())
-    # What most bytes tell; an operator that comes twice in each micro-batch has twice as many blocks.
+    # Take the number with most bytes; an operator that runs twice per micro-batch has twice as many blocks.
     flying = sizes.most_common(1)[0][0] if runs else 1
     each = [(run, together // flying) for run, together in runs if together % flying == 0]
     batches = Counter(len(run) // times for run, times in each).most_common(1)[0][0] if each else 0
     if flying < _LEAST_IN_FLIGHT or batches <= flying:
         return lives
-    told = [run.reshape(batches, -1) for run, times in each if len(run) == batches * times]
-    over = np.max([table.end[run].max(axis=1) for run in told], axis=0)  # of each micro-batch's backward pass
-    begun = np.min([table.end[run].min(axis=1) for run in told], axis=0) - 1
-    told += [run.reshape(batches, -1) for run in _split_by_operator(table, forward & ~kept) if len(run) % batches == 0]
-    for run in told:
-        # Each has the moment of the one after it; the last of a step runs before the backward pass of the oldest but one.
+    batched = [run.reshape(batches, -1) for run, times in each if len(run) == batches * times]
+    over = np.max([table.end[run].max(axis=1) for run in batched], axis=0)  # end of each micro-batch's backward pass
+    begun = np.min([table.end[run].min(axis=1) for run in batched], axis=0) - 1
+    batched += [
+        run.reshape(batches, -1) for run in _split_by_operator(table, forward & ~kept) if len(run) % batches == 0
+    ]
+    for run in batched:
+        # Each starts when the next one does; the last of a step starts before the backward pass of the second oldest.
         following = np.append(run[1:], run[-1:], axis=0)
         newest, oldest = run[flying - 1 :], over[: -(flying - 1), None]
         turn = table.start[following[flying - 1 :]]
@@ -282,7 +282,7 @@ def keep_fewer_in_flight(table: Table, contents: Contents, curve: Curve, _cells:
 
 
 def _split_by_operator(table: Table, taken: NDArray[np.bool_]) -> list[NDArray[np.int64]]:
-    # The operators of micro-batches differ by the numbers behind their names.
+    # Operators of different micro-batches differ only by the number at the end of their names.
     rows = np.flatnonzero(taken)
     names = {path: path.rpartition("-")[0] for path in table.node.values}
     numbers = {name: at for at, name in enumerate(dict.fromkeys(names.values()))}
@@ -293,7 +293,7 @@ def _split_by_operator(table: Table, taken: NDArray[np.bool_]) -> list[NDArray[n
     return np.split(ordered, np.flatnonzero(changes) + 1) if len(ordered) else []
 
 
-# By the name that the file of methods has for each.
+# Functions by the `method` in the file of remedies.
 WHAT_IFS: Mapping[str, Callable[[Table, Contents, Curve, str], ChangedLives]] = {
     "selective": recompute_cells,
     "swap": swap_layers,

@@ -1,1 +1,1 @@
-"""Analysis of a trace: functions from a trace to a frozen result, exact in bytes."""
+"""Compare, plan and replay the memory of traces, exact in bytes."""

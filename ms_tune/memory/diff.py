@@ -1,4 +1,4 @@
-"""What two traces have, one more than the other: matched by content, operator and place, or by size, never by number."""
+"""Compare the memory of two traces: blocks are matched by category, operator and place, or by size, never by number."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class SizeChange(Record):
-    """Blocks of one content, operator and place in both traces; zero where a trace has none."""
+    """Blocks of one category, operator and place in both traces; zero if a trace has none."""
 
     operator: str
     where: str
@@ -31,7 +31,7 @@ class SizeChange(Record):
 
     @property
     def change_bytes(self) -> int:
-        """What the second trace has more."""
+        """Return the increase from the first trace to the second."""
         return self.after_bytes - self.before_bytes
 
 
@@ -40,18 +40,18 @@ class RankComparison(Record):
 
     before: RankReport  # the rank in the first run
     after: RankReport  # the same rank in the second
-    # What the second has more of each content; adds up to the difference of the peaks.
+    # The increase of each category; adds up to the difference of the peaks.
     contents: Mapping[MemoryCategory, int]
-    changes: tuple[SizeChange, ...]  # what differs, the largest difference first; adds up, too
+    changes: tuple[SizeChange, ...]  # the differences, the largest first; they add up to it, too
 
     @property
     def change_bytes(self) -> int:
-        """How much higher the second peak is."""
+        """Return the increase of the peak."""
         return self.after.curve.peak_bytes - self.before.curve.peak_bytes
 
 
 class Comparison(Record):
-    """Two runs."""
+    """The comparison of two runs."""
 
     ranks: tuple[RankComparison, ...]  # the ranks that both have
     only_before: tuple[int | None, ...]  # ranks of the first run only
@@ -59,7 +59,7 @@ class Comparison(Record):
 
 
 def compare_reports(before: MemoryReport, after: MemoryReport) -> Comparison:
-    """Two runs, rank by rank; single ranks are compared whatever their numbers are."""
+    """Compare two runs, rank by rank; single ranks are compared whatever their numbers are."""
     if len(before.ranks) == len(after.ranks) == 1:
         return Comparison((compare_ranks(before.ranks[0], after.ranks[0]),), (), ())
     first = {rank.rank: rank for rank in before.ranks}
@@ -73,7 +73,7 @@ def compare_reports(before: MemoryReport, after: MemoryReport) -> Comparison:
 
 
 def compare_ranks(before: RankReport, after: RankReport) -> RankComparison:
-    """Two ranks, each at its own peak."""
+    """Compare two ranks, each at its own peak."""
     first, second = _index_holders(before), _index_holders(after)
     changes = []
     for key in {**first, **second}:
@@ -103,18 +103,18 @@ _KINDS = {
 
 @dataclass(frozen=True, slots=True)
 class Surplus:
-    """Blocks at one run's peak for which the other's has none of their kind and size."""
+    """Blocks at one run's peak without a counterpart of the same kind and size in the other run."""
 
-    kind: BlockKind  # what they hold
-    in_new: bool  # whether the second run holds them
-    operator: str  # the operator that allocated them; of parameters the parameter's name without its layer's number
-    location: str  # the line or the scope that did; empty if nothing tells
-    bytes: int  # the sum of their sizes
-    count: int  # how many they are
+    kind: BlockKind  # the kind of their data
+    in_new: bool  # whether they are in the second run
+    operator: str  # their operator; for parameters the parameter's name with the layer number masked
+    location: str  # their line or scope; empty if unknown
+    bytes: int  # total size
+    count: int  # number of blocks
 
     @property
     def signed_bytes(self) -> int:
-        """What they add to the second run's peak, less than zero for blocks of the first."""
+        """Return their effect on the second run's peak; negative for blocks of the first run."""
         return self.bytes if self.in_new else -self.bytes
 
 
@@ -130,12 +130,12 @@ class _Block(Record):
 
 
 def find_surpluses(old: RankReport, new: RankReport) -> tuple[Surplus, ...]:
-    """What each of two runs of one model holds at its own peak for which the other has no block of that kind and size.
+    """Return the blocks of each of two runs of one model, at its own peak, without a counterpart in the other run.
 
-    By kind, the largest first. Two programs for one model, such as a static graph and a dynamic one, share neither operators nor
-    places, by which :func:`compare_reports` matches blocks. What they do share are sizes: a weight, a gradient, an activation has
-    as many bytes on both sides if it has the same format. So blocks of a kind that are as large as one of the other side cancel
-    out, and what is left is told by who holds it.
+    They are ordered by kind, then by size. Two programs for one model, such as a static graph and a dynamic one, share
+    neither operators nor places, by which :func:`compare_reports` matches blocks, but they share sizes: a weight, a
+    gradient or an activation has the same number of bytes in both if it has the same format. So blocks of one kind and
+    size cancel each other out, and the rest is reported by operator and place.
 
     Their signed bytes add up to the difference of the peaks. Of several blocks of one size, those of the same parameter
     (by the last two parts of its name) or operator cancel first.

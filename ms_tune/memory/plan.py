@@ -1,4 +1,4 @@
-"""How low the blocks of a run, of a placement problem or of a foreign trace could lie."""
+"""Plan the lowest addresses for the blocks of a run, of a placement problem or of a STAlloc trace."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _HEADER_BYTES = 4096
 
 
 class PlacementRow(NamedTuple):
-    """One block: lives in ``[lower, upper)``; bytes; its address is a multiple of the alignment."""
+    """One block, with its lifetime ``[lower, upper)`` and size in bytes; its address is a multiple of the alignment."""
 
     id: str
     lower: int
@@ -44,7 +44,7 @@ class PlacementRow(NamedTuple):
 
 
 def is_placement_csv(path: Path) -> bool:
-    """Whether the first line of a file names the columns of a placement problem."""
+    """Return whether the first line of a file names the columns of a placement problem."""
     try:
         with path.open("rb") as file:
             first = file.readline(_HEADER_BYTES).decode("utf-8-sig", "replace")
@@ -55,11 +55,11 @@ def is_placement_csv(path: Path) -> bool:
 
 
 def read_placement_csv(path: Path) -> list[PlacementRow]:
-    """The blocks of a placement problem, a CSV file of minimalloc's kind: ``id,lower,upper,size``, one block a row.
+    """Read the blocks of a placement problem: a CSV file like minimalloc's, ``id,lower,upper,size``, one block per row.
 
-    Columns are found by their names, as in minimalloc's ``src/converter.cc``: ``begin`` and ``start`` mean ``lower``, ``end``
-    means ``upper`` but is inclusive, ``buffer`` and ``buffer_id`` mean ``id``. ``alignment`` is optional; ``hint`` and
-    ``offset`` are ignored. ``gaps`` is refused, because then a block would not live all the time between its ticks.
+    Columns are found by their names, as in minimalloc's ``src/converter.cc``: ``begin`` and ``start`` are aliases of
+    ``lower``, ``end`` is ``upper`` but inclusive, ``buffer`` and ``buffer_id`` are aliases of ``id``. ``alignment`` is
+    optional; ``hint`` and ``offset`` are ignored. ``gaps`` is rejected, as such a block does not live all the time.
     """
     lines = iterate_short_lines(path)
     _, header = next(lines, (1, ""))
@@ -88,7 +88,7 @@ def read_placement_csv(path: Path) -> list[PlacementRow]:
 
 
 def capacity_in_name(path: Path) -> int | None:
-    """The capacity that a name such as ``A.1048576.csv`` states, as those of minimalloc's benchmarks do."""
+    """Return the capacity in a name such as ``A.1048576.csv``, as in minimalloc's benchmarks, or None."""
     parts = path.name.split(".")
     if len(parts) == 3 and parts[1].isascii() and parts[1].isdigit() and len(parts[1]) < _MOST_DIGITS:  # noqa: PLR2004
         return int(parts[1]) or None
@@ -128,47 +128,47 @@ def _parse_number(path: Path, line: int, name: str, text: str) -> int:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PlanReport:
-    """A plan, checked."""
+    """A plan with the result of an independent check."""
 
     plan: PackingPlan
     source: str  # the file or folder
-    faults: tuple[PackingFault, ...]  # what the independent check found; empty if the plan is valid
-    recorded: int | None = None  # bytes of the footprint that the run had; None if nothing tells
-    rank: int | None = None  # the rank of the run; None if there is none
-    asked_capacity: int | None = None  # the capacity that the user asked for; None if they did not
-    slow: Message | None = None  # why the compiled engine could not be used; None if it was
+    faults: tuple[PackingFault, ...]  # faults that the independent check found; empty if the plan is valid
+    recorded: int | None = None  # footprint of the run in bytes; None if unknown
+    rank: int | None = None  # the rank of the run; None for other sources
+    asked_capacity: int | None = None  # the requested capacity; None if not requested
+    slow: Message | None = None  # why the compiled engine could not be used; None if it was used
 
     @property
     def is_valid(self) -> bool:
-        """Whether no two live blocks overlap."""
+        """Return whether no two live blocks overlap."""
         return not self.faults
 
     @property
     def fits_capacity(self) -> bool | None:
-        """Whether the plan is within the capacity that was asked for; None if none was."""
+        """Return whether the plan is within the requested capacity; None if not requested."""
         return None if self.asked_capacity is None else self.plan.height <= self.asked_capacity
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MemLogAnalysis:
-    """A trace that STAlloc recorded."""
+    """The analysis of a trace that STAlloc recorded."""
 
     log: MemLog  # the trace
-    report: memlog.MemLogReport  # what STAlloc's own analysis says about it
-    plan: PlanReport  # how low its blocks could lie
-    stalloc: StallocPlan | None = None  # a plan for STAlloc's allocator; None if none was asked for
+    report: memlog.MemLogReport  # the analysis that STAlloc itself makes of it
+    plan: PlanReport  # the lowest addresses of its blocks
+    stalloc: StallocPlan | None = None  # a plan for STAlloc's allocator; None if not requested
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StallocPlan:
-    """A plan that STAlloc's allocator can serve a run by."""
+    """A plan that STAlloc's allocator can use for a run."""
 
-    blocks: memlog.StaticBlocks  # what it has lines for
-    plan: PlanReport  # the places of those that get one
+    blocks: memlog.StaticBlocks  # the blocks in the plan
+    plan: PlanReport  # the addresses of the placed blocks
 
 
 def plan_blocks(path: Path, request: PlanRequest, on_progress: Callable[[PackingProgress], None]) -> PlanReport:
-    """A plan for the largest pool of one rank of a run, or for a placement problem."""
+    """Plan the largest pool of one rank of a run, or a placement problem."""
     if path.is_file() and is_placement_csv(path):
         problem, recorded, rank = problem_of_csv(path, request.capacity), None, None
     else:
@@ -180,9 +180,9 @@ def plan_blocks(path: Path, request: PlanRequest, on_progress: Callable[[Packing
 def analyse_memlog(
     path: Path, request: PlanRequest, on_progress: Callable[[PackingProgress], None], *, npu: bool, stalloc: bool
 ) -> MemLogAnalysis:
-    """STAlloc's report about a trace of its own, and a plan."""
+    """Analyse a trace of STAlloc as STAlloc does, and plan its blocks."""
     log, served = read_memlog(path), None
-    if stalloc:  # the blocks that come again in each iteration, and those before them
+    if stalloc:  # the blocks that repeat in each iteration, and those before them
         if log.layers:
             raise TraceError(msg("memlog.stalloc.layers", layer=log.layers[0]), path=path)
         blocks = memlog.select_static_blocks(log)
@@ -204,7 +204,7 @@ def _plan_problem(
 
 
 def problem_of_csv(path: Path, capacity: int | None) -> PackingProblem:
-    """A placement problem; its name may state the capacity."""
+    """Read a placement problem; the file name may contain the capacity."""
     rows = read_placement_csv(path)
     names, *columns = zip(*rows, strict=True)
     lower, upper, size, alignment = (np.array(column, np.int64) for column in columns)
@@ -214,7 +214,7 @@ def problem_of_csv(path: Path, capacity: int | None) -> PackingProblem:
 def problem_of_trace(
     path: Path, rank: int | None, capacity: int | None
 ) -> tuple[PackingProblem, int | None, int | None]:
-    """The blocks of a run's largest memory pool, the footprint that the pool had, and the rank."""
+    """Return the blocks of a run's largest memory pool, the footprint of the pool, and the rank."""
     trace = read_rank(path, rank)
     _, work, rows = largest_pool(trace.table)
     start = np.array([request.start for request in work.requests], np.int64)
@@ -229,12 +229,12 @@ def problem_of_trace(
 
 @dataclass(frozen=True, slots=True)
 class PlanRequest:
-    """How to plan the addresses of blocks.
+    """The options of an address plan.
 
     Attributes:
         rank: The rank of a run; None for the first.
-        capacity: Bytes that the blocks should fit in.
-        seconds: How long to search; None for what suits the number of blocks.
+        capacity: Bytes that the blocks must fit in.
+        seconds: How long to search; None to choose by the number of blocks.
     """
 
     rank: int | None = None

@@ -1,4 +1,4 @@
-"""The allocations of a run replayed in MindSpore's pool, or those of a snapshot in PyTorch's, under other settings and without some of them."""
+"""Replay a run's allocations in MindSpore's pool, or a snapshot's in PyTorch's, with other settings and changes."""
 
 from __future__ import annotations
 
@@ -46,17 +46,17 @@ if TYPE_CHECKING:
     from ms_tune.pools.torch_space import TorchSettings
 
 _SHARDS = (2, 4, 8)
-_SPLITS = (64 * MIB, 128 * MIB, 256 * MIB)  # tried where nobody names one
-_COLLECT = 0.8  # the threshold of PyTorch's own notes
+_SPLITS = (64 * MIB, 128 * MIB, 256 * MIB)  # tried if the user names none
+_COLLECT = 0.8  # the threshold in PyTorch's own notes
 
 
 class RankTrace(Record):
     """One rank of a run."""
 
-    files: RankFiles  # where it was read from
+    files: RankFiles  # the files that it was read from
     table: Table  # its blocks
-    others: tuple[int, ...]  # the numbers of the ranks that were not read
-    log: RuntimeLog | None  # the log; None if there is none
+    others: tuple[int, ...]  # ranks that were not read
+    log: RuntimeLog | None  # the log, if there is one
 
     @property
     def limit_bytes(self) -> int | None:
@@ -66,16 +66,16 @@ class RankTrace(Record):
 
 
 class WhatIfReport(Record):
-    """The settings compared, and the what-ifs on the allocations."""
+    """The comparison of pool settings and of changed allocations."""
 
     rank: int | None  # the rank; None if unknown
     others: tuple[int, ...]  # ranks of the run that were not read
     terms: VerdictTerms  # the terms of all verdicts
-    verdict: Verdict  # about the run, the same that `memory` and `dryrun` give
-    result: WhatIf  # the settings
-    scenarios: tuple[ReplayOutcome, ...]  # the what-ifs on the trace itself
-    names: tuple[str, ...]  # the trace's name of the operator or parameter of each request
-    seconds: float  # time of all replays
+    verdict: Verdict  # on the run, the same as of `memory` and `dryrun`
+    result: WhatIf  # comparison of the settings
+    scenarios: tuple[ReplayOutcome, ...]  # the changed allocations
+    names: tuple[str, ...]  # operator or parameter of each request, as named in the trace
+    seconds: float  # duration of all replays
 
     @property
     def finding(self) -> Diagnostic | None:
@@ -101,12 +101,12 @@ class WhatIfReport(Record):
         return self.terms.limit_by
 
     def verdict_about(self, outcome: ReplayOutcome) -> Verdict | None:
-        """Return the verdict on a setting or a what-if; None for a sample of the stage that the run's verdict is about."""
+        """Return the verdict on a setting or a what-if; None if the trace is a sample of its stage."""
         if self.terms.sample is not None:
             return None
         if outcome.recorded:
             return self.verdict
-        # A pool that needs more than there is needs all that it reserved.
+        # A pool that does not fit needs all the memory that it reserves.
         footprint = outcome.actual_bytes if outcome.fits else max(outcome.actual_bytes, outcome.reserved_bytes)
         doubts = [] if self.terms.doubt is None else [self.terms.doubt]
         need = Need.of_trace(outcome.used_bytes, footprint)
@@ -114,7 +114,7 @@ class WhatIfReport(Record):
 
     @property
     def allocation_count(self) -> int:
-        """Allocations that were replayed."""
+        """Return the number of replayed allocations."""
         return len(self.result.inferred.work.requests)
 
 
@@ -148,7 +148,7 @@ def replay_run(path: Path, request: WhatIfRequest, on_progress: Callable[[Messag
 
 
 def read_rank(path: Path, rank: int | None) -> RankTrace:
-    """Read one rank of a run, the first where none is named: a ``memory_block.csv``, its folder, or a folder above it."""
+    """Read one rank of a run, by default the first: a ``memory_block.csv``, its folder, or a folder above it."""
     ranks = find_trace(path).ranks
     chosen = next((files for files in ranks if rank is None or files.rank == rank), None)
     numbers = tuple(files.rank for files in ranks if files.rank is not None)
@@ -218,14 +218,13 @@ def _changes_to_try(request: WhatIfRequest, work: Workload, facts: TraceFacts) -
 
 
 class TorchWhatIf(Record):
-    """A recording under several settings."""
+    """A recording replayed under several settings."""
 
     report: TorchReport  # the recording
-    # The recorded setting first, replayed like the others, so that its distance from the recording shows the error of a
-    # start that is allocated again.
+    # The recorded setting first, also replayed, to show the error of allocating the first blocks again.
     outcomes: tuple[TorchOutcome, ...]
     limit: int | None  # the limit of the allocator; None: no limit
-    error_bytes: int  # how far the replay of the recorded setting, without a limit, is from the recording at the peak
+    error_bytes: int  # difference of the peak between the recording and its replay without a limit
 
     @property
     def is_over_limit(self) -> bool:
@@ -288,14 +287,14 @@ def _settings_to_try(
 
 @dataclass(frozen=True, slots=True)
 class WhatIfRequest(JudgedRequest):
-    """The what-ifs on a run's allocations, in addition to other settings of the pool; judged by :class:`JudgedRequest`.
+    """The changes to a run's allocations, in addition to other pool settings; see also :class:`JudgedRequest`.
 
     Attributes:
         rank: The rank; None for the first.
         max_memory: Limit of the pool in bytes; None for that of the run.
-        remove: Blocks to leave out: a content, or the name of a parameter.
-        shard: Blocks to share out.
-        parts: Over how many ranks; None for two.
+        remove: Blocks to leave out: a category, or the name of a parameter.
+        shard: Blocks to shard, likewise.
+        parts: Number of ranks that share them; None for two.
         recompute_layers: How many layers to recompute in full.
     """
 

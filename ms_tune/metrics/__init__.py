@@ -1,1 +1,1 @@
-"""Figures of real runs, from their logs."""
+"""Measure real runs from their logs: step times, throughput, utilization."""

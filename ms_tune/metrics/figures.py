@@ -1,6 +1,6 @@
-"""The figures of a run: the times of its steps, throughput, utilisation; where each input came from, and what makes them doubtful.
+"""Compute the figures of a run (step times, throughput, utilization) with their inputs, and find problems.
 
-The first step compiles and is kept apart.
+The first step includes compilation and is kept separate.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ if TYPE_CHECKING:
     from ms_tune.readers.logged_steps import LoggedTraining, RankSteps, Remark, TrainingLog
 
 CONFIDENCE = 0.95
-_SIGMA = 1.4826  # of a normal distribution, in median absolute deviations
-_FAR, _FAR_SHARE = 6.0, 0.05  # deviations, and of the median, from which a step stands out
-_APART = 1.5  # units of the clock
+_SIGMA = 1.4826  # standard deviation of a normal distribution, in median absolute deviations
+_FAR, _FAR_SHARE = 6.0, 0.05  # an outlier exceeds the median by 6 deviations and by 5 % of the median
+_APART = 1.5  # units of the clock by which an outlier exceeds the median at least
 _MOST_OUTLIERS = 20
-_MANY = 5000  # values, from which the binomial distribution is as good as normal
+_MANY = 5000  # values from which the normal distribution replaces the binomial distribution
 
 
 def measure_steps(steps: RankSteps, remarks: Sequence[Remark]) -> StepTimes:
-    """The figures of a run's steps."""
+    """Return the step times of a run."""
     times = list(steps.seconds[1:])
     ordered = sorted(times)
     middle = median(ordered) if ordered else None
@@ -61,23 +61,23 @@ def _clock_resolution(steps: RankSteps) -> float:
 
 
 def count_steps_per_line(steps: RankSteps) -> int:
-    """How many steps a line stands for: what the counter usually rises by."""
+    """Return the number of steps per line: the usual increase of the counter."""
     rises = [*map(sub, steps.number[1:], steps.number)]
     return max(int(median(rises)), 1) if rises else 1
 
 
 def bound_median(ordered: Sequence[float], confidence: float) -> tuple[float, float] | None:
-    """An interval that holds the true median of ordered values with at least this probability, whatever the distribution is.
+    """Return an interval that contains the true median with at least this probability, for any distribution.
 
-    It lies between the two order statistics of the sign test, the innermost that are far enough apart. None where not even the
-    smallest and the largest value are.
+    Its ends are the two order statistics of the sign test, the innermost ones far enough apart; None with too few
+    values.
     """
     count = len(ordered)
     if count > _MANY:
         reach = NormalDist().inv_cdf((1 + confidence) / 2) * math.sqrt(count) / 2
         place = math.floor(count / 2 - reach) - 1
         return ordered[place], ordered[count - 1 - place]
-    # Probability that at most k of the values lie below the median, in logarithms: 2^-n sum of C(n, i).
+    # Probability that at most k values are below the median, in logarithms: 2^-n sum of C(n, i).
     tail, place = 0.0, -1
     for k in range((count - 1) // 2 + 1):
         term = math.lgamma(count + 1) - math.lgamma(k + 1) - math.lgamma(count - k + 1) - count * math.log(2)
@@ -89,43 +89,43 @@ def bound_median(ordered: Sequence[float], confidence: float) -> tuple[float, fl
 
 
 def _find_outliers(steps: RankSteps, middle: float, spread: float, remarks: Sequence[Remark]) -> list[Outlier]:
-    # Of times in whole milliseconds two neighbours may be as good as equal.
+    # Times in whole milliseconds that differ by one unit may be almost equal.
     limit = middle + max(_FAR * _SIGMA * spread, _FAR_SHARE * middle, _APART * _clock_resolution(steps))
-    beside: dict[int, set[str]] = {}
+    remarked: dict[int, set[str]] = {}
     for remark in remarks:
-        beside.setdefault(remark.step, set()).add(remark.kind)
+        remarked.setdefault(remark.step, set()).add(remark.kind)
     found = []
     for place in range(1, len(steps)):
         if steps.seconds[place] > limit:
             number = steps.number[place]
-            # What is told between two steps is in the time of the one behind, or of the one before where that waits.
-            kinds = beside.get(steps.number[place - 1], set()) | beside.get(number, set())
+            # A remark between two steps counts in the time of the next step, or of the step before if that one waits.
+            kinds = remarked.get(steps.number[place - 1], set()) | remarked.get(number, set())
             found.append(Outlier(number, steps.line[place], steps.seconds[place], tuple(sorted(kinds))))
     return found
 
 
-_EXACT = 1e15  # below, whole numbers are whole as floats too
-_LARGE = 100_000  # from which nothing behind the point is worth its place
-_SAME_WORK = 0.01  # of the operations of a step, that its figures may differ by
-_ENOUGH = 6  # steps behind the first: with fewer, no interval of 95 % holds the median
+_EXACT = 1e15  # below this, floats represent whole numbers exactly
+_LARGE = 100_000  # from which decimals are omitted
+_SAME_WORK = 0.01  # relative tolerance for the operations of a step
+_ENOUGH = 6  # steps after the first: with fewer, no 95 % interval of the median exists
 
 
 class KnownInput(Record):
-    """A number and where it came from."""
+    """An input of the figures and its source."""
 
-    name: str  # what it is: the last part of its text's id
-    value: float | None  # the number; None where nobody tells
-    source: Message | None = None  # where it came from
-    option: str = ""  # what would tell it
-    by_user: bool = False  # whether the user said it, which comes before what a log counts
+    name: str  # the last part of its text's id
+    value: float | None  # the number; None if unknown
+    source: Message | None = None  # its source
+    option: str = ""  # the option that provides it
+    by_user: bool = False  # whether the user gave it, which takes precedence over tokens counted in a log
 
     def describe_input(self) -> Message:
-        """As a line for the user."""
+        """Return the input as a line for the user."""
         return msg(f"metrics.input.{self.name}", value=format_number(self.value), source=self.source or "")
 
 
 class Inputs(Record):
-    """What the figures of a run are made of: see the texts of their names."""
+    """All inputs of the figures of a run; the texts of their names describe them."""
 
     step: KnownInput
     batch: KnownInput
@@ -142,7 +142,7 @@ class Inputs(Record):
 
 
 def format_number(value: float | None) -> str:
-    """A number as people write it."""
+    """Format a number for people."""
     if value is None:
         return "-"
     whole = abs(value) < _EXACT and (value == int(value) or abs(value) >= _LARGE)
@@ -156,9 +156,9 @@ def collect_inputs(
     peak: tuple[float, Message] | None,
     job: JobFacts | None = None,
 ) -> Inputs:
-    """Collect the inputs of one run's figures: what the user says comes before the log, and the log before the config.
+    """Collect the inputs of a run's figures, preferably from the user, then from the log, then from the config.
 
-    ``step_seconds`` is the median step, ``peak`` that of a device in TFLOP/s, with where it came from.
+    ``step_seconds`` is the median step, ``peak`` the peak of a device in TFLOP/s, with its source.
     """
     log, option, config = (msg(f"metrics.source.{name}") for name in ("log", "option", "config"))
     batches = {*steps.batch} - {0}
@@ -167,8 +167,8 @@ def collect_inputs(
     def first(
         name: str, option_name: str, said: float | None, logged: float | None, written: float | None = None
     ) -> KnownInput:
-        told = ((said, option), (logged, log), (written, config))
-        value, source = next(((value, source) for value, source in told if value is not None), (None, None))
+        candidates = ((said, option), (logged, log), (written, config))
+        value, source = next(((value, source) for value, source in candidates if value is not None), (None, None))
         return KnownInput(name, value, source, option_name, said is not None)
 
     count = request.convention
@@ -191,7 +191,7 @@ def collect_inputs(
 
 
 def make_throughput_figures(inputs: Inputs) -> Iterator[Figure]:
-    """Samples and tokens a second, of all cards and of one."""
+    """Yield samples/s and tokens/s, over all cards and per card."""
     step, batch, cards, tokens = inputs.step, inputs.batch, inputs.cards, inputs.tokens
     yield _quotient_figure("samples_per_second", "metrics.formula.samples", [batch], [step])
     if inputs.rate.value is not None and (batch.value is None or cards.value is None):
@@ -215,10 +215,10 @@ def make_throughput_figures(inputs: Inputs) -> Iterator[Figure]:
 
 
 def make_utilisation_figures(inputs: Inputs, convention: Convention, fastest: float) -> Iterator[Figure]:
-    """Operations a second and card, and their share of the peak, of the fastest device that is known where nobody names one.
+    """Yield TFLOP/s per card and their share of the peak: of the named device, else of the fastest known one.
 
-    By the config's model where there is one; else by what the framework counted, or by its formula. Above the peak there is
-    neither: no device did that.
+    They are computed from the config's model, if there is a config; else from the framework's count of operations, or
+    its formula. Above the peak, which no device can exceed, both have no value.
     """
     logged = inputs.counted if inputs.counted.value is not None else inputs.logged
     if logged.value is not None:
@@ -242,7 +242,7 @@ def make_utilisation_figures(inputs: Inputs, convention: Convention, fastest: fl
 
 
 def compute_model_rate(inputs: Inputs) -> float | None:
-    """TFLOP/s of a card by the config's model; None without a config, or where an input is missing."""
+    """Return the TFLOP/s per card by the config's model; None without a config, or if an input is missing."""
     return _compute_card_rate(inputs, inputs.model_flops).value
 
 
@@ -292,7 +292,7 @@ def _quotient_figure(name: str, formula: str, top: Sequence[KnownInput], bottom:
 
 
 def _median_logged(column: Sequence[float]) -> float | None:
-    values = [value for value in column[1:] if value == value]  # noqa: PLR0124 - NaN is what is not logged
+    values = [value for value in column[1:] if value == value]  # noqa: PLR0124 - NaN is a value that is not logged
     values = values or [value for value in column[:1] if value == value]  # noqa: PLR0124 - as above
     return median(values) if values else None
 
@@ -304,7 +304,7 @@ def _count_step_tokens(steps: RankSteps) -> float | None:
 
 
 def check_log(log: TrainingLog) -> Iterator[Diagnostic]:
-    """Doubts about a log as a whole."""
+    """Yield the problems of a log as a whole."""
     if log.damaged_count:
         yield Diagnostic.note(
             "damaged-lines",
@@ -330,7 +330,7 @@ def check_log(log: TrainingLog) -> Iterator[Diagnostic]:
 
 
 def check_run(run: LoggedTraining, steps: RankSteps, times: StepTimes) -> Iterator[Diagnostic]:
-    """Doubts about a run."""
+    """Yield the problems of a run."""
     if times.count < 1:
         yield Diagnostic.note("too-few-steps", msg("metrics.problem.one-step"), msg("metrics.problem.few.hint"))
     elif times.count < _ENOUGH:
@@ -350,7 +350,7 @@ def check_run(run: LoggedTraining, steps: RankSteps, times: StepTimes) -> Iterat
 
 
 def find_impossible_figures(form: Form, inputs: Inputs, rate: float | None, fastest: float) -> Iterator[Diagnostic]:
-    """Figures that no device reaches, by the log or by the config's model (``rate``, TFLOP/s of a card)."""
+    """Yield the figures above the peak, by the log or by the config's model (``rate``, TFLOP/s per card)."""
     peak = inputs.peak.value
     limit = peak or fastest
     for known in (inputs.logged, inputs.counted, inputs.hardware):
@@ -379,14 +379,14 @@ def _why_impossible(form: Form, tflops: float, cards: float | None, peak: float)
 
 
 def _changed_work(steps: RankSteps, *, changed_sizes: bool) -> Iterator[Diagnostic]:
-    # By the log's own rate and time the operations are the same in each step of a run.
+    # By the log's own rate and time, the operations must be the same in each step of a run.
     least, most, line = None, None, None
     unit = 0.0005 if steps.whole_ms and steps.form.value == "mindformers" else 0.05
     for seconds, tflops, place in zip(steps.seconds, steps.tflops, steps.line, strict=True):
         if not tflops > unit:
             continue
         low, high = seconds * (tflops - unit), seconds * (tflops + unit)
-        # What is known of a step's work are bounds: half a unit of the last digit to both sides.
+        # The operations of a step have bounds: half a unit of the last digit to both sides.
         if most is None or high < most[1]:
             most = (low, high)
         if least is None or low > least[0]:

@@ -1,11 +1,11 @@
 """Read the facts about a run that its log lacks from its config or launch script: FLOPs, sizes, devices, stages.
 
-A backward pass is two forward passes. FLOPs are counted by three conventions, of which one is chosen and the others are also shown:
+A backward pass counts as two forward passes. FLOPs are counted by three conventions:
 
-* ``full``: attention scores count in full, as the papers of Megatron-LM count (Narayanan et al., 2021, appendix; Korthikanti et al.,
-  2022, section 6.3) and ``num_floating_point_operations`` of Megatron-LM and MindFormers do;
-* ``causal``: half of the scores, which is what causal attention needs;
-* ``6n``: six operations for each weight that a token meets, and none for scores (Kaplan et al., 2020; PaLM's MFU without attention).
+* ``full``: attention scores count in full, as in the papers of Megatron-LM (Narayanan et al., 2021, appendix;
+  Korthikanti et al., 2022, section 6.3) and in ``num_floating_point_operations`` of Megatron-LM and MindFormers;
+* ``causal``: half of the scores, as causal attention needs;
+* ``6n``: six operations per weight and token, none for scores (Kaplan et al., 2020; PaLM's MFU without attention).
 """
 
 from __future__ import annotations
@@ -45,20 +45,20 @@ if TYPE_CHECKING:
     from ms_tune.planning.schedule import PassKey
     from ms_tune.source.shell.values import Argument
 
-# The schedule of stages with several chunks; in a dialect that is not here it is `INTERLEAVED_FULL_WARM_UP`.
+# The schedule of stages with several chunks; other dialects use `INTERLEAVED_FULL_WARM_UP`.
 _INTERLEAVED = {
     Dialect.MINDFORMERS: Schedule.INTERLEAVED,
     Dialect.MINDFORMERS_PYNATIVE: Schedule.INTERLEAVED_SPREAD,
 }
-SMALL_BUBBLE = 0.1  # of a step; a larger one is worth more micro-batches
+SMALL_BUBBLE = 0.1  # of a step; for a larger one it is worth having more micro-batches
 _DOUBLINGS = 5
 
 
 def compute_bubble_share(schedule: Schedule, placement: Sequence[Sequence[int]], micro_batches: int) -> float | None:
-    """Return the share of a step in which pipeline stages wait; None if no framework runs these sizes, or with too many passes.
+    """Return the share of a step in which stages wait; None for sizes that no framework runs or with too many passes.
 
-    The passes of the schedule are played with equal micro-batches: a backward pass takes two forward passes, sending takes
-    no time, and chunks take what their layers do. The result is that of the schedule alone, a lower bound for a real run.
+    The schedule is simulated with equal micro-batches: a backward pass takes as long as two forward passes, sending
+    takes no time, and a chunk takes as long as its layers. The result is a lower bound for real runs.
     """
     chunks, stages = len(placement), len(placement[0])
     if chunks * stages * micro_batches > MOST_PASSES or why_refused(schedule, stages, chunks, micro_batches):
@@ -78,25 +78,25 @@ def compute_bubble_share(schedule: Schedule, placement: Sequence[Sequence[int]],
 
 
 class JobFacts(Record):
-    """The facts of a config."""
+    """The facts about a job from its config."""
 
-    work: Work  # operations of one token
-    tokens: int  # tokens of a sample
-    batch: int | None  # samples of a step; None if the config does not specify them
-    cards: int | None  # devices; None likewise
-    # Share of a step in which stages wait at least; None without stages, or where the schedule is not known.
+    work: Work  # operations per token
+    tokens: int  # tokens per sample
+    batch: int | None  # samples per step; None if the config does not specify them
+    cards: int | None  # devices; None if the config does not specify them
+    # Minimum share of a step in which stages wait; None without stages, or if the schedule is unknown.
     bubble: float | None
-    stages: tuple[int, int, int] | None  # pipeline stages, chunks of each, and micro-batches of a step
-    # Micro-batches, the fewest of the doublings, with which the bubble is small, and the bubble then; None if none is needed or enough.
+    stages: tuple[int, int, int] | None  # pipeline stages, chunks per stage, and micro-batches per step
+    # Smallest doubling of the micro-batches with a small bubble, and that bubble; None if not needed or not found.
     relief: tuple[int, float] | None = None
 
 
 def read_job(path: Path, version: str | None = None, cards: int | None = None) -> JobFacts:
-    """Read a config, or a launch script: of a Megatron program, or of one that reads a config; on as many cards as the user says.
+    """Read a config, or the launch script of Megatron or of a program with a config; ``cards`` sets the devices.
 
     Raises:
-        ConfigError: It cannot be read, its framework refuses it, or a size is missing that operations follow from.
-        UnsupportedError: It is of no dialect whose models are known.
+        ConfigError: It is unreadable, its framework rejects it, or a size that the operations depend on is missing.
+        UnsupportedError: Its dialect has no known models.
     """
     if path.suffix in SCRIPTS:
         return _read_script(ScriptJob(path, version=version), cards)
@@ -190,7 +190,7 @@ def _with_overrides(
 
 
 _FORWARD_AND_BACKWARD = 3
-# Patterns of operators of the attention core: of MindFormers' and MindSpeed's networks, and Megatron's module.
+# Patterns of operators of the attention core: of the networks of MindFormers and MindSpeed, and of Megatron's module.
 _CORE = ("core_attn", "core_attention", "flash_attention", "dotproductattention", "flashattention")
 
 
@@ -200,19 +200,19 @@ class LayerWork(Record):
     experts: bool  # whether it has experts
     prediction: bool = False  # whether it predicts further tokens
     recompute: RecomputeMode = RecomputeMode.NONE  # its recomputed part
-    core: bool = False  # whether attention's core is among the operators that are
+    core: bool = False  # whether the attention core is among the recomputed operators
 
 
 class Work(Record):
-    """Operations of one token in a step."""
+    """Operations per token in a step."""
 
-    model: dict[Convention, int]  # of the forward and the backward pass, by convention
-    # The same with recomputation, except operators outside the attention core, whose FLOPs are negligible.
+    model: dict[Convention, int]  # forward and backward pass, by convention
+    # The same with recomputation, except for operators outside the attention core, whose FLOPs are negligible.
     hardware: dict[Convention, int]
 
 
 def list_layer_work(plans: Sequence[LayerSpec], dense: int, *, experts: bool) -> tuple[LayerWork, ...]:
-    """Return the layers of a plan; ``dense`` is the number of leading layers without experts if the plan does not specify it."""
+    """Return the layers of a plan; ``dense`` is the number of leading layers without experts, if the plan lacks it."""
     found = []
     for plan in plans:
         if plan.kind is LayerKind.NOOP:
@@ -224,7 +224,7 @@ def list_layer_work(plans: Sequence[LayerSpec], dense: int, *, experts: bool) ->
 
 
 def count_operations(widths: Widths, layers: Sequence[LayerWork]) -> Work:
-    """Return the FLOPs of one token in a training step."""
+    """Return the FLOPs per token in a training step."""
     model: dict[Convention, int] = {}
     hardware: dict[Convention, int] = {}
     whole = score_flops(widths)

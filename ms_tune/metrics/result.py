@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Convention(str, Enum):
-    """How operations are counted."""
+    """Conventions for counting operations."""
 
     FULL = "full"
     CAUSAL = "causal"
@@ -29,16 +29,16 @@ class MetricsRequest:
     """Inputs about the runs that their logs lack.
 
     Attributes:
-        cards: Devices of a run.
-        batch: Samples of a step, of all cards; for logs that do not report them.
-        tokens: Tokens of a sample.
-        peak_tflops: 10^12 floating-point operations a second that a device is able to do.
-        chip: The device by name, for its peak.
-        config: The job's config, or its launch script: operations follow from its model.
+        cards: Devices of the run.
+        batch: Samples per step, over all cards; for logs that do not report them.
+        tokens: Tokens per sample.
+        peak_tflops: Peak TFLOP/s of a device.
+        chip: Name of the device, for its peak.
+        config: The job's config or launch script; operations are computed from its model.
         version: The framework's release, for the config.
         convention: How operations are counted.
-        baseline_cards: Devices of the run that is compared with, if not the same.
-        baseline_batch: Its samples of a step, if not the same.
+        baseline_cards: Devices of the baseline run, if different.
+        baseline_batch: Samples per step of the baseline run, if different.
     """
 
     cards: int | None = None
@@ -57,8 +57,8 @@ class Figure(Record):
     """A figure of a run."""
 
     name: str  # its name in JSON
-    value: float | None  # in the unit that its text names; None if an input is missing or it would be no truth
-    formula: Message  # how it was worked out
+    value: float | None  # in the unit that its text names; None if an input is missing or the value is impossible
+    formula: Message  # how it was computed
     inputs: tuple[Message, ...] = ()  # its inputs, each with its source
     missing: tuple[str, ...] = ()  # options that provide the missing inputs
 
@@ -77,12 +77,12 @@ class Ranks:
 
     count: int  # ranks that write steps
     fastest_median: float | None = None  # the shortest median of a rank, in seconds; None with one rank
-    slowest_median: float | None = None  # the longest
-    slowest: int | None = None  # whose that is, if it is known
+    slowest_median: float | None = None  # the longest median
+    slowest: int | None = None  # its rank, if known
 
 
 class Counted(Record):
-    """Utilisation by a convention of counting operations that was not chosen; None above the peak."""
+    """MFU and HFU by a convention of counting operations that was not chosen; None above the peak."""
 
     convention: Convention
     mfu: float | None
@@ -91,15 +91,15 @@ class Counted(Record):
 
 @dataclass(frozen=True, slots=True)
 class RunMetrics:
-    """A run."""
+    """The measurements of a run."""
 
     source: Path  # its log, or the folder of its ranks' logs
-    run: int  # which run of the log it is, from 1
-    form: Form  # who printed the lines
+    run: int  # its number in the log, from 1
+    form: Form  # the framework that printed the lines
     steps: int  # lines with a step
-    first_step: int  # counter of the first one
-    last_step: int  # counter of the last one
-    times: StepTimes  # how long they took
+    first_step: int  # counter of the first step
+    last_step: int  # counter of the last step
+    times: StepTimes  # step times
     ranks: Ranks  # ranks compared
     figures: tuple[Figure, ...]  # all other figures, in order
     counted_otherwise: tuple[Counted, ...]  # MFU and HFU by the other conventions of counting operations
@@ -108,7 +108,7 @@ class RunMetrics:
     # Problems: errors make figures unreliable, infos are worth knowing.
     about_steps: tuple[Diagnostic, ...]
     impossible: tuple[Diagnostic, ...]  # figures that no device reaches
-    curve: StepCurve  # for a picture
+    curve: StepCurve  # a sample of the steps for a picture
     judgement: tuple[Message, ...] = ()  # how the MFU compares, and the causes that lower it
     ordered: tuple[float, ...] = field(default=(), repr=False)
 
@@ -122,20 +122,20 @@ class RunMetrics:
         return next((figure for figure in self.figures if figure.name == name), None)
 
     def value(self, name: str) -> float | None:
-        """Return the value of a figure, if there is one."""
+        """Return the value of a figure; None if it is missing."""
         figure = self.figure(name)
         return figure.value if figure else None
 
 
 class RunComparison(Record):
-    """A run compared with another one."""
+    """A run compared with the baseline run."""
 
     run: RunMetrics
-    baseline: RunMetrics  # the run to compare with
-    ratio: float  # its median step time, of the baseline's
-    low: float | None  # the true ratio lies above this with 95 %; None with too few steps
-    high: float | None  # and below this
-    linearity: Figure | None  # its samples a second and card, of the baseline's; None where the cards are not known
+    baseline: RunMetrics  # the baseline run
+    ratio: float  # median step time relative to the baseline's
+    low: float | None  # lower limit of the true ratio with 95 % confidence; None with too few steps
+    high: float | None  # upper limit of the true ratio
+    linearity: Figure | None  # samples/s per card relative to the baseline's; None if the cards are unknown
     # The same by the tuning guide's formula, which divides by the baseline's machine and multiplies by cards.
     guide: Figure | None
 
@@ -146,16 +146,16 @@ class RunComparison(Record):
 
 
 class MetricsReport(Record):
-    """All runs, and the comparison of the longest run with the baseline's."""
+    """All runs, and the comparison of the longest run with the longest run of the baseline."""
 
     runs: tuple[RunMetrics, ...]  # the runs of all logs, in order
     baseline: tuple[RunMetrics, ...] = ()
-    comparison: RunComparison | None = None  # present where there is a baseline and both have steps to compare
+    comparison: RunComparison | None = None  # None without a baseline or without steps to compare
     problems: tuple[Diagnostic, ...] = ()  # doubts about a file as a whole
 
     @property
     def all_problems(self) -> tuple[Diagnostic, ...]:
-        """Of the files, of the runs, and of the baseline's."""
+        """Return the problems of the files, of the runs, and of the baseline runs."""
         runs = (*self.runs, *self.baseline)
         return (*self.problems, *(problem for run in runs for problem in run.problems))
 
@@ -165,24 +165,24 @@ class Outlier(Record):
 
     step: int  # its counter
     line: int  # its line in the log
-    seconds: float  # how long it took
+    seconds: float  # its duration
     beside: tuple[str, ...]  # events at the same time: `checkpoint`, `evaluation`
 
 
 @dataclass(frozen=True, slots=True)
 class StepTimes:
-    """How long the steps of a run took, in seconds; all but ``first`` without the first step."""
+    """Step times of a run, in seconds; all but ``first`` exclude the first step."""
 
-    count: int  # steps that count
-    median: float | None  # of these; None without steps
+    count: int  # number of steps after the first
+    median: float | None  # median of these; None without steps
     mad: float | None  # their median absolute deviation
-    low: float | None  # of the 95 % interval of the median; None with too few steps
+    low: float | None  # limits of the 95 % confidence interval of the median; None with too few steps
     high: float | None  # see above
     first: float  # the first step
     shortest: float | None
     longest: float | None
     mean: float | None  # their mean, outliers included
     outliers: tuple[Outlier, ...]  # the slowest outliers
-    outlier_count: int  # how many do
+    outlier_count: int  # number of outliers
     resolution: float  # seconds of the log's smallest unit
     averaged_over: int  # steps per line of the log

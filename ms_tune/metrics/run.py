@@ -47,13 +47,13 @@ if TYPE_CHECKING:
     from ms_tune.diagnostics import Diagnostic
 
 _POINTS = 500
-# Published MFU of large runs: 30 % (Pangu Ultra MoE on Ascend, arXiv:2505.04519) to 56 % (dense, arXiv:2205.05198, on A100).
+# Published MFU of large runs: 30 % (Pangu Ultra MoE on Ascend, arXiv:2505.04519) to 56 % (A100, arXiv:2205.05198).
 _LOW_MFU, _HIGH_MFU = 0.3, 0.5
-_MUCH_RECOMPUTE = 0.1  # operations that are recomputed, of the model's
+_MUCH_RECOMPUTE = 0.1  # recomputed operations relative to the model's
 
 
 class _Source(Record):
-    """The runs of one log, or of a folder's logs: the k-th of each rank together."""
+    """The runs of one log, or of a folder's logs: the k-th runs of all ranks together."""
 
     path: Path
     runs: tuple[LoggedTraining, ...]
@@ -74,8 +74,8 @@ def measure_runs(
 ) -> MetricsReport:
     """Measure step time, throughput and utilization of real runs from their training logs.
 
-    A figure with a missing input is None and names the options that provide it; an impossible figure is None, and a
-    problem explains it.
+    A figure has no value if an input is missing (it names the options for it) or if it is impossible (see the
+    problems).
 
     Args:
         logs: Logs, or folders of ranks' logs.
@@ -84,13 +84,13 @@ def measure_runs(
         on_bytes: Called with the bytes read so far and the bytes of all files.
 
     Returns:
-        The runs, a comparison of the longest one with the longest of the baseline, and problems of the files. Times are seconds,
-        shares are parts of 1, and operations are 10^12 a second.
+        The runs, a comparison of the longest one with the longest of the baseline, and problems of the files. Times are
+        seconds, shares are parts of 1, and operations are TFLOP/s.
 
     Raises:
-        TraceError: A log cannot be read, or no line of it has a step time.
+        TraceError: A log is unreadable, or contains no step time.
         UsageError: The chip is unknown.
-        ConfigError: The config cannot be read, or a size is missing that its operations follow from.
+        ConfigError: The config is unreadable, or a size that the operations depend on is missing.
 
     Example::
 
@@ -145,7 +145,7 @@ def _read_sources(paths: Sequence[Path], on_bytes: Callable[[int, int], None]) -
 
 
 def _read_logs_with_steps(files: Sequence[Path], count: Callable[[int], None]) -> list[TrainingLog]:
-    # Of Megatron's ranks only the last one logs steps.
+    # Only the last rank of Megatron logs steps.
     found, without = [], None
     for file in files:
         try:
@@ -243,15 +243,15 @@ def _other_conventions(job: JobFacts | None, chosen: Convention, figures: Sequen
 
 
 def _choose_main_rank(run: LoggedTraining) -> RankSteps:
-    # most steps, and of these most with operations and with losses
-    def told(steps: RankSteps) -> tuple[int, int, int]:
+    # Prefer the rank with the most steps, then with the most operations logged, then with the most losses.
+    def completeness(steps: RankSteps) -> tuple[int, int, int]:
         return (
             len(steps),
             sum(map(eq, steps.tflops, steps.tflops)),  # NaN, which equals nothing, marks values that are not logged
             sum(map(eq, steps.loss, steps.loss)),
         )
 
-    return max(run.ranks, key=told)
+    return max(run.ranks, key=completeness)
 
 
 def _compare_ranks(run: LoggedTraining) -> Ranks:
@@ -281,7 +281,7 @@ def _compare_longest(runs: Sequence[RunMetrics], baseline: Sequence[RunMetrics])
     run, before = max(able, key=lambda one: one.times.count), max(others, key=lambda one: one.times.count)
     assert run.times.median is not None  # noqa: S101 - those without are left out above
     assert before.times.median is not None  # noqa: S101 - as above
-    # Both medians lie in their intervals at once with 95 % if each does with the half of what is left.
+    # Both medians are in their intervals at once with 95 % if each is with half of the remaining 5 %.
     each = (1 + CONFIDENCE) / 2
     mine, theirs = bound_median(run.ordered, each), bound_median(before.ordered, each)
     low, high = (mine[0] / theirs[1], mine[1] / theirs[0]) if mine and theirs else (None, None)

@@ -1,1 +1,1 @@
-"""Why a step is slow, from an Ascend profile."""
+"""Find why a step is slow, from an Ascend profile."""

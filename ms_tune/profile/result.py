@@ -1,4 +1,4 @@
-"""What `profile` found: where a step's time went, on each rank and on the whole, one verdict, and what it rests on."""
+"""Define the results of `profile`: the time of a step by cause, per rank and on average, and a verdict with evidence."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Bound(str, Enum):
-    """What a step waits for."""
+    """The resource that limits a step."""
 
     HOST = "host-bound"
     OPERATOR = "operator-bound"
@@ -30,32 +30,32 @@ class Bound(str, Enum):
 
 
 class QueueState(str, Enum):
-    """What the compute queue does, or what keeps it from computing."""
+    """State of the compute queue: computing, or the reason why it is not."""
 
     COMPUTE = "compute"
-    TRANSFER = "transfer"  # alone, while data moves
+    TRANSFER = "transfer"  # only communication, while data moves
     WAITING = "waiting"  # in a collective, for other ranks
     BUBBLE = "bubble"  # in a send or receive, for other stages
-    HOST = "host"  # idle, before the host has launched what comes next
-    DEPENDENCY = "dependency"  # idle, though it is launched
-    COMMUNICATION = "communication"  # alone in a collective; nothing tells what of it is transfer
-    FREE = "free"  # idle; nothing tells when the next one was launched
+    HOST = "host"  # idle before the host has launched the next kernel
+    DEPENDENCY = "dependency"  # idle after the launch of the next kernel
+    COMMUNICATION = "communication"  # only a collective; its transfer share is unknown
+    FREE = "free"  # idle; the launch time of the next kernel is unknown
 
 
 class Gap(Record):
-    """A time in which the compute queue is empty."""
+    """A period in which the compute queue is empty."""
 
-    rank: int | None  # whose
-    timestamp_us: str  # the time stamp, as the trace writes it, in microseconds
-    microseconds: float  # how long
-    cause: QueueState  # what most of it is
-    before: str  # what ran before; empty where nothing tells
-    after: str  # what runs next
-    host: str  # what the host did meanwhile
+    rank: int | None  # its rank
+    timestamp_us: str  # start time in microseconds, as the trace writes it
+    microseconds: float  # length
+    cause: QueueState  # the cause of most of it
+    before: str  # the kernel before it; empty if unknown
+    after: str  # the next kernel
+    host: str  # the host event during the gap
 
     @property
     def kernels_around(self) -> tuple[str, str]:
-        """The kernels before and after, with their scopes in short."""
+        """Return the kernels before and after, with short scopes."""
         return shorten_scope(self.before), shorten_scope(self.after)
 
 
@@ -71,62 +71,60 @@ class CollectiveTime:
 
     @property
     def waiting_us(self) -> float:
-        """What moves no data."""
+        """Return the time in which no data moves."""
         return self.elapsed_us - self.transit_us
 
 
 def rank_name(rank: int | None) -> str:
-    """A rank's number for readers."""
+    """Return a rank's number as text; ``?`` if unknown."""
     return "?" if rank is None else str(rank)
 
 
 class RankTimes(Record):
-    """One rank."""
+    """The time of one rank by cause."""
 
     folder: Path  # its export
-    rank: int | None  # its number, if it is told
-    level: str  # how closely the profiler looked
-    microseconds: float  # microseconds of all its steps
-    steps: int  # how many steps
-    times_us: dict[QueueState, float]  # microseconds by cause; they add up to `whole`
-    identity_error_us: (
-        float | None
-    )  # how far the table's own parts are from its step, in microseconds; None without a table
-    # Of each stream with kernels, its kernels and the share of the time in which it computes.
+    rank: int | None  # its number, if known
+    level: str  # profiling level
+    microseconds: float  # total time of its steps
+    steps: int  # number of steps
+    times_us: dict[QueueState, float]  # time by cause; adds up to `microseconds`
+    identity_error_us: float | None  # largest difference between a step and the sum of its parts; None if unknown
+    # For each stream with kernels: number of kernels, and the share of the time in which they run.
     queues: dict[str, tuple[int, float]]
     kernels: Kernels | None
-    idle_linked: float  # of the idle times, the share whose next kernel has a launch
-    cut_off: bool = False  # whether its time line or its table of kernels ends early
-    launches_known: bool = True  # whether something tells when the host launched what runs
-    whole_capture: Diagnostic | None = None  # that nothing tells the steps: all of it is taken for one
+    idle_linked: float  # share of the idle time whose next kernel has a known launch
+    cut_off: bool = False  # whether its time line or its table of kernels is incomplete
+    launches_known: bool = True  # whether launches on the host are known
+    whole_capture: Diagnostic | None = None  # set if the profile does not show steps, so that all of it counts as one
 
     def share_of(self, cause: QueueState) -> float:
-        """A cause's part of all steps."""
+        """Return the share of a cause in all steps."""
         return self.times_us.get(cause, 0.0) / self.microseconds if self.microseconds else 0.0
 
 
 class ProfileVerdict(Record):
-    """What a step waits for."""
+    """The verdict on the bottleneck of a step."""
 
-    bound: Bound  # in one word
-    evidence: tuple[Message, ...]  # what that rests on, the strongest first
-    next_steps: tuple[Message, ...]  # what to do about it
+    bound: Bound  # the bottleneck
+    evidence: tuple[Message, ...]  # the evidence, the strongest first
+    next_steps: tuple[Message, ...]  # recommended actions
 
 
 class ProfileReport(Record):
-    """A profile."""
+    """The analysis of a profile."""
 
-    sources: tuple[Path, ...]  # what was asked for
+    sources: tuple[Path, ...]  # the requested paths
     ranks: tuple[RankTimes, ...]  # each rank, in order
-    shares: dict[QueueState, float]  # by cause, the mean of the ranks; they add up to 1
-    verdict: ProfileVerdict  # what a step waits for
-    gaps: tuple[Gap, ...]  # the longest times in which a compute queue is empty
-    collectives: tuple[CollectiveTime, ...]  # by kind, the longest first; of all ranks
-    imbalance: float | None  # the longest computing rank, of the mean; None with one rank
-    problems: tuple[Diagnostic, ...]  # what makes it doubtful
+    shares: dict[QueueState, float]  # mean share of each cause over the ranks; adds up to 1
+    verdict: ProfileVerdict  # the bottleneck of a step
+    gaps: tuple[Gap, ...]  # the longest periods with an empty compute queue
+    collectives: tuple[CollectiveTime, ...]  # by kind over all ranks, the longest first
+    imbalance: float | None  # longest computing time of a rank relative to the mean; None with one rank
+    problems: tuple[Diagnostic, ...]  # problems that make the result doubtful
 
     @property
     def identity_error_us(self) -> float | None:
-        """The largest difference between a table's parts and its steps; None without a table."""
+        """Return the largest difference between a step and the sum of its parts; None if unknown."""
         errors = [rank.identity_error_us for rank in self.ranks if rank.identity_error_us is not None]
         return max(errors) if errors else None

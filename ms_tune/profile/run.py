@@ -1,8 +1,8 @@
-"""From Ascend profiles to where a step's time went: each rank's parts, collectives, gaps, and what makes them doubtful.
+"""Analyse Ascend profiles: find where the time of a step went per rank, collectives, gaps, and problems of the data.
 
-A gap is a time in which a rank's compute queue is empty: under communication, before the host's launch, or behind it. Density is that
-of the compute queue alone: a collective occupies its own stream while it waits, so that all queues together look dense where the device
-does next to nothing.
+A gap is a period in which a rank's compute queue is empty: during communication, before the host's launch, or after it.
+Density refers to the compute queue alone: a waiting collective occupies its own stream, so all queues together look
+dense even if the device does almost nothing.
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ if TYPE_CHECKING:
     from ms_tune.readers.trace_events import Intervals, ProfileEvents
 
 
-_EXACT = 1.0  # microseconds, that the parts of a step may be off
+_EXACT = 1.0  # microseconds by which the parts of a step may differ from it
 _SOME_RANKS = 8  # that are named
 
 
 def analyse_profiles(
     *sources: str | Path, gaps: int = 10, on_bytes: Callable[[int, int], None] = lambda _done, _all: None
 ) -> ProfileReport:
-    """Why a step takes as long as it does, from what Ascend's profilers exported as text.
+    """Analyse why a step takes as long as it does, from the text exports of Ascend's profilers.
 
     Args:
         sources: Exports (``*_ascend_ms``, ``*_ascend_pt``), folders above them, or a cluster's step table.
-        gaps: How many of the longest gaps to tell.
-        on_bytes: Told the bytes of time lines read so far, and of all.
+        gaps: How many of the longest gaps to report.
+        on_bytes: Called with the bytes of time lines read so far, and of all.
 
     Raises:
-        TraceError: There is no export.
+        TraceError: No export was found.
 
     Example::
 
@@ -150,9 +150,9 @@ def _whole_capture(profile: RankProfile) -> Diagnostic | None:
 
 
 def _identity_error(profile: RankProfile) -> float | None:
-    """How far computing, exposed communication and free time are from the step, in microseconds; None where nothing tells.
+    """Return the difference between a step and the sum of its parts, in microseconds; None if unknown.
 
-    MindSpore's table has no column with the step: there the parts of the time line are held to its own length.
+    MindSpore's table has no column with the step: there the parts of the time line are compared with its length.
     """
     if not profile.mindspore:
         return max((row.error_us for row in profile.steps), default=None)
@@ -167,9 +167,9 @@ def _identity_error(profile: RankProfile) -> float | None:
 
 
 def _communication_times(profile: RankProfile, exposed: float) -> dict[QueueState, float]:
-    """Exposed communication in parts, as its collectives are: what moves data, and what waits for others.
+    """Split the exposed communication into data transfer, waiting for stages and waiting for ranks, by its collectives.
 
-    A collective that waits is as long as the slowest rank makes it; its transit is what it would take alone.
+    A waiting collective takes until the slowest rank is ready; its transit time is the time that it would take alone.
     """
     elapsed = sum(one.elapsed for one in profile.collectives)
     if not exposed:
@@ -177,17 +177,17 @@ def _communication_times(profile: RankProfile, exposed: float) -> dict[QueueStat
     if not elapsed:
         bubble = min(sum(row.bubble for row in profile.steps), exposed)
         return {QueueState.BUBBLE: bubble, QueueState.COMMUNICATION: exposed - bubble}
-    told = in_point_to_point(profile.events) if profile.events is not None else None
+    peer_time = in_point_to_point(profile.events) if profile.events is not None else None
     both = {kind: [one for one in profile.collectives if one.point_to_point is kind] for kind in (True, False)}
     if not both[True]:
-        told = 0.0
+        peer_time = 0.0
     elif not both[False]:
-        told = exposed
-    elif told is None:
-        told = exposed * sum(one.elapsed for one in both[True]) / elapsed
-    stages, ranks = min(told, exposed), max(exposed - told, 0.0)
+        peer_time = exposed
+    elif peer_time is None:
+        peer_time = exposed * sum(one.elapsed for one in both[True]) / elapsed
+    stages, ranks = min(peer_time, exposed), max(exposed - peer_time, 0.0)
     moving = stages * _transit_share(both[True])
-    # The exporter's own bubble counts where it found more than the sends and receives tell; MindSpore's has hidden ones, too.
+    # The exporter's own bubble counts if it exceeds that of the sends and receives; MindSpore's includes hidden ones.
     exporters = 0.0 if profile.mindspore else sum(row.bubble for row in profile.steps)
     bubble = max(stages - moving, min(exporters, exposed))
     transfer = min(moving + ranks * _transit_share(both[False]), exposed - bubble)
@@ -213,7 +213,7 @@ def _mean_shares(ranks: Sequence[RankTimes]) -> dict[QueueState, float]:
 
 def _compute_imbalance(ranks: Sequence[RankTimes]) -> float | None:
     times = [rank.times_us.get(QueueState.COMPUTE, 0.0) / rank.steps for rank in ranks]
-    if len(times) < 2 or not sum(times):  # noqa: PLR2004 - one rank is beside no other
+    if len(times) < 2 or not sum(times):  # noqa: PLR2004 - one rank has no other to compare with
         return None
     return max(times) * len(times) / sum(times)
 
@@ -295,17 +295,17 @@ def _identity_doubt(times: RankTimes) -> Iterator[Diagnostic]:
         yield Diagnostic("identity", Severity.ERROR, text)
 
 
-_LOOKED_AT = 50  # names beside a gap, for one that computes
-_NEAR = 1000  # nanoseconds between an idle time's end and the start of what ends it
+_LOOKED_AT = 50  # names before or after a gap, to find a compute kernel
+_NEAR = 1000  # nanoseconds between the end of an idle time and the start of the kernel that ends it
 _TOUCH = 0.01  # microseconds between intervals that belong together
 # Tasks of a stream that compute nothing.
 _NO_KERNEL = re.compile(r"[A-Z][A-Z_]+|\w+(?: \w+)+|Notify_\w+|Memcpy|Reduce_Inline|RDMASend")
-_MOST_OF = 0.9  # of a gap, that a host event covers which explains it
+_MOST_OF = 0.9  # of a gap: a host event that covers it explains the gap
 _OWN = ("ProfilerStep", "PROFILING")
 
 
 class Idle(Record):
-    """Idle time in microseconds, by what it waited for; ``unlinked`` is what nothing tells about."""
+    """Idle time in microseconds, by the cause of waiting; ``unlinked`` has no known cause."""
 
     host: float
     dependency: float
@@ -313,13 +313,13 @@ class Idle(Record):
 
     @property
     def linked_share(self) -> float:
-        """The share that something tells about."""
+        """Return the share with a known cause."""
         whole = self.host + self.dependency + self.unlinked
         return (self.host + self.dependency) / whole if whole else 1.0
 
 
 def idle_times(events: ProfileEvents) -> Idle:
-    """Free time: before the launch of what comes next it is the host's, behind it is a dependency's."""
+    """Return the free time by cause: the host's before the launch of the next kernel, a dependency's after it."""
     host = dependency = unlinked = 0.0
     for start, length in zip(events.overlap["free"].start, events.overlap["free"].length, strict=True):
         launch = _launch_time(events, start + length)
@@ -333,7 +333,7 @@ def idle_times(events: ProfileEvents) -> Idle:
 
 
 def in_point_to_point(events: ProfileEvents) -> float | None:
-    """Microseconds of exposed communication in sends and receives and in no collective; None where the trace has none."""
+    """Return the exposed communication in sends and receives, but in no collective, in microseconds; None without any."""
     kinds: dict[bool, list[tuple[float, float]]] = {True: [], False: []}
     for start, length, name in events.collectives:
         kinds[is_point_to_point(name)].append((start, start + length))
@@ -344,7 +344,7 @@ def in_point_to_point(events: ProfileEvents) -> float | None:
 
 
 def longest_gaps(events: ProfileEvents, rank: int | None, count: int) -> list[Gap]:
-    """The longest times between two kernels that compute."""
+    """Return the longest times between two compute kernels."""
     compute = pairwise(_join_intervals(events.overlap["compute"]))
     ends = heapq.nsmallest(count, ((end, after) for (_, end), (after, _) in compute), key=lambda gap: gap[0] - gap[1])
     exposed = list(_join_intervals(events.overlap["exposed"]))
@@ -362,7 +362,7 @@ def _make_gap(
     if launch is None:
         parts[QueueState.FREE] = end - start - under
     else:
-        # What is launched late while a collective runs is not the host's fault alone: the collective comes first.
+        # A late launch during a collective is not only the host's fault: the collective counts first.
         parts[QueueState.HOST] = max(late - under, 0.0)
         parts[QueueState.DEPENDENCY] = max(end - start - under - parts[QueueState.HOST], 0.0)
     cause = max(parts, key=lambda one: parts[one])
@@ -387,7 +387,7 @@ def _first_kernel(names: Sequence[str]) -> str:
 
 
 def _host_event(events: ProfileEvents, start: float, end: float) -> str:
-    # the shortest event that covers the gap, or else the one that covers most of it
+    # Prefer the shortest event that covers the gap, else the one that covers most of it.
     best, name = (0.0, 0.0), ""
     for place in range(bisect_right(events.host.start, end)):
         begin, length = events.host.start[place], events.host.length[place]

@@ -1,8 +1,8 @@
-"""What a step waits for: the largest share, where it leads by ten points, and what says so.
+"""Determine the bottleneck of a step: the cause with the largest share if it leads by ten points, with evidence.
 
-A collective that waits is no sign of a slow network, and on a rank whose host is late it is no sign of slow ranks either: where the
-device computes less than three tenths of a step and most of its idle time is spent before the host's launch, other ranks are
-most likely as late, and what they wait for each other is the host's.
+Waiting in collectives is not a sign of a slow network. On a rank with a late host it is not a sign of slow ranks
+either: if the device computes less than 30 % of a step and is idle mostly before the host's launch, the other ranks are
+probably as late, and their waiting for each other counts as the host's.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 
-_LEAD = 0.10  # of a step, below which two shares are called equal
-_SPARSE = 0.30  # of a step, below which the compute queue is sparse
-_MOST = 0.5  # of the idle time
-_SOME = 0.05  # of a step
-_QUARTER = 0.25  # of a rank's step
-_UNEVEN = 1.05  # the longest computing rank, of the mean
-_TINY = 0.25  # of the kernels, below 10 microseconds
+_LEAD = 0.10  # of a step: shares with a smaller difference count as equal
+_SPARSE = 0.30  # of a step: with less computing the compute queue is sparse
+_MOST = 0.5  # of the idle time: a late host causes more
+_SOME = 0.05  # of a step: a late host causes at least this much idle time
+_QUARTER = 0.25  # of a rank's step: shorter waits do not count
+_UNEVEN = 1.05  # longest computing time of a rank relative to the mean
+_TINY = 0.25  # of the kernels, shorter than 10 microseconds
 _SLOW_CPU = 0.05  # of the computing time, on the AI CPU
 _IDLE = (QueueState.HOST, QueueState.DEPENDENCY, QueueState.FREE)
-_WINDOW = 0.5  # of the steps, from which one gap is an idle window
-# What the host does in a gap, by words in its events' names, and the advice for it.
+_WINDOW = 0.5  # of the steps: a longer gap is an idle window
+# Host activities in a gap, with words in the names of their events; each has its advice.
 _HOST_DOES = {
     "synchronize": ("synchronize", "streamsync"),
     "data": ("dataloader", "getnext", "get_next", "dataset", "dataqueue"),
@@ -47,7 +47,7 @@ def judge_profile(
     imbalance: float | None,
     gaps: Sequence[Gap],
 ) -> ProfileVerdict:
-    """The verdict on a profile."""
+    """Return the verdict on a profile."""
     cut = any(rank.cut_off for rank in ranks)
     if not shares or cut:
         return ProfileVerdict(
@@ -79,7 +79,7 @@ def judge_profile(
 
 
 def idle_window(ranks: Sequence[RankTimes], gaps: Sequence[Gap]) -> tuple[RankTimes, Gap] | None:
-    """The longest idle time, and whose it is, if it takes most of that rank's steps."""
+    """Return the longest idle time with its rank, if it takes most of that rank's steps."""
     longest = next((gap for gap in gaps if gap.cause in _IDLE), None)
     whose = next((rank for rank in ranks if longest is not None and rank.rank == longest.rank), None)
     if longest is None or whose is None or longest.microseconds <= _WINDOW * whose.microseconds:
@@ -94,7 +94,7 @@ def _find_bound(causes: dict[QueueState, float], imbalance: float | None, waits:
     if close and bound is not _BOUNDS.get(others[0], Bound.UNKNOWN):
         bound = Bound.MIXED
     uneven = imbalance is not None and imbalance > _UNEVEN
-    # A mean hides that the ranks which compute less wait for the one that computes most.
+    # A mean hides that ranks with less computing wait for the one with the most.
     long = bound in (Bound.MIXED, Bound.OPERATOR) and causes.get(QueueState.WAITING, 0.0) >= _QUARTER
     if uneven and (long or bound is Bound.RANKS):
         bound = Bound.IMBALANCE
@@ -104,7 +104,7 @@ def _find_bound(causes: dict[QueueState, float], imbalance: float | None, waits:
 
 
 def _blame_host(shares: dict[QueueState, float], imbalance: float | None) -> dict[QueueState, float]:
-    # Where the host is late, what ranks wait for each other is the host's.
+    # If the host is late, the time in which ranks wait for each other counts as the host's.
     causes = dict(shares)
     host, waiting = causes.get(QueueState.HOST, 0.0), causes.get(QueueState.WAITING, 0.0)
     idle = host + causes.get(QueueState.DEPENDENCY, 0.0) + causes.get(QueueState.FREE, 0.0)
@@ -116,7 +116,7 @@ def _blame_host(shares: dict[QueueState, float], imbalance: float | None) -> dic
 
 
 def _find_waiting_rank(ranks: Sequence[RankTimes]) -> RankTimes | None:
-    # Stages differ, and a mean hides it.
+    # Stages differ, which a mean hides.
     rank = max(ranks, key=lambda one: one.share_of(QueueState.BUBBLE))
     bubble = rank.share_of(QueueState.BUBBLE)
     others = max((rank.share_of(cause) for cause in rank.times_us if cause is not QueueState.BUBBLE), default=0.0)

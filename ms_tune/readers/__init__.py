@@ -1,1 +1,1 @@
-"""Readers of what the memory tracker and the runtime write. Readers only: no analysis."""
+"""Read the files of the memory tracker, the runtime and the profiler. No analysis."""

@@ -1,7 +1,7 @@
-"""Finds the files of a trace: in a folder of one rank, in a folder of ranks, or in the run folder of ``ms-tune dryrun``.
+"""Find the files of a trace: in a folder of one rank, in a folder of ranks, or in the run folder of ``ms-tune dryrun``.
 
-The tracker writes ``memory_block.csv`` into ``rank_<n>/`` once communication is initialised and into the working folder
-otherwise (``mem_pool_util.cc``). Folders of ranks stay behind when a job with fewer ranks runs in the same place.
+The tracker writes ``memory_block.csv`` into ``rank_<n>/`` once communication is initialized and into the working folder
+before (``mem_pool_util.cc``). Folders of earlier ranks remain when a job with fewer ranks runs in the same place.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ _STALE = 3600.0  # seconds between the oldest and the newest file of a job's ran
 
 @dataclass(frozen=True, slots=True)
 class RankFiles:
-    """The files of one rank; what is absent is None."""
+    """The files of one rank, with None for absent ones."""
 
-    rank: int | None  # its number; None if no folder tells
+    rank: int | None  # its number; None if no folder name shows it
     blocks: Path  # `memory_block.csv`
     tasks: Path | None  # `task.csv`
     graph: Path | None  # `tracker_graph.ir`
@@ -47,7 +47,7 @@ class TraceFolder(Record):
 
 
 def find_trace(path: Path) -> TraceFolder:
-    """The files of every rank at a place: a ``memory_block.csv``, its folder, or a folder above it."""
+    """Return the files of every rank at a place: a ``memory_block.csv``, its folder, or a folder above it."""
     if path.is_file():
         return TraceFolder((_rank_files(path),), stale=False)
     with reading(path):

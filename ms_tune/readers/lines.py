@@ -1,7 +1,7 @@
-"""Opens what readers read, tells why it cannot be read, and takes large text files in parts of whole lines, in bounded memory.
+"""Open the files of all readers, report why one is unreadable, and read large text files in parts of whole lines.
 
-Of logs: which rank wrote a line (``torchrun``, ``srun``, ``mpirun``, ``tail`` and some loggers put it before the line), and the few
-lines that hold one of some words, at the speed of a search for bytes.
+Memory is bounded. For logs: find the rank that wrote a line (``torchrun``, ``srun``, ``mpirun``, ``tail`` and some
+loggers write it before the line), and the few lines that contain some words, as fast as searching bytes.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ if TYPE_CHECKING:
     from typing import BinaryIO
 
 Progress = Callable[[int], None]
-PART = 32 * 1024**2  # bytes; smaller parts cost time, larger ones memory
+PART = 32 * 1024**2  # bytes; smaller parts are slower, larger ones need memory
 LONGEST_LINE = 16 * 1024**2  # bytes; the longest real lines, of weights in long runs, have some hundred kilobytes
-_LONGEST_SHORT = 64 * 1024  # bytes of a line of a table that people or small programs write
+_LONGEST_SHORT = 64 * 1024  # bytes per line of a table that people or small programs write
 _LOOK_AHEAD = 64 * 1024  # bytes
 
 
 @contextmanager
 def reading(path: Path) -> Iterator[None]:
-    """Around what reads a file or a folder. Raises TraceError: it cannot be opened, read or listed."""
+    """Turn errors of the code within into TraceError: the file or folder cannot be opened, read or listed."""
     try:
         yield
     except FileNotFoundError:
@@ -42,7 +42,7 @@ def reading(path: Path) -> Iterator[None]:
 
 
 def read_json(path: Path, most: int, too_long: Message, text: str) -> object:
-    """What a JSON file of at most so many bytes holds; ``text`` is the id of what is said where it is none."""
+    """Read a JSON file of at most ``most`` bytes; ``text`` is the id of the error message if it is not valid JSON."""
     with reading(path):
         if path.stat().st_size > most:
             raise TraceError(too_long, path=path)
@@ -51,12 +51,12 @@ def read_json(path: Path, most: int, too_long: Message, text: str) -> object:
         return json.loads(content)
     except json.JSONDecodeError as error:
         raise TraceError(msg(text, detail=error.msg), path=path, line=error.lineno, column=error.colno) from error
-    except (ValueError, RecursionError) as error:  # a number of too many digits, no UTF-8, too deep
+    except (ValueError, RecursionError) as error:  # a number with too many digits, not UTF-8, nested too deeply
         raise TraceError(msg(text, detail=type(error).__name__), path=path) from error
 
 
 def iterate_short_lines(path: Path) -> Iterator[tuple[int, str]]:
-    """The lines that are not blank of a text file with short lines, without their ends, and their numbers from 1."""
+    """Yield the number (from 1) and text of each line that is not blank of a text file with short lines."""
     with reading(path), path.open("rb") as file:
         for number in count(1):
             raw = file.readline(_LONGEST_SHORT)
@@ -73,15 +73,15 @@ def iterate_short_lines(path: Path) -> Iterator[tuple[int, str]]:
 
 
 class FilePart(Record):
-    """Some lines of a file."""
+    """Some consecutive lines of a file."""
 
-    first: int  # the number of the first line, from 1
-    data: bytes | None  # the lines; None stands for one line that is longer than `LONGEST_LINE`
-    height: int  # how many lines
+    first: int  # number of the first line, from 1
+    data: bytes | None  # the lines; None for one line that is longer than `LONGEST_LINE`
+    height: int  # number of lines
     complete: bool  # whether the last line had a line feed
 
     def lines(self) -> Iterator[tuple[int, str | None, bool]]:
-        """Number, text (None if too long) and completeness of every line that is not blank."""
+        """Yield number, text (None if too long) and completeness of every line that is not blank."""
         if self.data is None:
             yield self.first, None, True
             return
@@ -94,7 +94,7 @@ class FilePart(Record):
 
 
 def iterate_lines(file: BinaryIO) -> Iterator[tuple[int, str | None, bool]]:
-    """Number, text (None if too long) and completeness of every line that is not blank."""
+    """Yield number, text (None if too long) and completeness of every line that is not blank."""
     number = 0
     while raw := file.readline(LONGEST_LINE):
         number += 1
@@ -107,23 +107,23 @@ def iterate_lines(file: BinaryIO) -> Iterator[tuple[int, str | None, bool]]:
 
 
 def no_progress(_: int) -> None:
-    """Nobody watches."""
+    """Ignore the progress."""
 
 
 class ByteCounter:
-    """Adds up the bytes that are read of some files, and tells them beside the bytes of all."""
+    """Counter of the bytes read from some files, which reports them with the total."""
 
     def __init__(self, total: int, on_bytes: Callable[[int, int], None]) -> None:
         self._done, self._total, self._on_bytes = 0, total, on_bytes
 
     def add(self, count: int) -> None:
-        """Some more bytes."""
+        """Add the bytes that were read."""
         self._done += count
         self._on_bytes(min(self._done, self._total), self._total)
 
 
 def iterate_parts(file: BinaryIO, first: int, on_bytes: Progress) -> Iterator[FilePart]:
-    """What is left of a file, at the beginning of line ``first``, in parts; ``on_bytes`` is told the bytes of every piece."""
+    """Yield the rest of a file, from the start of line ``first``, in parts; ``on_bytes`` gets the bytes of each."""
     number = first
     while data := file.read(_whole_lines(file)):
         rest = b""
@@ -148,7 +148,7 @@ def iterate_parts(file: BinaryIO, first: int, on_bytes: Progress) -> Iterator[Fi
 
 
 def _whole_lines(file: BinaryIO) -> int:
-    # How many bytes to read so that they end with a line, as far as a short look ahead tells; it saves a copy of them.
+    # Return how many bytes to read so that they end with a line, as far as a short look ahead shows; it saves a copy.
     begin = file.tell()
     file.seek(begin + PART)
     ahead = file.read(_LOOK_AHEAD)
@@ -172,15 +172,15 @@ RANK_PREFIX = re.compile(
     r"\s*(?:\[rank(\d{1,6})\]: ?|\[(?:default)?(\d{1,6})\]:|(\d{1,6}): |\[\d{1,6},(\d{1,6})\]<\w{1,8}>:|(?:\S{1,400}/)?worker_(\d{1,6})\.log[:|]"
     r"|(?:\[\d{8} [\d:]{8}\])?\[rank-(\d{1,6})/\d{1,6}\]|\[Rank (\d{1,6}) \| Local Rank \d{1,6}\])"
 )
-_LONGEST_SHOWN = 64 * 1024  # bytes; what is beyond is left out
-_BLOCK = 1024**2  # bytes read at once; more do not stay in a processor's cache
-_SAMPLE = 64 * 1024  # bytes at the beginning of a block, that tell whether lines with a word are many
-_MANY = 1024  # bytes a line with a word, below which all lines are looked at one by one
-_MAX_LINE = 1024**2  # bytes; what is beyond is a line of its own
+_LONGEST_SHOWN = 64 * 1024  # bytes; the rest is left out
+_BLOCK = 1024**2  # bytes per read; more would not fit into a processor's cache
+_SAMPLE = 64 * 1024  # bytes at the start of a block that decide whether many lines have a word
+_MANY = 1024  # bytes per line with a word, below which all lines are checked one by one
+_MAX_LINE = 1024**2  # bytes; the rest is a line of its own
 
 
 def find_logs(path: Path) -> list[Path]:
-    """The logs of a folder, of the first kind that is there: of msrun, of MindFormers, of ``ms-tune dryrun``, any."""
+    """Return the logs in a folder, of the first kind found: of msrun, MindFormers, ``ms-tune dryrun``, or any."""
     if not path.is_dir():
         return [path]
     for pattern in ("worker_*.log", "rank_*/info.log", "rank_*/log.txt", "*.log"):
@@ -193,13 +193,13 @@ def find_logs(path: Path) -> list[Path]:
 
 
 def parse_rank(path: Path) -> int | None:
-    """The rank that a log's name, or its folder's, tells."""
+    """Return the rank in the name of a log or of its folder; None if neither has one."""
     found = _RANK_IN_NAME.search(path.name) or _RANK_IN_NAME.search(path.parent.name)
     return int(found[1]) if found else None
 
 
 def split_rank(line: str) -> tuple[int | None, str]:
-    """The rank that stands before a line, if one does, and the line without colours."""
+    """Return the rank that is written before a line (None if it is not) and the line without colors."""
     if "\x1b" in line:
         line = _ANSI.sub("", line)
     found = RANK_PREFIX.match(line)
@@ -209,8 +209,8 @@ def split_rank(line: str) -> tuple[int | None, str]:
 
 
 def iterate_log_lines(file: BinaryIO) -> Iterator[str]:
-    """The lines as text, without colours and ranks, cut to a bounded length."""
-    labelled: bool | None = None  # srun puts a bare number before every line: one before the first line tells
+    """Yield the lines as text, without colors and ranks, cut to a bounded length."""
+    labelled: bool | None = None  # srun puts a bare number before every line: the first line decides
     while raw := file.readline(_LONGEST_SHOWN):
         end = raw
         while len(end) == _LONGEST_SHOWN and not end.endswith(b"\n"):
@@ -223,7 +223,7 @@ def iterate_log_lines(file: BinaryIO) -> Iterator[str]:
 
 
 def read_line_blocks(file: BinaryIO) -> Iterator[tuple[bytes, int]]:
-    """The file in blocks of whole lines, each with the number of its first line, from 1."""
+    """Yield the file in blocks of whole lines, each with the number of its first line, from 1."""
     number = 1
     while body := file.read(_BLOCK):
         if not body.endswith(b"\n"):
@@ -233,14 +233,14 @@ def read_line_blocks(file: BinaryIO) -> Iterator[tuple[bytes, int]]:
 
 
 def find_lines(body: bytes, number: int, needles: Sequence[bytes]) -> Iterator[tuple[int, str, bool]]:
-    """The lines with one of the words: their numbers, their texts, and whether they have an end."""
+    """Yield the lines with one of the words: their numbers, their texts, and whether they have an end."""
     for line_number, line, whole in find_likely_lines(body, number, needles):
         if any(needle in line for needle in needles):
             yield line_number, decode_line(line), whole
 
 
 def find_likely_lines(body: bytes, number: int, needles: Sequence[bytes]) -> Iterable[tuple[int, bytes, bool]]:
-    """As for :func:`lines_with`, the lines as they are, and perhaps others: all of them where those with a word are many."""
+    """Yield lines as bytes as in :func:`find_lines`, perhaps with others: all lines if many contain a word."""
     found = _find_words(body[:_SAMPLE], needles, _SAMPLE // _MANY)
     if found is not None and len(body) > _SAMPLE:
         found = _find_words(body, needles, len(body) // _MANY)
@@ -269,7 +269,7 @@ def _split_all_lines(body: bytes, number: int) -> Iterable[tuple[int, bytes, boo
 
 
 def _find_words(body: bytes, needles: Sequence[bytes], most: int) -> list[int] | None:
-    # Where the words are, in order, one of a line at least; None if there are more of one than that.
+    # Return the positions of the words, in order, at least one per line; None if one has more matches than `most`.
     found: list[int] = []
     for needle in needles:
         more, at = 0, body.find(needle)
@@ -284,5 +284,5 @@ def _find_words(body: bytes, needles: Sequence[bytes], most: int) -> list[int] |
 
 
 def decode_line(line: bytes) -> str:
-    """A line as text, whatever its bytes are."""
+    """Decode a line as text; invalid bytes are replaced."""
     return line.decode("utf-8", errors="replace").rstrip("\r")

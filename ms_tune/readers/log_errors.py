@@ -1,6 +1,6 @@
-"""Why a run failed, out of its log: the last exception that Python printed, or else the last error that MindSpore logged.
+"""Find the cause of a failed run in its log: the last exception of Python, else the last error that MindSpore logged.
 
-Tracebacks are as Python 3.10 to 3.14 print them: of exceptions, of groups of exceptions (behind ``|``), and of syntax errors in
+Tracebacks are those of Python 3.10 to 3.14: of exceptions, of exception groups (after ``|``), and of syntax errors in
 the program itself, which have no first line.
 """
 
@@ -28,7 +28,7 @@ _GROUP_LINE = re.compile(r" {2,60}\| (?P<text>.*)")
 _GROUP_BORDER = re.compile(r" {2,60}\+[-+]")
 _FRAME = re.compile(r' {2,60}File "(?P<file>[^"]{1,500})", line (?P<line>[0-9]{1,9})(?P<inside>, in )?')
 _SYNTAX = re.compile(r"(?:SyntaxError|IndentationError|TabError): ")
-# Nobody looks for the cause there.
+# Frames of these files do not count as the program's own.
 _NOT_THE_PROGRAMS = re.compile(
     r"site-packages/|dist-packages/|/lib(?:64)?/python3|^<|/ms_tune/(?:dryrun/child|reference)/"
 )
@@ -36,7 +36,7 @@ _FATAL = re.compile(
     r"Fatal Python error: |terminate called |Segmentation fault|Aborted|Bus error|Killed\b|.{0,80}\(core dumped\)"
 )
 _USAGE = re.compile(r"[\w.-]{1,100}: error: \S")  # argparse, which ends a program without a traceback
-# Without CANN, or with NumPy 2, MindSpore complains about these and goes on.
+# MindSpore logs these without CANN, or with NumPy 2, and continues.
 _HARMLESS = (
     "Dynamically load symbol",
     "No module named 'te'",
@@ -51,7 +51,7 @@ _NOT_FOR_USERS = ("- C++ Call Stack", "- The Traceback of Net Construct Code", "
 
 
 def is_of_mindspore(line: str) -> bool:
-    """Whether a line is of MindSpore's log or its statistics, and not of the program's own output."""
+    """Return whether a line is from MindSpore's log or statistics, not from the program's own output."""
     return _LOG_LINE.match(line) is not None or _STATISTICS.match(line) is not None
 
 
@@ -61,34 +61,34 @@ class _At(Enum):
     MESSAGE = "message"
     GROUP = "group"
     CRASH = "crash"
-    SOURCE = "source"  # behind the line of a syntax error in the program itself
+    SOURCE = "source"  # after the line of a syntax error in the program itself
 
 
 @dataclass(slots=True)
 class ErrorLines:
-    """The errors met so far: a small state machine over the lines."""
+    """The errors found so far: a small state machine over the lines."""
 
     raised: str | None = None
     raised_at: str | None = None
     logged: str | None = None
     state: _At = _At.OUTSIDE
     lines: list[str] = field(default_factory=list)
-    own: str | None = None  # the program's own frame met last
-    thread: str | None = None  # the first exception that ended a thread and not the program
+    own: str | None = None  # the program's own frame found last
+    thread: str | None = None  # the first exception that ended only a thread, not the program
     in_thread: bool = False
     ignored: bool = False
     blank: bool = False
 
     def take(self, line: str) -> None:
-        """Read a line."""
+        """Process a line."""
         if _LOG_LINE.match(line) or _ERROR_LINE.match(line):
             if self.state in (_At.MESSAGE, _At.GROUP):
                 self._close()
             self._log_line(line)
-        elif self.state is not _At.GROUP and line.endswith((_TRACEBACK, _GROUP)):  # perhaps behind a question or a bar
+        elif self.state is not _At.GROUP and line.endswith((_TRACEBACK, _GROUP)):  # perhaps after a prompt
             self._close()
             self.state = _At.GROUP if line.endswith(_GROUP) else _At.FRAMES
-        elif line.startswith(_TRACEBACK):  # Python 3.12's text of C extensions: it is a stack, not an exception
+        elif line.startswith(_TRACEBACK):  # Python 3.12's text of C extensions: a stack, not an exception
             self._close()
         elif _FATAL.match(line):
             self._close()
@@ -106,12 +106,12 @@ class ErrorLines:
             self.in_thread = line.startswith(_THREAD)
 
     def last_error(self) -> str | None:
-        """The last exception, or else the last error that was logged."""
+        """Return the last exception, or else the last error that was logged."""
         self._close()
         return self.raised or self.logged
 
     def last_place(self) -> str | None:
-        """The program's own line that the exception went through last; None for an error that was logged."""
+        """Return the last line of the program itself in the last traceback; None for an error that was logged."""
         self._close()
         return self.raised_at if self.raised else None
 
@@ -149,7 +149,7 @@ class ErrorLines:
             self.logged = f"{match['text'][:_MAX_ERROR_LINE]} ({match['place'].rsplit('/', 1)[-1]})"
 
     def _read_group(self, line: str) -> None:
-        # Frames are indented behind the `|`, messages are not.
+        # Frames are indented after the `|`, messages are not.
         match = _GROUP_LINE.match(line)
         if match is None and not _GROUP_BORDER.match(line):
             self._close()
@@ -160,7 +160,7 @@ class ErrorLines:
             self.lines.append(match["text"])
 
     def _read_message(self, line: str) -> None:
-        # MindSpore's messages go on in sections under banners of dashes.
+        # MindSpore's messages continue in sections under banners of dashes.
         text = line.strip()
         if text.startswith(_NOT_FOR_USERS) or (self.blank and text and not _BANNER.fullmatch(text)):
             self._close()

@@ -1,14 +1,14 @@
-"""What the lines of a training log say about steps, in the five forms that the frameworks print.
+"""Parse the steps in the lines of a training log, in the four formats that the frameworks print.
 
-* MindFormers' static graph, ``MFLossMonitor`` (mindformers/core/callback/callback.py, 1.6 to 2.1): ``{ Epoch:[..], step:[..],
-  loss: .., per_step_time: Nms, .., train_throughput_per_npu: xT``, and ``.. samples/s/p ..`` in the line behind.
+* MindFormers' static graph, ``MFLossMonitor`` (mindformers/core/callback/callback.py, 1.6 to 2.1): ``{ Epoch:[..],
+  step:[..], loss: .., per_step_time: Nms, .., train_throughput_per_npu: xT``, and ``.. samples/s/p ..`` in the next line.
 * Its dynamic graph (mindformers/pynative/callback/loss_callback.py, 1.9 to 2.1): ``{ step:[..], .., throughput: xT }``.
 * MindSpeed-Core-MS r0.1.0 (mindformers/experimental/.../training.py): ``Epoch: e, Step: s, Loss: .., Time: x ms``.
-* Megatron (megatron/training/training.py, core 0.6 to 0.12; MindSpeed's tflops_calculate): ``iteration n/ N | key: value | ..``,
-  as MindSpeed-Core-MS since r0.2, MindSpeed-LLM and MindSpeed-MM print it.
+* Megatron (megatron/training/training.py, core 0.6 to 0.12; MindSpeed's tflops_calculate): ``iteration n/ N | key: value
+  | ..``, also printed by MindSpeed-Core-MS since r0.2, MindSpeed-LLM and MindSpeed-MM.
 
-Where a value has an average behind it (``123.4/125.0``, ``496.3 (avg 496.1)``, as Primus' Megatron prints them), the value counts.
-What is read becomes plain columns, for a million steps; so do the baselines of MindSpeed-LLM's and -MM's tests.
+If an average follows a value (``123.4/125.0``, ``496.3 (avg 496.1)``, as in Primus' Megatron), the value counts. The
+result is plain columns, for a million steps; so are the baselines of MindSpeed-LLM's and -MM's tests.
 """
 
 from __future__ import annotations
@@ -59,13 +59,13 @@ _PATTERNS = {
     "tflops": _TFLOPS,
     "batch": _BATCH,
 }
-# Numbers of which digits alone decide what they are.
+# Plain numbers: not NaN, infinity or a pair of values.
 _WHOLE = re.compile(r"[0-9]{1,19}")
 _PLAIN = re.compile(r"[0-9]{1,30}(?:\.[0-9]{0,30})?(?:[eE][-+]?[0-9]{1,4})?")
 _SIGNED = re.compile("-?" + _PLAIN.pattern)
 _NEEDED = {"number", "time"}
 _COUNTS = {"number", "total", "epoch", "batch", "tokens", "rank"}
-# Key in a line of Megatron's form to what it is; the first that is there counts.
+# Meaning of the keys in Megatron's lines; the first that is present counts.
 _KEYS = {
     "elapsed time per iteration (ms)": "time",
     "throughput per GPU (TFLOP/s/GPU)": "tflops",
@@ -75,7 +75,7 @@ _KEYS = {
     "actual throughput per NPU (TFLOP/s/NPU)": "counted",
     "actual throughput per NPU with recompute (TFLOP/s/NPU)": "hardware",
     "global batch size": "batch",
-    "gloabl batch size": "batch",  # as old releases spell it
+    "gloabl batch size": "batch",  # the spelling of old releases
     "consumed tokens": "tokens",
     "lm loss": "loss",
     "loss": "loss",
@@ -89,7 +89,7 @@ FLOATS = ("norm", "tflops", "counted", "hardware", "allocated", "reserved")
 
 
 class Form(str, Enum):
-    """Who prints such lines."""
+    """The framework that prints the lines."""
 
     STATIC = "mindformers"
     DYNAMIC = "mindformers-pynative"
@@ -99,50 +99,50 @@ class Form(str, Enum):
 
 
 class StepLine(NamedTuple):
-    """A step as a line tells it; what it does not tell is NaN, or 0 for counts."""
+    """A step as one line shows it; values that are not logged are NaN, or 0 for counts."""
 
-    form: Form  # who printed it
+    form: Form  # the framework
     number: int  # the step's counter
-    total: int  # steps of an epoch (static graph) or of the job; 0 where the line does not say
-    epoch: int  # from 1 (from 0 in MindSpeed's form); 0 where the line does not say
-    seconds: float  # how long it took, or the average of the steps since the last line
+    total: int  # steps of an epoch (static graph) or of the job; 0 if unknown
+    epoch: int  # from 1 (from 0 in MindSpeed's form); 0 if unknown
+    seconds: float  # duration, or the average of the steps since the last line
     loss: float = NOT_LOGGED  # as printed
     norm: float = NOT_LOGGED  # norm of the gradients
-    tflops: float = NOT_LOGGED  # 10^12 floating-point operations a second and card, by the framework's formula
-    counted: float = NOT_LOGGED  # the same by counting what ran, without and (`hardware`) with what was recomputed
-    hardware: float = NOT_LOGGED  # see above
-    batch: int = 0  # samples of a step, of all cards
+    tflops: float = NOT_LOGGED  # TFLOP/s per card, by the framework's formula
+    counted: float = NOT_LOGGED  # the same from the operations that ran, without recomputation
+    hardware: float = NOT_LOGGED  # the same with recomputation
+    batch: int = 0  # samples per step, over all cards
     tokens: int = 0  # tokens consumed so far
-    allocated: float = NOT_LOGGED  # most bytes allocated so far, in units of 10^9 or 2^30 (frameworks differ)
-    reserved: float = NOT_LOGGED  # the same of what the pool has taken
+    allocated: float = NOT_LOGGED  # most memory allocated so far, in units of 10^9 or 2^30 bytes (frameworks differ)
+    reserved: float = NOT_LOGGED  # most memory reserved by the pool so far, likewise
 
 
 def parse_steps(line: str, *, whole: bool = True) -> Iterator[StepLine | None]:
-    """The steps that a line tells about; several where lines ran into each other, None for one that is damaged.
+    """Yield the steps in a line: several if lines ran into each other, None for a damaged one.
 
-    Of a line that is not `whole`, as the last of a log that is being written, the last figure may be cut off.
+    In a line that is not ``whole``, such as the last of a log that is being written, the last figure may be cut off.
     """
     for form, spans in _locate_steps(line, whole=whole):
         yield make_step(form, {name: line[start:end] for name, (start, end) in spans.items()})
 
 
 def parse_rate(line: str) -> float:
-    """What MindFormers' second line says: samples a second and card; NaN if it says nothing."""
+    """Return samples/s per card from MindFormers' second line; NaN if the line has none."""
     found = _SAMPLES.search(line)
     return _parse_positive(found[1]) if found else NOT_LOGGED
 
 
 class StepLineKind(NamedTuple):
-    """Lines that tell the same."""
+    """The kind of a line: lines of one kind have the same values."""
 
-    form: Form | None  # who prints them; None for MindFormers' second line
-    names: tuple[str, ...]  # what they tell: names of `step_of`, and `rank`; or `rate` alone
+    form: Form | None  # the framework; None for MindFormers' second line
+    names: tuple[str, ...]  # the values in the line: keys of `make_step`, and `rank`; or only `rate`
 
 
 def learn_line_layout(line: bytes) -> tuple[StepLineKind, Callable[[bytes], tuple[bytes, ...]]] | None:
-    """What a line tells, and what takes the printed values out of it and out of lines that differ in digits alone.
+    """Return the kind of a line, and a function that extracts its values, also from lines that differ only in digits.
 
-    None if it does not tell of one step or one rate, or of something that is no plain number.
+    None if the line does not have exactly one step or one rate, or if a value is not a plain number.
     """
     try:
         text = line.decode()
@@ -169,14 +169,14 @@ def learn_line_layout(line: bytes) -> tuple[StepLineKind, Callable[[bytes], tupl
     if not known.keys() >= _NEEDED and "rate" not in known:
         return None
     names = tuple(sorted(known))
-    # Two at least, as there is no tuple otherwise.
+    # At least two, as itemgetter does not return a tuple otherwise.
     return StepLineKind(form, names), itemgetter(
         *(known[name] for name in names), *([slice(0)] if len(names) == 1 else [])
     )
 
 
 def _locate_steps(line: str, *, whole: bool = True) -> Iterator[tuple[Form, Mapping[str, tuple[int, int]]]]:
-    # Where a line says what of each of its steps: names of what `make_step` takes, with the beginnings and ends of their values.
+    # Yield the position of each value of each step: its key of `make_step`, with the start and end in the line.
     if "per_step_time" in line:
         for start, end in _split_at_heads(line, _BRACE):
             yield _locate_mindformers(line, start, end)
@@ -191,7 +191,7 @@ def _locate_steps(line: str, *, whole: bool = True) -> Iterator[tuple[Form, Mapp
 
 
 def _split_at_heads(line: str, head: re.Pattern[str]) -> Iterator[tuple[int, int]]:
-    # A line without a head is one part, so that it counts as damaged.
+    # A line without a head is one part, so it counts as damaged.
     starts = [match.start() for match in head.finditer(line)]
     return zip(starts or [0], [*starts[1:], len(line)], strict=True)
 
@@ -213,7 +213,7 @@ def _locate_megatron(line: str, start: int, end: int, *, whole: bool) -> Mapping
     spans = {"number": head.span(1), "total": head.span(2)}
     at = head.end()
     parts = line[at:end].split("|")
-    # What stands behind the last bar may be cut off where the line does not end.
+    # The value after the last bar may be cut off if the line has no end.
     for part in parts if whole else parts[:-1]:
         key, _, value = part.partition(":")
         name = _KEYS.get(key.strip())
@@ -225,7 +225,7 @@ def _locate_megatron(line: str, start: int, end: int, *, whole: bool) -> Mapping
 
 
 def make_step(form: Form, told: Mapping[str, str]) -> StepLine | None:
-    """A step from what a line says, as printed (``time`` in ms); None where too little is left, or what cannot be."""
+    """Return the step from printed values (``time`` in ms); None if too few are left or a value is impossible."""
     if not told.keys() >= _NEEDED or (form is not Form.MINDSPEED and "total" not in told):
         return None
     number, total, epoch = (int(told.get(name, 0)) for name in ("number", "total", "epoch"))
@@ -260,7 +260,7 @@ def _parse_count(text: str, most: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class LoggedMemory:
-    """What a rank says about its memory (Megatron's ``report_memory``), in bytes, and after how many steps; 0 is not told."""
+    """Memory that a rank reports (Megatron's ``report_memory``), in bytes, and after how many steps; 0 if unknown."""
 
     rank: int
     allocated: int
@@ -272,7 +272,7 @@ class LoggedMemory:
 
 @dataclass(frozen=True, slots=True)
 class Remark:
-    """Something that happened between two steps: ``checkpoint`` or ``evaluation``; the step before it, and its line."""
+    """An event between two steps, ``checkpoint`` or ``evaluation``: the step before it, and its line."""
 
     kind: str
     step: int
@@ -281,43 +281,43 @@ class Remark:
 
 @dataclass(frozen=True, slots=True)
 class RankSteps:
-    """The steps of one rank in one run, as columns of one length; what is not logged is NaN, or 0 for counts."""
+    """The steps of one rank in one run, as columns of one length; NaN, or 0 for counts, if not logged."""
 
-    form: Form  # who printed them
-    rank: int | None  # its number, where something tells it
-    number: array[int] = field(default_factory=lambda: array("q"))  # counters, rising; epochs are added up
+    form: Form  # the framework that printed them
+    rank: int | None  # its number, if known
+    number: array[int] = field(default_factory=lambda: array("q"))  # step counters, increasing over all epochs
     line: array[int] = field(default_factory=lambda: array("q"))  # lines in the file, from 1
-    seconds: array[float] = field(default_factory=lambda: array("d"))  # how long each took
+    seconds: array[float] = field(default_factory=lambda: array("d"))  # durations
     loss: array[float] = field(default_factory=lambda: array("d"))  # as printed
     norm: array[float] = field(default_factory=lambda: array("d"))  # norms of gradients
-    tflops: array[float] = field(default_factory=lambda: array("d"))  # TFLOP/s of a card, by the framework's formula
-    counted: array[float] = field(default_factory=lambda: array("d"))  # by counting, without what is recomputed
-    hardware: array[float] = field(default_factory=lambda: array("d"))  # the same with it
-    rate: array[float] = field(default_factory=lambda: array("d"))  # samples a second and card
-    batch: array[int] = field(default_factory=lambda: array("q"))  # samples of a step, of all cards
+    tflops: array[float] = field(default_factory=lambda: array("d"))  # TFLOP/s per card, by the framework's formula
+    counted: array[float] = field(default_factory=lambda: array("d"))  # from the operations that ran
+    hardware: array[float] = field(default_factory=lambda: array("d"))  # the same including recomputation
+    rate: array[float] = field(default_factory=lambda: array("d"))  # samples/s per card
+    batch: array[int] = field(default_factory=lambda: array("q"))  # samples per step, over all cards
     tokens: array[int] = field(default_factory=lambda: array("q"))  # tokens consumed so far
-    peak: array[float] = field(default_factory=lambda: array("d"))  # most that was allocated so far, in the log's "GB"
+    peak: array[float] = field(default_factory=lambda: array("d"))  # most memory allocated so far, in the log's "GB"
 
     def __len__(self) -> int:
         return len(self.number)
 
     @property
     def whole_ms(self) -> bool:
-        """Whether its times are printed as whole milliseconds."""
+        """Return whether its times are printed in whole milliseconds."""
         return self.form in {Form.STATIC, Form.DYNAMIC}
 
     def extend(self, columns: Mapping[str, Sequence[float]], count: int) -> None:
-        """Take as many more steps; of what no column tells nothing is known."""
+        """Append ``count`` steps; columns that are not given are unknown."""
         for name in COLUMNS:
             column = getattr(self, name)
             nothing = 0 if column.typecode == "q" else NOT_LOGGED
             column.extend(columns[name] if name in columns else array(column.typecode, [nothing]) * count)
 
     def add(self, step: StepLine, number: int, line: int) -> None:
-        """Take one more step."""
-        told = {**step._asdict(), "number": number, "line": line, "rate": NOT_LOGGED, "peak": step.allocated}
+        """Append a step."""
+        values = {**step._asdict(), "number": number, "line": line, "rate": NOT_LOGGED, "peak": step.allocated}
         for name in COLUMNS:
-            getattr(self, name).append(told[name])
+            getattr(self, name).append(values[name])
 
 
 COLUMNS = tuple(one.name for one in fields(RankSteps) if one.name not in {"form", "rank"})
@@ -327,26 +327,26 @@ COLUMNS = tuple(one.name for one in fields(RankSteps) if one.name not in {"form"
 class LoggedTraining:
     """One run in a log."""
 
-    # The steps of each rank that writes into the log; the one that wrote first comes first.
+    # The steps of each rank that writes into the log, in the order of their first lines.
     ranks: list[RankSteps] = field(default_factory=list)
-    total: int = 0  # steps of the job or of an epoch, as the lines say; 0 where they do not
-    # It begins with a step that the run before it had last: two runs were mixed, not one put behind the other.
+    total: int = 0  # steps of the job or of an epoch; 0 if unknown
+    # It begins with the last step of the run before it: the lines of two runs are mixed, not consecutive.
     repeated: bool = False
-    # What ranks say about their memory; the last word of each.
+    # The last memory report of each rank.
     memory: dict[int, LoggedMemory] = field(default_factory=dict)
-    remarks: list[Remark] = field(default_factory=list)  # what happened between the steps
+    remarks: list[Remark] = field(default_factory=list)  # events between the steps
 
 
 class TrainingLog(Record):
-    """What a training log holds."""
+    """The contents of a training log."""
 
     path: Path  # the file
-    rank: int | None  # the rank that wrote it, if its name says so
+    rank: int | None  # the rank that wrote it, if its name shows it
     runs: tuple[LoggedTraining, ...]
-    damaged: tuple[int, ...] = ()  # lines with a step of which not enough is left, the first ones
-    damaged_count: int = 0  # how many there are
-    dropped: int = 0  # steps beyond the most that are kept
-    orphans: int = 0  # lines with a rate and no step before them
+    damaged: tuple[int, ...] = ()  # the first lines with a step that has too few values
+    damaged_count: int = 0  # number of such lines
+    dropped: int = 0  # steps beyond the maximum, which were not kept
+    orphans: int = 0  # lines with a rate but without a step before them
     cut_off: bool = False  # the file ends in the middle of a line
 
 
@@ -355,10 +355,10 @@ _MOST_MS, _MOST_MIB = 1e10, 1e9
 
 
 def read_baseline(path: Path) -> LoggedTraining:
-    """Read a baseline. Raises TraceError: it is no such file, or one of its times is none.
+    """Read a baseline. Raises TraceError: the file is not a baseline, or one of its times is invalid.
 
-    MindSpeed-LLM's ``tests/pipeline/.../baseline/*.json`` have ``time info``, ``lm loss``, ``throughput``, ``memo info``;
-    MindSpeed-MM's ``baseline_results`` have ``time``, ``loss``, ``memo info``. Times are milliseconds, memory MiB.
+    MindSpeed-LLM's ``tests/pipeline/.../baseline/*.json`` have ``time info``, ``lm loss``, ``throughput``, ``memo
+    info``; MindSpeed-MM's ``baseline_results`` have ``time``, ``loss``, ``memo info``. Times are in ms, memory in MiB.
     """
     content = read_json(path, _MAX_BYTES, msg("trace.steps.baseline.long", limit=_MAX_BYTES // MIB), "trace.steps.json")
     data = content if isinstance(content, dict) else {}
@@ -380,7 +380,7 @@ def read_baseline(path: Path) -> LoggedTraining:
 
 
 def _read_list(data: dict[str, object], length: int, *names: str) -> list[float]:
-    # Some files have losses of fewer steps than times.
+    # Some files have fewer losses than times.
     values = next((found for name in names if isinstance(found := data.get(name), list)), [])
     numbers = [_parse_number(value) for value in values[:length]]
     return [*numbers, *[NOT_LOGGED] * (length - len(numbers))]

@@ -1,4 +1,4 @@
-"""Reads the trace of STAlloc (``trace/mem_log_dev0.txt``), which records the allocations of a training with PyTorch.
+"""Read the trace of STAlloc (``trace/mem_log_dev0.txt``), which records the allocations of a training with PyTorch.
 
 The grammar is that of STAlloc's own reader (``Synthesizer/trace_parser.py``)::
 
@@ -8,8 +8,8 @@ The grammar is that of STAlloc's own reader (``Synthesizer/trace_parser.py``)::
     1 POINTER SIZE STREAM      (an allocation)
     0 POINTER SIZE STREAM      (a release)
 
-Time is the ordinal of the allocation or release. What is allocated before iteration 0 is of iteration ``head``, what
-comes after ``end`` of ``tail``. A phase is the micro-batches of one letter so far and the letter: ``0F``, ``1F``, ``0B``.
+Time is the index of the allocation or release. Allocations before iteration 0 belong to iteration ``head``, those
+after ``end`` to ``tail``. A phase is the number of earlier micro-batches of its letter, and the letter: ``0F``, ``1F``.
 """
 
 from __future__ import annotations
@@ -38,33 +38,33 @@ _SHOWN = 60
 class LogBlock(NamedTuple):
     """One allocation."""
 
-    size: int  # bytes that were asked for
-    # Ordinals of the allocation and of the release; end is None if it was never released.
+    size: int  # requested bytes
+    # Indices of the allocation and the release; None for a block that is never released.
     start: int
     end: int | None
-    # Of the allocation and the release; `HEAD` before the first, `MemLog.tail` behind the last one; end_iteration is
-    # None if it was never released.
+    # Iterations of the allocation and the release; `HEAD` before the first, `MemLog.tail` after the last, and None for
+    # a block that is never released.
     iteration: int
     end_iteration: int | None
-    # Such as `0F`; `init` before the first micro-batch of an iteration.
+    # The phase, such as `0F`; `init` before the first micro-batch of an iteration.
     phase: str
     end_phase: str
-    layer: str  # the innermost layer that was running, empty outside of all
+    layer: str  # the innermost layer that was running; empty outside the layers
 
 
 class MemLog(NamedTuple):
-    """A trace."""
+    """The contents of a trace."""
 
-    blocks: tuple[LogBlock, ...]  # in order of their start
-    iterations: int  # how many there are
-    micro_batches: int  # how many forward ones the longest iteration has
+    blocks: tuple[LogBlock, ...]  # in order of allocation
+    iterations: int  # number of iterations
+    micro_batches: int  # number of forward micro-batches in the longest iteration
     layers: tuple[str, ...]  # names of all layers, in order of appearance
     events: int  # allocations and releases
-    tail: int  # the number that stands for the iteration behind the last one
+    tail: int  # the number of the iteration after the last
 
 
 def read_memlog(path: Path) -> MemLog:
-    """Read a trace. Raises TraceError: the file cannot be read, or a line breaks the grammar; with its line."""
+    """Read a trace. Raises TraceError: the file is unreadable, or a line is invalid (with its number)."""
     return _MemlogReader(path).read()
 
 
@@ -120,7 +120,7 @@ class _MemlogReader:
         if self._events > _MOST_EVENTS:
             raise self._make_error(msg("placement.too-large"))
         if pointer in {"0", "0x0"}:
-            return  # nothing was asked for
+            return  # nothing was requested
         if kind == "1":
             if pointer in self._live:
                 raise self._make_error(msg("memlog.live", pointer=pointer))

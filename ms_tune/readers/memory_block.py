@@ -1,12 +1,11 @@
-"""Reads ``memory_block.csv``, which MindSpore's memory tracker writes when the process exits.
+"""Read ``memory_block.csv``, which MindSpore's memory tracker writes when the process exits.
 
 Three layouts are known: 16 columns (MindSpore 2.3, 2.4), 17 (2.5 to 2.7) and 20 (2.10). They differ by columns added in
-the middle, so columns are found by name. The writer (``mem_tracker.cc``) quotes nothing and ends every line, the first
-one too, with a comma; commas inside a path therefore look like surplus fields. hyper-parallel's emulator of the file
-(``torch/memory_report.py``) quotes properly and writes no trailing comma. Both are read.
+the middle, so columns are found by name. The writer (``mem_tracker.cc``) quotes nothing and ends every line, including
+the first, with a comma; so commas inside a path look like surplus fields. hyper-parallel's emulator of the file
+(``torch/memory_report.py``) quotes properly and writes no trailing comma. Both are supported.
 
-A row is kept only if every number in it is one and its surplus commas can be placed without doubt; every other row is
-refused and reported with its line.
+A row is kept if all its numbers are valid and the place of surplus commas is certain; else it is rejected and reported.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-_TEXTS = ("file_name", "type", "task_name", "node_name", "user_tasks", "python_stack")  # may hold commas, or tell
+_TEXTS = ("file_name", "type", "task_name", "node_name", "user_tasks", "python_stack")  # used to place surplus commas
 _KINDS = frozenset(
     {
         *("Weight", "ConstantValue", "PyNativeInput", "PyNativeOutput", "WorkSpace", "Kernel", "GraphOutput", "Other"),
@@ -36,8 +35,8 @@ _KINDS = frozenset(
 )
 NEVER_FREED = 2**63 - 1  # INT64_MAX in end_time_stamp
 STATIC = -1  # both time stamps of MindSpore 2.3's and 2.4's InSideSomas rows
-DROPPED_KEPT = 20  # how many refused rows are described; all are counted
-_PACKED = "\x1f\ufffd"  # how a file that is packed with gzip begins, its bytes taken for UTF-8
+DROPPED_KEPT = 20  # number of rejected rows that are described; all are counted
+_PACKED = "\x1f\ufffd"  # start of a gzip file when decoded as UTF-8
 _REQUIRED = ("start_time_stamp", "end_time_stamp", "device_addr", "size", "type")
 _MAX_DIGITS = 19  # of INT64_MAX
 _ADDRESS = re.compile(r"0x[0-9a-fA-F]{1,16}|0")
@@ -45,10 +44,10 @@ _USERS = re.compile(r"(?:\{[0-9-]*\})?")
 
 
 def repair_row(cells: list[str], names: tuple[str, ...], index: Mapping[str, int]) -> list[str] | None:
-    """The cells of a row with surplus commas, put back together; None if it cannot be told where the commas belong.
+    """Return the cells of a row after joining those that its surplus commas split; None if their place is uncertain.
 
-    The stack is the usual place for commas (a path may hold any character). Else they are in the C++ file name or in
-    the names; the type and the user tasks, whose looks are known, tell how many are before them.
+    The stack is the usual place for commas (a path may contain any character). Otherwise they are in the C++ file name
+    or in the names; the type and the user tasks have known formats and show how many commas are before them.
     """
     surplus = len(cells) - len(names)
     if any(name not in index for name in _TEXTS):
@@ -57,7 +56,7 @@ def repair_row(cells: list[str], names: tuple[str, ...], index: Mapping[str, int
     kinds = [i for i in range(kind, kind + surplus + 1) if cells[i] in _KINDS and cells[i - 1].isdigit()]
     lists = [i for i in range(users, users + surplus + 1) if cells[i].startswith("{") and _USERS.fullmatch(cells[i])]
     if not kinds and not lists and cells[kind] == "" and cells[users] == "":
-        kinds, lists = [kind], [users]  # never bound: nothing to go by, and nothing but a stack that could hold commas
+        kinds, lists = [kind], [users]  # never bound: both are empty, and only the stack can contain commas
     if len(kinds) != 1 or (not lists and cells[users]):
         return None
     in_file, up_to_users = kinds[0] - kind, (lists[0] if lists else users) - users
@@ -75,7 +74,7 @@ def repair_row(cells: list[str], names: tuple[str, ...], index: Mapping[str, int
 
 
 def _rejoin_names(cells: list[str], index: Mapping[str, int], surplus: int) -> list[str] | None:
-    # The node name alone has commas, or both names end alike.
+    # Either only the node name has commas, or both names have the same end.
     task, node = index["task_name"], index["node_name"]
     if cells[task] == "PyNative":
         return _join_cells(cells, node, surplus)
@@ -110,48 +109,48 @@ class Block:
     stream: int | None  # stream index
     pool: str  # name of the memory pool
     size: int  # bytes, after the pool's alignment
-    used_after: int | None  # bytes in use in the pool just after this allocation (MindSpore 2.10)
+    used_after: int | None  # bytes in use in the pool directly after this allocation (MindSpore 2.10)
     # Bytes between the lowest and the highest address used so far, summed over the pool's units.
     footprint_after: int | None
     kind: str  # the tracker's `type`; empty if the block was never bound to a tensor
-    producer_task: int | None  # time stamp of the task that asked for it; in graph mode often that of an unrelated task
+    producer_task: int | None  # time stamp of the requesting task; in graph mode often that of an unrelated task
     task_name: str  # `PyNative` in the dynamic graph; in graph mode number and scope path of the operator
     node_name: str  # operator in the dynamic graph; in graph mode its scope path, or the name of the parameter
     graph_name: str  # graph or operator, often empty
-    last_user_task: int | None  # time stamp of the last task that touched it
-    user_text: str  # time stamps of all tasks that touched it as written, such as `{0-0-112}`; see `users`
+    last_user_task: int | None  # time stamp of the last task that used it
+    user_text: str  # time stamps of all tasks that used it as written, such as `{0-0-112}`; see `user_tasks`
     stack: tuple[Frame, ...]  # the Python stack, outermost frame first; equal stacks are one object
     persistent: bool  # whether it is in the pool's part for weights and constants (MindSpore 2.10)
     small: bool  # whether it is in the pool's part for small blocks (MindSpore 2.10)
 
     @property
     def user_tasks(self) -> tuple[int, ...]:
-        """Time stamps of all tasks that touched the block, in order, as often as they did."""
+        """Return the time stamps of all tasks that used the block, in order, with repetitions."""
         return parse_users(self.user_text)
 
 
 def parse_users(text: str) -> tuple[int, ...]:
-    """The time stamps in a ``user_tasks`` text such as ``{0-0-112}``; what is no time stamp is left out."""
+    """Return the time stamps in a ``user_tasks`` text such as ``{0-0-112}``; invalid ones are left out."""
     stamps = (int(part) for part in text[1:-1].split("-") if 0 < len(part) <= _MAX_DIGITS)
     return tuple(stamp for stamp in stamps if stamp <= NEVER_FREED)
 
 
 class DroppedRow(Record):
-    """A row that was refused."""
+    """A row that was rejected."""
 
     line: int
     reason: Message
 
 
 class RefusedRow:
-    """The rows that a reader has refused so far: the first :data:`DROPPED_KEPT`, as they were met, and how many in all."""
+    """The rows that a reader has rejected so far: the first :data:`DROPPED_KEPT`, and the total number."""
 
     def __init__(self) -> None:
         self.rows: list[DroppedRow] = []
         self.count = 0
 
     def add(self, line: int, reason: Message) -> None:
-        """Refuse one more."""
+        """Add a rejected row."""
         self.count += 1
         if len(self.rows) < DROPPED_KEPT:
             self.rows.append(DroppedRow(line, reason))
@@ -165,7 +164,7 @@ class _BadRowError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ColumnLayout:
-    """Where the columns are."""
+    """The columns of a file."""
 
     names: tuple[str, ...]
     trailing_comma: bool
@@ -173,7 +172,7 @@ class ColumnLayout:
 
 
 def read_layout(text: str | None, path: Path, number: int) -> ColumnLayout:
-    """The columns that the first line of a file names."""
+    """Return the columns that the first line of a file names."""
     cells = (text or "").removeprefix("\ufeff").split(",")
     trailing_comma = cells[-1] == ""
     while cells and not cells[-1]:
@@ -208,24 +207,24 @@ def _parse_number(cell: str, column: str) -> int:
 
 
 def _shorten_cell(cell: str) -> str:
-    # A cell as it may be shown: no control characters, not endless.
+    # Return the cell in printable form: no control characters, limited length.
     shown = "".join(character if character.isprintable() else "\ufffd" for character in cell[:40])
     return shown + "…" if len(cell) > len(shown) else shown
 
 
 class RowReader:
-    """Reads rows one by one and keeps account of those that it refuses."""
+    """Reader of single rows that records those it rejects."""
 
     def __init__(self, layout: ColumnLayout) -> None:
         self._layout = layout
-        # What rows share: a trace repeats some hundred texts and stacks a hundred thousand times.
+        # Values shared by rows: a trace repeats some hundred texts and stacks a hundred thousand times.
         self._texts: dict[str, str] = {}
         self._frames: dict[str, Frame | None] = {}
         self._stacks: dict[str, tuple[Frame, ...]] = {}
         self.refused = RefusedRow()
 
     def read(self, number: int, text: str | None, *, complete: bool) -> Block | None:
-        """The block of a line, or None if the row is refused; a text of None is a line that is too long."""
+        """Return the block of a line, or None if the row is rejected; a text of None is a line that is too long."""
         try:
             return self._make_block(number, self._split_row(text, complete=complete))
         except _BadRowError as error:
@@ -282,7 +281,7 @@ class RowReader:
                 raise _BadRowError(msg("trace.row.number", value=value, column=name))
             return value == 1
 
-        number("line_num")  # not kept; anything but a number shows that the cells are not where they belong
+        number("line_num")  # not kept, but another value than a number shows that cells are misplaced
         start, end = _parse_lifetime(cells[index["start_time_stamp"]], cells[index["end_time_stamp"]])
         address = cells[index["device_addr"]]
         if not _ADDRESS.fullmatch(address):
@@ -314,7 +313,7 @@ class RowReader:
         )
 
     def parse_stack(self, text: str) -> tuple[Frame, ...]:
-        """The stack that a cell shows: ``File:<path>;Line:<n>;Function:<f>|`` repeated, outermost first."""
+        """Return the stack in a cell: ``File:<path>;Line:<n>;Function:<f>|`` repeated, outermost first."""
         stack = self._stacks.get(text)
         if stack is None:
             frames = (self._parse_frame(part) for part in text.split("|") if part)

@@ -1,14 +1,14 @@
-"""What logs of runs on devices say about memory: of each rank how much it took, and of a run that had no more of it why.
+"""Read the memory of ranks from the logs of runs on devices, and the cause of an out-of-memory error.
 
-How much it took:
+Memory in use:
 
-* MindSpore's statistics (``DevMemStatistics``, 2.3 to 2.10), which a process prints when it ends, as a warning where
-  ``MS_MEMORY_STATISTIC=1`` is set: peak without and with fragments, in whole MiB, rounded down.
-* Megatron's ``report_memory`` (megatron/training/utils.py), after the first steps that are logged; and the same in the JSON
-  baselines of MindSpeed-LLM's and -MM's tests, without what is reserved.
+* MindSpore's statistics (``DevMemStatistics``, 2.3 to 2.10), which a process prints when it ends, as a warning if
+  ``MS_MEMORY_STATISTIC=1`` is set: peak without and with fragmentation, in whole MiB, rounded down.
+* Megatron's ``report_memory`` (megatron/training/utils.py), after the first steps that are logged; and the same in the
+  JSON baselines of MindSpeed-LLM's and -MM's tests, without reserved memory.
 
-Why there was no more: the words of ``ascend_two_pointer_mem_adapter.cc`` (MindSpore 2.3 to 2.10), ``CUDACachingAllocator.cpp``
-(PyTorch 1.13 to 2.13) and ``NPUCachingAllocator.cpp`` (torch_npu 2.x). The driver's (plog) are known by their functions' names only.
+Out of memory: the messages of ``ascend_two_pointer_mem_adapter.cc`` (MindSpore 2.3 to 2.10), ``CUDACachingAllocator.cpp``
+(PyTorch 1.13 to 2.13) and ``NPUCachingAllocator.cpp`` (torch_npu 2.x). Driver logs (plog): only names of functions.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _NEEDLES = (b" memory (MB) |", b" memory size: ", b"peak memory usage")
 
 
 class MemoryWords(str, Enum):
-    """Who says it."""
+    """The framework whose messages report memory."""
 
     STATISTICS = "mindspore"
     REPORT = "megatron"
@@ -57,38 +57,38 @@ class MemoryWords(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class RankMemory:
-    """What a log says about the memory of one rank, in bytes; None where it does not say."""
+    """Memory of one rank as a log reports it, in bytes; None if unknown."""
 
-    rank: int | None  # its number; None if nothing tells
-    words: MemoryWords  # whose words tell
+    rank: int | None  # its number; None if unknown
+    words: MemoryWords  # the framework whose messages report it
     path: Path  # the log
     line: int  # its line, from 1; 0 in a file without lines
     peak_bytes: int  # the most bytes in use
-    footprint_bytes: int | None  # the most that the pool took of the device, fragments included
+    footprint_bytes: int | None  # the most that the pool reserved from the device, including fragmentation
     used_bytes: int | None = None  # in use when the line was written, between two steps
-    limit_bytes: int | None = None  # what MindSpore allows itself
+    limit_bytes: int | None = None  # the limit of MindSpore
     device_mib: int | None = None  # memory of the device, in whole MiB
-    steps: int | None = None  # how many steps had run when the line was written; None at the end of the process
-    unit_bytes: int = 1  # of the last digit
-    # How many processes said so in the same log without telling their ranks; the one that needs most counts.
+    steps: int | None = None  # number of steps before the line; None at the end of the process
+    unit_bytes: int = 1  # precision: the unit of the last digit
+    # Number of processes that reported in the same log without their ranks; the one with the highest peak counts.
     processes: int = 1
 
 
 def parse_reports(text: str) -> Iterator[LoggedMemory]:
-    """What a line of Megatron's ``report_memory`` says; several ranks may have written it at once."""
+    """Yield the memory in a line of Megatron's ``report_memory``; several ranks may have written it at once."""
     for found in _REPORT.finditer(text):
         sizes = [_parse_mib(found[place] or "0") for place in range(3, 7)]
         yield LoggedMemory(int(found[1]), sizes[0], sizes[1], sizes[2], sizes[3], int(found[2]))
 
 
 def read_logged_memory(path: Path) -> tuple[RankMemory, ...]:
-    """The memory of all ranks that a log, or a folder of logs, tells about: the last word of each."""
+    """Return the memory of all ranks in a log or a folder of logs: the last report of each."""
     found: dict[int | None, RankMemory] = {}
     for file in find_logs(path):
         for one in _read_file(file):
             if len(found) < _MOST_RANKS:
                 known = found.get(one.rank)
-                # MindSpore's statistics are of the whole run.
+                # MindSpore's statistics cover the whole run.
                 if known is None or known.words is not MemoryWords.STATISTICS or one.words is known.words:
                     found[one.rank] = one
     if not found:
@@ -101,8 +101,8 @@ def _read_file(path: Path) -> list[RankMemory]:
     with reading(path), path.open("rb") as file:
         for body, first in read_line_blocks(file):
             if first == 1 and body.lstrip()[:1] == b"{" and path.suffix == ".json":
-                told = read_baseline(path).memory.values()
-                return [_memory_reported(one, path, 0) for one in told]
+                reports = read_baseline(path).memory.values()
+                return [_memory_reported(one, path, 0) for one in reports]
             for number, line, _ in find_lines(body, first, _NEEDLES):
                 reader.take(number, line)
     return reader.list_memory()
@@ -119,9 +119,9 @@ class _MemoryLogReader:
     def take(self, number: int, line: str) -> None:
         rank, text = split_rank(line)
         if " memory (MB) |" in text:
-            for told in parse_reports(text):
-                if told.rank in self._reports or len(self._reports) < _MOST_RANKS:
-                    self._reports[told.rank] = _memory_reported(told, self._path, number)
+            for report in parse_reports(text):
+                if report.rank in self._reports or len(self._reports) < _MOST_RANKS:
+                    self._reports[report.rank] = _memory_reported(report, self._path, number)
             return
         rank = self._own if rank is None else rank
         if rank not in self._open and len(self._open) >= _MOST_RANKS:
@@ -132,16 +132,16 @@ class _MemoryLogReader:
         if block.complete != known and block.last is not None:
             self._keep_statistics(rank, number, block.last)
 
-    def _keep_statistics(self, rank: int | None, number: int, told: MemoryStatistics) -> None:
+    def _keep_statistics(self, rank: int | None, number: int, statistics: MemoryStatistics) -> None:
         one = RankMemory(
             rank,
             MemoryWords.STATISTICS,
             self._path,
             number,
-            told.peak_mib * MIB,
-            told.footprint_mib * MIB,
-            limit_bytes=told.used_mib * MIB,
-            device_mib=told.device_mib,
+            statistics.peak_mib * MIB,
+            statistics.footprint_mib * MIB,
+            limit_bytes=statistics.used_mib * MIB,
+            device_mib=statistics.device_mib,
             unit_bytes=MIB,
         )
         blocks = self._statistics.setdefault(rank, [])
@@ -160,16 +160,16 @@ class _MemoryLogReader:
         return list(whole.values())
 
 
-def _memory_reported(told: LoggedMemory, path: Path, line: int) -> RankMemory:
+def _memory_reported(report: LoggedMemory, path: Path, line: int) -> RankMemory:
     return RankMemory(
-        told.rank,
+        report.rank,
         MemoryWords.REPORT,
         path,
         line,
-        told.max_allocated,
-        told.max_reserved or None,
-        used_bytes=told.allocated,
-        steps=told.steps or None,
+        report.max_allocated,
+        report.max_reserved or None,
+        used_bytes=report.allocated,
+        steps=report.steps or None,
     )
 
 
@@ -199,40 +199,40 @@ _LIBRARY = re.compile(r"(?:site|dist)-packages/|/lib/python3|^<")
 
 
 class MemoryFailure(Record):
-    """The first request that failed, as far as the log tells; None where it does not."""
+    """The first failed request in a log, with None for unknown values."""
 
-    framework: str  # whose words tell: `mindspore`, `torch`, `torch_npu`, `driver`
+    framework: str  # whose message it is: `mindspore`, `torch`, `torch_npu`, `driver`
     line: int  # the line of the log
-    wanted_bytes: int | None  # bytes asked for
-    limit_bytes: int | None  # bytes that the framework may take, or that the device has
-    free_bytes: int | None  # bytes that the device had left
+    wanted_bytes: int | None  # requested bytes
+    limit_bytes: int | None  # limit of the framework, or memory of the device
+    free_bytes: int | None  # free bytes of the device
     used_bytes: int | None  # bytes in use by tensors
-    held_bytes: int | None  # bytes that the framework held, in use or not
-    operator: str  # the operator that asked
+    held_bytes: int | None  # bytes that the framework reserved, used or not
+    operator: str  # the operator that requested them
     where: str  # `file:line` of the innermost frame of the script
 
     @property
     def is_of_torch(self) -> bool:
-        """Whether the words are those of PyTorch or torch_npu."""
+        """Return whether the message is from PyTorch or torch_npu."""
         return self.framework.startswith("torch")
 
     @property
     def cause(self) -> str:
-        """``fragments`` if what was held and unused would have done, ``need`` if not, else ``unknown``."""
+        """Return ``fragments`` if the unused reserved memory was large enough, ``need`` if not, else ``unknown``."""
         if self.wanted_bytes is None or self.used_bytes is None or self.held_bytes is None:
             return "unknown"
         return "fragments" if self.held_bytes - self.used_bytes >= self.wanted_bytes else "need"
 
     @property
     def short_bytes(self) -> int | None:
-        """Bytes that were missing, even if nothing had been in fragments."""
+        """Return the missing bytes, assuming no fragmentation; None if unknown."""
         if self.cause != "need" or self.wanted_bytes is None or self.used_bytes is None or self.limit_bytes is None:
             return None
         return max(0, self.used_bytes + self.wanted_bytes - self.limit_bytes)
 
 
 def read_memory_failure(path: Path) -> MemoryFailure:
-    """Read a log. Raises TraceError: the file cannot be read, or tells of no request that failed."""
+    """Read a log. Raises TraceError: the file is unreadable, or contains no failed request."""
     where = ""
     found: tuple[str, int, int | None] | None = None
     with reading(path), path.open("rb") as file:
@@ -252,21 +252,21 @@ def read_memory_failure(path: Path) -> MemoryFailure:
     framework, at, size = found
     log = read_runtime_log(path)
     request, statistics = log.out_of_memory, log.statistics
-    used = held = limit = None
+    used = reserved = limit = None
     if statistics is not None:
-        used, held = statistics.peak_mib * MIB, statistics.footprint_mib * MIB
+        used, reserved = statistics.peak_mib * MIB, statistics.footprint_mib * MIB
         limit = statistics.used_mib * MIB
     if log.pools:
         used = sum(pool.used_mib for pool in log.pools) * MIB
-        held = sum(pool.total_mib for pool in log.pools) * MIB
+        reserved = sum(pool.total_mib for pool in log.pools) * MIB
     return MemoryFailure(
         framework=framework if request is None else "mindspore",
         line=at,
         wanted_bytes=request.bytes if request is not None and request.bytes is not None else size,
         limit_bytes=limit,
-        free_bytes=max(0, limit - held) if limit is not None and held is not None else None,
+        free_bytes=max(0, limit - reserved) if limit is not None and reserved is not None else None,
         used_bytes=used,
-        held_bytes=held,
+        held_bytes=reserved,
         operator=(request.operator or "") if request is not None else "",
         where=where,
     )
@@ -277,9 +277,9 @@ def _read_torch_failure(match: re.Match[str], line: str, number: int, where: str
         name: _size_in_bytes(found[1], found[2]) if (found := pattern.search(line)) else None
         for name, pattern in _PARTS.items()
     }
-    used, held, cached = parts["used"], parts["held"], parts["cached"]
-    if held is None and used is not None and cached is not None:
-        held = used + cached
+    used, reserved, cached = parts["used"], parts["held"], parts["cached"]
+    if reserved is None and used is not None and cached is not None:
+        reserved = used + cached
     return MemoryFailure(
         framework="torch_npu" if match["kind"] == "NPU" else "torch",
         line=number,
@@ -287,7 +287,7 @@ def _read_torch_failure(match: re.Match[str], line: str, number: int, where: str
         limit_bytes=parts["capacity"],
         free_bytes=parts["free"],
         used_bytes=used,
-        held_bytes=held,
+        held_bytes=reserved,
         operator="",
         where=where,
     )

@@ -1,4 +1,4 @@
-"""Unpickles files that nobody vouches for: plain containers only, no class is ever looked up, within bounds of size and memory."""
+"""Unpickle untrusted files: only plain containers, without looking up any class, with limits on size and memory."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ if TYPE_CHECKING:
 
     Result = TypeVar("Result")
 
-MOST_BYTES = 2 * GIB  # of a file, unpacked
+MOST_BYTES = 2 * GIB  # limit of a file, unpacked
 _GZIP = b"\x1f\x8b"
-_MEMORY_PER_BYTE, _MEMORY_LEAST = 40, GIB  # what reading may take: containers need up to some forty times the file
+_MEMORY_PER_BYTE, _MEMORY_LEAST = 40, GIB  # memory limit for reading: containers need up to about 40 times the file
 _MOST_TEXT = 1000
 _PICKLE = b"\x80"
-_PACKED_PICKLES = (_PICKLE, b"(", b"}", b"]")  # how those of protocols 0 and 1 begin, too, and no log
+_PACKED_PICKLES = (_PICKLE, b"(", b"}", b"]")  # first bytes of pickles, also of protocols 0 and 1, but not of logs
 _SUFFIXES = (".pickle", ".pkl", ".pickle.gz", ".pkl.gz")
 
 
 def is_snapshot(path: Path) -> bool:
-    """Whether a path names a file that is, or pretends to be, a snapshot of PyTorch's allocator."""
+    """Return whether a path names a file that is, or seems to be, a snapshot of PyTorch's allocator."""
     if not path.is_file():
         return False
     if path.name.lower().endswith(_SUFFIXES):
@@ -51,9 +51,9 @@ def is_snapshot(path: Path) -> bool:
 
 
 def read_plain(path: Path, read: Callable[[object, int], Result]) -> Result:
-    """What a function makes of a pickle of plain containers, packed with gzip or not, and of how many bytes it had.
+    """Return the result of a function that gets the content of a pickle of plain containers and its size in bytes.
 
-    The function runs within the bounds of memory, too.
+    The file may be packed with gzip. The memory limit applies to the function, too.
     """
     try:
         with reading(path), path.open("rb") as file:
@@ -65,14 +65,14 @@ def read_plain(path: Path, read: Callable[[object, int], Result]) -> Result:
             source = _Unpacked(file) if packed else file
             with _bounded_memory(_MEMORY_LEAST + _MEMORY_PER_BYTE * size * (8 if packed else 1)), no_collection():
                 content = [_load_plain(cast("BinaryIO", source), path)]
-                # Handed over: what is read of it need not be kept.
+                # Pass the content without keeping a reference, so that the function can free parts that it has read.
                 return read(content.pop(), source.count if isinstance(source, _Unpacked) else size)
     except MemoryError:
         raise refusal_of_pickle(text="snapshot.memory", path=path) from None
 
 
 def refusal_of_pickle(*, text: str, path: Path, **params: object) -> TraceError:
-    """Why a file is no snapshot."""
+    """Return the error for a file that is not a snapshot."""
     return TraceError(msg(text, **params), msg("snapshot.hint"), path=path)
 
 
@@ -98,7 +98,7 @@ class _Unpacked:
 
 
 class _Plain(pickle.Unpickler):
-    """Makes numbers, texts, lists, tuples and dictionaries; whatever would be more is refused."""
+    """Unpickler of numbers, texts, lists, tuples and dictionaries; it rejects everything else."""
 
     def find_class(self, module: str, name: str, /) -> NoReturn:
         message = f"{module}.{name}"[:_MOST_TEXT]
@@ -122,9 +122,9 @@ def _load_plain(file: BinaryIO, path: Path) -> object:
 
 @contextmanager
 def _silence_interpreter() -> Iterator[None]:
-    # Keep from the user what the interpreter prints of itself meanwhile.
-    # Where an array of bytes finds no memory, CPython (3.11, `PyByteArray_FromStringAndSize`) frees one whose count of exports was
-    # never set, and may print a SystemError about it beside the MemoryError that it raises.
+    # Hide a message of the interpreter: if an array of bytes gets no memory, CPython (3.11,
+    # `PyByteArray_FromStringAndSize`) frees one with an uninitialized count of exports, and may print a SystemError in
+    # addition to the MemoryError that it raises.
     before = sys.excepthook
     sys.excepthook = lambda kind, error, trace: None if kind is SystemError else before(kind, error, trace)
     try:
@@ -135,11 +135,11 @@ def _silence_interpreter() -> Iterator[None]:
 
 @contextmanager
 def _bounded_memory(most: int) -> Iterator[None]:
-    # A pickle of ten bytes may ask for tens of gigabytes. The system can see to it on Linux only.
+    # A pickle of ten bytes may request tens of gigabytes. Only Linux can limit the memory.
     try:
         import resource  # noqa: PLC0415 - not on every system
 
-        with open("/proc/self/statm", encoding="ascii") as file:  # noqa: PTH123 - no file of a user
+        with open("/proc/self/statm", encoding="ascii") as file:  # noqa: PTH123 - not a user's file
             now = int(file.read().split()[0]) * resource.getpagesize()
         before = resource.getrlimit(resource.RLIMIT_AS)
     except (ImportError, OSError):
@@ -157,7 +157,7 @@ def _bounded_memory(most: int) -> Iterator[None]:
 
 @contextmanager
 def no_collection() -> Iterator[None]:
-    """No search for cycles meanwhile: millions of containers are made, none in a cycle, and each search looks at all."""
+    """Disable garbage collection within: millions of containers are created, none in a cycle."""
     enabled = gc.isenabled()
     gc.disable()
     try:

@@ -1,4 +1,4 @@
-"""Finds the ranks of a profile, and reads each: ``*_ascend_pt`` and ``*_ascend_ms`` folders, or a cluster's table."""
+"""Find the ranks of a profile and read each: ``*_ascend_pt`` and ``*_ascend_ms`` folders, or a cluster's table."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
     Result = TypeVar("Result")
 
-_BLOCK = 1024**2  # characters read at once
-_MOST_REST = 64 * 1024**2  # characters of one event
-# What may stand between two events that are cut apart, and the whole of it.
+_BLOCK = 1024**2  # characters per read
+_MOST_REST = 64 * 1024**2  # maximum characters of one event
+# Possible text between two events: where to cut, and the complete separator.
 _BETWEEN = {"}, {": "}, {", "},{": "},{", "},\n": "},\n{"}
 _DECODER = json.JSONDecoder()
 OUTPUT = "ASCEND_PROFILER_OUTPUT"
@@ -48,10 +48,10 @@ _LEVEL = re.compile(r"[Ll]evel_?(\d|[Nn]one)")
 
 @no_collection()
 def read_events(path: Path, on_bytes: Callable[[int], None] = lambda _count: None) -> ProfileEvents:
-    """Read a ``trace_view.json``, however large: what decides about gaps, and nothing else.
+    """Read the events of a ``trace_view.json`` of any size that are needed to explain gaps.
 
-    torch_npu (``_ascend_pt``) writes one list in one line, MindSpore (``_ascend_ms``) the same, older ones an object with
-    ``traceEvents``. It is read in blocks of whole events. Kept are the intervals of "Overlap Analysis", collectives, the
+    torch_npu (``_ascend_pt``) and MindSpore (``_ascend_ms``) write one list in one line, older versions an object with
+    ``traceEvents``. It is read in blocks of whole events. Stored are the intervals of "Overlap Analysis", collectives, the
     flows from a launch on the host to its start on the device, and host events that are long enough to cover a gap.
     """
     kept = KeptEvents()
@@ -113,7 +113,7 @@ def _take_events(text: str, kept: KeptEvents) -> str:
 
 
 def _taken_together(events: str, between: str, kept: KeptEvents) -> bool:
-    # Take events at once; False if what looks like an end of one is inside a text, and nothing is taken.
+    # Process many events at once; False, without any processed, if an apparent end of an event is inside a text.
     if kept.take_together(events, between):
         return True
     try:
@@ -127,33 +127,33 @@ def _taken_together(events: str, between: str, kept: KeptEvents) -> bool:
 
 
 class RankProfile(Record):
-    """What one rank exported; what is absent is None or empty."""
+    """The export of one rank, with None or empty values for absent parts."""
 
     folder: Path  # its `ASCEND_PROFILER_OUTPUT`
-    rank: int | None  # its number, where a name tells
-    level: str  # `0`, `1`, `2`, `none` or empty: how closely was looked
-    stacks: bool  # whether Python stacks were taken, which slows the host down
-    # Whether MindSpore exported it: its table's Stage is no step, but the time from the first to the last collective
-    # without sends and receives, and its Bubble is all sends and receives, hidden ones too, as MindSpore 2.9's
-    # mindspore/profiler/analysis/viewer/ascend_step_trace_time_viewer.py counts.
+    rank: int | None  # its number; None if no name shows it
+    level: str  # profiling level: `0`, `1`, `2`, `none`; empty if unknown
+    stacks: bool  # whether Python stacks were recorded, which slows the host down
+    # Whether MindSpore exported it. Its table differs (MindSpore 2.9,
+    # mindspore/profiler/analysis/viewer/ascend_step_trace_time_viewer.py): Stage is not a step but the time from the
+    # first to the last collective without sends and receives; Bubble is all sends and receives, including hidden ones.
     mindspore: bool
-    peers: frozenset[int]  # the ranks of its groups, as `profiler_metadata.json` names them
+    peers: frozenset[int]  # the ranks of its groups, from `profiler_metadata.json`
     steps: tuple[StepRow, ...]  # rows of its step table
     kernels: Kernels | None  # its kernels
-    events: ProfileEvents | None  # of its time line
+    events: ProfileEvents | None  # events of its time line
     collectives: tuple[ProfileCollective, ...]  # its collectives
-    broken: tuple[TraceError, ...]  # files that could not be read, each with why
+    broken: tuple[TraceError, ...]  # errors of unreadable files
 
 
 def holds_profile(path: Path) -> bool:
-    """Whether a path is an export, a cluster's table, or a folder above one."""
+    """Return whether a path is an export, a cluster's table, or a folder above one."""
     if path.is_file():
         return path.name == CLUSTER
     return path.is_dir() and next(_find_exports(path), None) is not None
 
 
 def find_profiles(path: Path) -> list[Path]:
-    """The exports below a folder, or a cluster's table. Raises TraceError: there is none, or far too many."""
+    """Return the exports below a folder, or a cluster's table. Raises TraceError: not found, or too many."""
     if path.is_file():
         return [path]
     if not path.is_dir():
@@ -184,7 +184,7 @@ def _find_exports(path: Path) -> Iterator[Path]:
 
 
 def read_rank(folder: Path, on_bytes: Callable[[int], None] = lambda _count: None) -> RankProfile:
-    """Read one rank's export. A file that cannot be read does not stop the others."""
+    """Read one rank's export; an unreadable file does not prevent reading the others."""
     broken: list[TraceError] = []
     rank, level, stacks, mindspore = _describe_export(folder)
 
@@ -198,8 +198,8 @@ def read_rank(folder: Path, on_bytes: Callable[[int], None] = lambda _count: Non
     steps, kernels = read(STEPS, read_steps) or (), read(KERNELS, read_kernels)
     collectives = read(COMMUNICATION, read_collectives) or ()
     events = read(EVENTS, lambda file: read_events(file, on_bytes))
-    told = (tuple(steps), kernels, events, tuple(collectives), tuple(broken))
-    return RankProfile(folder, rank, level, stacks, mindspore, _read_peers(folder), *told)
+    parts = (tuple(steps), kernels, events, tuple(collectives), tuple(broken))
+    return RankProfile(folder, rank, level, stacks, mindspore, _read_peers(folder), *parts)
 
 
 def _describe_export(folder: Path) -> tuple[int | None, str, bool, bool]:

@@ -1,7 +1,7 @@
-"""Reads the tables of an Ascend profile: ``step_trace_time.csv``, ``kernel_details.csv``, ``op_statistic.csv``, ``communication.json``.
+"""Read an Ascend profile: ``step_trace_time.csv``, ``kernel_details.csv``, ``communication.json``.
 
-As CANN 8 with torch_npu 2.1 to 2.6 and MindSpore 2.4 to 2.10 export them (``ASCEND_PROFILER_OUTPUT``); times are microseconds,
-``communication.json`` has milliseconds. A row that is cut off at the end of a file is left out and told.
+The formats are those of CANN 8 with torch_npu 2.1 to 2.6 and MindSpore 2.4 to 2.10 (``ASCEND_PROFILER_OUTPUT``). Times
+are microseconds, in ``communication.json`` milliseconds. A row cut off at the end is skipped and reported.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _MAX_JSON = 512 * 1024**2
 _MOST_ROWS = 5_000_000
 _MOST_TYPES = 100_000
 _MOST_LAYERS, _LONGEST_NUMBER = 10_000, 7  # layers, and characters of a layer's number
-_MOST_SHAPES = 3  # of a type that are told
+_MOST_SHAPES = 3  # that are listed per type
 _NO_SHAPES = ("", "N/A")
 _TINY = 10.0  # microseconds
 _COMMUNICATION = ("HCCL", "COMMUNICATION")
@@ -35,35 +35,35 @@ _COMMUNICATION = ("HCCL", "COMMUNICATION")
 
 @dataclass(frozen=True, slots=True)
 class StepRow:
-    """One step of one rank, in microseconds: see :attr:`error_us`."""
+    """One step of one rank, in microseconds; see :attr:`error_us`."""
 
-    step: str  # its name; empty where the capture has no steps
+    step: str  # its name; empty if the capture has no steps
     kind: str  # `rank` or `stage` in a cluster's table; `rank` elsewhere
     index: str  # the rank, or the ranks of a stage
     compute: float  # the device computes
-    exposed: float  # it communicates and does not compute
-    communication: float  # it communicates
-    free: float  # it does neither
+    exposed: float  # the device communicates without computing
+    communication: float  # the device communicates
+    free: float  # the device does neither
     stage: float  # the step, without its bubble
-    bubble: float  # waiting for other pipeline stages, by the exporter
+    bubble: float  # waiting for other pipeline stages, according to the exporter
 
     @property
     def whole_us(self) -> float:
-        """The step with its bubble."""
+        """Return the duration of the step with its bubble."""
         return self.compute + self.exposed + self.free
 
     @property
     def error_us(self) -> float:
-        """How far compute, exposed communication and free time are from the step: it is nothing in a sound table.
+        """Return the difference between compute + exposed communication + free time and the step; 0 in a valid table.
 
-        The exporter takes the bubble out of the step in a cluster's table.
+        The exporter subtracts the bubble from the step in a cluster's table.
         """
         return min(abs(self.whole_us - self.stage), abs(self.whole_us - self.stage - self.bubble))
 
 
 @dataclass(frozen=True, slots=True)
 class OperatorShape:
-    """Kernels of one type with the same shapes of inputs, as the exporter writes them: ``8,4096;4096,11008``."""
+    """Kernels of one type with the same input shapes, as the exporter writes them: ``8,4096;4096,11008``."""
 
     inputs: str
     count: int
@@ -72,7 +72,7 @@ class OperatorShape:
 
 @dataclass(frozen=True, slots=True)
 class OperatorType:
-    """All kernels of one type on one kind of core, and the shapes that take longest; levels 1 and 2 tell them."""
+    """All kernels of one type on one kind of core, with the slowest shapes (only in profiles of levels 1 and 2)."""
 
     name: str
     core: str
@@ -83,43 +83,43 @@ class OperatorType:
 
 @dataclass(frozen=True, slots=True)
 class LayerTime:
-    """The kernels of one layer, as their scopes tell it."""
+    """The kernels of one layer, by their scopes."""
 
-    name: str  # `layers.3`; of a table with several lists `mtp.layers.3`
-    cells: tuple[str, str]  # the cell that has the list, and the list: `mtp`, `layers`
-    number: int  # its number there
+    name: str  # `layers.3`; in a table with several lists `mtp.layers.3`
+    cells: tuple[str, str]  # the cell that contains the list, and the list: `mtp`, `layers`
+    number: int  # its number in the list
     count: int  # kernels
-    microseconds: Mapping[ScopePass, float]  # what they take, by pass
+    microseconds: Mapping[ScopePass, float]  # kernel time by pass
 
 
 @dataclass(frozen=True, slots=True)
 class Kernels:
-    """The kernels of a rank in a few figures."""
+    """Summary of the kernels of a rank."""
 
-    count: int  # kernels that compute
-    microseconds: float  # what they take
-    below_10_us: int  # those below 10 microseconds
-    ai_cpu: int  # those on the AI CPU, and what they take
+    count: int  # compute kernels
+    microseconds: float  # their total time
+    below_10_us: int  # number of kernels shorter than 10 microseconds
+    ai_cpu: int  # number of kernels on the AI CPU, and their time
     ai_cpu_us: float
     types: tuple[OperatorType, ...]  # by type, the longest first
-    cores: bool  # whether the table tells which core ran them: levels 1 and 2 do
-    streams: Mapping[str, tuple[int, float]]  # streams, each with kernels and microseconds
-    layers: tuple[LayerTime, ...]  # by layer, in order; empty where names have no scopes
+    cores: bool  # whether the table has the core of each kernel, as in levels 1 and 2
+    streams: Mapping[str, tuple[int, float]]  # kernels and microseconds by stream
+    layers: tuple[LayerTime, ...]  # by layer, in order; empty if names have no scopes
     cut_off: bool  # the table ends in the middle of a row
 
 
 class ProfileCollective(Record):
-    """A collective, or a send or receive, in microseconds."""
+    """A collective, send or receive, in microseconds."""
 
-    name: str  # as the exporter calls it, without its communicator
+    name: str  # the exporter's name, without its communicator
     step: str  # its step
     point_to_point: bool  # whether it is a send or a receive
     elapsed: float  # from its start to its end
-    transit: float  # of this, what moved data; the table's Wait Time is that of one plane only
+    transit: float  # data transfer within it; the table's Wait Time is that of one plane only
 
 
 def read_steps(path: Path) -> list[StepRow]:
-    """The steps of ``step_trace_time.csv``, or of a cluster's ``cluster_step_trace_time.csv``."""
+    """Read the steps of ``step_trace_time.csv``, or of a cluster's ``cluster_step_trace_time.csv``."""
     rows = []
     for line, row in _read_rows(path, ("Computing", "Free", "Stage")):
         names = ("Computing", "Communication(Not Overlapped)", "Communication", "Free", "Stage", "Bubble")
@@ -134,7 +134,7 @@ def read_steps(path: Path) -> list[StepRow]:
 
 
 def read_kernels(path: Path) -> Kernels:
-    """The kernels of ``kernel_details.csv``. Raises TraceError: as for :func:`read_steps`."""
+    """Read the kernels of ``kernel_details.csv``. Raises TraceError: the file is unreadable or invalid."""
     types: dict[tuple[str, str], list[float]] = {}
     shapes: dict[tuple[str, str, str], list[float]] = {}
     streams: dict[str, list[float]] = {}
@@ -172,14 +172,14 @@ def read_kernels(path: Path) -> Kernels:
 
 
 def read_collectives(path: Path) -> list[ProfileCollective]:
-    """The collectives of ``communication.json``. Raises TraceError: the file cannot be read, or is no such table."""
+    """Read the collectives of ``communication.json``. Raises TraceError: the file is unreadable or invalid."""
     too_long = msg("trace.profile.long", limit=_MAX_JSON // 1024**2)
     data = read_json(path, _MAX_JSON, too_long, "trace.profile.json")
     found = []
     for step, kinds in _items_of(data):
         for kind, operators in _items_of(kinds):
-            for name, told in _items_of(operators):
-                times = told.get("Communication Time Info") if isinstance(told, dict) else None
+            for name, entry in _items_of(operators):
+                times = entry.get("Communication Time Info") if isinstance(entry, dict) else None
                 if not isinstance(times, dict) or name.startswith("Total"):
                     continue
                 elapsed, transit = (
@@ -194,7 +194,7 @@ def read_collectives(path: Path) -> list[ProfileCollective]:
 
 
 def is_point_to_point(name: str) -> bool:
-    """Whether a collective is a send or a receive; some exporters list ``hcom_BatchSendRecv`` and others with the collectives."""
+    """Return whether a collective is a send or receive; some exporters list ``hcom_BatchSendRecv`` with them."""
     return any(word in name.lower() for word in ("send", "receive", "recv"))
 
 
@@ -218,9 +218,11 @@ def _operator_types(
 def _layer_times(layers: Mapping[tuple[str, str, int], Mapping[ScopePass, list[float]]]) -> Iterator[LayerTime]:
     lists = {key[:2] for key in layers}
     for (owner, name, number), passes in sorted(layers.items()):
-        told = f"{owner}.{name}.{number}" if owner and len(lists) > 1 else f"{name}.{number}"
+        label = f"{owner}.{name}.{number}" if owner and len(lists) > 1 else f"{name}.{number}"
         count = sum(int(count) for count, _ in passes.values())
-        yield LayerTime(told, (owner, name), number, count, {one: passes[one][1] for one in ScopePass if one in passes})
+        yield LayerTime(
+            label, (owner, name), number, count, {one: passes[one][1] for one in ScopePass if one in passes}
+        )
 
 
 def _add_time(table: dict[_Key, list[float]], key: _Key, length: float) -> None:
@@ -249,7 +251,7 @@ def _read_rows(path: Path, needed: tuple[str, ...]) -> Iterator[tuple[int, dict[
 
 def _parse_number(value: object) -> float | None:
     try:
-        number = float(value)  # type: ignore[arg-type]  # what is no number raises
+        number = float(value)  # type: ignore[arg-type]  # other values raise
     except (TypeError, ValueError):
         return None
-    return number if math.isfinite(number) and abs(number) < 1e18 else None  # noqa: PLR2004 - no time is
+    return number if math.isfinite(number) and abs(number) < 1e18 else None  # noqa: PLR2004 - no time is this long

@@ -1,9 +1,9 @@
-"""Reads out of MindFormers' logs what a job recomputed and swapped: its "Formative" lists and its "Set ... at layer" lines.
+"""Read which layers a job recomputed and swapped from MindFormers' "Formative" lists and "Set ... at layer" lines.
 
-The lines are those of ``LayerSetting`` (static graph, MindFormers 1.6 to 2.1) and of ``activation_checkpoint.py`` (dynamic
-graph, 2.0 and 2.1), behind the prefixes of ``mindformers/tools/logger.py``: ``date - name[place] - INFO - `` on the standard
-output, ``[INFO] date [place] function: `` in ``info.log``. A log may hold several runs, the lines of several ranks mixed
-up, and lines that are cut off or run into each other. It is streamed; only these lines are kept.
+``LayerSetting`` (static graph, MindFormers 1.6 to 2.1) and ``activation_checkpoint.py`` (dynamic graph, 2.0 and 2.1)
+print the lines, after the prefixes of ``mindformers/tools/logger.py``: ``date - name[place] - INFO - `` on the standard
+output, ``[INFO] date [place] function: `` in ``info.log``. A log may contain several runs, mixed lines of several
+ranks, and lines that are cut off or run into each other. It is streamed; only these lines are kept.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 
 _Key = TypeVar("_Key")
 
-_MAX_KEPT = 50_000  # layers' lines of a run
+_MAX_KEPT = 50_000  # lines of layers per run
 _MAX_RUNS = 16
 
 _FORMATIVE, _AT_LAYER = "Formative ", " at layer "
 _NEW_RUN = ("Init Config", "Applying parallelism to model")  # trainer.py of the static and of the dynamic graph
-# Said between the lines that are read, and of no use but to know that the log goes on.
+# Lines between those that are read; they only show that the log continues.
 _REMARKS = ("have the highest priority", "will be removed.", "will not be effective", "enabled swap do not work")
 _NEEDLES = tuple(
     text.encode()
@@ -51,52 +51,52 @@ _ARRAY = re.compile(r"array\((\[[^\[\]]*\])(?:, dtype=\w+)?\)|np\.int\d\d\((-?\d
 
 
 class LogLine(Record):
-    """What one line says."""
+    """The content of one line."""
 
     number: int  # its line in the file, from 1
-    value: object  # What stands behind its name: a value where it is one, else the text. With blanks as single ones.
+    value: object  # the text after its name, parsed as a Python value if possible; with single blanks
     damaged: bool = False  # the line is cut off, or another one runs into it
 
 
 @dataclass(frozen=True, slots=True)
 class LoggedRecompute:
-    """What the layers of one run were set up to do; each name with its different values, in order."""
+    """The settings of the layers of one run; each name with its different values, in order."""
 
-    # The lists by their names in the log, `Formative select_recompute` and so on.
+    # The lists by their names in the log, such as `Formative select_recompute`.
     lists: dict[str, tuple[LogLine, ...]] = field(default_factory=dict)
-    # What was set at each layer: by what it is (`full recompute`) and the layer's number.
+    # The setting of each layer: by its name (`full recompute`) and the layer's number.
     layers: dict[tuple[str, int], tuple[LogLine, ...]] = field(default_factory=dict)
-    given: dict[str, LogLine] = field(default_factory=dict)  # the sections of the config as the job had them, by name
-    # The numbers of lines of which nothing is left but their beginning.
+    given: dict[str, LogLine] = field(default_factory=dict)  # the sections of the job's config, by name
+    # Numbers of lines that are cut off after their beginning.
     damaged: list[int] = field(default_factory=list)
-    # The number of the last line of all, which is not kept otherwise if it repeats another one or is a remark.
+    # The number of the last line of all, also if it is not kept because it repeats another one or is a remark.
     last: list[int] = field(default_factory=list)
 
     @property
     def numbers(self) -> list[int]:
-        """The numbers of all its lines, in no order."""
+        """Return the numbers of all its lines, unordered."""
         lines = [line.number for lines in (*self.lists.values(), *self.layers.values()) for line in lines]
         return [*lines, *self.damaged, *self.last]
 
 
 class RecomputeLog(Record):
-    """What one log file holds."""
+    """The contents of one log file."""
 
     path: Path  # the file
-    rank: int | None  # the rank that wrote it, if its name says so
-    runs: tuple[LoggedRecompute, ...]  # its runs, the last ones if they are many
-    lines: int  # how many lines the file has
-    framework: bool  # whether any line is of MindFormers
+    rank: int | None  # the rank that wrote it, if its name shows it
+    runs: tuple[LoggedRecompute, ...]  # its runs; only the last ones if there are many
+    lines: int  # number of lines of the file
+    framework: bool  # whether any line is from MindFormers
     ended: bool = True  # whether the last line has an end
 
     @property
     def cut_off(self) -> bool:
-        """Whether the file ends with such a line: whoever sets up layers has more to say afterwards."""
+        """Return whether the file ends with a line about layers; a complete log has other lines after them."""
         return bool(self.runs) and max(self.runs[-1].numbers, default=0) >= self.lines - (not self.ended) > 0
 
 
 def read_recompute_log(path: Path) -> RecomputeLog:
-    """Read a log, however long. Raises TraceError: the file cannot be read."""
+    """Read a log of any length. Raises TraceError: the file is unreadable."""
     reader, total, framework, ended = _RecomputeLogReader(), 0, False, True
     with reading(path), path.open("rb") as file:
         for body, first in read_line_blocks(file):
@@ -109,7 +109,7 @@ def read_recompute_log(path: Path) -> RecomputeLog:
 
 
 def read_lines(lines: Iterable[str]) -> LoggedRecompute:
-    """The same of lines without prefixes, all of one run."""
+    """Read lines without prefixes, all of one run."""
     reader = _RecomputeLogReader()
     for number, line in enumerate(lines, start=1):
         reader.take(number, line)
@@ -117,9 +117,9 @@ def read_lines(lines: Iterable[str]) -> LoggedRecompute:
 
 
 def read_value(text: str) -> object:
-    """A value as Python prints it, or the text with its blanks as single ones if it is none."""
+    """Return a value as Python prints it, or the text with single blanks if it cannot be parsed."""
     text = " ".join(_ARRAY.sub(r"\1\2", text).split())
-    # The escapes of patterns are printed doubled; documents show them single.
+    # Patterns are printed with doubled escapes; documents show single ones.
     escaped = text.replace("\\\\", "\\").replace("\\", "\\\\")
     try:
         value: object = ast.literal_eval(escaped)
@@ -129,11 +129,10 @@ def read_value(text: str) -> object:
 
 
 class _RecomputeLogReader:
-    """The runs met so far.
+    """The runs found so far.
 
-    The static graph prints its lists anew for each block of layers that it sets up: with the prediction layers twice in a
-    run, and once for each rank that writes into the same file. Lists that are the same, with no start of a run in between,
-    are therefore one run.
+    The static graph prints its lists again for each block of layers that it sets up: with prediction layers twice per
+    run, and once for each rank in the same file. Equal lists with no start of a run between them are one run.
     """
 
     def __init__(self) -> None:

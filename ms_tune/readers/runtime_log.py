@@ -1,12 +1,12 @@
-"""Reads what matters out of MindSpore's log: memory statistics, memory pools, communication groups, and why a run failed.
+"""Read MindSpore's log: memory statistics, memory pools, communication groups, and why a run failed.
 
-The log mixes MindSpore's own lines, Python's and the training script's; the statistics' lines carry no prefix. All of
-it is as MindSpore 2.3 to 2.10 print it (``ascend_memory_adapter.cc``, ``ascend_two_pointer_mem_adapter.cc``).
+The log mixes lines of MindSpore, Python and the training script; the lines of the statistics have no prefix. The
+formats are those of MindSpore 2.3 to 2.10 (``ascend_memory_adapter.cc``, ``ascend_two_pointer_mem_adapter.cc``).
 
 MindSpore 2.7 to 2.10 log each communication group of a simulation as a warning (``collective_manager.cc``,
-``InitializeDummyCommLib`` and ``CreateSimulationGroup``), whether or not anything ever runs through it and whoever asks for it:
-the program, its framework, or the compiler that splits a graph over ranks. Other ranks' groups are logged, too. What runs through
-them is in ``comm_execute_order.csv``.
+``InitializeDummyCommLib`` and ``CreateSimulationGroup``), whether it is used or not and whoever creates it: the
+program, its framework, or the compiler that splits a graph over ranks. Groups of other ranks are logged, too. The
+operations on them are in ``comm_execute_order.csv``.
 """
 
 from __future__ import annotations
@@ -32,35 +32,34 @@ WORLD = "hccl_world_group"
 _SAYS = "dummy co"
 _PROCESS = re.compile(r"\((?P<pid>\d{1,10})[,:]")
 _WORLD_MADE = re.compile(r"Initializing dummy collective communication with rank size: (\d{1,9}), rank id: (\d{1,9})\b")
-# Ranks are written "{0, 2}", more than about ten "{[0]:{0}, [1]:{2}}"; a line of some thousands is cut.
+# Ranks are written "{0, 2}", more than about ten "{[0]:{0}, [1]:{2}}"; a line of some thousands is cut off.
 _GROUP_MADE = re.compile(
     r"Create dummy communication group with group name: (?P<name>.{1,500}?), group ranks: [^{]{0,40}\{(?P<ranks>[^.]*)(?P<end>\.)?"
 )
 _RANK = re.compile(r"(?<!\[)\b\d{1,9}\b(?!\])")
-_ON_HOST = "mccl_"  # how groups of the backend "mccl", which is the CPU's, are named (mint.distributed.new_group)
-_MOST_GROUPS = 10_000  # of all processes of a log
+_ON_HOST = "mccl_"  # prefix of groups of the CPU backend "mccl" (mint.distributed.new_group)
+_MOST_GROUPS = 10_000  # over all processes of a log
 _COMMUNICATION = ("index", "group", "comm_rank", "primitive", "input_size", "output_size")
 
 
 @dataclass(slots=True)
 class ProcessGroups:
-    """The groups of one process."""
+    """The communication groups of one process."""
 
-    rank: int  # the rank that it runs as
-    # Those on the device in which it exchanges something with others, the world's included: how many ranks each has, at
-    # least, by its name.
+    rank: int  # the rank of the process
+    # Its groups on the device that have several ranks, including the world's: name to (at least) the number of ranks.
     ranks_by_group: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
 class GroupLines:
-    """The processes met so far, by their ids: several may write to one log."""
+    """The processes found so far, by their ids: several may write to one log."""
 
     processes: dict[str, ProcessGroups] = field(default_factory=dict)
     count: int = 0
 
     def take(self, line: str) -> None:
-        """Read a line."""
+        """Process a line."""
         if _SAYS not in line or self.count == _MOST_GROUPS:
             return
         process = _PROCESS.search(line)
@@ -78,14 +77,14 @@ class GroupLines:
 
 
 class CollectiveLaunch(Record):
-    """One collective operation."""
+    """The launch of one collective operation."""
 
     group: str  # name of the communication group
     ranks: tuple[int, ...]
 
 
 class CommunicationOrder(Record):
-    """The collective operations in the order in which they are launched, and the rows that were refused."""
+    """The collective operations in launch order, and the rejected rows."""
 
     collectives: tuple[CollectiveLaunch, ...]
     dropped: tuple[DroppedRow, ...]
@@ -95,8 +94,8 @@ class CommunicationOrder(Record):
 def read_communication_order(path: Path) -> CommunicationOrder:
     r"""Read a ``comm_execute_order.csv``, which MindSpore writes in simulation.
 
-    ``std::quoted`` writes them: every cell in quotation marks, with ``\"`` and ``\\`` inside, and no trailing comma
-    (``execute_order_tracker.cc``). A defect of MindSpore's puts a control character into ``stream_id`` of the dynamic graph.
+    ``std::quoted`` writes it: every cell in quotation marks, with ``\"`` and ``\\`` inside, and no trailing comma
+    (``execute_order_tracker.cc``). A bug in MindSpore puts a control character into ``stream_id`` of the dynamic graph.
     """
     found, refused, names = [], RefusedRow(), list[str]()
     with reading(path), path.open("rb") as file:
@@ -126,7 +125,7 @@ def _parse_launch(text: str, names: list[str]) -> CollectiveLaunch | None:
     return CollectiveLaunch(row["group"], tuple(rank for rank in ranks if rank is not None))
 
 
-# "Device MOC memory size: 65536M" of a simulated device, MindSpore 2.7 to 2.10; real ones show less
+# "Device MOC memory size: 65536M" of a simulated device, MindSpore 2.7 to 2.10; real devices report less
 SIMULATED_MIB = 65536
 
 
@@ -136,7 +135,7 @@ _STATISTICS = (
     ("peak", re.compile(r"\bUsed peak memory usage \(without fragments\): (\d{1,12})M\b")),
     ("actual", re.compile(r"\bActual peak memory usage(?: \(with fragments\))?: (\d{1,12})M\b")),
 )
-# Requests that failed (``ascend_two_pointer_mem_adapter.cc``, ``actor_common.h``, ``device_address_utils.cc``).
+# Failed requests (``ascend_two_pointer_mem_adapter.cc``, ``actor_common.h``, ``device_address_utils.cc``).
 _REQUEST = re.compile(
     r"Out of Memory!!! Request memory size: (?P<a>\d{1,15})B"
     r"|alloc failed, kernel name: (?P<kernel>[^,]{1,500}), alloc size: (?P<b>\d{1,15})B"
@@ -145,7 +144,7 @@ _REQUEST = re.compile(
     r"|Allocate output memory failed, alloc node:(?P<output>\S{1,500})"
     r"|required size\[(?P<d>\d{1,15})\]"
 )
-# abstract_dynamic_mem_pool.cc and mem_dynamic_allocator.cc; an all-zero line is printed once the pool is torn down.
+# abstract_dynamic_mem_pool.cc and mem_dynamic_allocator.cc; the pool prints zeros once it is destroyed.
 _POOL = re.compile(
     r"(?P<name>Common|Persistent) mem pool info: Total allocated mem:(?P<total>\d{1,12})M, "
     r"peak used mem:(?P<peak>\d{1,12})M, in used mem:(?P<used>\d{1,12})M"
@@ -157,29 +156,29 @@ _MAX_POOLS = 64
 _TRACKER = re.compile(
     r"MemoryTracker \w{1,40} failed|(?:AddMemInfo|BindDevicePtr|UseMemBlock|FreeMemBlock|AddCompileTimeMemInfo) failed"
 )
-# mem_tracker.cc, when the process ends: one line before each file that the tracker writes.
+# mem_tracker.cc, at the end of the process: one line before each file that the tracker writes.
 _WRITES_BLOCKS, _WRITES_TASKS = "memory block csv path", "task csv path"
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryStatistics:
-    """What MindSpore prints about device memory at exit, in whole MiB (rounded down)."""
+    """MindSpore's device memory statistics at exit, in whole MiB (rounded down)."""
 
     device_mib: int  # memory of the device; in simulation always 64 GiB
-    used_mib: int  # what MindSpore allows itself: `max_device_memory`
+    used_mib: int  # the limit of MindSpore: `max_device_memory`
     peak_mib: int  # the largest sum of live blocks
-    footprint_mib: int  # the largest address range used: the peak with fragments
+    footprint_mib: int  # the largest address range used: the peak with fragmentation
 
 
 class OutOfMemory(Record):
-    """A request for memory that failed."""
+    """A failed request for memory."""
 
-    bytes: int | None  # what was asked for, if the text says
-    operator: str | None  # for which operator, if the text says
+    bytes: int | None  # requested bytes, if the text has them
+    operator: str | None  # the operator of the request, if the text has it
 
 
 class PoolState(Record):
-    """What a memory pool says about itself, in whole MiB: taken from the device, most used, in use."""
+    """The state that a memory pool prints, in whole MiB: reserved from the device, peak, in use."""
 
     name: str
     total_mib: int
@@ -188,26 +187,25 @@ class PoolState(Record):
 
 
 class RuntimeLog(Record):
-    """What a log tells."""
+    """The contents of a log."""
 
     statistics: MemoryStatistics | None  # the last complete statistics; None if the process did not get that far
-    # The exception of the last Python traceback, or else the last error that MindSpore logged; None if there is
-    # neither. A run that ends well may have logged errors too.
+    # The exception of the last traceback, else the last error that MindSpore logged, even in successful runs.
     last_error: str | None
-    # The first request for memory that failed; later ones are its consequences.
+    # The first failed request for memory; later ones are its consequences.
     out_of_memory: OutOfMemory | None = None
-    pools: tuple[PoolState, ...] = ()  # the last states of the memory pools that were printed
-    # The tracker began to write memory_block.csv and never came to the next file: the process was ended.
+    pools: tuple[PoolState, ...] = ()  # the last state of each memory pool
+    # The tracker began to write memory_block.csv but not the next file: the process was killed.
     cut_off: bool = False
-    # The communication groups of each simulated process that writes to the log and has initialised communication.
+    # The communication groups of each simulated process in the log that has initialized communication.
     processes: tuple[ProcessGroups, ...] = ()
-    # The program's own line that this exception went through last, as `file:line`; None if none did.
+    # The last line of the program itself in that traceback, as `file:line`; None if there was not one.
     raised_at: str | None = None
-    thread_error: str | None = None  # the first exception that ended a thread; the program may have gone on
+    thread_error: str | None = None  # the first exception that ended a thread; the program may have continued
 
 
 def read_runtime_log(path: Path) -> RuntimeLog:
-    """Read a log. Raises TraceError: the file cannot be read."""
+    """Read a log. Raises TraceError: the file is unreadable."""
     statistics, errors = StatisticsLines(), ErrorLines()
     requests, pools, writes_blocks = _Requests(), dict[str, PoolState](), False
     groups = GroupLines()
@@ -234,20 +232,20 @@ def read_runtime_log(path: Path) -> RuntimeLog:
 
 
 def failed_request(line: str) -> re.Match[str] | None:
-    """What a line says about a request for memory that failed, in any of MindSpore's words for it."""
+    """Return the match of a failed request for memory, in any of MindSpore's wordings; None if the line is not one."""
     return _REQUEST.search(line) if "emory" in line else None
 
 
 @dataclass(slots=True)
 class StatisticsLines:
-    """The statistics blocks met so far. Their four lines come in a fixed order, perhaps with others in between."""
+    """The statistics blocks found so far; their four lines have a fixed order, perhaps with other lines in between."""
 
-    last: MemoryStatistics | None = None  # the last complete one
-    complete: int = 0  # how many were
-    values: dict[str, int] = field(default_factory=dict)  # those of the present one
+    last: MemoryStatistics | None = None  # the last complete block
+    complete: int = 0  # number of complete blocks
+    values: dict[str, int] = field(default_factory=dict)  # values of the current block
 
     def take(self, line: str) -> None:
-        """Read a line."""
+        """Process a line."""
         for name, pattern in _STATISTICS:
             if match := pattern.search(line):
                 self._add_value(name, int(match[1]))
@@ -257,14 +255,14 @@ class StatisticsLines:
         if name == "device":
             self.values = {}
         elif not self.values or name in self.values:
-            # Not after a first line, or two processes wrote at once: whose number this is cannot be told.
+            # No first line before it, or two processes wrote at the same time: the number's process is unclear.
             self.values = {}
             return
         self.values[name] = value
         if len(self.values) == len(_STATISTICS):
             found = MemoryStatistics(*(self.values[key] for key, _ in _STATISTICS))
             self.values = {}
-            # A pool that is already torn down prints zeros once more.
+            # A destroyed pool prints zeros again.
             counts = self.last is None or found.peak_mib or found.footprint_mib
             if counts and (found.device_mib or found.used_mib or found.peak_mib):
                 self.last, self.complete = found, self.complete + 1
@@ -272,7 +270,7 @@ class StatisticsLines:
 
 @dataclass(slots=True)
 class _Requests:
-    """The failed requests for memory so far: the first one, with what later lines add to it."""
+    """The failed requests for memory so far: the first one, completed from later lines."""
 
     met: bool = False
     size: int | None = None

@@ -1,9 +1,10 @@
-"""What the scope of an operator of MindSpore's graphs tells: its layer, and whether it runs forward, backward or once more.
+"""Find the layer and the pass (forward, backward or recomputed) of an operator of MindSpore's graphs from its scope.
 
-Scopes are paths of cells, ``Default/network-Net/layers-CellList/3-Block/MatMul-op0``; automatic differentiation puts ``Gradients/``
-before them. What is recomputed has ``recompute_`` before one of their parts (MindSpore 2.3 to 2.10): in its first run, in its second
-one, and in what ``Gradients/`` made of it. A profile's kernels have what launched them before that, and their own name behind:
-``Kernel::KernelLaunch::Gradients/Default/../MatMul-op1/aclnnMatmul`` (mindspore/profiler/analysis/viewer/ascend_kernel_details_viewer.py, 2.9).
+Scopes are paths of cells, ``Default/network-Net/layers-CellList/3-Block/MatMul-op0``; automatic differentiation adds
+the prefix ``Gradients/``. Recomputed operators have ``recompute_`` before one of their parts (MindSpore 2.3 to 2.10):
+in the first run, in the second, and in their ``Gradients/``. Kernels in a profile have the launcher before the scope
+and their own name after it: ``Kernel::KernelLaunch::Gradients/Default/../MatMul-op1/aclnnMatmul``
+(mindspore/profiler/analysis/viewer/ascend_kernel_details_viewer.py, 2.9).
 """
 
 from __future__ import annotations
@@ -11,14 +12,14 @@ from __future__ import annotations
 import re
 from enum import Enum
 
-# A pipeline's micro-batches are cut by a list of cells, too (mindspore/nn/wrap/cell_wrapper.py, 2.9): no layers.
+# A list of cells also splits a pipeline's micro-batches (mindspore/nn/wrap/cell_wrapper.py, 2.9): these are not layers.
 SCOPE_LAYER = re.compile(r"(?:^|/)(?!micro_inputs-)(\w+)-\w+/(\d+)-\w+")
 _ROOTS = ("Default/", "Gradients/", "recompute_")  # mindspore/profiler/common/constant.py, 2.9
 _OWNER = re.compile(r"(?:^|/)(\w+)-\w+$")
 
 
 class ScopePass(str, Enum):
-    """When an operator runs; what is recomputed runs twice, and scopes do not tell its first run from its second."""
+    """The pass of an operator; recomputed operators run twice, and scopes do not distinguish these runs."""
 
     FORWARD = "forward"
     BACKWARD = "backward"
@@ -26,7 +27,7 @@ class ScopePass(str, Enum):
 
 
 def find_pass(path: str) -> ScopePass:
-    """The pass of an operator of a layer."""
+    """Return the pass of an operator of a layer."""
     path = path.rpartition("::")[2]
     if path.startswith("Gradients/") or "/Gradients/" in path:
         return ScopePass.BACKWARD
@@ -34,9 +35,9 @@ def find_pass(path: str) -> ScopePass:
 
 
 def split_layer(path: str) -> tuple[str, str, str] | None:
-    """The layer of an operator: the cell that has the list of layers, the list, and the layer's number in it.
+    """Return the layer of an operator: the cell with the list of layers, the list, and the layer's number in it.
 
-    Prediction layers have a list of their own: ``mtp``, ``layers``, ``0``.
+    Prediction layers have their own list: ``mtp``, ``layers``, ``0``.
     """
     path = path.replace("recompute_", "")
     found = SCOPE_LAYER.search(path)
@@ -47,7 +48,7 @@ def split_layer(path: str) -> tuple[str, str, str] | None:
 
 
 def shorten_scope(name: str) -> str:
-    """A kernel's name with its scope in short: ``Gradients/layers.3/MatMul-op1``; names without a scope stay."""
+    """Return a kernel's name with a short scope: ``Gradients/layers.3/MatMul-op1``; unchanged if it has no scope."""
     launch, _, path = name.rpartition("::")
     if not path.startswith(_ROOTS):
         return name

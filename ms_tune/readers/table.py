@@ -1,7 +1,7 @@
-"""A trace as columns: what a hundred thousand rows need so that looking at all of them takes milliseconds.
+"""Store a trace as columns, so that going through a hundred thousand rows takes milliseconds.
 
-A :class:`Table` holds the rows of one ``memory_block.csv``, one array a column. Numbers that a row does not have are
-:data:`NONE`. Texts and stacks are stored once: a column of them is the positions in a tuple of different ones.
+A :class:`Table` contains the rows of one ``memory_block.csv``, one array per column. Missing numbers are :data:`NONE`.
+Texts and stacks are stored once: their columns are indices into a tuple of distinct values.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 HOST_POOL = "Other"
-NONE = -1  # a number that the row does not have
+NONE = -1  # a missing number
 _MOST_BYTES = 2.0**62  # sums of sizes must stay below 2^63
 
 Value = TypeVar("Value")
@@ -48,21 +48,21 @@ class Coded(Generic[Value]):
     values: tuple[Value, ...]
 
     def value_at(self, row: int) -> Value:
-        """The value of a row."""
+        """Return the value of a row."""
         return self.values[int(self.codes[row])]
 
     def rows_in(self, wanted: Iterable[Value]) -> NDArray[np.bool_]:
-        """Which rows have one of the wanted values."""
+        """Return which rows have one of the wanted values."""
         return self.rows_matching(frozenset(wanted).__contains__)
 
     def rows_matching(self, holds: Callable[[Value], bool]) -> NDArray[np.bool_]:
-        """Which rows have a value of which something holds; it is asked once for each value."""
+        """Return which rows have a value that passes the test, which is called once per distinct value."""
         return np.array([holds(value) for value in self.values], np.bool_)[self.codes]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Table:
-    """The rows of a trace, ordered as in the file. :class:`~ms_tune.readers.memory_block.Block` tells what each means."""
+    """The rows of a trace, ordered as in the file; for columns see :class:`~ms_tune.readers.memory_block.Block`."""
 
     line: NDArray[np.int64]
     start: NDArray[np.int64]
@@ -84,8 +84,8 @@ class Table:
     graph: Coded[str]
     stack: Coded[tuple[Frame, ...]]
     users: Mapping[int, str]  # the `user_tasks` text of weights and of blocks that were never freed, by row
-    dropped: tuple[DroppedRow, ...]  # some of the refused rows
-    dropped_count: int  # how many rows were refused
+    dropped: tuple[DroppedRow, ...]  # some of the rejected rows
+    dropped_count: int  # number of rejected rows
     columns: tuple[str, ...]
     truncated: bool  # whether the file ends in the middle of a row
 
@@ -93,16 +93,16 @@ class Table:
         return len(self.start)
 
     def on_device(self) -> NDArray[np.bool_]:
-        """Which rows take memory of the device.
+        """Return which rows use memory of the device.
 
-        MindSpore names its pool of host memory, for what is offloaded, :data:`HOST_POOL`; its log leaves that out too.
-        A trace that knows no other pool is one of a release, or a program, that names none.
+        MindSpore names its pool of host memory, for offloading, :data:`HOST_POOL`; its log excludes it, too. A trace
+        with no other pool is of a release, or a program, that does not name pools.
         """
         host = self.pool.rows_in({HOST_POOL})
         return np.ones(len(self), np.bool_) if host.all() else ~host
 
     def select_rows(self, wanted: NDArray[np.bool_]) -> Table:
-        """The wanted rows."""
+        """Return a table of the wanted rows."""
         rows = np.flatnonzero(wanted)
         columns: dict[str, Any] = {
             name: value[rows] if isinstance(value, np.ndarray) else Coded(value.codes[rows], value.values)
@@ -113,17 +113,17 @@ class Table:
         return replace(self, users=users, **columns)
 
     def rows_by_start(self, wanted: NDArray[np.bool_]) -> NDArray[np.int64]:
-        """The places of the wanted rows, in the order in which they were allocated."""
+        """Return the indices of the wanted rows, in the order of allocation."""
         rows = np.flatnonzero(wanted)
         return np.asarray(rows[np.argsort(self.start[rows], kind="stable")], np.int64)
 
     def live_at(self, tick: int) -> NDArray[np.bool_]:
-        """Which rows are alive at a tick."""
+        """Return which rows are alive at a tick."""
         return (self.start >= 0) & (self.start <= tick) & (tick < self.end)
 
 
 class Codes(dict[Value, int]):
-    """The codes of the values met so far, in the order in which they were; a new value gets the next one."""
+    """Codes of the values seen so far, in the order of their first use; a new value gets the next code."""
 
     def __missing__(self, value: Value) -> int:
         code = self[value] = len(self)
@@ -131,7 +131,7 @@ class Codes(dict[Value, int]):
 
 
 class TableBuilder:
-    """Grows a table part by part; parts hold the rows of one stretch of a file."""
+    """Builder of a table from parts; a part contains the rows of one stretch of a file."""
 
     def __init__(self) -> None:
         self._parts: dict[str, list[NDArray[Any]]] = {name: [] for name in _TYPES}
@@ -174,7 +174,7 @@ class TableBuilder:
     def build_table(
         self, *, dropped: tuple[DroppedRow, ...], dropped_count: int, columns: tuple[str, ...], truncated: bool
     ) -> Table:
-        """The table of all parts."""
+        """Return the table of all parts."""
         whole: dict[str, Any] = {
             name: np.concatenate(self._parts.pop(name) or [np.empty(0, kind)]) for name, kind in _TYPES.items()
         }

@@ -1,16 +1,16 @@
-"""Reads which tensors are in the blocks: ``tracker_graph.ir`` of the tracker, ``tensors.json`` of a dryrun.
+"""Read which tensors are in the blocks: ``tracker_graph.ir`` of the tracker, ``tensors.json`` of a dryrun.
 
-``tracker_graph.ir`` tells shape and number format of the tensors, and which operator reads which. Three lines an operator
-(``tracker_graph.cc``, MindSpore 2.5 and later)::
+``tracker_graph.ir`` has the shape and number format of tensors, and which operator reads which, in three lines per
+operator (``tracker_graph.cc``, MindSpore 2.5 and later)::
 
     (%7) = MatMul(%2, %5), task_info: 6, attrs {stream_id=0}
         (Float32:[64, 512]{strdes=[512, 1],offset=0}) <- (Float32:[64, 256], Float32:[256, 512])
         # File:train.py;Line:42;Function:<module>|
 
-``%7`` is the block that starts at tick 7. A block may be shown with several shapes: views of one storage.
+``%7`` is the block that starts at tick 7. A block may appear with several shapes: views of one storage.
 
-``tensors.json`` has the addresses of weights, optimizer state and gradients after the last training step. The child process of
-``dryrun`` writes it, because the tracker does not name tensors in the dynamic graph::
+``tensors.json`` has the addresses of weights, optimizer state and gradients after the last training step. The child
+process of ``dryrun`` writes it, because the tracker does not name tensors in the dynamic graph::
 
     {"schema_version": 1, "weights": [{"name": "head.weight", "address": 140737353973975, "bytes": 8192}],
      "optimizer_state": [], "gradients": []}
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-# Bytes of an element (``mindspore/core/include/mindapi/base/type_id.h``).
+# Bytes per element (``mindspore/core/include/mindapi/base/type_id.h``).
 ITEM_BYTES = {
     **dict.fromkeys(("Bool", "Int8", "UInt8", "Float8_E4M3FN", "Float8_E5M2", "HiFloat8"), 1),
     **dict.fromkeys(("Int16", "UInt16", "Float16", "BFloat16"), 2),
@@ -49,7 +49,7 @@ ITEM_BYTES = {
     **dict.fromkeys(("Int64", "UInt64", "Float64", "Complex64"), 8),
     "Complex128": 16,
 }
-# No line can make these slow: once the task number has matched, nothing after it can fail.
+# Linear time for every line: once the task number has matched, the rest cannot fail.
 _HEAD = re.compile(r"\(([^()]*)\) = (?:[^(]*\()+?([^()]*)\), task_info: [0-9]{1,18}, attrs \{")
 _BLOCKS = r"((?:%[0-9]{1,18}(?:, )?)*)"
 _PLAIN_HEAD = re.compile(
@@ -58,12 +58,12 @@ _PLAIN_HEAD = re.compile(
 _TYPE = re.compile(r"(\w{1,40}):\[([0-9, -]{0,400})\](\{[^{}]{0,800}\})?")
 _BLOCK = re.compile(r"%([0-9]{1,18})")
 _TO_NUMBERS = bytes.maketrans(b"%,", b"  ")
-_MOST_DIGITS = 12  # of a dimension
-_LINES = 3  # of an operator
-_COUNTED = 2**63  # bytes; MindSpore refuses what is up to the next power (``The int64_t value ... is less than 0``)
+_MOST_DIGITS = 12  # per dimension
+_LINES = 3  # per operator
+_COUNTED = 2**63  # bytes; MindSpore rejects sizes up to the next power (``The int64_t value ... is less than 0``)
 _LARGEST_ITEM = max(ITEM_BYTES.values())
-# Fewer characters hold no such number. What has strides behind it is a view, which takes no memory of its own. The pattern begins
-# with plain characters, which are looked for fast.
+# Shorter shapes cannot reach 2^63 bytes. A shape followed by strides is a view, which uses no memory of its own. The
+# pattern begins with literal characters, which are found fast.
 _SHAPE = re.compile(rb":\[([0-9, ]{18,400})\](?!\{)")
 _FORMAT = re.compile(rb"\w{1,40}$")
 _OPERATOR = re.compile(rb"= (.{1,200}?)\([^()\n]{0,4000}\), task_info")
@@ -75,11 +75,11 @@ class TensorType(Record):
 
     dtype: str  # such as `Float32`
     shape: tuple[int, ...]  # the dimensions
-    bytes: int | None  # elements times bytes of an element; None if the format is not known or a dimension is not
+    bytes: int | None  # elements x bytes per element; None if the format or a dimension is unknown
 
     @property
     def element_count(self) -> int:
-        """How many numbers it holds."""
+        """Return the number of elements."""
         return prod(self.shape)
 
     def __str__(self) -> str:
@@ -88,17 +88,17 @@ class TensorType(Record):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TrackerGraph:
-    """What the graph file tells."""
+    """The contents of a graph file."""
 
-    # The largest tensor that each block was seen to hold, by the tick at which the block starts.
+    # The largest tensor seen in each block, by the tick at which the block starts.
     tensors: Mapping[int, TensorType]
-    operators: int  # how many operators the file holds
-    dropped: tuple[DroppedRow, ...]  # some of the operators that were refused
-    dropped_count: int  # how many were refused
+    operators: int  # number of operators in the file
+    dropped: tuple[DroppedRow, ...]  # some of the rejected operators
+    dropped_count: int  # number of rejected operators
 
 
 def read_tracker_graph(path: Path, on_bytes: Progress = no_progress) -> TrackerGraph:
-    """Read a ``tracker_graph.ir``. Raises TraceError: the file cannot be read."""
+    """Read a ``tracker_graph.ir``. Raises TraceError: the file is unreadable."""
     reader = _GraphReader()
     with reading(path), path.open("rb") as file:
         reader.read(file, on_bytes)
@@ -120,7 +120,7 @@ class _GraphReader:
         self._head: tuple[int, re.Match[str]] | None = None
 
     def read(self, file: BinaryIO, on_bytes: Progress) -> None:
-        # Take the file in stretches that begin with an operator's first line.
+        # Process the file in stretches that begin with the first line of an operator.
         rest, first = b"", 1
         for part in iterate_parts(file, 1, on_bytes):
             if part.data is None or not part.complete:
@@ -166,7 +166,7 @@ class _GraphReader:
         return True
 
     def _keep_largest(self, ticks: NDArray[np.int64], types: Sequence[_Types], code: NDArray[np.int64]) -> None:
-        # Of equal ones the first is kept. Types are those of what is read, then written.
+        # Of equal sizes the first is kept. Types are those of the tensors that are read, then written.
         tensors = [tensor for each in types for tensor in (*each.read, *each.written)]
         length = np.array([len(each.read) + len(each.written) for each in types], np.int64)
         begin = np.cumsum(length) - length
@@ -178,7 +178,7 @@ class _GraphReader:
         np.maximum.at(largest, block, size)
         candidates = np.flatnonzero(size == largest[block])[::-1]
         chosen = np.empty(len(blocks), np.int64)
-        chosen[block[candidates]] = place[candidates]  # the first one is written last
+        chosen[block[candidates]] = place[candidates]  # the first is assigned last
         for tick, at in zip(blocks.tolist(), chosen.tolist(), strict=True):
             self._see_tensor(tick, tensors[at])
 
@@ -188,7 +188,7 @@ class _GraphReader:
             self.tensors[tick] = tensor
 
     def _take_lines(self, lines: Iterable[tuple[int, str | None, bool]]) -> None:
-        # Two lines belong together if the first is a head and the second, indented, holds types; a stack may follow.
+        # Two lines belong together if the first is a head and the second, indented, contains types; a stack may follow.
         for number, text, _ in lines:
             if text is None:
                 self._refuse_line(number)
@@ -248,18 +248,18 @@ class _GraphReader:
 class SizeOverflow(Record):
     """A tensor of 2^63 bytes or more."""
 
-    operator: str  # what makes it; empty if nothing tells
-    tensor: str  # its number format and shape, as they are written
+    operator: str  # the operator that creates it; empty if unknown
+    tensor: str  # its number format and shape, as written
 
 
 def find_size_overflow(path: Path) -> SizeOverflow | None:
-    """The first tensor with more bytes than a computer word counts that an operator of a ``tracker_graph.ir`` makes; None if none does.
+    """Return the first tensor of 2^63 bytes or more that an operator of a ``tracker_graph.ir`` creates, or None.
 
-    Bytes of a tensor are its elements times the bytes of one, and 2^64 of them are 0 again: ``mint.zeros((2**31, 2**31))``
-    takes 512 bytes in simulation (MindSpore 2.9, dynamic graph; a static graph refuses such a shape). The tracker writes the
-    true shape beside the block that MindSpore makes too small.
+    The size of a tensor is its elements x bytes per element, and 2^64 bytes overflow to 0: ``mint.zeros((2**31,
+    2**31))`` uses 512 bytes in simulation (MindSpore 2.9, dynamic graph; a static graph rejects such a shape). The
+    tracker writes the true shape next to the block that MindSpore makes too small.
     """
-    small: set[bytes] = set()  # the same few shapes stand in a file again and again
+    small: set[bytes] = set()  # a file repeats the same few shapes
     with reading(path), path.open("rb") as file:
         for part in iterate_parts(file, 1, lambda _: None):
             data = part.data or b""
@@ -278,7 +278,7 @@ def _element_count(shape: bytes) -> int:
 
 
 def _made_tensor(data: bytes, match: re.Match[bytes]) -> SizeOverflow | None:
-    # What an operator makes stands on the left of the arrow.
+    # The tensors that an operator creates are on the left of the arrow.
     named = _FORMAT.search(data, max(match.start() - 40, 0), match.start())
     tensor = named[0].decode("ascii", "replace") if named else ""
     begin = data.rfind(b"\n", 0, match.start()) + 1
@@ -297,7 +297,7 @@ _MAX_NUMBER = 2**64 - 1
 
 
 class ListedTensor(Record):
-    """A tensor that the training script holds: its name, device address and bytes."""
+    """A tensor of the training script: its name, device address and bytes."""
 
     name: str
     address: int
@@ -305,7 +305,7 @@ class ListedTensor(Record):
 
 
 class TensorList(Record):
-    """The tensors that outlive a training step, by what they are."""
+    """The tensors that outlive a training step, by category."""
 
     weights: tuple[ListedTensor, ...]
     optimizer_state: tuple[ListedTensor, ...]
@@ -313,7 +313,7 @@ class TensorList(Record):
 
 
 def read_tensor_list(path: Path) -> TensorList | None:
-    """Read a tensor list; None if there is none. Raises TraceError: the file cannot be read or is malformed."""
+    """Read a tensor list; None if the file does not exist. Raises TraceError: the file is unreadable or malformed."""
     with reading(path):
         if not path.exists():
             return None

@@ -1,9 +1,9 @@
-"""Reads memory snapshots of PyTorch's and torch_npu's caching allocator (``_dump_snapshot``), also packed with gzip.
+"""Read memory snapshots of the caching allocator of PyTorch and torch_npu (``_dump_snapshot``), also packed with gzip.
 
-The file is a pickle of plain containers; no class is ever looked up, so that a file can do nothing but be refused. All
-generations are read: a bare list of segments, blocks with ``history``, with and without addresses, ``time_us``, categories,
-expandable segments, several devices (``torch/cuda/memory.py`` 2.0 to 2.13, ``torch_npu/npu/memory.py`` and ``Module.cpp``).
-Sizes of ``alloc`` and ``free_*`` events are those that were asked for; of ``segment_*`` events those that were taken.
+The file is a pickle of plain containers; no class is ever looked up, so a file cannot run code. All generations are
+supported: a bare list of segments, blocks with ``history``, with and without addresses, ``time_us``, categories,
+expandable segments, several devices (``torch/cuda/memory.py`` 2.0 to 2.13, ``torch_npu/npu/memory.py`` and
+``Module.cpp``). Sizes of ``alloc`` and ``free_*`` events are requested bytes, of ``segment_*`` reserved ones.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _CHUNK = 1 << 16
 
 
 class Action(IntEnum):
-    """What an event of the allocator is."""
+    """The kind of an allocator event."""
 
     ALLOC = 0
     FREE_REQUESTED = 1
@@ -50,24 +50,24 @@ class Action(IntEnum):
 
 
 class Event(NamedTuple):
-    """One thing that the allocator did."""
+    """One event of the allocator."""
 
-    action: Action  # what
-    address: int  # of the block or segment; of an OOM the free bytes of the device
+    action: Action  # its kind
+    address: int  # of the block or segment; for an OOM the free bytes of the device
     size: int  # bytes
     stream: int
-    stack: int  # the place of its Python stack in the snapshot's stacks; 0 is the empty one
-    category: str  # what PyTorch says it holds; empty if it does not say
+    stack: int  # index of its Python stack in the snapshot's stacks; 0 is the empty one
+    category: str  # PyTorch's category of the data; empty if unknown
 
 
 class Turns(NamedTuple):
-    """The allocations and releases of blocks by address, and at one address in the order in which they happened."""
+    """The allocations and releases of blocks ordered by address, then by time."""
 
-    place: NDArray[np.int64]  # their places among all events
+    place: NDArray[np.int64]  # their indices among all events
     address: NDArray[np.int64]  # their addresses, ascending
     allocates: NDArray[np.bool_]  # whether each is an allocation
-    first: NDArray[np.bool_]  # whether each is the first one at its address
-    last: NDArray[np.bool_]  # whether it is the last one there
+    first: NDArray[np.bool_]  # whether each is the first at its address
+    last: NDArray[np.bool_]  # whether each is the last at its address
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,9 +80,9 @@ class Events:
     size: NDArray[np.int64]
     stream: NDArray[np.uint64]
     stack: NDArray[np.int32]
-    category: NDArray[np.int32]  # places in `categories`
+    category: NDArray[np.int32]  # indices into `categories`
     categories: Sequence[str]  # the texts
-    unknown: Mapping[str, int]  # how many events there are of each action that is not known here, the commonest first
+    unknown: Mapping[str, int]  # number of events of each unknown action, the most frequent first
 
     def __len__(self) -> int:
         return len(self.action)
@@ -98,15 +98,15 @@ class Events:
         )
 
     def rows_with(self, *actions: Action) -> NDArray[np.bool_]:
-        """Which are one of these actions."""
+        """Return which events have one of these actions."""
         return np.isin(self.action, actions)
 
     def places_with(self, *actions: Action) -> NDArray[np.int64]:
-        """Where the events of these actions are."""
+        """Return the indices of the events with these actions."""
         return np.flatnonzero(self.rows_with(*actions))
 
     def iterate_rows(self, places: NDArray[np.int64]) -> Iterator[tuple[int, int, int, int, int]]:
-        """Place, action, address, size and stream of some events, as plain numbers, in order."""
+        """Yield index, action, address, size and stream of some events, as plain numbers, in order."""
         for begin in range(0, len(places), _CHUNK):
             part = places[begin : begin + _CHUNK]
             columns = (self.action, self.address, self.size, self.stream)
@@ -114,7 +114,7 @@ class Events:
 
     @cached_property
     def turns_by_address(self) -> Turns:
-        """The allocations and releases of blocks by address."""
+        """Return the allocations and releases of blocks by address."""
         places = self.places_with(Action.ALLOC, Action.FREE_COMPLETED)
         found = self.address[places]
         order = np.argsort(found, kind="stable")
@@ -127,7 +127,7 @@ class Events:
         return Turns(place, address, self.action[place] == Action.ALLOC, first, last)
 
     def first_turns(self) -> Iterable[tuple[int, int, bool]]:
-        """Address, place and whether it is an allocation, of the first allocation or release at each address."""
+        """Return address, index and kind (True: allocation) of the first allocation or release at each address."""
         turns = self.turns_by_address
         return zip(
             turns.address[turns.first].tolist(),
@@ -137,9 +137,9 @@ class Events:
         )
 
     def release_events(self) -> NDArray[np.int64]:
-        """By event that allocates a block the event that releases it, or reuses its address in damaged files.
+        """Return for each allocation event the release of the block (in damaged files: the reuse of its address).
 
-        :data:`~ms_tune.readers.memory_block.NEVER_FREED` where there is none, and for all other events.
+        :data:`~ms_tune.readers.memory_block.NEVER_FREED` without such an event, and for all other events.
         """
         turns = self.turns_by_address
         following = np.append(turns.place[1:], NEVER_FREED)
@@ -151,17 +151,17 @@ class Events:
 
 _MOST_ADDRESS, _MOST_SIZE, _MOST_STREAM, _MOST_TIME = 1 << 63, 1 << 46, 1 << 64, 1 << 63
 _MOST_TEXT, _MOST_FRAMES, _MOST_DEVICES = 1000, 1000, 1024
-_MOST_TOTAL = 1 << 62  # of all sizes together: sums stay within the numbers of columns
-_SLAB = 1 << 16  # events that are turned into columns at once
-_STATES = ("active", "inactive")  # how the states of blocks begin; one that does not is of an allocator not known here
-# About no block: annotations (torch/csrc/cuda/Module.cpp, 2.6), a mark of torch_npu's (torch_npu/csrc/npu/Module.cpp).
+_MOST_TOTAL = 1 << 62  # of all sizes together, so that sums fit into 64-bit columns
+_SLAB = 1 << 16  # events that are converted into columns at once
+_STATES = ("active", "inactive")  # prefixes of block states; others are of an unknown allocator
+# Not about a block: annotations (torch/csrc/cuda/Module.cpp, 2.6), a mark of torch_npu (torch_npu/csrc/npu/Module.cpp).
 _MARKS = ("user_defined", "workspace_snapshot")
 _MOST_NAME, _MOST_NAMES = 40, 1000
-_KEPT = ("action", "stream", "frames", "category", "time_us")  # of an event of which nothing else is looked at
+_KEPT = ("action", "stream", "frames", "category", "time_us")  # the only keys that are kept of events without a block
 
 
 class _Actions(dict[str, int]):
-    """The codes of actions by name; others are :attr:`Action.OTHER`."""
+    """Codes of actions by name; others are :attr:`Action.OTHER`."""
 
     def __missing__(self, name: str) -> int:
         return int(Action.OTHER)
@@ -172,18 +172,18 @@ _ACTIONS["free"] = int(Action.FREE_COMPLETED)
 
 
 class FinalBlock(Record):
-    """A block when the snapshot was taken."""
+    """A block at the time of the snapshot."""
 
     address: int
-    size: int  # bytes that it takes
-    requested: int  # bytes that were asked for; for a free block what was last
+    size: int  # allocated bytes
+    requested: int  # requested bytes; for a free block the last request
     active: bool  # whether it is in use, or waits for a stream before it is free
     allocated: bool  # whether it is in use
     stack: int  # as in `ms_tune.readers.torch_snapshot.Event`
 
 
 class SnapshotSegment(Record):
-    """Memory that the allocator holds when the snapshot was taken."""
+    """A segment that the allocator has reserved at the time of the snapshot."""
 
     address: int
     size: int
@@ -194,7 +194,7 @@ class SnapshotSegment(Record):
 
 
 class DeviceTrace(Record):
-    """One device: its events in order and what is held at the end."""
+    """One device: its events in order and its segments at the end."""
 
     number: int
     events: Events
@@ -202,14 +202,14 @@ class DeviceTrace(Record):
 
 
 class TorchSnapshot(Record):
-    """A snapshot."""
+    """The contents of a snapshot."""
 
     path: Path  # the file
-    devices: tuple[DeviceTrace, ...]  # those that have events or segments, by number
+    devices: tuple[DeviceTrace, ...]  # devices with events or segments, by number
     stacks: tuple[tuple[Frame, ...], ...]  # the Python stacks, outermost frame first; the first one is empty
     timed: bool  # whether events have times
-    max_split: int | None  # `max_split_size` as the file tells it; None if it does not, or none is set
-    roundup: tuple[int, ...]  # `roundup_power2_divisions` as the file tells it; empty if it does not, or none is set
+    max_split: int | None  # `max_split_size`; None if not set or not in the file
+    roundup: tuple[int, ...]  # `roundup_power2_divisions`; empty if not set or not in the file
 
 
 def read_torch_snapshot(path: Path) -> TorchSnapshot:
@@ -223,9 +223,9 @@ class _BadValueError(Exception):
 
 
 class _SnapshotReader:
-    """Turns the containers into a snapshot, walking them by what a snapshot has: shared parts can't make it long.
+    """Converter of the containers into a snapshot; it follows only known keys, so shared parts cannot make it slow.
 
-    There may be no more things than the file has bytes (``most``).
+    It raises an error if there are more entries than the file has bytes (``most``).
     """
 
     def __init__(self, path: Path, most: int) -> None:
@@ -271,8 +271,8 @@ class _SnapshotReader:
             )
             for number in numbers
         )
-        told = whole.get("allocator_settings")
-        settings = told if isinstance(told, dict) else {}
+        given = whole.get("allocator_settings")
+        settings = given if isinstance(given, dict) else {}
         limit = settings.get("max_split_size")
         max_split = limit if type(limit) is int and 0 < limit < _MOST_SIZE else None
         return TorchSnapshot(self._path, devices, tuple(self._found), self._timed, max_split, _parse_roundup(settings))
@@ -284,9 +284,9 @@ class _SnapshotReader:
         return entry
 
     def _read_segment(self, entry: object) -> tuple[int, SnapshotSegment]:
-        held = self._take_entry(entry, "segments")
-        address, size = _whole_number(held, "address", _MOST_ADDRESS), _whole_number(held, "total_size", _MOST_SIZE)
-        blocks = held.get("blocks")
+        fields = self._take_entry(entry, "segments")
+        address, size = _whole_number(fields, "address", _MOST_ADDRESS), _whole_number(fields, "total_size", _MOST_SIZE)
+        blocks = fields.get("blocks")
         if not isinstance(blocks, list):
             raise _BadValueError(what="blocks")
         found: list[FinalBlock] = []
@@ -300,12 +300,12 @@ class _SnapshotReader:
         segment = SnapshotSegment(
             address=address,
             size=size,
-            stream=_whole_number(held, "stream", _MOST_STREAM, 0),
-            small=held.get("segment_type") == "small",
-            expandable=held.get("is_expandable") is True,
+            stream=_whole_number(fields, "stream", _MOST_STREAM, 0),
+            small=fields.get("segment_type") == "small",
+            expandable=fields.get("is_expandable") is True,
             blocks=tuple(found),
         )
-        return _whole_number(held, "device", _MOST_DEVICES, 0), segment
+        return _whole_number(fields, "device", _MOST_DEVICES, 0), segment
 
     def _read_block(self, entry: object, place: int) -> FinalBlock:
         block = self._take_entry(entry, "blocks")
@@ -334,7 +334,7 @@ class _SnapshotReader:
         trace.reverse()
         self._unknown.clear()
         parts = [self._read_columns([])]
-        while trace:  # what was read is not kept: it takes more than what is made of it
+        while trace:  # free each part after it is read: it needs more memory than the result
             slab = trace[: -_SLAB - 1 : -1]
             del trace[-_SLAB:]
             parts.append(self._read_columns(slab))
@@ -374,7 +374,7 @@ class _SnapshotReader:
         return self._categories.setdefault(self._share_text(category), len(self._categories))
 
     def _stack_code(self, frames: object) -> int:
-        # Events share stacks: they are known by what they are made of, which lives until all is read.
+        # Events share stacks, which are identified by their frames; these live until everything is read.
         if not isinstance(frames, (list, tuple)) or not frames:
             return 0
         known = self._stacks.get(id(frames))
@@ -451,9 +451,9 @@ def _without_block(event: Mapping[object, object], *, out_of_memory: bool) -> di
 
 
 def _parse_roundup(settings: Mapping[object, object]) -> tuple[int, ...]:
-    # By rising sizes, as `{"1": 0, "2": 0, ..., "32768": 0}` in MiB tells; empty where all are off.
-    told = settings.get("roundup_power2_divisions")
-    values: Sequence[object] = list(told.values())[:16] if isinstance(told, dict) else []
+    # In order of sizes in MiB, such as `{"1": 0, "2": 0, ..., "32768": 0}`; empty if all are off.
+    divisions = settings.get("roundup_power2_divisions")
+    values: Sequence[object] = list(divisions.values())[:16] if isinstance(divisions, dict) else []
     if not all(type(value) is int and 0 <= value <= 1 << 20 for value in values):
         return ()
     whole = cast("Sequence[int]", values)

@@ -1,7 +1,7 @@
-"""What is kept of a profile's time line: intervals and moments as columns, for millions of them.
+"""Store the events of a profile's time line: intervals and moments as columns, for millions of events.
 
-An exporter writes millions of events and a few thousand of layouts: events that differ in digits alone say the same in the
-same places. Of an event whose layout is known nothing is decoded but what is kept.
+An exporter writes millions of events in a few thousand layouts: events that differ only in digits have the same fields
+at the same positions. For an event with a known layout, only the stored fields are decoded.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ OVERLAP = {"Computing": "compute", "Communication(Not Overlapped)": "exposed", "
 FLOW = "HostToDevice"  # the flow from a launch on the host to its start on the device
 _DIGITS = bytes.maketrans(b"123456789", b"0" * 9)
 _MOST_KNOWN = 100_000  # layouts
-_LONGEST = 2048  # bytes of an event whose layout is kept
-_WHOLE = 19  # digits of a time stamp before and behind its point
+_LONGEST = 2048  # bytes of an event; the layouts of longer ones are not kept
+_WHOLE = 19  # digits of a time stamp before and after its point
 _VALUES = {
     "ts": rb'"ts": ?"([0-9]{1,%d})(?:\.([0-9]{1,%d}))?"' % (_WHOLE, _WHOLE),
     "dur": rb'"dur": ?"?([0-9]{1,15}(?:\.[0-9]{0,20})?)"?(?=[,}]|$)',
@@ -36,9 +36,9 @@ _VALUES = {
     "pid": rb'"pid": ?"?((?<=")[^"\\]*(?=")|[0-9]+)"?(?=[,}]|$)',
 }
 _PATTERNS = {name: re.compile(pattern) for name, pattern in _VALUES.items()}
-_MOST = 2_000_000  # of each kind of event; what is beyond is counted
-_FARTHEST = 9e15  # microseconds from the base, of which the nanoseconds have 64 bits: 285 years
-_LONG = 20.0  # microseconds, from which a host event can explain a gap
+_MOST = 2_000_000  # events of each kind; the others are only counted
+_FARTHEST = 9e15  # microseconds from the base, so that nanoseconds fit into 64 bits: 285 years
+_LONG = 20.0  # microseconds from which a host event can explain a gap
 _NOT_HOST = (
     *("Ascend Hardware", "HCCL", "Communication", "Overlap Analysis"),
     *("HBM", "LLC", "NPU MEM", "Stars Soc Info", "AI Core Freq"),
@@ -47,7 +47,7 @@ _NOT_HOST = (
 
 @dataclass(frozen=True, slots=True)
 class Intervals:
-    """Starts and lengths in microseconds since the trace's base, in order of their starts."""
+    """Starts and lengths in microseconds since the trace's base, ordered by start."""
 
     start: array[float] = field(default_factory=lambda: array("d"))
     length: array[float] = field(default_factory=lambda: array("d"))
@@ -56,53 +56,53 @@ class Intervals:
         return len(self.start)
 
     def in_order(self) -> Intervals:
-        """By their starts, as exporters write them most of the time."""
+        """Return the intervals ordered by start; exporters mostly write them in that order."""
         if all(sooner < later for sooner, later in itertools.pairwise(self.start)):
             return self
         return make_intervals(sorted(zip(self.start, self.length, strict=True)))
 
     @property
     def total_length(self) -> float:
-        """The sum of the lengths."""
+        """Return the sum of the lengths."""
         return sum(self.length)
 
 
 @dataclass(frozen=True, slots=True)
 class Moments(Generic[_T]):
-    """What is known of some moments on the device."""
+    """Moments on the device with a value for each."""
 
-    times: array[int]  # the moments, in nanoseconds since the trace's base, rising
-    values: Sequence[_T]  # what is known of each
+    times: array[int]  # the moments, in nanoseconds since the trace's base, ascending
+    values: Sequence[_T]  # the value of each
 
     def __len__(self) -> int:
         return len(self.times)
 
 
 class ProfileEvents(Record):
-    """What was kept of a trace."""
+    """The stored events of a trace."""
 
-    base: int  # microseconds that all times count from: a whole number, as a float has too few digits for a time stamp
-    # Intervals by what the device did: `compute`, `exposed` (communication alone), `free`, `comm`.
+    base: int  # base of all times, in microseconds: a whole number, as a float has too few digits for a time stamp
+    # Intervals by device activity: `compute`, `exposed` (communication alone), `free`, `comm`.
     overlap: dict[str, Intervals]
-    collectives: list[tuple[float, float, str]]  # collectives and sends, by their names
-    # Where something starts on the device, when it was launched on the host, in microseconds since the base.
+    collectives: list[tuple[float, float, str]]  # collectives and sends: start, length, name
+    # For starts on the device: the time of the launch on the host, in microseconds since the base.
     launches: Moments[float]
-    host: Intervals  # long events of the host; of equal length with `host_names`
+    host: Intervals  # long events of the host, as many as `host_names`
     host_names: list[str]
-    names: Moments[str]  # names of what starts on the device
-    events: int  # how many events were read
-    dropped: int  # events beyond the most that are kept
+    names: Moments[str]  # names of the events that start on the device
+    events: int  # number of events read
+    dropped: int  # events beyond the maximum, which were not stored
     truncated: bool  # the file ends within an event
 
 
 def make_intervals(rows: Iterable[tuple[float, float]]) -> Intervals:
-    """Columns of starts and lengths."""
+    """Return columns of starts and lengths."""
     kept = [*rows]
     return Intervals(array("d", [start for start, _ in kept]), array("d", [length for _, length in kept]))
 
 
 def order_moments(at: array[int], told: Sequence[_T]) -> Moments[_T]:
-    """In order of time; of several at one moment the last one counts."""
+    """Return the moments ordered by time; of several at one moment the last counts."""
     if all(sooner < later for sooner, later in itertools.pairwise(at)):
         return Moments(at, told)
     order = sorted(range(len(at)), key=at.__getitem__)
@@ -111,7 +111,7 @@ def order_moments(at: array[int], told: Sequence[_T]) -> Moments[_T]:
 
 
 class EventKind(Enum):
-    """What is kept of an event; what the device does has the names of :class:`~ms_tune.readers.trace_events.ProfileEvents`."""
+    """The part of an event to store; device activities are named as in :class:`ProfileEvents`."""
 
     NOTHING = "nothing"
     COMPUTE = "compute"
@@ -119,15 +119,15 @@ class EventKind(Enum):
     FREE = "free"
     COMMUNICATION = "comm"
     COLLECTIVE = "collective"
-    DEVICE = "device"  # the name of what starts on the device
-    HOST = "host"  # of a long one: name and process
-    HOST_NAMED = "host-named"  # the same, where processes have names in place of numbers
+    DEVICE = "device"  # the name of an event that starts on the device
+    HOST = "host"  # name and process of a long event
+    HOST_NAMED = "host-named"  # the same, if processes have names instead of numbers
     LAUNCH = "launch"  # the beginning of a flow
     START = "start"  # its end
-    DECODED = "decoded"  # all of it, by a decoder
+    DECODED = "decoded"  # the whole event, by a JSON decoder
 
 
-# What each kind takes beside its time stamp.
+# Fields of each kind in addition to the time stamp.
 KEPT = {
     **dict.fromkeys((EventKind.COMPUTE, EventKind.EXPOSED, EventKind.FREE, EventKind.COMMUNICATION), ("dur",)),
     **dict.fromkeys((EventKind.COLLECTIVE, EventKind.DEVICE), ("dur", "name")),
@@ -137,11 +137,11 @@ KEPT = {
 
 
 class EventLayout(NamedTuple):
-    """What is kept of events of one layout."""
+    """The stored fields of events of one layout."""
 
-    place: int  # of what is kept in `Kind`; 0 is nothing
-    # From an event to its values as they are written: the time stamp before and behind its point, and what the kind
-    # needs; for `Kind.DECODED` the event.
+    place: int  # index in `EventKind`; 0 is nothing
+    # Extracts the values of an event as written: the parts of the time stamp, then the fields of the kind; for
+    # `DECODED` the whole event.
     take: Callable[[bytes], tuple[bytes, ...]] = itemgetter(slice(None), slice(0))
 
 
@@ -149,7 +149,7 @@ _PLACES = {kind: place for place, kind in enumerate(EventKind)}
 
 
 def classify_event(event: dict[str, Any]) -> EventKind:
-    """What is kept of a decoded event."""
+    """Return the part of a decoded event to store."""
     phase = event.get("ph")
     if phase in ("s", "f") and event.get("cat") == FLOW:
         return EventKind.LAUNCH if phase == "s" else EventKind.START
@@ -166,7 +166,7 @@ def classify_event(event: dict[str, Any]) -> EventKind:
 
 
 def learn_event_layout(text: bytes) -> EventLayout:
-    """The layout of an event, a text without its braces; ValueError if it is none."""
+    """Return the layout of an event, a text without its braces; ValueError if it is invalid."""
     event = json.loads(b"{%b}" % text)
     kind = classify_event(event)
     if kind not in KEPT:
@@ -174,7 +174,7 @@ def learn_event_layout(text: bytes) -> EventLayout:
     slices = []
     for name in ("ts", *KEPT[kind]):
         found = _PATTERNS[name].search(text)
-        # What is written twice, or in another way, is left to the decoder.
+        # Fields that appear twice, or in another format, are left to the decoder.
         if found is None or text.count(b'"%b"' % name.encode()) > 1 or not _says_the_same(event.get(name), found):
             return EventLayout(_PLACES[EventKind.DECODED])
         slices += [slice(*found.span(group)) for group in range(1, found.re.groups + 1)]
@@ -191,26 +191,26 @@ def _says_the_same(value: object, found: re.Match[bytes]) -> bool:
 
 
 class KeptEvents:
-    """What is kept of the events met so far; processes are told apart at the end, when all their names are known."""
+    """The stored events so far; processes are distinguished at the end, when all their names are known."""
 
     def __init__(self) -> None:
         self.count = self._dropped = 0
         self.truncated = False
-        self._layouts: dict[bytes, EventLayout] = {}  # those met so far
+        self._layouts: dict[bytes, EventLayout] = {}  # those found so far
         self._base: int | None = None
         self._processes: dict[object, str] = {}
         self._overlap = {name: Intervals() for name in OVERLAP.values()}
         self._launched: dict[bytes, float] = {}  # on the host, by flows
         self._starts: array[int] = array("q")  # on the device, of flows
         self._hosts: array[float] = array("d")  # their launches
-        self._waiting: list[tuple[bytes, int]] = []  # starts whose launches were not met
+        self._waiting: list[tuple[bytes, int]] = []  # starts whose launches were not found yet
         self._long: list[tuple[float, float, str, object]] = []
         self._collectives: list[tuple[float, float, str]] = []
         self._device: array[int] = array("q")
-        self._names: list[str] = []  # of what starts on the device
+        self._names: list[str] = []  # of events that start on the device
 
     def take_together(self, text: str, between: str) -> bool:
-        """Look at events with this text between any two; False if it is elsewhere, too, and nothing was looked at."""
+        """Process events with this text between any two; False, without any processed, if it also appears elsewhere."""
         if self._base is None or not text.startswith("{"):
             return False
         data, mark = text[1:-1].encode(), between.encode()
@@ -220,7 +220,7 @@ class KeptEvents:
         except (ValueError, RecursionError):
             return False
         self.count += len(events)
-        # By the kinds' places, as an Enum is slow to look up.
+        # Indexed by the positions of the kinds, as looking up an Enum is slow.
         rows: list[list[tuple[bytes, ...]]] = [[] for _ in EventKind]
         add = [some.append for some in rows]
         for event, (place, take) in zip(events, layouts, strict=True):
@@ -236,7 +236,7 @@ class KeptEvents:
         for place, layout in enumerate(found):
             if layout is None:
                 found[place] = self._layouts.get(keys[place]) or self._learn_layout(events[place], keys[place])
-        return found  # type: ignore[return-value]  # those that were None are learnt
+        return found  # type: ignore[return-value]  # those that were None are now known
 
     def _learn_layout(self, event: bytes, key: bytes) -> EventLayout:
         layout = learn_event_layout(event)
@@ -247,7 +247,7 @@ class KeptEvents:
         return layout
 
     def take(self, event: dict[str, Any]) -> None:
-        """Look at a decoded event."""
+        """Process a decoded event."""
         self.count += 1
         self._take_decoded(event)
 
@@ -256,20 +256,22 @@ class KeptEvents:
             for text, _ in rows:
                 self._take_decoded(json.loads(b"{%b}" % text))
             return
-        whole, part, *told = zip(*rows, strict=True)
+        whole, part, *fields = zip(*rows, strict=True)
         base = self._base or 0
         times = [int(one) - base + float(b"0." + digits) for one, digits in zip(whole, part, strict=True)]
         if not -_FARTHEST < min(times) <= max(times) < _FARTHEST:
             near = [place for place, at in enumerate(times) if abs(at) < _FARTHEST]
-            times, told = [times[place] for place in near], [tuple(one[place] for place in near) for one in told]
+            times, fields = [times[place] for place in near], [tuple(one[place] for place in near) for one in fields]
         if kind is EventKind.LAUNCH:
-            self._add_launches(told[0], times)
+            self._add_launches(fields[0], times)
         elif kind is EventKind.START:
-            self._add_starts(told[0], times)
+            self._add_starts(fields[0], times)
         elif kind in (EventKind.HOST, EventKind.HOST_NAMED):
-            self._take_host_events(kind, times, told)
+            self._take_host_events(kind, times, fields)
         else:
-            self._keep_intervals(kind, times, map(float, told[0]), _intern_names(told[1]) if len(told) > 1 else ())
+            self._keep_intervals(
+                kind, times, map(float, fields[0]), _intern_names(fields[1]) if len(fields) > 1 else ()
+            )
 
     def _keep_intervals(
         self, kind: EventKind, times: Sequence[float], lengths: Iterable[float], names: Sequence[str]
@@ -285,10 +287,10 @@ class KeptEvents:
             during.start.extend(self._cut_to_room(during.start, times))
             during.length.extend(itertools.islice(lengths, len(during.start) - len(during.length)))
 
-    def _take_host_events(self, kind: EventKind, times: Sequence[float], told: Sequence[Sequence[bytes]]) -> None:
+    def _take_host_events(self, kind: EventKind, times: Sequence[float], fields: Sequence[Sequence[bytes]]) -> None:
         long = [
             (at, length, intern(name.decode()[:200]), int(process) if kind is EventKind.HOST else process.decode())
-            for at, length, name, process in zip(times, map(float, told[0]), told[1], told[2], strict=True)
+            for at, length, name, process in zip(times, map(float, fields[0]), fields[1], fields[2], strict=True)
             if length >= _LONG
         ]
         self._long += self._cut_to_room(self._long, long)
@@ -307,7 +309,7 @@ class KeptEvents:
             number = str(event.get("id")).encode("utf-8", "replace")
             (self._add_launches if kind is EventKind.LAUNCH else self._add_starts)([number], [at])
         elif (length := _parse_length(event.get("dur"))) is not None:
-            name = intern(str(event.get("name")))  # a few names, millions of times
+            name = intern(str(event.get("name")))  # few distinct names, millions of times
             if kind is not EventKind.HOST:
                 self._keep_intervals(kind, [at], [length], [name])
             elif length >= _LONG:
@@ -318,7 +320,7 @@ class KeptEvents:
         self._launched.update(zip(numbers[:room], times[:room], strict=True))
 
     def _add_starts(self, numbers: Sequence[bytes], times: Sequence[float]) -> None:
-        # mostly the launch was written before
+        # usually the launch was written before
         room = max(_MOST - len(self._starts) - len(self._waiting), 0)
         self._dropped += max(len(numbers) - room, 0)
         starts = [round(at * 1000) for at in times[:room]]
@@ -336,7 +338,7 @@ class KeptEvents:
         return more[:room]
 
     def _parse_time(self, value: object) -> float | None:
-        # A float would not hold the digits of a time stamp.
+        # A float has too few digits for a time stamp.
         whole, _, part = str(value).partition(".")
         if not (whole.isdecimal() and len(whole) < 20 and (not part or (part.isdecimal() and len(part) < 20))):  # noqa: PLR2004 - digits
             return None
@@ -346,7 +348,7 @@ class KeptEvents:
         return at if abs(at) < _FARTHEST else None
 
     def events_in_order(self) -> ProfileEvents:
-        """All of it, in order of time."""
+        """Return all stored events, ordered by time."""
         host = [one for one in self._long if not self._processes.get(one[3], "").startswith(_NOT_HOST)]
         host.sort(key=lambda one: one[0])
         for number, at in self._waiting:
@@ -372,7 +374,7 @@ class KeptEvents:
 
 
 def _intern_names(names: Iterable[bytes]) -> list[str]:
-    # a few names, millions of times
+    # few distinct names, millions of times
     known = {name: intern(name.decode()) for name in {*names}}
     return [known[name] for name in names]
 
@@ -383,7 +385,7 @@ def _process_key(value: object) -> object:
 
 def _parse_length(value: object) -> float | None:
     try:
-        number = float(value)  # type: ignore[arg-type]  # what is no number raises
+        number = float(value)  # type: ignore[arg-type]  # other values raise
     except (TypeError, ValueError):
         return None
     return number if 0 <= number < 1e15 else None  # noqa: PLR2004 - 30 years

@@ -1,16 +1,15 @@
-"""Reads ``memory_block.csv`` and ``task.csv``, the tables of MindSpore's memory tracker, into columns; of many rows with polars.
+"""Read ``memory_block.csv`` and ``task.csv``, the tables of MindSpore's memory tracker, into columns; fast with polars.
 
-Of ``memory_block.csv`` the rows are those of :mod:`ms_tune.readers.memory_block`, read several times as fast: rows that are
-plainly right are taken as columns; each other row goes to the reader of single rows, whose word on it is final. A million rows
-are read part by part, so that memory holds the result and one part.
+``memory_block.csv`` gives the same rows as :mod:`ms_tune.readers.memory_block`, several times as fast: valid rows are
+read as columns; all others go to the reader of single rows, which decides. A file is read in parts to limit memory.
 
 ``task.csv`` has every operator that was launched, with its time stamp. Columns (MindSpore 2.3, 2.4):
-``time_stamp,task_name,node_name,graph_name,file_name,line_num,``; from 2.5 on also ``python_stack,``. Its rows are not sorted:
-launches of communication operators are written later than they happened.
+``time_stamp,task_name,node_name,graph_name,file_name,line_num,``; from 2.5 on also ``python_stack,``. Its rows are not
+sorted: launches of communication operators are written later than they happened.
 
-The tracker's files are not what CSV readers expect: nothing is quoted, names may hold commas, and every line ends with one. So
-only lines that are beyond doubt are split with polars: a part of a file is handed back unless every line in it has exactly one
-comma for every column. The readers of single rows do the rest, more slowly; they are also what runs without polars.
+The files differ from usual CSV: nothing is quoted, names may contain commas, and every line ends with a comma. So
+polars splits a part of a file only if every line in it has exactly one comma per column. The readers of single rows
+read the rest, more slowly, and everything if polars is not installed.
 """
 
 from __future__ import annotations
@@ -36,26 +35,26 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-# Lines that are read one by one sooner than polars is imported: 7,200 take 0.33 s of processor time with all that
-# dryrun then does with them, and 0.50 s with polars (0.2 s of it the import).
+# Below this number of lines, reading one by one is faster than importing polars: 7,200 lines take 0.33 s of processor
+# time with all that dryrun then does with them, and 0.50 s with polars (0.2 s of it the import).
 _FEW = 10_000
 _NO_MARKS = bytes(set(range(256)) - set(b",\n"))
-NATURAL = r"^[0-9]{1,18}$"  # fits a 64-bit integer without a look at its value
+NATURAL = r"^[0-9]{1,18}$"  # fits into a 64-bit integer without checking its value
 NATURAL_OR_NONE = r"^[0-9]{0,18}$"
 _HEXADECIMAL = 16
 
 
 class TableCell(Record):
-    """Where a number stands in a line."""
+    """The place of a number in a line."""
 
-    column: str  # in which column
-    pattern: str | None = None  # in which group of this pattern, if not the whole cell
+    column: str  # its column
+    pattern: str | None = None  # a pattern with one group, which is the number; None for the whole cell
     base: int = 10  # 10, or 16 for a number after `0x`
 
 
 @cache
 def load_polars() -> Any:  # noqa: ANN401 - polars is optional
-    """The module, or None where it is not installed."""
+    """Return the polars module, or None if it is not installed."""
     try:
         return import_module("polars")
     except ImportError:
@@ -63,20 +62,20 @@ def load_polars() -> Any:  # noqa: ANN401 - polars is optional
 
 
 class Columns:
-    """Cells of lines, by column. What is asked for together is computed together, on all processors."""
+    """Cells of lines, by column. Each method computes all requested columns together, on all processors."""
 
     def __init__(self, frame: Any) -> None:  # noqa: ANN401 - a polars.DataFrame: polars is optional
         self._frame = frame
-        self.height: int = frame.height  # how many lines
+        self.height: int = frame.height  # number of lines
 
     def rows_matching(self, patterns: Mapping[str, str]) -> NDArray[np.bool_]:
-        """Which lines match the patterns of all these columns; an empty cell is an empty text."""
+        """Return which lines match the patterns of all these columns; an empty cell is an empty text."""
         pl = load_polars()
         tests = [pl.col(column).fill_null("").str.contains(pattern) for column, pattern in patterns.items()]
         return np.asarray(self._frame.select(pl.all_horizontal(tests)).to_series().to_numpy(), np.bool_)
 
     def read_numbers(self, wanted: Mapping[str, TableCell], none: int) -> dict[str, NDArray[np.int64]]:
-        """Numbers in cells, by name; ``none`` for cells that hold no number."""
+        """Return the numbers in cells, by name; ``none`` for cells without a number."""
         pl = load_polars()
         expressions = []
         for name, cell in wanted.items():
@@ -92,7 +91,7 @@ class Columns:
         return {name: np.asarray(found[name].to_numpy(), np.int64) for name in wanted}
 
     def read_codes(self, code: Mapping[str, Callable[[str], int]]) -> dict[str, NDArray[np.int32]]:
-        """Cells as codes, by column; each column's function is asked once for each different text."""
+        """Return the cells as codes, by column; each column's function is called once per distinct text."""
         pl = load_polars()
         cells = self._frame.select([pl.col(column).fill_null("") for column in code])
         uniques = cells.select([pl.col(column).unique(maintain_order=True).implode() for column in code])
@@ -105,24 +104,24 @@ class Columns:
         return {column: np.asarray(found[column].to_numpy(), np.int32) for column in code}
 
     def read_texts(self, column: str, rows: NDArray[np.int64]) -> list[str]:
-        """The cells of some rows."""
+        """Return the cells of a column in some rows."""
         found: list[str] = self._frame[column].gather(rows).fill_null("").to_list()
         return found
 
     def keep_rows(self, good: NDArray[np.bool_]) -> Columns:
-        """The lines that are good."""
+        """Return only the lines that are good."""
         pl = load_polars()
         return self if good.all() else Columns(self._frame.filter(pl.Series(good)))
 
 
 def split_lines(part: FilePart, names: Sequence[str], wanted: Sequence[str]) -> Columns | None:
-    """The wanted columns of some lines, each of which ends with a comma; None if any line is out of the ordinary, or there are few."""
+    """Return the wanted columns of lines that end with a comma; None if any line is irregular, or there are few."""
     if part.height < _FEW and "polars" not in sys.modules:
         return None
     pl, data = load_polars(), part.data
     if pl is None or data is None or not part.complete or b"\r" in data:
         return None
-    # polars takes lines that are too short, and looks at no more than the columns that it is to read.
+    # polars accepts lines that are too short, and checks only the columns that it reads.
     if data.translate(None, _NO_MARKS) != (b"," * len(names) + b"\n") * part.height:
         return None
     if not data.isascii():
@@ -157,7 +156,7 @@ _FLAG = r"^[01]?$"
 
 
 def read_block_table(path: Path, on_bytes: Progress = no_progress) -> Table:
-    """Read a ``memory_block.csv``. Raises TraceError: the file cannot be read, or is not the tracker's."""
+    """Read a ``memory_block.csv``. Raises TraceError: the file is unreadable, or not the tracker's."""
     builder, truncated = TableBuilder(), False
     with reading(path), path.open("rb") as file:
         number, text, _ = next(iterate_lines(file), (0, None, True))
@@ -174,7 +173,7 @@ def read_block_table(path: Path, on_bytes: Progress = no_progress) -> Table:
 
         for part in iterate_parts(file, number + 1, on_bytes):
             truncated = not part.complete
-            # The emulator's files are quoted; a quotation mark elsewhere means nothing.
+            # The emulator's files are quoted; a quotation mark elsewhere has no meaning.
             quoted = part.data is not None and b'"' in part.data and b',"File:' in part.data
             columns = split_lines(part, layout.names, wanted) if layout.trailing_comma and not quoted else None
             if columns is None:
@@ -194,7 +193,7 @@ def read_block_table(path: Path, on_bytes: Progress = no_progress) -> Table:
 def _keep_plain(
     part: FilePart, columns: Columns, good: NDArray[np.bool_], read_line: Callable[[int, str], object]
 ) -> tuple[Columns, NDArray[np.int64]]:
-    # The good lines as columns, and their numbers; the others are read one by one.
+    # Return the good lines as columns, and their numbers; read the others one by one.
     line = np.arange(part.first, part.first + columns.height, dtype=np.int64)
     if good.all() or part.data is None:
         return columns, line
@@ -245,7 +244,7 @@ def _add_columns(
         whole[column] = codes[name] if name in index else np.full(height, builder.texts[column][""], np.int32)
     whole["stack"] = codes.get("python_stack", np.full(height, builder.stacks[()], np.int32))
     whole |= {column: found.get(column, absent) == 1 for column in _FLAGS.values()}
-    # The cell "0" has no prefix to cut off; nothing is left of it.
+    # The cell "0" has no prefix: removing two characters leaves nothing.
     whole["address"] = np.maximum(found["address"], 0).astype(np.uint64)
     users: dict[int, str] = {}
     if "user_tasks" in index:
@@ -267,15 +266,15 @@ class Tasks:
     name: Coded[str]  # task names: `PyNative`, or number and scope path of an operator, or an actor
     node: Coded[str]  # operators or their scope paths
     line: NDArray[np.int64]  # lines in the file
-    dropped: tuple[DroppedRow, ...]  # some of the refused rows
-    dropped_count: int  # how many rows were refused
+    dropped: tuple[DroppedRow, ...]  # some of the rejected rows
+    dropped_count: int  # number of rejected rows
 
     def __len__(self) -> int:
         return len(self.stamp)
 
 
 def read_tasks(path: Path, on_bytes: Progress = no_progress) -> Tasks:
-    """Read a ``task.csv``. Raises TraceError: the file cannot be read, or is not the tracker's."""
+    """Read a ``task.csv``. Raises TraceError: the file is unreadable, or not the tracker's."""
     builder = _Builder()
     with reading(path), path.open("rb") as file:
         number, text, _ = next(iterate_lines(file), (0, None, True))
@@ -294,7 +293,7 @@ def read_tasks(path: Path, on_bytes: Progress = no_progress) -> Tasks:
 
 class _Builder:
     def __init__(self) -> None:
-        # Stamps, codes of names and nodes, and lines, part by part.
+        # Stamps, codes of names and nodes, and lines, by part.
         self.parts = [(np.empty(0, np.int64), np.empty(0, np.int32), np.empty(0, np.int32), np.empty(0, np.int64))]
         self.names, self.nodes = Codes[str](), Codes[str]()
         self.refused = RefusedRow()
@@ -326,11 +325,11 @@ def _take_row(number: int, text: str | None, names: tuple[str, ...], builder: _B
         builder.refused.add(number, msg("trace.row.number", value=cells[0][:40], column="time_stamp"))
         return
     surplus = len(cells) - len(names)
-    # The line number tells whether the surplus commas are in the stack, which comes last, or in the names before it.
+    # The position of the line number shows whether the surplus commas are in the stack, the last cell, or in the names.
     before = next((n for n in range(surplus + 1) if cells[len(_FIRST) - 1 + n].isdigit() or not cells[5 + n]), None)
     half = (before or 0) // 2
     name, node = ",".join(cells[1 : 2 + half]), ",".join(cells[2 + half : 3 + 2 * half])
-    # With commas in them, the names of a graph's operator have as many each and end alike.
+    # If they contain commas, the two names of a graph's operator have the same number of them and the same end.
     if before is None or before % 2 or (before and not name.endswith(node)):
         builder.refused.add(number, msg("trace.row.commas"))
         return

@@ -1,8 +1,8 @@
-"""Reads the steps out of a training log, however long: runs, their ranks, and what was said between the steps.
+"""Read the steps from a training log of any length: runs, their ranks, and the events between the steps.
 
-A file may hold several runs, one behind the other: a run ends where the counter of its steps falls, where the number of
-steps in all changes, or where a step comes again that was another one (another norm of its gradients, or another loss).
-It may hold the lines of several ranks: behind prefixes, or without, where the same step comes again and says the same.
+A file may contain several runs, one after the other: a run ends where the step counter decreases, where the total
+number of steps changes, or where a step repeats with another value (the norm of its gradients, or the loss). It may
+contain the lines of several ranks: with prefixes, or without, if the same step repeats with the same values.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ if TYPE_CHECKING:
 
     _Layout = tuple[StepLineKind, Callable[[bytes], tuple[bytes, ...]]]
 
-# Of what RankSteps calls otherwise, or what only some forms print.
+# Values that RankSteps names differently, or that only some forms print.
 _COLUMNS = {
     "loss": "loss",
     "allocated": "peak",
     **{name: name for name in FLOATS if name not in {"allocated", "reserved"}},
 }
-_MOST_STEPS = 1_000_000  # of a file; what is beyond is counted
+_MOST_STEPS = 1_000_000  # per file; further ones are only counted
 _MOST_RUNS = 1000
 _MOST_RANKS = 4096
 _MOST_REMARKS = 10_000
@@ -68,8 +68,8 @@ _REMARKS = {
 }
 _TAIL = re.compile(r"==> \S{0,400}worker_(\d{1,6})\.log <==")
 _DIGITS = bytes.maketrans(b"123456789", b"0" * 9)
-_MOST_LAYOUTS = 20_000  # kept; a log has some dozen
-_LONGEST = 4096  # bytes of a line whose layout is kept
+_MOST_LAYOUTS = 20_000  # layouts to keep; a log has some dozen
+_LONGEST = 4096  # bytes of a line; the layouts of longer ones are not kept
 _MOST_WAITING = 20_000  # steps
 _NONE = StepLineKind(None, ())
 _UNKNOWN: _Layout = (StepLineKind(None, ("unknown",)), lambda _line: ())
@@ -80,16 +80,16 @@ _UTF_16 = (b"\xff\xfe", b"\xfe\xff")  # a text's first two bytes
 class Rows(NamedTuple):
     """The steps of a batch in columns of one length."""
 
-    form: Form  # who printed them
-    ranks: Sequence[int]  # the number before each line; empty where there are none
-    total: Sequence[int]  # steps of an epoch or of the job, as each line says
-    number: Sequence[int]  # counters, with epochs added up
+    form: Form  # the framework that printed them
+    ranks: Sequence[int]  # the rank before each line; empty if lines have no ranks
+    total: Sequence[int]  # steps of an epoch or of the job, as in each line
+    number: Sequence[int]  # step counters over all epochs
     # The other columns of `ms_tune.readers.logged_steps.RankSteps` that are logged.
     columns: Mapping[str, Sequence[float]]
 
 
 class LineBatch:
-    """Lines, one behind the other, that tell of steps by one form and tell the same of each."""
+    """Consecutive lines of one form with the same fields."""
 
     def __init__(self, kind: StepLineKind) -> None:
         self.kind = kind
@@ -101,31 +101,31 @@ class LineBatch:
         return len(self.told)
 
     def set_rate(self, value: float) -> None:
-        """Samples a second and card of the latest step."""
+        """Set the samples/s per card of the latest step."""
         self._rates[len(self.told) - 1] = value if value < math.inf else NOT_LOGGED
 
     def iterate_steps(self, begin: int, end: int) -> Iterator[tuple[int | None, StepLine | None, int, float]]:
-        """Each step by itself: the rank before it, the step (None for a damaged one), its line and its rate."""
+        """Yield each step: the rank before it, the step (None for a damaged one), its line and its rate."""
         for place in range(begin, end):
-            told = {name: value.decode() for name, value in zip(self.kind.names, self.told[place], strict=True)}
-            rank = int(told.pop("rank")) if "rank" in told else None
-            step = make_step(self.kind.form, told) if self.kind.form else None
+            values = {name: value.decode() for name, value in zip(self.kind.names, self.told[place], strict=True)}
+            rank = int(values.pop("rank")) if "rank" in values else None
+            step = make_step(self.kind.form, values) if self.kind.form else None
             yield rank, step, self.lines[place], self._rates.get(place, NOT_LOGGED)
 
     def make_rows(self, *, counted_only: bool = False) -> Rows | None:
-        """All of them; None where they have to be looked at one by one: something is out of bounds, or epochs are counted.
+        """Return all steps; None if they must be processed one by one: a value is out of bounds, or epochs are counted.
 
-        With ``counted_only``, where none of them is kept, without what decides nothing about that.
+        With ``counted_only``, if no step will be kept, leave out the columns that are not needed to count them.
         """
         form = self.kind.form
         if form is None or form is Form.MINDSPEED:
             return None
-        told = dict(zip(self.kind.names, zip(*self.told, strict=True), strict=True))
-        total = _parse_whole_numbers(told["total"])
-        number = _parse_whole_numbers(told["number"])
-        epoch = max(_parse_whole_numbers(told["epoch"])) if "epoch" in told else 0
-        seconds = [float(one) / 1000 for one in told["time"]]
-        kept = {} if counted_only else told
+        values = dict(zip(self.kind.names, zip(*self.told, strict=True), strict=True))
+        total = _parse_whole_numbers(values["total"])
+        number = _parse_whole_numbers(values["number"])
+        epoch = max(_parse_whole_numbers(values["epoch"])) if "epoch" in values else 0
+        seconds = [float(one) / 1000 for one in values["time"]]
+        kept = {} if counted_only else values
         counted = {name: _parse_whole_numbers(kept[name]) for name in MOST_COUNTED if name in kept}
         floats = {column: [*map(float, kept[name])] for name, column in _COLUMNS.items() if name in kept}
         if (
@@ -136,16 +136,16 @@ class LineBatch:
         ):
             return None
         if epoch > 1:
-            epochs = _parse_whole_numbers(told["epoch"])
+            epochs = _parse_whole_numbers(values["epoch"])
             number = [one + max(e - 1, 0) * of for one, e, of in zip(number, epochs, total, strict=True)]
         if self._rates:
             floats["rate"] = [self._rates.get(place, NOT_LOGGED) for place in range(len(self))]
         columns: dict[str, Sequence[float]] = {"line": self.lines, "seconds": seconds, **counted, **floats}
-        return Rows(form, _parse_whole_numbers(told["rank"]) if "rank" in told else (), total, number, columns)
+        return Rows(form, _parse_whole_numbers(values["rank"]) if "rank" in values else (), total, number, columns)
 
 
 def _parse_whole_numbers(column: Sequence[bytes]) -> list[int]:
-    # most often they are all the same
+    # usually all values are the same
     if column.count(column[0]) == len(column):
         return [int(column[0])] * len(column)
     return [*map(int, column)]
@@ -153,7 +153,7 @@ def _parse_whole_numbers(column: Sequence[bytes]) -> list[int]:
 
 @no_collection()
 def read_training_log(path: Path, on_bytes: Callable[[int], None] = lambda _count: None) -> TrainingLog:
-    """Read a log, however long, or a JSON file of lists (the baselines of MindSpeed-LLM's and -MM's tests), which is one run."""
+    """Read a log of any length, or a JSON file of lists (a baseline of MindSpeed-LLM's or -MM's tests) as one run."""
     reader, ended, head = _TrainingLogReader(), True, b""
     with reading(path), path.open("rb") as file:
         for body, first in read_line_blocks(file):
@@ -194,12 +194,12 @@ def _without_steps(path: Path, head: bytes) -> TraceError:
 
 @dataclass(slots=True)
 class _StepWriter:
-    """Who writes lines: one rank, or, without prefixes, perhaps several."""
+    """A writer of lines: one rank, or, without prefixes, perhaps several."""
 
-    run: int = -1  # number of its present run
-    last: int = 0  # the largest number of a step in it
+    run: int = -1  # number of its current run
+    last: int = 0  # the largest step number in the run
     epoch: int = 0
-    offset: int = 0  # steps of the epochs before this one, where lines do not say how many an epoch has
+    offset: int = 0  # steps of the earlier epochs, for lines without the number of steps per epoch
 
 
 class _TrainingLogReader:
@@ -209,26 +209,26 @@ class _TrainingLogReader:
         self.damaged_count = self.dropped = self.orphans = 0
         self._kept = 0
         self._writers: dict[int | None, _StepWriter] = {}
-        self._tailed: int | None = None  # the rank whose lines `tail -f` shows
+        self._tailed: int | None = None  # the rank of the lines that `tail -f` shows
         self._latest: RankSteps | None = None
-        self._early: dict[int, LoggedMemory] = {}  # what was said of a run before its first step
+        self._early: dict[int, LoggedMemory] = {}  # memory reports that precede a run's first step
 
-        self._known: dict[bytes, _Layout | None] = {}  # by lines without the values of their digits
+        self._known: dict[bytes, _Layout | None] = {}  # by the line with all digits replaced by 0
         self._kinds: dict[StepLineKind, StepLineKind] = {}
         self._batch = LineBatch(_NONE)
 
     def read(self, lines: Iterable[tuple[int, bytes, bool]]) -> None:
         known, batch = self._known, self._batch
-        kind, told, numbers = batch.kind, batch.told, batch.lines
+        kind, values, numbers = batch.kind, batch.told, batch.lines
         for number, line, whole in lines:
             layout = known.get(line.translate(_DIGITS), _UNKNOWN)
             if layout is not None and layout[0] is kind and whole:
-                told.append(layout[1](line))
+                values.append(layout[1](line))
                 numbers.append(number)
             elif layout is not _UNKNOWN or any(needle in line for needle in _NEEDLES):
                 self._read_other_line(number, line, self._layout_for(line) if whole else None, whole=whole)
                 batch = self._batch
-                kind, told, numbers = batch.kind, batch.told, batch.lines
+                kind, values, numbers = batch.kind, batch.told, batch.lines
         if len(batch) > _MOST_WAITING:
             self.place_batch()
 
@@ -304,7 +304,7 @@ class _TrainingLogReader:
         self._latest = places[rows.ranks[-1]]
 
     def _present_steps(self, rank: int | None, rows: Rows, at: int) -> RankSteps | None:
-        # The steps that a rank's step goes on with, if it does; and no other step of the batch has another total.
+        # Return the steps that a step of this rank continues; None without such steps, or if totals differ.
         writer = self._writers.get(rank)
         if writer is None or writer.run < 0 or rows.total.count(self.runs[writer.run].total) < len(rows.total):
             return None
@@ -332,7 +332,7 @@ class _TrainingLogReader:
                 self._count_damage(line)
             else:
                 self._add_step(self._tailed if rank is None else rank, step, line)
-            if rate == rate:  # noqa: PLR0124 - NaN is what is not logged
+            if rate == rate:  # noqa: PLR0124 - NaN is a rate that is not logged
                 self._set_rate(rate)
 
     def _count_damage(self, line: int) -> None:
@@ -378,7 +378,7 @@ class _TrainingLogReader:
             own = [one for one in run.ranks if one.rank == rank and one.form is step.form]
             if own and number > own[0].number[-1]:
                 return own[0]
-            # Without prefixes the same step once more may be another rank's, a step late at most.
+            # Without prefixes a repeated step may be that of another rank, at most one step late.
             if own and rank is None and number >= writer.last - 1 and _tells_the_same(own[0], step, number):
                 later = next((one for one in own[1:] if one.number[-1] < number), None)
                 return later or _add_rank(run, RankSteps(step.form, None))
@@ -408,7 +408,7 @@ class _TrainingLogReader:
         if tail := _TAIL.search(text):
             self._tailed = int(tail[1])
         for memory in parse_reports(text) if " memory (MB) |" in text else ():
-            # Ranks do not wait for the one that writes a run's first step: it may be of the run that begins.
+            # Ranks do not wait for the one that writes steps: the report may belong to the run that begins.
             begun = self.runs and self._latest is not None and self._latest.number[-1] <= memory.steps
             kept = self.runs[-1].memory if begun else self._early
             if memory.rank in kept or len(kept) < _MOST_RANKS:
@@ -422,7 +422,7 @@ class _TrainingLogReader:
 
 
 def _number_in_job(writer: _StepWriter, step: StepLine) -> int:
-    # Some counters begin anew with each epoch.
+    # Some counters restart with each epoch.
     if step.form is Form.MINDSPEED:
         if step.epoch == writer.epoch + 1 and step.number + writer.offset <= writer.last:
             writer.offset = writer.last
@@ -434,12 +434,12 @@ def _number_in_job(writer: _StepWriter, step: StepLine) -> int:
 
 
 def _tells_the_same(steps: RankSteps, step: StepLine, number: int) -> bool:
-    # Whether a step that is there already says what this line says: as far as gradients go, or else the loss.
+    # Return whether a known step has the same values as this line: the gradient norm, or else the loss.
     place = next((at for at in range(len(steps) - 1, max(len(steps) - 3, -1), -1) if steps.number[at] == number), None)
     if place is None:
         return False
     for mine, theirs in ((steps.norm[place], step.norm), (steps.loss[place], step.loss)):
-        if mine == mine and theirs == theirs:  # noqa: PLR0124 - both are there
+        if mine == mine and theirs == theirs:  # noqa: PLR0124 - both are known
             return mine == theirs
     return True
 
