@@ -59,6 +59,8 @@ def _show_job(result: DryrunResult, console: Console) -> None:
     console.write_text("dryrun.show.assumed", **job, **run.split._asdict())
     if result.settings:
         console.write_text("dryrun.show.settings", settings=", ".join(map(str, result.settings)))
+    versions = f"MindSpore {result.mindspore}" + (f", MindFormers {result.mindformers}" if result.mindformers else "")
+    console.write_text("dryrun.show.with", model=console.say(run.model), versions=versions)
 
 
 def _show_evidence(result: DryrunResult, console: Console) -> None:
@@ -68,9 +70,9 @@ def _show_evidence(result: DryrunResult, console: Console) -> None:
         console.write(line)
     for message in run.standing:
         console.write(f"  - {console.say(message)}")
+    console.write(f"  - {_backend_text(result, console)}")
     if result.stages:
         _show_saving(result.worst, console)
-    _show_run(result, console)
     if result.stages:
         _show_traced(result.worst, console)
     console.write("")
@@ -79,18 +81,9 @@ def _show_evidence(result: DryrunResult, console: Console) -> None:
     console.write("")
 
 
-def _show_run(result: DryrunResult, console: Console) -> None:
-    run = result.worst.run if result.stages else result.runs[0]
-    versions = f"MindSpore {result.mindspore}" + (f", MindFormers {result.mindformers}" if result.mindformers else "")
+def _backend_text(result: DryrunResult, console: Console) -> str:
     text_id = "dryrun.show.real" if result.level is None else f"dryrun.show.backend.{result.backend.value}"
-    backend = console.text(text_id, level=result.level)
-    console.write_section(
-        "dryrun.show.with",
-        model=console.say(run.model),
-        versions=versions,
-        backend=backend,
-        seconds=f"{result.seconds:.1f}",
-    )
+    return console.text(text_id, level=result.level)
 
 
 def _show_traced(stage: StageResult, console: Console) -> None:

@@ -212,13 +212,14 @@ class TestText:
         child(good_child(3 * GIB, 4 * GIB))
         code, out, err = ms_tune(capsys, "--layers", "4", "--no-extrapolate", "--verbose")
         assert code == 0
-        first, job, stages = out.splitlines()[:3]
+        first, job, model, stages = out.splitlines()[:4]
         assert first == (
             "memory: fits. Stage 0 needs 4.4 GiB including fragmentation and reserve, usable 56.8 GiB (52.4 GiB headroom)"
         )
         assert job == (
             "yaml_templates/mindspeed_ms/llama2_7b.yaml on 8 NPUs (from `# devices:`): DP=8 TP=1 PP=1 CP=1 EP=1"
         )
+        assert model == "model: ms-tune's reference transformer, MindSpore 2.9.0"
         assert stages == "Stages in GiB with the layers that ran, not of the whole model:"
         assert "validated against MindSpeed-Core-MS r0.1.0" in out
         assert re.search(r"^  peak +3\.00 GiB$", out, re.MULTILINE)
