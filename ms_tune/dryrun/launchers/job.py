@@ -1,4 +1,4 @@
-"""The jobs that a command launched, as their stand-in told of them in ``job_N/launch.json``."""
+"""Read the jobs that a command launched, as their launcher's stand-in recorded them in ``job_N/launch.json``."""
 
 from __future__ import annotations
 
@@ -24,79 +24,79 @@ if TYPE_CHECKING:
 RECORD, LOOKED = "launch.json", "look.json"
 _TEXTS = ("launch.", "stack.", "stages.layers.")
 _LARGEST = 16 * MIB
-_MOST = 10_000  # ranks of a job that are read
+_MOST = 10_000  # maximum ranks of a job that are read
 
 
 @dataclass(frozen=True, slots=True)
 class JobRank:
-    """A rank of a job that was simulated."""
+    """A simulated rank of a job."""
 
     rank: int
-    stage: int | None  # its pipeline stage; None if it was chosen by its number
+    stage: int | None  # its pipeline stage; None if the rank was chosen by its number
     folder: Path  # where its trace and its log are
-    code: int | None  # its exit code, negative for a signal; None if it never came to its end
+    code: int | None  # its exit code, negative for a signal; None if it did not end
     seconds: float  # how long it ran
-    run: int = 0  # 0 for the first run of its stage; others have more layers, so that the whole stage can be derived
-    layers: int = 0  # layers of its stage as it ran; 0 where that is not known
-    kinds: Mapping[StageLayerKind, int] = field(default_factory=dict)  # how many of each kind
+    run: int = 0  # 0 for the first run of its stage; further runs with more layers serve to derive the whole stage
+    layers: int = 0  # layers of its stage in this run; 0 if unknown
+    kinds: Mapping[StageLayerKind, int] = field(default_factory=dict)  # their number by kind
 
 
 @dataclass(frozen=True, slots=True)
 class JobStage:
-    """The stage of a rank that was simulated."""
+    """The stage of a simulated rank."""
 
     rank: int
-    layers: int | None  # layers of the whole stage; None where that is not known
+    layers: int | None  # layers of the whole stage; None if unknown
     factors: tuple[Fraction, ...] = ()  # the weights of its runs in the whole stage; empty if it is not derived
-    reason: Message | None = None  # why it is not, where it was asked for
+    reason: Message | None = None  # why it is not derived, if it was requested
 
 
 @dataclass(frozen=True, slots=True)
 class LauncherLook:
-    """What a job's program would find."""
+    """The Python and the modules that a job's program would use."""
 
     python: str  # the Python that would run it
     version: str
-    folders: Mapping[str, tuple[str, ...]]  # where it finds each module that was looked for
+    folders: Mapping[str, tuple[str, ...]]  # the places of each module
 
 
 @dataclass(frozen=True, slots=True)
 class LaunchedJob:
-    """What one call of a launcher was told, and how its ranks ended."""
+    """One call of a launcher, and how its ranks ended."""
 
     number: int  # 1 for the command's first job
     launcher: str  # the launcher's name
-    program: str  # the program that its ranks run; empty where it did not come to that
-    world: int | None  # ranks of the job; None where that could not be told
-    split: ProgramSplit | None  # how the program's arguments split the job; None if they name no pipeline
-    changes: tuple[SettingChange, ...]  # arguments that the program was given otherwise than the script says
+    program: str  # the program that its ranks run; empty if parsing failed before it
+    world: int | None  # ranks of the job; None if it could not be determined
+    split: ProgramSplit | None  # the parallel split in the program's arguments; None if they contain no pipeline size
+    changes: tuple[SettingChange, ...]  # arguments that differ from those in the script
     ranks: tuple[JobRank, ...]  # those that were simulated
-    problem: Message | None  # why none were
-    hint: Message | None  # what to do about it
-    arguments: tuple[str, ...] = ()  # what the launcher was told, the program's own arguments included
-    look: LauncherLook | None = None  # what its program would find, if that was looked for
+    problem: Message | None  # why none were simulated
+    hint: Message | None  # how to fix it
+    arguments: tuple[str, ...] = ()  # the launcher's command line, including the program's own arguments
+    look: LauncherLook | None = None  # the modules of its program, if requested
     stages: tuple[JobStage, ...] = ()  # the stages of its ranks
 
     @property
     def untold(self) -> tuple[str, ...]:
-        """Options of its program that simulation is not known to work with."""
+        """Return the options of its program with which simulation is not known to work."""
         given = {word.partition("=")[0] for word in self.arguments}
         return tuple(option for option in load("launchers")["megatron"]["untold"] if option in given)
 
 
 def folder_of(job: Path, rank: int, run: int) -> Path:
-    """Where a rank of a job runs: ``rank_N``; further runs of it one level down, where nobody takes them for more ranks."""
+    """Return the folder of a rank: ``rank_N``; further runs are one level down, so that they do not count as more ranks."""
     return job / f"rank_{rank}" if not run else job / f".run_{run}" / f"rank_{rank}"
 
 
 def jobs_in(folder: Path) -> tuple[LaunchedJob, ...]:
-    """The jobs that a command launched, in the order in which they began."""
+    """Return the jobs that a command launched, in the order in which they began."""
     found = (_read_job(record) for record in folder.glob(f"job_*/{RECORD}"))
     return tuple(sorted((job for job in found if job is not None), key=lambda job: job.number))
 
 
 def _read_job(record: Path) -> LaunchedJob | None:
-    # What a record tells; None if it tells nothing, since the program could have written it itself.
+    # Read a record; None if it is invalid, since the program could have written it itself.
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError, ZeroDivisionError):
         told = _load_small(record)
         return LaunchedJob(
@@ -119,7 +119,7 @@ def _read_job(record: Path) -> LaunchedJob | None:
     return None
 
 
-def _load_small(file: Path) -> Any:  # noqa: ANN401 - whatever it holds
+def _load_small(file: Path) -> Any:  # noqa: ANN401 - any JSON value
     if file.stat().st_size > _LARGEST:
         raise ValueError
     return json.loads(file.read_bytes())
@@ -141,12 +141,12 @@ def _read_or_none(told: Mapping[str, Any], name: str, kind: Callable[[Any], _T])
 
 
 def _read_message(told: Mapping[str, Any], name: str) -> Message | None:
-    # A text of this room; a program's own record could name any.
+    # Only texts of this package; a program's own record could name any.
     found = told.get(name)
     if found is None or not str(found["text"]).startswith(_TEXTS):
         return None
     message = Message(str(found["text"]), {str(key): str(value) for key, value in found["params"].items()})
-    str(message)  # a KeyError if there is no such text, or it has other parameters
+    str(message)  # raises a KeyError if there is no such text, or it has other parameters
     return message
 
 
