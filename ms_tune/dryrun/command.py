@@ -117,7 +117,7 @@ def sweep_command(requests: Sequence[CommandRequest], observer: Observer) -> Swe
 
 
 def cann_for(request: CommandRequest, observer: Observer) -> Cann:
-    """Return this machine's CANN, or stand-ins for the MindSpore of the command's Python, built if needed."""
+    """Return the CANN for a command: this machine's own, or one built for the MindSpore of the command's Python."""
     if request.real:
         return real_cann()
     cann = prepare_cann(find_mindspore(request.python), observer.say)
@@ -208,9 +208,8 @@ def _read_traces(part: CommandPart) -> tuple[list[Reading], list[tuple[Message, 
 def _judge_readings(
     readings: Sequence[Reading], processes: Sequence[ProgramProcess], problems: Sequence[Message], part: CommandPart
 ) -> Iterator[RankResult]:
-    # Yield the traces with their verdicts. If the command failed, its memory is shown without a verdict: it may have
-    # been about to allocate more. The same applies if a process did not log its memory use, since then the trace may be
-    # incomplete.
+    # Yield the traces with their verdicts. If the command failed, its memory is shown without a verdict: it may have been about
+    # to allocate more. The same applies if a process did not log its memory use, since then the trace may be incomplete.
     for reading in readings:
         verdict, log = reading.report.verdict, reading.report.log
         doubts = list(problems)
@@ -309,8 +308,7 @@ def _with_whole_stage(
 
 
 def _rank_records(request: CommandRequest, ranks: Sequence[RankResult], folder: Path) -> Mapping[str, RankRecord]:
-    # Return the data that other commands need for the same verdicts about derived stages, by the folders of their
-    # ranks.
+    # Return the data that other commands need for the same verdicts about derived stages, by the folders of their ranks.
     kept = {}
     for rank in ranks:
         whole, report = rank.extrapolation, rank.reading.report

@@ -35,7 +35,7 @@ class RankResult:
     reading: Reading  # its trace, read
     verdict: Verdict  # whether it fits, and why
     process: ProgramProcess | None = None  # the record of the process itself; None if it could not write one
-    stage: int | None = None  # its pipeline stage, if a launcher's stand-in chose the rank by its stage
+    stage: int | None = None  # its pipeline stage, if the rank was chosen by its stage
     job: int | None = None  # the number of the job that a launcher started it for
     layers: int | None = None  # layers of its stage in this run; None if unknown
     full_layers: int | None = None  # layers of the stage by the program's arguments; None if unknown

@@ -38,7 +38,7 @@ _HOST_BYTES = GIB  # of an unknown process
 
 def check_request(request: CommandRequest) -> None:
     """Check that the program and the ranks exist."""
-    program = request.command[0]  # a launcher that has a stand-in need not be installed
+    program = request.command[0]  # a launcher that ms-tune replaces need not be installed
     if shutil.which(program) is None and (request.real or not is_launcher(program)):
         raise UsageError(msg("stages.command.absent", program=program), msg("stages.command.absent.hint"))
     size = _world_size(request)
@@ -56,10 +56,7 @@ def tasks_of(request: CommandRequest) -> list[Task]:
 def run_tasks(
     request: CommandRequest, tasks: Sequence[Task], folder: Path, cann: Cann, observer: Observer
 ) -> Mapping[str, ProcessEnd]:
-    """Run a command's processes to their end, and return how each ended, by folder.
-
-    Their outputs in the working folder are moved to the run folder.
-    """
+    """Run a command's processes, move their outputs to the run folder, and return how each ended, by folder."""
     ends: dict[str, ProcessEnd] = {}
 
     def end(task: Task, ended: ProcessEnd) -> None:

@@ -70,7 +70,7 @@ def request_like(real: Path, request: DryrunRequest) -> DryrunRequest:
     return request._replace(config=config, ranks=ranks, extrapolate=False)
 
 
-_SETTLED = 3  # steps after which a run usually reached its peak: in the first one there is no optimizer state yet
+_SETTLED = 3  # steps after which a run usually reached its peak: the first one begins without optimizer state
 _NEAR = 0.02  # share of the real peak: the intended accuracy of a simulation
 
 

@@ -139,7 +139,7 @@ class LaunchPlan:
 
 
 def stand_in_programs() -> dict[str, str]:
-    """Return shell scripts by name: launchers run ms-tune's stand-in, and ``python`` runs the next one in PATH."""
+    """Return shell scripts by name: launchers run ``stand_in.py``, and ``python`` runs the next one in PATH."""
     restores = "".join(_RESTORES.format(name=name) for name in _KEPT)
     names = (MSRUN, TORCHRUN, _TEE, *load("launchers")["others"])
     return {

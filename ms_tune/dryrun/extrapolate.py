@@ -26,7 +26,7 @@ _KindT = TypeVar("_KindT", bound=Hashable)
 def solve_weights(full: Mapping[_KindT, int], runs: Sequence[Mapping[_KindT, int]]) -> tuple[Fraction, ...] | None:
     """Return the weights whose sum of the stages that were run is the full stage, all as layers by kind.
 
-    One per run, with sum 1; None if there is no solution: for example, a kind of layer is in none of the runs.
+    One per run, with sum 1; None without a solution: for example, a kind of layer is in none of the runs.
     """
     kinds = {kind for counts in (full, *runs) for kind in counts}
     # One equation for the constant part, which every run has once, and one for every kind of layer.

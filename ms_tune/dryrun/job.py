@@ -31,7 +31,7 @@ class Column(Record):
 
 
 class MindFormersJob(Record):
-    """Train a MindFormers model (static graph) from a rewritten copy of the user's config."""
+    """A job that trains a MindFormers model (static graph) from a rewritten copy of the user's config."""
 
     config_file: str  # file name of that copy, in the process's working folder
     columns: tuple[Column, ...]  # the data set's columns, in order
@@ -43,7 +43,7 @@ class MindFormersJob(Record):
 
 
 class MindSpeedJob(Record):
-    """Train a MindSpeed-Core-MS model (dynamic graph) from a rewritten copy of the user's config."""
+    """A job that trains a MindSpeed-Core-MS model (dynamic graph) from a rewritten copy of the user's config."""
 
     package: str  # the package of the framework's modules
     config_file: str  # file name of that copy, in the process's working folder
@@ -53,15 +53,14 @@ class MindSpeedJob(Record):
 
 
 class PynativeJob(Record):
-    """Train a MindFormers model (dynamic graph) from a rewritten copy of the user's config."""
+    """A job that trains a MindFormers model (dynamic graph) from a rewritten copy of the user's config."""
 
     config_file: str  # file name of that copy, in the process's working folder
     columns: tuple[Column, ...]  # the data set's columns, in order
     length: int  # tokens of a sample
     samples: int  # samples in the synthetic data set
     steps: int  # training steps
-    # Shape of the output that one pipeline stage sends to the next: tokens of a rank, samples, hidden size; empty
-    # without a pipeline.
+    # Shape of the output for the next pipeline stage: tokens of a rank, samples, hidden size; empty without a pipeline.
     handed: tuple[int, ...] = ()
     handed_dtype: str = ""  # its number format
     kind: str = "pynative"

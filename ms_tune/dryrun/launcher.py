@@ -120,8 +120,7 @@ def _stop_programs(running: Sequence[RunningProcess]) -> None:
 
 
 def _end_marked(traces: str) -> None:
-    # End the remaining processes of a command whose supervisor was killed: they are in separate sessions, identified by
-    # their environment.
+    # End a command's processes after its supervisor was killed: they have their own sessions, but a known environment.
     mark = os.fsencode(f"{TRACES}={traces}")
     left = True
     end = time.monotonic() + _GRACE_SECONDS
@@ -180,8 +179,7 @@ class ProcessWatch:
 def watch_programs() -> Iterator[ProcessWatch]:
     """Record signals instead of raising them, and end every program that was not waited for.
 
-    Signals that ms-tune was started to ignore stay ignored: SIGHUP after ``nohup``, SIGINT in a script's background
-    job.
+    Signals that ms-tune was started to ignore stay ignored: SIGHUP after ``nohup``, SIGINT in a script's background job.
     """
     watch = ProcessWatch()
     # Only the main thread can set handlers, and only its handlers are called.

@@ -37,7 +37,7 @@ _TELL_SECONDS = 0.1
 class LocalEngine:
     """An engine that runs tasks on this machine."""
 
-    cann: Cann  # its CANN, real or stand-in
+    cann: Cann  # the CANN to use
     jobs: int  # processes that run at once
 
     def run(

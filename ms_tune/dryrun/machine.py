@@ -101,7 +101,7 @@ def check_level(level: int, cann: Cann) -> None:
 
 
 def check_graph_engine(source: SourceFile) -> None:
-    """Raise :class:`UnsupportedError` if a static-graph config requires CANN's graph engine and there is no CANN."""
+    """Raise :class:`UnsupportedError` if a static-graph config requires CANN's graph engine, but CANN is not installed."""
     level = jit_level(source)
     if level == _BY_CANN and find_real_cann() is None:
         raise UnsupportedError(msg("dryrun.graph-engine", level=level), msg("dryrun.graph-engine.hint"))
@@ -156,7 +156,7 @@ class MachineCheck:
     mindformers: str | None
     numpy: str | None
     backend: Backend | None  # the libraries that the Ascend back end would be loaded with
-    cann: Path | None  # home of the real CANN, or the folder of stand-ins if already built
+    cann: Path | None  # home of the real CANN, or the folder of its stand-ins if built
     compilers: tuple[str, ...]  # names of the available C compilers
     # The framework of MindSpeed-Core-MS configs; None if the reference transformer replaces it.
     mindspeed: Framework | None

@@ -23,9 +23,8 @@ if TYPE_CHECKING:
     from ms_tune.text import Message
 
 _MOST_SIZES = 8  # further numbers of layers to try
-# A single layer is both the first and the last, so an extrapolation from it need not fit the others. In a static graph, from
-# one layer and two, it is mostly exact to the last kilobyte, but 0.64 % too low for a last stage with context parallelism
-# (docs/accuracy-dryrun.md).
+# A single layer is both the first and the last, so an extrapolation from it may differ. In a static graph, from one layer and
+# two, it is mostly exact to the last kilobyte, but 0.64 % too low for a last stage with context parallelism (docs/accuracy-dryrun.md).
 FEWEST_LAYERS = 2
 _MOST_TRIED = 64  # numbers of layers to start with
 

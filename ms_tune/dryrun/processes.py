@@ -189,7 +189,7 @@ def _read_support(told: Mapping[str, Mapping[str, object]]) -> Message:
     # Only texts of ``support``; a program's own record could name any.
     name = str(told["text"]).removeprefix("support.")
     message = Message(f"support.{name}", {**told["params"]})
-    str(message)  # raises a KeyError if there is no such text, or it has other parameters
+    str(message)  # raises a KeyError for an unknown text or other parameters
     return message
 
 

@@ -1,8 +1,8 @@
 """Run tasks on a Ray cluster: each task is a Ray task, and Ray repeats it elsewhere if its worker is lost.
 
-The machines share only Ray. A task contains the texts that its process needs, the executing machine finds CANN or builds its
-own stand-ins, and the process's output files are returned compressed. Only a user's own command needs more: its working folder,
-on a file system that the machines share.
+The machines share only Ray. A task contains the texts that its process needs, the executing machine finds or builds its own
+CANN, and the process's output files are returned compressed. Only a user's own command needs more: its working folder, on a
+file system that the machines share.
 """
 
 from __future__ import annotations

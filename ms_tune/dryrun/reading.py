@@ -1,4 +1,4 @@
-"""Read the output of one simulated process, and report in one sentence why there is none."""
+"""Read the output of one simulated process, or report in one sentence why it is missing."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def check_end(folder: Path, ended: ProcessEnd, timeout: float, *, level: int = 1
     """Raise :class:`RunError` unless the process ended successfully.
 
     A process that crashed may still have written a trace, and a failed training may exit with 0: a run can only be judged with
-    both exit code 0 and MindSpore's statistics in the log. At level 0, which only compiles, there are no statistics.
+    both exit code 0 and MindSpore's statistics in the log. At level 0, which only compiles, statistics are not needed.
     """
     if ended.timed_out:
         raise too_long(timeout)

@@ -34,10 +34,7 @@ _SECRET = re.compile(r"TOKEN|SECRET|PASSWORD|KEY|CREDENTIAL", re.IGNORECASE)
 
 
 def create_run_folder(wanted: Path | None, name: str) -> Path:
-    """Create the folder that the user names, which must be empty or absent, or a new one.
-
-    A new one is in the working folder, or in the cache if that is not writable.
-    """
+    """Create the folder that the user names, which must be empty or absent, or a new one in the working folder or cache."""
     if wanted is not None:
         try:
             wanted.mkdir(parents=True, exist_ok=True)
@@ -131,7 +128,7 @@ def write_config(folder: Path, config: LoadedConfig, run: PreparedRun) -> None:
 
 
 def unified_diff(before: str, after: str, name: str) -> str:
-    """Return the difference of two texts in the format of ``diff -u``; empty if there is none."""
+    """Return the difference of two texts in the format of ``diff -u``; empty if they are equal."""
     texts = before.splitlines(keepends=True), after.splitlines(keepends=True)
     lines = difflib.unified_diff(*texts, f"a/{name}", f"b/{name}")
     return "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines)

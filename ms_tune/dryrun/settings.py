@@ -58,10 +58,7 @@ def _split_path(raw: str) -> list[str]:
 
 
 def list_variants(request: _RequestT, sweeps: Iterable[str]) -> list[_RequestT]:
-    """Return every combination of the swept values, each with the request's own settings.
-
-    Values of options that contain commas must be quoted.
-    """
+    """Return all combinations of the swept values, with the request's settings; option values with commas need quotes."""
     parse = _sweep_options if isinstance(request, CommandRequest) else parse_sweep
     swept: list[tuple[Any, ...]] = list(map(parse, sweeps))
     count = math.prod(map(len, swept))

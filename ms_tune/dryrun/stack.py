@@ -1,7 +1,7 @@
 """Find the parts of a launched program: MindSpore, MSAdapter, Megatron-LM, MindSpeed, MindSpeed-LLM.
 
 Reports where they are, their releases, and which are missing. Nothing is imported: releases are read from files in the folders
-that the program's own Python reports. A launcher's stand-in uses only the standard library for it.
+that the program's own Python reports. ``stand_in.py`` can use this with the standard library only.
 """
 
 from __future__ import annotations

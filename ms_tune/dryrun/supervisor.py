@@ -160,7 +160,7 @@ def _note_outside(left: Sequence[int], known: set[int]) -> None:
 
 
 def _is_launcher(process: int) -> bool:
-    # Return whether it is a launcher's stand-in, which may be between two of its ranks.
+    # Return whether it runs ``stand_in.py``, which may be between two of its ranks.
     return _STAND_IN in _read_process(process, "cmdline").split(b"\0")
 
 

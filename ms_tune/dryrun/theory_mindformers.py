@@ -2,7 +2,7 @@
 
 MindFormers reads a model's sizes from the config and, if they are missing, from the class of the model
 (``mindformers/models/*/configuration_*.py``, 1.9); one key of ``model_config`` sets one setting (``config_converter_*.py``).
-Settings that are not listed here change no weight, or are rejected: then there is no theory.
+Settings that are not listed here change no weight, or are rejected: then the result is empty.
 """
 
 from __future__ import annotations
@@ -148,8 +148,7 @@ def _with_prediction(stage: Stage) -> Stage:
 
 
 def _model_shape(settings: _Settings, dtype: DType) -> ModelShape:
-    # All models of ``parallel_core`` use RMSNorm, gated feed-forward blocks and rotary positions. No weight depends on the
-    # rest.
+    # All models of ``parallel_core`` use RMSNorm, gated feed-forward blocks and rotary positions. No weight depends on the rest.
     kind, latent = str(settings.facts.kind), settings.flag("multi_latent_attention")
     experts = any(key in settings.facts.defaults for key in names_of("num_moe_experts"))
     foreign = _foreign_keys(kind, latent=latent, experts=experts)
@@ -186,8 +185,7 @@ def _latent_attention(settings: _Settings) -> LatentAttention:
 
 
 def _static_experts(settings: _Settings, dtype: DType) -> Experts:
-    # Return the experts; the shared ones count as one, as wide as all of them together or as the config sets, and complete on
-    # every rank.
+    # Return the experts; the shared ones count as one, as wide as all together or as configured, and whole on every rank.
     key = "num_experts" if settings.get("num_experts") is not None else "n_routed_experts"
     width, shared = settings.size("moe_intermediate_size"), "moe_shared_expert_intermediate_size"
     several = settings.size("n_shared_experts") if settings.get("n_shared_experts") else 0
@@ -206,8 +204,8 @@ def _static_experts(settings: _Settings, dtype: DType) -> Experts:
 
 
 def _static_training(config: ConfigCopy, settings: _Settings) -> tuple[TrainingConfig, StaticSharing]:
-    # Return the training settings, and the sharding over the stage's ranks. Sources: MindSpore's ``set_auto_parallel_context``;
-    # without operator splitting MindFormers sets all sizes to 1.
+    # Return the training settings, and the sharding over the stage's ranks (MindSpore's ``set_auto_parallel_context``). Without
+    # operator splitting MindFormers sets all sizes to 1.
     shares = bool(config.get("parallel.enable_parallel_optimizer", default=False))
     if splits_operators(config):
         if config.get("parallel.parallel_mode", 1) not in mindspore_values("semi_automatic"):

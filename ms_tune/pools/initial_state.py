@@ -38,8 +38,7 @@ class Start(Record):
 def rewind_recording(device: DeviceTrace, rounded: Callable[[int], int]) -> Start:
     """Return the allocator's state before the first event; RecordingError if the events contradict each other.
 
-    ``rounded`` returns the block size for a requested size: for blocks that were live at the start and freed later,
-    only the requested size is recorded.
+    ``rounded`` returns a block's size: of blocks that were live at the start and freed later, only the request is recorded.
     """
     final = {each.address: (each, one.stream) for one in device.segments for each in one.blocks if each.active}
     wrong = _find_contradiction(device, final)

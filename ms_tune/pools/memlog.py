@@ -138,8 +138,7 @@ class StaticBlocks(NamedTuple):
     """
 
     sizes: tuple[int, ...]  # requested sizes, in order of allocation
-    # Indices into `sizes` of the allocations that get a place; the others outlive the iteration that allocates them
-    # again.
+    # Indices into `sizes` of the allocations that get a place; the others outlive the iteration that allocates them again.
     planned: tuple[int, ...]
     problem: PackingProblem  # the planned ones, to be placed
     count_once: int  # number of allocations before iteration 1, which occur only once

@@ -32,10 +32,9 @@ _MOST_MOVED, _ONE_IN = 100, 50  # limits on events in another order: absolute, a
 def match_events(small: Sequence[Hashable], large: Sequence[Hashable], most: int) -> list[int] | None:
     """Return the position of each event of the smaller run in the larger one; None if more than ``most`` are out of order.
 
-    The execution order of a static graph is a sort of its operators, and an additional layer moves some others: 4 of
-    9,000 events of a stage of Qwen3-32B, up to 35 in other models. Events in order get their earliest possible
-    positions, with as few as possible out of order; each of those gets the unmatched position nearest to the event
-    before it.
+    The execution order of a static graph is a sort of its operators, and an additional layer moves some others: 4 of 9,000 events
+    of a stage of Qwen3-32B, up to 35 in other models. Events in order get their earliest possible positions, with as few as
+    possible out of order; each of those gets the unmatched position nearest to the event before it.
     """
     if len(small) > _MOST_ALIGNED or len(small) > len(large):
         return None
@@ -127,7 +126,7 @@ def repeat_layers(
     """Return the larger run with the events of its ``layers`` additional layers repeated ``more`` times, in order.
 
     None if the smaller run cannot be matched in the larger one, or the repetition would free a block that is not live.
-    ``names`` identifies what allocates each request, with the same name in all layers.
+    ``names`` contains the allocating operator of each request, with the same name in all layers.
     """
     if small.releases or large.releases:
         return None

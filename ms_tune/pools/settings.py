@@ -227,7 +227,7 @@ def _unit_sizes(size: int, wanted: int) -> Iterator[int]:
 
 
 def _size_as_written(size: int) -> int | None:
-    # Return the size that a user wrote as, say, `3.5GB` to get units of this size; None if two decimals do not suffice.
+    # Return the size that a user wrote such as `3.5GB`, to get units of this size; None if two decimals do not suffice.
     written = int(round(size / GIB, 2) * GIB)
     return written if written and align_up(written) == size else None
 

@@ -230,8 +230,7 @@ class TorchPool:
         return block
 
     def _expandable_place(self, pool: BlockPool, size: int) -> PoolBlock:
-        # Find the lowest unmapped block that, together with the free block before it, is large enough
-        # (`find_expandable_block`).
+        # Find the lowest unmapped block that, together with the free block before it, is large enough (`find_expandable_block`).
         for address in pool.unmapped:
             block = self._space.blocks[address]
             if block.before is not None and not block.before.live:

@@ -68,7 +68,7 @@ class RecordingRun:
 
 
 def find_repeats(events: Events) -> Repeats | None:
-    """Return the repeated events around the middle of a recording; None if there are none."""
+    """Return the repeated events around the middle of a recording; None if nothing repeats."""
     count = len(events)
     if count < _LEAST_EVENTS:
         return None

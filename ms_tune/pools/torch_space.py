@@ -62,8 +62,7 @@ class TorchSettings:
     def keeps_whole(self, size: int, found: int) -> bool:
         """Return whether a free block may not be used for a request.
 
-        Blocks above the split limit are not used for small requests, nor for large ones that would waste 20 MiB or
-        more.
+        Blocks above the split limit are not used for small requests, nor for large ones that would waste 20 MiB or more.
         """
         limit = self.max_split
         return limit is not None and found >= (limit if size < limit else size + LARGE_SEGMENT)

@@ -1,7 +1,6 @@
 """Replay a run's requests in MindSpore's pool under other settings or with other blocks, and explain the reserved memory.
 
-Blocks can be freed sooner, removed or sharded; layers can be recomputed or swapped. Also formats a setting as the lines
-that a user writes.
+Blocks can be freed sooner, removed or sharded, layers recomputed or swapped; settings are formatted as lines to write.
 """
 
 from __future__ import annotations
@@ -40,9 +39,8 @@ class Lines(Record):
 def write_lines(settings: MindSporeSettings) -> Lines:
     """Return the lines to write for a setting.
 
-    Names and forms are those of ``mindspore/runtime/memory.py`` (2.10), of MindFormers 1.9's
-    ``core/context/build_context.py``, which passes ``mempool_block_size`` on as ``increase_size``, and of
-    ``MS_ALLOC_CONF``.
+    Names and forms are those of ``mindspore/runtime/memory.py`` (2.10), of MindFormers 1.9's ``core/context/build_context.py``,
+    which passes ``mempool_block_size`` on as ``increase_size``, and of ``MS_ALLOC_CONF``.
     """
     init, increase = settings.init, settings.increase
     # MindSpore's own limits are not whole GiB.

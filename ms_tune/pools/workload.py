@@ -116,10 +116,9 @@ def _read_workload(table: Table, rows: list[int]) -> Workload:
 def _find_batches(
     requests: Sequence[Request], recorded: Sequence[Recorded], schedule: Sequence[int], continuous: Sequence[bool] = ()
 ) -> dict[int, int]:
-    # MindSpore serves a continuous allocation as one block and cuts it afterwards: its rows are consecutive and
-    # contiguous, and all show the memory in use after the whole batch (`ascend_memory_pool.cc`,
-    # `AllocContinuousTensorMem`).
-    # If the trace lacks the memory in use: rows of the right type, one tick and no gap apart.
+    # MindSpore serves a continuous allocation as one block and cuts it afterwards: its rows are consecutive and contiguous, and
+    # all show the memory in use after the whole batch (`ascend_memory_pool.cc`, `AllocContinuousTensorMem`). If the trace lacks
+    # the memory in use: rows of the right type, one tick and no gap apart.
     swept = _sweep_used(requests, schedule) if any(row.used is not None for row in recorded) else None
 
     def continues(first: int, last: int) -> bool:
@@ -178,11 +177,10 @@ def _sweep_used(requests: Sequence[Request], schedule: Sequence[int]) -> list[in
 def free_order_variants(work: Workload) -> Iterator[Workload]:
     """Yield variants of the workload with the ends of twin blocks exchanged: for one half of the pairs, then for the other.
 
-    The execution order of a static graph is a sort of its operators, and unordered operators change places from one
-    build to the next. If two blocks of equal size are allocated one after the other, either may live longer, and the
-    free blocks differ from there on: in a stage of Qwen3-32B (MindFormers 1.9, 4 layers) two blocks of 16,896 bytes
-    alone make the difference between 18,842 MiB and 19,392 MiB of footprint. Workloads with too many events have no
-    variants.
+    The execution order of a static graph is a sort of its operators, and unordered operators change places from one build to the
+    next. If two blocks of equal size are allocated one after the other, either may live longer, and the free blocks differ from
+    there on: in a stage of Qwen3-32B (MindFormers 1.9, 4 layers) two blocks of 16,896 bytes alone make the difference between
+    18,842 MiB and 19,392 MiB of footprint. Workloads with too many events have no variants.
     """
     pairs = _find_twins(work)
     if not pairs or len(work.schedule) > _MOST_EVENTS:

@@ -1,4 +1,4 @@
-"""Provide the environment in which MindSpore's Ascend back end loads: a real CANN if there is one, else stand-ins."""
+"""Provide the environment in which MindSpore's Ascend back end loads, with a real CANN or with stand-ins."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class MindSpore:
 
 @dataclass(frozen=True, slots=True)
 class Cann:
-    """A CANN, real or stand-in, with its home folder (``ASCEND_HOME_PATH``)."""
+    """A CANN with its home folder (``ASCEND_HOME_PATH``)."""
 
     backend: Backend
     home: Path
@@ -115,7 +115,7 @@ def _of_python(python: str) -> MindSpore:
 
 
 def find_real_cann() -> Cann | None:
-    """Find the CANN of this machine: ``ASCEND_HOME_PATH``, the library path, then the default folders; None if there is none."""
+    """Find the CANN of this machine: ``ASCEND_HOME_PATH``, the library path, then the default folders; None if not found."""
     named = os.environ.get("ASCEND_HOME_PATH") or os.environ.get("ASCEND_TOOLKIT_HOME")
     library_path = os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep)
     from_library_path = [Path(folder).parent for folder in library_path if folder.rstrip("/").endswith("lib64")]
@@ -153,7 +153,7 @@ def stand_ins_built(mindspore: MindSpore) -> Path | None:
 
 
 def simulated_by() -> str:
-    """Return an identifier of the software that determines a simulation's figures: frameworks, and CANN or its stand-ins."""
+    """Return an identifier of the software that determines a simulation's figures: frameworks and CANN."""
     mindspore = find_mindspore()
     real = find_real_cann()
     cann = str(real.home) if real is not None else _stand_in_folder(mindspore).name
@@ -170,7 +170,7 @@ def installed_version(package: str) -> str | None:
 
 
 def check_supported(mindspore: MindSpore) -> None:
-    """Raise :class:`UnsupportedError` unless stand-ins are known to work on this machine for this MindSpore."""
+    """Raise :class:`UnsupportedError` unless this machine and this MindSpore can use stand-ins."""
     if platform.system() != "Linux" or platform.machine() != "x86_64":
         raise UnsupportedError(
             msg("dryrun.platform", system=platform.system(), machine=platform.machine()), msg("dryrun.platform.hint")

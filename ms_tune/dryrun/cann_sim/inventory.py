@@ -1,4 +1,4 @@
-"""Find what the installed Ascend plug-in needs from CANN (libraries, and linked or looked-up names), and write stand-ins."""
+"""Find what the installed Ascend plug-in needs from CANN (libraries, and linked or looked-up names), and write substitutes."""
 
 from __future__ import annotations
 
@@ -62,14 +62,14 @@ _SYSTEM_LIBRARIES = (
 
 @dataclass(frozen=True, slots=True)
 class Inventory:
-    """The libraries and functions that stand-ins must provide for one installed MindSpore."""
+    """The libraries and functions to provide for one installed MindSpore."""
 
     libraries: tuple[str, ...]  # file names of the missing libraries, sorted
     symbols: tuple[str, ...]  # names of the missing functions, sorted
 
 
 def take_inventory(mindspore: Path) -> Inventory:
-    """Return what the Ascend plug-in in the package folder ``mindspore`` needs; FileNotFoundError if there is no plug-in."""
+    """Return what the Ascend plug-in in the package folder ``mindspore`` needs; FileNotFoundError without a plug-in."""
     plugin = mindspore / "lib" / "plugin"
     if not (plugin / "libmindspore_ascend.so.2").is_file():
         raise FileNotFoundError(plugin / "libmindspore_ascend.so.2")
@@ -184,8 +184,7 @@ def names_in_data(path: Path, prefixes: Iterable[str]) -> set[str]:
 # MindSpore 2.7 to 2.10 calls, or may call, in simulation level 1: C++ objects that are constructed, returned by value
 # or by reference, and handles that are tested for null.
 SOC_NAME = "Ascend910B2"
-# MindSpore's own no-ops, 2.7 to 2.10: for the threads that poll for reports, and for the first use of the device by a
-# process
+# MindSpore's own no-ops, 2.7 to 2.10: for the threads that poll for reports, and for the first use of the device by a process
 _REPORTS = "_ZN9mindspore6device6ascend27SimuFuncIaclrtProcessReportIiEET_i"
 _SET_DEVICE = "_ZN9mindspore6device6ascend23SimuFuncIaclrtSetDeviceIiEET_i"
 _PIMPL = r"(?:5Shape|10TensorDesc|6Tensor|12AscendString|5Graph|5GNode|11GraphBuffer)"

@@ -61,8 +61,7 @@ def _serve_any_number_of_experts() -> None:
 
 
 def _preprocess(self: MoEAlltoAllTokenDispatcher, permuted_input: Tensor) -> object:
-    # Replace ``preprocess_with_dryrun``: return the ends of the experts' tokens, and the tokens sent to and received
-    # from each rank.
+    # Replace ``preprocess_with_dryrun``: return the ends of the experts' tokens, and the counts exchanged with each rank.
     return _split_tokens(permuted_input.shape[1], self.expert_num, self.ep, self.rank_id % self.ep)
 
 

@@ -130,7 +130,7 @@ def _make_data(config: Any) -> dict[str, Tensor]:  # noqa: ANN401 - as above
 def _persistent_tensors(model: Any, optimizer: Any) -> dict[str, list[Tensor]]:  # noqa: ANN401 - as above
     # Return the tensors that live for the whole run, by category. With DDP, weights and gradients are parts of buffers.
     kinds = [getattr(chunk, kind, None) for chunk in model for kind in ("buffers", "expert_parallel_buffers")]
-    # Without DDP there are no buffers, and `buffers` is a method that every Cell has.
+    # Without DDP, `buffers` is only a method that every Cell has.
     buffers = [buffer for kind in kinds if isinstance(kind, list) for buffer in kind]
     weights = [buffer.param_data[0 : buffer.numel] for buffer in buffers if buffer.param_data is not None]
     # `set_hidden_states` contains the data from the previous stage, not a weight.
@@ -163,9 +163,8 @@ _MOST_ON_THE_HOST = 1 << 28  # elements
 
 
 def _initialise_at_once() -> None:
-    # Allocate tensors when they are created. ``RMSNorm`` multiplies, and the gradient buffers slice, tensors that
-    # MindSpore 2.7 and later leave without data until ``init_data`` is called, and which then fail ("is
-    # uninitialized").
+    # Allocate tensors when they are created. ``RMSNorm`` multiplies, and the gradient buffers slice, tensors that MindSpore 2.7
+    # and later leave without data until ``init_data`` is called, and which then fail ("is uninitialized").
     make = Tensor.__init__
 
     def made(self: Tensor, *arguments: object, **named: Any) -> None:  # noqa: ANN401 - as Tensor takes them
@@ -181,9 +180,8 @@ def _initialise_at_once() -> None:
 
 
 def _receive_by_the_public_function(communication: Any) -> None:  # noqa: ANN401 - a module of the framework, no types
-    # Receive from other stages through ``mint.distributed``. The inner operator that the pipeline's ``IRecv`` calls
-    # crashes the simulated process with a segmentation fault (MindSpore 2.7 and 2.9); the public function creates the
-    # same tensor and works.
+    # Receive from other stages through ``mint.distributed``. The inner operator that the pipeline's ``IRecv`` calls crashes the
+    # simulated process with a segmentation fault (MindSpore 2.7 and 2.9); the public function creates the same tensor and works.
     def receive(tag: int, source: int, shape: Sequence[int], group: str, dtype: Type) -> tuple[Tensor, Any]:
         buffer = mint.empty(tuple(shape), dtype=dtype)
         return buffer, distributed.irecv(buffer, distributed.get_global_rank(group, source), group=group, tag=tag)

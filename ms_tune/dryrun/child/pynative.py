@@ -126,7 +126,7 @@ def _leave_the_host_alone() -> None:
     # values matter, and nothing is changed.
     if "MS_SIMULATION_LEVEL" not in os.environ:
         return
-    made_of = Parameter._get_parameter_new_args  # noqa: SLF001 - there is no other place
+    made_of = Parameter._get_parameter_new_args  # noqa: SLF001 - no public name
 
     def without_values(data: Any, *rest: Any) -> tuple[Any, ...]:  # noqa: ANN401 - as Parameter takes them
         # A model is first made without any memory.

@@ -70,7 +70,7 @@ def spread_tokens_evenly(dispatcher: Any) -> None:  # noqa: ANN401 - a class of 
         return counted(self, chosen, experts)
 
     if hasattr(dispatcher, "_derive_splits"):
-        derived = dispatcher._derive_splits  # noqa: SLF001 - there is no other place
+        derived = dispatcher._derive_splits  # noqa: SLF001 - no public name
         dispatcher._derive_splits = staticmethod(  # noqa: SLF001 - as above
             lambda _read, experts, ways: derived([*even.counts().tolist() * 2], experts, ways)
         )

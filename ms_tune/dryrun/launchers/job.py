@@ -1,4 +1,4 @@
-"""Read the jobs that a command launched, as their launcher's stand-in recorded them in ``job_N/launch.json``."""
+"""Read the jobs that a command launched, as ``stand_in.py`` recorded them in ``job_N/launch.json``."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ def _read_message(told: Mapping[str, Any], name: str) -> Message | None:
     if found is None or not str(found["text"]).startswith(_TEXTS):
         return None
     message = Message(str(found["text"]), {str(key): str(value) for key, value in found["params"].items()})
-    str(message)  # raises a KeyError if there is no such text, or it has other parameters
+    str(message)  # raises a KeyError for an unknown text or other parameters
     return message
 
 

@@ -180,10 +180,7 @@ class StageSizes:
 
 
 def sizes_of(arguments: Sequence[str], stage: int, wanted: int | str | None) -> StageSizes:
-    """Return the runs of a stage with at least ``wanted`` layers.
-
-    ``auto`` stands for the fewest layers from which the whole stage can be derived, None for all layers.
-    """
+    """Return a stage's runs with at least ``wanted`` layers: ``auto`` is the fewest that can derive the whole, None all."""
     words = OptionWords(arguments)
     try:
         layout = layout_of(words)

@@ -1,7 +1,7 @@
 """Replace a launcher: start one simulated rank per stage, and keep their results.
 
-Run by path with ms-tune's own Python, whatever the script changed in the environment: ``python -I -S stand_in.py LAUNCHER
-ARGUMENT ...``. Its record is ``job_N/launch.json`` in the command's folder.
+Run by path with ms-tune's own Python, independent of the script's environment: ``python -I -S stand_in.py LAUNCHER ARGUMENT
+...``. Its record is ``job_N/launch.json`` in the command's folder.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Reduce a config to what one simulated stage needs, with a list of the changes; one module per way of running it."""
+"""Reduce a config to the needs of one simulated stage, with a list of the changes; one module per way of running it."""

@@ -49,8 +49,8 @@ OF_THE_YAML = ("quantization_config", "pet_config", "checkpoint_name_or_path")
 def inline_model_folder(config: ConfigCopy) -> tuple[Message, ...]:
     """Merge the ``config.json`` of ``pretrained_model_dir`` into the config, as MindFormers does.
 
-    The values of the YAML have priority (``merge_model_config``). The weights in that folder are not needed here. If there is
-    no such folder, return a warning: defaults of the model's class replace its values.
+    The values of the YAML have priority (``merge_model_config``). The weights in that folder are not needed here. If the folder
+    does not exist, return a warning: defaults of the model's class replace its values.
     """
     key = next((key for key in ("pretrained_model_dir", "model.pretrained_model_dir") if config.get(key)), None)
     if key is None:
@@ -134,7 +134,7 @@ def sample_length(config: ConfigCopy) -> int:
     """Return the tokens per sample.
 
     The older Llama cuts one token off for the labels if the data set has not done so (``construct`` in
-    mindformers/models/llama/llama.py: ``input_sliced_sig`` is off, or there is no column of labels).
+    mindformers/models/llama/llama.py: ``input_sliced_sig`` is off, or the data set has no labels).
     """
     model = config.job.model
     general = facts_of(model.release).fields["seq_length"]
@@ -224,7 +224,7 @@ def _settings_of(section: object, keys: tuple[str, ...]) -> dict[str, Any]:
 
 
 def take_out_the_surroundings(config: ConfigCopy) -> None:
-    """Remove checkpoints, evaluation, profiling and callbacks that write or wait: none uses device memory in a step."""
+    """Remove checkpoints, evaluation, profiling and callbacks that write or wait: none uses device memory during a step."""
     for path in _TAKEN_OUT:
         config.remove(path)
     config.set("callbacks", [])

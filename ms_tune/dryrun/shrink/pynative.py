@@ -95,10 +95,7 @@ _WHAT_IS_RECOMPUTED = {"full": "recompute.full_recompute_layer", "select": "reco
 
 
 def write_layers(config: ConfigCopy, changes: Iterable[SettingChange], layers: Sequence[StageLayer] | None) -> None:
-    """Write the changes and the remaining layers into a config.
-
-    ``layers`` have their numbers of the full model; None if none was removed.
-    """
+    """Write the changes and the remaining layers, numbered as in the full model (None if none was removed), into a config."""
     for change in changes:
         config.set(_own_key(config, change.key), change.after)
     if layers is None:

@@ -1,9 +1,8 @@
 """Answer checks whether all numbers are finite as in a healthy training.
 
-In simulation every value is read as zero, so that ``if all_finite(gradients): optimizer(gradients)`` would skip the
-optimizer. Here ``isfinite`` returns a tensor whose elements are all known to be true, and so does every operation on
-known tensors and plain numbers only. Only the values that a tensor returns on the host are changed; the operators run
-as usual.
+In simulation every value is read as zero, so that ``if all_finite(gradients): optimizer(gradients)`` would skip the optimizer.
+Here ``isfinite`` returns a tensor whose elements are all known to be true, and so does every operation on known tensors and plain
+numbers only. Only the values that a tensor returns on the host are changed; the operators run as usual.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
 """Mark forked processes that use the device until they have written their record: a remaining mark shows a killed process.
 
-A forked process has no record of its own before its end, and after SIGKILL it cannot write one. The mark is made on the
-first use of the device (``cann_sim/watching.h``, which also reports processes that a C library forks). If the parent
-used the device before, that moment is unknown, and the mark is made at once, except in forks that only become another
-program (``os.execv``, ``subprocess`` with ``preexec_fn``) and in MindSpore's own data workers, which are often ended
-from outside.
+A forked process has no record of its own before its end, and after SIGKILL it cannot write one. The mark is made on the first use
+of the device (``cann_sim/watching.h``, which also reports processes that a C library forks). If the parent used the device
+before, that moment is unknown, and the mark is made at once, except in forks that only become another program (``os.execv``,
+``subprocess`` with ``preexec_fn``) and in MindSpore's own data workers, which are often ended from outside.
 """
 
 from __future__ import annotations

@@ -94,7 +94,7 @@ class _Seen:
         self._thing = thing
         vars(self).update(own)
 
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever is asked for
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - any attribute
         return getattr(self._thing, name)
 
 
@@ -151,8 +151,7 @@ def build_index(module: Any, process: HookedProcess | None) -> None:  # noqa: AN
 def build_packed_index(module: Any, process: HookedProcess | None) -> None:  # noqa: ANN401 - a module without types
     """Do the same for fine-tuning data (``mindspeed_llm/tasks/preprocess/decoder_packed_mtf_dataset.py``).
 
-    ``check_equal``, which only checks that all ranks got so far, is disabled: it counts them on the device, where all
-    values are zero.
+    ``check_equal`` is disabled: it only counts ranks, on the device, where all values are zero.
     """
     module.check_equal = lambda *_arguments, **_named: None
     put_around(module, "build_train_valid_test_datasets", functools.partial(_build_as_first_rank, module, process))
@@ -245,9 +244,8 @@ def _describe_model(chunks: Any, told: Any, mpu: Any) -> dict[str, int | bool | 
 def know_sizes(module: Any, process: HookedProcess | None) -> None:  # noqa: ANN401 - a module without types
     """Take the sizes of a batch from the data on the rank that has them.
 
-    They are sent to all tensor ranks, and this rank reads back its own message: in
-    ``megatron/core/tensor_parallel/data.py``, from MindSpeed-LLM 2.3 on in its own
-    ``mindspore/core/tensor_parallel/data.py``.
+    They are sent to all tensor ranks, and this rank reads back its own message: in ``megatron/core/tensor_parallel/data.py``,
+    from MindSpeed-LLM 2.3 on in its own ``mindspore/core/tensor_parallel/data.py``.
     """
 
     def build_known(build: Any, keys: Any, data: Any) -> Any:  # noqa: ANN401 - as the function takes them
@@ -264,8 +262,7 @@ def know_sizes(module: Any, process: HookedProcess | None) -> None:  # noqa: ANN
 def know_shapes(module: Any, process: HookedProcess | None) -> None:  # noqa: ANN401 - a module without types
     """Return the shape of a full-length sample for tensors from another stage.
 
-    In ``megatron/core/pipeline_parallel/p2p_communication.py``: with variable sequence lengths, stages send each other
-    their shapes; synthetic data have the maximum length.
+    Stages send each other their sequence lengths (``megatron/core/pipeline_parallel/p2p_communication.py``).
     """
 
     def communicate_known(  # noqa: PLR0913, PLR0917 - as Megatron's

@@ -51,7 +51,7 @@ def install(mindspore: Any, process: HookedProcess | None) -> None:  # noqa: ANN
         return
     _find_loops(_find_home("_parse.parser", "parser").Parser, os.path.dirname(mindspore.__file__) + os.sep, process)  # noqa: PTH120 - the start of file names
     api = _find_home("api")
-    compiling, calling, cell = api._JitExecutor, api._JitExecutor, api._CellGraphExecutor  # noqa: SLF001 - there is no other place
+    compiling, calling, cell = api._JitExecutor, api._JitExecutor, api._CellGraphExecutor  # noqa: SLF001 - no public name
     for executor in (compiling, cell):
         _find_conditions(executor, process)
     _limit_time(compiling, "compile", process, before=False, after=True)

@@ -43,7 +43,7 @@ class _Rounds:
 
 
 def find_endless(frame: FrameType) -> tuple[str, int] | None:
-    """Return the place of an endless loop that is reading a value now; None if there is none."""
+    """Return the place of an endless loop that is reading a value now; None if not found."""
     for outer in _frames_outward(frame):
         file = outer.f_code.co_filename
         condition = _loop_conditions(file).get(outer.f_lineno)
@@ -175,10 +175,9 @@ class _Entry(NamedTuple):
 def watch_entry(frame: FrameType, tell: Callable[[str, int], None]) -> None:
     """Call ``tell`` if the loop whose condition is being evaluated for the first time is not entered.
 
-    ``while optimizer.global_step < 1`` trains on a device but is skipped in simulation, where all values are zero, so
-    the whole training would be missing from the figures. The line that the function reaches after the condition shows
-    whether the loop was entered; only this function is traced until then. A loop that ran at least one round is not
-    reported, however it ends.
+    ``while optimizer.global_step < 1`` trains on a device but is skipped in simulation, where all values are zero, so the whole
+    training would be missing from the figures. The line that the function reaches after the condition shows whether the loop was
+    entered; only this function is traced until then. A loop that ran at least one round is not reported, however it ends.
     """
     for outer in _frames_outward(frame):
         entry = _loop_entries(outer.f_code.co_filename).get(outer.f_lineno)
@@ -189,8 +188,7 @@ def watch_entry(frame: FrameType, tell: Callable[[str, int], None]) -> None:
 
 
 def _is_first(frame: FrameType, entry: _Entry) -> bool:
-    # Return whether this is the first evaluation: CPython (3.10 on) compiles the condition once before the body and
-    # once after it.
+    # Check that this is the first evaluation: CPython (3.10 on) compiles the condition before the body and after it.
     starts = [offset for offset, line in _line_starts(frame.f_code) if line in entry.body]
     return bool(starts) and frame.f_lasti < min(starts)
 

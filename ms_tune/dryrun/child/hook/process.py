@@ -1,11 +1,11 @@
 """Give each process a trace folder and a record of its actions, and write its trace even if it ends by ``os._exit``.
 
-MindSpore reads ``MS_ALLOC_CONF`` when it is imported, and writes its trace from a function that it registers with
-``atexit`` (MindSpore 2.7 to 2.10). So a folder is claimed just before that import, and the function is saved: processes
-that ``multiprocessing`` forks end with ``os._exit``, which does not call it.
+MindSpore reads ``MS_ALLOC_CONF`` when it is imported, and writes its trace from a function that it registers with ``atexit``
+(MindSpore 2.7 to 2.10). So a folder is claimed just before that import, and the function is saved: processes that
+``multiprocessing`` forks end with ``os._exit``, which does not call it.
 
-A launcher that bypasses the stand-ins in PATH, such as ``/usr/bin/python -m torch.distributed.launch``, is replaced by
-its stand-in here (``exec``), before its first line.
+A launcher that bypasses ms-tune's replacements in PATH, such as ``/usr/bin/python -m torch.distributed.launch``, is replaced
+here (``exec``), before its first line.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from types import ModuleType, TracebackType
 
 FOLDER = "MS_TUNE_TRACES"  # the variable with the folder of all processes of a program
-PLAN = "MS_TUNE_LAUNCH"  # the variable with the plan for a launcher's stand-in, as JSON
+PLAN = "MS_TUNE_LAUNCH"  # the variable with the plan for ``launchers/stand_in.py``, as JSON
 INTERPRETER = "MS_TUNE_INTERPRETER"  # the Python that ran the launcher, which also runs its ranks
 _TAKES_VALUE = ("-W", "-X", "--check-hash-based-pycs")
 _LOOK = "MS_TUNE_LOOK"  # the variable that ends a program at MindSpore's import
@@ -72,7 +72,7 @@ class _ProcessState:
 
 
 def become_launcher() -> None:
-    """Replace this process by the stand-in if it is a launcher."""
+    """Replace this process by ``launchers/stand_in.py`` if it is a launcher."""
     plan = json.loads(os.environ.get(PLAN) or "null")
     words = sys.orig_argv[1:]
     found = launcher_of(words, plan["modules"], plan["programs"]) if plan else None
@@ -86,8 +86,7 @@ def become_launcher() -> None:
 def launcher_of(words: Sequence[str], modules: Mapping[str, str], programs: Sequence[str]) -> tuple[str, int] | None:
     """Return the launcher that a Python process runs, and the index of its first argument; None if it is not a launcher.
 
-    ``words`` are the interpreter's arguments without its name; ``modules`` are by the name after ``-m``, ``programs``
-    by file name.
+    ``words`` exclude the interpreter's name; ``modules`` are by the name after ``-m``, ``programs`` by file name.
     """
     at = 0
     while at < len(words):
@@ -184,9 +183,9 @@ def _begin_process() -> None:
 
 
 def _hold_settings(tracker: str) -> None:
-    # Set the required variables, and keep them set whatever the program sets, before or after its imports. MindSpore
-    # reads some of them on first use of the device (2.9), so ``os.environ["MS_ALLOC_CONF"] = ...`` after the import
-    # would turn the tracker off. The program's own settings apply otherwise, except those that ms-tune needs.
+    # Set the required variables, and keep them set regardless of the program's changes, before or after its imports. MindSpore
+    # reads some of them on first use of the device (2.9), so ``os.environ["MS_ALLOC_CONF"] = ...`` after the import would turn
+    # the tracker off. The program's own settings apply otherwise, except those that ms-tune needs.
 
     def with_tracker(value: str) -> str:
         kept = [setting for setting in value.split(",") if setting and not setting.startswith(_TRACKER)]
@@ -229,8 +228,7 @@ def _device_in_use() -> bool:
 
 
 def _note_allocated(process: HookedProcess) -> None:
-    # Record the bytes that MindSpore reports as allocated (if any, there must be a trace) and the memory limit
-    # requested.
+    # Record the bytes that MindSpore reports as allocated (if any, there must be a trace) and the memory limit requested.
     if _device_in_use():
         mindspore = sys.modules[_MINDSPORE]
         process.facts["allocated"] = max(mindspore.runtime.max_memory_allocated(), mindspore.runtime.memory_allocated())
@@ -261,8 +259,7 @@ def _after_fork() -> None:
 
 
 def _notice_fork() -> None:
-    # At an end: Python runs no fork hooks in a process that a library forked in a separate thread
-    # (``cann_sim/watching.h``).
+    # At an end: Python runs no fork hooks in a process that a library forked in a separate thread (``cann_sim/watching.h``).
     if _ProcessState.pid != os.getpid():
         _ProcessState.pid = os.getpid()
         _ProcessState.forked = _ProcessState.done = _ProcessState.untold = True
@@ -321,7 +318,7 @@ def _write_at_once() -> None:
     write = _ProcessState.write_trace
     process = _ProcessState.process
     if not _ProcessState.forked and not _device_in_use():
-        _note_end()  # there is no trace to write
+        _note_end()  # without device use no trace is written
     if _ProcessState.done or write is None or process is None or not _device_in_use():
         return
     _ProcessState.done = True
@@ -347,8 +344,7 @@ def _own_record(parent: HookedProcess) -> HookedProcess:
 
 
 def _tell_forked(parent: HookedProcess) -> None:
-    # Record the allocations of a process forked while the device was in use: its tracker continues with its parent's
-    # blocks.
+    # Record the allocations of a process forked while the device was in use: its tracker continues with its parent's blocks.
     allocated = sys.modules[_MINDSPORE].runtime.max_memory_allocated() - _ProcessState.inherited
     if allocated > 0:
         own = _own_record(parent)

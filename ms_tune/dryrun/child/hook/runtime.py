@@ -13,7 +13,7 @@ from typing import Any
 from .support import put_around
 
 _LEAST_THREADS = 8
-_WATCHES = "MS_TUNE_WATCHES"  # the variable with the library's path, if stand-ins for CANN were built
+_WATCHES = "MS_TUNE_WATCHES"  # the variable with the library's path, if it was built
 _HOST_BYTES = 1 << 40  # as on an Atlas 800T A2 and similar
 _TO_BEGIN, _LOOK = 1.0, 0.01  # seconds
 _MAX_SIZE = 2  # index of the argument of RuntimeConf.set_memory
@@ -26,11 +26,10 @@ class _RequestedMemory:
 def let_watch() -> ctypes.PyDLL | None:
     """Make threads that poll the device for reports wait, as on a device; call before MindSpore loads its Ascend plug-in.
 
-    One thread per stream calls ``aclrtProcessReport`` repeatedly. In simulation this is a function of MindSpore that
-    returns at once (``plugin/ascend/res_manager``, MindSpore 2.7 to 2.10): two threads in dynamic graph, and seven or
-    more in static graph, use all free processors. The linker prefers a function of that name in a library loaded
-    earlier: ours also does nothing, but waits (``cann_sim/inventory.py``). It also records which processes use the
-    device (:mod:`forks`).
+    One thread per stream calls ``aclrtProcessReport`` repeatedly. In simulation this is a function of MindSpore that returns at
+    once (``plugin/ascend/res_manager``, MindSpore 2.7 to 2.10): two threads in dynamic graph, and seven or more in static graph,
+    use all free processors. The linker prefers a function of that name in a library loaded earlier: ours also does nothing, but
+    waits (``cann_sim/inventory.py``). It also records which processes use the device (:mod:`forks`).
     """
     if path := os.environ.get(_WATCHES):
         with contextlib.suppress(OSError):
@@ -41,9 +40,8 @@ def let_watch() -> ctypes.PyDLL | None:
 def let_threads_begin() -> None:
     """Wait until all threads of this process have run; call before MindSpore ends.
 
-    The first object that a polling thread reads belongs to MindSpore (2.9), which destroys it at the end without
-    checking whether the thread has read it. On a busy machine, where a thread had not started yet, a short program
-    crashed.
+    The first object that a polling thread reads belongs to MindSpore (2.9), which destroys it at the end without checking whether
+    the thread has read it. On a busy machine, where a thread had not started yet, a short program crashed.
     """
     end = time.monotonic() + _TO_BEGIN
     while time.monotonic() < end and any(map(_has_never_waited, Path("/proc/self/task").iterdir())):
@@ -65,9 +63,8 @@ def install(mindspore: Any, _process: object) -> None:  # noqa: ANN401 - a modul
 
 
 def _set_threads(mindspore: Any, compiled: Any) -> None:  # noqa: ANN401 - as above
-    # By default MindSpore uses a share of the machine's cores, which on a laptop is too small for graphs with
-    # conditions: "Can not build a sub graph which contains ConditionSwitch" (``graph_scheduler.cc``, 2.7 to 2.10).
-    # Memory does not depend on it.
+    # By default MindSpore uses a share of the machine's cores, which on a laptop is too small for graphs with conditions: "Can
+    # not build a sub graph which contains ConditionSwitch" (``graph_scheduler.cc``, 2.7 to 2.10). Memory does not depend on it.
     least = max(_LEAST_THREADS, os.cpu_count() or 1)
     configuration = compiled.RuntimeConf.get_instance()
     configuration.set_dispatch_threads_num(least)
@@ -102,13 +99,11 @@ def _note_memory(mindspore: Any, compiled: Any) -> None:  # noqa: ANN401 - as ab
 
 
 def requested_gib(mindspore: Any) -> float | None:  # noqa: ANN401 - as above
-    """Return the GiB that the program requested, 1024 if nothing.
+    """Return the GiB that the program requested, 1024 if nothing; to be called once the device is in use.
 
-    Call it once the device is in use, since a value cannot be set after it was read.
-
-    A real device's pool uses ``max_device_memory`` up to MindSpore's memory size for the chip. In simulation the chip
-    is unknown, and from 2.9 on more than 32 GiB is ignored (``AscendMemAdapter::GetDeviceMemSizeFromContext``), so
-    MindSpore's statistics do not contain the program's request.
+    A real device's pool uses ``max_device_memory`` up to MindSpore's memory size for the chip. In simulation the chip is unknown,
+    and from 2.9 on more than 32 GiB is ignored (``AscendMemAdapter::GetDeviceMemSizeFromContext``), so MindSpore's statistics do
+    not contain the request. Reading the value earlier would prevent the program from setting it.
     """
     if _RequestedMemory.gib is None:
         with contextlib.suppress(Exception):

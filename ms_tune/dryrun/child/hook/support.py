@@ -1,7 +1,6 @@
 """Change frameworks so that they run in simulation, and record each change.
 
-No framework file is edited on disk, nothing is changed outside simulation, and only the changes that a release needs
-are made.
+No framework file is edited on disk, nothing is changed outside simulation, and only the changes that a release needs are made.
 """
 
 from __future__ import annotations
@@ -46,8 +45,7 @@ class HookedProcess:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        # The log's size before this program's own lines: a process that became another one by ``os.execv`` keeps its
-        # process ID.
+        # The log's size before this program's own lines: a process that became another one by ``os.execv`` keeps its process ID.
         log, begin = None, 0
         with contextlib.suppress(OSError, AttributeError, ValueError):
             descriptor = sys.__stderr__.fileno()  # type: ignore[union-attr]
