@@ -220,8 +220,8 @@ def _judge_readings(
         places = (reading.trace.parent, reading.trace.parent.parent)
         process = next((one for one in processes if one.folder in places), None)
         rank = reading.report.rank
-        told = part.rank.rank if part.rank is not None and rank is None else rank
-        yield RankResult(told, reading, verdict, process, part.stage, part.job)
+        number = part.rank.rank if part.rank is not None and rank is None else rank
+        yield RankResult(number, reading, verdict, process, part.stage, part.job)
 
 
 def _find_problems(

@@ -94,9 +94,9 @@ class CommandResult:
         for job in self.jobs:
             told_once = {str(stage.reason): stage.reason for stage in job.stages if stage.reason is not None}
             found += [msg("launch.layers.reason", reason=reason) for reason in told_once.values()]
-            untold = ", ".join(job.untold)
-            if untold and any(rank.code for rank in job.ranks):
-                found.append(msg("launch.untold", options=untold))
+            unsupported = ", ".join(job.untold)
+            if unsupported and any(rank.code for rank in job.ranks):
+                found.append(msg("launch.untold", options=unsupported))
         found += [
             warning for rank in self.ranks if self.level is not None and (warning := _find_caught_oom(rank)) is not None
         ]
@@ -105,8 +105,8 @@ class CommandResult:
         if not self.code:  # else the failure is a problem
             failed = [process for process in self.processes if process.failed]
             found += [msg("stages.command.failed-part", pid=one.pid, error=one.failed) for one in failed]
-        told = {str(problem) for problem, _ in self.problems}
-        return tuple({text: warning for warning in found if (text := str(warning)) not in told}.values())
+        reported = {str(problem) for problem, _ in self.problems}
+        return tuple({text: warning for warning in found if (text := str(warning)) not in reported}.values())
 
     @property
     def reads(self) -> tuple[ProcessPlace, ...]:

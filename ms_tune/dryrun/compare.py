@@ -125,12 +125,12 @@ def is_log(path: Path) -> bool:
 def compare_log(simulated: Path, log: Path, terms: MemoryRequest) -> LogComparison:
     """Compare a simulated run with a log rank by rank."""
     reports = analyse_memory(simulated, replace(terms, with_graph=False), lambda *_: None).ranks
-    told = read_logged_memory(log)
-    both = _pair_ranks([report for report in reports if report.rank is not None] or reports, told)
+    logged = read_logged_memory(log)
+    both = _pair_ranks([report for report in reports if report.rank is not None] or reports, logged)
     if not both:
         raise TraceError(msg("stages.compare.nothing", simulated=simulated), path=log)
     pairs = tuple(_make_pair(report, one, terms) for report, one in both)
-    only_real = _ranks_without(told, [one for _, one in both])
+    only_real = _ranks_without(logged, [one for _, one in both])
     return LogComparison(simulated, log, pairs, only_real, _ranks_without(reports, [report for report, _ in both]))
 
 
@@ -177,11 +177,11 @@ def _explain_differences(report: RankReport, real: RankMemory) -> Iterator[Messa
     verdict = report.verdict
     missing = real.peak_bytes - (verdict.need or report.curve).peak_bytes
     sizes = {"size": mib(abs(missing)), "share": f"{abs(missing) / max(real.peak_bytes, 1):.1%}"}
-    aside = sum(item.bytes for item in verdict.reserve if item.name == "workspaces")
+    workspaces = sum(item.bytes for item in verdict.reserve if item.name == "workspaces")
     if abs(missing) < max(real.unit_bytes, 1):
         yield msg("stages.log.note.same", **sizes)
-    elif 0 < missing <= aside:
-        yield msg("stages.log.note.workspaces", **sizes, aside=mib(aside))
+    elif 0 < missing <= workspaces:
+        yield msg("stages.log.note.workspaces", **sizes, aside=mib(workspaces))
     elif abs(missing) <= _NEAR * real.peak_bytes:
         yield msg("stages.log.note.near", **sizes)
     elif missing > 0:

@@ -55,7 +55,7 @@ class LocalEngine:
         # The tasks that need most memory start first, so that the last one to end is a small one.
         waiting = deque(sorted(tasks, key=lambda task: -task.host_bytes))
         running: dict[str, tuple[Task, RunningProcess]] = {}
-        told = 0.0
+        reported = 0.0
         with contextlib.ExitStack() as last, watch_programs() as watch:
             children = {task.folder: child_of(task, folder / task.folder, self.cann) for task in tasks}
             processes = _TaskProcesses(children, folder, watch, last)
@@ -63,8 +63,8 @@ class LocalEngine:
                 while waiting and len(running) < self.jobs:
                     task = waiting.popleft()
                     running[task.folder] = (task, processes.start(task))
-                if time.monotonic() - told >= _TELL_SECONDS:
-                    told = time.monotonic()
+                if time.monotonic() - reported >= _TELL_SECONDS:
+                    reported = time.monotonic()
                     for task, process in running.values():
                         on_state(task, state_of(folder / task.folder, process.elapsed))
                 watch.wait_briefly()
@@ -206,9 +206,9 @@ class ForkServer:
             if not message:
                 self._lost()
                 return
-            told = json.loads(message)
-            one = self.forked[told["id"]]
-            one.own_pid, one.returncode = told.get("pid", one.own_pid), told.get("code", one.returncode)
+            facts = json.loads(message)
+            one = self.forked[facts["id"]]
+            one.own_pid, one.returncode = facts.get("pid", one.own_pid), facts.get("code", one.returncode)
 
     def close(self) -> None:
         """Let the server end."""

@@ -169,8 +169,8 @@ def prepare_run(request: DryrunRequest, loaded: LoadedConfig | None = None) -> P
             raise UnsupportedError(msg("reference.gone"), msg("reference.gone.hint")) from None
         run = dynamic.prepare_dynamic(config.job, config.name, request, config.devices.npus)
     run = run._replace(devices_source=config.devices.source)
-    told = (msg("normalize.read-from", file=file) for file in config.original.read_from)
-    return run._replace(warnings=(*told, *run.warnings))
+    notes = (msg("normalize.read-from", file=file) for file in config.original.read_from)
+    return run._replace(warnings=(*notes, *run.warnings))
 
 
 def _flatten_bases(source: SourceFile) -> SourceFile:

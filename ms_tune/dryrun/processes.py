@@ -155,48 +155,48 @@ def _read_process(record: Path, statuses: Mapping[int, str]) -> ProgramProcess |
     try:
         if record.stat().st_size > _LARGEST:
             return None
-        told = json.loads(record.read_bytes())
-        log, status, gib = told.get("log"), statuses.get(int(told["pid"])), told.get("asked_gib")
-        reads, bounds = (tuple(map(_read_place, told.get(name, [])[:_MOST])) for name in ("reads", "bounds"))
+        facts = json.loads(record.read_bytes())
+        log, status, gib = facts.get("log"), statuses.get(int(facts["pid"])), facts.get("asked_gib")
+        reads, bounds = (tuple(map(_read_place, facts.get(name, [])[:_MOST])) for name in ("reads", "bounds"))
         return ProgramProcess(
             folder=record.parent,
-            pid=int(told["pid"]),
-            arguments=tuple(str(one) for one in told["arguments"][:20]),
+            pid=int(facts["pid"]),
+            arguments=tuple(str(one) for one in facts["arguments"][:20]),
             log=Path(log) if isinstance(log, str) else None,
-            ended=told["ended"] is True,
+            ended=facts["ended"] is True,
             reads=reads,
             bounds=bounds,
-            places=int(told.get("places", len(reads))),
-            endless=_read_endless(record.parent, told),
-            skipped=_read_place(told["skipped"]) if isinstance(told.get("skipped"), dict) else None,
-            support=tuple(map(_read_support, told.get("support", [])[:_MOST])),
-            model=MegatronModel.from_record(told["model"]) if "model" in told else None,
-            failed=str(told.get("failed") or (f"exit code {status}" if status else ""))[:_LONGEST_ERROR],
-            forked_bytes=max(0, int(told.get("forked_bytes", 0))),
-            allocated=max(0, int(told.get("allocated", 0))),
-            log_from=max(0, int(told.get("log_from", 0))),
+            places=int(facts.get("places", len(reads))),
+            endless=_read_endless(record.parent, facts),
+            skipped=_read_place(facts["skipped"]) if isinstance(facts.get("skipped"), dict) else None,
+            support=tuple(map(_read_support, facts.get("support", [])[:_MOST])),
+            model=MegatronModel.from_record(facts["model"]) if "model" in facts else None,
+            failed=str(facts.get("failed") or (f"exit code {status}" if status else ""))[:_LONGEST_ERROR],
+            forked_bytes=max(0, int(facts.get("forked_bytes", 0))),
+            allocated=max(0, int(facts.get("allocated", 0))),
+            log_from=max(0, int(facts.get("log_from", 0))),
             asked_bytes=int(gib * GIB) if isinstance(gib, float) and 0 < gib * GIB < NO_CAP_BYTES else None,
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
 
 
-def _read_place(told: Mapping[str, object]) -> ProcessPlace:
-    return ProcessPlace(str(told["file"]), int(str(told["line"])), str(told.get("how", "")))
+def _read_place(facts: Mapping[str, object]) -> ProcessPlace:
+    return ProcessPlace(str(facts["file"]), int(str(facts["line"])), str(facts.get("how", "")))
 
 
-def _read_support(told: Mapping[str, Mapping[str, object]]) -> Message:
+def _read_support(facts: Mapping[str, Mapping[str, object]]) -> Message:
     # Only texts of ``support``; a program's own record could name any.
-    name = str(told["text"]).removeprefix("support.")
-    message = Message(f"support.{name}", {**told["params"]})
+    name = str(facts["text"]).removeprefix("support.")
+    message = Message(f"support.{name}", {**facts["params"]})
     str(message)  # raises a KeyError for an unknown text or other parameters
     return message
 
 
-def _read_endless(folder: Path, told: Mapping[str, object]) -> ProcessPlace | None:
-    if isinstance(told.get("endless"), dict):
-        return _read_place(told["endless"])  # type: ignore[arg-type]  # checked in the line above
-    loops = told.get("graph_loops")
+def _read_endless(folder: Path, facts: Mapping[str, object]) -> ProcessPlace | None:
+    if isinstance(facts.get("endless"), dict):
+        return _read_place(facts["endless"])  # type: ignore[arg-type]  # checked in the line above
+    loops = facts.get("graph_loops")
     stuck = folder / _STUCK
     if isinstance(loops, list) and loops and stuck.is_file() and stuck.stat().st_size:
         return _read_place(loops[0])

@@ -104,8 +104,8 @@ class OptionSetting(Record):
         return cls(option, "" if value == "true" else value)
 
     def __str__(self) -> str:
-        told = {None: "null", "": "true"}
-        return f"{self.name.removeprefix('--')}={told.get(self.raw, self.raw)}"
+        words = {None: "null", "": "true"}
+        return f"{self.name.removeprefix('--')}={words.get(self.raw, self.raw)}"
 
 
 class DryrunRequest(Record):
@@ -160,8 +160,7 @@ class CommandRequest(Record):
 
     Attributes:
         command: The program and its arguments.
-        ranks: The ranks to run it as, one process each; empty for one process; of the jobs that it launches, one rank per stage
-            is run.
+        ranks: The ranks to run it as, one process each; if empty, it runs once, with one rank per stage of launched jobs.
         stages: The pipeline stages to run of launched jobs, or those that no other stage exceeds; None for all.
         layers: For a Megatron program, layers per stage to start with, from which the whole stage is derived; None for all.
         fewest_layers: Instead of ``layers``, use the smallest number from which each stage can be derived.

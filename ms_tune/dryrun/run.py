@@ -66,7 +66,7 @@ def dryrun_job(
     Example::
 
         result = ms_tune.dryrun_job(DryrunRequest(Path("train.yaml"), layers=2, device_bytes=32 * 2**30))
-            print(result.verdict.outcome, result.verdict.spare_bytes, result.verdict.sentence)
+        print(result.verdict.outcome, result.verdict.spare_bytes, result.verdict.sentence)
     """
     observer = observer or Observer()
     mindspore = find_mindspore()
@@ -156,11 +156,11 @@ class _SimulatedJob:
 
 
 def _announce_plan(job: _SimulatedJob, observer: Observer) -> None:
-    told: dict[tuple[tuple[int, ...], int | None, bool], list[str]] = {}
+    groups: dict[tuple[tuple[int, ...], int | None, bool], list[str]] = {}
     for stage in job.plan.stages:
         key = (tuple(run.layers for run in stage.runs), stage.full_layers, bool(stage.factors))
-        told.setdefault(key, []).append(str(stage.run.stage))
-    for (layers, full, derived), stages in told.items():
+        groups.setdefault(key, []).append(str(stage.run.stage))
+    for (layers, full, derived), stages in groups.items():
         if full is None or not (derived or layers == (full,)):
             continue
         text = "stages.plan.derived" if derived else "stages.plan.whole"
@@ -212,7 +212,7 @@ def _run_processes(
     observer.begin(tasks)
     begin = time.monotonic()
 
-    def tell(task: Task, state: TaskState) -> None:
+    def report_state(task: Task, state: TaskState) -> None:
         observer.state(task, state)
         _load_readers()
 
@@ -240,7 +240,7 @@ def _run_processes(
     at_once = len(tasks) if request.real else request.jobs  # on devices the ranks wait for each other
     engine = engine_for(request.engine, tasks, here.cann, at_once)
     with tell_folder_if_interrupted(folder, observer):
-        engine.run(tasks, folder, tell, read)
+        engine.run(tasks, folder, report_state, read)
 
 
 @cache

@@ -120,8 +120,8 @@ def _find_problems(one: JobCheck) -> Iterator[tuple[Message, Message | None]]:
     if one.look is not None:
         yield from find_refusals(one.parts, one.look.folders)
     if one.missing:
-        told = ", ".join(f"{name} {one.documented.parts.get(name, '')}".rstrip() for name in one.documented.parts)
-        params = {"release": one.documented.release, "parts": told, "script": one.documented.script}
+        versions = ", ".join(f"{name} {one.documented.parts.get(name, '')}".rstrip() for name in one.documented.parts)
+        params = {"release": one.documented.release, "parts": versions, "script": one.documented.script}
         yield msg("stack.missing", parts=", ".join(one.missing)), msg("stack.documented", **params)
 
 
@@ -141,8 +141,8 @@ def release_by_sources(part: StackPart) -> StackPart:
         package = part.folder.resolve()
         releases = releases_with(part.name, frozenset(Checkout(package.parent, package.name).own_arguments))
         if releases:
-            told = ", ".join(dict.fromkeys(tag(part.name, one) for one in releases))
-            return replace(part, release=told, told_by="arguments", releases=releases if part.name == _LLM else ())
+            names = ", ".join(dict.fromkeys(tag(part.name, one) for one in releases))
+            return replace(part, release=names, told_by="arguments", releases=releases if part.name == _LLM else ())
     branch = _checked_out_branch(part.folder) if part.release is None else None
     return part if branch is None else replace(part, release=branch, told_by="branch")
 
@@ -175,14 +175,14 @@ def documented_set(parts: Sequence[StackPart]) -> Documented:
 def differing_parts(parts: Sequence[StackPart], wanted: Documented) -> Iterator[tuple[StackPart, str]]:
     """Yield the parts whose release differs from the documented one, with the documented release."""
     for part in parts:
-        told = wanted.parts.get(part.name)
-        if told is None or part.release is None or not _NUMBER.search(told):
+        documented = wanted.parts.get(part.name)
+        if documented is None or part.release is None or not _NUMBER.search(documented):
             continue
-        if not any(_is_same_release(one, told) for one in part.release.split(", ")):
-            yield part, told
+        if not any(_is_same_release(one, documented) for one in part.release.split(", ")):
+            yield part, documented
 
 
-def _is_same_release(release: str, told: str) -> bool:
+def _is_same_release(release: str, documented: str) -> bool:
     # Compare release numbers: ``0.12.1`` matches ``core_v0.12.1``, and ``2.2.0_core_r0.12.1`` matches ``v2.2.0_core_r0.12.1``.
-    own, other = _NUMBER.findall(release), _NUMBER.findall(told)
+    own, other = _NUMBER.findall(release), _NUMBER.findall(documented)
     return bool(own) and own == other[: len(own)]

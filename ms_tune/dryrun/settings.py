@@ -134,8 +134,8 @@ def _check_known(source: SourceFile, path: KeyPath, dialect: Dialect | None) -> 
         similar = closest(name, known)
         written = ".".join(map(str, path))
         if similar:
-            meant = ".".join(map(str, (*path[:length], similar, *path[length + 1 :])))
-            raise UsageError(msg("stages.set.unknown", path=written), msg("stages.set.meant", path=meant))
+            suggestion = ".".join(map(str, (*path[:length], similar, *path[length + 1 :])))
+            raise UsageError(msg("stages.set.unknown", path=written), msg("stages.set.meant", path=suggestion))
         raise UsageError(msg("stages.set.unknown", path=written))
 
 

@@ -68,9 +68,9 @@ def mindformers_theory(config: ConfigCopy, stage: Stage | None) -> dict[str, int
 
 def _check_settings(config: ConfigCopy) -> None:
     # Raise :class:`_UnknownError` if a setting has a value for which the theory does not apply.
-    told = load("weights")
+    known = load("weights")
     for path, values in (
-        {f"{MODEL}.{key}": values for key, values in told["model"].items()} | told["elsewhere"]
+        {f"{MODEL}.{key}": values for key, values in known["model"].items()} | known["elsewhere"]
     ).items():
         value = config.get(path)
         if value is not None and not any(value == each and type(value) is type(each) for each in values):

@@ -53,14 +53,14 @@ def rewind_recording(device: DeviceTrace, rounded: Callable[[int], int]) -> Star
         else:
             event = device.events[place]
             live[address], asked[address] = rounded(event.size), (event.size, event.stream)
-    held = [classic[base] for base in sorted(classic)]
+    segments = [classic[base] for base in sorted(classic)]
     if any(one.expandable for one in device.segments) or device.events.rows_with(*_MAPS).any():
-        held += _expandable_segments(device, live, asked, rounded)
-    held.sort(key=lambda one: one.base)
-    for one, following in pairwise(held):
+        segments += _expandable_segments(device, live, asked, rounded)
+    segments.sort(key=lambda one: one.base)
+    for one, following in pairwise(segments):
         if one.base + one.size > following.base:
             raise RecordingError(reason="segment", event=0)
-    return Start(tuple(held), live, {address: asked[address] for address in live})
+    return Start(tuple(segments), live, {address: asked[address] for address in live})
 
 
 def _find_contradiction(device: DeviceTrace, final: Container[int]) -> RecordingError | None:
@@ -122,26 +122,26 @@ def _segment_kinds(
     seen, events = Ranges(), device.events
     kinds: list[tuple[int, tuple[bool, int]]] = []
 
-    def tell(address: int, size: int, kind: tuple[bool, int]) -> None:
+    def add_kind(address: int, size: int, kind: tuple[bool, int]) -> None:
         kinds.extend((start, kind) for start, _ in seen.missing_between(address, address + size))
         seen.add(address, address + size)
 
     for segment in device.segments:
         if segment.expandable:
-            tell(segment.address, segment.size, (segment.small, segment.stream))
+            add_kind(segment.address, segment.size, (segment.small, segment.stream))
     mapped, allocations = events.places_with(Action.SEGMENT_MAP), events.places_with(Action.ALLOC)
     following = np.searchsorted(allocations, mapped)  # memory is mapped for the block that is allocated next
     there = following < len(allocations)
     taken, blocks = events.iterate_rows(mapped[there]), events.iterate_rows(allocations[following[there]])
     for (_, _, address, size, _), (_, _, _, wanted, stream) in zip(taken, blocks, strict=True):
-        tell(address, size, (rounded(wanted) <= SMALL_REQUEST, stream))
+        add_kind(address, size, (rounded(wanted) <= SMALL_REQUEST, stream))
     order = sorted(live)
     # For ranges mapped before the first event, the live blocks in them determine the kind.
     for _, _, address, size, stream in events.iterate_rows(events.places_with(Action.SEGMENT_UNMAP)):
         at = bisect_left(order, address)
         inside = at < len(order) and order[at] < address + size
         guess = size < LARGE_SEGMENT or size % LARGE_SEGMENT != 0
-        tell(address, size, (live[order[at]] <= SMALL_REQUEST, asked[order[at]][1]) if inside else (guess, stream))
+        add_kind(address, size, (live[order[at]] <= SMALL_REQUEST, asked[order[at]][1]) if inside else (guess, stream))
     return kinds
 
 

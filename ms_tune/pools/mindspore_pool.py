@@ -148,9 +148,9 @@ class MindSporePool(_UnitPool):
         if address not in self._edges and (before := self._hole_to.get(address)) is not None:
             self._drop_hole(part, before, address - before)
             address = before
-        if end not in self._edges and (behind := self._hole_at.get(end)) is not None:
-            self._drop_hole(part, end, behind)
-            end += behind
+        if end not in self._edges and (after := self._hole_at.get(end)) is not None:
+            self._drop_hole(part, end, after)
+            end += after
         self._add_hole(part, address, end - address)
 
     def release(self) -> None:
@@ -304,10 +304,10 @@ class MindSporeBestFitPool(_UnitPool):
         """Free a block, merge it with free neighbours of the same unit and stream, and make it the youngest of its size."""
         size, part, stream, unit = self._live.pop(address)
         self.state.used -= size
-        behind = self._holes.get(address + size)
-        if behind is not None and behind[3] is unit and behind[2] == stream:
+        after = self._holes.get(address + size)
+        if after is not None and after[3] is unit and after[2] == stream:
             self._drop_hole(address + size)
-            size += behind[0]
+            size += after[0]
         before = self._hole_to.get(address)
         if before is not None and self._holes[before][3] is unit and self._holes[before][2] == stream:
             size += self._holes[before][0]

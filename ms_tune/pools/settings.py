@@ -90,8 +90,8 @@ def infer_settings(work: Workload, pool_name: str, total: int | None = None) -> 
 
 def maps_pages(work: Workload) -> bool:
     """Return whether every footprint in the trace is a multiple of the page size, which practically only happens under vmm."""
-    told = [row.actual for row in work.recorded if row.actual is not None]
-    return bool(told) and not any(actual % PAGE for actual in told)
+    footprints = [row.actual for row in work.recorded if row.actual is not None]
+    return bool(footprints) and not any(actual % PAGE for actual in footprints)
 
 
 class _SettingSearch:
@@ -211,8 +211,8 @@ def _resize_units(
         yield replace(settings, init=_cut_to_tenths(2 * size), increase=increase)
         if not fixed_total and at == wrong:
             # The unit was all the memory left on the device, or all except the 1 GiB reserved for the persistent part.
-            held = growth.reserved_bytes - growth.unit_bytes
-            for total in (held + size, held + size + GIB):
+            reserved = growth.reserved_bytes - growth.unit_bytes
+            for total in (reserved + size, reserved + size + GIB):
                 yield replace(settings, total=_cut_to_tenths(total))
                 yield replace(settings, total=total)
 

@@ -209,8 +209,8 @@ class TorchPool:
     def _record_growth(self, pool: BlockPool, taken: int, wanted: int) -> None:
         state = self.state
         largest = pool.holes[-1][0] if pool.holes else 0
-        held = state.reserved + taken
-        state.growths.append(PoolGrowth(state.request, pool.name, taken, held, wanted, largest, pool.free_bytes))
+        reserved = state.reserved + taken
+        state.growths.append(PoolGrowth(state.request, pool.name, taken, reserved, wanted, largest, pool.free_bytes))
 
     # --- expandable segments ---
 
@@ -224,9 +224,9 @@ class TorchPool:
         if not block.mapped:
             block = self._map_pages(block, min(block.size, size), size)
         while block.size < size:
-            behind = block.after
-            assert behind is not None  # noqa: S101  - the place was chosen for its size
-            block = self._map_pages(behind, min(size - block.size, behind.size), size)
+            after = block.after
+            assert after is not None  # noqa: S101  - the place was chosen for its size
+            block = self._map_pages(after, min(size - block.size, after.size), size)
         return block
 
     def _expandable_place(self, pool: BlockPool, size: int) -> PoolBlock:

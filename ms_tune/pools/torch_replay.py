@@ -346,12 +346,12 @@ class _Replay(RecordingRun):
             self._bases[:] = [base for base, _ in reversed(self._taken)]
             self._taken.clear()
         state.request = place
-        held, before = state.reserved, len(state.growths)
+        reserved, before = state.reserved, len(state.growths)
         block = self._where[address] = self.pool.take(size, stream)
         self.sizes.append(block.size)
         if block.address != address:
             found.count_difference(ReplayDifference(place, "address", address, block.address))
-        elif state.reserved - held != wanted:
+        elif state.reserved - reserved != wanted:
             grown = sum(growth.unit_bytes for growth in state.growths[before:])
             found.count_difference(ReplayDifference(place, "growth", wanted, grown))
 
@@ -425,7 +425,7 @@ def replay_setting(recording: Recording, settings: TorchSettings, cache: Cache, 
         cache=cache,
         recorded=recorded,
         reserved_start_bytes=begun,
-        reserved_peak_bytes=max(held for _, held in run.curve),
+        reserved_peak_bytes=max(reserved for _, reserved in run.curve),
         reserved_end_bytes=run.pool.state.reserved,
         over_limit=run.pool.state.is_over,
         reserved_curve=tuple(run.curve),
@@ -470,6 +470,6 @@ class _SettingRun(RecordingRun):
 
     def tell_again(self, begin: int, end: int, times: int) -> None:
         super().tell_again(begin, end, times)
-        told = [(place, held) for place, held in self.curve if begin <= place < end]
-        for turn in range(1, times + 1) if told else ():
-            self.curve += [(place + turn * (end - begin), held) for place, held in told]
+        changes = [(place, reserved) for place, reserved in self.curve if begin <= place < end]
+        for turn in range(1, times + 1) if changes else ():
+            self.curve += [(place + turn * (end - begin), reserved) for place, reserved in changes]

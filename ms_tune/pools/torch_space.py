@@ -170,8 +170,8 @@ class SegmentSpace:
 
     def set_initial_state(self, segments: Iterable[HeldSegment], live: Mapping[int, int]) -> None:
         """Set the allocator to the state of a running process: its segments, and the sizes of the live blocks by address."""
-        for held in segments:
-            self._hold_segment(held)
+        for segment in segments:
+            self._hold_segment(segment)
         # Ascending, so that the rest of a free block is always after the block that was cut out of it.
         starts = sorted(self.blocks)
         at = 0
@@ -183,13 +183,13 @@ class SegmentSpace:
             current = self._occupy_range(current, address, live[address])
         self.state.growths.clear()
 
-    def _hold_segment(self, held: HeldSegment) -> None:
-        pool = self.pool_for(small=held.small, stream=held.stream)
-        if held.ranges is None:
-            self.new_segment(pool, held.base, held.size, expandable=False)
+    def _hold_segment(self, segment: HeldSegment) -> None:
+        pool = self.pool_for(small=segment.small, stream=segment.stream)
+        if segment.ranges is None:
+            self.new_segment(pool, segment.base, segment.size, expandable=False)
             return
-        block = self.new_segment(pool, held.base, held.size, expandable=True)
-        for start, end in held.ranges:
+        block = self.new_segment(pool, segment.base, segment.size, expandable=True)
+        for start, end in segment.ranges:
             if not block.address <= start < end <= block.address + block.size:
                 raise SeedError
             pool.unmapped.remove(block.address)
@@ -253,20 +253,20 @@ class SegmentSpace:
         before = block.before
         if before is not None and not before.live and before.mapped == block.mapped:
             self._remove_from_lists(before)
-            block, behind = before, block
-            self._absorb_behind(block, behind)
+            block, rest = before, block
+            self._absorb_behind(block, rest)
         after = block.after
         if after is not None and not after.live and after.mapped == block.mapped:
             self._remove_from_lists(after)
             self._absorb_behind(block, after)
         return block
 
-    def _absorb_behind(self, block: PoolBlock, behind: PoolBlock) -> None:
-        block.size += behind.size
-        after = block.after = behind.after
+    def _absorb_behind(self, block: PoolBlock, rest: PoolBlock) -> None:
+        block.size += rest.size
+        after = block.after = rest.after
         if after is not None:
             after.before = block
-        del self.blocks[behind.address]
+        del self.blocks[rest.address]
 
     def _remove_from_lists(self, block: PoolBlock) -> None:
         if block.mapped:

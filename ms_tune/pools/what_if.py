@@ -106,8 +106,8 @@ def _live_at_peak(work: Workload, result: Replay) -> Iterator[tuple[int, Request
 
 def _pinned_units(work: Workload, result: Replay) -> list[Pin]:
     peak = result.used.index(result.used_peak) if work.requests else 0
-    held = [unit for unit in result.units if unit.released is None or unit.released >= peak]
-    units = sorted(held, key=lambda unit: unit.base)
+    kept = [unit for unit in result.units if unit.released is None or unit.released >= peak]
+    units = sorted(kept, key=lambda unit: unit.base)
     bases = [unit.base for unit in units]
     live = [0] * len(units)
     longest: list[tuple[float, int, int] | None] = [None] * len(units)
@@ -279,9 +279,9 @@ def shard_blocks(work: Workload, facts: TraceFacts, group: str, parts: int) -> T
     """
     by_content = group in facts.content
     requests, changed = [], 0
-    for request, held, name in zip(work.requests, facts.content, facts.name, strict=True):
+    for request, category, name in zip(work.requests, facts.content, facts.name, strict=True):
         size = request.size
-        if held == group if by_content else fnmatchcase(name, group):
+        if category == group if by_content else fnmatchcase(name, group):
             changed += 1
             size = -(-size // (parts * ALIGNMENT)) * ALIGNMENT if parts else 0
         if size:
@@ -297,9 +297,9 @@ def list_layers_with(work: Workload, facts: TraceFacts, content: str) -> list[st
     """
     weight: dict[str, int] = {}
     found: dict[str, set[int]] = {}
-    for request, layer, held in zip(work.requests, facts.layer, facts.content, strict=True):
+    for request, layer, category in zip(work.requests, facts.layer, facts.content, strict=True):
         family, _, number = layer.rpartition(".")
-        if held == content and family and number.isdecimal():
+        if category == content and family and number.isdecimal():
             weight[family] = weight.get(family, 0) + request.size
             found.setdefault(family, set()).add(int(number))
     if not weight:

@@ -107,8 +107,8 @@ def theory_of(job: ReferenceJob, rank: int) -> dict[str, int]:
     ways = ShardCounts(len(dense), len(experts))
     found = persistent_bytes(job.config, job.stage, ways)
     state = found.optimizer + (_legacy_state(job, ways) if job.config.shape.legacy else 0)
-    told = {"weights": found.weights, "optimizer_state": state}
-    return {**told, "gradients": found.gradients} if optimizer.gradient_buffers else told
+    sizes = {"weights": found.weights, "optimizer_state": state}
+    return {**sizes, "gradients": found.gradients} if optimizer.gradient_buffers else sizes
 
 
 def _legacy_state(job: ReferenceJob, ways: ShardCounts) -> int:

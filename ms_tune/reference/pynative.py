@@ -134,9 +134,9 @@ def _with_sizes(source: SourceFile) -> tuple[SourceFile, tuple[Message, ...]]:
     }
     if not taken:
         return source, ()
-    told = ", ".join(f"{key}: {value}" for key, value in taken.items())
+    listed = ", ".join(f"{key}: {value}" for key, value in taken.items())
     completed = source.but(data={**source.data, "model": {**section_of(source, "model"), **taken}})
-    return completed, (msg("reference.defaults", kind=model.kind, keys=told),)
+    return completed, (msg("reference.defaults", kind=model.kind, keys=listed),)
 
 
 def _as_trained(source: SourceFile, config: TrainingConfig, devices: int) -> TrainingConfig:

@@ -195,11 +195,11 @@ def _without_sentences(words: Sequence[str]) -> tuple[list[str], tuple[SettingCh
     end = next((at for at, word in enumerate(words) if word.endswith(_PYTHON)), 0)
     head = OptionWords(words[:end])
     changes = tuple(
-        SettingChange(name, " ".join(told), told[0])
-        for name, told in head.parts
-        if name.startswith("-") and len(told) > 1
+        SettingChange(name, " ".join(values), values[0])
+        for name, values in head.parts
+        if name.startswith("-") and len(values) > 1
     )
-    kept = [word for name, told in head.parts for word in ([name] if name else []) + told[:1]]
+    kept = [word for name, values in head.parts for word in ([name] if name else []) + values[:1]]
     return [*kept, *words[end:]], changes
 
 
@@ -207,11 +207,11 @@ def _make_parser(launcher: str, environment: Mapping[str, str]) -> ArgumentParse
     parser = _OptionParser(prog=launcher, add_help=False)
     for option in load("launchers")["launchers"][launcher]["options"]:
         long = next(name for name in option["names"] if name.startswith("--"))
-        told = environment.get(f"PET_{long.lstrip('-').replace('-', '_').upper()}")
+        value = environment.get(f"PET_{long.lstrip('-').replace('-', '_').upper()}")
         if option.get("flag"):
-            parser.add_argument(*option["names"], action="store_true", default=told == "1")
+            parser.add_argument(*option["names"], action="store_true", default=value == "1")
         else:
-            parser.add_argument(*option["names"], default=option.get("default") if told is None else told)
+            parser.add_argument(*option["names"], default=option.get("default") if value is None else value)
     parser.add_argument("program")
     parser.add_argument("arguments", nargs=REMAINDER)
     return parser

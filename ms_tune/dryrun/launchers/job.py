@@ -98,23 +98,23 @@ def jobs_in(folder: Path) -> tuple[LaunchedJob, ...]:
 def _read_job(record: Path) -> LaunchedJob | None:
     # Read a record; None if it is invalid, since the program could have written it itself.
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError, ZeroDivisionError):
-        told = _load_small(record)
+        facts = _load_small(record)
         return LaunchedJob(
             number=int(record.parent.name.rpartition("_")[2]),
-            launcher=str(told["launcher"]),
-            program=str(told.get("program", "")),
-            world=_read_or_none(told, "world", int),
-            split=_read_or_none(told, "split", lambda split: ProgramSplit(**split)),
+            launcher=str(facts["launcher"]),
+            program=str(facts.get("program", "")),
+            world=_read_or_none(facts, "world", int),
+            split=_read_or_none(facts, "split", lambda split: ProgramSplit(**split)),
             changes=tuple(
                 SettingChange(str(one["key"]), _read_or_none(one, "before", str), _read_or_none(one, "after", str))
-                for one in told.get("changes", ())
+                for one in facts.get("changes", ())
             ),
-            ranks=tuple(_read_rank(record.parent, one) for one in told["ranks"][:_MOST]),
-            problem=_read_message(told, "problem"),
-            hint=_read_message(told, "hint"),
-            arguments=tuple(map(str, told.get("arguments", ()))),
+            ranks=tuple(_read_rank(record.parent, one) for one in facts["ranks"][:_MOST]),
+            problem=_read_message(facts, "problem"),
+            hint=_read_message(facts, "hint"),
+            arguments=tuple(map(str, facts.get("arguments", ()))),
             look=_read_look(record.with_name(LOOKED)),
-            stages=tuple(map(_read_stage, told.get("stages", [])[:_MOST])),
+            stages=tuple(map(_read_stage, facts.get("stages", [])[:_MOST])),
         )
     return None
 
@@ -127,22 +127,22 @@ def _load_small(file: Path) -> Any:  # noqa: ANN401 - any JSON value
 
 def _read_look(answer: Path) -> LauncherLook | None:
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
-        told = _load_small(answer)
-        folders = {str(name): tuple(map(str, places)) for name, places in told["folders"].items()}
-        return LauncherLook(str(told["python"]), str(told["version"]), folders)
+        facts = _load_small(answer)
+        folders = {str(name): tuple(map(str, places)) for name, places in facts["folders"].items()}
+        return LauncherLook(str(facts["python"]), str(facts["version"]), folders)
     return None
 
 
 _T = TypeVar("_T")
 
 
-def _read_or_none(told: Mapping[str, Any], name: str, kind: Callable[[Any], _T]) -> _T | None:
-    return None if told.get(name) is None else kind(told[name])
+def _read_or_none(facts: Mapping[str, Any], name: str, kind: Callable[[Any], _T]) -> _T | None:
+    return None if facts.get(name) is None else kind(facts[name])
 
 
-def _read_message(told: Mapping[str, Any], name: str) -> Message | None:
+def _read_message(facts: Mapping[str, Any], name: str) -> Message | None:
     # Only texts of this package; a program's own record could name any.
-    found = told.get(name)
+    found = facts.get(name)
     if found is None or not str(found["text"]).startswith(_TEXTS):
         return None
     message = Message(str(found["text"]), {str(key): str(value) for key, value in found["params"].items()})
@@ -150,20 +150,20 @@ def _read_message(told: Mapping[str, Any], name: str) -> Message | None:
     return message
 
 
-def _read_stage(told: Mapping[str, Any]) -> JobStage:
-    factors = tuple(Fraction(str(one)) for one in told["factors"][:_MOST])
-    return JobStage(int(told["rank"]), _read_or_none(told, "layers", int), factors, _read_message(told, "reason"))
+def _read_stage(facts: Mapping[str, Any]) -> JobStage:
+    factors = tuple(Fraction(str(one)) for one in facts["factors"][:_MOST])
+    return JobStage(int(facts["rank"]), _read_or_none(facts, "layers", int), factors, _read_message(facts, "reason"))
 
 
-def _read_rank(folder: Path, told: Mapping[str, Any]) -> JobRank:
-    rank, run = int(told["rank"]), int(told.get("run", 0))
+def _read_rank(folder: Path, facts: Mapping[str, Any]) -> JobRank:
+    rank, run = int(facts["rank"]), int(facts.get("run", 0))
     return JobRank(
         rank=rank,
-        stage=_read_or_none(told, "stage", int),
+        stage=_read_or_none(facts, "stage", int),
         folder=folder_of(folder, rank, run),
-        code=_read_or_none(told, "code", int),
-        seconds=float(told["seconds"]),
+        code=_read_or_none(facts, "code", int),
+        seconds=float(facts["seconds"]),
         run=run,
-        layers=int(told.get("layers", 0)),
-        kinds=kinds_from_json(told.get("kinds", [])),
+        layers=int(facts.get("layers", 0)),
+        kinds=kinds_from_json(facts.get("kinds", [])),
     )

@@ -228,8 +228,8 @@ def _rank_command(launch: LauncherCall, rank: int, plan: Mapping[str, Any]) -> l
 def _choose_python(plan: Mapping[str, Any]) -> str:
     own = str(Path(plan["folder"]) / "bin")
     path = os.pathsep.join(part for part in os.environ.get("PATH", os.defpath).split(os.pathsep) if part != own)
-    told = plan["chosen_python"] or os.environ.get("MS_TUNE_INTERPRETER")
-    return told or shutil.which("python", path=path) or shutil.which("python3", path=path) or "python"
+    chosen = plan["chosen_python"] or os.environ.get("MS_TUNE_INTERPRETER")
+    return chosen or shutil.which("python", path=path) or shutil.which("python3", path=path) or "python"
 
 
 def _take_slot(folder: Path, count: int) -> int | None:

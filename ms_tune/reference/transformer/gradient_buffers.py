@@ -245,12 +245,12 @@ class LooseGradients:
 
     def of(self, entry: BucketWeight) -> Tensor:
         """Return a weight's gradient over all ranks as the optimizer needs it; this also replaces the stored one."""
-        held = self._wide if self._mixed else self._sums
-        total = held[id(entry.weight)]
+        sums = self._wide if self._mixed else self._sums
+        total = sums[id(entry.weight)]
         if entry.group.size > 1:
             total = mint.div(sum_over_ranks(total, entry.group), entry.group.size)
         if self._mixed:
-            held[id(entry.weight)] = total
+            sums[id(entry.weight)] = total
         else:
             self._averages.append(total)
         return total

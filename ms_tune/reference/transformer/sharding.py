@@ -156,9 +156,9 @@ class Sharder:
         routed = [self._shard(weight, experts=True) for weight in weights if id(weight) in experts]
         others = [self._shard(weight, experts=False) for weight in weights if id(weight) not in experts]
         units = [routed, others] if self.groups.expert.size > 1 else [routed + others]
-        held = parts.is_held(cell)
-        late = cell is parts.embedding or held  # its gradients are only certain to exist after the backward pass
-        releases = not (self.pipeline or cell is parts.output or held)
+        whole = parts.is_held(cell)
+        late = cell is parts.embedding or whole  # its gradients are only certain to exist after the backward pass
+        releases = not (self.pipeline or cell is parts.output or whole)
         releases &= self.gathers_again or cell is parts.norm  # the norm has no policy, and `fully_shard` frees it
         return [ShardedUnit(members, late, releases) for members in units if members]
 

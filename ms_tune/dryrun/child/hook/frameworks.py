@@ -44,8 +44,8 @@ def count_devices(ascend: Any, process: HookedProcess | None) -> None:  # noqa: 
     """
 
     def device_count(count: Callable[[], int]) -> int:
-        told = os.environ.get(_DEVICES, "")
-        return int(count()) or (int(told) if told.isdecimal() and int(told) else _DEFAULT)
+        requested = os.environ.get(_DEVICES, "")
+        return int(count()) or (int(requested) if requested.isdecimal() and int(requested) else _DEFAULT)
 
     put_around(ascend, "device_count", device_count)
     tell(process, "device-count")
@@ -129,9 +129,9 @@ def train_always(module: Any, process: HookedProcess | None) -> None:  # noqa: A
     """
 
     def build_and_train(build: Any, *arguments: Any, **named: Any) -> Any:  # noqa: ANN401 - as the function takes them
-        told = module.get_args()
-        if not getattr(told, "do_train", False):
-            told.do_train = True
+        options = module.get_args()
+        if not getattr(options, "do_train", False):
+            options.do_train = True
             tell(process, "do-train")
         return build(*arguments, **named)
 
@@ -219,7 +219,7 @@ def _parameters(chunks: Any) -> list[Any]:  # noqa: ANN401 - models
     return list({id(one): one for chunk in chunks for one in chunk.parameters()}.values())
 
 
-def _describe_model(chunks: Any, told: Any, mpu: Any) -> dict[str, int | bool | str]:  # noqa: ANN401 - modules, arguments, groups
+def _describe_model(chunks: Any, arguments: Any, mpu: Any) -> dict[str, int | bool | str]:  # noqa: ANN401 - modules, arguments, groups
     weights = trained = experts = 0
     for parameter in _parameters(chunks):
         count = math.prod(parameter.shape)
@@ -233,11 +233,11 @@ def _describe_model(chunks: Any, told: Any, mpu: Any) -> dict[str, int | bool | 
         "experts": experts,
         "data": int(mpu.get_data_parallel_world_size(with_context_parallel=True)),
         "expert_data": int(mpu.get_expert_data_parallel_world_size()),
-        "distributed": bool(told.use_distributed_optimizer),
-        "float32_gradients": bool(told.accumulate_allreduce_grads_in_fp32),
-        "mixed": bool(told.bf16 or told.fp16),
-        "optimizer": str(told.optimizer),
-        "reused": bool(getattr(told, "reuse_fp32_param", False)),
+        "distributed": bool(arguments.use_distributed_optimizer),
+        "float32_gradients": bool(arguments.accumulate_allreduce_grads_in_fp32),
+        "mixed": bool(arguments.bf16 or arguments.fp16),
+        "optimizer": str(arguments.optimizer),
+        "reused": bool(getattr(arguments, "reuse_fp32_param", False)),
     }
 
 

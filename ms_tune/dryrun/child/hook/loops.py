@@ -198,7 +198,7 @@ def _line_starts(code: CodeType) -> tuple[tuple[int, int], ...]:
     return tuple((offset, line) for offset, line in dis.findlinestarts(code) if line is not None)
 
 
-def _trace_entry(frame: FrameType, entry: _Entry, tell: Callable[[str, int], None]) -> None:
+def _trace_entry(frame: FrameType, entry: _Entry, report: Callable[[str, int], None]) -> None:
     before, raised = frame.f_trace, False
 
     def look(here: FrameType, event: str, _: object) -> object:
@@ -210,7 +210,7 @@ def _trace_entry(frame: FrameType, entry: _Entry, tell: Callable[[str, int], Non
         sys.settrace(None)
         here.f_trace = before
         if not raised and (event == "return" or here.f_lineno not in entry.body):
-            tell(here.f_code.co_filename, entry.condition.start)
+            report(here.f_code.co_filename, entry.condition.start)
         return before
 
     frame.f_trace = look

@@ -355,8 +355,8 @@ def _tell_forked(parent: HookedProcess) -> None:
 def _write_forked(parent: HookedProcess, own: HookedProcess | None, write: Callable[[], object]) -> None:
     # Write the trace of a forked process: MindSpore only knows the parent's folder, so it is written there and moved.
     _lock_folder(parent.folder)
-    aside = parent.folder / f".parents.{os.getpid()}"
-    _move_trace(parent.folder, aside)
+    saved = parent.folder / f".parents.{os.getpid()}"
+    _move_trace(parent.folder, saved)
     _ProcessState.called = True
     write()
     dropped = parent.folder / f".dropped.{os.getpid()}"
@@ -365,8 +365,8 @@ def _write_forked(parent: HookedProcess, own: HookedProcess | None, write: Calla
             file.write(f"{os.getpid()}\n")
     _move_trace(parent.folder, own.folder if own is not None else dropped)
     shutil.rmtree(dropped, ignore_errors=True)
-    _move_trace(aside, parent.folder)
-    shutil.rmtree(aside, ignore_errors=True)
+    _move_trace(saved, parent.folder)
+    shutil.rmtree(saved, ignore_errors=True)
     if own is not None:
         own.facts["ended"] = True
         own.write()

@@ -115,9 +115,9 @@ def tell(process: HookedProcess | None, text: str, **params: object) -> None:
 def note(process: HookedProcess | None, kind: str, entry: dict[str, object], most: int = 1000) -> None:
     """Add an entry to one of the lists of the record, once, and at most ``most`` entries."""
     if process is not None:
-        told = process.facts.setdefault(kind, [])
-        if entry not in told and len(told) < most:
-            told.append(entry)
+        entries = process.facts.setdefault(kind, [])
+        if entry not in entries and len(entries) < most:
+            entries.append(entry)
             process.write()
 
 
