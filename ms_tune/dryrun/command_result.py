@@ -92,8 +92,8 @@ class CommandResult:
             if job.problem is not None
         ]
         for job in self.jobs:
-            told_once = {str(stage.reason): stage.reason for stage in job.stages if stage.reason is not None}
-            found += [msg("launch.layers.reason", reason=reason) for reason in told_once.values()]
+            reasons = {str(stage.reason): stage.reason for stage in job.stages if stage.reason is not None}
+            found += [msg("launch.layers.reason", reason=reason) for reason in reasons.values()]
             unsupported = ", ".join(job.untold)
             if unsupported and any(rank.code for rank in job.ranks):
                 found.append(msg("launch.untold", options=unsupported))

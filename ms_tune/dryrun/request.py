@@ -73,7 +73,7 @@ class Setting(Record):
         raw = raw.strip()
         try:
             yaml.safe_load(raw)
-        except (yaml.YAMLError, ValueError):  # the latter: a number of thousands of digits
+        except (yaml.YAMLError, ValueError):  # the latter for a number with thousands of digits
             raise UsageError(msg("stages.set.value", text=text), msg("stages.set.form.hint")) from None
         return cls(path, raw or "null")
 
@@ -258,7 +258,7 @@ class PreparedRun(Record):
     stage: int  # its pipeline stage, of `stages`
     stages: int
     layers: int  # layers of that stage as simulated
-    shrunk: bool  # whether the config gives the stage another number of layers
+    shrunk: bool  # whether the config gives the stage a different number of layers
     model: Message  # the code that is run: the user's framework or ms-tune's own transformer
     max_device_memory: int | None  # limit of the pool, in bytes, if the config or its framework sets one
     changes: tuple[SettingChange, ...]  # differences from the config

@@ -289,7 +289,7 @@ def _write_inputs(jobs: Sequence[_SimulatedJob], folder: Path, here: _Machine) -
     write_manifest(folder, make_manifest(list(child.command), child.environment, facts))
     for job in jobs:
         write_config(folder / job.prefix, job.loaded, job.first)
-        if not job.request.real:  # until it is judged
+        if not job.request.real:  # replaced once the job is judged
             write_kept(folder / job.prefix, RunRecord(doubts={OWN: msg("verdict.none.unfinished")}))
 
 

@@ -55,7 +55,7 @@ class JobCheck:
     megatron: bool  # whether the program accepts Megatron's arguments, and so needs all frameworks
     missing: tuple[str, ...]  # frameworks that it needs but that were not found
     documented: Documented  # the documented set that matches the frameworks found
-    unlike: tuple[tuple[StackPart, str], ...]  # parts of another release than that set has, with its release of them
+    unlike: tuple[tuple[StackPart, str], ...]  # parts of another release than in that set, with the set's release
     # Paths in its arguments that do not exist, and are replaced by synthetic data.
     made_up: tuple[SettingChange, ...]
 

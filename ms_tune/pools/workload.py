@@ -186,7 +186,7 @@ def free_order_variants(work: Workload) -> Iterator[Workload]:
     if not pairs or len(work.schedule) > _MOST_EVENTS:
         return
     chosen = random.Random(0)  # noqa: S311  - any half will do
-    half = [chosen.random() < 0.5 for _ in pairs]  # noqa: PLR2004 - a half
+    half = [chosen.random() < 0.5 for _ in pairs]  # noqa: PLR2004 - one half of the pairs
     for taken in (half, [not one for one in half]):
         ends = {block: request.end for block, request in enumerate(work.requests)}
         for (one, other), swap in zip(pairs, taken, strict=True):

@@ -147,7 +147,7 @@ MSRUN, TORCHRUN, TORCH_LAUNCH = "msrun", "torchrun", "torch.distributed.launch"
 LAUNCHERS = (MSRUN, TORCHRUN, TORCH_LAUNCH)
 _PYTHONS = ("python", "pytest", "python3")  # msrun runs these directly (parallel/cluster/process_entity/_utils.py)
 _PYTHON = ".py"
-_MOST = 1_000_000  # ranks of a job
+_MOST = 1_000_000  # maximum ranks of a job
 
 
 @dataclass(frozen=True, slots=True)

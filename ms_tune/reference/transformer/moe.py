@@ -257,7 +257,7 @@ class MixtureOfExperts(nn.Cell):
         back = mint.argsort(order.astype(mindspore.float32)).reshape(per_token, -1)
         rows, width = mint.index_select(tokens, 0, mint.fmod(order, tokens.shape[0])), tokens.shape[1]
         if self.whole is not None:
-            del tokens  # `_token_dispatch` is over
+            del tokens  # freed here, as at the end of `_token_dispatch`
         alive: list[Tensor] = []
         rows = mint.index_select(self.spread_rows(rows, alive), 0, mint.transpose(back, 0, 1).reshape(-1))
         rows = rows.reshape(-1, per_token, width) * weights.unsqueeze(-1)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 MARKS = "forks"  # a folder of files, each named by a process ID
 USES = "MS_TUNE_USES"  # the variable with its path, for the code that marks processes
 _DATA = os.path.join("mindspore", "dataset") + os.sep  # noqa: PTH118 - a part of file names
-_STARTING = "_execute_child"  # of subprocess
+_STARTING = "_execute_child"  # the function of subprocess that starts a program
 _TRIES = 9  # the last process of the folder may be removing it
 
 

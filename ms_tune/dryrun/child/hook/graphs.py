@@ -1,9 +1,9 @@
 """Detect loops and conditions in compiled graphs that depend on a value of the device.
 
-In simulation the condition of such a loop never changes, and the graph runs forever (MindSpore 2.9). The loops in a
-compiled graph cannot be queried, but those in its source can: a graph with one that runs for a minute is stopped. No
-Python code runs during that time, so the time limit is ``faulthandler``'s, which works from a C thread. Of a condition,
-always the first branch runs.
+In simulation the condition of such a loop never changes, and the graph runs forever (MindSpore 2.9). The loops in a compiled
+graph cannot be queried, but those in its source can: a graph with one that runs for a minute is stopped. No Python code runs
+during that time, so the time limit is ``faulthandler``'s, which works from a C thread. If a graph contains a condition, its
+first branch always runs.
 """
 
 from __future__ import annotations

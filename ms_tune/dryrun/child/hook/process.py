@@ -58,7 +58,7 @@ class _ProcessState:
     """The hook's state in this process."""
 
     process: HookedProcess | None = None
-    write_trace: Callable[[], object] | None = None  # MindSpore's own function
+    write_trace: Callable[[], object] | None = None  # MindSpore's own function, saved to be called early
     forked_in_use = False  # forked from a process that had used the device: the trace would be that of the parent
     inherited = 0  # bytes that such a process had allocated at its start
     forked = False
@@ -66,7 +66,7 @@ class _ProcessState:
     notices: Any = None  # set if processes that use the device mark themselves; called in forked ones
     # Forked by a library in a separate thread: its own allocations are unknown, and its mark stays.
     untold = False
-    forks = False  # this process has forked others
+    forks = False  # whether this process has forked others
     called = False  # MindSpore's own function was called in a forked process
     done = False
 
@@ -157,7 +157,7 @@ def _begin_process() -> None:
             faulthandler.enable()  # a crash in MindSpore shows the program's line
     atexit.register(_note_end)  # registered before MindSpore's own function, so called after it
     os.register_at_fork(before=_before_fork, after_in_child=_after_fork)
-    with contextlib.suppress(ValueError):  # not the main thread
+    with contextlib.suppress(ValueError):  # outside the main thread
         if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
             signal.signal(signal.SIGTERM, _end_by_signal)
 
