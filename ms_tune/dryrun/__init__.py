@@ -1,1 +1,1 @@
-"""Runs the real MindSpore on its Ascend back end in simulation, in child processes, and judges what it needed."""
+"""Run the real MindSpore on its Ascend back end in simulation, in child processes, and judge the memory that it needed."""

@@ -1,4 +1,4 @@
-"""``ms-tune dryrun -- python train.py``: a command of the user's own, simulated by its environment alone."""
+"""Simulate a command of the user's own (``ms-tune dryrun -- python train.py``) only through its environment."""
 
 from __future__ import annotations
 
@@ -52,13 +52,13 @@ if TYPE_CHECKING:
     from ms_tune.dryrun.task import Observer, Task
     from ms_tune.text import Message
 
-_LONGEST = 120  # characters of a process's command that are shown
+_LONGEST = 120  # maximum characters of a process's command to show
 
 
 def run_command(request: CommandRequest, observer: Observer) -> CommandResult:
     """Run a command in simulation, once for each rank, and read the traces that it leaves.
 
-    Its exit code is the result's, whatever it is: a trace that was written before a failure is read all the same.
+    Any exit code becomes the result's: a trace that was written before a failure is still read.
     """
     check_request(request)
     connect_engine(request.engine, observer)
@@ -96,7 +96,7 @@ def run_command(request: CommandRequest, observer: Observer) -> CommandResult:
 
 
 def sweep_command(requests: Sequence[CommandRequest], observer: Observer) -> SweepResult[CommandResult]:
-    """Run variants of a command one after the other; one that cannot be started has its error in its place."""
+    """Run variants of a command one after the other; a variant that cannot be started contains its error instead of a result."""
     check_request(requests[0])
     folder = create_run_folder(requests[0].run_folder, name_of(requests[0].command))
     variants: list[VariantResult[CommandResult]] = []
@@ -117,7 +117,7 @@ def sweep_command(requests: Sequence[CommandRequest], observer: Observer) -> Swe
 
 
 def cann_for(request: CommandRequest, observer: Observer) -> Cann:
-    """This machine's CANN, or stand-ins for the MindSpore of the command's Python, built if need be."""
+    """Return the CANN for a command: this machine's own, or one built for the MindSpore of the command's Python."""
     if request.real:
         return real_cann()
     cann = prepare_cann(find_mindspore(request.python), observer.say)
@@ -136,10 +136,10 @@ def _keep_terms(request: CommandRequest, first: Task, folder: Path, cann: Cann) 
 
 @dataclass(slots=True)
 class _CommandFindings:
-    """What a command's processes left."""
+    """The findings about a command's processes, collected task by task."""
 
     folder: Path  # of the run
-    kept: RunRecord  # what the traces are judged by, written down for those who read them
+    kept: RunRecord  # the record by which the traces are judged, written for other commands
     ranks: list[RankResult] = field(default_factory=list)
     runs: list[_SmallRun] = field(default_factory=list)
     problems: list[tuple[Message, Message]] = field(default_factory=list)
@@ -147,7 +147,7 @@ class _CommandFindings:
     jobs: list[LaunchedJob] = field(default_factory=list)
 
     def keep(self, processes: Sequence[ProgramProcess]) -> None:
-        """Write down what programs ask for, before anybody judges their traces."""
+        """Record the memory limits that programs request, before their traces are judged."""
         asked = {
             str(one.folder.relative_to(self.folder)): one.asked_bytes
             for one in processes
@@ -167,7 +167,7 @@ def _read_task(task: Task, here: Path, ended: ProcessEnd, found: _CommandFinding
             (part.name_problem(problem), defect_in(str(problem)) or where)
             for problem, where in _find_problems(part, task, own, readings, unread)
         ]
-        if part.rank is None or not part.rank.run:  # further runs of a rank are what its stage is derived from
+        if part.rank is None or not part.rank.run:  # further runs of a rank are only used to derive its stage
             found.ranks += _judge_readings(readings, own, [problem for problem, _ in wrong], part)
         if part.rank is not None and part.job is not None:
             found.runs.append(_SmallRun(part.job, part.rank, tuple(readings)))
@@ -178,14 +178,15 @@ def _read_task(task: Task, here: Path, ended: ProcessEnd, found: _CommandFinding
 
 
 def _exit_code(ended: ProcessEnd) -> int:
-    # As shells tell it: 128 and the signal's number for a program that a signal ended; 124 for one whose time was up.
+    # As in shells: 128 plus the signal's number for a program that a signal ended; 124 after a timeout.
     if ended.timed_out:
         return 124
     return ended.code if ended.code >= 0 else 128 - ended.code
 
 
 def _read_traces(part: CommandPart) -> tuple[list[Reading], list[tuple[Message, Message]]]:
-    # Every trace below a process's folder, since the command may have started processes of its own, and why others are not read.
+    # Return every trace below a process's folder, since the command may have started further processes, and why others
+    # are not read.
     try:
         traces = find_trace(part.folder).ranks
     except MsTuneError:
@@ -194,12 +195,12 @@ def _read_traces(part: CommandPart) -> tuple[list[Reading], list[tuple[Message, 
     unread: list[tuple[Message, Message]] = []
     for files in traces:
         if part.launched and files.blocks.relative_to(part.folder).parts[0].startswith("job_"):
-            continue  # a launched rank's, which is read with it
+            continue  # the trace of a launched rank, which is read with that rank
         try:
             found.append(reading_of(part.folder, files, part.ended.seconds))
         except TraceError as error:
             unread.append((error.message, see_log(part.folder)))
-        except MsTuneError:  # of a run on the CPU, which leaves no more than a header
+        except MsTuneError:  # a run on the CPU, whose trace is only a header
             pass
     return found, unread
 
@@ -207,9 +208,8 @@ def _read_traces(part: CommandPart) -> tuple[list[Reading], list[tuple[Message, 
 def _judge_readings(
     readings: Sequence[Reading], processes: Sequence[ProgramProcess], problems: Sequence[Message], part: CommandPart
 ) -> Iterator[RankResult]:
-    # The traces with their verdicts. Where the command went wrong, what it allocated is shown, and judged by nobody: it may have
-    # been about to allocate more. Nor is a trace whose process did not log how much it used, since nothing tells that the trace
-    # is whole.
+    # Yield the traces with their verdicts. If the command failed, its memory is shown without a verdict: it may have been about
+    # to allocate more. The same applies if a process did not log its memory use, since then the trace may be incomplete.
     for reading in readings:
         verdict, log = reading.report.verdict, reading.report.log
         doubts = list(problems)
@@ -220,8 +220,8 @@ def _judge_readings(
         places = (reading.trace.parent, reading.trace.parent.parent)
         process = next((one for one in processes if one.folder in places), None)
         rank = reading.report.rank
-        told = part.rank.rank if part.rank is not None and rank is None else rank
-        yield RankResult(told, reading, verdict, process, part.stage, part.job)
+        number = part.rank.rank if part.rank is not None and rank is None else rank
+        yield RankResult(number, reading, verdict, process, part.stage, part.job)
 
 
 def _find_problems(
@@ -234,7 +234,7 @@ def _find_problems(
     folder, ended = part.folder, part.ended
     found = _find_unwatched(folder, processes)
     if part.launched and not ended.code and not ended.timed_out and not processes:
-        return found  # what its launchers started is looked at rank by rank
+        return found  # the ranks that its launchers started are checked one by one
     traced = {place for reading in readings for place in (reading.trace.parent, reading.trace.parent.parent)}
     untraced = [one for one in processes if one.ended and one.allocated and one.folder not in traced and not unread]
     unwritten = not readings or untraced or not all(one.ended for one in processes)
@@ -277,7 +277,7 @@ def _find_unwatched(folder: Path, processes: Sequence[ProgramProcess]) -> list[t
 
 @dataclass(frozen=True, slots=True)
 class _SmallRun:
-    """A run of a rank with fewer layers than its stage has, and what it left."""
+    """A run of a rank with fewer layers than its stage has, and its traces."""
 
     job: int
     rank: JobRank
@@ -308,7 +308,7 @@ def _with_whole_stage(
 
 
 def _rank_records(request: CommandRequest, ranks: Sequence[RankResult], folder: Path) -> Mapping[str, RankRecord]:
-    # What other commands need for the same verdicts about derived stages, by the folders of their ranks.
+    # Return the data that other commands need for the same verdicts about derived stages, by the folders of their ranks.
     kept = {}
     for rank in ranks:
         whole, report = rank.extrapolation, rank.reading.report

@@ -1,4 +1,4 @@
-"""What a simulated command found."""
+"""Define the result of a simulated command."""
 
 from __future__ import annotations
 
@@ -29,62 +29,62 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RankResult:
-    """What one process of a command left behind."""
+    """The result of one process of a command."""
 
-    rank: int | None  # its rank; None if nothing tells
-    reading: Reading  # what it left
-    verdict: Verdict  # whether it fits, and on what grounds
-    process: ProgramProcess | None = None  # what the process told of itself; None where it could not
-    stage: int | None = None  # its pipeline stage, where a launcher's stand-in chose it by that
+    rank: int | None  # its rank; None if unknown
+    reading: Reading  # its trace, read
+    verdict: Verdict  # whether it fits, and why
+    process: ProgramProcess | None = None  # the record of the process itself; None if it could not write one
+    stage: int | None = None  # its pipeline stage, if the rank was chosen by its stage
     job: int | None = None  # the number of the job that a launcher started it for
-    layers: int | None = None  # layers of its stage as it ran; None where that is not known
-    full_layers: int | None = None  # layers that the program's arguments give the stage; None where that is not known
+    layers: int | None = None  # layers of its stage in this run; None if unknown
+    full_layers: int | None = None  # layers of the stage by the program's arguments; None if unknown
     extrapolation: Extrapolation | None = None  # the whole stage, if it ran with fewer layers
 
     @property
     def judged_bytes(self) -> int:
-        """The peak that the verdict is about: of the whole stage where it was derived."""
+        """Return the peak that the verdict is about: that of the whole stage if it was derived."""
         return self.extrapolation.peak_bytes if self.extrapolation is not None else self.reading.peak_bytes
 
     @property
     def theory(self) -> tuple[BesideTheory, ...]:
-        """What the run holds from its first step to its last, beside theory; empty where theory tells nothing."""
+        """Return the memory used from the first step to the last, compared with theory; empty if theory has no result."""
         model = self.process.model if self.process is not None else None
         return beside_theory(model.theory(), self.reading.contents) if model is not None else ()
 
     @property
     def footprint_bytes(self) -> int:
-        """The footprint that the verdict is about; the upper end where only a range is known."""
+        """Return the footprint that the verdict is about; the upper end if only a range is known."""
         whole = self.extrapolation
         return whole.need.footprint_bytes if whole is not None else self.reading.footprint_bytes
 
     @property
     def contents(self) -> Mapping[MemoryCategory, int]:
-        """What the peak that the verdict is about is made of."""
+        """Return the composition of the peak that the verdict is about."""
         return self.extrapolation.contents if self.extrapolation is not None else self.reading.contents
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CommandResult:
-    """A command of the user's own that was run."""
+    """The result of a command of the user's own."""
 
-    folder: Path  # where the run is kept
+    folder: Path  # where the run is stored
     command: tuple[str, ...]  # the command
-    backend: Backend  # what the Ascend back end was loaded with
+    backend: Backend  # the libraries that the Ascend back end was loaded with
     level: int | None  # `MS_SIMULATION_LEVEL`; None on devices
-    code: int  # its exit code; of the first process that failed, if any did
-    ranks: tuple[RankResult, ...]  # the traces that it left
-    problems: tuple[tuple[Message, Message], ...]  # what is wrong with its processes, and where to read more
+    code: int  # its exit code, or that of the first process that failed
+    ranks: tuple[RankResult, ...]  # the traces of the command
+    problems: tuple[tuple[Message, Message], ...]  # problems of its processes, and where to read more
     seconds: float  # how long it ran
     processes: tuple[ProgramProcess, ...] = ()  # its processes that imported MindSpore
-    jobs: tuple[LaunchedJob, ...] = ()  # the jobs that its launchers were told to start
+    jobs: tuple[LaunchedJob, ...] = ()  # the jobs of its launchers
 
     @property
     def warnings(self) -> tuple[Message, ...]:
-        """What makes the figures less certain than they look, each thing once, and no problem again."""
+        """Return the reasons why the figures are less certain, each once, without those already listed as problems."""
         found = [warning for rank in self.ranks for warning in rank.reading.warnings]
         sound = [rank for rank in self.ranks if rank.verdict.no_verdict_because is None]
-        for rank in sound:  # at the peak other gradients than those of the buffers may be alive
+        for rank in sound:  # at the peak, gradients outside the buffers may be alive
             found += unlike_theory(pair for pair in rank.theory if pair.content != "gradients")
         found += [
             msg("launch.refused", launcher=job.launcher, problem=job.problem)
@@ -92,11 +92,11 @@ class CommandResult:
             if job.problem is not None
         ]
         for job in self.jobs:
-            told_once = {str(stage.reason): stage.reason for stage in job.stages if stage.reason is not None}
-            found += [msg("launch.layers.reason", reason=reason) for reason in told_once.values()]
-            untold = ", ".join(job.untold)
-            if untold and any(rank.code for rank in job.ranks):
-                found.append(msg("launch.untold", options=untold))
+            reasons = {str(stage.reason): stage.reason for stage in job.stages if stage.reason is not None}
+            found += [msg("launch.layers.reason", reason=reason) for reason in reasons.values()]
+            unsupported = ", ".join(job.untold)
+            if unsupported and any(rank.code for rank in job.ranks):
+                found.append(msg("launch.untold", options=unsupported))
         found += [
             warning for rank in self.ranks if self.level is not None and (warning := _find_caught_oom(rank)) is not None
         ]
@@ -105,32 +105,32 @@ class CommandResult:
         if not self.code:  # else the failure is a problem
             failed = [process for process in self.processes if process.failed]
             found += [msg("stages.command.failed-part", pid=one.pid, error=one.failed) for one in failed]
-        told = {str(problem) for problem, _ in self.problems}
-        return tuple({text: warning for warning in found if (text := str(warning)) not in told}.values())
+        reported = {str(problem) for problem, _ in self.problems}
+        return tuple({text: warning for warning in found if (text := str(warning)) not in reported}.values())
 
     @property
     def reads(self) -> tuple[ProcessPlace, ...]:
-        """Where programs read values, which simulation has not."""
+        """Return the places where programs read values, which simulation does not have."""
         return tuple(dict.fromkeys(place for process in self.processes for place in process.reads))
 
     @property
     def bounds(self) -> tuple[ProcessPlace, ...]:
-        """Where programs use operators whose sizes follow from values."""
+        """Return the places where programs use operators whose result sizes depend on values."""
         return tuple(dict.fromkeys(place for process in self.processes for place in process.bounds))
 
     @property
     def support(self) -> tuple[Message, ...]:
-        """What of the programs' frameworks is changed, each thing once."""
+        """Return the changes to the programs' frameworks, each once."""
         return tuple({str(message): message for one in self.processes for message in one.support}.values())
 
     @property
     def worst(self) -> RankResult | None:
-        """The rank with the worst verdict that needs most."""
+        """Return the rank with the worst verdict; among equals, the one that needs most."""
         return max(self.ranks, key=lambda rank: (rank.verdict.severity, rank.judged_bytes), default=None)
 
     @property
     def verdict(self) -> Verdict:
-        """About the whole command: that of the worst rank; none where a rank or a process went wrong."""
+        """Return the verdict on the whole command: that of the worst rank; none if a rank or a process failed."""
         worst = self.worst
         if worst is None:
             reason = self.problems[0][0] if self.problems else msg("verdict.none.no-trace")
@@ -140,13 +140,13 @@ class CommandResult:
         return worst.verdict._replace(outcome=None, no_verdict_because=self.problems[0][0])
 
 
-# MindSpore raises the first of them where memory is out.
+# MindSpore raises the first of them if memory is exhausted.
 _CATCHING = {"RuntimeError", "Exception", "BaseException", "MemoryError"}
-_FRAMEWORK = "-packages/mindspore/"  # whose own handlers are behind the program's lines
+_FRAMEWORK = "-packages/mindspore/"  # its own handlers come after the program's lines
 
 
 def _find_caught_oom(rank: RankResult) -> Message | None:
-    # Where the program catches that there is no memory, and goes on: in simulation there always is some.
+    # Find a place where the program catches out-of-memory errors and continues: in simulation they never occur.
     curve, table, limit = rank.reading.report.curve, rank.reading.report.table, rank.verdict.limit
     if rank.verdict.outcome is not Fit.DOES_NOT_FIT or limit is None or rank.reading.peak_bytes <= limit.bytes:
         return None
@@ -160,7 +160,7 @@ def _find_caught_oom(rank: RankResult) -> Message | None:
 
 
 def _catches_error(file: str, line: int) -> bool:
-    # Whether an exception of MindSpore's ends at this line: in a ``try`` with a handler that raises nothing itself.
+    # Return whether an exception of MindSpore ends at this line: in a ``try`` with a handler that does not raise.
     with contextlib.suppress(SyntaxError, ValueError, RecursionError):
         for node in ast.walk(ast.parse("".join(linecache.getlines(file)))):
             if isinstance(node, ast.Try) and node.body[0].lineno <= line <= (node.body[-1].end_lineno or 0):

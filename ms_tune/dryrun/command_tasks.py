@@ -1,4 +1,4 @@
-"""The processes of ``ms-tune dryrun -- COMMAND``: what starts them, how they are run, and the parts of the command that are read one by one."""
+"""Plan and run the processes of ``ms-tune dryrun -- COMMAND``, and list the parts of the command that are read one by one."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ if TYPE_CHECKING:
     from ms_tune.dryrun.task import Observer
     from ms_tune.text import Message
 
-_HOST_BYTES = GIB  # of a process that nobody knows
+_HOST_BYTES = GIB  # of an unknown process
 
 
 def check_request(request: CommandRequest) -> None:
-    """See that there is such a program, and that there are such ranks."""
-    program = request.command[0]  # a launcher that a stand-in is there for need not be installed
+    """Check that the program and the ranks exist."""
+    program = request.command[0]  # a launcher that ms-tune replaces need not be installed
     if shutil.which(program) is None and (request.real or not is_launcher(program)):
         raise UsageError(msg("stages.command.absent", program=program), msg("stages.command.absent.hint"))
     size = _world_size(request)
@@ -48,7 +48,7 @@ def check_request(request: CommandRequest) -> None:
 
 
 def tasks_of(request: CommandRequest) -> list[Task]:
-    """One process for each rank that is asked for; of a command that launches by itself, only one."""
+    """Return one process per requested rank; only one for a command that launches its own ranks."""
     ranks = dict.fromkeys(request.ranks or (whole_number(os.environ.get("RANK_ID", "")) or 0,))
     return [_make_task(request, rank, _world_size(request)) for rank in ranks]
 
@@ -56,7 +56,7 @@ def tasks_of(request: CommandRequest) -> list[Task]:
 def run_tasks(
     request: CommandRequest, tasks: Sequence[Task], folder: Path, cann: Cann, observer: Observer
 ) -> Mapping[str, ProcessEnd]:
-    """Run a command's processes to their end, and put what they left in the working folder into the run folder; how each ended, by folder."""
+    """Run a command's processes, move their outputs to the run folder, and return how each ended, by folder."""
     ends: dict[str, ProcessEnd] = {}
 
     def end(task: Task, ended: ProcessEnd) -> None:
@@ -78,7 +78,7 @@ def _world_size(request: CommandRequest) -> int:
 
 
 def name_of(command: Sequence[str]) -> str:
-    """What a run is called: its script, or its program."""
+    """Return the name of a run: its script, or its program."""
     return next((word for word in command if word.endswith(SCRIPTS)), command[0])
 
 
@@ -127,9 +127,9 @@ def _output_names(folder: Path) -> frozenset[str]:
 
 
 def _collect_outputs(working_folder: Path, before: frozenset[str], run_folder: Path) -> None:
-    # Move what came while the command ran, as far as it is MindSpore's, beside the trace of its rank. MindSpore 2.7 to 2.10
-    # write it to the working folder and cannot be told another place: ``offload``, ``execute_order`` and, once communication is
-    # initialised, ``rank_N`` with more of the same.
+    # Move MindSpore's outputs that appeared during the command next to the trace of their rank. MindSpore 2.7 to 2.10
+    # writes them to the working folder, which cannot be changed: ``offload``, ``execute_order`` and, with
+    # communication, ``rank_N`` with further ones.
     for name in sorted(_output_names(working_folder) - before):
         path = working_folder / name
         with contextlib.suppress(OSError):
@@ -151,7 +151,7 @@ def _move_folder(path: Path, aim: Path) -> None:
 
 
 def _trace_folder(run_folder: Path, rank: str | None) -> Path:
-    # The folder of the trace of a rank, or of the only one there is; else the rank's folder, or the run folder.
+    # Return the folder of a rank's trace, or of the only trace; else the rank's folder, or the run folder.
     traces = [path.parent for path in sorted(run_folder.rglob("memory_block.csv"))]
     own = [folder for folder in traces if rank is None or rank in (folder.name, folder.parent.name)]
     if len(own) == 1 or (rank is not None and own):
@@ -166,21 +166,21 @@ _LOST = -9  # the exit code of a rank that was ended with its launcher
 
 @dataclass(frozen=True, slots=True)
 class CommandPart:
-    """A command's own process, or a rank that one of its launchers started."""
+    """The command's own process, or a rank that one of its launchers started."""
 
     folder: Path  # where its log and its traces are
     ended: ProcessEnd  # how it ended
-    launched: bool = False  # it launched jobs, whose ranks are parts of their own
+    launched: bool = False  # whether it launched jobs, whose ranks are separate parts
     rank: JobRank | None = None  # the rank; None for the command's own process
     job: int | None = None  # the number of the rank's job
 
     @property
     def stage(self) -> int | None:
-        """The rank's pipeline stage, if it was chosen by that."""
+        """Return the rank's pipeline stage, if it was chosen by its stage."""
         return self.rank.stage if self.rank is not None else None
 
     def name_problem(self, problem: Message) -> Message:
-        """What is wrong with it, with the rank's name before it."""
+        """Return a problem with the rank's name before it."""
         if self.rank is None:
             return problem
         kind = "launch.rank" if self.stage is None else "launch.stage"
@@ -188,7 +188,7 @@ class CommandPart:
 
 
 def rank_parts(jobs: Iterable[LaunchedJob], command: ProcessEnd | None) -> Iterator[CommandPart]:
-    """The ranks of jobs that came to be started; ``command`` is how the command itself ended, which takes its ranks with it."""
+    """Yield the ranks that jobs started; ``command`` is the end of the command itself, which ends its ranks, too."""
     for job in jobs:
         for rank in job.ranks:
             timed_out = rank.code is None and command is not None and command.timed_out
@@ -198,7 +198,7 @@ def rank_parts(jobs: Iterable[LaunchedJob], command: ProcessEnd | None) -> Itera
 
 
 def without_ranks(jobs: Sequence[LaunchedJob], folder: Path) -> list[tuple[Message, Message]]:
-    """Why nothing was simulated, if launchers were called and none of them came to start a rank."""
+    """Return why nothing was simulated, if launchers were called but none of them started a rank."""
     if not jobs or any(job.ranks for job in jobs):
         return []
     last = jobs[-1]

@@ -1,4 +1,4 @@
-"""A simulated run beside a real one: how good was the simulation?"""
+"""Compare a simulated run with a real one: how accurate was the simulation?"""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _RankT = TypeVar("_RankT", "RankReport", "RankMemory")
 
 
 def compare_real(simulated: Path, real: Path, terms: MemoryRequest) -> RealComparison:
-    """Both runs, rank by rank."""
+    """Compare both runs rank by rank."""
     quick = replace(terms, with_graph=False)
     first, second = (analyse_memory(path, quick, lambda *_: None).ranks for path in (simulated, real))
     pairs = _pair_ranks(first, second)
@@ -43,7 +43,7 @@ def compare_real(simulated: Path, real: Path, terms: MemoryRequest) -> RealCompa
 
 
 def _pair_ranks(reports: Sequence[RankReport], others: Sequence[_RankT]) -> list[tuple[RankReport, _RankT]]:
-    if len(reports) == len(others) == 1:  # whatever their numbers are
+    if len(reports) == len(others) == 1:  # regardless of their rank numbers
         return [(reports[0], others[0])]
     by_rank = {report.rank: report for report in reports}
     return [(by_rank[one.rank], one) for one in others if one.rank in by_rank]
@@ -55,9 +55,9 @@ def _ranks_without(ranks: Sequence[_RankT], paired: Sequence[_RankT]) -> tuple[i
 
 
 def request_like(real: Path, request: DryrunRequest) -> DryrunRequest:
-    """The request with the config and the ranks of a real run, where it names none; the layers are run as they are.
+    """Return the request with the config and ranks of a real run, unless it names its own; layers are not extrapolated.
 
-    A log may be of thousands of ranks: beside one, the stages are run as they are without it.
+    A log can be from thousands of ranks: compared with one, the stages are run as they are without it.
     """
     config = request.config or real / "config.yaml"
     if request.config is None and not config.is_file():
@@ -70,13 +70,13 @@ def request_like(real: Path, request: DryrunRequest) -> DryrunRequest:
     return request._replace(config=config, ranks=ranks, extrapolate=False)
 
 
-_SETTLED = 3  # steps after which the most of a run was usually in use: the first has no optimizer's state yet
-_NEAR = 0.02  # of the real peak: what a simulation is meant to come to
+_SETTLED = 3  # steps after which a run usually reached its peak: the first one begins without optimizer state
+_NEAR = 0.02  # share of the real peak: the intended accuracy of a simulation
 
 
 @dataclass(frozen=True, slots=True)
 class ComparedFigure:
-    """One figure of a rank in bytes; None on the side that does not tell."""
+    """One figure of a rank in bytes; None on the side where it is unknown."""
 
     name: str
     simulated: int | None
@@ -84,35 +84,35 @@ class ComparedFigure:
 
     @property
     def difference(self) -> int | None:
-        """Simulated less real."""
+        """Return simulated minus real."""
         return None if self.simulated is None or self.real is None else self.simulated - self.real
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LoggedPair:
-    """One rank, simulated and as the log tells."""
+    """One rank, simulated and from the log."""
 
-    rank: int | None  # its number; None if nothing tells
+    rank: int | None  # its number; None if unknown
     simulated: RankReport  # the simulated run
-    real: RankMemory  # what the log says
-    real_verdict: Verdict  # what the judge says about the log's figures
-    figures: tuple[ComparedFigure, ...]  # both, figure by figure
-    notes: tuple[Message, ...]  # what the differences come from, as far as the figures tell
+    real: RankMemory  # the figures in the log
+    real_verdict: Verdict  # the verdict on the log's figures
+    figures: tuple[ComparedFigure, ...]  # both runs, figure by figure
+    notes: tuple[Message, ...]  # explanations of the differences
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LogComparison:
-    """A simulated run and the log of a real one."""
+    """The comparison of a simulated run with the log of a real one."""
 
-    simulated: Path  # where the simulated run is kept
+    simulated: Path  # where the simulated run is stored
     real: Path  # the log, or the folder of logs
     pairs: tuple[LoggedPair, ...]  # the ranks that are in both
     only_real: tuple[int | None, ...]  # ranks that were not simulated
-    only_simulated: tuple[int | None, ...]  # ranks of which the log says nothing
+    only_simulated: tuple[int | None, ...]  # ranks that are not in the log
 
 
 def is_log(path: Path) -> bool:
-    """Whether a place is a log, or a folder of logs, and no trace of a run."""
+    """Return whether a path is a log, or a folder of logs, and not a trace of a run."""
     if path.is_file():
         return path.name != BLOCKS and path.suffix != ".csv"
     try:
@@ -123,14 +123,14 @@ def is_log(path: Path) -> bool:
 
 
 def compare_log(simulated: Path, log: Path, terms: MemoryRequest) -> LogComparison:
-    """Both runs, rank by rank."""
+    """Compare a simulated run with a log rank by rank."""
     reports = analyse_memory(simulated, replace(terms, with_graph=False), lambda *_: None).ranks
-    told = read_logged_memory(log)
-    both = _pair_ranks([report for report in reports if report.rank is not None] or reports, told)
+    logged = read_logged_memory(log)
+    both = _pair_ranks([report for report in reports if report.rank is not None] or reports, logged)
     if not both:
         raise TraceError(msg("stages.compare.nothing", simulated=simulated), path=log)
     pairs = tuple(_make_pair(report, one, terms) for report, one in both)
-    only_real = _ranks_without(told, [one for _, one in both])
+    only_real = _ranks_without(logged, [one for _, one in both])
     return LogComparison(simulated, log, pairs, only_real, _ranks_without(reports, [report for report, _ in both]))
 
 
@@ -146,7 +146,7 @@ def _make_pair(report: RankReport, real: RankMemory, terms: MemoryRequest) -> Lo
 
 
 def _real_limit(report: RankReport, real: RankMemory, terms: MemoryRequest) -> Limit:
-    # What the real run may take: as the user says, else as its log says, else as the simulated one may.
+    # Return the limit of the real run: named by the user, else from its log, else that of the simulated run.
     if terms.names_device:
         return limit_of(device_of(terms.chip, terms.device_bytes))
     if real.limit_bytes and real.device_mib:
@@ -159,7 +159,7 @@ def _compare_figures(report: RankReport, real: RankMemory) -> Iterator[ComparedF
     verdict, whole = (
         report.verdict,
         report.verdict.need or report.curve,
-    )  # of the whole stage, where the run held a part of it
+    )  # of the whole stage, if the run had a part of it
     peak, footprint = whole.peak_bytes, whole.footprint_bytes
     yield ComparedFigure("peak", peak, real.peak_bytes)
     yield ComparedFigure("footprint", footprint, real.footprint_bytes)
@@ -177,11 +177,11 @@ def _explain_differences(report: RankReport, real: RankMemory) -> Iterator[Messa
     verdict = report.verdict
     missing = real.peak_bytes - (verdict.need or report.curve).peak_bytes
     sizes = {"size": mib(abs(missing)), "share": f"{abs(missing) / max(real.peak_bytes, 1):.1%}"}
-    aside = sum(item.bytes for item in verdict.reserve if item.name == "workspaces")
+    workspaces = sum(item.bytes for item in verdict.reserve if item.name == "workspaces")
     if abs(missing) < max(real.unit_bytes, 1):
         yield msg("stages.log.note.same", **sizes)
-    elif 0 < missing <= aside:
-        yield msg("stages.log.note.workspaces", **sizes, aside=mib(aside))
+    elif 0 < missing <= workspaces:
+        yield msg("stages.log.note.workspaces", **sizes, aside=mib(workspaces))
     elif abs(missing) <= _NEAR * real.peak_bytes:
         yield msg("stages.log.note.near", **sizes)
     elif missing > 0:

@@ -1,6 +1,6 @@
-"""Dynamic-graph configs, run with their own framework where it is installed, else with ms-tune's reference transformer.
+"""Run dynamic-graph configs with their own framework if it is installed, else with ms-tune's reference transformer.
 
-This is the one door to :mod:`ms_tune.reference`, which also reads the configs for both.
+Only this module imports :mod:`ms_tune.reference`, which also reads the configs for both.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ if TYPE_CHECKING:
 
 _READERS = {Dialect.MINDSPEED_MS: read_mindspeed, Dialect.MINDFORMERS_PYNATIVE: read_pynative_job}
 _SERVED = {Dialect.MINDSPEED_MS: check_mindspeed_served, Dialect.MINDFORMERS_PYNATIVE: check_pynative_served}
-# So few micro-batches are run as they are: leaving some out would save no time worth mentioning. Sharded weights are
-# gathered anew for each of them, which takes longer.
+# Up to so many micro-batches are all run: omitting some would save little time. Sharded weights are gathered again for
+# each micro-batch, which takes longer.
 _FEW = {Sharding.NONE: 8, Sharding.OPTIMIZER: 8, Sharding.PARAMETERS: 0}
 _MODEL_NAMES = ((("model", "model_type"), "core_config"), (("model", "architectures"), "core_model"))
 _CONFIG_FILE = "config.yaml"
-# What reads, writes or waits, and what a run of a few steps has no use for.
+# Settings that read, write or wait, and that a run of a few steps does not need.
 _SURROUNDINGS = (
     *("training_config.load_checkpoint", "training_config.resume_training", "training_config.save_interval"),
     *("training_config.eval_interval", "training_config.profile", "training_config.check_for_nan_in_grad"),
@@ -50,7 +50,7 @@ _SURROUNDINGS = (
 
 
 def prepare_dynamic(config: JobView, name: str, request: DryrunRequest, devices: int | None) -> PreparedRun:
-    """A run of one stage of the reference transformer in the shape of the config."""
+    """Prepare a run of one stage with the config's own framework or with the reference transformer."""
     source, dialect = config.written, config.dialect
     job = _READERS[dialect](config, devices)
     installed = mindspeed_framework if dialect is Dialect.MINDSPEED_MS else pynative_framework
@@ -106,13 +106,13 @@ def prepare_dynamic(config: JobView, name: str, request: DryrunRequest, devices:
     left = None if stage is full else [layer for _, _, layer in _with_stage(job.layers, stage)]
     try:
         _SERVED[dialect](source, reduced)
-    except UnsupportedError:  # the arithmetic is that of the reference transformer, which would do something else
+    except UnsupportedError:  # the arithmetic is that of the reference transformer, which differs from this config
         run = run._replace(theory={})
     return _by_framework(run, source, framework, left)
 
 
 def _own_model(source: SourceFile, dialect: Dialect) -> tuple[Message, ...]:
-    # A word about a model of the user's own code: no release has registered a class of that name.
+    # Return a note if the model is the user's own code: no release has a registered class of that name.
     for path, kind in _MODEL_NAMES if dialect is Dialect.MINDFORMERS_PYNATIVE else ():
         given = source.get(path)
         name = given[0] if isinstance(given, list) and given else given
@@ -124,7 +124,7 @@ def _own_model(source: SourceFile, dialect: Dialect) -> tuple[Message, ...]:
 def _by_framework(
     run: PreparedRun, source: SourceFile, framework: Framework, left: Sequence[StageLayer] | None
 ) -> PreparedRun:
-    # The same run with the framework's own code; ``left`` are the layers where some were left out.
+    # Return the same run with the framework's own code; ``left`` are the remaining layers if some were removed.
     if run.dialect is Dialect.MINDFORMERS_PYNATIVE:
         trained, configs, changes = trainer_job(source, run.changes, left)
         return run._replace(
@@ -136,7 +136,7 @@ def _by_framework(
             standing=(),
             unproved=(),
         )
-    # What stands for it is said of its own code, too: that is r0.1.0's.
+    # The validation against r0.1.0 also applies to the framework's own code: it is the code of r0.1.0.
     job, configs, changes = _framework_job(source, run.changes, framework)
     model, without = msg("reference.by-framework", framework=framework.name), (msg("reference.not-included.data"),)
     return run._replace(job=job, configs=configs, model=model, changes=changes, not_included=without, unproved=())
@@ -149,10 +149,10 @@ def _with_stage(layers: Sequence[Placed], stage: Stage) -> list[Placed]:
 
 
 def _micro_batches(job: DynamicJob) -> tuple[int, tuple[SettingChange, ...]]:
-    # Micro-batches that are run: as many as it takes until memory repeats.
+    # Return the number of micro-batches to run: enough until memory repeats.
     parallel, wanted = job.config.parallelism, job.config.batch.micro_batch_num
     if parallel.virtual_pipeline and wanted % parallel.pipeline:
-        return wanted, ()  # the first round is longer than it would be with fewer
+        return wanted, ()  # with fewer, the first round would be shorter
     enough = enough_micro_batches(parallel.pipeline, parallel.virtual_pipeline or 1)
     if wanted <= max(_FEW[job.config.optimizer.sharding], enough):
         return wanted, ()

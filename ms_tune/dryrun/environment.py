@@ -1,4 +1,4 @@
-"""The environment of simulated processes, of the same on a real device, and of a script whose launchers are to be met."""
+"""Build the environment of simulated processes, of runs on real devices, and of scripts whose launchers are replaced."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 LEVELS = (0, 1, 2, 3)
 
-# Left over from a real launch, these would make the process look for a scheduler, another rank or a device; and a
+# Left over from a real launch, these variables would make the process look for a scheduler, another rank or a device; a
 # module's own log level may hide the statistics that MindSpore logs as a warning.
 _DROPPED = re.compile(
     r"MS_(?:ROLE|SCHED_\w+|WORKER_NUM|NODE_ID|CLUSTER_\w+|SUBMODULE_LOG_v)|RANK_TABLE_FILE|RANK_TABLE|OMPI_\w+"
 )
 
 ALLOCATOR = "MS_ALLOC_CONF"
-# Of MindSpore itself; where the user has set one, ours must win.
+# Variables of MindSpore itself; ours override the user's.
 _TRACKED = {
     ALLOCATOR: "memory_tracker:True",
     "MS_MEMORY_STATISTIC": "1",
@@ -36,18 +36,18 @@ _TRACKED = {
 _SIMULATION = {
     "MS_SIMULATION_LEVEL": "1",
     **_TRACKED,
-    # Launch from the thread that runs the script: otherwise the tracker's Python stacks end in MindSpore's worker.
+    # Launch from the thread that runs the script: otherwise the Python stacks in the trace end in MindSpore's worker.
     "MS_DEV_LAUNCH_BLOCKING": "1",
     "DEVICE_ID": "0",
 }
-# MindSpore splits MS_ALLOC_CONF at these (``runtime/memory/mem_pool/mem_env.cc``); such a path cannot be handed over.
+# MindSpore splits MS_ALLOC_CONF at these (``runtime/memory/mem_pool/mem_env.cc``); a path with them cannot be passed.
 _SEPARATORS = re.compile(r"[,:]")
 
 
-def simulation_environment(  # noqa: PLR0913 - what tells one simulated process from another
+def simulation_environment(  # noqa: PLR0913 - the properties of a simulated process
     base: Mapping[str, str], cann: Cann, rank: int, world_size: int, *, level: int = 1, trace: Path | None = None
 ) -> dict[str, str]:
-    """The environment in which MindSpore simulates a rank and writes what its allocator did, to its working folder if not to ``trace``."""
+    """Return the environment in which MindSpore simulates a rank and writes its trace to ``trace`` or the working folder."""
     kept = {name: value for name, value in base.items() if not _DROPPED.fullmatch(name)}
     own = {
         **_SIMULATION,
@@ -61,17 +61,16 @@ def simulation_environment(  # noqa: PLR0913 - what tells one simulated process 
 
 
 def real_environment(base: Mapping[str, str], trace: Path | None) -> dict[str, str]:
-    """The environment of a run on devices: the user's own with the tracker on and no simulation.
+    """Return the environment of a run on devices: the user's own with the tracker on and simulation off.
 
-    Launch blocking is left off: it would make a real run slow, and a run of the same shape with it is at hand, the
-    simulated one.
+    Launch blocking stays off: it would slow down a real run, and the simulated run of the same shape has it.
     """
     kept = {name: value for name, value in base.items() if name != "MS_SIMULATION_LEVEL"}
     return {**kept, **_TRACKED, ALLOCATOR: _tracker_settings(trace), "PYTHONUNBUFFERED": "1"}
 
 
 def _tracker_settings(trace: Path | None) -> str:
-    # ``MS_ALLOC_CONF`` with the memory tracker on and told where to write, where MindSpore can be told.
+    # ``MS_ALLOC_CONF`` with the memory tracker on, and its output path, if MindSpore can accept it.
     settings = _TRACKED[ALLOCATOR]
     if trace is None or _SEPARATORS.search(str(trace)):
         return settings
@@ -79,24 +78,24 @@ def _tracker_settings(trace: Path | None) -> str:
 
 
 def allocator_settings(own: str, needed: str) -> str:
-    """``MS_ALLOC_CONF`` of a command: the user's own settings, as a device would have them, and what the tracker needs."""
+    """Return ``MS_ALLOC_CONF`` of a command: the user's own settings, as on a device, and those that the tracker needs."""
     kept = [setting for setting in own.split(",") if setting and not setting.startswith("memory_tracker")]
     return ",".join([*kept, needed])
 
 
 def overridden_variables(base: Mapping[str, str]) -> tuple[str, ...]:
-    """Names of MindSpore's variables that the user has set to something else than a simulation needs."""
+    """Return the names of MindSpore's variables that the user has set to another value than a simulation needs."""
     return tuple(
         name for name, value in _SIMULATION.items() if name.startswith("MS_") and base.get(name, value) != value
     )
 
 
 BIN = "bin"  # in the command's folder
-LOOK = "MS_TUNE_LOOK"  # the variable with which a program ends where it would import MindSpore
+LOOK = "MS_TUNE_LOOK"  # the variable that ends a program at its import of MindSpore
 _STAND_IN = str(Path(__file__).resolve().parent / "launchers" / "stand_in.py")
 _PYTHONS = ("python", "python3")
 _TEE = "tee"
-_KEPT = ("PYTHONPATH", "LD_LIBRARY_PATH")  # what a script may set anew, and simulation cannot do without
+_KEPT = ("PYTHONPATH", "LD_LIBRARY_PATH")  # a script may overwrite these, and simulation needs them
 
 _BECOMES_STAND_IN = '#!/bin/sh\nexec "$MS_TUNE_PYTHON" -I -S "$MS_TUNE_STAND_IN" {name} "$@"\n'
 _RESTORES = """\
@@ -124,23 +123,23 @@ exit 127
 
 @dataclass(frozen=True, slots=True)
 class LaunchPlan:
-    """What is to be simulated of the jobs that a command launches."""
+    """The parts of a command's launched jobs to simulate."""
 
-    # Only these pipeline stages; `worst` for those that no other outdoes; None for all.
+    # Only these pipeline stages; `worst` for those that no other stage exceeds; None for all.
     stages: tuple[int, ...] | str | None = None
-    ranks: tuple[int, ...] = ()  # these ranks and no others, if any
-    devices: int | None = None  # ranks of the job; None for what the launcher is told
-    jobs: int = 1  # ranks at once
+    ranks: tuple[int, ...] = ()  # only these ranks, if any
+    devices: int | None = None  # ranks of the job; None for the launcher's own number
+    jobs: int = 1  # ranks that run at once
     python: str | None = None  # the Python that runs the ranks; None for the command's own
-    # Options of the launched programs with their words; None takes one out.
+    # Options of the launched programs with their words; None removes an option.
     settings: tuple[tuple[str, str | None], ...] = ()
-    # Layers of a stage to begin with; `auto` for the fewest from which the whole can be derived; None for all.
+    # Layers of a stage to start with; `auto` for the fewest from which the whole stage can be derived; None for all.
     layers: int | str | None = None
-    look: bool = False  # nothing is to be simulated: a rank of each job only looks what it would find, and imports it
+    look: bool = False  # only check, per job, that one rank can import its program
 
 
 def stand_in_programs() -> dict[str, str]:
-    """Shell scripts by name: launchers become ms-tune's stand-in, and ``python`` the next one of PATH."""
+    """Return shell scripts by name: launchers run ``stand_in.py``, and ``python`` runs the next one in PATH."""
     restores = "".join(_RESTORES.format(name=name) for name in _KEPT)
     names = (MSRUN, TORCHRUN, _TEE, *load("launchers")["others"])
     return {
@@ -149,10 +148,10 @@ def stand_in_programs() -> dict[str, str]:
     }
 
 
-def launch_environment(  # noqa: PLR0913, PLR0917 - what a command's process and its launchers need
+def launch_environment(  # noqa: PLR0913, PLR0917 - all needed by a command and its launchers
     environment: Mapping[str, str], folder: Path, cann: Cann, level: int, startup: str, wanted: LaunchPlan
 ) -> dict[str, str]:
-    """Variables of a command whose launchers are to be met."""
+    """Return the variables of a command whose launchers are replaced."""
     facts, bin_folder = load("launchers"), str(folder / BIN)
     plan = {
         **asdict(wanted),
@@ -167,7 +166,7 @@ def launch_environment(  # noqa: PLR0913, PLR0917 - what a command's process and
         "modules": {**facts["modules"], **facts["other_modules"]},
         "programs": [MSRUN, TORCHRUN, *facts["others"]],
     }
-    # bash takes these for functions, which it finds before it looks into PATH: a script may put other folders first.
+    # bash reads these as functions, which it prefers to PATH: a script may put other folders first.
     functions = {
         f"BASH_FUNC_{name}%%": f'() {{ "$MS_TUNE_BIN/{name}" "$@"; }}' for name in (MSRUN, TORCHRUN, *_PYTHONS)
     }

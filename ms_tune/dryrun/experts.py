@@ -1,4 +1,4 @@
-"""How many tokens the experts of one rank get where a router's choice is not known: as even as it comes out."""
+"""Distribute tokens over the experts of one rank as evenly as possible, if the router's choices are unknown."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from itertools import accumulate
 def shared_out(
     tokens: int, experts: int, ranks: int, own: int
 ) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
-    """Share a rank's tokens out over all experts; the first ones get one more than the others where it must be.
+    """Distribute a rank's tokens over all experts; the first experts get one more if they do not divide evenly.
 
-    The tokens are those of one rank, each once for every expert that it is sent to; ``own`` is the rank's place among all.
-    Return, for each of the rank's experts, where its tokens end among all that the rank receives, sorted by expert; the
-    tokens sent to each rank; and those received from each.
+    The tokens are those of one rank, counted once per expert that they are sent to; ``own`` is the index of the rank.
+    Return, for each of the rank's experts, the end of its tokens among all that the rank receives, sorted by expert;
+    the tokens sent to each rank; and those received from each rank.
     """
     each, more = divmod(tokens, experts)
     counts = [each + (expert < more) for expert in range(experts)]

@@ -1,14 +1,14 @@
-"""From runs with few layers to the whole model: every figure that is a sum over layers.
+"""Extrapolate from runs with few layers to the whole model: every figure that is a sum over layers.
 
-A stage's memory at the peak is what the stage needs anyhow (embedding, head, buffers) and an amount for every layer of a
-kind: dense or with experts, with or without recompute. Seen as a vector of counts, the full stage is a weighted sum of
-the stages that were run, and any of its figures is the same sum of theirs::
+A stage's memory at the peak is a constant part (embedding, head, buffers) plus an amount per layer of each kind: dense
+or with experts, with or without recomputation. As vectors of counts, the full stage is a weighted sum of the stages
+that were run, and each of its figures is the same sum of theirs::
 
     full = (1, 32)   runs = (1, 4), (1, 5)   =>   full = -27 runs[0] + 28 runs[1]
 
-Micro-batches in flight are in the figures of the runs already, because these keep the job's stages and micro-batches.
-What this rests on is that the peak stays in the same part of the step; therefore the peaks of the phases are derived one
-by one, and the largest is the peak. docs/accuracy-dryrun.md has the error measured against full runs.
+Micro-batches in flight are already included in the figures of the runs, which have the job's stages and micro-batches.
+The method assumes that the peak stays in the same part of the step; therefore the peaks of the phases are derived one
+by one, and the largest is the peak. docs/accuracy-dryrun.md shows the error measured against full runs.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ _KindT = TypeVar("_KindT", bound=Hashable)
 
 
 def solve_weights(full: Mapping[_KindT, int], runs: Sequence[Mapping[_KindT, int]]) -> tuple[Fraction, ...] | None:
-    """The weights that make the full stage of the stages that were run, all as layers by kind.
+    """Return the weights whose sum of the stages that were run is the full stage, all as layers by kind.
 
-    One for each run, adding up to 1; None if the runs do not tell: a kind of layer is in none of them.
+    One per run, with sum 1; None without a solution: for example, a kind of layer is in none of the runs.
     """
     kinds = {kind for counts in (full, *runs) for kind in counts}
-    # One equation for the part that every run has once, and one for every kind of layer.
+    # One equation for the constant part, which every run has once, and one for every kind of layer.
     equations = [[Fraction(1)] * len(runs) + [Fraction(1)]]
     equations += [[Fraction(counts.get(kind, 0)) for counts in (*runs, full)] for kind in kinds]
     return _solve_rows(equations, len(runs))
 
 
 def undominated_stages(counts: Sequence[Mapping[_KindT, int]]) -> tuple[int, ...]:
-    """The stages that no earlier one outdoes by at least as many layers of every kind.
+    """Return the stages for which no earlier stage has at least as many layers of every kind.
 
-    With 1F1B, interleaved or not, an earlier stage never has fewer micro-batches in flight. The last stage has the head
-    and its logits and is never outdone.
+    With 1F1B, interleaved or not, an earlier stage never has fewer micro-batches in flight. The last stage contains the
+    head and its logits, so it is always returned.
     """
     return tuple(
         stage
@@ -50,14 +50,14 @@ def undominated_stages(counts: Sequence[Mapping[_KindT, int]]) -> tuple[int, ...
 
 
 def combine_figures(parts: Sequence[int], factors: Sequence[Fraction]) -> int:
-    """The weighted sum of one figure of the runs, to the nearest byte and not below zero."""
+    """Return the weighted sum of one figure of the runs, to the nearest byte and not below zero."""
     return max(
         0, round(sum((Fraction(part) * factor for part, factor in zip(parts, factors, strict=True)), Fraction(0)))
     )
 
 
 def _solve_rows(rows: list[list[Fraction]], unknowns: int) -> tuple[Fraction, ...] | None:
-    # Gauss-Jordan elimination over fractions; unknowns that stay free are 0. None without a solution.
+    # Gauss-Jordan elimination over fractions; free unknowns are 0. None without a solution.
     rows = [row[:] for row in rows]
     pivots: list[int] = []
     for column in range(unknowns):

@@ -1,4 +1,4 @@
-"""Derives a full stage from the stages that were run with fewer layers, and what one layer's recompute would free."""
+"""Derive a full stage from runs with fewer layers, judge it, and compute the memory that recomputing one layer would free."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _KEPT = MemoryCategory.ACTIVATIONS
 
 
 def extrapolate_stage(plan: StagePlan, readings: Sequence[Reading]) -> Extrapolation | None:
-    """Return the full stage; None where it was not asked for or the runs cannot determine it."""
+    """Return the full stage; None if it was not requested or the runs cannot determine it."""
     if not plan.factors or plan.full_layers is None:
         return None
     runs = [(run.layers, run.layer_counts) for run in plan.runs]
@@ -55,10 +55,10 @@ def derive_stage(
     factors: Sequence[Fraction],
     readings: Sequence[Reading],
 ) -> Extrapolation:
-    """Return a stage with so many layers, from runs with fewer, the smallest first.
+    """Return a stage with ``layers`` layers, derived from runs with fewer, the smallest first.
 
-    Each phase of the step has a peak of its own that grows with the layers at its own rate; the largest of them in the
-    full stage is its peak, whichever it is in the runs.
+    Each phase of the step has its own peak, which grows with the layers at its own rate; the largest of them in the
+    full stage is its peak, even if another phase is the largest in the runs.
     """
     moments = [(phase, combine_figures(sizes, factors), parts) for phase, sizes, parts in _common_moments(readings)]
     _, peak, parts = max(moments, key=lambda moment: moment[1])
@@ -82,9 +82,9 @@ def derive_stage(
 def judge_stage(
     request: DryrunRequest, plan: StagePlan, reading: Reading, whole: Extrapolation | None
 ) -> tuple[RankRecord, Verdict]:
-    """What is kept of a stage for other commands, and the verdict about it."""
+    """Return the record of a stage for other commands, and the verdict about it."""
     run, report = plan.run, reading.report
-    if request.real:  # its own log tells what the device gave
+    if request.real:  # the device's memory is in its own log
         return RankRecord(), report.verdict
     groups = list_communicators(report.collectives, report.log, run.rank)
     outside = untraced_needs(request).with_groups(groups)
@@ -123,9 +123,9 @@ def _count_not_recomputed(kinds: Mapping[StageLayerKind, int]) -> int:
 
 
 def _layer_activations(first: PeakBreakdown, last: PeakBreakdown) -> int:
-    # The activations that the second run has more than the first; 0 if they are the inputs of recomputed layers. A layer that is
-    # recomputed keeps one tensor for every micro-batch in flight, its input, so that blocks of one operator at one place are more
-    # in number. Other layers keep blocks of many.
+    # Return the activations that the second run has in addition to the first; 0 if they are only the inputs of
+    # recomputed layers. A recomputed layer keeps one tensor per micro-batch in flight, its input, so only the blocks of
+    # one operator at one place increase in number. Other layers keep blocks of many.
     before = {(one.operator, one.where): one.bytes for one in first.holders if one.category is _KEPT}
     grown = [
         one.bytes - before.get((one.operator, one.where), 0)
@@ -136,15 +136,15 @@ def _layer_activations(first: PeakBreakdown, last: PeakBreakdown) -> int:
 
 
 def layer_activations(run: PreparedRun, reading: Reading, whole: Extrapolation | None) -> int | None:
-    """What one layer that is not recomputed holds: 0 where every layer is recomputed, None where nothing tells."""
+    """Return the activations of one layer without recomputation: 0 if every layer is recomputed, None if unknown."""
     found = _largest_layer(reading.report) or (whole.layer_activations if whole else 0)
     recomputed = bool(run.kinds) and _count_not_recomputed(run.kinds) == 0
     return found or (0 if recomputed else None)
 
 
 def _largest_layer(report: RankReport) -> int:
-    # The activations, at the peak, of the layer that keeps most of them and is not recomputed; 0 if there is none. Known for
-    # graphs only, whose operators have the path of their layer.
+    # Return the activations, at the peak, of the layer that keeps most of them and is not recomputed; 0 if there is
+    # none. Only known for graphs, whose operators have the path of their layer.
     rows: dict[str, list[int]] = {}
     for row in report.peak.rows.tolist():
         layer = report.layer_of(row) if report.content_of(row) is _KEPT else ""
@@ -156,16 +156,16 @@ def _largest_layer(report: RankReport) -> int:
     return max((int(report.table.size[own].sum()) for own in several), default=0)
 
 
-_NEAR = 0.005  # of the derived peak, that the replay's may be off
-_ALIKE = 0.001  # of a footprint, by which those of several orders may differ and be one
+_NEAR = 0.005  # maximum deviation of the replay's peak, as a share of the derived peak
+_ALIKE = 0.001  # share of a footprint; orders whose footprints differ by less count as one
 _NUMBER = re.compile(r"\d+")
 _PAIR = 2
 
 
 def _need_of(peak: int, readings: Sequence[Reading], factors: Sequence[Fraction], layers: int) -> Need:
-    # What a derived stage needs: its requests, made of those of its runs, are replayed in the run's own pool. The replay is
-    # believed only where it proves itself: under the settings that it uses it reproduces every row of the run, and the peak
-    # that it comes to is the derived one. Otherwise there is a range (:meth:`ms_tune.verdict.outcome.Need.derived`).
+    # Return the memory that a derived stage needs: its requests, extrapolated from those of its runs, are replayed in
+    # the run's own pool. The replay is used only if its settings reproduce every row of the run, and its peak is the
+    # derived one. Otherwise the result is a range (:meth:`ms_tune.verdict.outcome.Need.of_derived_stage`).
     footprints = _replay_footprints(peak, readings, factors, layers)
     if not footprints:
         return Need.of_derived_stage(peak, [(reading.peak_bytes, reading.footprint_bytes) for reading in readings])
@@ -176,8 +176,8 @@ def _need_of(peak: int, readings: Sequence[Reading], factors: Sequence[Fraction]
 
 
 def _replay_footprints(peak: int, readings: Sequence[Reading], factors: Sequence[Fraction], layers: int) -> list[int]:
-    # The footprints of the repeated requests, of several orders where the runs have several; none where the replay does not prove
-    # itself.
+    # Return the footprints of the repeated requests, in several orders if the order of the runs differs; empty if the
+    # replay is not reliable.
     if len(readings) != _PAIR or factors[0].denominator != 1 or factors[0] >= 0:
         return []
     traced = [_pool_requests(reading) for reading in readings]

@@ -1,8 +1,8 @@
-"""Starts processes, watches them, and never leaves one behind.
+"""Start processes, watch them, and never leave one running.
 
-Every process leads a process group of its own. Signals are not raised as exceptions where they happen, which could lose
-a process between its start and the line that remembers it; they are noted, and the loop that watches the processes acts
-on them. The real child also asks the kernel to end it with its parent (``child/__main__.py``), which covers SIGKILL.
+Every process leads its own process group. Signals do not raise exceptions where they occur, which could lose a process
+between its start and the line that records it; they are noted, and the loop that watches the processes acts on them.
+The real child also asks the kernel to end it with its parent (``child/__main__.py``), which covers SIGKILL.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from types import FrameType
 
 LOG = "log.txt"
-TRACES = "MS_TUNE_TRACES"  # the variable that all processes of a command have, with a folder as its value
+TRACES = "MS_TUNE_TRACES"  # the variable with a folder, set in all processes of a command
 _POLL_SECONDS = 0.1
 _SHORT_POLL = 0.02  # while processes are being ended
 _GRACE_SECONDS = 5.0
@@ -35,27 +35,27 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 @dataclass(frozen=True, slots=True)
 class ChildProcess:
-    """A program to run."""
+    """A program to run, with its environment and limits."""
 
     command: Sequence[str]  # the program and its arguments
     environment: Mapping[str, str]  # its whole environment
-    folder: Path  # where its output is kept, as `LOG`
+    folder: Path  # contains its output, in the file `LOG`
     timeout: float  # seconds after which it is stopped
     working_folder: Path | None = None  # its working folder; None for `folder`
-    own: bool = False  # it is `ms_tune.dryrun.child`, which ends with its parent
+    own: bool = False  # whether it is `ms_tune.dryrun.child`, which ends with its parent
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessEnd:
-    """How a program ended."""
+    """The end of a program: its exit code and time."""
 
     code: int  # its exit code; negative if a signal ended it
     seconds: float  # from its start to its end
-    timed_out: bool = False  # it was stopped because its time was up
+    timed_out: bool = False  # whether it was stopped at its timeout
 
 
 class _WatchedProcess(Protocol):
-    # What is used of :class:`subprocess.Popen`; its number is that of its process group.
+    # The used part of :class:`subprocess.Popen`; its process ID is also that of its process group.
     @property
     def pid(self) -> int: ...
 
@@ -66,21 +66,21 @@ class _WatchedProcess(Protocol):
 
 @dataclass(slots=True)
 class RunningProcess:
-    """A program that runs."""
+    """A running program."""
 
     process: _WatchedProcess
     timeout: float
     start: float = field(default_factory=time.monotonic)
     timed_out: bool = False
-    traces: str | None = None  # the folder by which all processes of a command are known
+    traces: str | None = None  # the folder that identifies all processes of a command
 
     @property
     def elapsed(self) -> float:
-        """Seconds since its start."""
+        """Return the seconds since its start."""
         return time.monotonic() - self.start
 
     def end_if_over(self) -> ProcessEnd | None:
-        """How it ended; None while it runs. Whatever it leaves running in its group is ended with it."""
+        """Return how it ended; None while it runs. All remaining processes of its group are ended with it."""
         if self.process.poll() is None:
             if self.elapsed <= self.timeout:
                 return None
@@ -91,7 +91,7 @@ class RunningProcess:
 
 
 def start_program(child: ChildProcess) -> RunningProcess:
-    """Start a program; OSError where it cannot be started, or its log cannot be written."""
+    """Start a program; OSError if it cannot be started, or its log cannot be written."""
     with (child.folder / LOG).open("wb") as output:
         process = subprocess.Popen(
             list(child.command),
@@ -106,7 +106,7 @@ def start_program(child: ChildProcess) -> RunningProcess:
 
 
 def _stop_programs(running: Sequence[RunningProcess]) -> None:
-    # End programs and all that is left of their process groups: politely, and after some seconds not.
+    # End programs and the rest of their process groups: first with SIGTERM, after some seconds with SIGKILL.
     for sign in (signal.SIGTERM, signal.SIGKILL):
         left = [one for one in running if _signal_group(one, sign)]
         if not left:
@@ -120,7 +120,7 @@ def _stop_programs(running: Sequence[RunningProcess]) -> None:
 
 
 def _end_marked(traces: str) -> None:
-    # End what is left of a command whose supervisor was killed: processes in sessions of their own, known by their environment.
+    # End a command's processes after its supervisor was killed: they have their own sessions, but a known environment.
     mark = os.fsencode(f"{TRACES}={traces}")
     left = True
     end = time.monotonic() + _GRACE_SECONDS
@@ -135,7 +135,7 @@ def _end_marked(traces: str) -> None:
 
 
 def _signal_group(running: RunningProcess, sign: int) -> bool:
-    running.process.poll()  # a leader that has ended but was not waited for would keep the group's number alive
+    running.process.poll()  # a leader that ended but was not waited for would keep the group's number alive
     try:
         os.killpg(running.process.pid, sign)
     except ProcessLookupError:
@@ -144,19 +144,19 @@ def _signal_group(running: RunningProcess, sign: int) -> bool:
 
 
 def too_long(timeout: float) -> RunError:
-    """The error of a program whose time was up."""
+    """Return the error of a program that exceeded its timeout."""
     return RunError(msg("dryrun.run.timeout", seconds=round(timeout)), msg("dryrun.run.timeout.hint"))
 
 
 class ProcessWatch:
-    """The programs that must not be left behind."""
+    """The programs that must not be left running."""
 
     def __init__(self) -> None:
         self.running: list[RunningProcess] = []
         self._asked = False
 
     def note_signal(self, _number: int, _frame: FrameType | None) -> None:
-        """Handle a signal: note it."""
+        """Record a signal for :meth:`check`."""
         self._asked = True
 
     def check(self) -> None:
@@ -165,7 +165,7 @@ class ProcessWatch:
             raise KeyboardInterrupt
 
     def wait_briefly(self) -> None:
-        """Wait until something may have happened, a tenth of a second at most."""
+        """Wait until something may have happened, at most a tenth of a second."""
         self.check()
         if not self.running:
             time.sleep(_POLL_SECONDS)
@@ -177,12 +177,12 @@ class ProcessWatch:
 
 @contextlib.contextmanager
 def watch_programs() -> Iterator[ProcessWatch]:
-    """Note signals instead of raising them, and end every program that was not waited for.
+    """Record signals instead of raising them, and end every program that was not waited for.
 
-    What ms-tune was started to ignore it goes on ignoring: SIGHUP behind ``nohup``, SIGINT as a job in a script's background.
+    Signals that ms-tune was started to ignore stay ignored: SIGHUP after ``nohup``, SIGINT in a script's background job.
     """
     watch = ProcessWatch()
-    # Only the main thread may set handlers, and only its handlers are called.
+    # Only the main thread can set handlers, and only its handlers are called.
     numbers = _SIGNALS if threading.current_thread() is threading.main_thread() else ()
     heard = [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]
     previous = {number: signal.signal(number, watch.note_signal) for number in heard}

@@ -1,4 +1,4 @@
-"""Which engine runs a job's processes, and the one that runs them on this machine, several at once."""
+"""Choose the engine that runs a job's processes, and run them on this machine, several at once."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ _TELL_SECONDS = 0.1
 
 @dataclass(frozen=True, slots=True)
 class LocalEngine:
-    """Runs tasks on this machine."""
+    """An engine that runs tasks on this machine."""
 
-    cann: Cann  # its CANN, real or stand-in
-    jobs: int  # processes at once
+    cann: Cann  # the CANN to use
+    jobs: int  # processes that run at once
 
     def run(
         self,
@@ -47,15 +47,15 @@ class LocalEngine:
         on_state: Callable[[Task, TaskState], None],
         on_end: Callable[[Task, ProcessEnd], None],
     ) -> None:
-        """Run all tasks, several at once; whatever interrupts this, no process is left behind.
+        """Run all tasks, several at once; if interrupted, no process is left running.
 
-        Each has a folder of its own below the run folder, and all it leaves there is there afterwards. ``on_state`` is told now
-        and then what a task is doing, ``on_end`` how each ended; what that raises ends the run.
+        Each task has its own folder below the run folder, which contains all its output afterwards. ``on_state`` is called
+        regularly with a task's state, ``on_end`` with the end of each; their exceptions end the run.
         """
-        # What needs most starts first: the last one to end should be a small one.
+        # The tasks that need most memory start first, so that the last one to end is a small one.
         waiting = deque(sorted(tasks, key=lambda task: -task.host_bytes))
         running: dict[str, tuple[Task, RunningProcess]] = {}
-        told = 0.0
+        reported = 0.0
         with contextlib.ExitStack() as last, watch_programs() as watch:
             children = {task.folder: child_of(task, folder / task.folder, self.cann) for task in tasks}
             processes = _TaskProcesses(children, folder, watch, last)
@@ -63,8 +63,8 @@ class LocalEngine:
                 while waiting and len(running) < self.jobs:
                     task = waiting.popleft()
                     running[task.folder] = (task, processes.start(task))
-                if time.monotonic() - told >= _TELL_SECONDS:
-                    told = time.monotonic()
+                if time.monotonic() - reported >= _TELL_SECONDS:
+                    reported = time.monotonic()
                     for task, process in running.values():
                         on_state(task, state_of(folder / task.folder, process.elapsed))
                 watch.wait_briefly()
@@ -78,13 +78,13 @@ class LocalEngine:
 
 @dataclass(slots=True)
 class _TaskProcesses:
-    """Starts the processes of tasks, those that share their imports from one server."""
+    """The processes of tasks; those with the same imports are forked from one server."""
 
-    children: Mapping[str, ChildProcess]  # what each task starts, by its folder
+    children: Mapping[str, ChildProcess]  # the process of each task, by its folder
     folder: Path  # the run folder
-    watch: ProcessWatch  # ends whatever is left
-    last: contextlib.ExitStack  # what is to be done when all is over
-    servers: dict[tuple[str, ...], ForkServer] = field(default_factory=dict)  # by what they have imported
+    watch: ProcessWatch  # ends all remaining processes
+    last: contextlib.ExitStack  # called at the end
+    servers: dict[tuple[str, ...], ForkServer] = field(default_factory=dict)  # by their imports
 
     def start(self, task: Task) -> RunningProcess:
         child = self.children[task.folder]
@@ -97,7 +97,7 @@ class _TaskProcesses:
         return running
 
     def _forked(self, child: ChildProcess) -> RunningProcess | None:
-        # A process of the server for such children; None where it would be its only one.
+        # Return a process of the server for such children; None if it would be the only one.
         imports = shared_imports(child)
         if imports is None or Counter(map(shared_imports, self.children.values()))[imports] == 1:
             return None
@@ -109,14 +109,14 @@ class _TaskProcesses:
         return self.servers[imports].fork(child)
 
 
-# What tells one rank from another; neither MindSpore nor MindFormers looks at it before a job begins.
+# Variables that differ between ranks; neither MindSpore nor MindFormers reads them before a job begins.
 _OF_ONE_RANK = ("RANK_ID", "RANK_SIZE", "MS_ALLOC_CONF")
 _MESSAGE = 1 << 16
 _MOST_LOG = 1 << 20
 
 
 def shared_imports(child: ChildProcess) -> tuple[str, ...] | None:
-    """What children have in common that one server can fork; None for a program that is none of ours."""
+    """Return the common part of children that one server can fork; None for a program that is not ours."""
     if not child.own:
         return None
     common = sorted(f"{name}={value}" for name, value in child.environment.items() if name not in _OF_ONE_RANK)
@@ -125,7 +125,7 @@ def shared_imports(child: ChildProcess) -> tuple[str, ...] | None:
 
 @dataclass(slots=True, eq=False)
 class _ForkedProcess:
-    # A forked process, with what `subprocess.Popen` has for one of its own.
+    # A forked process with the interface of `subprocess.Popen`.
     server: ForkServer
     folder: Path
     own_pid: int | None = None
@@ -133,7 +133,7 @@ class _ForkedProcess:
 
     @property
     def pid(self) -> int:
-        return self.own_pid or self.server.process.pid  # with which it ends
+        return self.own_pid or self.server.process.pid  # until its own is known, that of the server, with which it ends
 
     def poll(self) -> int | None:
         self.server.read_messages()
@@ -149,19 +149,19 @@ class _ForkedProcess:
 
 @dataclass(slots=True)
 class ForkServer:
-    """A process that has made the imports of others, and is forked for each (``child/__main__.py``)."""
+    """A process that has run the imports of others, and is forked for each (``child/__main__.py``)."""
 
     process: subprocess.Popen[bytes]
-    socket: socket.socket  # our end of what goes between us
-    said: IO[bytes]  # what it has printed
-    # Its processes, in the order in which they were asked for.
+    socket: socket.socket  # our end of the connection
+    said: IO[bytes]  # its output
+    # Its processes, in the order of the requests.
     forked: list[_ForkedProcess] = field(default_factory=list)
 
     @classmethod
     def start(cls, like: ChildProcess, folder: Path) -> ForkServer:
-        """Start one for processes like this; OSError where it cannot be started."""
+        """Start a server for processes like this one; OSError if it cannot be started."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        said = tempfile.TemporaryFile("w+b", dir=folder)  # noqa: SIM115 - it lives as long as the server
+        said = tempfile.TemporaryFile("w+b", dir=folder)  # noqa: SIM115 - open as long as the server
         ours.settimeout(0)
         environment = {name: value for name, value in like.environment.items() if name not in _OF_ONE_RANK}
         with theirs:
@@ -178,7 +178,7 @@ class ForkServer:
         return cls(process, ours, said)
 
     def fork(self, child: ChildProcess) -> RunningProcess:
-        """Ask for one more process."""
+        """Request another process."""
         forked = _ForkedProcess(self, child.folder)
         message = {
             "id": len(self.forked),
@@ -195,7 +195,7 @@ class ForkServer:
         return RunningProcess(forked, child.timeout)
 
     def read_messages(self) -> None:
-        """Take what it has told of its processes."""
+        """Read its messages about its processes."""
         while True:
             try:
                 message = self.socket.recv(_MESSAGE)
@@ -206,17 +206,17 @@ class ForkServer:
             if not message:
                 self._lost()
                 return
-            told = json.loads(message)
-            one = self.forked[told["id"]]
-            one.own_pid, one.returncode = told.get("pid", one.own_pid), told.get("code", one.returncode)
+            facts = json.loads(message)
+            one = self.forked[facts["id"]]
+            one.own_pid, one.returncode = facts.get("pid", one.own_pid), facts.get("code", one.returncode)
 
     def close(self) -> None:
-        """Let it end."""
+        """Let the server end."""
         self.socket.close()
         self.said.close()
 
     def _lost(self) -> None:
-        # It is gone, and with it its processes. Those that never began get the log that says why.
+        # The server is gone, and its processes too. Those that never began get its log, which shows the reason.
         code = self.process.wait()
         for one in self.forked:
             if one.returncode is not None:
@@ -231,14 +231,14 @@ _RAY = "ray"
 
 
 def connect_engine(engine: str, observer: Observer) -> None:
-    """Reach what an engine needs before the long work begins."""
+    """Check that the engine is reachable before the long work begins."""
     if engine == _RAY:
         observer.say(msg("stages.ray.connecting"))
         ray_engine.connect_ray()
 
 
 def engine_for(engine: str, tasks: Sequence[Task], cann: Cann, jobs: int | None) -> LocalEngine | ray_engine.RayEngine:
-    """The engine of this name, one of ``ENGINES``; ``jobs`` processes at once, or as many as there is room for."""
+    """Return the engine of this name, one of ``ENGINES``; it runs ``jobs`` processes at once, or as many as fit."""
     if engine == _RAY:
         return ray_engine.RayEngine(jobs)
     return LocalEngine(cann, machine.processes_at_once([task.host_bytes for task in tasks], jobs))

@@ -1,4 +1,4 @@
-"""What this machine has and can run: MindSpore and CANN, processes at once, jobs on its own devices."""
+"""Check this machine's resources: MindSpore and CANN, processes that fit at once, and its own devices."""
 
 from __future__ import annotations
 
@@ -36,29 +36,29 @@ if TYPE_CHECKING:
     from ms_tune.source.yaml import SourceFile
     from ms_tune.text import Message
 
-# Resident memory of a simulated process on the host, measured (docs/dryrun.md), with a margin of a quarter: the
-# dynamic graph needs 718 MiB for 4 layers and 862 MiB for 32; MindFormers' graphs need 1.2 GiB and grow with the layers.
+# Resident memory of a simulated process on the host, measured (docs/dryrun.md), plus a quarter: the dynamic graph needs 718 MiB
+# for 4 layers and 862 MiB for 32; MindFormers' graphs need 1.2 GiB and grow with the layers.
 _DYNAMIC, _DYNAMIC_LAYER = 900 * MIB, 6 * MIB
 _MINDFORMERS, _MINDFORMERS_LAYER = 1600 * MIB, 160 * MIB
-_SPARE = GIB // 2  # for ms-tune itself and for whatever else runs
+_SPARE = GIB // 2  # for ms-tune itself and other programs
 _AVAILABLE = re.compile(r"MemAvailable:\s+(\d+) kB")
 _CGROUP = Path("/sys/fs/cgroup")
 
 
 def host_bytes(run: PreparedRun) -> int:
-    """Memory that a run will need on the host."""
+    """Return the host memory that a run needs, in bytes."""
     if isinstance(run.job, MindFormersJob):
         return _MINDFORMERS + run.layers * _MINDFORMERS_LAYER
     return _DYNAMIC + run.layers * _DYNAMIC_LAYER
 
 
 def usable_cores() -> int:
-    """Processors that this process may use."""
+    """Return the number of processors that this process can use."""
     return len(os.sched_getaffinity(0))
 
 
 def available_bytes() -> int:
-    """Memory that can be had on this machine now, within the limit of a container."""
+    """Return the bytes of memory available on this machine now, within the limit of a container."""
     found = _AVAILABLE.search(Path("/proc/meminfo").read_text(encoding="utf-8"))
     free = int(found[1]) * KIB if found else GIB
     limit, used = _read_number(_CGROUP / "memory.max"), _read_number(_CGROUP / "memory.current")
@@ -68,7 +68,7 @@ def available_bytes() -> int:
 
 
 def processes_at_once(needs: Sequence[int], wanted: int | None) -> int:
-    """How many of the processes may run at once."""
+    """Return the number of processes that can run at once."""
     if wanted is not None:
         return wanted
     largest = max(needs, default=GIB)
@@ -82,12 +82,12 @@ def _read_number(path: Path) -> int | None:
         return None
 
 
-_WITHOUT_DEVICE = 1  # the highest simulation level
+_WITHOUT_DEVICE = 1  # the highest simulation level without a device
 _BY_CANN = "O2"  # `jit_level` at which CANN's graph engine compiles (MindSpore, set_context(jit_config=...))
 
 
 def real_cann() -> Cann:
-    """This machine's own CANN."""
+    """Return this machine's own CANN."""
     found = find_real_cann()
     if found is None:
         raise UnsupportedError(msg("stages.real.no-cann"), msg("stages.real.no-cann.hint"))
@@ -95,13 +95,13 @@ def real_cann() -> Cann:
 
 
 def check_level(level: int, cann: Cann) -> None:
-    """Raise :class:`UnsupportedError` unless a simulation level can be had: from 2 on it asks a device."""
+    """Raise :class:`UnsupportedError` if a simulation level is not available: levels from 2 on need a device."""
     if level > _WITHOUT_DEVICE and cann.backend is Backend.STAND_IN:
         raise UnsupportedError(msg("stages.level.executes", level=level), msg("stages.level.executes.hint"))
 
 
 def check_graph_engine(source: SourceFile) -> None:
-    """Raise :class:`UnsupportedError` if a static-graph config asks for CANN's graph engine and there is no CANN."""
+    """Raise :class:`UnsupportedError` if a static-graph config requires CANN's graph engine, but CANN is not installed."""
     level = jit_level(source)
     if level == _BY_CANN and find_real_cann() is None:
         raise UnsupportedError(msg("dryrun.graph-engine", level=level), msg("dryrun.graph-engine.hint"))
@@ -113,16 +113,16 @@ _DEVICE = re.compile(r"davinci\d+")
 
 
 def devices_here(folder: Path = Path("/dev")) -> int:
-    """NPUs of this machine: the driver makes ``/dev/davinci0``, ``/dev/davinci1``, ..."""
+    """Return the number of NPUs of this machine: the driver creates ``/dev/davinci0``, ``/dev/davinci1``, ..."""
     return sum(_DEVICE.fullmatch(path.name) is not None for path in folder.iterdir())
 
 
 def cluster_tasks(tasks: list[Task]) -> list[Task]:
-    """The tasks of ``--real`` as the workers of one cluster, and its scheduler; a task alone needs none.
+    """Return the tasks of ``--real`` as workers of one cluster, with its scheduler; a single task needs none.
 
-    MindSpore's dynamic cluster brings the ranks together (``MS_ROLE``, ``MS_SCHED_*``: tutorial "Dynamic Cluster Startup",
-    MindSpore 2.9). Each worker sees one device only, so that what runs in it may call that device 0. This was never run on a
-    device; tests check environment and commands with another program in the place of the training process.
+    MindSpore's dynamic cluster connects the ranks (``MS_ROLE``, ``MS_SCHED_*``: tutorial "Dynamic Cluster Startup", MindSpore
+    2.9). Each worker sees only one device, so its code can call that device 0. This was never run on a device; tests check
+    environment and commands with another program instead of the training process.
     """
     if len(tasks) == 1:
         return [_on_device(tasks[0], 0, {})]
@@ -145,26 +145,26 @@ def _on_device(task: Task, number: int, extra: dict[str, str]) -> Task:
 
 @dataclass(frozen=True, slots=True)
 class MachineCheck:
-    """This machine, as far as dryrun cares."""
+    """The properties of this machine that dryrun needs."""
 
     problem: Message | None  # why dryrun cannot run here, if so
-    hint: Message | None  # what to do about it
+    hint: Message | None  # how to fix it
     python: str
     machine: str
     cores: int
     mindspore: str | None
     mindformers: str | None
     numpy: str | None
-    backend: Backend | None  # what the Ascend back end would be loaded with
-    cann: Path | None  # home of the real CANN, or the folder of stand-ins that are built already
-    compilers: tuple[str, ...]  # names of the C compilers at hand
-    # The framework of MindSpeed-Core-MS configs; None where the reference transformer stands for it.
+    backend: Backend | None  # the libraries that the Ascend back end would be loaded with
+    cann: Path | None  # home of the real CANN, or the folder of its stand-ins if built
+    compilers: tuple[str, ...]  # names of the available C compilers
+    # The framework of MindSpeed-Core-MS configs; None if the reference transformer replaces it.
     mindspeed: Framework | None
-    pynative: Framework | Message  # that of MindFormers' dynamic-graph configs, or what it lacks
+    pynative: Framework | Message  # that of MindFormers' dynamic-graph configs, or the missing part
 
 
 def check_machine(python: str | None = None) -> MachineCheck:
-    """Look at this machine without changing anything on it."""
+    """Check this machine without changing anything on it."""
     problem = hint = cann = backend = None
     version = installed_version("mindspore") if python is None else None
     try:

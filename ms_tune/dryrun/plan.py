@@ -1,4 +1,4 @@
-"""What has to be run: which stages, which rank of each, and with how many layers."""
+"""Plan the runs of a job: which stages, which rank of each, and with how many layers."""
 
 from __future__ import annotations
 
@@ -22,42 +22,42 @@ if TYPE_CHECKING:
     from ms_tune.dryrun.request import DryrunRequest, PreparedRun
     from ms_tune.text import Message
 
-_MOST_SIZES = 8  # further numbers of layers that are tried
-# One layer is the first and the last at once, and the line through it need not be that of the others. In a static graph, from one
-# layer and two: mostly to the last kilobyte, and of a last stage with context parallelism 0.64 % too low (docs/accuracy-dryrun.md).
+_MOST_SIZES = 8  # further numbers of layers to try
+# A single layer is both the first and the last, so an extrapolation from it may differ. In a static graph, from one layer and
+# two, it is mostly exact to the last kilobyte, but 0.64 % too low for a last stage with context parallelism (docs/accuracy-dryrun.md).
 FEWEST_LAYERS = 2
-_MOST_TRIED = 64  # numbers of layers to begin with
+_MOST_TRIED = 64  # numbers of layers to start with
 
 
 @dataclass(frozen=True, slots=True)
 class StagePlan:
-    """One rank of one stage."""
+    """The runs of one rank of one stage."""
 
-    run: PreparedRun  # as the user asked for it
-    full_layers: int | None  # layers that the config gives the stage; None if that is not known
-    reason: Message | None = None  # why the full stage is not derived, where it was asked for
-    others: tuple[PreparedRun, ...] = ()  # the same with other numbers of layers, from which the full stage is derived
+    run: PreparedRun  # as the user requested it
+    full_layers: int | None  # layers that the config gives the stage; None if unknown
+    reason: Message | None = None  # why the full stage is not derived, if it was requested
+    others: tuple[PreparedRun, ...] = ()  # further runs with other numbers of layers, to derive the full stage
     factors: tuple[
         Fraction, ...
     ] = ()  # the weights of `run` and `others` in the full stage; empty if it is not derived
 
     @property
     def runs(self) -> tuple[PreparedRun, ...]:
-        """All runs, the user's first."""
+        """Return all runs, the user's first."""
         return (self.run, *self.others)
 
 
 @dataclass(frozen=True, slots=True)
 class JobPlan:
-    """All that has to be run."""
+    """All runs of a job."""
 
-    stages: tuple[StagePlan, ...]  # one entry for each rank to simulate
+    stages: tuple[StagePlan, ...]  # one entry per rank to simulate
     pipeline_stages: int  # pipeline stages of the job
-    skipped: tuple[int, ...]  # stages that need no more than one that is simulated
+    skipped: tuple[int, ...]  # stages that need no more memory than a simulated one
 
 
 def plan_job(request: DryrunRequest, loaded: LoadedConfig) -> JobPlan:
-    """What has to be run for a request."""
+    """Plan the runs for a request."""
     prepared = _PreparedRuns(request, loaded)
     try:
         return _plan_stages(request, prepared)
@@ -68,14 +68,14 @@ def plan_job(request: DryrunRequest, loaded: LoadedConfig) -> JobPlan:
 
 
 class _PreparedRuns:
-    """The runs of a request's config, each made once, when it is asked for."""
+    """The prepared runs of a request's config, each made once, on first use."""
 
     def __init__(self, request: DryrunRequest, loaded: LoadedConfig) -> None:
         self._request, self._loaded = request, loaded
         self._made: dict[tuple[int, int | None], PreparedRun | MsTuneError] = {}
 
     def prepare(self, stage: int, layers: int | None, rank: int | None = None) -> PreparedRun:
-        """The run of a stage with so many layers, None for all, as one of its ranks."""
+        """Return the run of a stage with ``layers`` layers, None for all, as one of its ranks."""
         key = (stage, layers)
         if key not in self._made:
             try:
@@ -101,7 +101,7 @@ def _plan_stages(request: DryrunRequest, prepared: _PreparedRuns) -> JobPlan:
     first = prepared.prepare(0, request.layers)
     stages = first.stages
     per_stage = first.world_size // stages
-    chosen: list[tuple[int, int | None]]  # stages, and ranks where they are named
+    chosen: list[tuple[int, int | None]]  # stages, with ranks if the user named them
     skipped: tuple[int, ...] = ()
     if request.ranks:
         unknown = [rank for rank in request.ranks if rank >= first.world_size]
@@ -134,7 +134,7 @@ def _choose_stages(request: DryrunRequest, prepared: _PreparedRuns, stages: int)
 
 
 def _full_counts(request: DryrunRequest, prepared: _PreparedRuns, stage: int) -> Mapping[StageLayerKind, int]:
-    # Layers by kind of the stage that is judged: the full one where it is derived.
+    # Count the layers by kind of the stage that is judged: the full stage if it is derived.
     if request.extrapolate and request.layers is not None:
         with contextlib.suppress(MsTuneError):
             return prepared.prepare(stage, None).layer_counts
@@ -166,7 +166,7 @@ def _stage_plan(request: DryrunRequest, prepared: _PreparedRuns, stage: int, ran
 
 
 def _cheapest_plan(prepare: Callable[[int | None], PreparedRun]) -> StagePlan:
-    # The smallest number of layers that works, unless running all of them takes no more.
+    # Choose the smallest number of layers that works, unless running all of them costs no more.
     full = prepare(None)
     for layers in range(FEWEST_LAYERS, min(full.layers, _MOST_TRIED)):
         found = _plan_from(prepare, layers, full)
@@ -182,17 +182,17 @@ def _plan_from(prepare: Callable[[int | None], PreparedRun], layers: int, full: 
 
 
 def _derive_plan(prepare: Callable[[int | None], PreparedRun], run: PreparedRun, full: PreparedRun) -> StagePlan | None:
-    # The full stage from a run and larger ones; run itself where nothing smaller tells. None if none tells.
+    # Derive the full stage from a run and larger ones, or run it in full if only that is possible. None if neither.
     found: list[PreparedRun] = []
     for layers in range(run.layers + 1, min(run.layers + 1 + _MOST_SIZES, full.layers)):
         try:
             found.append(prepare(layers))
-        except MsTuneError:  # a number that does not divide into the chunks of a stage, for example
+        except MsTuneError:  # for example, a number that does not divide into the chunks of a stage
             continue
         solved = solve_weights(full.layer_counts, [one.layer_counts for one in (run, *found)])
         if solved is not None:
             others = tuple(one for one, factor in zip(found, solved[1:], strict=True) if factor)
             factors = (solved[0], *(factor for factor in solved[1:] if factor))
             return StagePlan(run, full.layers, None, others, factors)
-    # Where only the full stage tells, it is run, and nothing is derived.
+    # If it cannot be derived, the full stage is run.
     return StagePlan(full, full.layers) if full.layers <= run.layers + _MOST_SIZES else None

@@ -1,4 +1,4 @@
-"""Turns a request into runs that are ready to start: reads the config, shrinks it, picks the way to run it."""
+"""Turn a request into runs that are ready to start: read the config, shrink it, and choose how to run it."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ if TYPE_CHECKING:
     from ms_tune.source.yaml import SourceFile
     from ms_tune.verdict.limit import Limit
 
-# A comment line of its own above the first key: what a config whose keys do not tell is trained on.
+# A separate comment line above the first key: the job's devices, for a config whose keys do not determine them.
 _COMMENT = re.compile(r"^#[ \t]*devices:[ \t]*(\d{1,7})[ \t\r]*$", re.MULTILINE)
-_HEAD = 4096  # characters in which it is looked for
+_HEAD = 4096  # characters that are searched for it
 _MOST_SCRIPTS, _MOST_BYTES = 64, MIB
 _PER_NODE, _NODES = "per-node", "nodes"
 _VALUE = r"[ \t]*[= \t][ \t]*[\"']?(?P<value>\d{1,7})\b"
-# What msrun, torchrun and MindFormers' scripts/msrun_launcher.sh are told the size of a job by; literals only.
+# Options and variables with a job's size for msrun, torchrun and MindFormers' scripts/msrun_launcher.sh; literals only.
 _SIZES = (
     ("whole", re.compile(rf"(?:--worker_num|\bWORLD_SIZE|\bRANK_SIZE|\bWORKER_NUM){_VALUE}")),
     ("whole", re.compile(r"msrun_launcher\.sh[ \t]+(?:\"[^\"\n]*\"|'[^'\n]*')[ \t]+(?P<value>\d{1,7})\b")),
@@ -46,14 +46,14 @@ _SIZES = (
 
 
 class Devices(Record):
-    """The devices of a job."""
+    """The number of devices of a job."""
 
-    npus: int | None  # how many; None for as many as the config's keys tell or its split needs
-    source: Message  # what says so
+    npus: int | None  # their number; None to derive it from the config's keys or its split
+    source: Message  # the source of this number
 
 
 def _devices_of(source: SourceFile, dialect: Dialect, asked: int | None, path: Path) -> Devices:
-    # The devices of a config's job; for the packaged model and one that is named the same rule.
+    # Determine the devices of a config's job; the same rule for the packaged default and the user's config.
     if asked is not None:
         return Devices(asked, msg("stages.devices.option"))
     if dialect is Dialect.MINDFORMERS or named_shards(source):
@@ -96,14 +96,14 @@ def _size_in(script: Path, config: str) -> int | None:
 
 
 def limit_before(request: DryrunRequest, run: PreparedRun) -> tuple[Limit, int]:
-    """Return what a stage may use, and the bytes that are reserved of it; the communicators follow from the job's split."""
+    """Return the memory limit of a stage, and the bytes reserved of it; the communicators follow from the job's split."""
     return limit_of_script(request, run.split, run.max_device_memory, run.limited_by)
 
 
 def limit_of_script(
     request: DryrunRequest, split: Split, cap_bytes: int | None = None, cap: Cap = Cap.CONFIG
 ) -> tuple[Limit, int]:
-    """Return the same for a program, whose arguments name no limit."""
+    """Return the same for a program, whose arguments contain no limit."""
     limit, outside = limit_of(device_of(request.chip, request.device_bytes), cap_bytes, cap), untraced_needs(request)
     if split.communicators > 1:
         outside = outside._replace(communicators=split.communicators, counted=False)
@@ -111,35 +111,35 @@ def limit_of_script(
 
 
 class LoadedConfig(Record):
-    """A config that was read."""
+    """A config with the user's settings, ready to be prepared."""
 
-    original: SourceFile  # as its author wrote it; as one text with what it takes from a `base_config`
+    original: SourceFile  # as its author wrote it, merged with its `base_config`, if any
     job: Job  # with the user's `--set`; of a dialect that can be run
-    name: str  # what it is called before the user
-    devices: Devices  # NPUs in the job, and what says so
+    name: str  # its name as shown to the user
+    devices: Devices  # NPUs in the job, and the source of this number
 
     @property
     def source(self) -> SourceFile:
-        """The config with the user's ``--set``."""
+        """Return the config with the user's ``--set``."""
         return self.job.written
 
     @property
     def dialect(self) -> Dialect:
-        """Its dialect."""
+        """Return the config's dialect."""
         return self.job.dialect
 
     @cached_property
     def settled(self) -> SettledConfig:
-        """What all stages of a config of MindFormers' static graph have in common."""
+        """Return the common part of all stages of a static-graph config of MindFormers."""
         return mindformers.settle_config(self.job, self.devices.npus)
 
     def with_source(self, source: SourceFile) -> LoadedConfig:
-        """The same with another text."""
+        """Return the same config with another text."""
         return self._replace(job=Job(source, dialect=self.dialect))
 
 
 def load_config(request: DryrunRequest, known: Job | None = None) -> LoadedConfig:
-    """Read the config."""
+    """Read the config of a request and apply its settings."""
     path = request.config or data_folder("yaml_templates") / DEFAULT_TEMPLATE
     known = known or load_job(path)
     original = _flatten_bases(known.written)
@@ -156,25 +156,25 @@ def load_config(request: DryrunRequest, known: Job | None = None) -> LoadedConfi
 
 
 def prepare_run(request: DryrunRequest, loaded: LoadedConfig | None = None) -> PreparedRun:
-    """A run of the stage ``request.stage`` with ``request.layers`` layers."""
+    """Prepare a run of the stage ``request.stage`` with ``request.layers`` layers."""
     config = loaded or load_config(request)
     if config.dialect is Dialect.MINDFORMERS:
         run = mindformers.prepare_mindformers(config.settled, config.name, request)
     else:
         try:
-            from ms_tune.dryrun import dynamic  # noqa: PLC0415 - the only way to ms_tune.reference, which may be gone
+            from ms_tune.dryrun import dynamic  # noqa: PLC0415 - ms_tune.reference may be removed
         except ModuleNotFoundError as error:
             if "reference" not in str(error.name).split("."):
                 raise
             raise UnsupportedError(msg("reference.gone"), msg("reference.gone.hint")) from None
         run = dynamic.prepare_dynamic(config.job, config.name, request, config.devices.npus)
     run = run._replace(devices_source=config.devices.source)
-    told = (msg("normalize.read-from", file=file) for file in config.original.read_from)
-    return run._replace(warnings=(*told, *run.warnings))
+    notes = (msg("normalize.read-from", file=file) for file in config.original.read_from)
+    return run._replace(warnings=(*notes, *run.warnings))
 
 
 def _flatten_bases(source: SourceFile) -> SourceFile:
-    # A config in one piece, which the run gets; its own lines are no longer those of the author's file.
+    # Merge a config with its bases for the run; its lines then differ from those of the author's file.
     whole = with_bases(source)
     if whole is source:
         return source

@@ -1,4 +1,4 @@
-"""The Python processes of a command, as each of them told about itself (``child/hook/process.py``), and their logs."""
+"""Read the records that a command's Python processes write (``child/hook/process.py``), and split their logs."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from typing import BinaryIO
 
 _RECORD, _STUCK, _FORKED, _MARKS = "process.json", "stuck.txt", "forked.txt", "forks"
-_FAILED = "forks_failed"  # a folder of such marks, each with the status of a process that failed (cann_sim/watching.h)
-_ALIVE = "alive"  # a folder of marks like those of forks: processes that imported MindSpore, until they end
+_FAILED = "forks_failed"  # a folder of such marks, each with the status of a failed process (cann_sim/watching.h)
+_ALIVE = "alive"  # a folder of similar marks: processes that imported MindSpore, until they end
 _OUTSIDE = "outside.txt"
 _FIRST = "process_1"
 _TRACE = (
@@ -37,8 +37,8 @@ _TRACE = (
     _MARKS,
     _FAILED,
 )
-_LARGEST = MIB  # of a record
-_MOST = 10_000  # processes, and places of each
+_LARGEST = MIB  # bytes of a record
+_MOST = 10_000  # maximum number of processes, and of places per process
 _LINE = re.compile(rb"\[(?:DEBUG|INFO|WARNING|ERROR|CRITICAL)\] ?\w*\((\d{1,10})[,:]")
 _WRITES = b"] memory block csv path : "
 _LONGEST_LINE = 64 * 1024
@@ -48,7 +48,7 @@ _LONGEST_STATUS = 3
 
 @dataclass(frozen=True, slots=True)
 class ProcessPlace:
-    """A line of the user's program, and what it does there: ``item()``, or the name of an operator."""
+    """A line of the user's program, and its operation: ``item()``, or the name of an operator."""
 
     file: str
     line: int
@@ -63,31 +63,31 @@ class ProgramProcess:
     """One process that imported MindSpore."""
 
     folder: Path  # where its trace is
-    pid: int  # its number
+    pid: int  # its process ID
     arguments: tuple[str, ...]  # its program and arguments
-    log: Path | None  # the file that its errors went to; None for the command's own log
-    ended: bool  # it came to its end, and its trace was written if it used the device
-    reads: tuple[ProcessPlace, ...]  # where it reads values from the device, which in simulation are all zero
-    # Operators whose result has the largest size that it can have, since the size follows from values.
+    log: Path | None  # the file of its error output; None for the command's own log
+    ended: bool  # whether it ended normally, with its trace written if it used the device
+    reads: tuple[ProcessPlace, ...]  # places that read values from the device, which are all zero in simulation
+    # Operators whose result size depends on values, so that it has its maximum size here.
     bounds: tuple[ProcessPlace, ...]
-    places: int  # how many places there are; the first are told
+    places: int  # number of such places; only the first ones are listed
     endless: ProcessPlace | None  # a loop that waits for a value and was stopped
     skipped: ProcessPlace | None  # a loop that was not entered because a value was zero
-    support: tuple[Message, ...] = ()  # what of its frameworks runs otherwise than on a device
-    model: MegatronModel | None = None  # its model and optimizer, of a Megatron program
-    # What it allocated at the most, if it was forked from a process that had used the device: no trace has that.
+    support: tuple[Message, ...] = ()  # differences of its frameworks from a run on a device
+    model: MegatronModel | None = None  # its model and optimizer, if it is a Megatron program
+    # Its peak of allocated bytes, if it was forked from a process that had used the device: not in any trace.
     forked_bytes: int = 0
-    failed: str = ""  # the exception that ended it, or its exit code where it is not 0; empty if neither is known
-    log_from: int = 0  # how long that file was when the process began; an earlier program may have had its number
-    allocated: int = 0  # bytes that MindSpore says it allocated; 0 if it does not say
-    asked_bytes: int | None = None  # its `max_device_memory`; None if it has none, or does not say
+    failed: str = ""  # the exception that ended it, or its exit code if not 0; empty if neither is known
+    log_from: int = 0  # size of that file when the process began; an earlier program may have had the same process ID
+    allocated: int = 0  # bytes that MindSpore reports as allocated; 0 if unknown
+    asked_bytes: int | None = None  # its `max_device_memory`; None if not set or unknown
 
 
 def processes_of(folder: Path) -> tuple[ProgramProcess, ...]:
-    """The processes of a command, each with a folder and a log of its own.
+    """Return the processes of a command, each with its own folder and log.
 
-    The first one has the command's own folder while it runs. Where there are more, its files are moved to a folder like
-    those of the others, so that every reader finds each trace beside its log.
+    The first one uses the command's own folder while it runs. If there are more, its files are moved to a folder like those of
+    the others, so that every reader finds each trace next to its log.
     """
     further = folder.glob(f"process_*/{_RECORD}")
     records = [folder / _RECORD, *sorted(further, key=lambda one: whole_number(one.parent.name[8:]) or 0)]
@@ -100,9 +100,9 @@ def processes_of(folder: Path) -> tuple[ProgramProcess, ...]:
 
 
 def unhooked_in(folder: Path, processes: Sequence[ProgramProcess]) -> tuple[int, ...]:
-    """Numbers of processes that wrote a trace, or were killed, and told nothing of themselves.
+    """Return the IDs of processes that wrote a trace, or were killed, but have no record.
 
-    They leave the hook out (``python -I``, ``-E``), and write to the folder of the process that started them, as it does itself.
+    They run without the hook (``python -I``, ``-E``), and write to the folder of their parent process, as it does itself.
     """
     known = {process.pid for process in processes}
     places = {folder, *(process.folder for process in processes)}
@@ -118,7 +118,7 @@ def unhooked_in(folder: Path, processes: Sequence[ProgramProcess]) -> tuple[int,
 
 
 def killed_forks(processes: Sequence[ProgramProcess]) -> tuple[tuple[ProgramProcess, int], ...]:
-    """Forked processes that were ended before they told what they allocated, each behind the process that imported MindSpore for it."""
+    """Return forked processes that ended before recording their allocations, each after its parent's record."""
     known = {process.pid for process in processes}
     return tuple(
         (process, number)
@@ -135,7 +135,7 @@ def _read_marks(folder: Path) -> list[int]:
 
 
 def outside_in(folder: Path) -> tuple[tuple[int, str], ...]:
-    """Numbers and commands of processes that used MindSpore without the run's environment, as the supervisor saw them."""
+    """Return IDs and commands of processes that used MindSpore without the run's environment, as recorded by the supervisor."""
     try:
         with (folder / _OUTSIDE).open(encoding="utf-8", errors="replace") as file:
             words = [line.rstrip("\n").partition(" ") for line in itertools.islice(file, _MOST)]
@@ -151,52 +151,52 @@ def _process_states(folder: Path) -> Iterator[tuple[int, str]]:
 
 
 def _read_process(record: Path, statuses: Mapping[int, str]) -> ProgramProcess | None:
-    # What a record tells; None if it tells nothing. The program could have written it itself: nothing is trusted.
+    # Read a record; None if it is invalid. The program could have written it itself, so nothing is trusted.
     try:
         if record.stat().st_size > _LARGEST:
             return None
-        told = json.loads(record.read_bytes())
-        log, status, gib = told.get("log"), statuses.get(int(told["pid"])), told.get("asked_gib")
-        reads, bounds = (tuple(map(_read_place, told.get(name, [])[:_MOST])) for name in ("reads", "bounds"))
+        facts = json.loads(record.read_bytes())
+        log, status, gib = facts.get("log"), statuses.get(int(facts["pid"])), facts.get("asked_gib")
+        reads, bounds = (tuple(map(_read_place, facts.get(name, [])[:_MOST])) for name in ("reads", "bounds"))
         return ProgramProcess(
             folder=record.parent,
-            pid=int(told["pid"]),
-            arguments=tuple(str(one) for one in told["arguments"][:20]),
+            pid=int(facts["pid"]),
+            arguments=tuple(str(one) for one in facts["arguments"][:20]),
             log=Path(log) if isinstance(log, str) else None,
-            ended=told["ended"] is True,
+            ended=facts["ended"] is True,
             reads=reads,
             bounds=bounds,
-            places=int(told.get("places", len(reads))),
-            endless=_read_endless(record.parent, told),
-            skipped=_read_place(told["skipped"]) if isinstance(told.get("skipped"), dict) else None,
-            support=tuple(map(_read_support, told.get("support", [])[:_MOST])),
-            model=MegatronModel.from_record(told["model"]) if "model" in told else None,
-            failed=str(told.get("failed") or (f"exit code {status}" if status else ""))[:_LONGEST_ERROR],
-            forked_bytes=max(0, int(told.get("forked_bytes", 0))),
-            allocated=max(0, int(told.get("allocated", 0))),
-            log_from=max(0, int(told.get("log_from", 0))),
+            places=int(facts.get("places", len(reads))),
+            endless=_read_endless(record.parent, facts),
+            skipped=_read_place(facts["skipped"]) if isinstance(facts.get("skipped"), dict) else None,
+            support=tuple(map(_read_support, facts.get("support", [])[:_MOST])),
+            model=MegatronModel.from_record(facts["model"]) if "model" in facts else None,
+            failed=str(facts.get("failed") or (f"exit code {status}" if status else ""))[:_LONGEST_ERROR],
+            forked_bytes=max(0, int(facts.get("forked_bytes", 0))),
+            allocated=max(0, int(facts.get("allocated", 0))),
+            log_from=max(0, int(facts.get("log_from", 0))),
             asked_bytes=int(gib * GIB) if isinstance(gib, float) and 0 < gib * GIB < NO_CAP_BYTES else None,
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
 
 
-def _read_place(told: Mapping[str, object]) -> ProcessPlace:
-    return ProcessPlace(str(told["file"]), int(str(told["line"])), str(told.get("how", "")))
+def _read_place(facts: Mapping[str, object]) -> ProcessPlace:
+    return ProcessPlace(str(facts["file"]), int(str(facts["line"])), str(facts.get("how", "")))
 
 
-def _read_support(told: Mapping[str, Mapping[str, object]]) -> Message:
-    # One text of that room, of which a program's own record could name any.
-    name = str(told["text"]).removeprefix("support.")
-    message = Message(f"support.{name}", {**told["params"]})
-    str(message)  # a KeyError if there is no such text, or it has other parameters
+def _read_support(facts: Mapping[str, Mapping[str, object]]) -> Message:
+    # Only texts of ``support``; a program's own record could name any.
+    name = str(facts["text"]).removeprefix("support.")
+    message = Message(f"support.{name}", {**facts["params"]})
+    str(message)  # raises a KeyError for an unknown text or other parameters
     return message
 
 
-def _read_endless(folder: Path, told: Mapping[str, object]) -> ProcessPlace | None:
-    if isinstance(told.get("endless"), dict):
-        return _read_place(told["endless"])  # type: ignore[arg-type]  # seen in the line above
-    loops = told.get("graph_loops")
+def _read_endless(folder: Path, facts: Mapping[str, object]) -> ProcessPlace | None:
+    if isinstance(facts.get("endless"), dict):
+        return _read_place(facts["endless"])  # type: ignore[arg-type]  # checked in the line above
+    loops = facts.get("graph_loops")
     stuck = folder / _STUCK
     if isinstance(loops, list) and loops and stuck.is_file() and stuck.stat().st_size:
         return _read_place(loops[0])
@@ -213,7 +213,7 @@ def _moved_process(process: ProgramProcess) -> ProgramProcess:
 
 
 def _write_logs(common: Path, processes: Sequence[ProgramProcess]) -> None:
-    # Give each process the lines that MindSpore wrote for it; those without a number belong to the line above.
+    # Write MindSpore's log lines to the log of their process; lines without an ID belong to the previous one.
     for source in {process.log or common for process in processes}:
         with contextlib.ExitStack() as stack, contextlib.suppress(OSError):
             theirs: dict[int, list[tuple[int, BinaryIO]]] = {}
@@ -226,7 +226,7 @@ def _write_logs(common: Path, processes: Sequence[ProgramProcess]) -> None:
             for line in _read_lines(stack.enter_context(source.open("rb"))):
                 if match := _LINE.match(line):
                     own = theirs.get(int(match[1]), [])
-                    # of several programs one after the other in one process the last that had begun
+                    # if several programs ran in one process, the last one that had begun
                     current = next((file for begun, file in reversed(own) if begun <= position), None)
                 position += len(line)
                 if current is not None:

@@ -1,8 +1,8 @@
-"""Runs tasks on a Ray cluster: each task is a Ray task, and Ray repeats it elsewhere when its worker is lost.
+"""Run tasks on a Ray cluster: each task is a Ray task, and Ray repeats it elsewhere if its worker is lost.
 
-The machines share nothing but Ray. A task carries the texts that its process needs, the machine that gets it finds or
-builds its own stand-in CANN, and what the process leaves comes back as compressed files. Only a command of the user's own
-needs more: its working folder, on a file system that the machines share.
+The machines share only Ray. A task contains the texts that its process needs, the executing machine finds or builds its own
+CANN, and the process's output files are returned compressed. Only a user's own command needs more: its working folder, on a
+file system that the machines share.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ if TYPE_CHECKING:
 
     from ms_tune.dryrun.task import Task
 
-_RETRIES = 3  # of a task whose worker was lost; a process that fails is not repeated
+_RETRIES = 3  # for a task whose worker was lost; a process that fails is not repeated
 _POLL_SECONDS = 0.2
 _CONNECT_SECONDS, _ANSWER_SECONDS = 5.0, 8.0
 _LOOPBACK = "127.0.0.1"
-# A Ray of this machine alone listens on loopback and has no dashboard.
+# A local Ray listens only on loopback and has no dashboard.
 _OWN: dict[str, Any] = {"include_dashboard": False, "_node_ip_address": _LOOPBACK}
 _ADDRESSES = ("resolve_ip_for_localhost", "get_node_ip_address")
 _SCRATCH = re.compile(r"ms-tune-ray-(\d{1,10})-.+")
@@ -44,14 +44,14 @@ _SCRATCH = re.compile(r"ms-tune-ray-(\d{1,10})-.+")
 
 @dataclass(frozen=True, slots=True)
 class BroughtFiles:
-    """What comes back from a worker."""
+    """The results returned by a worker."""
 
-    ended: ProcessEnd | MsTuneError  # how the process ended, or why it could not be run at all
-    files: dict[str, bytes]  # what it left in its folder, compressed, by relative path
+    ended: ProcessEnd | MsTuneError  # how the process ended, or why it could not be run
+    files: dict[str, bytes]  # its output files, compressed, by relative path
 
 
 def run_here(task: Task) -> BroughtFiles:
-    """Run a task in a folder of its own on this machine; this is what a Ray worker does."""
+    """Run a task in a separate folder on this machine, as a Ray worker."""
     _remove_leftovers()
     with tempfile.TemporaryDirectory(prefix=f"ms-tune-ray-{os.getpid()}-") as scratch:
         folder = Path(scratch) / task.folder
@@ -85,9 +85,9 @@ def _remove_leftovers() -> None:
 
 @dataclass(frozen=True, slots=True)
 class RayEngine:
-    """Runs tasks on the cluster that ``RAY_ADDRESS`` names, or on a Ray of this machine."""
+    """An engine that runs tasks on the cluster of ``RAY_ADDRESS``, or on a local Ray."""
 
-    jobs: int | None  # tasks at once; None for what the cluster has room for
+    jobs: int | None  # tasks at once; None for as many as the cluster has resources for
 
     def run(
         self,
@@ -124,7 +124,7 @@ class RayEngine:
 
 
 def connect_ray() -> Any:  # noqa: ANN401 - the module of an optional package
-    """Ray, connected."""
+    """Return the module ``ray``, connected to a cluster."""
     need("ms-tune dryrun --engine ray", "dryrun,ray", "ray")
     import ray  # noqa: PLC0415 - an optional package that takes a second to import
 
@@ -146,9 +146,9 @@ def connect_ray() -> Any:  # noqa: ANN401 - the module of an optional package
 
 @contextlib.contextmanager
 def _loopback_only() -> Iterator[None]:
-    # Keep Ray from listening on every interface: it takes this machine's public address even if told the loopback one.
-    # ``ray.init`` hands ``_node_ip_address`` to ``services.resolve_ip_for_localhost`` (Ray 2.9 to 2.60, _private/worker.py).
-    from ray._private import services  # noqa: PLC0415 - as in connect()
+    # Keep Ray from listening on every interface: it uses this machine's public address even if given the loopback one.
+    # ``ray.init`` passes ``_node_ip_address`` to ``services.resolve_ip_for_localhost`` (Ray 2.9 to 2.60, _private/worker.py).
+    from ray._private import services  # noqa: PLC0415 - as in connect_ray()
 
     kept = {name: getattr(services, name) for name in _ADDRESSES if hasattr(services, name)}
     try:
@@ -161,7 +161,7 @@ def _loopback_only() -> Iterator[None]:
 
 
 def _check_address(address: str) -> None:
-    # Raise :class:`RunError` unless a cluster answers at an address; Ray itself tries for minutes.
+    # Raise :class:`RunError` unless a cluster answers at an address; Ray itself retries for minutes.
     host, _, port = address.rpartition("://")[2].rpartition(":")
     try:
         socket.create_connection((host.strip("[]"), int(port)), _CONNECT_SECONDS).close()
@@ -172,9 +172,9 @@ def _check_address(address: str) -> None:
 
 
 def _is_ray(address: str) -> bool:
-    # Whether what listens there is a Ray; true where this Ray cannot be asked.
+    # Return whether the endpoint is a Ray cluster (True if it cannot be queried).
     try:
-        from ray._raylet import GcsClient  # noqa: PLC0415 - as in connect()
+        from ray._raylet import GcsClient  # noqa: PLC0415 - as in connect_ray()
     except ImportError:
         return True
     answered = threading.Event()
@@ -184,12 +184,12 @@ def _is_ray(address: str) -> bool:
             GcsClient(address=address).internal_kv_exists(b"ms-tune", None, timeout=_ANSWER_SECONDS)
             answered.set()
 
-    threading.Thread(target=ask, daemon=True).start()  # what it waits in cannot be told to stop
+    threading.Thread(target=ask, daemon=True).start()  # the call cannot be cancelled
     return answered.wait(_ANSWER_SECONDS)
 
 
 def unpack_result(brought: BroughtFiles, task: Task, folder: Path) -> ProcessEnd:
-    """Put what a worker brought into the task's folder."""
+    """Write the files that a worker returned to the task's folder, and return how the process ended."""
     if isinstance(brought.ended, MsTuneError):
         raise brought.ended
     write_files(task, folder)

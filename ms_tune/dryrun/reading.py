@@ -1,4 +1,4 @@
-"""Reads what one simulated process left behind, and says in one sentence why there is nothing to read."""
+"""Read the output of one simulated process, or report in one sentence why it is missing."""
 
 from __future__ import annotations
 
@@ -35,19 +35,18 @@ if TYPE_CHECKING:
     from ms_tune.text import Message
 
 _DISK_FULL = re.compile(r"No space left on device|Disk quota exceeded|\[Errno (?:28|122)\]|File too large")
-_LITTLE = 1 * MIB  # bytes left on a disk that is full
-_PROGRESS = "progress"  # where the process tells what it does (child/common.py)
-_WITH_REFERENCE = ("mindspeed", "pynative")  # jobs of frameworks in whose place --reference can run
-_LAST_LINES = 3  # of a log that holds no error
-_END = 64 * 1024  # bytes of it that are looked at
+_LITTLE = 1 * MIB  # bytes left on a full disk
+_PROGRESS = "progress"  # the process's file with its current action (child/common.py)
+_WITH_REFERENCE = ("mindspeed", "pynative")  # jobs of frameworks that --reference can replace
+_LAST_LINES = 3  # shown from a log without an error
+_END = 64 * 1024  # bytes at its end that are searched
 
 
 def check_end(folder: Path, ended: ProcessEnd, timeout: float, *, level: int = 1) -> None:
-    """Raise :class:`RunError` unless the process came to a good end.
+    """Raise :class:`RunError` unless the process ended successfully.
 
-    A process that crashed may still have written a trace, and one that failed to train may exit with 0: only exit code
-    0 and MindSpore's statistics in the log together make a run that may be judged. At level 0, which compiles only,
-    there are none.
+    A process that crashed may still have written a trace, and a failed training may exit with 0: a run can only be judged with
+    both exit code 0 and MindSpore's statistics in the log. At level 0, which only compiles, statistics are not needed.
     """
     if ended.timed_out:
         raise too_long(timeout)
@@ -65,7 +64,7 @@ def check_end(folder: Path, ended: ProcessEnd, timeout: float, *, level: int = 1
 
 
 def see_log(folder: Path) -> Message:
-    """Where to read more, and what else may help."""
+    """Return where to read more, and what else may help."""
     kind = _kept_in(folder / JOB_FILE, "kind")
     if kind in _WITH_REFERENCE:
         return msg("reference.run.log", log=folder / LOG)
@@ -82,13 +81,13 @@ def _kept_in(file: Path, key: str) -> object:
 
 
 def read_rank(folder: Path, rank: int | None, seconds: float) -> Reading:
-    """The trace that a process left in its folder."""
+    """Read the trace in a process's folder."""
     (files,) = find_trace(_find_trace(folder, rank)).ranks
     return reading_of(folder, files, seconds)
 
 
 def reading_of(folder: Path, files: RankFiles, seconds: float) -> Reading:
-    """The reading of the files of one rank."""
+    """Read the files of one rank."""
     # Launches are not needed here, and their file is as long as the trace.
     files = replace(files, tasks=None)
     report = analyse_rank(files, MemoryRequest(with_graph=False), lambda _: None)
@@ -105,7 +104,7 @@ def reading_of(folder: Path, files: RankFiles, seconds: float) -> Reading:
 
 
 def _find_trace(folder: Path, rank: int | None) -> Path:
-    # The tracker's file: in the folder, or one down when communication was initialised (MindSpore's rule).
+    # Find the tracker's file: in the folder, or one level down with communication (MindSpore's rule).
     found = [path for path in (folder / BLOCKS, *sorted(folder.glob(f"rank_*/{BLOCKS}"))) if path.is_file()]
     if len(found) != 1:
         raise RunError(msg("dryrun.run.no-trace", count=len(found)), see_log(folder))
@@ -116,7 +115,7 @@ def _find_trace(folder: Path, rank: int | None) -> Path:
 
 
 def disk_is_full(folder: Path, log: RuntimeLog | None = None, code: int = 0) -> bool:
-    """Whether the process could not write all that it wanted to, by its end, its log, or what is left of the disk."""
+    """Return whether output could not be written for lack of disk space, by exit code, log, or free space."""
     log = read_runtime_log(folder / LOG) if log is None else log
     if code == -signal.SIGXFSZ or _DISK_FULL.search(log.last_error or ""):
         return True
@@ -131,8 +130,8 @@ def _signal_name(number: int) -> str:
 
 
 def _last_words(folder: Path, log: RuntimeLog) -> Message | str:
-    # The last error, behind the program's own line that raised it, or the last lines of a log that holds none. What MindSpore
-    # writes as it ends stands behind them, and is passed over.
+    # Return the last error, after the program's own line that raised it, or the last lines of a log without an error. Lines
+    # that MindSpore writes at its end come after them, and are skipped.
     if log.last_error:
         return f"{log.raised_at}: {log.last_error}" if log.raised_at else log.last_error
     with (folder / LOG).open("rb") as file:
@@ -147,7 +146,7 @@ def _last_words(folder: Path, log: RuntimeLog) -> Message | str:
 
 def _phase_peaks(report: RankReport) -> Mapping[Phase | None, PhasePeak]:
     curve = report.curve
-    # Every moment must belong to a phase here, so that each of them can be derived from runs of fewer layers.
+    # Every moment must belong to a phase here, so that each can be derived from runs with fewer layers.
     found = find_phase_peaks(curve, report.table, report.contents.phases.guessed_codes)
     return {phase: PhasePeak(*peak) for phase, peak in found.items()} or {
         None: PhasePeak(curve.peak_bytes, curve.peak_tick)
@@ -155,7 +154,7 @@ def _phase_peaks(report: RankReport) -> Mapping[Phase | None, PhasePeak]:
 
 
 def _find_disagreements(report: RankReport) -> tuple[Message, ...]:
-    # Whatever does not agree: MindSpore counts the same memory in two other ways, and the child listed its tensors.
+    # Report disagreements: MindSpore counts the same memory in two other ways, and the child listed its tensors.
     peak, table, log = report.curve.peak_bytes, report.table, report.log
     found = []
     if log is not None and log.statistics is not None and log.statistics.peak_mib != peak // MIB:
@@ -166,7 +165,7 @@ def _find_disagreements(report: RankReport) -> tuple[Message, ...]:
         found.append(msg("dryrun.warning.column-differs", rows=len(report.curve.mismatches)))
     if table.dropped_count or table.truncated:
         found.append(msg("dryrun.warning.dropped", rows=table.dropped_count))
-    if report.host_bytes >= MIB:  # a program that reads a few numbers offloads nothing worth a word
+    if report.host_bytes >= MIB:  # a program that only reads a few numbers does not offload
         found.append(msg("memory.offloaded", rows=report.host_rows, size=round(report.host_bytes / MIB)))
     if not report.contents.stacks_useful:
         found.append(msg("memory.stacks-useless"))
@@ -186,15 +185,15 @@ class _WorstFirst(MemoryReport):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class JobReport:
-    """A finished job read once more, for the browser: number formats, launches and collectives, which verdicts do not need."""
+    """A finished job read again for the browser, with number formats, launches and collectives, which verdicts do not need."""
 
     memory: MemoryReport  # its ranks, the worst first
-    stages: tuple[StageResult, ...]  # their results, in the same order; empty for a command, whose stages nobody knows
-    left_out: int  # ranks that need less and are not in it
+    stages: tuple[StageResult, ...]  # their results, in the same order; empty for a command, whose stages are unknown
+    left_out: int  # number of ranks that are omitted, because they need less
 
 
 def job_report(result: DryrunResult | CommandResult, most: int) -> JobReport:
-    """The stages of a job, or the ranks of a command."""
+    """Read the stages of a job, or the ranks of a command, in full."""
     if isinstance(result, CommandResult):
         by_peak = sorted(result.ranks, key=lambda rank: (-rank.verdict.severity, -rank.reading.peak_bytes))
         ranks = [_in_full(one.reading, one.rank) for one in by_peak[:most]]

@@ -1,4 +1,4 @@
-"""What the user asks for, and what becomes of it before anything runs."""
+"""Define the requests for simulated jobs and commands, and the prepared runs that result from them."""
 
 from __future__ import annotations
 
@@ -38,31 +38,31 @@ if TYPE_CHECKING:
 
 DEFAULT_TEMPLATE = "mindspeed_ms/llama2_7b.yaml"
 ENGINES = ("local", "ray")  # where processes run
-STEPS = 2  # the second one starts with optimizer state in place, as every later one does
+STEPS = 2  # the second one starts with optimizer state, like every later one
 
 _SHELLS = ("bash", "sh", "dash", "ksh", "zsh")
 _OPTION = re.compile(r"(?:--)?[A-Za-z][\w-]*")
 
 
 class StageChoice(Enum):
-    """Pipeline stages that need not be named."""
+    """Sets of pipeline stages that a user can choose by name."""
 
     ALL = "all"
-    WORST = "worst"  # those that no other stage outdoes: the first, the last, and what differs in between
+    WORST = "worst"  # stages that no other stage exceeds: the first, the last, and differing ones in between
 
 
 class Setting(Record):
-    """A value of the config to be run otherwise."""
+    """A config value to be replaced for the run."""
 
-    path: KeyPath  # where it stands
-    raw: str  # the value as YAML spells it
+    path: KeyPath  # its path in the config
+    raw: str  # the value as written in YAML
 
     @classmethod
     def parse(cls, text: str) -> Setting:
-        """``parallel_config.micro_batch_num=8`` as a setting.
+        """Parse a setting such as ``parallel_config.micro_batch_num=8``.
 
         Raises:
-            UsageError: It is not of this form, or the value is no YAML.
+            UsageError: It does not have this form, or the value is not valid YAML.
         """
         name, equals, raw = text.partition("=")
         path: KeyPath = tuple(
@@ -73,13 +73,13 @@ class Setting(Record):
         raw = raw.strip()
         try:
             yaml.safe_load(raw)
-        except (yaml.YAMLError, ValueError):  # the latter: a number of thousands of digits
+        except (yaml.YAMLError, ValueError):  # the latter for a number with thousands of digits
             raise UsageError(msg("stages.set.value", text=text), msg("stages.set.form.hint")) from None
         return cls(path, raw or "null")
 
     @property
     def name(self) -> str:
-        """The place, as it is spoken of."""
+        """Return the path with dots, as shown to the user."""
         return ".".join(map(str, self.path))
 
     def __str__(self) -> str:
@@ -87,14 +87,14 @@ class Setting(Record):
 
 
 class OptionSetting(Record):
-    """An option of a command's programs to be run otherwise."""
+    """An option of a command's programs to be replaced for the run."""
 
     name: str  # the option
-    raw: str | None  # its words; None takes it out
+    raw: str | None  # its words; None removes it
 
     @classmethod
     def parse(cls, text: str) -> OptionSetting:
-        """``num-layers=4`` as a setting; ``true`` is an option without words, ``null`` and ``false`` take it out."""
+        """Parse a setting such as ``num-layers=4``; ``true`` is an option without words, ``null`` and ``false`` remove it."""
         name, equals, value = text.partition("=")
         if not equals or not _OPTION.fullmatch(name):
             raise UsageError(msg("launch.set", text=text), msg("launch.set.hint"))
@@ -104,32 +104,32 @@ class OptionSetting(Record):
         return cls(option, "" if value == "true" else value)
 
     def __str__(self) -> str:
-        told = {None: "null", "": "true"}
-        return f"{self.name.removeprefix('--')}={told.get(self.raw, self.raw)}"
+        words = {None: "null", "": "true"}
+        return f"{self.name.removeprefix('--')}={words.get(self.raw, self.raw)}"
 
 
 class DryrunRequest(Record):
-    """What a simulated job is to be.
+    """A job to simulate.
 
     Attributes:
         config: The user's config; None for the packaged default.
-        layers: Layers in every simulated stage; None for as many as the config says.
-        fewest_layers: In place of ``layers``, the smallest number from which each stage can be derived; a stage that
-            would not take less that way is run whole.
-        stage: The stage that one preparation is for (see :func:`ms_tune.dryrun.prepare.prepare_run`).
+        layers: Layers in every simulated stage; None for those of the config.
+        fewest_layers: Instead of ``layers``, use the smallest number from which each stage can be derived; a stage for which
+            this is not cheaper is run in full.
+        stage: The stage to prepare (see :func:`ms_tune.dryrun.prepare.prepare_run`).
         stages: The stages to simulate.
-        ranks: The ranks to simulate instead, one process each; empty for one rank a stage.
-        extrapolate: Where ``layers`` is less than the config says, derive the peak of all layers.
-        settings: Values to be run otherwise than the config says.
-        reference: Run ms-tune's reference transformer even where the dynamic-graph config's own framework is installed.
-        devices: NPUs in the job; None for what the config implies.
-        device_bytes: Memory of a device as sold, if the user names it.
+        ranks: The ranks to simulate instead, one process each; empty for one rank per stage.
+        extrapolate: If ``layers`` is less than in the config, derive the peak of all layers.
+        settings: Values that replace those of the config.
+        reference: Run ms-tune's reference transformer even if the dynamic-graph config's own framework is installed.
+        devices: NPUs in the job; None for the number that the config implies.
+        device_bytes: Nominal memory of a device, if the user states it.
         chip: The device's name, if the user names it.
-        reserve_bytes: What to set aside beside HCCL buffers and workspaces.
-        run_folder: Where to keep the run; None for a new folder in the working folder.
+        reserve_bytes: Memory to reserve in addition to HCCL buffers and workspaces.
+        run_folder: Where to store the run; None for a new folder in the working folder.
         timeout: Seconds after which a process is stopped.
         level: ``MS_SIMULATION_LEVEL``.
-        jobs: Processes at once; None for what cores and memory allow.
+        jobs: Processes at once; None for as many as cores and memory allow.
         engine: Where the processes run: ``local`` or ``ray``.
         real: Run on devices, without simulation.
     """
@@ -156,18 +156,18 @@ class DryrunRequest(Record):
 
 
 class CommandRequest(Record):
-    """A command of the user's own to be run in simulation, or with the tracker on a device.
+    """A command of the user's own to run in simulation, or with the tracker on a device.
 
     Attributes:
         command: The program and its arguments.
-        ranks: The ranks to run it as, one process each; none for one process, of whose jobs one rank of each stage runs.
-        stages: Of jobs that the command launches only these pipeline stages, or those that no other outdoes; None for all.
-        layers: Of a Megatron program, layers of every stage to begin with, the whole of which is derived; None for all.
-        fewest_layers: In place of ``layers``, the smallest number from which each stage can be derived.
-        settings: Options for the programs that it launches.
-        python: The interpreter that ``python`` in the command means, with its own MindSpore; None for the command's.
-        look: Nothing is simulated: one rank of each job only looks what its program would find, and imports it.
-        devices: NPUs in the job; None for what the command's launcher or ``RANK_SIZE`` says.
+        ranks: The ranks to run it as, one process each; if empty, it runs once, with one rank per stage of launched jobs.
+        stages: The pipeline stages to run of launched jobs, or those that no other stage exceeds; None for all.
+        layers: For a Megatron program, layers per stage to start with, from which the whole stage is derived; None for all.
+        fewest_layers: Instead of ``layers``, use the smallest number from which each stage can be derived.
+        settings: Options to replace in the programs that it launches.
+        python: The interpreter to use for ``python`` in the command, with its own MindSpore; None for the command's own.
+        look: Simulate nothing: one rank of each job only reports the modules that it finds, and imports its program.
+        devices: NPUs in the job; None for the number from the command's launcher or ``RANK_SIZE``.
         device_bytes, chip, reserve_bytes, run_folder, timeout, level, jobs, engine, real: As in :class:`DryrunRequest`.
     """
 
@@ -192,13 +192,13 @@ class CommandRequest(Record):
 
     @property
     def launches(self) -> bool:
-        """Whether the command is a script or a launcher, which says by itself how many ranks there are."""
+        """Return whether the command is a script or a launcher, which sets the number of ranks itself."""
         name = PurePath(self.command[0]).name
         return name in _SHELLS or name.endswith(SCRIPTS) or is_launcher(name)
 
 
 def untraced_needs(request: DryrunRequest | CommandRequest) -> UntracedNeeds:
-    """What no trace of such a run shows."""
+    """Return the memory needs of a run that are not in its trace."""
     size = os.environ.get("HCCL_BUFFSIZE", "")
     return UntracedNeeds(
         simulated=not request.real,
@@ -209,7 +209,7 @@ def untraced_needs(request: DryrunRequest | CommandRequest) -> UntracedNeeds:
 
 
 class Split(Record):
-    """Over how many ranks each of a job's dimensions is split; their product without ``expert`` is the job's devices."""
+    """The number of ranks in each dimension of a job; their product without ``expert`` is the number of devices."""
 
     data: int = 1
     tensor: int = 1
@@ -219,27 +219,27 @@ class Split(Record):
 
     @property
     def communicators(self) -> int:
-        """How many a rank needs at least: the world's and one for each dimension that is split."""
+        """Return the minimum number of communicators per rank: the world's and one for each dimension that is split."""
         ways = (self.data, self.tensor, self.pipeline, self.context, self.expert)
         return 1 + sum(one > 1 for one in ways)
 
 
 class Pipeline(Record):
-    """How a job's micro-batches go through its stages."""
+    """The flow of a job's micro-batches through its stages."""
 
-    # In which order; None where it is one that is not followed.
+    # Their order; None if the schedule is not supported.
     schedule: Schedule | None = Schedule.ONE_FORWARD_ONE_BACKWARD
     stages: int = 1  # pipeline stages
-    chunks: int = 1  # chunks of each stage
-    micro_batches: int = 1  # micro-batches of a step, as the config says
+    chunks: int = 1  # chunks per stage
+    micro_batches: int = 1  # micro-batches per step, from the config
 
     @classmethod
     def of_megatron(cls, stages: int, chunks: int, micro_batches: int) -> Pipeline:
-        """As Megatron-LM sends them through (``core/pipeline_parallel/schedules.py``); with one chunk that is 1F1B."""
+        """Return the schedule of Megatron-LM (``core/pipeline_parallel/schedules.py``); with one chunk it is 1F1B."""
         return cls(Schedule.INTERLEAVED_FULL_WARM_UP, stages, chunks, micro_batches)
 
     def in_flight(self, stage: int) -> tuple[int, ...] | None:
-        """Micro-batches that a stage holds when it holds most, for each chunk; None where nothing tells."""
+        """Return the largest number of micro-batches in flight on a stage, per chunk; None if unknown."""
         if self.schedule is None:
             return None
         return in_flight_per_chunk(self.schedule, stage, self.stages, self.chunks, self.micro_batches)
@@ -248,51 +248,51 @@ class Pipeline(Record):
 class PreparedRun(Record):
     """A run that is ready to start."""
 
-    job: ChildJob  # what the child process does
+    job: ChildJob  # the work of the child process
     dialect: Dialect  # the config's dialect
     config_name: str  # the config's name as shown to the user
-    packaged: bool  # it is the packaged default
-    configs: Mapping[str, dict[str, Any]]  # configs that the child process needs, by the names of their files
+    packaged: bool  # whether it is the packaged default
+    configs: Mapping[str, dict[str, Any]]  # configs that the child process needs, by file name
     world_size: int  # ranks of the simulated job
     rank: int  # the rank that is simulated
     stage: int  # its pipeline stage, of `stages`
     stages: int
     layers: int  # layers of that stage as simulated
-    shrunk: bool  # whether the config gives the stage another number of layers
-    model: Message  # what is run: the user's framework or ms-tune's own transformer
-    max_device_memory: int | None  # what limits the pool, in bytes, if the config or its framework names a limit
-    changes: tuple[SettingChange, ...]  # what is not run as the config says
-    not_included: tuple[Message, ...]  # what the figures leave out
-    warnings: tuple[Message, ...]  # what the user should know about the config itself
-    # Layers of the simulated stage by kind; empty where nothing tells them apart. Full stages are derived from shrunk ones with it.
+    shrunk: bool  # whether the config gives the stage a different number of layers
+    model: Message  # the code that is run: the user's framework or ms-tune's own transformer
+    max_device_memory: int | None  # limit of the pool, in bytes, if the config or its framework sets one
+    changes: tuple[SettingChange, ...]  # differences from the config
+    not_included: tuple[Message, ...]  # memory that the figures do not include
+    warnings: tuple[Message, ...]  # notes for the user about the config itself
+    # Layers of the simulated stage by kind, to derive full stages from shrunk ones; empty if the kinds are unknown.
     kinds: Mapping[StageLayerKind, int] = MappingProxyType({})
-    # Bytes of weights, gradients and optimizer state by arithmetic, where that can tell.
+    # Bytes of weights, gradients and optimizer state by theory, if known.
     theory: Mapping[str, int] = MappingProxyType({})
-    limited_by: Cap = Cap.CONFIG  # what names `max_device_memory`
+    limited_by: Cap = Cap.CONFIG  # the source of `max_device_memory`
     split: Split = Split()  # how the job's devices are split
-    # What says how many there are.
+    # The source of the number of devices.
     devices_source: Message = msg("stages.devices.config")
-    pipeline: Pipeline = Pipeline()  # how its micro-batches go through the stages
-    # What was held to the framework's own code for such a job, and what was not; empty where that code itself is run.
+    pipeline: Pipeline = Pipeline()  # the flow of its micro-batches through the stages
+    # Validations of such jobs against the framework's own code; empty if that code itself is run.
     standing: tuple[Message, ...] = ()
-    unproved: tuple[Message, ...] = ()  # of what is left out and of this: what nothing held to the framework's own code
+    unproved: tuple[Message, ...] = ()  # parts that were not validated in this way
 
     @property
     def files(self) -> dict[str, str]:
-        """The texts of these configs."""
+        """Return the texts of these configs."""
         return {name: yaml_text(values) for name, values in self.configs.items()}
 
     @property
     def recomputes(self) -> bool:
-        """Whether its framework looks at settings of recompute."""
+        """Return whether its framework reads recomputation settings."""
         return recomputes(self.dialect.value, self.world_size)
 
     @property
     def layer_counts(self) -> Mapping[StageLayerKind, int]:
-        """Layers by kind; all of one kind where nothing is known about them."""
+        """Return the layers by kind; all of one kind if the kinds are unknown."""
         return self.kinds or {StageLayerKind(LayerKind.UNKNOWN): self.layers}
 
     @property
     def in_flight(self) -> tuple[int, ...] | None:
-        """Micro-batches between their forward and their backward pass when the stage holds most, for each chunk."""
+        """Return the largest number of micro-batches in flight (between forward and backward pass) on the stage, per chunk."""
         return self.pipeline.in_flight(self.stage)

@@ -1,4 +1,4 @@
-"""What a simulated job found."""
+"""Define the results of simulated jobs."""
 
 from __future__ import annotations
 
@@ -35,34 +35,33 @@ class PhasePeak:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Reading:
-    """What one simulated process left behind."""
+    """The trace of one simulated process, read."""
 
     folder: Path  # its folder in the run folder
     trace: Path  # the tracker's `memory_block.csv` in it
-    report: RankReport  # all that is known about it
-    # The most memory in each phase of the training step; under None before the first one, and where nothing tells the
-    # phases.
+    report: RankReport  # all analysed data
+    # The most memory in each phase of the training step; under None before the first one, or if the phases are unknown.
     phase_peaks: Mapping[Phase | None, PhasePeak]
-    seconds: float  # time of the process
-    warnings: tuple[Message, ...]  # what makes the figures less certain than they look
+    seconds: float  # run time of the process
+    warnings: tuple[Message, ...]  # reasons why the figures are less certain
 
     @property
     def peak_bytes(self) -> int:
-        """The most bytes in use."""
+        """Return the largest number of bytes in use."""
         return self.report.curve.peak_bytes
 
     @property
     def footprint_bytes(self) -> int:
-        """The largest address range in use: the peak with fragments."""
+        """Return the largest address range in use: the peak with fragmentation."""
         return self.report.curve.footprint_bytes
 
     @property
     def contents(self) -> Mapping[MemoryCategory, int]:
-        """What the peak is made of; the bytes add up to it."""
+        """Return the composition of the peak; the bytes add up to it."""
         return self.report.peak.contents
 
     def name_of(self, row: int) -> str | None:
-        """The name of the parameter in a row, with ``*`` for the number of its layer; None if it holds none."""
+        """Return the name of the parameter in a row, with ``*`` instead of its layer number; None if it is not a parameter."""
         from ms_tune.footprint.layers import mask_layer_number  # noqa: PLC0415 - it needs numpy
 
         name = self.report.contents.names.get(row)
@@ -76,85 +75,85 @@ class Extrapolation:
     layers: int  # layers that the config gives the stage
     from_layers: tuple[int, ...]  # layers of the runs that it is derived from
     peak_bytes: int
-    need: Need  # the peak with its fragments, or the range in which they are
-    contents: Mapping[MemoryCategory, int]  # what the peak is made of; empty if nothing tells
-    layer_bytes: int  # what one more layer, of the kind that the runs differ by, adds to it
-    # What of it are activations, of all micro-batches in flight; 0 for a layer that keeps only its input.
+    need: Need  # the peak with fragmentation, or a range for it
+    contents: Mapping[MemoryCategory, int]  # composition of the peak; empty if unknown
+    layer_bytes: int  # bytes that one more layer adds, of the kind that the runs differ by
+    # The part of them that is activations, of all micro-batches in flight; 0 for a layer that keeps only its input.
     layer_activations: int
-    phases: Mapping[Phase, int]  # the peak in each phase of the training step; empty where nothing tells the phases
+    phases: Mapping[Phase, int]  # the peak in each phase of the training step; empty if the phases are unknown
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StageResult:
-    """One simulated stage, judged."""
+    """One simulated stage with its verdict."""
 
-    run: PreparedRun  # what was run
-    reading: Reading  # what it left behind
-    extrapolation: Extrapolation | None  # the full stage, if the run has fewer layers and it was asked for
-    full_layers: int | None  # layers that the config gives the stage; None if that is not known
-    verdict: Verdict  # whether it fits, and on what grounds
-    # Activations that one layer that is not recomputed holds at the peak, which recomputing it would free but for its
-    # input; 0 if every layer is recomputed already, None if nothing tells.
+    run: PreparedRun  # the run
+    reading: Reading  # its trace, read
+    extrapolation: Extrapolation | None  # the full stage, if the run has fewer layers and it was requested
+    full_layers: int | None  # layers that the config gives the stage; None if unknown
+    verdict: Verdict  # whether it fits, and why
+    # Activations at the peak of one layer without recomputation; recomputing it would free them except its input. 0 if every
+    # layer is already recomputed, None if unknown.
     layer_activations: int | None
 
     @property
     def contents(self) -> Mapping[MemoryCategory, int]:
-        """What the peak that the verdict is about is made of; empty if nothing tells."""
+        """Return the composition of the peak that the verdict is about; empty if unknown."""
         return self.extrapolation.contents if self.extrapolation else self.reading.contents
 
     @property
     def layers(self) -> int:
-        """Layers of what the verdict is about."""
+        """Return the number of layers that the verdict is about."""
         return self.extrapolation.layers if self.extrapolation else self.run.layers
 
     @property
     def phases(self) -> Mapping[Phase, int]:
-        """The peak in each phase of the training step, of what the verdict is about."""
+        """Return the peak in each phase of the training step, for the layers that the verdict is about."""
         if self.extrapolation is not None:
             return self.extrapolation.phases
         return {phase: peak.bytes for phase, peak in self.reading.phase_peaks.items() if phase is not None}
 
     @property
     def judged_bytes(self) -> int:
-        """The peak that the verdict is about: of the full stage where it is known."""
+        """Return the peak that the verdict is about: that of the full stage if it is known."""
         return self.extrapolation.peak_bytes if self.extrapolation else self.reading.peak_bytes
 
     @property
     def theory(self) -> tuple[BesideTheory, ...]:
-        """What the run holds from its first step to its last, beside theory; empty where theory tells nothing."""
+        """Return the memory used from the first step to the last, compared with theory; empty if theory has no result."""
         return beside_theory(self.run.theory, self.reading.contents)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DryrunResult:
-    """A finished job, read and judged."""
+    """A finished job with its verdicts."""
 
-    folder: Path  # where it is kept
-    backend: Backend  # what the Ascend back end was loaded with
+    folder: Path  # where it is stored
+    backend: Backend  # the libraries that the Ascend back end was loaded with
     level: int | None  # `MS_SIMULATION_LEVEL`; None on devices
     mindspore: str  # MindSpore's version
     mindformers: str | None  # MindFormers' version, if it built the model
-    settings: tuple[Setting, ...]  # what the user had run otherwise than the config says
-    runs: tuple[PreparedRun, ...]  # what was run, by stage and rank
-    stages: tuple[StageResult, ...]  # what it found, in the same order; empty at level 0, which compiles only
-    skipped: tuple[int, ...]  # stages that need no more than one that was simulated
+    settings: tuple[Setting, ...]  # config values that the user replaced
+    runs: tuple[PreparedRun, ...]  # the runs, by stage and rank
+    stages: tuple[StageResult, ...]  # their results, in the same order; empty at level 0, which only compiles
+    skipped: tuple[int, ...]  # stages that need no more memory than a simulated one
     seconds: float  # time of all processes together, from the first start to the last end
-    not_included: tuple[Message, ...]  # what the figures leave out
-    warnings: tuple[Message, ...]  # what makes the figures less certain than they look
+    not_included: tuple[Message, ...]  # memory that the figures do not include
+    warnings: tuple[Message, ...]  # reasons why the figures are less certain
 
     @property
     def worst(self) -> StageResult:
-        """The stage with the worst verdict that needs most; the first of equals."""
+        """Return the stage with the worst verdict; among equals, the one that needs most, then the first."""
         return max(self.stages, key=lambda stage: (stage.verdict.severity, stage.judged_bytes))
 
     @property
     def verdict(self) -> Verdict:
-        """Whether every stage fits: the verdict about the worst; at level 0 there is none."""
+        """Return the verdict about the worst stage: whether all stages fit; none at level 0."""
         return self.worst.verdict if self.stages else no_verdict(msg("verdict.none.compiled"))
 
     @property
     def imbalance(self) -> float:
-        """How much less than the worst stage the least one needs, as a part of the worst: 0 for equal stages."""
+        """Return how much less memory the smallest stage needs than the largest, as a share of the largest: 0 if equal."""
         sizes = [stage.judged_bytes for stage in self.stages]
         return 1 - min(sizes) / max(sizes) if max(sizes) else 0.0
 
@@ -163,34 +162,34 @@ class DryrunResult:
 class VariantResult(Generic[_ResultT]):
     """One variant of a job, or of a command."""
 
-    settings: tuple[Setting, ...] | tuple[OptionSetting, ...]  # what it has otherwise than the config, or the script
-    result: _ResultT | None  # what it found; None if it failed
-    error: MsTuneError | None  # why
+    settings: tuple[Setting, ...] | tuple[OptionSetting, ...]  # its replaced config values, or options of the script
+    result: _ResultT | None  # its result; None if it failed
+    error: MsTuneError | None  # why it failed
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SweepResult(Generic[_ResultT]):
-    """Variants of a job, or of a command, each simulated."""
+    """The results of several variants of a job or a command."""
 
-    folder: Path  # where all of them are kept
-    variants: tuple[VariantResult[_ResultT], ...]  # in the order that the user named them
+    folder: Path  # where all of them are stored
+    variants: tuple[VariantResult[_ResultT], ...]  # in the user's order
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ComparedRank:
     """One rank, simulated and real."""
 
-    rank: int | None  # its number; None if the traces do not tell
+    rank: int | None  # its number; None if the traces do not contain it
     simulated: RankReport  # the simulated run
     real: RankReport  # the run on a device
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RealComparison:
-    """A simulated and a real run of one job side by side."""
+    """The comparison of a simulated and a real run of one job."""
 
-    simulated: Path  # where the simulated run is kept
-    real: Path  # where the real one is kept
+    simulated: Path  # where the simulated run is stored
+    real: Path  # where the real one is stored
     ranks: tuple[ComparedRank, ...]  # the ranks that are in both
     only_real: tuple[int | None, ...]  # ranks that were not simulated
 
@@ -201,31 +200,31 @@ _PADDING = 1 * MIB  # the allocator rounds every tensor up
 
 @dataclass(frozen=True, slots=True)
 class BesideTheory:
-    """One content of a rank's memory."""
+    """The measured and the theoretical size of one category of a rank's memory."""
 
-    content: str  # its name, as `ms_tune.enums.MemoryCategory` has it
+    content: str  # its name in `ms_tune.enums.MemoryCategory`
     measured: int  # bytes at the peak
     expected: int  # bytes by theory
 
     @property
     def difference(self) -> float | None:
-        """How much more than by theory, as a part of theory; None where theory expects nothing."""
+        """Return the relative difference from theory; None if theory expects nothing."""
         return (self.measured - self.expected) / self.expected if self.expected else None
 
     @property
     def agrees(self) -> bool:
-        """Whether the two differ by no more than the allocator's padding."""
+        """Return whether the difference is within the allocator's padding."""
         return abs(self.measured - self.expected) <= max(_SHARE * self.expected, _PADDING)
 
 
 def beside_theory(theory: Mapping[str, int], contents: Mapping[MemoryCategory, int]) -> tuple[BesideTheory, ...]:
-    """Theory and measurement side by side; empty where theory tells nothing."""
+    """Return measured and theoretical sizes by category; empty if theory has no result."""
     measured = {content.value: size for content, size in contents.items()}
     return tuple(BesideTheory(content, measured.get(content, 0), expected) for content, expected in theory.items())
 
 
 def unlike_theory(pairs: Iterable[BesideTheory]) -> Iterator[Message]:
-    """What was measured otherwise than it should be: one of the two is wrong."""
+    """Yield the categories whose measured size differs from theory: one of the two is wrong."""
     for pair in pairs:
         if not pair.agrees:
             yield msg(

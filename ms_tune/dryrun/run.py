@@ -1,4 +1,4 @@
-"""A simulated job from request to verdict: plan, find or build CANN, launch, read, derive, judge."""
+"""Simulate a job from request to verdict: plan, find or build CANN, launch, read, derive, judge."""
 
 from __future__ import annotations
 
@@ -53,13 +53,13 @@ def dryrun_job(
     """Simulate the stages of a training job and judge whether each fits. Needs the extra ``dryrun``.
 
     Args:
-        request: What to simulate; a request without a config is about the packaged default.
-        observer: Told what is going on.
-        loaded: The config; None for the one that the request names.
+        request: What to simulate; a request without a config uses the packaged default.
+        observer: Receives progress.
+        loaded: The config; None to load the one that the request names.
 
     Raises:
         ConfigError: The config is wrong.
-        UnsupportedError: This machine, or the model, is not served.
+        UnsupportedError: This machine or the model is not supported.
         MissingExtraError: MindSpore, or the config's framework, is not installed.
         RunError: A simulated process failed.
 
@@ -84,9 +84,9 @@ def simulate_each(
     on_read: Callable[[int, Reading], None] = lambda _number, _reading: None,
     on_error: Callable[[int, MsTuneError], None] = lambda _number, _error: None,
 ) -> SweepResult[DryrunResult]:
-    """Simulate several jobs in one go, below one run folder: that of the first.
+    """Simulate several jobs together, in folders below the first one's run folder.
 
-    ``on_read`` is told what each process has left, ``on_error`` why a job has no result; what that raises ends all the others.
+    ``on_read`` is called with the trace of each process, ``on_error`` when a job fails; their exceptions end all jobs.
     """
     mindspore = find_mindspore()
     planned: list[_SimulatedJob | MsTuneError] = []
@@ -132,18 +132,18 @@ class _Machine:
 
 @dataclass(slots=True)
 class _SimulatedJob:
-    """A job and what is known of it so far."""
+    """A job and its results so far."""
 
     request: DryrunRequest
     loaded: LoadedConfig
     plan: JobPlan
     prefix: str = ""  # of the folders of its tasks, below the run folder
-    folder: Path = Path()  # where it is kept, once that is known
-    readings: dict[str, Reading] = field(default_factory=dict)  # what the processes left, by folder below `folder`
-    error: MsTuneError | None = None  # why it has no result
+    folder: Path = Path()  # where it is stored, once known
+    readings: dict[str, Reading] = field(default_factory=dict)  # traces of the processes, by folder below `folder`
+    error: MsTuneError | None = None  # why it failed
     seconds: float = 0.0  # until its last process ended
-    on_read: Callable[[Reading], None] = lambda _reading: None  # told what each of its processes has left
-    # Told why it has no result, as soon as one of its processes has failed.
+    on_read: Callable[[Reading], None] = lambda _reading: None  # called with the trace of each of its processes
+    # Called with the error as soon as one of its processes has failed.
     on_error: Callable[[MsTuneError], None] = lambda _error: None
 
     @property
@@ -156,11 +156,11 @@ class _SimulatedJob:
 
 
 def _announce_plan(job: _SimulatedJob, observer: Observer) -> None:
-    told: dict[tuple[tuple[int, ...], int | None, bool], list[str]] = {}
+    groups: dict[tuple[tuple[int, ...], int | None, bool], list[str]] = {}
     for stage in job.plan.stages:
         key = (tuple(run.layers for run in stage.runs), stage.full_layers, bool(stage.factors))
-        told.setdefault(key, []).append(str(stage.run.stage))
-    for (layers, full, derived), stages in told.items():
+        groups.setdefault(key, []).append(str(stage.run.stage))
+    for (layers, full, derived), stages in groups.items():
         if full is None or not (derived or layers == (full,)):
             continue
         text = "stages.plan.derived" if derived else "stages.plan.whole"
@@ -174,11 +174,11 @@ def _plan_request(request: DryrunRequest, loaded: LoadedConfig | None = None) ->
         if loaded.dialect is Dialect.MINDFORMERS:
             check_graph_engine(loaded.source)
         job = _SimulatedJob(request, loaded, plan_job(request, loaded))
-        # What the device would refuse is told before anything runs.
+        # Errors of the device's limit are raised before anything runs.
         device = device_of(request.chip, request.device_bytes)
         limit_of(device, job.first.max_device_memory, job.first.limited_by)
         return job
-    # On devices every rank runs, and what is shrunk is not run twice.
+    # On devices every rank runs, and layers are not extrapolated.
     world_size = prepare_run(request, loaded).world_size
     present = machine.devices_here()
     if present < world_size:
@@ -212,7 +212,7 @@ def _run_processes(
     observer.begin(tasks)
     begin = time.monotonic()
 
-    def tell(task: Task, state: TaskState) -> None:
+    def report_state(task: Task, state: TaskState) -> None:
         observer.state(task, state)
         _load_readers()
 
@@ -222,7 +222,7 @@ def _run_processes(
         if job is None:  # the scheduler of a real run
             return
         job.seconds = time.monotonic() - begin
-        from ms_tune.dryrun.reading import check_end, read_rank  # noqa: PLC0415 - see above
+        from ms_tune.dryrun.reading import check_end, read_rank  # noqa: PLC0415 - as in _load_readers
 
         try:
             check_end(folder / task.folder, ended, task.timeout, level=task.level)
@@ -240,13 +240,13 @@ def _run_processes(
     at_once = len(tasks) if request.real else request.jobs  # on devices the ranks wait for each other
     engine = engine_for(request.engine, tasks, here.cann, at_once)
     with tell_folder_if_interrupted(folder, observer):
-        engine.run(tasks, folder, tell, read)
+        engine.run(tasks, folder, report_state, read)
 
 
 @cache
 def _load_readers() -> None:
-    # Load what reads traces while there is time, which is when the processes run: it takes a quarter of a second.
-    from ms_tune.dryrun import judge, reading  # noqa: F401, PLC0415 - see above
+    # Import the modules that read traces while the processes run: it takes a quarter of a second.
+    from ms_tune.dryrun import judge, reading  # noqa: F401, PLC0415 - as above
 
 
 def _make_task(run: PreparedRun, folder: str, request: DryrunRequest) -> Task:
@@ -265,7 +265,7 @@ def _make_task(run: PreparedRun, folder: str, request: DryrunRequest) -> Task:
 
 
 def _folder_of(run: PreparedRun, job: JobPlan) -> str:
-    # ``rank_N``; for another number of layers hidden one level down, where nobody takes it for one more rank.
+    # ``rank_N``; for another number of layers one level down in a hidden folder, so that it does not count as another rank.
     is_main = any(run is stage.run for stage in job.stages)
     return f"rank_{run.rank}" if is_main else f".layers_{run.layers}/rank_{run.rank}"
 
@@ -289,7 +289,7 @@ def _write_inputs(jobs: Sequence[_SimulatedJob], folder: Path, here: _Machine) -
     write_manifest(folder, make_manifest(list(child.command), child.environment, facts))
     for job in jobs:
         write_config(folder / job.prefix, job.loaded, job.first)
-        if not job.request.real:  # until it is judged
+        if not job.request.real:  # replaced once the job is judged
             write_kept(folder / job.prefix, RunRecord(doubts={OWN: msg("verdict.none.unfinished")}))
 
 

@@ -1,4 +1,4 @@
-"""The folder in which a run is kept."""
+"""Create and write the folder in which a run is stored."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
     from ms_tune.verdict.run_record import RunRecord
 
 RUNS = "ms-tune-runs"
-# Recorded in the manifest; anything else of the environment may hold secrets and is left out.
+# Recorded in the manifest; other variables may contain secrets and are omitted.
 _RECORDED = re.compile(r"(?:MS|ASCEND|GLOG|HCCL)_\w+|RANK_(?:ID|SIZE)|DEVICE_ID|LD_LIBRARY_PATH|PYTHONPATH|LD_PRELOAD")
 _SECRET = re.compile(r"TOKEN|SECRET|PASSWORD|KEY|CREDENTIAL", re.IGNORECASE)
 
 
 def create_run_folder(wanted: Path | None, name: str) -> Path:
-    """The folder that the user names, which must be empty or absent, or a new one; in the cache where the working folder cannot be written."""
+    """Create the folder that the user names, which must be empty or absent, or a new one in the working folder or cache."""
     if wanted is not None:
         try:
             wanted.mkdir(parents=True, exist_ok=True)
@@ -57,7 +57,7 @@ def create_run_folder(wanted: Path | None, name: str) -> Path:
 def _new_folder(parent: Path, name: str) -> Path:
     stamp = dt.datetime.now(dt.timezone.utc).strftime("%Y%m%d-%H%M%S")
     slug = re.sub(r"[^A-Za-z0-9]+", "-", Path(name).stem).strip("-")[:40] or "run"
-    # mkdtemp adds letters of its own, so that two runs of the same second do not meet.
+    # mkdtemp adds random letters, so that two runs of the same second differ.
     folder = Path(tempfile.mkdtemp(prefix=f"{stamp}-{slug}-", dir=parent))
     folder.chmod(0o755)
     return folder
@@ -65,7 +65,7 @@ def _new_folder(parent: Path, name: str) -> Path:
 
 @contextlib.contextmanager
 def tell_folder_if_interrupted(folder: Path, observer: Observer) -> Iterator[None]:
-    """Tell where a run lies that is interrupted: what was written of it can be read."""
+    """Report the folder of a run that is interrupted: its partial output can be read."""
     try:
         yield
     except KeyboardInterrupt:
@@ -74,14 +74,14 @@ def tell_folder_if_interrupted(folder: Path, observer: Observer) -> Iterator[Non
 
 
 def write_json(path: Path, value: Mapping[str, object]) -> None:
-    """Write a JSON file so that a reader sees the old file or the new one, never a part."""
+    """Write a JSON file atomically: a reader sees the old file or the new one, never a part."""
     fresh = path.with_name(f".{path.name}.{os.getpid()}")
     fresh.write_text(file_text(value), encoding="utf-8")
     fresh.replace(path)
 
 
 def file_text(value: Mapping[str, object]) -> str:
-    """The text of a JSON file."""
+    """Return the text of a JSON file."""
     return json_text(value, indent=2, default=str) + "\n"
 
 
@@ -100,13 +100,13 @@ def write_manifest(folder: Path, content: Mapping[str, object]) -> None:
 
 
 def write_kept(folder: Path, kept: RunRecord) -> None:
-    """Keep what other commands need for the same verdict."""
+    """Write the data that other commands need for the same verdict."""
     with _write_errors(folder):
         write_json(folder / FILE, to_json(kept))
 
 
 def make_manifest(command: list[str], environment: Mapping[str, str], extra: Mapping[str, object]) -> dict[str, object]:
-    """What one needs to repeat the run."""
+    """Return the data needed to repeat the run."""
     recorded = {
         name: value
         for name, value in sorted(environment.items())
@@ -116,7 +116,7 @@ def make_manifest(command: list[str], environment: Mapping[str, str], extra: Map
 
 
 def write_config(folder: Path, config: LoadedConfig, run: PreparedRun) -> None:
-    """The user's config as it was, what is run otherwise, and the difference as ``diff -u`` shows it."""
+    """Write the user's original config, the changes for the run, and the difference in the format of ``diff -u``."""
     changes = [{"key": change.key, "before": change.before, "after": change.after} for change in run.changes]
     run_text = changed_text(config.source, [(change.key, change.after) for change in run.changes])
     difference = unified_diff(config.original.text, run_text, "config.yaml")
@@ -128,7 +128,7 @@ def write_config(folder: Path, config: LoadedConfig, run: PreparedRun) -> None:
 
 
 def unified_diff(before: str, after: str, name: str) -> str:
-    """Return the difference of two texts as ``diff -u`` writes it; empty if there is none."""
+    """Return the difference of two texts in the format of ``diff -u``; empty if they are equal."""
     texts = before.splitlines(keepends=True), after.splitlines(keepends=True)
     lines = difflib.unified_diff(*texts, f"a/{name}", f"b/{name}")
     return "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines)

@@ -1,4 +1,4 @@
-"""``ms-tune dryrun --check SCRIPT``: what a launch script's programs would find, and whether they come as far as their first step."""
+"""Check a launch script (``--check SCRIPT``): which modules its programs find, and whether they reach their first step."""
 
 from __future__ import annotations
 
@@ -38,40 +38,40 @@ _NUMBER = re.compile(r"\d+\.\d+(?:\.\d+)?")
 
 @dataclass(frozen=True, slots=True)
 class Documented:
-    """What a release of MindSpeed-Core-MS is documented to run with."""
+    """The set of versions that a release of MindSpeed-Core-MS is documented to run with."""
 
     release: str  # `r0.4.0`
-    script: str  # what is sourced in its folder to have the sources cloned and PYTHONPATH set
+    script: str  # to be sourced in its folder: clones the sources and sets PYTHONPATH
     parts: Mapping[str, str]  # the documented version of each part
 
 
 @dataclass(frozen=True, slots=True)
 class JobCheck:
-    """What the program of one job would find."""
+    """The check of one job's program."""
 
-    job: LaunchedJob  # what its launcher was told
-    look: LauncherLook | None  # where its Python finds what it needs; None if that Python did not answer
-    parts: tuple[StackPart, ...]  # the parts of the stack, found or not
-    megatron: bool  # the program takes Megatron's arguments, and so needs them all
-    missing: tuple[str, ...]  # the parts that it needs and that were not found
-    documented: Documented  # the documented set that goes with what was found
-    unlike: tuple[tuple[StackPart, str], ...]  # parts of another release than that set has, with its release of them
-    # Paths among its arguments in whose place something is made up, since they are not there.
+    job: LaunchedJob  # the job's launcher call
+    look: LauncherLook | None  # the modules that its Python finds; None if that Python did not answer
+    parts: tuple[StackPart, ...]  # the frameworks, found or not
+    megatron: bool  # whether the program accepts Megatron's arguments, and so needs all frameworks
+    missing: tuple[str, ...]  # frameworks that it needs but that were not found
+    documented: Documented  # the documented set that matches the frameworks found
+    unlike: tuple[tuple[StackPart, str], ...]  # parts of another release than in that set, with the set's release
+    # Paths in its arguments that do not exist, and are replaced by synthetic data.
     made_up: tuple[SettingChange, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class ScriptCheck:
-    """A script, as far as its first training step."""
+    """The check of a script up to its first training step."""
 
-    command: tuple[str, ...]  # what was run
-    jobs: tuple[JobCheck, ...]  # the jobs that it starts
-    # Why it would not come to a figure, each with what to do about it.
+    command: tuple[str, ...]  # the command that was run
+    jobs: tuple[JobCheck, ...]  # its jobs
+    # Reasons why it would not produce a result, each with a hint.
     problems: tuple[tuple[Message, Message | None], ...]
 
 
 def check_script(request: CommandRequest, observer: Observer) -> ScriptCheck:
-    """Run a script up to its launchers; of each job one rank imports what its program imports, and ends."""
+    """Run a script up to its launchers; one rank of each job imports the modules of its program, and ends."""
     check_request(request)
     cann = cann_for(request, observer)
     with tempfile.TemporaryDirectory(prefix="ms-tune-") as place:
@@ -120,13 +120,13 @@ def _find_problems(one: JobCheck) -> Iterator[tuple[Message, Message | None]]:
     if one.look is not None:
         yield from find_refusals(one.parts, one.look.folders)
     if one.missing:
-        told = ", ".join(f"{name} {one.documented.parts.get(name, '')}".rstrip() for name in one.documented.parts)
-        params = {"release": one.documented.release, "parts": told, "script": one.documented.script}
+        versions = ", ".join(f"{name} {one.documented.parts.get(name, '')}".rstrip() for name in one.documented.parts)
+        params = {"release": one.documented.release, "parts": versions, "script": one.documented.script}
         yield msg("stack.missing", parts=", ".join(one.missing)), msg("stack.documented", **params)
 
 
 def _why_failed(folder: Path, ended: ProcessEnd, timeout: float) -> Iterator[Message]:
-    # Why a process failed, if it did; where its log lies is not told, since that is gone in a moment.
+    # Yield why a process failed, if it did, without the place of its log, which is about to be deleted.
     try:
         check_end(folder, ended, timeout, level=0)
     except MsTuneError as error:
@@ -134,15 +134,15 @@ def _why_failed(folder: Path, ended: ProcessEnd, timeout: float) -> Iterator[Mes
 
 
 def release_by_sources(part: StackPart) -> StackPart:
-    """A part with the release that its own sources tell: by the arguments that they define, which come first, or by its checkout."""
+    """Return a part with the release found from its sources: first by the arguments that they define, then by its checkout."""
     if part.folder is None:
         return part
     if load("stack")["parts"][part.name].get("arguments"):
         package = part.folder.resolve()
         releases = releases_with(part.name, frozenset(Checkout(package.parent, package.name).own_arguments))
         if releases:
-            told = ", ".join(dict.fromkeys(tag(part.name, one) for one in releases))
-            return replace(part, release=told, told_by="arguments", releases=releases if part.name == _LLM else ())
+            names = ", ".join(dict.fromkeys(tag(part.name, one) for one in releases))
+            return replace(part, release=names, told_by="arguments", releases=releases if part.name == _LLM else ())
     branch = _checked_out_branch(part.folder) if part.release is None else None
     return part if branch is None else replace(part, release=branch, told_by="branch")
 
@@ -157,13 +157,13 @@ def _checked_out_branch(folder: Path) -> str | None:
 
 
 def missing_parts(parts: Sequence[StackPart]) -> tuple[str, ...]:
-    """The parts that a program of MindSpeed-LLM needs and that were not found."""
+    """Return the parts that a program of MindSpeed-LLM needs but that were not found."""
     absent = {part.name for part in parts if part.folder is None}
     return tuple(name for name in load("stack")["needed"] if name in absent)
 
 
 def documented_set(parts: Sequence[StackPart]) -> Documented:
-    """The documented set of parts that goes with the MindSpeed-LLM that was found; the last one if none does."""
+    """Return the documented set of parts for the MindSpeed-LLM that was found; the last one if none matches."""
     own = next(part for part in parts if part.name == _LLM)
     rows = load("stack")["releases"]
     tags = {tag(_LLM, one).removeprefix("v") for one in own.releases} | {own.release}
@@ -173,16 +173,16 @@ def documented_set(parts: Sequence[StackPart]) -> Documented:
 
 
 def differing_parts(parts: Sequence[StackPart], wanted: Documented) -> Iterator[tuple[StackPart, str]]:
-    """The parts that are of another release than is documented, with that release."""
+    """Yield the parts whose release differs from the documented one, with the documented release."""
     for part in parts:
-        told = wanted.parts.get(part.name)
-        if told is None or part.release is None or not _NUMBER.search(told):
+        documented = wanted.parts.get(part.name)
+        if documented is None or part.release is None or not _NUMBER.search(documented):
             continue
-        if not any(_is_same_release(one, told) for one in part.release.split(", ")):
-            yield part, told
+        if not any(_is_same_release(one, documented) for one in part.release.split(", ")):
+            yield part, documented
 
 
-def _is_same_release(release: str, told: str) -> bool:
-    # Whether ``0.12.1`` is what ``core_v0.12.1`` names, or ``2.2.0_core_r0.12.1`` what ``v2.2.0_core_r0.12.1`` does.
-    own, other = _NUMBER.findall(release), _NUMBER.findall(told)
+def _is_same_release(release: str, documented: str) -> bool:
+    # Compare release numbers: ``0.12.1`` matches ``core_v0.12.1``, and ``2.2.0_core_r0.12.1`` matches ``v2.2.0_core_r0.12.1``.
+    own, other = _NUMBER.findall(release), _NUMBER.findall(documented)
     return bool(own) and own == other[: len(own)]

@@ -1,4 +1,4 @@
-"""``--set`` and ``--sweep``: a config with some values otherwise, made by edits of a copy of its text."""
+"""Apply ``--set`` and ``--sweep``: replace values of a config by edits of a copy of its text."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _RequestT = TypeVar("_RequestT", "DryrunRequest", CommandRequest)
 
 
 def parse_sweep(text: str) -> tuple[Setting, ...]:
-    """``path=a,b,c`` as one setting for each value; commas within brackets and quotes belong to a value."""
+    """Parse ``path=a,b,c`` to one setting per value; commas within brackets and quotes belong to a value."""
     name, equals, raw = text.partition("=")
     if not equals:
         raise UsageError(msg("stages.set.form", text=text), msg("stages.set.form.hint"))
@@ -58,7 +58,7 @@ def _split_path(raw: str) -> list[str]:
 
 
 def list_variants(request: _RequestT, sweeps: Iterable[str]) -> list[_RequestT]:
-    """Every combination of the swept values, each with the request's own settings; of an option a value with commas stands in quotes."""
+    """Return all combinations of the swept values, with the request's settings; option values with commas need quotes."""
     parse = _sweep_options if isinstance(request, CommandRequest) else parse_sweep
     swept: list[tuple[Any, ...]] = list(map(parse, sweeps))
     count = math.prod(map(len, swept))
@@ -72,7 +72,7 @@ def list_variants(request: _RequestT, sweeps: Iterable[str]) -> list[_RequestT]:
 
 
 def with_settings(source: SourceFile, settings: Sequence[Setting], dialect: Dialect | None) -> SourceFile:
-    """The config with the settings, one after the other."""
+    """Return the config with the settings, applied one after the other."""
     for setting in settings:
         source = _with_setting(source, setting, dialect)
     return source
@@ -95,7 +95,7 @@ def _with_setting(source: SourceFile, setting: Setting, dialect: Dialect | None)
 
 
 def _anchored_places(source: SourceFile, path: KeyPath) -> tuple[KeyPath, ...]:
-    # The places that take a number or word from here through an anchor: ``x: &dp 2`` and ``y: *dp``.
+    # Return the places that share a number or word from here through an anchor: ``x: &dp 2`` and ``y: *dp``.
     here = source.position(path)
     if here is None or here.plain is None or here.value != here.definition:
         return ()
@@ -114,7 +114,7 @@ def _list_places(node: object, path: KeyPath) -> Iterator[KeyPath]:
 
 
 def _edit_text(source: SourceFile, change: ValueChange, followers: Sequence[KeyPath] = ()) -> tuple[str, bool]:
-    # The text after a change, and whether it is another one.
+    # Return the text after a change, and whether it differs.
     edits = change.edits(source)
     if not prove(source, [change, *(change._replace(path=path) for path in followers)], edits):
         raise EditRefusedError(msg("edits.unproven"))
@@ -134,15 +134,15 @@ def _check_known(source: SourceFile, path: KeyPath, dialect: Dialect | None) -> 
         similar = closest(name, known)
         written = ".".join(map(str, path))
         if similar:
-            meant = ".".join(map(str, (*path[:length], similar, *path[length + 1 :])))
-            raise UsageError(msg("stages.set.unknown", path=written), msg("stages.set.meant", path=meant))
+            suggestion = ".".join(map(str, (*path[:length], similar, *path[length + 1 :])))
+            raise UsageError(msg("stages.set.unknown", path=written), msg("stages.set.meant", path=suggestion))
         raise UsageError(msg("stages.set.unknown", path=written))
 
 
 def changed_text(source: SourceFile, changes: Sequence[tuple[str, object]]) -> str:
-    """The config's text with dotted keys set, or left out where the value is None: for people to read.
+    """Return the config's text with dotted keys set, or removed if the value is None, for people to read.
 
-    What cannot be edited in place, such as a section that an anchor shares, is told in comments at the end.
+    Changes that cannot be made in place, such as in a section shared by an anchor, are listed in comments at the end.
     """
     current, refused = source, []
     for key, value in changes:

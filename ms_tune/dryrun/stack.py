@@ -1,7 +1,7 @@
-"""What a launched program is made of: MindSpore, MSAdapter, Megatron-LM, MindSpeed, MindSpeed-LLM; where, which release, what is missing.
+"""Find the parts of a launched program: MindSpore, MSAdapter, Megatron-LM, MindSpeed, MindSpeed-LLM.
 
-Nothing is imported: releases are read from what lies in the folders that the program's own Python names. A launcher's stand-in reads
-them with the standard library alone.
+Reports where they are, their releases, and which are missing. Nothing is imported: releases are read from files in the folders
+that the program's own Python reports. ``stand_in.py`` can use this with the standard library only.
 """
 
 from __future__ import annotations
@@ -33,29 +33,29 @@ _COMPARED = {
     ">": operator.gt,
 }
 _MINDSPORE, _ADAPTER = "MindSpore", "MSAdapter"
-_LARGEST = MIB  # of a file that tells a version
+_LARGEST = MIB  # bytes of a file with a version
 
 
 @dataclass(frozen=True, slots=True)
 class StackPart:
-    """A part of the stack."""
+    """One framework of a launched program, and its release."""
 
-    name: str  # as its authors call it: `Megatron-LM`
-    folder: Path | None  # where it was found; None where it was not
-    release: str | None = None  # its release; None where nothing tells
-    # What tells it: `package` (metadata, or a file of its own), `arguments` (it defines those of this release),
-    # `branch` (the checkout's); None where nothing does.
+    name: str  # its authors' name for it: `Megatron-LM`
+    folder: Path | None  # where it was found; None if it was not found
+    release: str | None = None  # its release; None if unknown
+    # The source of the release: `package` (metadata, or a file of its own), `arguments` (those that it defines), `branch` (of
+    # the checkout); None if unknown.
     told_by: str | None = None
-    releases: tuple[str, ...] = ()  # of MindSpeed-LLM, the releases that its arguments are those of
+    releases: tuple[str, ...] = ()  # for MindSpeed-LLM, the releases with the same arguments
 
 
 def defect_in(error: str) -> Message | None:
-    """The defect of a framework that an error is known to come from, on devices, too; None if it is of another kind."""
+    """Return the known framework defect that causes an error, also on devices; None for other errors."""
     return next((msg(f"stack.defect.{row['text']}") for row in load("stack")["defects"] if row["error"] in error), None)
 
 
 def module_names() -> tuple[str, ...]:
-    """The top-level modules to be looked for."""
+    """Return the top-level modules to find."""
     facts = load("stack")
     names = [part["module"] for part in facts["parts"].values()]
     older = [part["before"]["module"] for part in facts["parts"].values() if "before" in part]
@@ -63,7 +63,7 @@ def module_names() -> tuple[str, ...]:
 
 
 def parts_of(folders: Mapping[str, Sequence[str]]) -> tuple[StackPart, ...]:
-    """The parts, with the release that metadata or a file of their own tell."""
+    """Return the parts, with releases from their metadata or version files."""
     return tuple(_read_part(name, facts, folders) for name, facts in load("stack")["parts"].items())
 
 
@@ -109,7 +109,7 @@ def _read_text(file: Path) -> str:
 def find_refusals(
     parts: Sequence[StackPart], folders: Mapping[str, Sequence[str]]
 ) -> Iterator[tuple[Message, Message | None]]:
-    """Why the parts cannot run together, each with what to do about it."""
+    """Yield why the parts cannot run together, each with a hint."""
     found = {part.name: part for part in parts}
     adapter, mindspore = found[_ADAPTER], found[_MINDSPORE]
     metadata = _metadata_folder(adapter.folder, "msadapter") if adapter.folder is not None else None

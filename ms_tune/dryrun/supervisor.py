@@ -1,10 +1,10 @@
-"""Stands between ms-tune and a simulated program, and leaves nothing behind, whichever of the two ends first.
+"""Supervise a simulated program for ms-tune, and leave no process running, whichever of the two ends first.
 
-Started by its path, with the standard library alone: ``python -I -S supervisor.py PARENT PROGRAM ARGUMENT ...``. It is what the
-kernel hands the program's orphans to (``PR_SET_CHILD_SUBREAPER``, prctl(2)), also those in sessions of their own, and what
-the kernel tells when ms-tune is gone (``PR_SET_PDEATHSIG``). When the program has come to a good end, processes of
-it that use MindSpore are waited for, such as the workers of ``msrun --join=False``; all others are ended. Its exit status is the program's.
-What uses MindSpore without the environment of the run (``env -i``), and so is not simulated, is noted in the folder of the traces.
+Run by path with the standard library only: ``python -I -S supervisor.py PARENT PROGRAM ARGUMENT ...``. The kernel makes it the
+parent of the program's orphans (``PR_SET_CHILD_SUBREAPER``, prctl(2)), even of those in other sessions, and signals it when
+ms-tune is gone (``PR_SET_PDEATHSIG``). When the program has ended successfully, its processes that use MindSpore are waited
+for, such as the workers of ``msrun --join=False``; all others are ended. Its exit status is the program's. Processes that use
+MindSpore without the environment of the run (``env -i``), and so are not simulated, are recorded in the folder of the traces.
 """
 
 from __future__ import annotations
@@ -26,26 +26,28 @@ _PDEATHSIG, _SUBREAPER = 1, 36  # of prctl(2)
 _ASKED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _LOOK = 0.25  # seconds
 _POLITE = 3.0  # seconds between SIGTERM and SIGKILL; ms-tune itself waits a little longer for this process
-_TO_EXEC = 1.0  # seconds in which a shell that was forked becomes what it was forked for
+_TO_EXEC = 1.0  # seconds in which a forked shell becomes its target program
 _TO_BEGIN = 30.0  # seconds in which an orphan may still import MindSpore
-_NOT_FOUND = 127  # as shells tell it
+_NOT_FOUND = 127  # as in shells
 _STAND_IN = os.fsencode(Path(__file__).resolve().parent / "launchers" / "stand_in.py")
-_TRACES = "MS_TUNE_TRACES"  # the variable that all processes of the program have, but for those with an environment of their own
+_TRACES = (
+    "MS_TUNE_TRACES"  # the variable that all processes of the program have, except those with a separate environment
+)
 _OUTSIDE = "outside.txt"
-_LONGEST = 200  # characters of a command that are kept
-_MINDSPORES = "offload"  # a folder that MindSpore makes where it runs as it begins, and takes away as it ends
-_PARENT = 1  # the field of /proc/PID/stat behind name and state
+_LONGEST = 200  # characters of a command that are recorded
+_MINDSPORES = "offload"  # a folder that MindSpore creates in its working folder at the start, and removes at the end
+_PARENT = 1  # the field of /proc/PID/stat after name and state
 
 
 def main(parent: int, command: Sequence[str]) -> NoReturn:
-    """Run the command until neither it nor anything that it started is left."""
+    """Run the command until it and all processes that it started have ended."""
     prctl = ctypes.CDLL(None).prctl
     prctl(_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
     prctl(_SUBREAPER, 1, 0, 0, 0)
     if os.getppid() != parent:
-        sys.exit(1)  # ms-tune was killed before the first of these lines: there is nobody to tell us any more
+        sys.exit(1)  # ms-tune was killed before the first of these lines, so the kernel will not signal us
     kept = os.path.lexists(_MINDSPORES)
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # where it is ignored, as in a worker of Ray, no status could be had
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # if it is ignored, as in a Ray worker, the exit status would be lost
     signal.pthread_sigmask(signal.SIG_BLOCK, {*_ASKED, signal.SIGCHLD})
     program = _start_program(command, prctl)
     status: int | None = None
@@ -58,12 +60,12 @@ def main(parent: int, command: Sequence[str]) -> NoReturn:
                 status, since = how, time.monotonic()
         left = list(_list_descendants())
         _note_outside(left, outside)
-        unseen = not left and not _is_childless()  # the next look shows it
+        unseen = not left and not _is_childless()  # the next iteration finds it
         over = status is not None and (status != 0 or not (unseen or _is_worth_waiting(left, since)))
         if over or (asked is not None and asked.si_signo in _ASKED):
             status = _end_all(program, status)
-            if not kept and os.getppid() != parent:  # ms-tune, which tidies up, was killed
-                with contextlib.suppress(OSError):  # there is none, or somebody has put something into it
+            if not kept and os.getppid() != parent:  # ms-tune, which would remove it, was killed
+                with contextlib.suppress(OSError):  # it does not exist, or is not empty
                     os.rmdir(_MINDSPORES)  # noqa: PTH106 - as above
             _end_likewise(status)
 
@@ -77,12 +79,12 @@ def _start_program(command: Sequence[str], prctl: ctypes._NamedFuncPointer) -> i
     if os.getppid() != own:
         os._exit(1)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {*_ASKED, signal.SIGCHLD})
-    # A core of a process that simulates a device is as large as that, and takes minutes to write.
+    # A core dump of a process that simulates a device is as large as the device's memory, and takes minutes to write.
     resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
-    for number in (signal.SIGPIPE, signal.SIGXFSZ):  # ignored by every Python, and programs inherit that
+    for number in (signal.SIGPIPE, signal.SIGXFSZ):  # every Python ignores them, and its child programs inherit that
         signal.signal(number, signal.SIG_DFL)
     try:
-        os.execvp(command[0], list(command))  # noqa: S606 - the user's own command, and no shell
+        os.execvp(command[0], list(command))  # noqa: S606 - the user's own command, without a shell
     except OSError as error:
         sys.stderr.write(f"{command[0]}: {error.strerror}\n")
         os._exit(_NOT_FOUND)
@@ -95,7 +97,7 @@ def _reap_ended() -> Iterator[tuple[int, int]]:
 
 
 def _is_childless() -> bool:
-    # Whether nothing is left, as the kernel knows it: who adopts all orphans has a child as long as there is one of them.
+    # Ask the kernel whether no process is left: as their subreaper, this process has a child as long as one exists.
     try:
         os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     except ChildProcessError:
@@ -104,7 +106,7 @@ def _is_childless() -> bool:
 
 
 def _list_descendants() -> Iterator[int]:
-    # All that came of the program and still runs, but for one whose parent ends during this look: it seems to be nobody's.
+    # Yield all running descendants of the program, except one whose parent ends during this scan: it seems to have no parent.
     children: dict[int, list[int]] = {}
     for process in Path("/proc").iterdir():
         if process.name.isdecimal():
@@ -140,7 +142,7 @@ def _uses_mindspore(process: int) -> bool:
 
 
 def _note_outside(left: Sequence[int], known: set[int]) -> None:
-    # Write down who uses MindSpore without the run's environment; it may have lost that when it became another program.
+    # Record processes that use MindSpore without the run's environment; one may have lost it when it became another program.
     folder = os.environ.get(_TRACES)
     if not folder:
         return
@@ -148,7 +150,7 @@ def _note_outside(left: Sequence[int], known: set[int]) -> None:
     for process in left:
         with contextlib.suppress(OSError):
             environment = Path(f"/proc/{process}/environ").read_bytes()
-            overwritten = environment.endswith(b"\0\0")  # by a name that the process gave itself (setproctitle)
+            overwritten = environment.endswith(b"\0\0")  # by a title that the process gave itself (setproctitle)
             if process in known or mark in environment or overwritten or not _uses_mindspore(process):
                 continue
             known.add(process)
@@ -158,12 +160,12 @@ def _note_outside(left: Sequence[int], known: set[int]) -> None:
 
 
 def _is_launcher(process: int) -> bool:
-    # Whether it is what stands in a launcher's place, which may be between two of its ranks.
+    # Return whether it runs ``stand_in.py``, which may be between two of its ranks.
     return _STAND_IN in _read_process(process, "cmdline").split(b"\0")
 
 
 def _is_python(process: int) -> bool:
-    # Whether it is a Python that runs a program; helpers of multiprocessing, which outlive it for a moment, are not.
+    # Return whether it is a Python that runs a program, not a helper of multiprocessing, which briefly outlives its parent.
     words = _read_process(process, "cmdline")
     return b"python" in words.partition(b"\0")[0] and b"resource_tracker" not in words
 

@@ -1,4 +1,4 @@
-"""The processes of a job, as data: what each needs, what it says while it runs, and who runs them."""
+"""Define the processes of a job as data: their inputs, their progress, and how they are started."""
 
 from __future__ import annotations
 
@@ -36,68 +36,68 @@ _TAIL = 16 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One simulated process, to be run anywhere that MindSpore and ms-tune are installed."""
+    """One simulated process; it can run on any machine with MindSpore and ms-tune."""
 
     folder: str  # its folder, relative to the run folder
-    files: Mapping[str, str]  # texts that it finds there, by name
+    files: Mapping[str, str]  # texts of its input files, by name
     # Arguments of the Python that runs it, such as `("-m", "ms_tune.dryrun.child", MODULE, "job.json")`.
     arguments: tuple[str, ...]
     rank: int  # the rank that it simulates, of `world_size`
     world_size: int
     level: int  # `MS_SIMULATION_LEVEL`
     timeout: float  # seconds after which it is stopped
-    host_bytes: int  # memory that it will need on the host
+    host_bytes: int  # host memory that it needs, in bytes
     stage: int  # its pipeline stage, for progress
-    layers: int  # its layers, for progress; 0 for a command, whose layers nobody knows
-    command: tuple[str, ...] = ()  # a command of the user's own, to be run instead of `arguments`
-    working_folder: str = ""  # where a command runs; every machine that may get it has this folder
+    layers: int  # its layers, for progress; 0 for a command, whose layers are unknown
+    command: tuple[str, ...] = ()  # a command of the user's own, run instead of `arguments`
+    working_folder: str = ""  # the working folder of a command; exists on every machine that may run it
     real: bool = False  # run on the device, without simulation
     environment: Mapping[str, str] = field(default_factory=dict)  # further variables
-    # What is to be simulated of the jobs that a command launches; None where launchers are left alone.
+    # The parts of launched jobs to simulate; None if launchers are not replaced.
     launched: LaunchPlan | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class TaskState:
-    """What a process is doing."""
+    """The current activity of a process."""
 
     phase: str  # `start`, `build`, `compile`, `step`, `write` or `remote` (it runs elsewhere)
-    step: int  # the training step that runs, of `steps`
+    step: int  # the current training step, of `steps`
     steps: int
-    blocks: int | None  # blocks that the tracker has counted so far; None until it tells
+    blocks: int | None  # blocks that the tracker has counted so far; None before it reports them
     elapsed: float  # seconds since the start
 
 
 class Observer:
-    """Is told what is going on; this one does nothing about it."""
+    """A receiver of progress; this base class ignores it."""
 
     def say(self, message: Message) -> None:
-        """Something that is not about one process."""
+        """Receive a message that is not about one process."""
 
     def begin(self, tasks: Sequence[Task]) -> None:
-        """These are the processes that will run."""
+        """Receive the processes that will run."""
 
     def state(self, task: Task, state: TaskState) -> None:
-        """What a process is doing; told several times a second."""
+        """Receive the state of a process, several times a second."""
 
     def end(self, task: Task, ended: ProcessEnd) -> None:
-        """A process has ended."""
+        """Receive the end of a process."""
 
 
 def write_files(task: Task, folder: Path) -> None:
-    """Make the task's folder, with what it finds there."""
+    """Create the task's folder with its input files."""
     folder.mkdir(parents=True)
     for name, text in task.files.items():
         (folder / name).write_text(text, encoding="utf-8")
     for name, text in stand_in_programs().items() if task.launched is not None else ():
-        program = folder / BIN / name  # what a command finds first in its PATH
+        program = folder / BIN / name  # found first in the PATH of a command
         program.parent.mkdir(exist_ok=True)
         program.write_text(text, encoding="utf-8")
         program.chmod(0o755)
 
 
 def state_of(folder: Path, elapsed: float) -> TaskState:
-    """What the process in a folder last said that it is doing."""
+    """Return the state that the process in a folder last reported."""
     try:
         said = json.loads((folder / "progress").read_text(encoding="utf-8"))
         phase, step, steps = str(said["phase"]), int(said["step"]), int(said["steps"])
@@ -119,12 +119,12 @@ def _count_blocks(log: Path) -> int | None:
 
 
 _SUPERVISOR = str(Path(__file__).resolve().parent / "supervisor.py")
-# What every Python process of the program loads first.
+# Every Python process of the program loads this first.
 _STARTUP = str(Path(__file__).resolve().parent / "child" / "hook" / "startup")
 
 
 def child_of(task: Task, folder: Path, cann: Cann, base: Mapping[str, str] | None = None) -> ChildProcess:
-    """The process of a task."""
+    """Return the process of a task."""
     own = os.environ if base is None else base
     if task.real:
         environment = real_environment(cann.environment(own), folder)
@@ -139,7 +139,7 @@ def child_of(task: Task, folder: Path, cann: Cann, base: Mapping[str, str] | Non
             environment |= launch_environment(environment, folder, cann, task.level, _STARTUP, task.launched)
         command = (sys.executable, "-I", "-S", _SUPERVISOR, str(os.getpid()), *task.command)
         return ChildProcess(command, environment, folder, task.timeout, working_folder=Path(task.working_folder))
-    # A checkout that is run in place must be found from the run's folder too.
+    # A checkout that is run without installation must also be found from the run's folder.
     checkout = str(Path(__file__).resolve().parents[2])
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, [environment.get("PYTHONPATH"), checkout]))
     return ChildProcess((sys.executable, *task.arguments), environment, folder, task.timeout, own=True)

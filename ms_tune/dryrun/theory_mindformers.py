@@ -1,8 +1,8 @@
-"""What a MindFormers static-graph job should hold, where its config tells that exactly.
+"""Compute the memory that a MindFormers static-graph job must use by theory, if its config determines it exactly.
 
-MindFormers reads a model's sizes from the config and, where it is silent, from the class of the model
-(``mindformers/models/*/configuration_*.py``, 1.9); one key of ``model_config`` leads to one setting
-(``config_converter_*.py``). What is not listed here changes no weight, or is refused: then there is no theory.
+MindFormers reads a model's sizes from the config and, if they are missing, from the class of the model
+(``mindformers/models/*/configuration_*.py``, 1.9); one key of ``model_config`` sets one setting (``config_converter_*.py``).
+Settings that are not listed here change no weight, or are rejected: then the result is empty.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from ms_tune.facts.models import ModelFacts
 
 _KIB = 1024
-_RELEASE = "1.9"  # the release that this is told of
-_THRESHOLD = 64  # KiB; `parallel_optimizer_threshold` where nobody sets it (MindSpore's `set_auto_parallel_context`)
+_RELEASE = "1.9"  # the release that the theory applies to
+_THRESHOLD = 64  # KiB; default of `parallel_optimizer_threshold` (MindSpore's `set_auto_parallel_context`)
 _SIZES = ("vocab_size", "hidden_size", "intermediate_size", "num_attention_heads")
 _EXPERT_KEYS = ("num_experts", "n_routed_experts", "n_shared_experts", "moe_shared_expert_intermediate_size")
 _LATENT_KEYS = ("q_lora_rank", "kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
@@ -44,15 +44,14 @@ _WAYS = ("data_parallel", "context_parallel", "model_parallel", "expert_parallel
 
 
 class _UnknownError(Exception):
-    """The config does not tell the weights exactly."""
+    """The config does not determine the weights exactly."""
 
 
 def mindformers_theory(config: ConfigCopy, stage: Stage | None) -> dict[str, int]:
-    """Bytes by content (the names of :class:`ms_tune.enums.MemoryCategory`) of one rank; empty where they are unknown.
+    """Return one rank's bytes by category (the names of :class:`ms_tune.enums.MemoryCategory`); empty if unknown.
 
-    Gradients are left out: those that are accumulated over micro-batches live for the whole run, but a trace counts
-    others with them that are alive at the peak.
-    The stage is without the layer of multi-token prediction; None if nobody knows it.
+    Gradients are excluded: those accumulated over micro-batches live for the whole run, but a trace also counts others that are
+    alive at the peak. The stage is without the layer of multi-token prediction; None if it is unknown.
     """
     facts = facts_of(_RELEASE, kind=str(config.get(f"{MODEL}.model_type")))
     if stage is None or is_legacy(config.data) or "static" not in facts.modes:
@@ -68,10 +67,10 @@ def mindformers_theory(config: ConfigCopy, stage: Stage | None) -> dict[str, int
 
 
 def _check_settings(config: ConfigCopy) -> None:
-    # Raise :class:`_UnknownError` where a setting has none of the values that leave weights as they are told here.
-    told = load("weights")
+    # Raise :class:`_UnknownError` if a setting has a value for which the theory does not apply.
+    known = load("weights")
     for path, values in (
-        {f"{MODEL}.{key}": values for key, values in told["model"].items()} | told["elsewhere"]
+        {f"{MODEL}.{key}": values for key, values in known["model"].items()} | known["elsewhere"]
     ).items():
         value = config.get(path)
         if value is not None and not any(value == each and type(value) is type(each) for each in values):
@@ -92,30 +91,30 @@ def _check_sizes(config: TrainingConfig, sharing: StaticSharing, stage: Stage) -
 
 
 class _Settings(Record):
-    """The model's settings, and what its class says where they are silent."""
+    """The model's settings, with the defaults of its class."""
 
     own: Mapping[str, object]
     facts: ModelFacts
 
     def get(self, key: str) -> object:
-        """A value; None where nothing is said, or null."""
+        """Return a value; None if it is missing or null."""
         if self.says(key):
             return self.own[key] if key in self.own else self.facts.defaults[key]
         return self.facts.fields.get(self.facts.field_names.get(key, key))
 
     def says(self, key: str) -> bool:
-        """Whether the config or the model's class says anything, be it null."""
+        """Return whether the config or the model's class sets a value, even null."""
         return key in self.own or key in self.facts.defaults
 
     def size(self, key: str) -> int:
-        """A value that must be a number above zero."""
+        """Return a value that must be a number above zero."""
         value = self.get(key)
         if type(value) is not int or value < 1:
             raise _UnknownError
         return value
 
     def flag(self, key: str) -> bool:
-        """A value that must be true or false; false where nothing is said."""
+        """Return a value that must be true or false; false if missing."""
         value = self.get(key) or False
         if type(value) is not bool:
             raise _UnknownError
@@ -140,7 +139,7 @@ def _predicts(settings: _Settings) -> bool:
 
 
 def _with_prediction(stage: Stage) -> Stage:
-    # The last stage has a layer that predicts one token more, of the kind of the model's last layer.
+    # The last stage has a layer that predicts one more token, of the kind of the model's last layer.
     chunks = (
         chunk._replace(layers=(*chunk.layers, chunk.layers[-1]._replace(mtp=True))) if chunk.head else chunk
         for chunk in stage.chunks
@@ -149,7 +148,7 @@ def _with_prediction(stage: Stage) -> Stage:
 
 
 def _model_shape(settings: _Settings, dtype: DType) -> ModelShape:
-    # RMSNorm, gated feed-forward blocks, rotary positions: all models of ``parallel_core`` have them. No weight depends on the rest.
+    # All models of ``parallel_core`` use RMSNorm, gated feed-forward blocks and rotary positions. No weight depends on the rest.
     kind, latent = str(settings.facts.kind), settings.flag("multi_latent_attention")
     experts = any(key in settings.facts.defaults for key in names_of("num_moe_experts"))
     foreign = _foreign_keys(kind, latent=latent, experts=experts)
@@ -186,7 +185,7 @@ def _latent_attention(settings: _Settings) -> LatentAttention:
 
 
 def _static_experts(settings: _Settings, dtype: DType) -> Experts:
-    # The experts; the shared ones are one, as wide as all of them together, or as wide as the config says, and whole on every rank.
+    # Return the experts; the shared ones count as one, as wide as all together or as configured, and whole on every rank.
     key = "num_experts" if settings.get("num_experts") is not None else "n_routed_experts"
     width, shared = settings.size("moe_intermediate_size"), "moe_shared_expert_intermediate_size"
     several = settings.size("n_shared_experts") if settings.get("n_shared_experts") else 0
@@ -205,14 +204,14 @@ def _static_experts(settings: _Settings, dtype: DType) -> Experts:
 
 
 def _static_training(config: ConfigCopy, settings: _Settings) -> tuple[TrainingConfig, StaticSharing]:
-    # What is trained, and how the stage is split over its ranks. Sources: MindSpore's ``set_auto_parallel_context``; MindFormers sets all sizes to 1
-    # where operators are not split.
+    # Return the training settings, and the sharding over the stage's ranks (MindSpore's ``set_auto_parallel_context``). Without
+    # operator splitting MindFormers sets all sizes to 1.
     shares = bool(config.get("parallel.enable_parallel_optimizer", default=False))
     if splits_operators(config):
         if config.get("parallel.parallel_mode", 1) not in mindspore_values("semi_automatic"):
             raise _UnknownError
     elif config.get("use_parallel", default=False):
-        raise _UnknownError  # in data parallelism optimizer state is shared out in another way
+        raise _UnknownError  # in data parallelism optimizer state is sharded differently
     data, context, tensor, expert = (config.get(f"parallel_config.{name}", 1) for name in _WAYS)
     if not all(type(ways) is int and ways > 0 for ways in (data, context, tensor, expert)):
         raise _UnknownError

@@ -1,1 +1,1 @@
-"""Memory pools replayed, and placements computed off line. Pure: no files, no terminal, no processes."""
+"""Replay memory pools and compute offline placements. Pure: no files, no terminal, no processes."""

@@ -1,4 +1,4 @@
-"""What PyTorch's or torch_npu's allocator held before a recording's first event: the state at the end, with every event taken back."""
+"""Compute the state of PyTorch's or torch_npu's allocator before a recording's first event, by undoing all events."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _MAPS = (Action.SEGMENT_MAP, Action.SEGMENT_UNMAP)
 
 
 class RecordingError(ValueError):
-    """Events that contradict each other, at a place; the reason is the name of a text."""
+    """A contradiction between events, at the given event; the reason is the name of a text."""
 
     def __init__(self, *, reason: str, event: int) -> None:
         super().__init__(reason)
@@ -28,17 +28,17 @@ class RecordingError(ValueError):
 
 
 class Start(Record):
-    """What the allocator holds before the first event."""
+    """The state of the allocator before the first event."""
 
     segments: tuple[HeldSegment, ...]
     live: Mapping[int, int]  # sizes of its live blocks by address
-    asked: Mapping[int, tuple[int, int]]  # bytes that were asked for those, and their streams
+    asked: Mapping[int, tuple[int, int]]  # bytes requested for those blocks, and their streams
 
 
 def rewind_recording(device: DeviceTrace, rounded: Callable[[int], int]) -> Start:
-    """What was held before the first event: the end, with all events taken back; RecordingError if they contradict each other.
+    """Return the allocator's state before the first event; RecordingError if the events contradict each other.
 
-    ``rounded`` tells what a block of a size takes: what was live at the start and was freed later tells only what was asked.
+    ``rounded`` returns a block's size: of blocks that were live at the start and freed later, only the request is recorded.
     """
     final = {each.address: (each, one.stream) for one in device.segments for each in one.blocks if each.active}
     wrong = _find_contradiction(device, final)
@@ -53,21 +53,21 @@ def rewind_recording(device: DeviceTrace, rounded: Callable[[int], int]) -> Star
         else:
             event = device.events[place]
             live[address], asked[address] = rounded(event.size), (event.size, event.stream)
-    held = [classic[base] for base in sorted(classic)]
+    segments = [classic[base] for base in sorted(classic)]
     if any(one.expandable for one in device.segments) or device.events.rows_with(*_MAPS).any():
-        held += _expandable_segments(device, live, asked, rounded)
-    held.sort(key=lambda one: one.base)
-    for one, following in pairwise(held):
+        segments += _expandable_segments(device, live, asked, rounded)
+    segments.sort(key=lambda one: one.base)
+    for one, following in pairwise(segments):
         if one.base + one.size > following.base:
             raise RecordingError(reason="segment", event=0)
-    return Start(tuple(held), live, {address: asked[address] for address in live})
+    return Start(tuple(segments), live, {address: asked[address] for address in live})
 
 
 def _find_contradiction(device: DeviceTrace, final: Container[int]) -> RecordingError | None:
-    # At one address allocations and releases take turns, up to the state at the end.
+    # At each address, allocations and releases must alternate, and end in the final state.
     turns = device.events.turns_by_address
     following = np.append(turns.allocates[1:], False)
-    lives = ~following  # after the event, on the way back: what is released next is live
+    lives = ~following  # live after this event, seen backwards: a block that is released next must be live now
     ends = np.flatnonzero(turns.last)
     lives[ends] = [address in final for address in turns.address[ends].tolist()]
     wrong = np.flatnonzero(lives != turns.allocates)
@@ -102,7 +102,7 @@ def _expandable_segments(
     for _, action, address, size, _ in device.events.iterate_rows(device.events.places_with(*_MAPS)[::-1]):
         change = mapped.remove if action == Action.SEGMENT_MAP else mapped.add
         change(address, address + size)
-    # A segment's memory lies side by side; where another's is between, there are two segments.
+    # Each expandable segment covers one run of addresses; a run of another kind in between splits it into two segments.
     runs: list[tuple[tuple[bool, int], int]] = []
     for start, kind in sorted(_segment_kinds(device, live, asked, rounded)):
         if not runs or runs[-1][0] != kind:
@@ -111,7 +111,7 @@ def _expandable_segments(
     for number, ((small, stream), base) in enumerate(runs):
         end = runs[number + 1][1] if number + 1 < len(runs) else base + EXPANDABLE_SPACE
         ranges = mapped.ranges_between(base, end)
-        if ranges:  # others are taken in the course of the trace
+        if ranges:  # segments without mapped ranges are created in the course of the trace
             found.append(HeldSegment(base, min(end - base, EXPANDABLE_SPACE), small, stream, tuple(ranges)))
     return found
 
@@ -122,26 +122,26 @@ def _segment_kinds(
     seen, events = Ranges(), device.events
     kinds: list[tuple[int, tuple[bool, int]]] = []
 
-    def tell(address: int, size: int, kind: tuple[bool, int]) -> None:
+    def add_kind(address: int, size: int, kind: tuple[bool, int]) -> None:
         kinds.extend((start, kind) for start, _ in seen.missing_between(address, address + size))
         seen.add(address, address + size)
 
     for segment in device.segments:
         if segment.expandable:
-            tell(segment.address, segment.size, (segment.small, segment.stream))
+            add_kind(segment.address, segment.size, (segment.small, segment.stream))
     mapped, allocations = events.places_with(Action.SEGMENT_MAP), events.places_with(Action.ALLOC)
-    following = np.searchsorted(allocations, mapped)  # the block that memory is mapped for is allocated next
+    following = np.searchsorted(allocations, mapped)  # memory is mapped for the block that is allocated next
     there = following < len(allocations)
     taken, blocks = events.iterate_rows(mapped[there]), events.iterate_rows(allocations[following[there]])
     for (_, _, address, size, _), (_, _, _, wanted, stream) in zip(taken, blocks, strict=True):
-        tell(address, size, (rounded(wanted) <= SMALL_REQUEST, stream))
+        add_kind(address, size, (rounded(wanted) <= SMALL_REQUEST, stream))
     order = sorted(live)
-    # Mapped before the first event: what lived there tells.
+    # For ranges mapped before the first event, the live blocks in them determine the kind.
     for _, _, address, size, stream in events.iterate_rows(events.places_with(Action.SEGMENT_UNMAP)):
         at = bisect_left(order, address)
         inside = at < len(order) and order[at] < address + size
         guess = size < LARGE_SEGMENT or size % LARGE_SEGMENT != 0
-        tell(address, size, (live[order[at]] <= SMALL_REQUEST, asked[order[at]][1]) if inside else (guess, stream))
+        add_kind(address, size, (live[order[at]] <= SMALL_REQUEST, asked[order[at]][1]) if inside else (guess, stream))
     return kinds
 
 
@@ -153,7 +153,7 @@ class Ranges:
         self._ends: list[int] = []
 
     def add(self, start: int, end: int) -> None:
-        """Put a range in."""
+        """Add a range."""
         if end <= start:
             return
         first, last = bisect_left(self._ends, start), bisect_right(self._starts, end)
@@ -162,7 +162,7 @@ class Ranges:
         self._starts[first:last], self._ends[first:last] = [start], [end]
 
     def remove(self, start: int, end: int) -> None:
-        """Take a range out."""
+        """Remove a range."""
         first, last = bisect_right(self._ends, start), bisect_left(self._starts, end)
         if first >= last or end <= start:
             return
@@ -173,13 +173,13 @@ class Ranges:
         self._ends[first:last] = [one for _, one in kept]
 
     def ranges_between(self, start: int, end: int) -> list[tuple[int, int]]:
-        """What is in the set of a range."""
+        """Return the parts of a range that are in the set."""
         first, last = bisect_right(self._ends, start), bisect_left(self._starts, end)
         pairs = zip(self._starts[first:last], self._ends[first:last], strict=True)
         return [(max(low, start), min(high, end)) for low, high in pairs]
 
     def missing_between(self, start: int, end: int) -> list[tuple[int, int]]:
-        """What is not in the set of a range."""
+        """Return the parts of a range that are not in the set."""
         found = []
         for low, high in self.ranges_between(start, end):
             if low > start:

@@ -1,8 +1,4 @@
-"""What STAlloc's trace analysis says about a trace: the theoretical peak and what it is made of.
-
-Section by section as STAlloc's ``Synthesizer/trace_parser.py`` and ``data_structures.py`` define them. Sizes are rounded
-up to 512 bytes, time is the ordinal of the event.
-"""
+"""Compute STAlloc's trace analysis: the theoretical peak and its composition."""
 
 from __future__ import annotations
 
@@ -24,18 +20,18 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-VARIABLE = 512  # bytes; blocks up to this are "variable" ones, kept apart
+VARIABLE = 512  # bytes; STAlloc calls blocks up to this size "variable" and treats them separately
 
 
 class TensorKind(str, Enum):
-    """What a block is, by when it comes and goes."""
+    """The kind of a block, by when it is allocated and freed."""
 
-    WEIGHTS = "weights"  # before iteration 0 until the end: weights, gradient buffers, master copies
-    OPTIMIZER = "optimizer"  # made in the first iteration, kept until the end
-    INIT = "init"  # gone before the first iteration
-    UNRELEASED = "unreleased"  # before the first iteration until some other one
+    WEIGHTS = "weights"  # allocated before iteration 0, kept until the end: weights, gradient buffers, master copies
+    OPTIMIZER = "optimizer"  # allocated in the first iteration, kept until the end
+    INIT = "init"  # freed before the first iteration
+    UNRELEASED = "unreleased"  # allocated before the first iteration, freed in a later one
     SAVED = "saved"  # activations that outlive their phase: kept for backward
-    TEMPORARY = "temporary"  # activations that do not
+    TEMPORARY = "temporary"  # activations that are freed within their phase
     SMALL = "small"  # up to 512 bytes
 
 
@@ -43,7 +39,7 @@ _PLANNED = (TensorKind.WEIGHTS, TensorKind.OPTIMIZER, TensorKind.INIT, TensorKin
 
 
 class SizeShare(NamedTuple):
-    """One kind of blocks: how many, bytes at the theoretical peak, and the peak of its own curve."""
+    """One kind of blocks: their number, bytes at the theoretical peak, and the peak of their own curve."""
 
     kind: TensorKind
     blocks: int
@@ -52,24 +48,24 @@ class SizeShare(NamedTuple):
 
 
 class MemLogReport(NamedTuple):
-    """The analysis."""
+    """The results of the analysis."""
 
-    peak: int  # bytes: the largest live sum of all but small and unreleased blocks, STAlloc's "All"
-    peak_time: int  # the event at which it is reached first
-    shares: tuple[SizeShare, ...]  # one for every kind
-    activations: SizeShare  # those of both kinds together
+    peak: int  # bytes: the largest sum of live blocks except small and unreleased ones, STAlloc's "All"
+    peak_time: int  # the first event at which it is reached
+    shares: tuple[SizeShare, ...]  # one per kind
+    activations: SizeShare  # saved and temporary ones together
     # Peaks of PyTorch's caching allocator when it serves the trace.
     torch_allocated: int
     torch_reserved: int
 
     @property
     def torch_utilisation(self) -> float:
-        """What STAlloc prints in its mode Torch: allocated by reserved."""
+        """Return allocated divided by reserved, as STAlloc prints it in its mode Torch."""
         return self.torch_allocated / self.torch_reserved if self.torch_reserved else 1.0
 
 
 def classify_block(block: LogBlock, log: MemLog, first: int) -> TensorKind:
-    """STAlloc's class of a block (``trace_parser.py``); ``first`` is the number of the first iteration."""
+    """Return STAlloc's class of a block (``trace_parser.py``); ``first`` is the number of the first iteration."""
     kept = block.end_iteration is None or block.end_iteration == log.tail
     if block.size <= VARIABLE:
         return TensorKind.SMALL
@@ -84,7 +80,7 @@ def classify_block(block: LogBlock, log: MemLog, first: int) -> TensorKind:
 
 
 def analyse_log(log: MemLog, *, npu: bool = False) -> MemLogReport:
-    """The theoretical peak, what it is made of, and PyTorch's allocator (or torch_npu's) on the same trace."""
+    """Return the theoretical peak, its composition, and the peaks of PyTorch's (or torch_npu's) allocator on the same trace."""
     first = min((block.iteration for block in log.blocks if block.iteration != HEAD), default=HEAD + 1)
     by_kind: dict[TensorKind, list[LogBlock]] = {kind: [] for kind in TensorKind}
     for block in log.blocks:
@@ -112,7 +108,7 @@ def analyse_log(log: MemLog, *, npu: bool = False) -> MemLogReport:
 
 
 def make_problem(log: MemLog) -> PackingProblem:
-    """All blocks of a trace as a placement problem; sizes rounded up to 512 bytes, as PyTorch's allocator does."""
+    """Return all blocks of a trace as a placement problem; sizes rounded up to 512 bytes, as by PyTorch's allocator."""
     lower = np.array([block.start for block in log.blocks], np.int64)
     upper = np.array([log.events if block.end is None else block.end for block in log.blocks], np.int64)
     size = np.array([round_up(block.size) for block in log.blocks], np.int64)
@@ -120,7 +116,7 @@ def make_problem(log: MemLog) -> PackingProblem:
 
 
 def round_up(size: int) -> int:
-    """A size as PyTorch's allocator rounds it."""
+    """Round up a size as PyTorch's allocator does."""
     return max(ALIGNMENT, -(-size // ALIGNMENT) * ALIGNMENT)
 
 
@@ -134,28 +130,28 @@ def _live_curve(log: MemLog, blocks: Iterable[LogBlock]) -> NDArray[np.int64]:
 
 
 class StaticBlocks(NamedTuple):
-    """The allocations that a plan file has a line for, with which STAlloc's allocator serves the next run.
+    """The allocations listed in a plan file, from which STAlloc's allocator serves the next run.
 
-    ``Allocator/StaticAllocator.hpp`` counts the allocations above 512 bytes. The first ones, of the time before the first
-    iteration and of iteration 0, come once; those of iteration 1 come again in each iteration after it, and have the
-    places of the plan again. An allocation whose size is not the plan's, or whose place is -1, goes to PyTorch's allocator.
+    ``Allocator/StaticAllocator.hpp`` counts the allocations above 512 bytes. Those before the first iteration and in
+    iteration 0 occur once; those of iteration 1 recur in each later iteration, at the same planned places. An
+    allocation whose size differs from the plan, or whose place is -1, goes to PyTorch's allocator.
     """
 
-    sizes: tuple[int, ...]  # what each asks for, in their order
-    # Those that get a place, as numbers of `sizes`; the others outlive the iteration that makes them anew.
+    sizes: tuple[int, ...]  # requested sizes, in order of allocation
+    # Indices into `sizes` of the allocations that get a place; the others outlive the iteration that allocates them again.
     planned: tuple[int, ...]
     problem: PackingProblem  # the planned ones, to be placed
-    count_once: int  # how many come before iteration 1, and only once
-    allocated: int  # bytes: the largest live sum of those that get a place
-    small: int  # bytes: that of all blocks up to 512 bytes, which have a pool of their own
+    count_once: int  # number of allocations before iteration 1, which occur only once
+    allocated: int  # bytes: the largest live sum of the planned ones
+    small: int  # bytes: the largest live sum of all blocks up to 512 bytes, which have a separate pool
     later_count: int  # allocations of the iterations after iteration 1
-    later_of_other_size: int  # those of them whose size is not what the plan has at their turn
+    later_of_other_size: int  # number of them whose size differs from the planned size at that position
 
 
 def select_static_blocks(log: MemLog) -> StaticBlocks | None:
-    """What is planned of a trace without layers of experts, whose blocks are placed while the training runs.
+    """Return the plan for a trace without expert layers, whose blocks are placed while the training runs.
 
-    None if it has no iterations 0 and 1.
+    None if the trace has no iterations 0 and 1.
     """
     counted = [block for block in log.blocks if block.size > VARIABLE and block.iteration != log.tail]
     small = [block for block in log.blocks if block.size <= VARIABLE and block.iteration != log.tail]
@@ -169,7 +165,7 @@ def select_static_blocks(log: MemLog) -> StaticBlocks | None:
     spans: list[tuple[int, int] | None] = [
         (block.start, end if block.end is None else min(block.end, end)) for block in once
     ]
-    following = [block for block in later if block.iteration == 2]  # noqa: PLR2004 - the first that repeats
+    following = [block for block in later if block.iteration == 2]  # noqa: PLR2004  - the first iteration that repeats
     spans += [_block_span(block, place, following, (begin, end)) for place, block in enumerate(again)]
     rows = [*once, *again]
     planned = tuple(number for number, span in enumerate(spans) if span is not None)
@@ -186,7 +182,7 @@ def select_static_blocks(log: MemLog) -> StaticBlocks | None:
         allocated=int(_live_curve(log, [rows[number] for number in planned]).max()),
         small=int(_live_curve(log, small).max()),
         later_count=len(later),
-        # Turns are counted through.
+        # Positions continue across iterations.
         later_of_other_size=sum(block.size != again[turn % len(again)].size for turn, block in enumerate(later)),
     )
 
@@ -198,4 +194,4 @@ def _block_span(
         return block.start, block.end
     if block.end is None or place >= len(following) or block.end > following[place].start:
         return None
-    return iteration  # it lasts into the next iteration, which has the same places
+    return iteration  # it lives into the next iteration, which has the same places

@@ -1,12 +1,12 @@
-"""MindSpore's memory pools: persistent and common parts, each with its units and its free buffers.
+"""Simulate MindSpore's memory pools: a persistent and a common part, each with units and free buffers.
 
-The pool that ``memory_block.csv`` calls ``DefaultAscendMemoryPool`` or ``DefaultEnhancedAscendMemoryPool``, from
-MindSpore 2.5 to 2.10: ``mem_pool/abstract_dynamic_mem_pool.cc`` (best fit, splitting, merging, extents),
-``abstract_ascend_memory_pool_support.cc`` (units), ``runtime_conf.h`` (``set_memory``).
+The newer pool is the one that ``memory_block.csv`` calls ``DefaultAscendMemoryPool`` or
+``DefaultEnhancedAscendMemoryPool``, from MindSpore 2.5 to 2.10 (``mem_pool/abstract_dynamic_mem_pool.cc`` (best fit,
+splitting, merging, extents), ``abstract_ascend_memory_pool_support.cc`` (units), ``runtime_conf.h`` (``set_memory``)).
 
-The older one, ``BestFitAscendMemoryPool``: ``mem_pool/mem_dynamic_allocator.cc`` of MindSpore 2.3 to 2.10; chosen by
-``older_pool:True`` in ``MS_ALLOC_CONF`` and on some older chips. Unlike the newer pool it takes the oldest among equally large
-free buffers, and counts every unit but the newest as touched from end to end.
+The older pool is ``BestFitAscendMemoryPool`` (``mem_pool/mem_dynamic_allocator.cc`` of MindSpore 2.3 to 2.10), chosen
+by ``older_pool:True`` in ``MS_ALLOC_CONF`` and on some older chips. It differs from the newer pool in two points: among
+equally large free buffers it takes the oldest, and it counts every unit except the newest as fully touched.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ if TYPE_CHECKING:
 
     from ms_tune.pools.workload import Request
 
-SIMULATED_DEVICE = 61430 * MIB  # what MindSpore's simulation takes of its 64 GiB (ascend_memory_adapter.cc)
+SIMULATED_DEVICE = 61430 * MIB  # memory that MindSpore's simulation takes of its 64 GiB (ascend_memory_adapter.cc)
 DEFAULT_SIZE = 2 * GIB  # init_size and increase_size of ms.runtime.set_memory
 PAGE = 2 * MIB  # vmm_align_size
-_UNIT = GIB  # without set_memory, and of the persistent part always
+_UNIT = GIB  # unit size without set_memory; always that of the persistent part
 _SMALL = MIB  # the largest request of the small pool (2.10)
 _ENDLESS = 1 << 44  # address space of one part under vmm
-_BITS = 48  # an address takes so many bits: a free buffer's sort key is its size, then its address
+_BITS = 48  # bits of an address: a free buffer's sort key is its size, then its address
 _MASK = (1 << _BITS) - 1
 
 
 class Vmm(Enum):
-    """Virtual memory management: pages are mapped on demand into an address range without end."""
+    """Virtual memory management: pages are mapped on demand into an unbounded address range."""
 
     OFF = "off"
     ON = "on"
@@ -43,39 +43,38 @@ class Vmm(Enum):
 
 @dataclass(frozen=True, slots=True)
 class MindSporeSettings:
-    """What the user can set."""
+    """The settings of the pool that a user can change."""
 
-    # `init_size` of `ms.runtime.set_memory`; None if it was never called, not even by `max_device_memory`.
+    # `init_size` of `ms.runtime.set_memory`; None if it was never called, nor `max_device_memory` set.
     init: int | None = None
-    # Its `increase_size`; None as above. One of exactly 1 GiB counts as not set
-    # (`abstract_ascend_memory_pool_support.cc`).
+    # Its `increase_size`; None as above. Exactly 1 GiB counts as not set (`abstract_ascend_memory_pool_support.cc`).
     increase: int | None = None
     small_pool: bool = False  # `enable_small_pool` of `MS_ALLOC_CONF`
-    vmm: Vmm = Vmm.OFF  # `enable_vmm` of `MS_ALLOC_CONF`; a simulation has none
-    total: int = SIMULATED_DEVICE  # bytes that the pool may take of the device
-    simulated: bool = True  # whether the pool goes on beyond `total`, as a simulation does
+    vmm: Vmm = Vmm.OFF  # `enable_vmm` of `MS_ALLOC_CONF`; not available in a simulation
+    total: int = SIMULATED_DEVICE  # bytes of the device that the pool can use
+    simulated: bool = True  # whether the pool continues beyond `total`, as in a simulation
 
 
 def align_up(size: int) -> int:
-    """A size rounded up as the pool does: ``increase_size="0.3GB"`` is no whole number of 512 bytes."""
+    """Round up a size as the pool does: ``increase_size="0.3GB"`` is not a multiple of 512 bytes."""
     return -(-size // ALIGNMENT) * ALIGNMENT
 
 
 class _UnitPool:
-    """What MindSpore's pools share: how a request is taken, and how much of the device a unit is."""
+    """The common base of MindSpore's pools: serving requests, and sizing units."""
 
     def __init__(self, settings: MindSporeSettings) -> None:
         self.state = PoolSnapshot()
         self._settings = settings
-        self._live: dict[int, tuple[Any, ...]] = {}  # by address: the size of the block, and what else is known of it
+        self._live: dict[int, tuple[Any, ...]] = {}  # by address: the size of the block, then further data
         self._bottom = TOP
 
     def allocate(self, request: Request) -> int:
-        # Best fit; a persistent request that finds no hole goes on to the common part.
+        # Best fit; a persistent request that finds no free buffer tries the common part.
         return self._allocate_block(request.size, request.stream, persistent=request.persistent)
 
     def allocate_batch(self, requests: Sequence[Request]) -> list[int]:
-        # One block for all, cut afterwards (`ascend_memory_pool.cc`, `AllocContinuousTensorMem`).
+        # Allocate one block for all and cut it afterwards (`ascend_memory_pool.cc`, `AllocContinuousTensorMem`).
         first, total = requests[0], sum(request.size for request in requests)
         address = self._allocate_block(total, first.stream, persistent=first.persistent)
         size, *rest = self._live[address]
@@ -85,7 +84,7 @@ class _UnitPool:
             self._live[address] = (request.size, *rest)
             address += request.size
             size -= request.size
-        self._live[addresses[-1]] = (requests[-1].size + size, *rest)  # what the block is longer is the last one's
+        self._live[addresses[-1]] = (requests[-1].size + size, *rest)  # any excess of the block belongs to the last one
         return addresses
 
     def _allocate_block(self, size: int, stream: int, *, persistent: bool) -> int:
@@ -112,7 +111,7 @@ class _UnitPool:
 
     def _place_unit(self, part: str, size: int) -> PoolUnit:
         self._bottom -= size
-        # The first block of a unit lies at its base, so an extent that is empty there stays what it says.
+        # The first block of a unit is at its base, so an initially empty extent there stays correct.
         unit = PoolUnit(self._bottom, size, part, self._bottom, self._bottom)
         self.state.units.append(unit)
         return unit
@@ -127,37 +126,37 @@ class _PoolPart:
 
 
 class MindSporePool(_UnitPool):
-    """The pool as a state machine."""
+    """The newer pool as a state machine."""
 
     def __init__(self, settings: MindSporeSettings) -> None:
         super().__init__(settings)
         self._parts: dict[tuple[bool, int, bool], _PoolPart] = {}
         self._hole_at: dict[int, int] = {}  # size of the free buffer that starts at an address
         self._hole_to: dict[int, int] = {}  # start of the free buffer that ends at an address
-        self._edges: set[int] = set()  # where units begin and end; buffers never merge across
-        self._bases: list[int] = []  # of the units, ascending
-        self._units: list[PoolUnit] = []  # in the order of the bases
+        self._edges: set[int] = set()  # start and end addresses of units; buffers never merge across them
+        self._bases: list[int] = []  # base addresses of the units, ascending
+        self._units: list[PoolUnit] = []  # in the order of `_bases`
         if settings.init is not None and settings.vmm is Vmm.OFF:
             for persistent in (True, False):
                 self._try_to_expand(self._part_for(persistent=persistent, stream=0, size=_UNIT), settings.init // 2)
 
     def free(self, address: int) -> None:
-        """Merge with the free neighbours of the same unit."""
+        """Free a block and merge it with the free neighbours of the same unit."""
         size, part = self._live.pop(address)
         self.state.used -= size
         end = address + size
         if address not in self._edges and (before := self._hole_to.get(address)) is not None:
             self._drop_hole(part, before, address - before)
             address = before
-        if end not in self._edges and (behind := self._hole_at.get(end)) is not None:
-            self._drop_hole(part, end, behind)
-            end += behind
+        if end not in self._edges and (after := self._hole_at.get(end)) is not None:
+            self._drop_hole(part, end, after)
+            end += after
         self._add_hole(part, address, end - address)
 
     def release(self) -> None:
-        """Units without a live block go back, their extents with them, as traces of MindSpore 2.9 and 2.10 show.
+        """Release units without live blocks, including their extents, as traces of MindSpore 2.9 and 2.10 show.
 
-        Under vmm this changes nothing: what would be unmapped is not modelled.
+        Under vmm this has no effect: unmapping is not modelled.
         """
         if self._settings.vmm is Vmm.ON:
             return
@@ -172,7 +171,7 @@ class MindSporePool(_UnitPool):
         part = self._part_for(persistent=persistent, stream=stream, size=size)
         address = self._try_part(part, size)
         if address is None and persistent:
-            # With a unit of its own full, a persistent request spills into the common part and stays there.
+            # Once the persistent part's unit is full, a persistent request spills into the common part and stays there.
             part = self._part_for(persistent=False, stream=stream, size=size)
             address = self._try_part(part, size)
         if address is None and self._try_to_expand(part, size):
@@ -277,38 +276,38 @@ class MindSporePool(_UnitPool):
 class _BestFitPart:
     name: str
     total: int = 0
-    units: list[PoolUnit] = field(default_factory=list)  # in the order in which they were taken
+    units: list[PoolUnit] = field(default_factory=list)  # in the order in which they were allocated
     keys: dict[int, list[tuple[int, int, int]]] = field(
         default_factory=dict
     )  # by stream: size, age and address, in order
 
     def actual_bytes(self) -> int:
-        # `CalActualPeak`: all units, of the newest only what was touched.
+        # `CalActualPeak`: all units in full, except the newest, of which only the touched part counts.
         return self.total - self.units[-1].size + self.units[-1].high - self.units[-1].low if self.units else 0
 
 
 class MindSporeBestFitPool(_UnitPool):
-    """The older pool as a state machine; it knows no small pool."""
+    """The older pool as a state machine; it has no small pool."""
 
     def __init__(self, settings: MindSporeSettings) -> None:
         super().__init__(settings)
         self._common, self._persistent = _BestFitPart("common"), _BestFitPart("persistent")
-        self._holes: dict[int, tuple[int, _BestFitPart, int, PoolUnit, int]] = {}  # the age comes last
+        self._holes: dict[int, tuple[int, _BestFitPart, int, PoolUnit, int]] = {}  # by address; the age comes last
         self._hole_to: dict[int, int] = {}
         self._age = 0
         if settings.init is not None:
-            # Seen in traces of MindSpore 2.10: a unit of exactly half of init_size for each part, persistent first.
+            # Seen in traces of MindSpore 2.10: one unit of exactly half of init_size per part, persistent first.
             for part in (self._persistent, self._common):
                 self._take_unit(part, settings.init // 2, stream=0, wanted=settings.init // 2)
 
     def free(self, address: int) -> None:
-        """Merge with the free neighbours of the same unit and stream, and count as the youngest of its size."""
+        """Free a block, merge it with free neighbours of the same unit and stream, and make it the youngest of its size."""
         size, part, stream, unit = self._live.pop(address)
         self.state.used -= size
-        behind = self._holes.get(address + size)
-        if behind is not None and behind[3] is unit and behind[2] == stream:
+        after = self._holes.get(address + size)
+        if after is not None and after[3] is unit and after[2] == stream:
             self._drop_hole(address + size)
-            size += behind[0]
+            size += after[0]
         before = self._hole_to.get(address)
         if before is not None and self._holes[before][3] is unit and self._holes[before][2] == stream:
             size += self._holes[before][0]
@@ -317,7 +316,7 @@ class MindSporeBestFitPool(_UnitPool):
         self._add_hole(address, size, part, stream, unit)
 
     def release(self) -> None:
-        """Nothing: without vmm this pool keeps what it has, as traces of MindSpore 2.9 and 2.10 show."""
+        """Do nothing: without vmm this pool keeps its units, as traces of MindSpore 2.9 and 2.10 show."""
 
     def _allocate_block(self, size: int, stream: int, *, persistent: bool) -> int:
         part = self._persistent if persistent else self._common

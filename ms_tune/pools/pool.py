@@ -1,7 +1,7 @@
-"""What every replayed pool does, behind one protocol; and what comes out of a workload played into it.
+"""Define the protocol of replayed pools, replay a workload in one, and compare the result with the trace.
 
-A pool hands out addresses of its own making. Whole units (what it takes from the device at once) lie at descending
-addresses, as in MindSpore's simulation.
+A pool makes up its own addresses. Units (memory taken from the device at once) are at descending addresses, as in
+MindSpore's simulation.
 """
 
 from __future__ import annotations
@@ -18,28 +18,28 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 
-ALIGNMENT = 512  # bytes; of MindSpore's, torch's and torch_npu's pools
-TOP = 1 << 47  # where the first unit ends
+ALIGNMENT = 512  # bytes; in MindSpore's, torch's and torch_npu's pools
+TOP = 1 << 47  # the end address of the first unit
 
 
 @dataclass(frozen=True, slots=True)
 class PoolGrowth:
-    """Why and by how much a pool took memory from the device."""
+    """One growth of a pool: the memory that it took from the device, and why."""
 
-    request: int | None  # position of the request that made it grow; None if it grew before the first one (`init_size`)
+    request: int | None  # index of the request that made it grow; None if it grew before the first one (`init_size`)
     part: str  # the part of the pool that grew, such as `common`
-    unit_bytes: int  # what it took
-    reserved_bytes: int  # what it holds since
-    request_bytes: int  # what was asked for
-    largest_hole: int  # the largest free hole of that part: too small, or refused
+    unit_bytes: int  # bytes taken
+    reserved_bytes: int  # bytes reserved afterwards
+    request_bytes: int  # bytes requested
+    largest_hole: int  # the largest free block of that part: too small, or rejected
     free_bytes: int  # all free bytes of that part
 
 
 @dataclass(slots=True)
 class PoolUnit:
-    """Memory that a pool took from the device at once, and how much of it was ever touched: ``[low, high)``.
+    """Memory that a pool took from the device at once, and its touched range ``[low, high)``.
 
-    ``released`` is the last request served before it was given back; None if it never was.
+    ``released`` is the last request served before the unit was returned to the device; None if it never was.
     """
 
     base: int
@@ -52,45 +52,45 @@ class PoolUnit:
 
 @dataclass(slots=True)
 class PoolSnapshot:
-    """What a pool tells about itself while it runs."""
+    """The state of a pool while it runs."""
 
     used: int = 0  # bytes of live blocks, as the pool counts them
     # Bytes between the lowest and the highest address ever used, summed over the units: the footprint that MindSpore
     # calls "actual peak".
     actual: int = 0
     reserved: int = 0  # bytes taken from the device
-    is_over: bool = False  # whether it needed more than the device has
+    is_over: bool = False  # whether it needed more memory than the device has
     spilled: int = 0
-    request: int | None = None  # position of the request being served, None before the first
+    request: int | None = None  # index of the request being served, None before the first
     units: list[PoolUnit] = field(default_factory=list)
     growths: list[PoolGrowth] = field(default_factory=list)
 
     def unit_of(self, address: int) -> PoolUnit:
-        """The unit that an address lies in."""
+        """Return the unit that contains an address."""
         return next(unit for unit in reversed(self.units) if unit.base <= address < unit.base + unit.size)
 
 
 class Pool(Protocol):
-    """A memory pool: state, and two operations."""
+    """A memory pool: its state, and its operations."""
 
     state: PoolSnapshot
 
     def allocate(self, request: Request) -> int:
-        """Serve one request; the address of its block."""
+        """Serve one request and return the address of its block."""
 
     def allocate_batch(self, requests: Sequence[Request]) -> list[int]:
-        """Serve several requests side by side; their addresses."""
+        """Serve several requests in one contiguous block and return their addresses."""
 
     def free(self, address: int) -> None:
-        """Take a block back."""
+        """Free a block."""
 
     def release(self) -> None:
-        """Give memory without a live block back to the device, as ``empty_cache`` does."""
+        """Return memory without live blocks to the device, as ``empty_cache`` does."""
 
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """What a pool did with a workload."""
+    """The result of replaying a workload in a pool."""
 
     addresses: tuple[int, ...]  # of each request's block, in the pool's own address space
     # Bytes just after each request was served; see `ms_tune.pools.pool.PoolSnapshot`.
@@ -101,14 +101,14 @@ class Replay:
     used_peak: int
     actual_peak: int
     reserved_peak: int
-    is_over: bool  # whether the pool needed more than the device has
-    spilled: int  # bytes of persistent requests that the common part served, as MindSpore's pool does
-    units: tuple[PoolUnit, ...]  # what the pool took from the device, in that order
-    growths: tuple[PoolGrowth, ...]  # when and why it took it
+    is_over: bool  # whether the pool needed more memory than the device has
+    spilled: int  # bytes of persistent requests served from the common part, as in MindSpore's pool
+    units: tuple[PoolUnit, ...]  # units taken from the device, in order
+    growths: tuple[PoolGrowth, ...]  # when and why they were taken
 
 
 class Mismatches(Record):
-    """How many rows of a trace a replay does not reproduce, by column."""
+    """The number of trace rows that a replay does not reproduce, by column."""
 
     address: int
     used: int
@@ -116,12 +116,12 @@ class Mismatches(Record):
 
     @property
     def total(self) -> int:
-        """All of them."""
+        """Return the sum over all columns."""
         return self.address + self.used + self.actual
 
 
 def replay_workload(work: Workload, pool: Pool) -> Replay:
-    """Play a workload into a fresh pool."""
+    """Replay a workload in a fresh pool."""
     state, addresses = pool.state, [0] * len(work.requests)
     used, actual, reserved = addresses.copy(), addresses.copy(), addresses.copy()
     for event in _serve_requests(work, pool, addresses):
@@ -160,25 +160,25 @@ def _serve_requests(work: Workload, pool: Pool, addresses: list[int]) -> Iterato
 
 
 class Placing(Enum):
-    """Where a recorded pool put its units, which decides which columns of its trace can be compared, and how."""
+    """The placement of units by the recorded pool; determines which columns of its trace can be compared, and how."""
 
-    TOP_DOWN = "top-down"  # a simulation, side by side: all addresses differ from a replay's by the same number
-    ANYWHERE = "anywhere"  # a device: each unit has a difference of its own
-    MAPPED = "mapped"  # a device with vmm: each part has; the footprint is what is mapped
+    TOP_DOWN = "top-down"  # a simulation, contiguous: all addresses differ from a replay's by the same offset
+    ANYWHERE = "anywhere"  # a device: each unit has its own offset
+    MAPPED = "mapped"  # a device with vmm: each part has its own offset; the footprint is the mapped memory
 
 
 class Divergence(NamedTuple):
-    """Where a replay first differs from a trace."""
+    """The first difference between a replay and a trace."""
 
-    row: int  # the request; how many there are if it never differs
-    # How much further apart in the trace than in the replay its block and the first block are, in the direction in
-    # which units are taken; 0 if only other columns differ.
+    row: int  # index of the request; the number of requests if nothing differs
+    # How much further the block is from the first block in the trace than in the replay, in the direction in which
+    # units are allocated; 0 if only other columns differ.
     shift: int = 0
     address: int = 0  # of the block in the replay
 
 
 def compare_with_trace(work: Workload, result: Replay, placing: Placing = Placing.TOP_DOWN) -> Mismatches:
-    """Compare a replay with what was recorded, as far as the trace has the columns."""
+    """Compare a replay with the recorded values, for the columns that the trace has."""
     footprint = result.reserved if placing is Placing.MAPPED else result.actual
     used = sum(row.used not in (None, ours) for ours, row in zip(result.used, work.recorded, strict=True))
     actual = sum(row.actual not in (None, ours) for ours, row in zip(footprint, work.recorded, strict=True))
@@ -192,7 +192,7 @@ def compare_with_trace(work: Workload, result: Replay, placing: Placing = Placin
 
 
 def find_divergence(work: Workload, pool: Pool, placing: Placing = Placing.TOP_DOWN) -> Divergence:
-    """Replay into a fresh pool until the first row that differs from the trace; the pool is left as it is at that row."""
+    """Replay in a fresh pool until the first row that differs from the trace; the pool keeps its state at that row."""
     state, addresses = pool.state, [0] * len(work.requests)
     offsets: dict[int, int] = {}
     for event in _serve_requests(work, pool, addresses):

@@ -1,10 +1,10 @@
-"""From the requests of two runs that differ by a layer to those of a run with many: what one has more is repeated.
+"""Extrapolate the requests of two runs that differ by one or a few layers to a run with many: repeat the additional events.
 
-The events of the smaller run are found again in the larger one (:func:`match_events`); what is left over is a layer's
-own: a stretch of its forward pass, of its backward pass, of the optimizer. Each stretch is repeated. Blocks that every layer
-makes and another stretch frees are freed in the order in which the run frees them: the oldest first, as what one layer hands
-on to the next, or the newest first, as what the backward pass takes. Where that does not work out, nothing is returned, and
-the caller compares the peak of what is with the one that it expects.
+The events of the smaller run are matched in the larger one (:func:`match_events`); the unmatched rest belongs to the
+additional layers: stretches of the forward pass, the backward pass and the optimizer. Each stretch is repeated. Blocks
+that every layer allocates and another stretch frees are freed in the order of the run: oldest first (data that one
+layer passes to the next) or newest first (data that the backward pass consumes). If that fails, nothing is returned.
+The caller compares the peak of the result with the expected one.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ if TYPE_CHECKING:
 
     _Pairs = tuple[list[int], list[int]]
 
-_MOST_ALIGNED = 100_000  # of the smaller run: half a kilobyte each
-_MOST_EVENTS = 1_500_000  # of a run that is replayed: some seconds
-_MOST_MOVED, _ONE_IN = 100, 50  # events that the larger run has in another order; 35 of 9,493 were seen
+_MOST_ALIGNED = 100_000  # events of the smaller run: half a kilobyte each
+_MOST_EVENTS = 1_500_000  # events of a run to be replayed: some seconds
+_MOST_MOVED, _ONE_IN = 100, 50  # limits on events in another order: absolute, and one in so many; 35 of 9,493 were seen
 
 
 def match_events(small: Sequence[Hashable], large: Sequence[Hashable], most: int) -> list[int] | None:
-    """The place of each event of the smaller run in the larger one, where at most a few are out of order; else None.
+    """Return the position of each event of the smaller run in the larger one; None if more than ``most`` are out of order.
 
-    A static graph's order of execution is a sort of its operators, and a layer more moves some others: of 9,000 events of a
-    stage of Qwen3-32B four, of others up to 35. Those that keep their order have the earliest places that they can have, all
-    but the fewest do, and each of those few has the place nearest to where it would be of what is left.
+    The execution order of a static graph is a sort of its operators, and an additional layer moves some others: 4 of 9,000 events
+    of a stage of Qwen3-32B, up to 35 in other models. Events in order get their earliest possible positions, with as few as
+    possible out of order; each of those gets the unmatched position nearest to the event before it.
     """
     if len(small) > _MOST_ALIGNED or len(small) > len(large):
         return None
@@ -43,8 +43,8 @@ def match_events(small: Sequence[Hashable], large: Sequence[Hashable], most: int
 
 
 def _place_in_order(small: Sequence[Hashable], large: Sequence[Hashable], most: int) -> list[int | None] | None:
-    # Places that rise, None for as few events as possible; None where there are more than `most` of them.
-    # `reached[n]` is the earliest place at which all events so far but `n` can be found.
+    # Return ascending positions, None for as few events as possible; None if more than `most` events have none.
+    # `reached[n]` is the earliest position at which all events so far, except `n`, are matched.
     end = len(large)
     places = _places_by_key(large)
     nowhere = np.full(1, end, dtype=np.int64)
@@ -104,7 +104,7 @@ class RepeatedWorkload(NamedTuple):
     """The requests of a run with more layers."""
 
     work: Workload
-    moved: bool  # whether the larger run has events of the smaller one in another order
+    moved: bool  # whether some events of the smaller run are in another order in the larger one
 
 
 class _Event(NamedTuple):
@@ -114,7 +114,7 @@ class _Event(NamedTuple):
 
 
 class _Stretch(NamedTuple):
-    """Events that the larger run has more, from the first to before the last."""
+    """A stretch of events that only the larger run has; ``end`` is exclusive."""
 
     first: int
     end: int
@@ -123,10 +123,10 @@ class _Stretch(NamedTuple):
 def repeat_layers(
     small: Workload, large: Workload, names: tuple[Sequence[str], Sequence[str]], layers: int, more: int
 ) -> RepeatedWorkload | None:
-    """The larger run with what it has more than the smaller one, of so many layers, repeated so often, in order.
+    """Return the larger run with the events of its ``layers`` additional layers repeated ``more`` times, in order.
 
-    None where the smaller run is not found in the larger one, or the repetition frees what is not there. ``names`` tells what
-    allocates each request, alike for all layers.
+    None if the smaller run cannot be matched in the larger one, or the repetition would free a block that is not live.
+    ``names`` contains the allocating operator of each request, with the same name in all layers.
     """
     if small.releases or large.releases:
         return None
@@ -194,7 +194,7 @@ class _RepeatedRequests:
         self._firsts = [stretch.first for stretch in stretches]
         self._made_at = {event.block: number for number, event in enumerate(events) if not event.frees}
         self._freed_at = {event.block: number for number, event in enumerate(events) if event.frees}
-        self._queues: dict[int, deque[tuple[int, int]]] = {}  # by block of a family: what is freed next
+        self._queues: dict[int, deque[tuple[int, int]]] = {}  # by block of a family: the blocks to be freed next
 
     def _find_stretch(self, place: int) -> _Stretch | None:
         number = bisect_right(self._firsts, place) - 1
@@ -202,8 +202,8 @@ class _RepeatedRequests:
         return stretch if stretch is not None and place < stretch.end else None
 
     def find_families(self, layers: int) -> None:
-        # Find the blocks that the layers make alike and that are not freed where they are made.
-        # The copies of a stretch free them in the order in which the run does: the oldest first, or the newest.
+        # Find the blocks that every layer allocates in the same way and that are freed outside these stretches.
+        # The copies of a stretch free them in the order of the run: oldest first, or newest first.
         for stretch in self._stretches:
             for place in range(stretch.first, stretch.end):
                 event = self._events[place]
@@ -261,10 +261,10 @@ class _RepeatedRequests:
             yield block, copy, False
         elif block in self._queues:
             yield *self._queues[block].popleft(), True
-        elif self._find_stretch(self._made_at[block]) is None:  # made once, and freed once
+        elif self._find_stretch(self._made_at[block]) is None:  # allocated once and freed once
             if not copy:
                 yield block, 0, True
-        elif common:  # made by each copy, and freed by none of them
+        elif common:  # allocated by each copy, freed by none of them
             yield from ((block, each, True) for each in range(self._copies))
         else:
             yield block, copy, True

@@ -1,7 +1,7 @@
-"""Under which settings a trace of MindSpore was recorded: those whose replay differs from it nowhere.
+"""Infer the pool settings under which a trace of MindSpore was recorded: those whose replay matches it everywhere.
 
-``memory_block.csv`` does not say how the pool was configured, nor when the script called ``empty_cache``. A wrong guess
-shows at the first block of the first unit that it makes too large or too small, and by how much: that is the next guess.
+``memory_block.csv`` does not state the pool's configuration, nor when the script called ``empty_cache``. A wrong guess
+shows at the first block after a unit of the wrong size; the size of the difference gives the next guess.
 """
 
 from __future__ import annotations
@@ -40,24 +40,24 @@ if TYPE_CHECKING:
 
 
 OLDER_POOL = "BestFitAscendMemoryPool"
-_USUAL = (2, 1, 4, 8, 16, 32, 3, 5, 6, 10, 12, 20, 24, 30)  # GiB; what people write, where addresses tell nothing
-_LARGEST = 256 * GIB  # of a unit; no device has more memory
-_MAX_GUESSES = 800  # of one kind
-_MAX_ROWS = 1_000_000  # replayed for one kind of guesses: some seconds
+_USUAL = (2, 1, 4, 8, 16, 32, 3, 5, 6, 10, 12, 20, 24, 30)  # GiB; common sizes, tried if addresses do not determine one
+_LARGEST = 256 * GIB  # bytes of a unit; no device has more memory
+_MAX_GUESSES = 800  # per kind of guess
+_MAX_ROWS = 1_000_000  # rows replayed per kind of guess: some seconds
 
 
 class Inferred(Record):
-    """The settings that explain a trace best."""
+    """The settings that best explain a trace."""
 
-    work: Workload  # the workload, with the releases that the trace shows
+    work: Workload  # the workload, with the calls of `empty_cache` found in the trace
     settings: MindSporeSettings
-    older: bool  # whether it was MindSpore's older pool
-    placing: Placing  # where the pool put its units
+    older: bool  # whether the older pool of MindSpore was used
+    placing: Placing  # how the pool placed its units
     replay: Replay  # the replay under the settings
-    mismatches: Mismatches  # where it differs from the trace; nowhere if the settings are right
+    mismatches: Mismatches  # differences from the trace; none if the settings are right
     first_difference: int | None  # the first row that differs; None if none does
-    # The settings that made no difference in this run, so that others explain it as well: `init_size`, `increase_size`,
-    # `set_memory` (whether it was called).
+    # The settings that made no difference in this run, so other values explain it as well: `init_size`,
+    # `increase_size`, `set_memory` (whether it was called).
     undecided: tuple[str, ...]
 
 
@@ -65,18 +65,18 @@ class Inferred(Record):
 class _Guess:
     settings: MindSporeSettings
     releases: tuple[int, ...] = ()  # ticks at which `empty_cache` was called
-    changes: int = field(default=0, compare=False)  # how many settings were changed to come here
+    changes: int = field(default=0, compare=False)  # number of settings changed so far
 
 
 def make_pool(settings: MindSporeSettings, *, older: bool) -> Pool:
-    """A fresh pool of MindSpore's; the older one knows no vmm."""
+    """Return a fresh MindSpore pool; with vmm always the newer one, because the older one does not support it."""
     return MindSporeBestFitPool(settings) if older and settings.vmm is Vmm.OFF else MindSporePool(settings)
 
 
 def infer_settings(work: Workload, pool_name: str, total: int | None = None) -> Inferred:
-    """The settings that reproduce the most rows before the first mismatch; the likeliest among equals.
+    """Return the settings that reproduce the most rows before the first mismatch; the most likely among equals.
 
-    ``total`` is what the pool could take of the device in bytes, if the log tells.
+    ``total`` is the number of bytes of the device that the pool could use, if the log states it.
     """
     search = _SettingSearch(work, older=pool_name == OLDER_POOL, total=total)
     best = search.find_best_guess(Placing.TOP_DOWN, search.likely_settings())
@@ -89,13 +89,13 @@ def infer_settings(work: Workload, pool_name: str, total: int | None = None) -> 
 
 
 def maps_pages(work: Workload) -> bool:
-    """Whether every footprint in the trace is a whole number of pages, as under vmm and hardly ever else."""
-    told = [row.actual for row in work.recorded if row.actual is not None]
-    return bool(told) and not any(actual % PAGE for actual in told)
+    """Return whether every footprint in the trace is a multiple of the page size, which practically only happens under vmm."""
+    footprints = [row.actual for row in work.recorded if row.actual is not None]
+    return bool(footprints) and not any(actual % PAGE for actual in footprints)
 
 
 class _SettingSearch:
-    """Tries guesses, and makes new ones of where they fail: those with fewest changes and most rows explained first."""
+    """A search that derives new guesses from failed ones, those with fewest changes and most explained rows first."""
 
     def __init__(self, work: Workload, *, older: bool, total: int | None) -> None:
         self._work, self._older, self._total = work, older, total
@@ -104,7 +104,7 @@ class _SettingSearch:
         self.explained = False
 
     def likely_settings(self) -> Iterator[MindSporeSettings]:
-        # `set_memory` never called, or called without sizes.
+        # `set_memory` was never called, or called without sizes.
         never = MindSporeSettings(small_pool=self._work.small_pool, total=self._total or SIMULATED_DEVICE)
         yield never
         yield replace(never, init=DEFAULT_SIZE, increase=DEFAULT_SIZE)
@@ -116,7 +116,7 @@ class _SettingSearch:
             yield from (replace(default, init=init * GIB, increase=size * GIB) for size in _USUAL)
 
     def find_best_guess(self, placing: Placing, starts: Iterable[MindSporeSettings]) -> tuple[int, _Guess, Placing]:
-        # The guess that explains most rows, and how many; sets `explained`.
+        # Return the guess that explains the most rows, and their number; sets `explained`.
         best = (-1, _Guess(MindSporeSettings()), placing)
         known: set[_Guess] = set()
         queue: list[tuple[int, int, int, list[_Guess]]] = [(0, 0, 0, [_Guess(settings) for settings in starts])]
@@ -186,7 +186,7 @@ class _SettingSearch:
         else:
             others = [
                 ("init_size", replace(settings, init=init + GIB)),
-                # Anything below the default makes no difference to the default; that is not worth telling.
+                # Values below the default behave like the default, so they are not worth reporting.
                 ("init_size", replace(settings, init=max(init - GIB, DEFAULT_SIZE) if init > DEFAULT_SIZE else init)),
                 ("increase_size", replace(settings, increase=increase + GIB)),
                 ("increase_size", replace(settings, increase=max(increase, init // 2))),
@@ -210,15 +210,15 @@ def _resize_units(
             yield replace(settings, init=init, increase=whole)
         yield replace(settings, init=_cut_to_tenths(2 * size), increase=increase)
         if not fixed_total and at == wrong:
-            # The unit was all that was left of the device, or all but the 1 GiB that is kept for the persistent part.
-            held = growth.reserved_bytes - growth.unit_bytes
-            for total in (held + size, held + size + GIB):
+            # The unit was all the memory left on the device, or all except the 1 GiB reserved for the persistent part.
+            reserved = growth.reserved_bytes - growth.unit_bytes
+            for total in (reserved + size, reserved + size + GIB):
                 yield replace(settings, total=_cut_to_tenths(total))
                 yield replace(settings, total=total)
 
 
 def _unit_sizes(size: int, wanted: int) -> Iterator[int]:
-    # Sizes of which a multiple, just large enough for a request, makes up a unit.
+    # Yield sizes of which a multiple, just large enough for a request, makes up a unit.
     yield size
     for parts in range(2, 17):
         whole = size // parts
@@ -227,11 +227,11 @@ def _unit_sizes(size: int, wanted: int) -> Iterator[int]:
 
 
 def _size_as_written(size: int) -> int | None:
-    # What somebody wrote as `3.5GB` who got units of a size; None if two decimals do not do.
+    # Return the size that a user wrote such as `3.5GB`, to get units of this size; None if two decimals do not suffice.
     written = int(round(size / GIB, 2) * GIB)
     return written if written and align_up(written) == size else None
 
 
 def _cut_to_tenths(size: int) -> int:
-    # A size cut down to tenths of a GiB, of which as many units are the same.
+    # Cut a size down to tenths of a GiB, if that is enough for the same number of units.
     return int(size * 10 // GIB / 10 * GIB) or size

@@ -1,7 +1,7 @@
-"""The caching allocator of PyTorch and of torch_npu as a state machine.
+"""Simulate the caching allocator of PyTorch and of torch_npu as a state machine.
 
-``c10/cuda/CUDACachingAllocator.cpp`` of PyTorch 2.x and ``NPUCachingAllocator.cpp`` of torch_npu 2.x. Held against the
-snapshots of real runs address by address (:mod:`ms_tune.pools.torch_replay`).
+Follows ``c10/cuda/CUDACachingAllocator.cpp`` of PyTorch 2.x and ``NPUCachingAllocator.cpp`` of torch_npu 2.x. Validated
+address by address against snapshots of real runs (:mod:`ms_tune.pools.torch_replay`).
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 
 
 class TorchPool:
-    """The allocator.
+    """The caching allocator.
 
-    ``bases`` are the addresses of the segments in the order in which they are taken, if known. Among free blocks of one size
-    the lowest address wins, so a recorded run is only reproduced with its own. Without them, and after them, segments lie one
-    above the other.
+    ``bases`` are the addresses of the segments in order of allocation, if known. Among free blocks of one size the
+    lowest address wins, so a recorded run is only reproduced with its own addresses. Without them, and once they are
+    used up, segments are at ascending addresses.
     """
 
     def __init__(self, settings: TorchSettings, bases: Iterable[int] = ()) -> None:
@@ -43,14 +43,14 @@ class TorchPool:
         self._bases = iter(bases)
         self._top = TOP
 
-    # --- what every pool does ---
+    # --- the protocol of pools ---
 
     def allocate(self, request: Request) -> int:
-        """Best fit among the free blocks, else a new segment, else a new segment after releasing cached ones."""
+        """Allocate the best fit of the free blocks, else a new segment, releasing cached ones if memory is short."""
         return self.take(request.size, request.stream).address
 
     def take(self, wanted: int, stream: int) -> PoolBlock:
-        """The block for so many bytes on a stream, as :meth:`allocate` finds it."""
+        """Return a block of at least ``wanted`` bytes on a stream, as :meth:`allocate` finds it."""
         size = self._settings.round_request(wanted)
         small = size <= SMALL_REQUEST
         pool = self._pools.get((small, stream)) or self._space.pool_for(small=small, stream=stream)
@@ -78,21 +78,21 @@ class TorchPool:
         return block
 
     def allocate_batch(self, requests: Sequence[Request]) -> list[int]:
-        """This allocator has no continuous allocation: one after the other."""
+        """Serve the requests one by one: this allocator has no continuous allocation."""
         return [self.allocate(request) for request in requests]
 
     def free(self, address: int) -> None:
-        """Merge with the free neighbours of the same segment."""
+        """Free a block and merge it with the free neighbours of the same segment."""
         self.give(self._space.blocks[address])
 
     def give(self, block: PoolBlock) -> None:
-        """:meth:`free` of a block that :meth:`take` found."""
+        """Free a block returned by :meth:`take`."""
         block.live = False
         self.state.used -= block.size
         self._space.add_hole(self._space.merge_with_idle(block))
 
     def release(self) -> None:
-        """Give back what holds no live block: whole segments, and whole pages of expandable ones (``empty_cache``)."""
+        """Return memory without live blocks: whole segments, and whole pages of expandable ones (``empty_cache``)."""
         for pool in self._space.pools.values():
             for _, _, block in list(pool.holes):
                 if block.segment.expandable:
@@ -101,16 +101,16 @@ class TorchPool:
                     self._space.give_back(block)
 
     def set_initial_state(self, segments: Iterable[HeldSegment], live: Mapping[int, int]) -> None:
-        """Put the allocator into the state of a running process, before the first request."""
+        """Set the allocator to the state of a running process, before the first request."""
         self._space.set_initial_state(segments, live)
         self._top = max([self._top, *(block.segment.base + EXPANDABLE_SPACE for block in self._space.blocks.values())])
 
     def mapped_blocks(self) -> dict[int, tuple[int, bool]]:
-        """Size and liveness of all mapped blocks by address."""
+        """Return size and liveness of all mapped blocks by address."""
         return {block.address: (block.size, block.live) for block in self._space.blocks.values() if block.mapped}
 
     def state_key(self) -> object:
-        """All that decides where blocks will lie, but for the ages of free ones: two pools with the same serve alike."""
+        """Return the state that determines placements, except the ages of free blocks: pools with equal keys behave alike."""
         return self._top, {
             block.address: (
                 *(block.size, block.live, block.mapped),
@@ -120,24 +120,24 @@ class TorchPool:
         }
 
     def live_blocks(self) -> dict[int, PoolBlock]:
-        """The live blocks by address."""
+        """Return the live blocks by address."""
         return {address: block for address, block in self._space.blocks.items() if block.live}
 
     # --- free blocks ---
 
     def _find_free(self, pool: BlockPool, size: int) -> int | None:
-        # Where the smallest free block is that is large enough, at the lowest address (`get_free_block`).
+        # Find the smallest free block that is large enough, at the lowest address (`get_free_block`).
         self._space.calls += not pool.small
         holes = pool.holes
         place = bisect_left(holes, (size,))
-        if not self._settings.expandable:  # expandable memory is for such settings only, once they are switched off
+        if not self._settings.expandable:  # with the setting switched off, blocks of expandable segments are not used
             while place < len(holes) and holes[place][2].segment.expandable:
                 place += 1
         if place == len(holes):
             return None
         block = holes[place][2]
         if block.segment.expandable:
-            # The last mapped block can grow into unmapped memory, which makes it the last choice.
+            # The last mapped block can grow into unmapped memory, so it is the last choice.
             for following in range(place + 1, len(holes)):
                 other = holes[following][2]
                 if not block.segment.expandable or _could_be(other) >= _could_be(block):
@@ -145,7 +145,7 @@ class TorchPool:
                 place, block = following, other
         return None if self._settings.keeps_whole(size, block.size) else place
 
-    # --- memory of the device ---
+    # --- device memory ---
 
     def _next_base(self, size: int) -> int:
         base = next(self._bases, self._top)
@@ -160,9 +160,9 @@ class TorchPool:
         return self._space.new_segment(pool, base, wanted, expandable=False)
 
     def _collect_garbage(self) -> None:
-        # Give back what was free for long once more than the threshold is held (`garbage_collect_cached_blocks`).
-        # The age of a free block is how often one was looked for since. In each pass those of the mean age and above
-        # go, all of them, until enough has gone. Only with `set_per_process_memory_fraction`, whose bytes are `total`.
+        # Release long-free blocks once reserved memory exceeds the threshold (`garbage_collect_cached_blocks`). The age
+        # of a free block is the number of searches since it became free; each pass releases all blocks of at least the
+        # mean age, until enough is released. Only with `set_per_process_memory_fraction`, whose bytes are `total`.
         share, total = self._settings.collect_above, self._settings.total
         if share is None or total is None or self.state.reserved <= int(share * total):
             return
@@ -178,7 +178,7 @@ class TorchPool:
                 self._space.give_back(block)
 
     def _give_oversize(self, size: int, pool: BlockPool) -> bool:
-        # Give back just enough of what is too large to be split (`release_available_cached_blocks`).
+        # Release just enough blocks that are too large to be split (`release_available_cached_blocks`).
         limit = self._settings.max_split
         if limit is None or self._settings.expandable:
             return False
@@ -209,28 +209,28 @@ class TorchPool:
     def _record_growth(self, pool: BlockPool, taken: int, wanted: int) -> None:
         state = self.state
         largest = pool.holes[-1][0] if pool.holes else 0
-        held = state.reserved + taken
-        state.growths.append(PoolGrowth(state.request, pool.name, taken, held, wanted, largest, pool.free_bytes))
+        reserved = state.reserved + taken
+        state.growths.append(PoolGrowth(state.request, pool.name, taken, reserved, wanted, largest, pool.free_bytes))
 
     # --- expandable segments ---
 
     def _map_for(self, pool: BlockPool, size: int) -> PoolBlock:
-        # Map memory for a request (`try_allocate_expandable_block`); a free block before it counts.
+        # Map memory for a request (`try_allocate_expandable_block`), including a free block just before it.
         block = self._expandable_place(pool, size)
         if self._settings.total is not None:
             missing = size - (block.size if block.mapped else 0)
             self._make_room(-(-missing // pool.page_bytes) * pool.page_bytes, size, pool)
-            block = self._expandable_place(pool, size)  # what was unmapped for it may lie lower
+            block = self._expandable_place(pool, size)  # unmapping may have made a lower place available
         if not block.mapped:
             block = self._map_pages(block, min(block.size, size), size)
         while block.size < size:
-            behind = block.after
-            assert behind is not None  # noqa: S101 - the place was chosen for its room
-            block = self._map_pages(behind, min(size - block.size, behind.size), size)
+            after = block.after
+            assert after is not None  # noqa: S101  - the place was chosen for its size
+            block = self._map_pages(after, min(size - block.size, after.size), size)
         return block
 
     def _expandable_place(self, pool: BlockPool, size: int) -> PoolBlock:
-        # The lowest unmapped block that, with the free block before it, has room (`find_expandable_block`).
+        # Find the lowest unmapped block that, together with the free block before it, is large enough (`find_expandable_block`).
         for address in pool.unmapped:
             block = self._space.blocks[address]
             if block.before is not None and not block.before.live:
@@ -245,7 +245,7 @@ class TorchPool:
         return self._space.new_segment(pool, self._next_base(EXPANDABLE_SPACE), EXPANDABLE_SPACE, expandable=True)
 
     def _map_pages(self, block: PoolBlock, size: int, wanted: int) -> PoolBlock:
-        # Map whole pages from a block's start on (`map_block`); the free block that this makes.
+        # Map whole pages from a block's start on (`map_block`) and return the resulting free block.
         segment, pool = block.segment, block.segment.pool
         pages = -(-(block.address + size - segment.base) // pool.page_bytes) * pool.page_bytes
         size = min(segment.base + pages - block.address, block.size)
@@ -277,7 +277,7 @@ class TorchPool:
         self._space.count_reserved(segment, -block.size)
         block = self._space.merge_with_idle(block)
         if block.before is None and block.after is None:
-            # Its address space is given back, too (`release_expandable_segment`).
+            # Its address space is released, too (`release_expandable_segment`).
             del self._space.blocks[block.address]
             segment.unit.released = self.state.request
         else:
@@ -285,6 +285,6 @@ class TorchPool:
 
 
 def _could_be(block: PoolBlock) -> int:
-    # A free block's size with the unmapped memory behind it.
+    # Return a free block's size including the unmapped memory after it.
     after = block.after
     return block.size + (after.size if after is not None and not after.mapped else 0)

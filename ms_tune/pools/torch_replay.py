@@ -1,11 +1,11 @@
-"""Replays what a snapshot of PyTorch's or torch_npu's allocator recorded: exactly, or not at all.
+"""Replay a snapshot of PyTorch's or torch_npu's allocator: exactly, or not at all.
 
-The state before the first event is walked back from the state at the end; then every event is carried out and compared:
-the address of each block, what the allocator took from the device for it, what it gave back, and the layout at the end. A
-recording that differs anywhere is not this allocator's, or not with these settings: no figure is taken from its replay.
+The state before the first event is derived backwards from the state at the end; then every event is executed and
+compared: the address of each block, the memory taken from the device for it, the memory returned, and the layout at the
+end. If a recording differs anywhere, it is of another allocator or other settings, and no figure of its replay is used.
 
-An allocator is a state machine: where the same events meet the same state they lead to the same state and tell the same. Training
-steps that come again and again, one for one, are carried out once, and what they told is told again.
+An allocator is a state machine: the same events from the same state lead to the same state and results. Training steps
+that repeat exactly are executed once, and their results are copied.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-_LEAST_EVENTS, _LEAST_TIMES = 4096, 4  # below, nothing is gained
-_TRIED = 64  # places at which the event in the middle comes again that are tried as the beginning of the next step
-_TURNS = 8  # steps within which the allocator comes to rest, or never
+_LEAST_EVENTS, _LEAST_TIMES = 4096, 4  # below these numbers, copying saves nothing
+_TRIED = 64  # candidates tried as the beginning of the next step: later occurrences of the event in the middle
+_TURNS = 8  # the allocator reaches a stable state within so many steps, or never
 _BETWEEN = (Action.SEGMENT_ALLOC, Action.SEGMENT_MAP, Action.SEGMENT_FREE, Action.SEGMENT_UNMAP)
 
 
 class Repeats(NamedTuple):
-    """Events that come again: ``times`` stretches of ``length`` events from ``begin`` on."""
+    """Repeated events: ``times`` stretches of ``length`` events from ``begin`` on."""
 
     begin: int
     length: int
@@ -44,31 +44,31 @@ class Repeats(NamedTuple):
 
 
 class RecordingRun:
-    """What carries out the events of a recording in an allocator, and can tell again what it told."""
+    """The execution of a recording's events in an allocator; it can copy the results of repeated stretches."""
 
     def __init__(self, events: Events, telling: NDArray[np.bool_], pool: TorchPool) -> None:
         self.pool = pool
         self._events = events
-        self._places = np.flatnonzero(telling)  # the events that are looked at
-        self._done = 0  # how many of them
-        self._where: dict[int, PoolBlock] = {}  # the live blocks by the addresses of the recording
+        self._places = np.flatnonzero(telling)  # the events to execute
+        self._done = 0  # how many of them are done
+        self._where: dict[int, PoolBlock] = {}  # the live blocks by recorded address
 
     def carry_out(self, end: int) -> bool:
-        """Carry out the events up to a place; whether to go on."""
+        """Execute the events up to ``end``; return whether to continue."""
         raise NotImplementedError
 
     def state_key(self) -> object:
-        """All that decides what comes next; None if the events so far must not be told again."""
+        """Return the state that determines all further results; None if the results so far must not be copied."""
         return self.pool.state_key(), {address: block.address for address, block in self._where.items()}
 
     def tell_again(self, begin: int, end: int, times: int) -> None:
-        """Tell so often again what the events between two places, which were the last ones, told."""
+        """Repeat the results of the events between ``begin`` and ``end``, the last ones executed, ``times`` times."""
         first, last = np.searchsorted(self._places, [begin, end]).tolist()
         self._done += (last - first) * times
 
 
 def find_repeats(events: Events) -> Repeats | None:
-    """The events that come again around the middle of a recording; None if there are none."""
+    """Return the repeated events around the middle of a recording; None if nothing repeats."""
     count = len(events)
     if count < _LEAST_EVENTS:
         return None
@@ -103,7 +103,7 @@ def _extend_repeats(events: Events, middle: int, length: int) -> Repeats | None:
 
 
 def carry_out_all(events: Events, run: RecordingRun) -> None:
-    """Carry out all events, steps that are all alike only until the allocator is back in the state in which one began."""
+    """Execute all events; repeated steps only until one leaves the allocator in the state in which it began."""
     repeats = find_repeats(events)
     if repeats is not None and run.carry_out(repeats.begin):
         before = run.state_key()
@@ -119,8 +119,8 @@ def carry_out_all(events: Events, run: RecordingRun) -> None:
     run.carry_out(len(events))
 
 
-_SPLITS = (32, 64, 128, 256, 512)  # MiB of max_split_size_mb that people set
-_CHUNK = 1 << 16  # events between two words about how far it is
+_SPLITS = (32, 64, 128, 256, 512)  # common values of max_split_size_mb, in MiB
+_CHUNK = 1 << 16  # events between two progress reports
 _TAKES = (Action.SEGMENT_ALLOC, Action.SEGMENT_MAP)
 _GIVES = (Action.SEGMENT_FREE, Action.SEGMENT_UNMAP)
 _CHANGING = (Action.ALLOC, Action.FREE_COMPLETED, *_TAKES, *_GIVES)
@@ -135,34 +135,34 @@ def _no_events() -> NDArray[np.int64]:
 class ReplayDifference:
     """The first difference between a recording and its replay."""
 
-    event: int  # its place in the trace; the number of events if it is in the layout at the end
+    event: int  # its index in the trace; the number of events if the layout at the end differs
     what: str  # `address`, `growth`, `release`, `layout`, `foreign` or a contradiction in the recording
-    recorded: int = 0  # what the file tells, 0 where it is no number
-    replayed: int = 0  # what the replay makes of it
+    recorded: int = 0  # the value in the file, 0 if it is not a number
+    replayed: int = 0  # the value in the replay
 
 
 @dataclass(slots=True)
 class TorchReplay:
-    """A recording beside its replay."""
+    """The comparison of a recording with its replay."""
 
-    settings: TorchSettings  # those that reproduce it, or most of it
-    start: Start  # what was held before the first event
-    allocations: int = 0  # how many there are
-    differences: int = 0  # how many of them, of releases and of blocks at the end differ; 0 if the replay is exact
+    settings: TorchSettings  # those that reproduce all of it, or the most
+    start: Start  # the state before the first event
+    allocations: int = 0  # number of allocations
+    differences: int = 0  # number of allocations, releases and final blocks that differ; 0 if the replay is exact
     first: ReplayDifference | None = None
     used: NDArray[np.int64] = field(default_factory=_no_events)  # bytes of live blocks after each event, in block sizes
     reserved: NDArray[np.int64] = field(default_factory=_no_events)  # bytes taken from the device after each event
-    # By event the size of the block that it allocates; 0 for other events.
+    # For each event, the size of the block that it allocates; 0 for other events.
     sizes: NDArray[np.int64] = field(default_factory=_no_events)
-    growths: tuple[PoolGrowth, ...] = ()  # when and why memory was taken; `request` is the place of the event
+    growths: tuple[PoolGrowth, ...] = ()  # when and why memory was taken; `request` is the index of the event
 
     @property
     def is_exact(self) -> bool:
-        """Whether nothing differs."""
+        """Return whether nothing differs."""
         return self.first is None
 
     def count_difference(self, difference: ReplayDifference, count: int = 1) -> None:
-        """Count a difference."""
+        """Count a difference, and keep the first one."""
         self.differences += count
         if self.first is None:
             self.first = difference
@@ -171,7 +171,7 @@ class TorchReplay:
 def replay_recording(
     device: DeviceTrace, told: TorchSettings, on_progress: Callable[[float], None] = lambda _: None
 ) -> TorchReplay:
-    """Replay one device's events with the settings of CUDA and of an NPU, whichever reproduce them; ``told`` are the snapshot's."""
+    """Replay one device's events with settings of CUDA and of an NPU until one is exact; ``told`` are the snapshot's."""
     foreign = _find_foreign_block(device)
     if foreign is not None:
         return _contradicted_replay(device, told, foreign)
@@ -182,7 +182,7 @@ def replay_recording(
     tried = [plain, npu, *([replace(npu, base_alignment=0)] if expandable else [])]
     if _is_padded(device):
         tried = [*tried[1:], plain]
-    if told.max_split is None and not expandable:  # torch_npu's files do not tell the setting
+    if told.max_split is None and not expandable:  # torch_npu's files do not contain the setting
         tried += [replace(settings, max_split=limit * MIB) for settings in tried for limit in _SPLITS]
     best, furthest = tried[0], -1
     for number, settings in enumerate(tried):
@@ -202,7 +202,7 @@ def _try_settings(
         return _replay_events(device, settings, on_progress, stop=stop)
     except RecordingError as error:
         return _contradicted_replay(device, settings, ReplayDifference(error.event, error.reason))
-    except (LookupError, AssertionError):  # memory is taken where there is some already, which no allocator does
+    except (LookupError, AssertionError):  # a segment at addresses already in use, which no allocator does
         return _contradicted_replay(device, settings, ReplayDifference(0, "segment"))
 
 
@@ -217,7 +217,7 @@ def _is_padded(device: DeviceTrace) -> bool:
 
 
 def _find_foreign_block(device: DeviceTrace) -> ReplayDifference | None:
-    # These allocators cut memory into pieces of 512 bytes.
+    # These allocators align blocks to 512 bytes; find a block that is not.
     events = device.events
     found = np.flatnonzero((events.action == Action.ALLOC) & (events.address % ALIGNMENT != 0))
     return ReplayDifference(int(found[0]), "foreign", events[int(found[0])].address) if len(found) else None
@@ -231,7 +231,7 @@ def _contradicted_replay(device: DeviceTrace, settings: TorchSettings, differenc
 
 
 class _Bases(list[int]):
-    """The addresses of what the recorded allocator took for the block that is being allocated, the first one last."""
+    """The recorded addresses of the segments for the block that is being allocated, the first one last."""
 
     def __iter__(self) -> _Bases:
         return self
@@ -254,7 +254,7 @@ def _replay_events(
     if stop and found.first is not None:
         return found
     found.growths = tuple(run.growths)
-    # How many events have changed anything: others see what they left.
+    # Number of state-changing events up to each event: other events see the state that those left.
     change = np.cumsum(device.events.rows_with(*_CHANGING))
     found.used, found.reserved = (
         np.concatenate([np.array([first], np.int64), np.frombuffer(curve, np.int64)])[change]
@@ -267,7 +267,7 @@ def _replay_events(
 
 
 class _Replay(RecordingRun):
-    """A replay as it goes on; with ``stop`` nobody needs more than the first difference."""
+    """A replay in progress; with ``stop`` it ends at the first difference."""
 
     def __init__(
         self, device: DeviceTrace, found: TorchReplay, on_progress: Callable[[float], None], *, stop: bool
@@ -279,9 +279,9 @@ class _Replay(RecordingRun):
             self.pool.set_initial_state(found.start.segments, found.start.live)
         except SeedError:
             raise RecordingError(reason="start", event=0) from None
-        self._recorded = self.pool.state.reserved  # what the events tell of it
+        self._recorded = self.pool.state.reserved  # reserved bytes according to the events
         self._where = self.pool.live_blocks()
-        self._taken: list[tuple[int, int]] = []  # what was taken from the device for the block that comes next
+        self._taken: list[tuple[int, int]] = []  # memory taken from the device for the next block
         self.used, self.reserved, self.sizes = array("q"), array("q"), array("q")
         self._told_again: list[PoolGrowth] = []
 
@@ -346,17 +346,17 @@ class _Replay(RecordingRun):
             self._bases[:] = [base for base, _ in reversed(self._taken)]
             self._taken.clear()
         state.request = place
-        held, before = state.reserved, len(state.growths)
+        reserved, before = state.reserved, len(state.growths)
         block = self._where[address] = self.pool.take(size, stream)
         self.sizes.append(block.size)
         if block.address != address:
             found.count_difference(ReplayDifference(place, "address", address, block.address))
-        elif state.reserved - held != wanted:
+        elif state.reserved - reserved != wanted:
             grown = sum(growth.unit_bytes for growth in state.growths[before:])
             found.count_difference(ReplayDifference(place, "growth", wanted, grown))
 
     def _give_segment(self, place: int, size: int) -> None:
-        # A run of segments that are given back is one call of `empty_cache`.
+        # A run of released segments is one call of `empty_cache`.
         self._recorded -= size
         actions = self._events.action
         if not place or actions[place - 1] not in _GIVES:
@@ -378,15 +378,15 @@ def _compare_layout(found: TorchReplay, device: DeviceTrace, pool: TorchPool) ->
 
 
 class Recording(NamedTuple):
-    """What is replayed."""
+    """The input of a replay under other settings."""
 
     events: Events
-    start: Start  # what is held before the first event
-    step_ends: tuple[int, ...]  # the last event of each training step; empty where nothing tells
+    start: Start  # the state before the first event
+    step_ends: tuple[int, ...]  # the last event of each training step; empty if unknown
 
 
 class Cache(Enum):
-    """When ``empty_cache`` is called."""
+    """The policy for calling ``empty_cache``."""
 
     AS_RECORDED = "as-recorded"
     KEPT = "kept"
@@ -395,28 +395,28 @@ class Cache(Enum):
 
 @dataclass(frozen=True, slots=True)
 class TorchOutcome:
-    """What a setting makes of a recording."""
+    """The result of one setting for a recording."""
 
     settings: TorchSettings
-    cache: Cache  # what is done with the cache
-    recorded: bool  # whether it is the recorded one
-    # what is held once the blocks that were there before the recording have been allocated again
+    cache: Cache  # when the cache is emptied
+    recorded: bool  # whether it is the recorded setting
+    # reserved bytes once the blocks that were live before the recording have been allocated again
     reserved_start_bytes: int
-    reserved_peak_bytes: int  # the most that is held
-    reserved_end_bytes: int  # what is held at the end
-    over_limit: bool  # whether it needs more than the limit
-    # What is held after an event (-1: before the first), wherever that changes.
+    reserved_peak_bytes: int  # the largest number of reserved bytes
+    reserved_end_bytes: int  # reserved bytes at the end
+    over_limit: bool  # whether it needs more than the memory limit
+    # Reserved bytes after an event (-1: before the first), wherever they change.
     reserved_curve: tuple[tuple[int, int], ...]
 
 
 def change_segments(settings: TorchSettings, *, expandable: bool) -> TorchSettings:
-    """The settings with the other kind of segments."""
+    """Return the settings with expandable segments switched on or off."""
     alignment = NPU_BASE_ALIGNMENT if expandable and settings.padding else 0
     return replace(settings, expandable=expandable, base_alignment=alignment)
 
 
 def replay_setting(recording: Recording, settings: TorchSettings, cache: Cache, *, recorded: bool) -> TorchOutcome:
-    """What a setting makes of a recording that is replayed exactly."""
+    """Replay an exactly reproducible recording under other settings."""
     run = _SettingRun(recording, settings, cache)
     begun = run.pool.state.reserved
     carry_out_all(recording.events, run)
@@ -425,7 +425,7 @@ def replay_setting(recording: Recording, settings: TorchSettings, cache: Cache, 
         cache=cache,
         recorded=recorded,
         reserved_start_bytes=begun,
-        reserved_peak_bytes=max(held for _, held in run.curve),
+        reserved_peak_bytes=max(reserved for _, reserved in run.curve),
         reserved_end_bytes=run.pool.state.reserved,
         over_limit=run.pool.state.is_over,
         reserved_curve=tuple(run.curve),
@@ -436,7 +436,7 @@ class _SettingRun(RecordingRun):
     def __init__(self, recording: Recording, settings: TorchSettings, cache: Cache) -> None:
         events, start, step_ends = recording
         self._cache = cache
-        self._ages_matter = settings.collect_above is not None  # how long blocks have been free
+        self._ages_matter = settings.collect_above is not None  # the result depends on how long blocks have been free
         self._gave = -2
         self._emptied = frozenset(step_ends) if cache is Cache.EMPTIED_EACH_STEP else frozenset[int]()
         telling = events.rows_with(Action.ALLOC, Action.FREE_COMPLETED, *_GIVES)
@@ -470,6 +470,6 @@ class _SettingRun(RecordingRun):
 
     def tell_again(self, begin: int, end: int, times: int) -> None:
         super().tell_again(begin, end, times)
-        told = [(place, held) for place, held in self.curve if begin <= place < end]
-        for turn in range(1, times + 1) if told else ():
-            self.curve += [(place + turn * (end - begin), held) for place, held in told]
+        changes = [(place, reserved) for place, reserved in self.curve if begin <= place < end]
+        for turn in range(1, times + 1) if changes else ():
+            self.curve += [(place + turn * (end - begin), reserved) for place, reserved in changes]

@@ -1,6 +1,6 @@
-"""MindSpore's pool under other settings and with other blocks: what the same requests would have taken, and why they took more.
+"""Replay a run's requests in MindSpore's pool under other settings or with other blocks, and explain the reserved memory.
 
-Blocks freed sooner, tensors taken away or sharded, layers recomputed or swapped; and how to write a setting.
+Blocks can be freed sooner, removed or sharded, layers recomputed or swapped; settings are formatted as lines to write.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 
 INCREASES = (1, 2, 4, 8, 16, 32)  # GiB
 INITS = (4, 8, 16, 32)  # GiB
-WASTE_LIMIT = 0.03  # of what is reserved; above it the recorded setting is a finding
+WASTE_LIMIT = 0.03  # share of the reserved memory; above it the recorded setting is a finding
 
 
 class Lines(Record):
-    """Where and what to write; None where there is nothing to write."""
+    """The lines to write for a setting, by place; None if there is nothing to write."""
 
     script: str | None  # for the training script
     config: str | None  # for a MindFormers config, which cannot set `init_size`
@@ -37,13 +37,13 @@ class Lines(Record):
 
 
 def write_lines(settings: MindSporeSettings) -> Lines:
-    """The lines for a setting.
+    """Return the lines to write for a setting.
 
-    Names and forms are those of ``mindspore/runtime/memory.py`` (2.10), of MindFormers 1.9's
-    ``core/context/build_context.py``, which hands ``mempool_block_size`` on as ``increase_size``, and of ``MS_ALLOC_CONF``.
+    Names and forms are those of ``mindspore/runtime/memory.py`` (2.10), of MindFormers 1.9's ``core/context/build_context.py``,
+    which passes ``mempool_block_size`` on as ``increase_size``, and of ``MS_ALLOC_CONF``.
     """
     init, increase = settings.init, settings.increase
-    # MindSpore's own limits are no whole GiB.
+    # MindSpore's own limits are not whole GiB.
     limit = settings.total if settings.total != SIMULATED_DEVICE and settings.total % GIB == 0 else None
     script = config = None
     if init is not None or increase is not None:
@@ -51,7 +51,7 @@ def write_lines(settings: MindSporeSettings) -> Lines:
         written = ", ".join(f'{name}="{size / GIB:g}GB"' for name, size in sizes.items() if size)
         script = f"ms.runtime.set_memory({written})"
     if increase is not None and init == DEFAULT_SIZE:
-        # Without max_device_memory MindFormers 1.9 passes 1024GB on, which is the default of max_size.
+        # Without max_device_memory MindFormers 1.9 passes 1024GB, which is the default of max_size.
         keys = {"max_device_memory": limit, "mempool_block_size": increase}
         written = ", ".join(f'{key}: "{size / GIB:g}GB"' for key, size in keys.items() if size)
         config = f"context: {{{written}}}"
@@ -61,29 +61,29 @@ def write_lines(settings: MindSporeSettings) -> Lines:
 
 
 class Pin(Record):
-    """A unit when most bytes are in use: how much of it is empty, and which block keeps it."""
+    """A unit at the time when most bytes are in use: its occupancy, and the block that keeps it from being released."""
 
     unit: PoolUnit
-    touched_bytes: int  # bytes of it that were ever used, up to the end of the trace
+    touched_bytes: int  # bytes of it that were ever used, during the whole trace
     live_at_peak_bytes: int  # bytes of it in use at the peak
-    # Position of the live block in it that lives longest, the largest among equals; None if it is empty.
+    # Index of the live block in it with the longest lifetime, the largest among equals; None if it is empty.
     request: int | None
 
 
 class Causes(Record):
-    """Why the pool of a run reserved more than was in use."""
+    """The reasons why the pool of a run reserved more than was in use."""
 
-    growths: tuple[PoolGrowth, ...]  # every time it took memory from the device, with the largest hole at that time
-    # The growths at which the free bytes would have been enough, had they been in one piece.
+    growths: tuple[PoolGrowth, ...]  # every growth, with the largest free block at that time
+    # The growths at which the free bytes would have sufficed, had they been contiguous.
     missed: tuple[PoolGrowth, ...]
-    spilled_bytes: int  # bytes of persistent requests that the common part served
-    untouched_bytes: int  # bytes that were reserved and never used: the ends of the units
-    idle_at_peak_bytes: int  # bytes of touched extents that were free when most bytes were in use
+    spilled_bytes: int  # bytes of persistent requests served from the common part
+    untouched_bytes: int  # bytes that were reserved but never used: the ends of the units
+    idle_at_peak_bytes: int  # bytes of touched ranges that were free when most bytes were in use
     pins: tuple[Pin, ...]  # the units, those with most idle touched bytes first
 
 
 def explain_replay(work: Workload, result: Replay) -> Causes:
-    """Explain a replay."""
+    """Return why the pool of a replay reserved more than was in use."""
     pins = _pinned_units(work, result)
     return Causes(
         growths=result.growths,
@@ -106,8 +106,8 @@ def _live_at_peak(work: Workload, result: Replay) -> Iterator[tuple[int, Request
 
 def _pinned_units(work: Workload, result: Replay) -> list[Pin]:
     peak = result.used.index(result.used_peak) if work.requests else 0
-    held = [unit for unit in result.units if unit.released is None or unit.released >= peak]
-    units = sorted(held, key=lambda unit: unit.base)
+    kept = [unit for unit in result.units if unit.released is None or unit.released >= peak]
+    units = sorted(kept, key=lambda unit: unit.base)
     bases = [unit.base for unit in units]
     live = [0] * len(units)
     longest: list[tuple[float, int, int] | None] = [None] * len(units)
@@ -126,57 +126,57 @@ class TraceChange(Record):
     """A changed workload."""
 
     name: str  # `freed-after-last-use`, `remove`, `shard` or `recompute`
-    subject: str  # the category, the pattern of names, or the number of layers; empty if it is about all
-    parts: int  # into how many parts the subject is sharded; 0 if it is not
-    changed: int  # how many requests differ
+    subject: str  # the category, the name pattern, or the number of layers; empty if it applies to all blocks
+    parts: int  # number of shards of the subject; 0 if it is not sharded
+    changed: int  # number of requests that differ
     work: Workload
     by_content: bool = False  # whether the subject is a category
 
 
 class ReplayOutcome(Record):
-    """What a pool takes under one setting, or with other blocks under that of the run."""
+    """The memory of a pool under one setting, or with other blocks under the setting of the run."""
 
-    name: str  # the setting in a few characters, such as `increase_size=4GB`; `recorded` for that of the run
+    name: str  # a short form of the setting, such as `increase_size=4GB`; `recorded` for that of the run
     settings: MindSporeSettings
-    # Peaks in bytes. `reserved` is what the device loses.
+    # Peaks in bytes. `reserved` is the memory taken from the device.
     used_bytes: int
     actual_bytes: int
     reserved_bytes: int
-    fits: bool  # whether the pool never needs more than the device has
+    fits: bool  # whether the pool always fits in the device's memory
     recorded: bool = False  # whether the run had this setting
-    advisable: bool = True  # whether the user can choose it: `vmm floor` is a limit, not a setting
-    change: TraceChange | None = None  # what is other of the blocks
+    advisable: bool = True  # whether the user can choose it: `vmm floor` is a lower bound, not a setting
+    change: TraceChange | None = None  # the change of the blocks, if any
 
     @property
     def waste_share(self) -> float:
-        """The share of what is reserved that is never in use."""
+        """Return the share of the reserved memory that is never in use."""
         return 1 - self.used_bytes / self.reserved_bytes if self.reserved_bytes else 0.0
 
     @property
     def setting_lines(self) -> Lines:
-        """What to write where for this setting."""
+        """Return the lines to write for this setting."""
         return write_lines(self.settings)
 
 
 class WhatIf(Record):
-    """All settings side by side."""
+    """The comparison of all settings."""
 
-    pool: str  # what the trace calls the pool
-    inferred: Inferred  # the settings of the run, as the replay found them, and where the replay differs from the trace
-    total: int  # bytes that the pool may take of the device
-    outcomes: tuple[ReplayOutcome, ...]  # the settings, that of the run first
+    pool: str  # the pool's name in the trace
+    inferred: Inferred  # the inferred settings of the run, and where the replay differs from the trace
+    total: int  # bytes of the device that the pool can use
+    outcomes: tuple[ReplayOutcome, ...]  # the settings, with that of the run first
     best: ReplayOutcome | None  # the one that fits and reserves least; None if none fits
-    best_without_vmm: ReplayOutcome | None  # the same where the device or the driver has no vmm
-    causes: Causes  # why the pool of the run reserved what it did
+    best_without_vmm: ReplayOutcome | None  # the same without vmm, for devices or drivers that do not support it
+    causes: Causes  # why the pool of the run reserved this much
 
     @property
     def recorded_outcome(self) -> ReplayOutcome:
-        """The setting of the run."""
+        """Return the outcome of the run's own setting."""
         return self.outcomes[0]
 
     @property
     def is_wasteful(self) -> bool:
-        """Whether the run's setting wastes more than :data:`WASTE_LIMIT`."""
+        """Return whether the run's setting wastes more than :data:`WASTE_LIMIT`."""
         return self.recorded_outcome.waste_share > WASTE_LIMIT
 
 
@@ -186,7 +186,7 @@ def what_if(
     total: int | None = None,
     on_progress: Callable[[int, int], None] = lambda _done, _all: None,
 ) -> WhatIf:
-    """Replay a workload under every setting that users choose between, with so many bytes, or what the run could take."""
+    """Replay a workload under all settings that users choose between, limited to ``total`` bytes or as in the run."""
     work, limit = inferred.work, total or inferred.settings.total
     base = replace(inferred.settings, total=limit, simulated=False)
     candidates = list(_settings_to_try(base, older=inferred.older))
@@ -213,7 +213,7 @@ def what_if(
 
 
 def _settings_to_try(base: MindSporeSettings, *, older: bool) -> Iterator[tuple[str, MindSporeSettings]]:
-    # set_memory brings its defaults for what is not named
+    # set_memory uses its defaults for sizes that are not given
     yield "vmm", replace(base, vmm=Vmm.ON, init=None, increase=None, small_pool=False)
     init, increase = base.init or DEFAULT_SIZE, base.increase or DEFAULT_SIZE
     for size in INCREASES:
@@ -238,7 +238,7 @@ def _best_outcome(outcomes: list[ReplayOutcome]) -> ReplayOutcome | None:
 
 
 def count_used_pages(work: Workload, result: Replay) -> int:
-    """How many pages hold a live byte when most bytes are in use: what vmm cannot give back even then."""
+    """Count the pages with live bytes when most bytes are in use: even vmm cannot release these."""
     spans = sorted(
         (address // PAGE, (address + request.size - 1) // PAGE) for _, request, address in _live_at_peak(work, result)
     )
@@ -250,18 +250,18 @@ def count_used_pages(work: Workload, result: Replay) -> int:
 
 
 class TraceFacts(Record):
-    """What is known about the requests of a workload, one entry for each."""
+    """Known facts about the requests of a workload, one entry per request."""
 
-    last_use: Sequence[int | None]  # tick of the last task that touched the block; None if unknown
-    content: Sequence[str]  # what it holds, such as `activations`
-    name: Sequence[str]  # of the parameter or operator
+    last_use: Sequence[int | None]  # tick of the last task that used the block; None if unknown
+    content: Sequence[str]  # its category, such as `activations`
+    name: Sequence[str]  # the parameter or operator
     layer: Sequence[str]  # the layer of the model that allocated it, such as `layers.3`; empty if unknown
     forward: Sequence[bool]  # whether the forward pass allocated it
     backward: Sequence[bool]  # whether the backward pass did
 
 
 def free_after_last_use(work: Workload, facts: TraceFacts) -> TraceChange:
-    """Every block that is ever freed is freed just after the last task that touched it."""
+    """Free every block that is ever freed right after the last task that used it."""
     requests, changed = [], 0
     for request, last in zip(work.requests, facts.last_use, strict=True):
         end = request.end
@@ -273,15 +273,15 @@ def free_after_last_use(work: Workload, facts: TraceFacts) -> TraceChange:
 
 
 def shard_blocks(work: Workload, facts: TraceFacts, group: str, parts: int) -> TraceChange:
-    """The blocks of a group split over so many ranks; taken away if ``parts`` is 0.
+    """Shard the blocks of a group over ``parts`` ranks, or remove them if ``parts`` is 0.
 
-    A group is a category, such as ``optimizer_state``, or a pattern of names, such as ``adam_v.*``.
+    A group is a category, such as ``optimizer_state``, or a name pattern, such as ``adam_v.*``.
     """
     by_content = group in facts.content
     requests, changed = [], 0
-    for request, held, name in zip(work.requests, facts.content, facts.name, strict=True):
+    for request, category, name in zip(work.requests, facts.content, facts.name, strict=True):
         size = request.size
-        if held == group if by_content else fnmatchcase(name, group):
+        if category == group if by_content else fnmatchcase(name, group):
             changed += 1
             size = -(-size // (parts * ALIGNMENT)) * ALIGNMENT if parts else 0
         if size:
@@ -291,15 +291,15 @@ def shard_blocks(work: Workload, facts: TraceFacts, group: str, parts: int) -> T
 
 
 def list_layers_with(work: Workload, facts: TraceFacts, content: str) -> list[str]:
-    """The repeated layers of the model that hold blocks of a category, in order of their number.
+    """Return the repeated layers of the model that have blocks of a category, in numerical order.
 
-    Scope paths number other things, too, such as micro-batches; the layers are those with the most bytes.
+    Scope paths also number other things, such as micro-batches; the family with the most bytes is taken as the layers.
     """
     weight: dict[str, int] = {}
     found: dict[str, set[int]] = {}
-    for request, layer, held in zip(work.requests, facts.layer, facts.content, strict=True):
+    for request, layer, category in zip(work.requests, facts.layer, facts.content, strict=True):
         family, _, number = layer.rpartition(".")
-        if held == content and family and number.isdecimal():
+        if category == content and family and number.isdecimal():
             weight[family] = weight.get(family, 0) + request.size
             found.setdefault(family, set()).add(int(number))
     if not weight:
@@ -309,18 +309,18 @@ def list_layers_with(work: Workload, facts: TraceFacts, content: str) -> list[st
 
 
 def recompute_layers(work: Workload, facts: TraceFacts, content: str, layers: Collection[str]) -> TraceChange:
-    """The activations of some layers given up when the forward pass leaves the layer, and back for its backward pass.
+    """Free the activations of some layers after the forward pass of the layer, until its backward pass.
 
-    The last activation of a layer in each forward pass is kept: the next layer starts from it. Recomputing and swapping
-    are the same in this respect; the memory that recomputing needs for a moment beyond the activations is not counted.
+    The last activation of a layer in each forward pass is kept: the next layer starts from it. Recomputation and
+    swapping are the same in this respect; transient memory of recomputation beyond the activations is not counted.
     """
     starts = [request.start for request in work.requests]
     forward = [(starts[index], facts.layer[index]) for index, passes in enumerate(facts.forward) if passes]
     forward = [(tick, layer) for tick, layer in forward if layer]
-    # Where the forward pass goes on to another layer, and behind its end.
+    # Positions where the forward pass enters another layer, and its end.
     leaves = [at for at, ((_, one), (_, other)) in enumerate(pairwise(forward), 1) if one != other] + [len(forward)]
     runs = _backward_runs(starts, facts)
-    lives: list[tuple[int, int, int]] = []  # request, when it goes, when it comes back
+    lives: list[tuple[int, int, int]] = []  # request, tick of its removal, tick of its return
     outputs: dict[tuple[str, int], int] = {}
     for index, request in enumerate(work.requests):
         layer = facts.layer[index]

@@ -1,4 +1,4 @@
-"""What a pool is asked for: requests with lifetimes, in the order in which they happened."""
+"""Represent the requests to a pool, with their lifetimes, in the order in which they happened."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 
     from ms_tune.readers.table import Table
 
-_MOST_EVENTS = 150_000  # that are replayed in other orders: each replay takes as long as the first
-RELEASE = -(1 << 62)  # in a schedule: the script gives unused memory back to the device
+_MOST_EVENTS = 150_000  # events replayed in other orders: each replay takes as long as the first
+RELEASE = -(1 << 62)  # in a schedule: the script returns unused memory to the device
 
 # Memory of the GE back end: MindSpore reports it as allocated and freed on adjacent ticks (ge_graph_executor.cc).
 _NOT_IN_POOL = frozenset({"GeFixed", "GeConst"})
@@ -23,20 +23,20 @@ _PERSISTENT_KINDS = frozenset({"Weight", "ConstantValue", "GeConst"})
 
 
 class Request(NamedTuple):
-    """One allocation; it lives in ``[start, end)``, for ever if ``end`` is None."""
+    """One allocation; it lives in ``[start, end)``, until the end of the run if ``end`` is None."""
 
-    size: int  # Bytes. MindSpore's traces hold them as the pool rounded them; pools of PyTorch round themselves.
-    start: int  # when it is asked for; requests are in this order
-    end: int | None  # when it is freed
+    size: int  # bytes; already rounded in MindSpore's traces, while PyTorch's pools round them
+    start: int  # tick of the allocation; requests are in this order
+    end: int | None  # tick of the release
     stream: int = 0  # index of the stream
-    persistent: bool = False  # whether it is asked of the part for weights and constants
-    # How many requests, this one first, are one continuous allocation; 1 if it stands alone, 0 if it belongs to the
-    # batch that a request before it leads.
+    persistent: bool = False  # whether it is for the part with weights and constants
+    # Number of requests, from this one on, in one continuous allocation; 1 for a single request, 0 if it belongs to the
+    # batch of an earlier one.
     batch: int = 1
 
 
 class Recorded(NamedTuple):
-    """What the recording pool wrote about one request; None where its layout of the file lacks the column."""
+    """The values that the recording pool wrote about one request; None if this layout of the file lacks the column."""
 
     address: int
     used: int | None
@@ -44,32 +44,32 @@ class Recorded(NamedTuple):
 
 
 class Workload(NamedTuple):
-    """Requests, their order, and what the pool that served them wrote."""
+    """Requests, their order, and the values that the pool recorded for them."""
 
     requests: tuple[Request, ...]  # in order of their start
-    recorded: tuple[Recorded, ...]  # one for each request; empty if nothing was recorded
-    # Events in order: `i` allocates request i, `~i` frees it, `RELEASE` gives unused memory back.
+    recorded: tuple[Recorded, ...]  # one per request; empty if nothing was recorded
+    # Events in order: `i` allocates request i, `~i` frees it, `RELEASE` returns unused memory to the device.
     schedule: tuple[int, ...]
-    # Ticks at which the script calls `empty_cache`. What is freed at a tick is freed before that, and what is allocated
-    # at it is allocated after.
+    # Ticks at which the script calls `empty_cache`. Blocks with that end tick are freed before it, and blocks with that
+    # start tick are allocated after it.
     releases: tuple[int, ...] = ()
-    small_pool: bool = False  # whether any row says that MindSpore's small pool served it
+    small_pool: bool = False  # whether any row was served from MindSpore's small pool
 
 
 def make_workload(requests: Iterable[Request], releases: Sequence[int] = ()) -> Workload:
-    """Requests, already in order of their start, as a workload of which nothing was recorded."""
+    """Make a workload without recorded values from requests that are in order of their start."""
     ordered = tuple(requests)
     return Workload(ordered, (), order_events(ordered, releases), tuple(releases))
 
 
 def add_release(work: Workload, tick: int) -> Workload:
-    """The same workload with one more release."""
+    """Return the workload with one more release."""
     releases = tuple(sorted({*work.releases, tick}))
     return work._replace(releases=releases, schedule=order_events(work.requests, releases))
 
 
 def order_events(requests: Sequence[Request], releases: Sequence[int] = ()) -> tuple[int, ...]:
-    """What happens in the order in which it does; see :class:`Workload`."""
+    """Return the events in order; see :class:`Workload`."""
     ends = [(request.end, 0, ~index) for index, request in enumerate(requests) if request.end is not None]
     ends.extend((tick, 1, RELEASE) for tick in releases)
     ends.sort(reverse=True)
@@ -83,9 +83,9 @@ def order_events(requests: Sequence[Request], releases: Sequence[int] = ()) -> t
 
 
 def split_by_pool(table: Table) -> dict[str, tuple[Workload, list[int]]]:
-    """For every memory pool in a trace, by its name: its workload, and the trace's row of every request.
+    """Return, for every memory pool in a trace by name, its workload and the trace row of every request.
 
-    Rows that no pool served (MindSpore 2.3's and 2.4's static rows, GE's notes about its own memory) are left out.
+    Rows that no pool served (static rows of MindSpore 2.3 and 2.4, GE's records of its own memory) are left out.
     """
     rows: dict[str, list[int]] = {}
     pools = table.pool.codes.tolist()
@@ -116,9 +116,9 @@ def _read_workload(table: Table, rows: list[int]) -> Workload:
 def _find_batches(
     requests: Sequence[Request], recorded: Sequence[Recorded], schedule: Sequence[int], continuous: Sequence[bool] = ()
 ) -> dict[int, int]:
-    # MindSpore serves a continuous allocation at once and cuts it afterwards: its rows follow each other, lie side by
-    # side, and all show the use after the whole batch (`ascend_memory_pool.cc`, `AllocContinuousTensorMem`).
-    # Where the trace does not tell the use: rows of the right type, one tick and no gap apart.
+    # MindSpore serves a continuous allocation as one block and cuts it afterwards: its rows are consecutive and contiguous, and
+    # all show the memory in use after the whole batch (`ascend_memory_pool.cc`, `AllocContinuousTensorMem`). If the trace lacks
+    # the memory in use: rows of the right type, one tick and no gap apart.
     swept = _sweep_used(requests, schedule) if any(row.used is not None for row in recorded) else None
 
     def continues(first: int, last: int) -> bool:
@@ -145,7 +145,7 @@ def _find_batches(
 
 
 def _cut_batches(requests: tuple[Request, ...], recorded: Sequence[Recorded]) -> tuple[Request, ...]:
-    # MindSpore's older pool notes the size of the whole as that of its first row: the rows behind it lie inside.
+    # MindSpore's older pool records the size of the whole batch in its first row: the following rows are inside it.
     cut = list(requests)
     for row in range(len(requests) - 1):
         size = recorded[row + 1].address - recorded[row].address
@@ -175,18 +175,18 @@ def _sweep_used(requests: Sequence[Request], schedule: Sequence[int]) -> list[in
 
 
 def free_order_variants(work: Workload) -> Iterator[Workload]:
-    """The requests with twins exchanged: one half of them, and then the other, so that each pair has either order.
+    """Yield variants of the workload with the ends of twin blocks exchanged: for one half of the pairs, then for the other.
 
-    A static graph's order is a sort of its operators, and operators without an order between them change places from one
-    build to the next. Where two blocks of one size are asked for one behind the other, either may be the one that lives
-    longer, and from there on the pool's holes are others: of a stage of Qwen3-32B (MindFormers 1.9, 4 layers) two blocks
-    of 16,896 bytes make 18,842 MiB or 19,392 MiB of the footprint, and nothing else does. There are none of too many requests.
+    The execution order of a static graph is a sort of its operators, and unordered operators change places from one build to the
+    next. If two blocks of equal size are allocated one after the other, either may live longer, and the free blocks differ from
+    there on: in a stage of Qwen3-32B (MindFormers 1.9, 4 layers) two blocks of 16,896 bytes alone make the difference between
+    18,842 MiB and 19,392 MiB of footprint. Workloads with too many events have no variants.
     """
     pairs = _find_twins(work)
     if not pairs or len(work.schedule) > _MOST_EVENTS:
         return
-    chosen = random.Random(0)  # noqa: S311 - any half
-    half = [chosen.random() < 0.5 for _ in pairs]  # noqa: PLR2004 - a half
+    chosen = random.Random(0)  # noqa: S311  - any half will do
+    half = [chosen.random() < 0.5 for _ in pairs]  # noqa: PLR2004 - one half of the pairs
     for taken in (half, [not one for one in half]):
         ends = {block: request.end for block, request in enumerate(work.requests)}
         for (one, other), swap in zip(pairs, taken, strict=True):

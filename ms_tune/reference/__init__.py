@@ -1,1 +1,1 @@
-"""Our own transformer, and what reads configs for it."""
+"""Provide ms-tune's own transformer, and read configs for it."""

@@ -1,4 +1,4 @@
-"""``mindspeed-ms`` configs as jobs for the reference transformer."""
+"""Convert ``mindspeed-ms`` configs to jobs for the reference transformer."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ _NAMES = Names(
     micro_batches="dataset_config.micro_batch_num",
     hidden="model_config.hidden_size",
 )
-# What selective recompute repeats, by the framework's name and by the reference transformer's.
+# The modules of selective recomputation, by the framework's name and by the reference transformer's.
 _MODULES = {"mlp.act_func": "mlp.activation_func", "attention.core_attention": "self_attention.core_attention"}
-_CELL_ACTIVATIONS = ("gelu", "fast_gelu")  # the others are functions, which recompute does not reach (transformer.py)
+_CELL_ACTIVATIONS = ("gelu", "fast_gelu")  # the others are functions, not reached by recomputation (transformer.py)
 
 
 def read_mindspeed(job: JobView, devices: int | None) -> DynamicJob:
-    """The job of a MindSpeed-Core-MS config."""
+    """Return the job of a MindSpeed-Core-MS config."""
     source = job.written
     config = _as_installed(read_mindspeed_ms(source.data, source.path))
     _check_experts(source, config)
@@ -68,8 +68,8 @@ def read_mindspeed(job: JobView, devices: int | None) -> DynamicJob:
 
 
 def _as_installed(config: TrainingConfig) -> TrainingConfig:
-    # The config with the number format of normalisations that the installed framework gives them. MindSpeed-Core-MS r0.1.0
-    # makes their weights in ``params_dtype`` (legacy/model/norm.py, get_norm). MindFormers 1.6 makes those of FusedRMSNorm in
+    # Return the config with the installed framework's number format of normalisations. MindSpeed-Core-MS r0.1.0 creates their
+    # weights in ``params_dtype`` (legacy/model/norm.py, get_norm). MindFormers 1.6 creates those of FusedRMSNorm in
     # ``compute_dtype`` and all others in float32 (transformer/norm.py there).
     framework, precision = mindspeed_framework(), config.precision
     if framework is None or not framework.package.startswith("mindformers."):
@@ -91,7 +91,7 @@ def _make_layer(config: TrainingConfig, plan: LayerSpec) -> StageLayer:
 
 
 def _layer_changes(before: Sequence[Placed], after: Sequence[Placed]) -> Iterator[SettingChange]:
-    # The lists that say the same of other layers; only one stage differs.
+    # Yield the changed lists of layer settings; only one stage differs.
     yield SettingChange(f"model_config.{LAYERS}", len(before), len(after))
     chunks = 1 + max(chunk for chunk, _, _ in before)
     stages = 1 + max(stage for _, stage, _ in before)
@@ -128,7 +128,7 @@ def _not_included(source: SourceFile, config: TrainingConfig) -> Iterator[Messag
 
 
 def check_mindspeed_served(source: SourceFile, config: TrainingConfig) -> None:
-    """The reference transformer does all that the config asks for."""
+    """Raise :class:`UnsupportedError` if the reference transformer does not support a setting of the config."""
     parallel, shape = config.parallelism, config.shape
     sections = {name: section_of(source, name) for name in ("model_config", "parallel_config", "lora_config")}
     model, zero_level = sections["model_config"], sections["parallel_config"].get("zero_level")

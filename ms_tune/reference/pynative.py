@@ -1,4 +1,4 @@
-"""``mindformers-pynative`` configs as jobs for the reference transformer."""
+"""Convert ``mindformers-pynative`` configs to jobs for the reference transformer."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from ms_tune.source.yaml import SourceFile
     from ms_tune.text import Message
 
-# What a model's class fills in, and the reference transformer cannot do without.
+# Sizes that the reference transformer needs, and that a model's class may provide.
 _SIZES = (
     *("vocab_size", "seq_length", "hidden_size", "intermediate_size", "num_hidden_layers", "num_nextn_predict_layers"),
     *("num_attention_heads", "num_key_value_heads", "head_dim", "multi_latent_attention", "q_lora_rank"),
@@ -62,14 +62,14 @@ _NAMES = Names(
 
 
 def read_pynative_job(job: JobView, devices: int | None) -> DynamicJob:
-    """The job of a MindFormers dynamic-graph config."""
+    """Return the job of a MindFormers dynamic-graph config."""
     _check_model(job.written)
     source, defaults = _with_sizes(job.written)
     parallelism = read_parallelism(source.data, source.path)
     _check_stages(source, parallelism.pipeline)
     count = devices or _fewest_devices(source)
     config = _as_trained(source, read_pynative(source.data, source.path, count), count)
-    written = job.with_source(source).plan  # refuses more layers than any model has
+    written = job.with_source(source).plan  # rejects more layers than any model has
     plan = on_devices(written, count)
     experts = expert_layers(source.data, source.path, config.shape.layers)
     _check_tensor(source, config, experts=any(experts))
@@ -78,7 +78,7 @@ def read_pynative_job(job: JobView, devices: int | None) -> DynamicJob:
         mtp = layer.layer >= len(experts)
         return StageLayer(
             number=layer.layer,
-            # A layer of multi-token prediction is made as the last ordinary one.
+            # A layer of multi-token prediction is built like the last ordinary layer.
             experts=experts[-1] if mtp else experts[layer.layer],
             mtp=mtp,
             full=is_full(layer),
@@ -102,16 +102,16 @@ def read_pynative_job(job: JobView, devices: int | None) -> DynamicJob:
 
 
 def _list_validated(config: TrainingConfig) -> Iterator[Message]:
-    # What the reference transformer was held to (docs/reference-model.md).
+    # Yield the validations of the reference transformer for this job (docs/reference-model.md).
     tensor = config.parallelism.tensor > 1
     if not (tensor and before_2_1()):
         yield msg("reference.standing.held" if tensor else "reference.standing.one-device")
 
 
 def _list_unproved(config: TrainingConfig, devices: int) -> Iterator[Message]:
-    # What nothing here can hold it to. HyperParallel ~=1.0, to which MindFormers leaves shared weights, parts of sequences and
-    # pipelines, is on no index. The forward pass of 2.0 goes through its tensors when there is tensor parallelism; that of 2.1
-    # does not.
+    # Yield the parts that could not be validated. MindFormers uses HyperParallel ~=1.0 for sharded weights, parts of sequences
+    # and pipelines, but it is on no package index. With tensor parallelism, the forward pass of 2.0 uses its tensors; that of
+    # 2.1 does not.
     parallel, release = config.parallelism, release_for(Dialect.MINDFORMERS_PYNATIVE).version
     shared = devices // parallel.model_size * parallel.context
     if parallel.tensor > 1 and before_2_1():
@@ -125,7 +125,7 @@ def _list_unproved(config: TrainingConfig, devices: int) -> Iterator[Message]:
 
 
 def _with_sizes(source: SourceFile) -> tuple[SourceFile, tuple[Message, ...]]:
-    # The config with the sizes that its model's class fills in, and a word about them.
+    # Return the config with the default sizes of its model's class, and a note about them.
     model = model_of(source, Dialect.MINDFORMERS_PYNATIVE, default_release(Dialect.MINDFORMERS_PYNATIVE))
     taken = {
         key: model.facts.defaults[key]
@@ -134,18 +134,17 @@ def _with_sizes(source: SourceFile) -> tuple[SourceFile, tuple[Message, ...]]:
     }
     if not taken:
         return source, ()
-    told = ", ".join(f"{key}: {value}" for key, value in taken.items())
+    listed = ", ".join(f"{key}: {value}" for key, value in taken.items())
     completed = source.but(data={**source.data, "model": {**section_of(source, "model"), **taken}})
-    return completed, (msg("reference.defaults", kind=model.kind, keys=told),)
+    return completed, (msg("reference.defaults", kind=model.kind, keys=listed),)
 
 
 def _as_trained(source: SourceFile, config: TrainingConfig, devices: int) -> TrainingConfig:
-    # The config with what its optimizer and its gradients come to. Gradients have no buffers: the first part of a step is kept,
-    # and let go behind the update (HyperParallel, ``platform/mindspore/fully_shard/param.py`` at 019ed966,
-    # ``apply_reduced_grad`` and ``zero_grad``). So what they take is sure only where every peak has all of them, float32: from
-    # the second micro-batch on, no pipeline that keeps them whole, no copies that are added up, no weights (experts) of which
-    # this rank has all and adds up what it gets. AdamW is one operator where the config says so
-    # (``pynative/optimizer/adamw.py``, 2.1).
+    # Return the config with the effective settings of its optimizer and gradients. Gradients have no buffers: the first part of a
+    # step is kept, and freed after the update (HyperParallel, ``platform/mindspore/fully_shard/param.py`` at 019ed966,
+    # ``apply_reduced_grad`` and ``zero_grad``). So their size is certain only if every peak includes all of them in float32: from
+    # the second micro-batch on, without a pipeline that keeps them whole, copies that are summed, or weights (experts) that this
+    # rank has in full and accumulates. AdamW is one operator if the config requests it (``pynative/optimizer/adamw.py``, 2.1).
     written, parallel, optimizer = section_of(source, "optimizer"), config.parallelism, config.optimizer
     ways = devices // parallel.model_size
     ranks, experts = ways * parallel.context, config.shape.experts is not None
@@ -156,24 +155,24 @@ def _as_trained(source: SourceFile, config: TrainingConfig, devices: int) -> Tra
     optimizer = optimizer._replace(gradient_buffers=there)
     if optimizer.name in _OPTIMIZERS and any(written.get(key) is True for key in _FUSED_KEYS):
         optimizer = optimizer._replace(name=FUSED_ADAMW)
-    # From 2.1 on the loss is split whatever ``enable_loss_parallel`` says (``apply_non_moe_tp`` of
-    # pynative/base_models/gpt/parallelize.py); in 2.0 it follows the key.
+    # From 2.1 on the loss is always split, regardless of ``enable_loss_parallel`` (``apply_non_moe_tp`` of
+    # pynative/base_models/gpt/parallelize.py); in 2.0 the key decides.
     splits = parallel.tensor > 1 and (parallel.split_loss or not before_2_1())
     return config._replace(optimizer=optimizer, parallelism=parallel._replace(split_loss=splits))
 
 
 def _fewest_devices(source: SourceFile) -> int:
-    # The devices that the config names, or the fewest that can hold the model.
+    # Return the number of devices from the config, or the fewest that fit the model.
     shards, parallelism = named_shards(source), read_parallelism(source.data, source.path)
     if shards:
         return parallelism.model_size * shards
-    # The number of micro-batches depends on the devices and is of no interest here: one rank, all samples.
+    # The number of micro-batches depends on the devices and does not matter here: one rank, all samples.
     any_batch = {**source.data, "training": {}}
     return fewest_devices(read_pynative(any_batch, source.path, parallelism.model_size))
 
 
 def _layer_changes(before: Sequence[Placed], after: Sequence[Placed]) -> Iterator[SettingChange]:
-    # The keys that say the same of other layers, which are renumbered.
+    # Yield the changed keys with layer numbers, which are renumbered.
     old, new = _layer_keys(before), _layer_keys(after)
     for key, value in old.items():
         if value != new[key] or key == "model.num_hidden_layers":
@@ -239,7 +238,7 @@ def _unknown_modules(config: TrainingConfig, plan: LayerPlan) -> Iterator[Messag
 
 
 def _check_model(source: SourceFile) -> None:
-    # Before anything is read: models of other kinds lack the keys that ordinary ones must have.
+    # Must run before other keys are read: other kinds of models lack the keys that ordinary ones must have.
     model = section_of(source, "model")
     variant, kind = model.get("experimental_attention_variant"), model.get("model_type")
     refuse_unserved(
@@ -251,7 +250,7 @@ def _check_model(source: SourceFile) -> None:
 
 
 def _check_stages(source: SourceFile, stages: int) -> None:
-    # Refuse a pipeline of a model that MindFormers cannot cut into stages: no figure would be that of any job.
+    # Reject a pipeline of a model that MindFormers cannot split into stages: its figures would match no job.
     release = release_for(Dialect.MINDFORMERS_PYNATIVE).version
     model = model_of(source, Dialect.MINDFORMERS_PYNATIVE, release)
     if stages > 1 and "dynamic" in model.facts.modes and not model.facts.stages:
@@ -262,8 +261,7 @@ def _check_stages(source: SourceFile, stages: int) -> None:
 
 
 def _check_tensor(source: SourceFile, config: TrainingConfig, *, experts: bool) -> None:
-    # Refuse tensor parallelism of a model that MindFormers cannot split: 2.0's plan is for latent attention and a shared
-    # expert.
+    # Reject tensor parallelism of a model that MindFormers cannot split: 2.0 only supports latent attention with a shared expert.
     shape = config.shape
     if config.parallelism.tensor == 1 or not before_2_1():
         return
@@ -276,7 +274,7 @@ def _check_tensor(source: SourceFile, config: TrainingConfig, *, experts: bool) 
 
 
 def check_pynative_served(source: SourceFile, config: TrainingConfig) -> None:
-    """Refuse what the reference transformer does not do."""
+    """Raise :class:`UnsupportedError` if the reference transformer does not support a setting of the config."""
     shape, parallel = config.shape, section_of(source, "parallelism")
     lora, schedule = source.data.get("lora_config"), parallel.get("pipeline_parallel_schedule", "1f1b")
     shards = parallel.get("dense_fsdp_shard_size")
@@ -296,10 +294,10 @@ def check_pynative_served(source: SourceFile, config: TrainingConfig) -> None:
 
 
 def module_paths(shape: ModelShape, *, experts: bool) -> tuple[str, ...]:
-    """Dotted paths of the modules in a layer, as the network's own cells are named."""
+    """Return the dotted paths of the modules in a layer, named like the network's own cells."""
     attention = ["linear_qkv", "core_attention", "linear_proj"]
     if shape.latent:
-        attention += ["linear_kvb", "k_layernorm", "rotary"]  # without norms these are there, and do nothing
+        attention += ["linear_kvb", "k_layernorm", "rotary"]  # without norms these exist but do nothing
         attention += ["q_layernorm", "linear_qb"] if shape.latent.query_rank else []
     else:
         attention += ["q_layernorm", "k_layernorm"] if shape.qk_norm else []

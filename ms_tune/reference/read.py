@@ -1,4 +1,4 @@
-"""What a dynamic-graph config comes to, whatever its dialect."""
+"""Define the common form of dynamic-graph configs of all dialects, and check it."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ if TYPE_CHECKING:
     from ms_tune.dialects.stage import StageLayer
     from ms_tune.text import Message
 
-# The optimizer's name where AdamW is one operator although the dialect's own is several.
+# The optimizer's name if AdamW is one operator although the dialect's own consists of several.
 FUSED_ADAMW = "AdamW (fused)"
-# A layer and where it is: chunk, stage, layer.
+# A layer and its place: chunk, stage, layer.
 Placed: TypeAlias = "tuple[int, int, StageLayer]"
 
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """What the dialect calls the sizes that must divide one another."""
+    """The dialect's names of the sizes that must divide one another."""
 
     tensor: str
     context: str
@@ -46,25 +46,25 @@ class Names:
 
 @dataclass(frozen=True, slots=True)
 class DynamicJob:
-    """A training job in the dynamic graph."""
+    """A training job in dynamic graph."""
 
-    config: TrainingConfig  # the neutral model
-    layers: tuple[Placed, ...]  # all layers of the model and where they are
+    config: TrainingConfig  # the model, independent of the dialect
+    layers: tuple[Placed, ...]  # all layers of the model with their places
     devices: int  # devices of the job
-    names: Names  # what the dialect calls the sizes
-    batch_key: tuple[str, int]  # the key that says how many micro-batches a step has, and its value for each of them
-    # What it takes to say in the config that the model has other layers.
+    names: Names  # the dialect's names of the sizes
+    batch_key: tuple[str, int]  # the key of the number of micro-batches per step, and its value per micro-batch
+    # Return the config changes that replace the model's layers by others.
     layer_changes: Callable[[Sequence[Placed], Sequence[Placed]], Iterable[SettingChange]]
-    not_included: tuple[Message, ...]  # what the reference transformer leaves out of it
-    warnings: tuple[Message, ...]  # what the config's author should know
-    validated: tuple[Message, ...]  # what the reference transformer was held to for such a job
-    unproved: tuple[Message, ...] = ()  # and what nothing could hold it to
+    not_included: tuple[Message, ...]  # its parts that the reference transformer omits
+    warnings: tuple[Message, ...]  # notes for the config's author
+    validated: tuple[Message, ...]  # validations of the reference transformer for such a job
+    unproved: tuple[Message, ...] = ()  # parts that could not be validated
 
 
 def placed_layers(
     plan: LayerPlan, of: Callable[[LayerSpec], StageLayer], path: Path
 ) -> tuple[tuple[Placed, ...], tuple[Message, ...]]:
-    """All layers as the framework would have them, and what its author should know."""
+    """Return all layers as placed by the framework, and notes for the config's author."""
     if plan.failure is not None or plan.placement is None:
         errors = [problem.message for problem in plan.problems if problem.severity is Severity.ERROR]
         raise ConfigError(errors[0] if errors else msg("reference.no-placement"), path=path)
@@ -73,7 +73,7 @@ def placed_layers(
 
 
 def refuse_unserved(unserved: Mapping[str, tuple[object, bool]]) -> None:
-    """Refuse what the reference transformer does not do: a figure for another model would be a wrong figure."""
+    """Raise :class:`UnsupportedError` for a setting that the reference transformer does not support."""
     for key, (value, served) in unserved.items():
         if not served:
             raise UnsupportedError(
@@ -85,7 +85,7 @@ MOST_DEVICES = 1 << 20  # far more than any cluster has
 
 
 def fewest_devices(config: TrainingConfig) -> int:
-    """The smallest number of devices that can hold the model as it is split."""
+    """Return the smallest number of devices that fits the model with its parallel split."""
     parallel, experts = config.parallelism, config.shape.experts
     ways = parallel.context * (parallel.tensor if experts and not experts.tensor_parallel else 1)
     needed = parallel.expert if experts else 1
@@ -94,7 +94,7 @@ def fewest_devices(config: TrainingConfig) -> int:
 
 
 def check_devices(job: DynamicJob, path: Path) -> None:
-    """The devices can be split as the config says."""
+    """Check that the devices can be split as configured."""
     if job.devices > MOST_DEVICES:
         raise ConfigError(msg("reference.too-many-devices", devices=job.devices, most=MOST_DEVICES), path=path)
     parallel, experts = job.config.parallelism, job.config.shape.experts
@@ -110,7 +110,7 @@ def check_devices(job: DynamicJob, path: Path) -> None:
 
 
 def check_sizes(config: TrainingConfig, path: Path, names: Names) -> None:
-    """Every size can be split as the config says."""
+    """Check that every size can be split as configured."""
     for size, key, ways, by in _list_divisions(config, names):
         if size % ways:
             raise ConfigError(msg("reference.not-divisible", key=key, size=size, by=by, ways=ways), path=path)
@@ -126,7 +126,7 @@ def _list_divisions(config: TrainingConfig, names: Names) -> Iterator[tuple[int,
     yield shape.ffn_hidden_size, names.width, tensor, names.tensor
     yield shape.vocab_size, names.words, tensor, names.tensor
     yield parallel.context, names.context, ulysses, f"{names.context} (Ulysses)"
-    # A ring gives each rank an early and a late part of the sequence; MindFormers' dynamic graph has none.
+    # A ring gives each rank an early and a late part of the sequence; MindFormers' dynamic graph has no ring.
     ring = shape.legacy and parallel.context_method is not ContextMethod.ULYSSES
     parts = parallel.context * (2 if ring else 1)
     yield shape.seq_length, names.tokens, parts if parallel.context > 1 else 1, names.context

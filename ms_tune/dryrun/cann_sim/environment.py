@@ -1,4 +1,4 @@
-"""Hands out the environment in which MindSpore's Ascend back end loads: a real CANN if there is one, else stand-ins."""
+"""Provide the environment in which MindSpore's Ascend back end loads, with a real CANN or with stand-ins."""
 
 from __future__ import annotations
 
@@ -32,19 +32,19 @@ SUPPORTED_SERIES = ("2.7", "2.8", "2.9", "2.10")
 _REAL_LIBRARY = Path("lib64") / "libascendcl.so"
 _DEFAULT_HOMES = ("/usr/local/Ascend/ascend-toolkit/latest", "/usr/local/Ascend/cann")
 _STAND_IN, _WATCHING = "libstandin.so", "libms_tune_watches.so"
-# MindSpore takes the path of the library that defines aclrtMalloc, cuts it behind its last "cann" (2.7.2 and later) or
-# "latest" (2.7.0), and expects CANN's folders there. This path ends in both words, and both cuts lead to the same
-# folder, so that a "cann" further up, as in a user's name, does no harm.
+# MindSpore takes the path of the library that defines aclrtMalloc, cuts it after its last "cann" (2.7.2 and later) or
+# "latest" (2.7.0), and expects CANN's folders there. This path contains both words at its end, and both cuts lead to
+# the same folder, so a "cann" further up, as in a user's name, does no harm.
 _LIBRARIES = Path("latest") / "lib64"
-# MindSpore imports hccl.sys_version when communication is initialised. There must be no package `te` beside it:
-# where it imports, mindspore.ops imports te.tik too, and fails.
+# MindSpore imports hccl.sys_version when communication is initialised. There must be no package `te` next to it: if it
+# can be imported, mindspore.ops imports te.tik too, and fails.
 _PYTHON_PACKAGES = Path("opp/built-in/op_impl/ai_core/tbe")
 _FRAMEWORKS = ("mindformers", "hyper-parallel")
 _FALLBACK_VERSION = "8.5.0"
 
 
 class Backend(str, Enum):
-    """What MindSpore's Ascend back end is loaded with."""
+    """The libraries that MindSpore's Ascend back end is loaded with."""
 
     CANN = "cann"
     STAND_IN = "cann-stand-in"
@@ -60,13 +60,13 @@ class MindSpore:
 
 @dataclass(frozen=True, slots=True)
 class Cann:
-    """A CANN, real or stand-in, with its home folder (what ``ASCEND_HOME_PATH`` names)."""
+    """A CANN with its home folder (``ASCEND_HOME_PATH``)."""
 
     backend: Backend
     home: Path
 
     def environment(self, base: Mapping[str, str]) -> dict[str, str]:
-        """The environment of a child process in which the Ascend back end loads."""
+        """Return the environment of a child process in which the Ascend back end loads."""
         if self.backend is Backend.STAND_IN:
             additions = {"LD_LIBRARY_PATH": [self.home / _LIBRARIES], "PYTHONPATH": [self.home / _PYTHON_PACKAGES]}
             base = {**base, "MS_TUNE_WATCHES": str(self.home / _WATCHING)}  # see child/hook/runtime.py
@@ -81,7 +81,7 @@ class Cann:
 
 
 def find_mindspore(python: str | None = None) -> MindSpore:
-    """The MindSpore of an interpreter, found without importing it."""
+    """Find the MindSpore of an interpreter without importing it."""
     if python is not None:
         return _of_python(python)
     spec, version = importlib.util.find_spec("mindspore"), installed_version("mindspore")
@@ -115,7 +115,7 @@ def _of_python(python: str) -> MindSpore:
 
 
 def find_real_cann() -> Cann | None:
-    """The CANN of this machine, or None: ``ASCEND_HOME_PATH``, the library path, then the default folders."""
+    """Find the CANN of this machine: ``ASCEND_HOME_PATH``, the library path, then the default folders; None if not found."""
     named = os.environ.get("ASCEND_HOME_PATH") or os.environ.get("ASCEND_TOOLKIT_HOME")
     library_path = os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep)
     from_library_path = [Path(folder).parent for folder in library_path if folder.rstrip("/").endswith("lib64")]
@@ -126,7 +126,7 @@ def find_real_cann() -> Cann | None:
 
 
 def prepare_cann(mindspore: MindSpore, on_progress: Callable[[Message], None]) -> Cann:
-    """A CANN for this MindSpore: the machine's own, or stand-ins, built on first use (about ten seconds)."""
+    """Return a CANN for this MindSpore: the machine's own, or stand-ins, built on first use (about ten seconds)."""
     real = find_real_cann()
     if real is not None:
         return real
@@ -147,13 +147,13 @@ def prepare_cann(mindspore: MindSpore, on_progress: Callable[[Message], None]) -
 
 
 def stand_ins_built(mindspore: MindSpore) -> Path | None:
-    """The folder of this MindSpore's stand-ins if they are built already."""
+    """Return the folder of this MindSpore's stand-ins; None if they are not built yet."""
     folder = _stand_in_folder(mindspore)
     return folder if is_complete(folder) else None
 
 
 def simulated_by() -> str:
-    """What every figure of a simulation here depends on beside the job: frameworks, and CANN or its stand-ins."""
+    """Return an identifier of the software that determines a simulation's figures: frameworks and CANN."""
     mindspore = find_mindspore()
     real = find_real_cann()
     cann = str(real.home) if real is not None else _stand_in_folder(mindspore).name
@@ -162,7 +162,7 @@ def simulated_by() -> str:
 
 
 def installed_version(package: str) -> str | None:
-    """The version of an installed package, which is not imported; None if there is none."""
+    """Return the version of an installed package without importing it; None if it is not installed."""
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
@@ -170,7 +170,7 @@ def installed_version(package: str) -> str | None:
 
 
 def check_supported(mindspore: MindSpore) -> None:
-    """Raise :class:`UnsupportedError` unless stand-ins are known to work here for this MindSpore."""
+    """Raise :class:`UnsupportedError` unless this machine and this MindSpore can use stand-ins."""
     if platform.system() != "Linux" or platform.machine() != "x86_64":
         raise UnsupportedError(
             msg("dryrun.platform", system=platform.system(), machine=platform.machine()), msg("dryrun.platform.hint")
@@ -184,8 +184,8 @@ def check_supported(mindspore: MindSpore) -> None:
 
 
 def _stand_in_folder(mindspore: MindSpore) -> Path:
-    # Named by MindSpore's version and by a hash of its files and of our own sources. A wheel's RECORD lists the SHA-256 of every
-    # installed file, so hashing RECORD hashes the content without reading hundreds of megabytes again.
+    # Named by MindSpore's version and a hash of its files and our sources. A wheel's RECORD lists the SHA-256 of every
+    # installed file, so hashing RECORD covers the content without reading hundreds of megabytes again.
     records = sorted(mindspore.folder.parent.glob(f"mindspore-{mindspore.version}*.dist-info/RECORD"))
     record = records[0].read_text("utf-8") if records else mindspore.version
     ours = [*Path(__file__).parent.glob("*.py"), *Path(native_compiler.__file__).parent.glob("*.py")]
@@ -219,7 +219,7 @@ def _build_cann(mindspore: MindSpore, folder: Path) -> None:
     package.mkdir(parents=True)
     (package / "__init__.py").write_text("", encoding="utf-8")
     (package / "sys_version.py").write_text(f"__sys_version__ = {version!r}\n", encoding="utf-8")
-    # CANN's own package, of which programs ask no more than the chip's name; the same one as aclrtGetSocName's.
+    # CANN's own Python package; programs use only the chip's name, the same as aclrtGetSocName's.
     acl = home / _PYTHON_PACKAGES / "acl"
     acl.mkdir()
     (acl / "__init__.py").write_text(f"def get_soc_name():\n    return {SOC_NAME!r}\n", encoding="utf-8")
@@ -231,7 +231,7 @@ def _build_cann(mindspore: MindSpore, folder: Path) -> None:
 
 
 def _cann_version(mindspore: Path) -> str:
-    # The CANN version that the wheel's own custom operators were built for; MindSpore compares and warns.
+    # Return the CANN version that the wheel's own custom operators were built for; MindSpore compares it and warns.
     info = mindspore / "lib" / "plugin" / "ascend" / "custom_ascendc_910b" / "version.info"
     match = re.search(r"=\s*(\d+(?:\.\d+)+)", info.read_text("utf-8", "replace")) if info.is_file() else None
     return match[1] if match else _FALLBACK_VERSION

@@ -1,4 +1,4 @@
-"""Finds what the installed Ascend plug-in asks of CANN, and writes stand-ins of it: libraries, names linked or looked up at run time."""
+"""Find what the installed Ascend plug-in needs from CANN (libraries, and linked or looked-up names), and write substitutes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-# How the names of CANN's C interfaces begin. MindSpore looks them up with dlsym, so they stand among its strings.
+# Prefixes of CANN's C functions. MindSpore looks them up with dlsym, so their names are among its strings.
 _LOOKED_UP = (
     *("acl", "Hccl", "Hcom", "rt", "hal", "Msprof", "mstx", "mspti", "Nnopbase", "Adump"),
     *("InitHugeMemThreadLocal", "UnInitHugeMemThreadLocal", "ReleaseHugeMem", "InitPTACacheThreadLocal"),
@@ -25,10 +25,11 @@ _C_INTERFACE = re.compile(
     r"(?:acl(?:nn|rt|prof|mdl|mdlRI|tdt|op|blas|dump)?|Hccl|Hcom|rt|hal)[A-Z]\w+|[MmNASURIPC]\w{5,}"
 )
 
-# Left alone: names of the compiler's run time (weak, and meant to stay absent) and MindSpore's own thread-locals.
+# Excluded: names of the compiler's run time (weak, and intentionally absent) and MindSpore's own thread-locals.
 _NOT_CANN = re.compile(r"_ITM_\w+|__\w+|_Jv_\w+|_ZT[HW]\w+|_ZNK?9mindspore\w+|_ZNK?5atb9\w+")
 
-# dlopen-ed by name, so that no DT_NEEDED entry shows them (MindSpore 2.7 to 2.10, plugin/ascend/res_manager/symbol_interface).
+# Opened by name with dlopen, so no DT_NEEDED entry lists them (MindSpore 2.7 to 2.10,
+# plugin/ascend/res_manager/symbol_interface).
 _OPENED_BY_NAME = (
     "libacl_op_compiler.so",
     "libacl_tdt_channel.so",
@@ -41,10 +42,10 @@ _OPENED_BY_NAME = (
     "libopapi.so",
 )
 
-# Called through ctypes (mindspore/parallel/_dp_allreduce_fusion.py), so that no library of MindSpore's names them.
+# Called through ctypes (mindspore/parallel/_dp_allreduce_fusion.py), so no library of MindSpore names them.
 _CALLED_FROM_PYTHON = ("HcomSetGradFusionByIndex", "HcomSetGradFusionBySize")
 
-# Where the C library, the C++ run time and their like come from on every Linux.
+# Libraries that every Linux provides: the C library, the C++ run time and so on.
 _SYSTEM_LIBRARIES = (
     "libc.so.6",
     "libm.so.6",
@@ -61,14 +62,14 @@ _SYSTEM_LIBRARIES = (
 
 @dataclass(frozen=True, slots=True)
 class Inventory:
-    """What stand-ins must provide for one installed MindSpore."""
+    """The libraries and functions to provide for one installed MindSpore."""
 
     libraries: tuple[str, ...]  # file names of the missing libraries, sorted
     symbols: tuple[str, ...]  # names of the missing functions, sorted
 
 
 def take_inventory(mindspore: Path) -> Inventory:
-    """Return what the Ascend plug-in under the package folder ``mindspore`` lacks; FileNotFoundError where there is none."""
+    """Return what the Ascend plug-in in the package folder ``mindspore`` needs; FileNotFoundError without a plug-in."""
     plugin = mindspore / "lib" / "plugin"
     if not (plugin / "libmindspore_ascend.so.2").is_file():
         raise FileNotFoundError(plugin / "libmindspore_ascend.so.2")
@@ -86,7 +87,7 @@ def take_inventory(mindspore: Path) -> Inventory:
     symbols = {*_CALLED_FROM_PYTHON, *(name for library in askers.values() for name in library.undefined)}
     for path in askers | others:
         named = {name for name in names_in_data(path, _LOOKED_UP) if _C_INTERFACE.fullmatch(name)}
-        # Operators come in pairs, ``aclnnX`` and ``aclnnXGetWorkspaceSize``; the strings may hold either one.
+        # Operators come in pairs, ``aclnnX`` and ``aclnnXGetWorkspaceSize``; the strings may contain either one.
         operators = {name.removesuffix(_WORKSPACE) for name in named if name.startswith("aclnn")}
         symbols |= named | operators | {name + _WORKSPACE for name in operators}
     symbols = {name for name in symbols - defined if not _NOT_CANN.fullmatch(name)}
@@ -99,12 +100,12 @@ def _read_libraries(paths: Iterable[Path]) -> dict[Path, SharedLibrary]:
 
 
 def _names_of_the_system(names: Iterable[str]) -> set[str]:
-    # Those names that the C library, the C++ run time or Python define: asked of the dynamic linker itself.
+    # Return the names that the C library, the C++ run time or Python define, by asking the dynamic linker.
     handles = [ctypes.CDLL(None)]
     for library in _SYSTEM_LIBRARIES:
         try:
             handles.append(ctypes.CDLL(library))
-        except OSError:  # not on this machine; MindSpore will tell if it needs it
+        except OSError:  # not on this machine; MindSpore reports it if it needs it
             continue
     return {name for name in names if any(hasattr(handle, name) for handle in handles)}
 
@@ -121,16 +122,16 @@ class SharedLibrary:
 
     needed: frozenset[str]  # names of the libraries that it links to (`DT_NEEDED`)
     defined: frozenset[str]  # names of the symbols that it defines
-    # Names that another library must define. Symbols bound to a versioned library (glibc, libstdc++) are left out:
-    # CANN's libraries carry no symbol versions.
+    # Names that another library must define. Symbols bound to a versioned library (glibc, libstdc++) are excluded:
+    # CANN's libraries have no symbol versions.
     undefined: frozenset[str]
 
 
 def read_shared_library(path: Path) -> SharedLibrary | None:
-    """The dynamic symbols of an x86-64 shared library, or None if the file is something else.
+    """Return the dynamic symbols of an x86-64 shared library, or None if the file is something else.
 
     pyelftools finds the sections; the symbol table itself (a hundred thousand entries in MindSpore's libraries) is
-    decoded here in one sweep, fifty times as fast as one object a symbol.
+    decoded here in one pass, fifty times as fast as one object per symbol.
     """
     from elftools.common.exceptions import ELFError  # noqa: PLC0415 - only with the dryrun extra
     from elftools.elf.elffile import ELFFile  # noqa: PLC0415
@@ -169,7 +170,7 @@ def _split_symbols(table: bytes, names: bytes, versions: bytes) -> tuple[frozens
 
 
 def names_in_data(path: Path, prefixes: Iterable[str]) -> set[str]:
-    """Zero-terminated strings of the library's read-only data that are C names and begin with one of the prefixes."""
+    """Return the zero-terminated strings in the library's read-only data that are C names and begin with one of the prefixes."""
     from elftools.elf.elffile import ELFFile  # noqa: PLC0415 - only with the dryrun extra
 
     with path.open("rb") as file:
@@ -179,11 +180,11 @@ def names_in_data(path: Path, prefixes: Iterable[str]) -> set[str]:
     return {name.decode("ascii") for name in re.findall(pattern, data)}
 
 
-# Which functions must do more than return 0, by their (mangled) names; the first match counts. That is all that
+# Functions that must do more than return 0, by their (mangled) names; the first match counts. These are all that
 # MindSpore 2.7 to 2.10 calls, or may call, in simulation level 1: C++ objects that are constructed, returned by value
-# or returned by reference, and handles that are tested for null.
+# or by reference, and handles that are tested for null.
 SOC_NAME = "Ascend910B2"
-# MindSpore's own stand-ins, 2.7 to 2.10: of the threads that ask for news, and of what a process does when it first uses the device
+# MindSpore's own no-ops, 2.7 to 2.10: for the threads that poll for reports, and for the first use of the device by a process
 _REPORTS = "_ZN9mindspore6device6ascend27SimuFuncIaclrtProcessReportIiEET_i"
 _SET_DEVICE = "_ZN9mindspore6device6ascend23SimuFuncIaclrtSetDeviceIiEET_i"
 _PIMPL = r"(?:5Shape|10TensorDesc|6Tensor|12AscendString|5Graph|5GNode|11GraphBuffer)"
@@ -197,7 +198,7 @@ _FAMILIES: tuple[tuple[re.Pattern[str], str], ...] = tuple(
         (rf"_ZN2ge(?:{_PIMPL}|8Operator)aSE\w*", "RETURNS_SELF({name})"),
         (r"_ZN2ge8Operator(?:7SetAttr|8SetInput|15AddControlInput)E\w*", "RETURNS_SELF({name})"),
         (r"_ZN2ge5Graph(?:9SetInputs|10SetOutputs)E\w*", "RETURNS_SELF({name})"),
-        # Look-ups with a status that fill a reference; their names look like those of the next group.
+        # Look-ups with a status that fill a reference; their names resemble those of the next group.
         (r"_ZNK2ge\d+\w*?Desc\w*?E\w*RNS_10TensorDescE", "RETURNS_FAILURE({name})"),
         # Objects returned by value.
         (r"_ZN2ge15OperatorFactory14CreateOperatorE\w*", "MAKES_OPERATOR({name})"),
@@ -208,15 +209,15 @@ _FAMILIES: tuple[tuple[re.Pattern[str], str], ...] = tuple(
         (r"_ZNK2ge5Shape7GetDimsEv", "MAKES_EMPTY({name}, 3)"),
         (r"_ZNK2ge5Graph13GetDirectNodeEv", "MAKES_EMPTY({name}, 3)"),
         (r"_ZNK2ge5GNode\d+Get(?:In|Out)(?:ControlNodes|DataNodesAndPortIndexs)E\w*", "MAKES_EMPTY({name}, 3)"),
-        # Look-ups that must say "not found", and texts that are read at once.
+        # Look-ups that must return "not found", and texts that are read immediately.
         (r"_ZNK2ge8Operator7GetAttrE\w*", "RETURNS_FAILURE({name})"),
         (r"_ZNK2ge12AscendString9GetStringEv", "RETURNS_EMPTY_TEXT({name})"),
         (r"_ZN2ge13StatusFactory8InstanceEv", "RETURNS_REGISTRY({name})"),
-        # C handles. MindSpore itself asks nobody for the chip's name in simulation, but its compiler of fused operators
-        # (jit_level O1) does, and stops at names that it does not know.
+        # C handles. MindSpore does not query the chip's name in simulation, but its compiler of fused operators
+        # (jit_level O1) does, and stops at unknown names.
         (r"acl\w*Create\w*", "RETURNS_HANDLE({name})"),
         (r"aclrtGetSocName", f'RETURNS_TEXT({{name}}, "{SOC_NAME}")'),
-        # What PyTorch's programs ask to know whether there is a device at all.
+        # PyTorch programs call this to determine whether there is a device.
         (r"aclrtGetDeviceCount", "COUNTS_DEVICES({name})"),
         (r"aclGetRecentErrMsg", "RETURNS_EMPTY_TEXT({name})"),
     )
@@ -226,7 +227,7 @@ _RETURNS_STATUS = re.compile(r"aclrt\w+|aclnn\w+|acltdt(?!Create)\w+|aclprof(?!C
 
 
 def stand_in_for(symbol: str) -> str:
-    """The macro call that defines one function."""
+    """Return the macro call that defines one function."""
     for pattern, macro in _FAMILIES:
         is_status = macro.startswith("RETURNS_HANDLE") and _RETURNS_STATUS.fullmatch(symbol)
         if pattern.fullmatch(symbol) and not is_status:
@@ -235,7 +236,7 @@ def stand_in_for(symbol: str) -> str:
 
 
 def header_text() -> str:
-    """The hand-written part, ``marks.h`` and ``stand_in.h``."""
+    """Return the hand-written part, ``marks.h`` and ``stand_in.h``."""
     return _packaged_text("marks.h") + _packaged_text("stand_in.h")
 
 
@@ -244,11 +245,11 @@ def _packaged_text(name: str) -> str:
 
 
 def source_text(symbols: Iterable[str]) -> str:
-    """The whole C file for these function names."""
+    """Return the whole C file for these function names."""
     return header_text() + "\n" + "\n".join(stand_in_for(symbol) for symbol in symbols) + "\n"
 
 
 def watching_text() -> str:
-    """C source of the library whose functions take the place of MindSpore's own, beside ``watching.h``."""
+    """Return the C source of the library whose functions replace MindSpore's own (``marks.h`` and ``watching.h``)."""
     names = f"#define REPORTS {_REPORTS}\n#define SET_DEVICE {_SET_DEVICE}\n"
     return _packaged_text("marks.h") + names + _packaged_text("watching.h")

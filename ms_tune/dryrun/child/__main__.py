@@ -1,4 +1,4 @@
-"""The simulated training process, or with ``--fork`` what several of them are forked from."""
+"""Run the simulated training process, or with ``--fork`` the server from which several are forked."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ _PR_SET_PDEATHSIG = 1
 
 
 def _end_with_parent(parent: int | None = None) -> None:
-    # Ask the kernel to end this process with its parent (prctl(2)), even if that is killed outright; end it now if that is
-    # gone. The parent may have number 1: it has in a container whose entry point it is.
+    # Ask the kernel to end this process with its parent (prctl(2)), even if that is killed by SIGKILL; end it now if
+    # the parent is gone. The parent may have number 1, as the entry point of a container has.
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     expected = str(parent) if parent is not None else os.environ.get(PARENT)
     if expected is not None and expected != str(os.getppid()):
-        sys.exit(1)  # it was killed before the line above: there is nobody to tell us any more
+        sys.exit(1)  # the parent was killed before the line above, so the kernel will not signal us
 
 
 def _serve_forks(descriptor: int) -> str | None:
-    # Fork until nobody asks any more: what the processes of a job need is imported once, and each of them forked. Importing
-    # MindSpore and MindFormers takes as long as a small run itself. Neither reads the rank or where the tracker writes before
-    # the job begins, and no thread of theirs holds anything then: processes forked here leave the same blocks as those that
-    # import for themselves (tests/dryrun/test_fork_server.py). One message a task comes in on a socket, as JSON: ``id``,
-    # ``folder``, ``log``, ``environment`` (what differs from the server's own) and ``job`` (its file). Two go out: ``id`` and
-    # ``pid`` when the process is there, ``id`` and ``code`` when it has ended. When the other end is closed, so is the server.
-    # Each forked process is given the file of its job, the server None, when all is done.
+    # Fork processes until the socket is closed: the modules that a job's processes need are imported once, and each
+    # process is forked. Importing MindSpore and MindFormers takes as long as a small run. Neither reads the rank or the
+    # tracker's path before the job begins, and none of their threads has a lock then: forked processes leave the same
+    # blocks as those that import for themselves (tests/dryrun/test_fork_server.py). Each task comes as one JSON message
+    # on a socket: ``id``, ``folder``, ``log``, ``environment`` (the differences from the server's own) and ``job`` (its
+    # file). Two messages answer it: ``id`` and ``pid`` once the process exists, ``id`` and ``code`` once it has ended.
+    # The server ends when the other end is closed. Returns the job file in each forked process, None in the server.
     parent = socket.socket(fileno=descriptor)
     woken, wakes = socket.socketpair()
     for end in (woken, wakes):
@@ -76,8 +76,8 @@ def _fork_task() -> int:
     sys.stderr.flush()
     server = os.getpid()
     with warnings.catch_warnings():
-        # Python 3.12 warns of threads. Those that imports have left here are idle workers of OpenBLAS and Arrow, which
-        # register handlers for a fork.
+        # Python 3.12 warns about threads. Those left by the imports are idle workers of OpenBLAS and Arrow, which
+        # register fork handlers.
         warnings.simplefilter("ignore", DeprecationWarning)
         pid = os.fork()
     if not pid:
@@ -94,8 +94,8 @@ def _report_ends(parent: socket.socket, tasks: dict[int, int]) -> None:
 
 
 def _become_task(folder: str, name: str, environment: dict[str, str]) -> None:
-    # Be a process like one that was started for the task: group, folder, log and environment of its own. The log begins with what
-    # the imports said, as it does in a process that makes them itself.
+    # Make this process like one that was started for the task: its own process group, folder, log and environment. The
+    # log begins with the output of the imports, as in a process that runs them itself.
     os.setsid()
     os.chdir(folder)
     said = os.pread(1, os.fstat(1).st_size, 0)
@@ -111,11 +111,11 @@ _FORK = "--fork="
 
 
 def main(module: str, job_file: str) -> None:
-    """Run the job that the file describes, with the module that such jobs name."""
+    """Run the job described in the file, with the module of such jobs."""
     _end_with_parent()
     runtime.let_watch()
-    # What is imported stays. No collection of garbage looks at it while more is imported, nor does one later on, which would also
-    # give each forked process a copy of the pages that it counts references in.
+    # Imported objects stay alive. Garbage collection skips them during the imports and later: it would also give each
+    # forked process its own copy of the pages with their reference counts.
     gc.disable()
     run = import_module(module).run
     gc.freeze()

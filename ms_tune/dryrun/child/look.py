@@ -1,9 +1,9 @@
-"""What a launched program would find: where its frameworks lie, and, if asked, whether all that it imports can be imported.
+"""Report where a launched program's frameworks are, and, if requested, whether all its imports succeed.
 
-Started by its path with the program's own Python in a rank's environment, with the standard library alone:
-``python look.py ANSWER MODULES [WORD ...]``. ANSWER is the file that is written, MODULES the top-level modules to be
-looked for, joined by commas. WORDs are the program (``-m MODULE`` for one) and its arguments: it is then imported under
-another name than ``__main__``, so that nothing of it runs but its imports.
+Run by path with the program's own Python in a rank's environment, using only the standard library: ``python look.py
+ANSWER MODULES [WORD ...]``. ANSWER is the file to write, MODULES the top-level modules to find, separated by commas.
+WORDs are the program (``-m MODULE`` for a module) and its arguments: it is then imported under another name than
+``__main__``, so that only its imports run.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _NAME = "__ms_tune_look__"
 
 
 def main(answer: str, modules: str, words: Sequence[str]) -> None:
-    """Look, write the answer, then import the program."""
+    """Find the modules, write the answer, then import the program."""
     if sys.path and Path(sys.path[0]) == Path(__file__).parent:
         del sys.path[0]
     module = words[:1] == ["-m"]
@@ -42,7 +42,7 @@ def main(answer: str, modules: str, words: Sequence[str]) -> None:
 
 
 def _folders_of(module: str) -> Iterable[str]:
-    # Where a top-level package lies; more than one folder for a package without a file of its own.
+    # Return the folders of a top-level package; several for a package without ``__init__.py``.
     try:
         spec = importlib.util.find_spec(module)
     except (ImportError, ValueError):

@@ -1,4 +1,4 @@
-"""Trains a MindFormers model (static graph) on a small synthetic data set."""
+"""Train a MindFormers model (static graph) on a small synthetic data set."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ _DISPATCHER = "alltoall"
 
 
 def _serve_any_number_of_experts() -> None:
-    # Let MindFormers simulate a mixture of experts whose number does not divide the tokens of a sequence. In simulation nobody
-    # knows where a router sends its tokens, so MindFormers (1.8 to 2.1) gives every expert as many as the next, and refuses a
-    # config where that does not come out (``__post_init__`` in parallel_core/transformer_config.py): 160 or 192 experts and
-    # sequences of 4096 tokens, say, which train on devices all the same. Here the first experts get one token more than the
-    # others. Configs that MindFormers simulates itself are left to it.
-    if not hasattr(MoEAlltoAllTokenDispatcher, _EVEN):  # MindFormers 1.6 reads the router's answer
+    # Let MindFormers simulate a mixture of experts whose number does not divide the tokens of a sequence. In simulation
+    # the router's choices are unknown, so MindFormers (1.8 to 2.1) gives every expert the same number, and rejects a
+    # config if they do not divide evenly (``__post_init__`` in parallel_core/transformer_config.py): for example 160 or
+    # 192 experts and sequences of 4096 tokens, which train on devices. Here the first experts get one token more than
+    # the others. Configs that MindFormers can simulate are left to it.
+    if not hasattr(MoEAlltoAllTokenDispatcher, _EVEN):  # MindFormers 1.6 reads the router's result
         return
     settle = TransformerConfig.__post_init__
 
@@ -49,7 +49,7 @@ def _serve_any_number_of_experts() -> None:
         if not experts or config.seq_length % experts == 0 or config.moe_token_dispatcher_type != _DISPATCHER:
             settle(config)
             return
-        level = os.environ.pop(_LEVEL)  # what tells MindFormers to check, and to switch its dispatcher over
+        level = os.environ.pop(_LEVEL)  # makes MindFormers check, and switch its dispatcher
         try:
             settle(config)
         finally:
@@ -61,7 +61,7 @@ def _serve_any_number_of_experts() -> None:
 
 
 def _preprocess(self: MoEAlltoAllTokenDispatcher, permuted_input: Tensor) -> object:
-    # Take the place of ``preprocess_with_dryrun``: ends of the experts' tokens, tokens sent to and received from ranks.
+    # Replace ``preprocess_with_dryrun``: return the ends of the experts' tokens, and the counts exchanged with each rank.
     return _split_tokens(permuted_input.shape[1], self.expert_num, self.ep, self.rank_id % self.ep)
 
 
@@ -71,7 +71,7 @@ def _split_tokens(tokens: int, experts: int, ranks: int, own: int) -> tuple[Tens
 
 
 class _StaticStepReport(Callback):
-    """Tells the parent process which step runs."""
+    """A callback that reports the current step to the parent process."""
 
     def __init__(self, steps: int) -> None:
         super().__init__()
@@ -89,7 +89,7 @@ def run(job_data: Mapping[str, object]) -> None:
     # MindFormers leaves a file `parallel_speed_up_*.json` in the temporary folder (core/context/build_context.py).
     tempfile.tempdir = str(Path.cwd())
     report("build")
-    # Some models build their network for inference unless they are told, and fail later on (qwen2/modeling_qwen2.py).
+    # Some models build their network for inference by default, and fail later (qwen2/modeling_qwen2.py).
     os.environ["RUN_MODE"] = "train"
     make_initialisation_cheap()
     _serve_any_number_of_experts()
@@ -103,7 +103,7 @@ def run(job_data: Mapping[str, object]) -> None:
 
 
 def _data_set(job: MindFormersJob) -> GeneratorDataset:
-    # Samples of zeros: nothing is computed, only shapes and number formats count.
+    # Return samples of zeros: nothing is computed, only shapes and number formats matter.
     sample = tuple(np.zeros(column.shape, column.dtype) for column in job.columns)
 
     def samples() -> Iterator[tuple[NDArray[Any], ...]]:

@@ -1,6 +1,6 @@
-"""Trains a MindSpeed-Core-MS model (dynamic graph) with the framework's own code, on synthetic tokens.
+"""Train a MindSpeed-Core-MS model (dynamic graph) with the framework's own code, on synthetic tokens.
 
-The same calls as a training script of r0.1.0 makes: ``init_configs_from_yaml``, ``initialize_model_parallel``,
+Makes the same calls as a training script of r0.1.0: ``init_configs_from_yaml``, ``initialize_model_parallel``,
 ``get_model``, ``get_optimizer``, ``TrainOneStepCell``.
 """
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from mindspore import Type
 
-# Where the modules lie: of MindSpeed-Core-MS r0.1.0, and of the MindFormers that it came from.
+# The modules' names in MindSpeed-Core-MS r0.1.0, and in the MindFormers package that it came from.
 _PLACES = {
     "mindspeed_ms": {
         "config": "mindspeed_ms.core.config",
@@ -50,7 +50,7 @@ _PLACES = {
 
 
 class _Library:
-    """The framework's modules, by what they do."""
+    """The framework's modules, by their purpose."""
 
     def __init__(self, package: str) -> None:
         self._package = package
@@ -60,14 +60,14 @@ class _Library:
 
 
 def run(job_data: Mapping[str, object]) -> None:
-    """Build this rank's part of the model from the rewritten config, train it, and list what stays in memory."""
+    """Build this rank's part of the model from the rewritten config, train it, and list the tensors that stay in memory."""
     job = from_plain(MindSpeedJob, job_data)
     report("build")
     begin_dynamic_graph()
-    # Every step's gradients are finite; otherwise the optimizer would be left out.
+    # Every step's gradients must be finite; otherwise the optimizer would be skipped.
     finite_checks.install(mindspore, None)
     _initialise_at_once()
-    # The optimizer for mixed precision without DDP asks for ``parameter.grad`` before it sets it; Parameter has no such
+    # The optimizer for mixed precision without DDP reads ``parameter.grad`` before setting it; Parameter has no such
     # attribute in MindSpore 2.7 and 2.9.
     if not hasattr(Parameter, "grad"):
         Parameter.grad = None
@@ -114,7 +114,7 @@ def _build_model(library: Any, config: Any) -> tuple[Any, Any, Any]:  # noqa: AN
 
 
 def _make_data(config: Any) -> dict[str, Tensor]:  # noqa: ANN401 - as above
-    # All micro-batches of a step. Nothing is computed, only shapes and number formats count.
+    # Return all micro-batches of a step. Nothing is computed, only shapes and number formats matter.
     samples = config.dataset_config.batch_size * config.dataset_config.micro_batch_num
     words = config.model_config.seq_length
     tokens = np.zeros((samples, words), np.int32)
@@ -128,12 +128,12 @@ def _make_data(config: Any) -> dict[str, Tensor]:  # noqa: ANN401 - as above
 
 
 def _persistent_tensors(model: Any, optimizer: Any) -> dict[str, list[Tensor]]:  # noqa: ANN401 - as above
-    # The tensors that live for the whole run, by category. With DDP, weights and gradients are parts of buffers.
+    # Return the tensors that live for the whole run, by category. With DDP, weights and gradients are parts of buffers.
     kinds = [getattr(chunk, kind, None) for chunk in model for kind in ("buffers", "expert_parallel_buffers")]
-    # Without DDP there are none, and `buffers` is a method that every Cell has.
+    # Without DDP, `buffers` is only a method that every Cell has.
     buffers = [buffer for kind in kinds if isinstance(kind, list) for buffer in kind]
     weights = [buffer.param_data[0 : buffer.numel] for buffer in buffers if buffer.param_data is not None]
-    # `set_hidden_states` holds what the stage before has sent, which is no weight.
+    # `set_hidden_states` contains the data from the previous stage, not a weight.
     named = [weight for weight in model.get_parameters() if "set_hidden_states" not in weight.name]
     weights += [weight for weight in named if not lies_in(weight, weights)]
     gradients = [buffer.grad_data for buffer in buffers]
@@ -163,13 +163,13 @@ _MOST_ON_THE_HOST = 1 << 28  # elements
 
 
 def _initialise_at_once() -> None:
-    # Give tensors their memory when they are made. ``RMSNorm`` multiplies, and the gradient buffers slice, tensors that
-    # MindSpore 2.7 and later leave without data until ``init_data`` is called, and then refuse ("is uninitialized").
+    # Allocate tensors when they are created. ``RMSNorm`` multiplies, and the gradient buffers slice, tensors that MindSpore 2.7
+    # and later leave without data until ``init_data`` is called, and which then fail ("is uninitialized").
     make = Tensor.__init__
 
     def made(self: Tensor, *arguments: object, **named: Any) -> None:  # noqa: ANN401 - as Tensor takes them
         if named.get("init") is not None and not arguments and np.prod(named["shape"]) > _MOST_ON_THE_HOST:
-            # A buffer: as an array it would be larger than many hosts' memory.
+            # A buffer: as a host array it would exceed many hosts' memory.
             make(self, mint.empty(named["shape"], dtype=named["dtype"]))
             return
         make(self, *arguments, **named)
@@ -180,8 +180,8 @@ def _initialise_at_once() -> None:
 
 
 def _receive_by_the_public_function(communication: Any) -> None:  # noqa: ANN401 - a module of the framework, no types
-    # Receive from other stages through ``mint.distributed``. The inner operator that the pipeline's ``IRecv`` calls ends the
-    # simulated process with a segmentation fault (MindSpore 2.7 and 2.9); the public function makes the same tensor and works.
+    # Receive from other stages through ``mint.distributed``. The inner operator that the pipeline's ``IRecv`` calls crashes the
+    # simulated process with a segmentation fault (MindSpore 2.7 and 2.9); the public function creates the same tensor and works.
     def receive(tag: int, source: int, shape: Sequence[int], group: str, dtype: Type) -> tuple[Tensor, Any]:
         buffer = mint.empty(tuple(shape), dtype=dtype)
         return buffer, distributed.irecv(buffer, distributed.get_global_rank(group, source), group=group, tag=tag)

@@ -1,7 +1,7 @@
-"""The language model that MindFormers' ``experimental.parallel_core`` leaves to the training script.
+"""Define the language model that MindFormers' ``experimental.parallel_core`` leaves to the training script.
 
-Embedding, layers and head are the framework's own classes; what stands here is how MindSpeed-Core-MS's ``GPTModel`` puts
-them together (``legacy/model/gpt_model.py``).
+Embedding, layers and head are the framework's own classes; they are combined as in MindSpeed-Core-MS's ``GPTModel``
+(``legacy/model/gpt_model.py``).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class GPTModel(Module):
-    """One pipeline stage, or one chunk of it, with the loss behind the last layer."""
+    """One pipeline stage, or one chunk of it, with the loss after the last layer."""
 
     def __init__(self, config: Any, *, pre_process: bool, post_process: bool) -> None:  # noqa: ANN401 - no types there
         super().__init__(config)
@@ -42,19 +42,19 @@ class GPTModel(Module):
             self.initialize_word_embeddings()
 
     def set_input_tensor(self, input_tensor: Tensor) -> None:
-        """Take what the stage before has sent."""
+        """Set the input received from the previous stage."""
         self.language_model.set_input_tensor(input_tensor)
 
     def construct(
         self, tokens: Tensor, position_ids: Tensor, attention_mask: Tensor, loss_mask: Tensor, labels: Tensor
     ) -> Tensor:
-        """The loss, or what goes to the next stage."""
+        """Return the loss, or the output for the next stage."""
         hidden = self.language_model(tokens, position_ids, attention_mask)
         if not self.post_process:
             return hidden
         weight = self.language_model.output_layer.weight if self.untied else self.shared_embedding_or_output_weight()
         logits = self.head(hidden, weight, parallel_output=True)
-        # From (sequence, batch, words) to (batch, sequence, words): labels are in that order. LossWithMask of MindFormers
-        # multiplies by a flat mask, so labels must be flat too.
+        # From (sequence, batch, vocabulary) to (batch, sequence, vocabulary), the order of the labels. LossWithMask of
+        # MindFormers multiplies by a flat mask, so labels must be flat too.
         logits = logits.swapaxes(0, 1).contiguous()
         return self.loss(logits.float().view(-1, logits.shape[-1]), labels.reshape(-1), loss_mask)

@@ -1,7 +1,7 @@
-"""Trains a MindFormers model (dynamic graph) with MindFormers' own trainer, on synthetic samples.
+"""Train a MindFormers model (dynamic graph) with MindFormers' own trainer, on synthetic samples.
 
-The same calls as a training script makes: ``Trainer(config).train()`` of ``mindformers.pynative.trainer`` (2.0 and 2.1).
-What is put in is a loader of samples in the place of the data set's, and a callback that tells how far it is.
+Makes the same calls as a training script: ``Trainer(config).train()`` of ``mindformers.pynative.trainer`` (2.0 and
+2.1). Only a loader of synthetic samples and a callback that reports progress are added.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _SMALL = 1 << 20  # bytes; step counts and the like keep their values
 
 
 class _DynamicStepReport(TrainerCallback):
-    """Tells the parent process which step runs."""
+    """A callback that reports the current step to the parent process."""
 
     def __init__(self, steps: int) -> None:
         super().__init__()
@@ -49,7 +49,7 @@ class _DynamicStepReport(TrainerCallback):
 
 
 def run(job_data: Mapping[str, object]) -> None:
-    """Build this rank's part of the model from the rewritten config, train it, and list what stays in memory."""
+    """Build this rank's part of the model from the rewritten config, train it, and list the tensors that stay in memory."""
     job = from_plain(PynativeJob, job_data)
     report("build")
     begin_dynamic_graph()
@@ -64,7 +64,7 @@ def run(job_data: Mapping[str, object]) -> None:
     try:
         trainer.train()
     except RuntimeError as error:
-        # All that ``training_step`` says is "Error in training step 0."; what went wrong is the exception's cause.
+        # ``training_step`` only says "Error in training step 0."; the actual error is the exception's cause.
         raise error.__cause__ or error from None
     mindspore.runtime.synchronize()
     write_tensor_list(_persistent_tensors(trainer.model, trainer.optimizer))
@@ -81,8 +81,8 @@ def _answer_for_the_others(job: PynativeJob) -> None:
 
 
 def _make_loader(job: PynativeJob) -> Callable[..., GeneratorDataset]:
-    # What the trainer takes for the config's loader. It makes batches of the samples by its own rules.
-    # A single sequence: FlashAttention looks at where sequences end, and at no other value, on the host.
+    # Return the replacement for the config's data loader; the trainer makes batches of its samples by its own rules. A
+    # single sequence: FlashAttention reads only the ends of sequences on the host.
     values = {"actual_seq_len": job.length, "loss_mask": 1}
     sample = tuple(np.full(column.shape, values.get(column.name, 0), column.dtype) for column in job.columns)
     names = [column.name for column in job.columns]
@@ -112,21 +112,21 @@ def _persistent_tensors(models: Iterable[Any], optimizer: Any) -> dict[str, list
 
 
 def _on_the_device(tensors: Iterable[Any]) -> list[Tensor]:
-    # Their local parts, but for what was moved to the host.
+    # Return the local parts of the tensors, except those moved to the host.
     local = (tensor.to_local() if hasattr(tensor, "to_local") else tensor for tensor in tensors)
     return [tensor for tensor in local if not str(tensor.device).startswith("CPU") and tensor.data_ptr()]
 
 
 def _leave_the_host_alone() -> None:
-    # Make parameters from tensors without bringing the tensors' values to the host. ``AdamW._init_main_params`` (MindFormers 2.0
-    # and 2.1, pynative/optimizer/adamw.py) makes a parameter of every float32 copy, and MindSpore (2.10,
-    # ``Parameter._get_parameter_new_args``) reads the tensor's values into a NumPy array for it: a model of 7 billion weights
-    # would need 28 GB on the host, and as much again for the moments that are made from the copies. On the device nothing
-    # changes: the parameter has its memory there from the first operator that reads it. On devices (``--real``) values count, and
-    # nothing is changed.
+    # Make parameters from tensors without copying the tensors' values to the host. ``AdamW._init_main_params``
+    # (MindFormers 2.0 and 2.1, pynative/optimizer/adamw.py) makes a parameter of every float32 copy, and MindSpore
+    # (2.10, ``Parameter._get_parameter_new_args``) reads the tensor's values into a NumPy array for it: a model of 7
+    # billion weights would need 28 GB on the host, and the same again for the moments made from the copies. Device
+    # memory is unchanged: the parameter is allocated there by the first operator that reads it. On devices (``--real``)
+    # values matter, and nothing is changed.
     if "MS_SIMULATION_LEVEL" not in os.environ:
         return
-    made_of = Parameter._get_parameter_new_args  # noqa: SLF001 - there is no other place
+    made_of = Parameter._get_parameter_new_args  # noqa: SLF001 - no public name
 
     def without_values(data: Any, *rest: Any) -> tuple[Any, ...]:  # noqa: ANN401 - as Parameter takes them
         # A model is first made without any memory.

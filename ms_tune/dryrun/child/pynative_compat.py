@@ -1,7 +1,7 @@
-"""What MindFormers' dynamic-graph trainer and HyperParallel ask on several devices and simulation cannot answer.
+"""Answer requests of MindFormers' dynamic-graph trainer and HyperParallel that simulation cannot answer.
 
-No other rank runs and nothing is computed: who takes part, what the stage before hands over and how many tokens go to
-each expert come from here. On devices (``--real``) nothing is changed.
+No other rank runs and nothing is computed: the members of groups, the input from the previous stage and the number of
+tokens per expert are supplied here. On devices (``--real``) nothing is changed.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ _RECEIVES = "recv_object_list"
 
 
 def know_who_is_in_a_group() -> None:
-    """Have ``get_process_group_ranks`` name all ranks of the job, as it does for groups that the program made.
+    """Make ``get_process_group_ranks`` return all ranks of the job for the world group.
 
     In simulation MindSpore (2.9, 2.10) says "Group hccl_world_group doesn't include this rank".
     """
-    ranks_of = _comm_helper._get_group_ranks  # noqa: SLF001 - what the public function calls
+    ranks_of = _comm_helper._get_group_ranks  # noqa: SLF001 - called by the public function
 
     def answer(group: str) -> list[int]:
         if group == GlobalComm.WORLD_COMM_GROUP:
@@ -42,7 +42,7 @@ def know_who_is_in_a_group() -> None:
 
 
 def take_what_the_stage_before_hands_over(shape: Sequence[int], dtype: str) -> None:
-    """Have a later pipeline stage go on with ``(tokens of this rank, samples, hidden size)``; it waits for them in ``recv_object_list``."""
+    """Let a later pipeline stage receive ``(tokens of this rank, samples, hidden size)`` in ``recv_object_list``."""
     handed = (tuple(shape), getattr(mindspore, dtype))
 
     def receive(object_list: list[Any], *_: object, **__: object) -> int:
@@ -54,10 +54,10 @@ def take_what_the_stage_before_hands_over(shape: Sequence[int], dtype: str) -> N
 
 
 def spread_tokens_evenly(dispatcher: Any) -> None:  # noqa: ANN401 - a class of MindFormers, which has no types
-    """Have every expert get as many tokens as the next one.
+    """Give every expert the same number of tokens.
 
-    ``ExpertParallel`` (``pynative/distributed/expert_parallel.py``, 2.0 and 2.1) reads counts back from the device, which are
-    0 in simulation, and cuts by them. A dispatcher of another release is left alone.
+    ``ExpertParallel`` (``pynative/distributed/expert_parallel.py``, 2.0 and 2.1) reads counts back from the device,
+    which are 0 in simulation, and splits by them. The dispatcher of another release stays unchanged.
     """
     counted = getattr(dispatcher, "_count_tokens_per_expert", None)
     if counted is None:
@@ -70,14 +70,14 @@ def spread_tokens_evenly(dispatcher: Any) -> None:  # noqa: ANN401 - a class of 
         return counted(self, chosen, experts)
 
     if hasattr(dispatcher, "_derive_splits"):
-        derived = dispatcher._derive_splits  # noqa: SLF001 - there is no other place
+        derived = dispatcher._derive_splits  # noqa: SLF001 - no public name
         dispatcher._derive_splits = staticmethod(  # noqa: SLF001 - as above
             lambda _read, experts, ways: derived([*even.counts().tolist() * 2], experts, ways)
         )
     elif hasattr(dispatcher, "_compute_token_splits"):
         computed = dispatcher._compute_token_splits  # noqa: SLF001 - as above
 
-        # What goes to every rank and comes from every rank, which is multiplied and read: arrays of the host here.
+        # Sizes sent to and received from every rank, which are multiplied and read: host arrays here.
         @wraps(computed)
         def split(dispatcher: object, own: object, others: object, ways: int) -> tuple[Any, Any, Any]:
             sizes = even.counts().reshape(ways, -1).sum(axis=1)
@@ -85,7 +85,7 @@ def spread_tokens_evenly(dispatcher: Any) -> None:  # noqa: ANN401 - a class of 
 
         def order(_others: object, _ways: int) -> tuple[Tensor, Tensor]:
             rows = np.arange(even.rows, dtype=np.int32)
-            return Tensor(rows), Tensor(rows)  # where every row that came goes, and back again
+            return Tensor(rows), Tensor(rows)  # the places of the received rows, and back
 
         dispatcher._compute_token_splits, dispatcher._build_resort_index = split, staticmethod(order)  # noqa: SLF001 - as above
     else:
@@ -94,16 +94,16 @@ def spread_tokens_evenly(dispatcher: Any) -> None:  # noqa: ANN401 - a class of 
 
 
 class _EvenCounts:
-    """How many tokens go where if every expert gets as many as the next one."""
+    """The numbers of tokens per expert if all get the same number."""
 
-    rows = experts = 0  # tokens, each as often as experts were chosen for it
+    rows = experts = 0  # tokens, counted once per chosen expert
 
     def counts(self) -> NDArray[np.int64]:
         return np.diff(np.linspace(0, self.rows, self.experts + 1).astype(np.int64))
 
 
 def _replace_everywhere(name: str, new: Callable[..., object]) -> None:
-    # Put a function into MindSpore's place in every module that has taken it by name.
+    # Replace a function of MindSpore in every module that imported it by name.
     for module in list(sys.modules.values()):
         thing = getattr(module, "__dict__", {}).get(name)
         if str(getattr(thing, "__module__", "")).startswith("mindspore.") and callable(thing):

@@ -1,5 +1,5 @@
-"""Launchers of a simulated script: ``msrun``, ``torchrun`` and ``python -m torch.distributed.launch`` start one rank a stage.
+"""Replace the launchers of a simulated script (``msrun``, ``torchrun``, ``torch.distributed.launch``): one rank per stage.
 
-A script runs as it is, with programs of ms-tune's first in its PATH. ``arguments`` reads what a launcher was told, ``stand_in`` is the
-program that stands in a launcher's place, ``job`` what it leaves behind.
+A script runs as it is, with ms-tune's programs first in its PATH. ``arguments`` reads a launcher's command line, ``stand_in``
+is the program that replaces a launcher, ``job`` reads its results.
 """

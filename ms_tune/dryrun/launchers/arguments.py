@@ -1,4 +1,4 @@
-"""What a launcher was told, and its program's arguments: options with the words that follow each."""
+"""Parse launchers' command lines and their programs' arguments: options with the words that follow each."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ if TYPE_CHECKING:
     from argparse import Namespace
     from collections.abc import Iterable, Mapping, Sequence
 
-_OPTION = re.compile(r"--?[A-Za-z]")  # and no negative number
+_OPTION = re.compile(r"--?[A-Za-z]")  # not a negative number
 
 
 class OptionWords:
-    """The arguments of a program, and what was changed in them.
+    """The arguments of a program, and the changes made to them.
 
-    An option's words are all that stand behind it up to the next option: ``--load my checkpoint`` is one option with two
-    words, as a shell makes it of an unquoted path with a blank.
+    An option's words are all words after it up to the next option: ``--load my checkpoint`` is one option with two words, as a
+    shell splits an unquoted path with a space.
     """
 
     def __init__(self, arguments: Sequence[str]) -> None:
-        # Options with their words, in their order; the first part has no option.
+        # Options with their words, in order; the first part has no option.
         self.parts: list[tuple[str, list[str]]] = [("", [])]
-        self.changes: list[SettingChange] = []  # texts of words; None where the option is not there
+        self.changes: list[SettingChange] = []  # values as text; None if the option is absent
         for word in arguments:
             if _OPTION.match(word):
                 name, equals, value = word.partition("=")
@@ -43,23 +43,23 @@ class OptionWords:
         return any(name == option for name, _ in self.parts)
 
     def get(self, option: str) -> list[str] | None:
-        """The words of an option, where it stands last; None if it is absent."""
+        """Return the words of an option at its last position; None if it is absent."""
         return next((words for name, words in reversed(self.parts) if name == option), None)
 
     def number(self, option: str) -> int | None:
-        """The option's only word as a positive number; None if it is none."""
+        """Return the option's only word as a positive number; None if it is not one."""
         words = self.get(option)
         if words is None or len(words) != 1 or not words[0].isdecimal():
             return None
         return int(words[0]) or None
 
     def put(self, option: str, *words: str) -> None:
-        """Give an option these words, once."""
+        """Set an option to these words, once."""
         if self.get(option) != list(words):
             self._change(option, list(words))
 
     def drop(self, options: Iterable[str]) -> None:
-        """Take options out."""
+        """Remove options."""
         for option in options:
             if option in self:
                 self._change(option, None)
@@ -72,32 +72,32 @@ class OptionWords:
             self.parts.append((option, words))
 
     def arguments(self) -> tuple[str, ...]:
-        """All of them, as a program takes them."""
+        """Return all arguments as a program accepts them."""
         return tuple(word for name, words in self.parts for word in ([name] if name else []) + words)
 
 
 @dataclass(frozen=True, slots=True)
 class ProgramSplit:
-    """How a program's own arguments split its job; 1 for what they leave out."""
+    """The parallel split of a job by its program's own arguments; 1 for omitted ones."""
 
     tensor: int = 1
     pipeline: int = 1
     context: int = 1
-    expert: int = 1  # over how many ranks the experts are; these are ranks of the other dimensions
-    # Ranks are numbered tensor, context, pipeline, data, and not with the pipeline last.
+    expert: int = 1  # number of ranks that share the experts; these are ranks of the other dimensions
+    # Ranks are numbered tensor, context, pipeline, data, instead of with the pipeline last.
     pipeline_before_data: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class SimulatedRank:
-    """A rank that is simulated, and its stage; None where stages are not what it was chosen by."""
+    """A rank to simulate, and its stage; None if it was not chosen by its stage."""
 
     rank: int
     stage: int | None
 
 
 def parallel_of(arguments: Sequence[str]) -> ProgramSplit | None:
-    """The split that Megatron's arguments name, the last one of each winning; None if they name no pipeline."""
+    """Return the split in Megatron's arguments, where the last occurrence wins; None without a pipeline size."""
     names, words = load("launchers")["parallel"], OptionWords(arguments)
     tensor, pipeline, context, expert = (
         words.number(names[name]) for name in ("tensor", "pipeline", "context", "expert")
@@ -114,9 +114,9 @@ def parallel_of(arguments: Sequence[str]) -> ProgramSplit | None:
 
 
 def first_rank(stage: int, world: int, parallel: ProgramSplit) -> int:
-    """The lowest rank of a stage.
+    """Return the lowest rank of a stage.
 
-    Megatron's order is tensor, context, expert, data, pipeline, so that a stage's ranks are neighbours; with
+    Megatron's order is tensor, context, expert, data, pipeline, so that a stage's ranks are consecutive; with
     ``--use-tp-pp-dp-mapping`` the data dimension is the last one (Megatron-LM core_v0.12.1,
     ``megatron/core/parallel_state.py``, ``initialize_model_parallel``).
     """
@@ -128,7 +128,7 @@ def first_rank(stage: int, world: int, parallel: ProgramSplit) -> int:
 def choose_ranks(
     world: int, parallel: ProgramSplit | None, stages: Sequence[int] | None = None, ranks: Sequence[int] = ()
 ) -> tuple[SimulatedRank, ...]:
-    """The ranks to simulate, each once."""
+    """Return the ranks to simulate, each once."""
     if ranks:
         beyond = next((rank for rank in ranks if rank >= world), None)
         if beyond is not None:
@@ -145,26 +145,26 @@ def choose_ranks(
 
 MSRUN, TORCHRUN, TORCH_LAUNCH = "msrun", "torchrun", "torch.distributed.launch"
 LAUNCHERS = (MSRUN, TORCHRUN, TORCH_LAUNCH)
-_PYTHONS = ("python", "pytest", "python3")  # msrun runs these as they are (parallel/cluster/process_entity/_utils.py)
+_PYTHONS = ("python", "pytest", "python3")  # msrun runs these directly (parallel/cluster/process_entity/_utils.py)
 _PYTHON = ".py"
-_MOST = 1_000_000  # ranks of a job
+_MOST = 1_000_000  # maximum ranks of a job
 
 
 @dataclass(frozen=True, slots=True)
 class LauncherCall:
-    """A job as its launcher was told to start it."""
+    """A job as described by its launcher's command line."""
 
     launcher: str  # one of `LAUNCHERS`
-    world: int  # ranks of the job, on all its nodes
-    local: int  # ranks of a node
-    waits: bool  # the launcher waits for its ranks, shows what they print, and fails where one of them does
-    master: tuple[str, str]  # address and port at which the ranks would meet
-    # What is put before the program: an interpreter's name and options; empty where the program runs by itself.
+    world: int  # ranks of the job on all its nodes
+    local: int  # ranks per node
+    waits: bool  # the launcher waits for its ranks, prints their output, and fails if one of them fails
+    master: tuple[str, str]  # address and port where the ranks would connect
+    # Words before the program: an interpreter's name and options; empty if the program is run directly.
     prefix: tuple[str, ...]
     program: str  # the program that every rank runs
     arguments: tuple[str, ...]  # the program's own arguments
-    names_local_rank: bool = False  # every rank gets `--local-rank` as an argument, too
-    changes: tuple[SettingChange, ...] = ()  # what of its own options was read otherwise than the launcher would
+    names_local_rank: bool = False  # every rank also gets the argument `--local-rank`
+    changes: tuple[SettingChange, ...] = ()  # its own options that were read differently than by the launcher
 
 
 class _OptionParser(ArgumentParser):
@@ -175,7 +175,7 @@ class _OptionParser(ArgumentParser):
 def parse_launcher(
     launcher: str, words: Sequence[str], environment: Mapping[str, str], devices: int | None = None
 ) -> LauncherCall:
-    """Read a launcher's command line."""
+    """Parse a launcher's command line."""
     parser = _make_parser(launcher, environment if launcher != MSRUN else {})
     found = parser.parse_args(list(words))
     changes: tuple[SettingChange, ...] = ()
@@ -183,23 +183,23 @@ def parse_launcher(
         kept, changes = _without_sentences(words)
         try:
             found = parser.parse_args(kept) if changes else found
-        except UsageError:  # they are none: the options belong to a program that is no Python file
+        except UsageError:  # none of them: the options belong to a program that is not a Python file
             changes = ()
     launch = (_of_msrun if launcher == MSRUN else _of_torch)(launcher, found, devices)
     return replace(launch, changes=changes)
 
 
 def _without_sentences(words: Sequence[str]) -> tuple[list[str], tuple[SettingChange, ...]]:
-    # The words with one for each option where several stand, as a shell makes them of ``--master_addr your master node ip``.
-    # Vendors' scripts have such sentences to be replaced; the launcher would take their second word for the program.
+    # Reduce options with several words to one word, as a shell makes them of ``--master_addr your master node ip``. Vendors'
+    # scripts contain such placeholders; the launcher would take their second word as the program.
     end = next((at for at, word in enumerate(words) if word.endswith(_PYTHON)), 0)
     head = OptionWords(words[:end])
     changes = tuple(
-        SettingChange(name, " ".join(told), told[0])
-        for name, told in head.parts
-        if name.startswith("-") and len(told) > 1
+        SettingChange(name, " ".join(values), values[0])
+        for name, values in head.parts
+        if name.startswith("-") and len(values) > 1
     )
-    kept = [word for name, told in head.parts for word in ([name] if name else []) + told[:1]]
+    kept = [word for name, values in head.parts for word in ([name] if name else []) + values[:1]]
     return [*kept, *words[end:]], changes
 
 
@@ -207,11 +207,11 @@ def _make_parser(launcher: str, environment: Mapping[str, str]) -> ArgumentParse
     parser = _OptionParser(prog=launcher, add_help=False)
     for option in load("launchers")["launchers"][launcher]["options"]:
         long = next(name for name in option["names"] if name.startswith("--"))
-        told = environment.get(f"PET_{long.lstrip('-').replace('-', '_').upper()}")
+        value = environment.get(f"PET_{long.lstrip('-').replace('-', '_').upper()}")
         if option.get("flag"):
-            parser.add_argument(*option["names"], action="store_true", default=told == "1")
+            parser.add_argument(*option["names"], action="store_true", default=value == "1")
         else:
-            parser.add_argument(*option["names"], default=option.get("default") if told is None else told)
+            parser.add_argument(*option["names"], default=option.get("default") if value is None else value)
     parser.add_argument("program")
     parser.add_argument("arguments", nargs=REMAINDER)
     return parser
@@ -236,7 +236,7 @@ def _of_msrun(launcher: str, found: Namespace, devices: int | None) -> LauncherC
 
 
 def _of_torch(launcher: str, found: Namespace, devices: int | None) -> LauncherCall:
-    # PyTorch's ``torch/distributed/run.py``, and ``launch.py`` where it differs.
+    # PyTorch's ``torch/distributed/run.py``, and ``launch.py`` for the differences.
     nodes = _parse_number("--nnodes", found.nnodes.rpartition(":")[2])
     local = _each_node(found.nproc_per_node, devices, nodes)
     bare, module = found.no_python, found.module

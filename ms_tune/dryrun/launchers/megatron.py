@@ -1,4 +1,4 @@
-"""Arguments of Megatron's programs as a simulation needs them: few steps, made-up data, nothing loaded or saved."""
+"""Change the arguments of Megatron programs for a simulation: few steps, synthetic data, nothing loaded or saved."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from typing import Any
 
-STEPS = 2  # the second one starts with optimizer state in place, as every later one does
-EACH_RANK = "rank_N"  # in an argument: the folder of the rank that gets it
-_DATA, _TOKENIZER = "data", "tokenizer"  # in the job's folder
+STEPS = 2  # the second one starts with optimizer state, like every later one
+EACH_RANK = "rank_N"  # in an argument: replaced by the folder of the rank
+_DATA, _TOKENIZER = "data", "tokenizer"  # file names in the job's folder
 
 
 def simulation_arguments(
     arguments: Sequence[str], world: int, folder: Path, settings: Sequence[tuple[str, str | None]] = ()
 ) -> OptionWords:
-    """The arguments with which a program is simulated, and what of them the script says otherwise.
+    """Return the arguments with which a program is simulated, and their differences from the script.
 
-    A program that is not Megatron's keeps its own, but for the user's settings.
+    For programs other than Megatron's, only the user's settings are applied.
     """
     words, names = OptionWords(arguments), load("launchers")["megatron"]
     for option, value in settings:
@@ -59,10 +59,10 @@ def _few_steps(words: OptionWords, names: Mapping[str, Any]) -> None:
 
 
 def _few_micro_batches(words: OptionWords, names: Mapping[str, Any], world: int, parallel: ProgramSplit) -> None:
-    # Twice as many micro-batches as there are stages, with several chunks three times: further ones only repeat them. 1F1B has at
-    # most as many in flight as there are stages (Megatron-LM core_v0.12.1, ``megatron/core/pipeline_parallel/schedules.py``); of
-    # chunks :func:`~ms_tune.planning.schedule.enough_micro_batches` tells. The peak needs no more; fragments grow a little with
-    # what is repeated.
+    # Run twice as many micro-batches as stages, three times with several chunks: further ones only repeat them. 1F1B has at
+    # most as many in flight as stages (Megatron-LM core_v0.12.1, ``megatron/core/pipeline_parallel/schedules.py``); for chunks
+    # see :func:`~ms_tune.planning.schedule.enough_micro_batches`. The peak needs no more; fragmentation grows slightly with the
+    # repetitions.
     micro, whole = words.number(names["micro_batch"]), words.number(names["global_batch"])
     ranks = parallel.tensor * parallel.pipeline * parallel.context
     if micro is None or whole is None or world % ranks:
@@ -110,21 +110,21 @@ def _made_up(words: OptionWords, names: Mapping[str, Any], folder: Path) -> None
 _MAGIC = b"MMIDIDX\x00\x00"  # megatron/core/datasets/indexed_dataset.py, Megatron-LM core_v0.12.1
 _VERSION, _INT32 = 1, 4
 _DOCUMENTS = 16
-_WORDS = 100  # of the tokenizer, and so token numbers
+_WORDS = 100  # words of the tokenizer, and thus token numbers
 _NO_LABEL = -100  # IGNORE_INDEX of mindspeed_llm/tasks/preprocess, MindSpeed-LLM v2.2.0
 _ANSWERS = ("chosen_labels", "rejected_labels")
 _SPECIAL = {"unk_token": "<unk>", "bos_token": "<s>", "eos_token": "</s>", "pad_token": "<pad>"}
 
 
 def write_data(prefix: Path, length: int) -> None:
-    """Write ``PREFIX.bin`` and ``PREFIX.idx``: few documents of low token numbers, since memory depends on lengths alone."""
+    """Write ``PREFIX.bin`` and ``PREFIX.idx``: few documents of low token numbers, since memory depends only on lengths."""
     _write_tokens(prefix, array("i", (number % _WORDS for number in range(length + 1))))
 
 
 def write_packed(prefix: Path, length: int, fields: Iterable[str]) -> None:
-    """Write the data of a tuning, ``PREFIX_packed_FIELD_document.bin`` and ``.idx`` for each field.
+    """Write fine-tuning data: ``PREFIX_packed_FIELD_document.bin`` and ``.idx`` for each field.
 
-    Of two answers to compare each is the second half of what it stands in.
+    Of two answers to compare, each is the second half of its sequence.
     """
     for field in fields:
         tokens = array("i", (1 + number % (_WORDS - 1) for number in range(length)))
@@ -148,7 +148,7 @@ def _write_tokens(prefix: Path, tokens: array[int]) -> None:
 
 
 def write_tokenizer(folder: Path) -> None:
-    """Write the folder of a tokenizer that knows a hundred words, as Hugging Face's ``AutoTokenizer`` reads it."""
+    """Write the folder of a tokenizer with a hundred words, in the format of Hugging Face's ``AutoTokenizer``."""
     folder.mkdir(exist_ok=True)
     words = [*_SPECIAL.values(), *(f"word{number}" for number in range(_WORDS - len(_SPECIAL)))]
     added = [

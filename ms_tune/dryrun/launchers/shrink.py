@@ -1,6 +1,6 @@
-"""Which layers a stage of a Megatron program builds, by the program's arguments, and which arguments give it fewer.
+"""Determine the layers of a Megatron program's stages from its arguments, and the arguments that give a stage fewer.
 
-The rules are those of :mod:`ms_tune.dialects.megatron`; here they are asked about words whose parser is not known.
+Uses the rules of :mod:`ms_tune.dialects.megatron`, applied to arguments whose parser is unknown.
 """
 
 from __future__ import annotations
@@ -30,34 +30,34 @@ if TYPE_CHECKING:
     from ms_tune.dialects.megatron.placement import Settled, StageChunk
     from ms_tune.text import Message
 
-# The release that refuses least; what another one refuses besides, its run tells.
+# The release with the fewest checks; errors of others show in the run.
 _RELEASE = releases_on("core_v0.12.1")[0]
 
 
 @dataclass(frozen=True, slots=True)
 class _ProgramLayout:
-    inputs: MegatronInputs  # what the arguments say
-    settled: Settled  # what the frameworks make of them
-    cells: tuple[StageChunk, ...]  # the layers of each chunk of each stage, those included that do nothing
+    inputs: MegatronInputs  # read from the arguments
+    settled: Settled  # as resolved by the frameworks
+    cells: tuple[StageChunk, ...]  # the layers of each chunk of each stage, including no-op layers
 
     @property
     def chunks(self) -> int:
-        return self.settled.chunks or 1  # of a stage
+        return self.settled.chunks or 1  # per stage
 
     def of_stage(self, stage: int) -> tuple[StageChunk, ...]:
         return tuple(cell for cell in self.cells if cell.stage == stage)
 
     def idle(self, cell: StageChunk) -> int:
-        # How many layers of a chunk do nothing.
+        # Return the number of no-op layers in a chunk.
         return sum(cell.looked_up + index in self.settled.noop for index in range(cell.count))
 
     def layers(self, stage: int) -> int:
-        # The layers of a stage that do something.
+        # Return the number of a stage's layers without no-op layers.
         return sum(cell.count - self.idle(cell) for cell in self.of_stage(stage))
 
 
 def layout_of(words: OptionWords) -> _ProgramLayout:
-    """Return how the layers are placed."""
+    """Return the placement of the layers."""
     inputs = _read_inputs(words)
     try:
         settled = validated(inputs)
@@ -84,7 +84,7 @@ def _read_inputs(words: OptionWords) -> MegatronInputs:
     if stages * (chunks or 1) > count:
         raise UsageError(msg("launch.layers.uneven", count=count, stages=stages, chunks=chunks or 1))
     if names["experts"] in words and names["dense"] in words and names["frequency"] not in words:
-        # Left out it is 1 in MindSpeed-LLM 2.2 and later, and nothing in those before, where all layers have experts then.
+        # The default is 1 in MindSpeed-LLM 2.2 and later, and none in earlier ones, where all layers then have experts.
         raise UsageError(msg("launch.layers.unfollowed", option=names["frequency"]))
     experts = names["experts"] in words
     return MegatronInputs(
@@ -118,10 +118,10 @@ def _read_text(words: OptionWords, option: str) -> str | None:
 
 
 def kinds_of(layout: _ProgramLayout, stage: int) -> Mapping[StageLayerKind, int]:
-    """How many layers of each kind a stage has: layers of one kind need the same memory.
+    """Return the number of layers of each kind in a stage: layers of one kind need the same memory.
 
-    Chunks are kinds of their own, since they have different numbers of micro-batches in flight; layers that are
-    recomputed together are one.
+    Chunks are separate kinds, since they have different numbers of micro-batches in flight; layers that are recomputed together
+    count as one.
     """
     return dict(Counter(kind for cell in layout.of_stage(stage) for kind in _of_cell(layout, cell)))
 
@@ -155,32 +155,32 @@ def _read_whole(given: Sequence[str] | None, option: str) -> int:
 
 
 AUTO = "auto"
-_FEWEST = 2  # one layer is the first and the last at once
+_FEWEST = 2  # a single layer is both the first and the last
 _MOST_RUNS = 8
-_MOST_TRIED = 4000  # sets of arguments
+_MOST_TRIED = 4000  # sets of arguments tried
 
 
 @dataclass(frozen=True, slots=True)
 class SmallStage:
-    """A run of a stage."""
+    """One run of a stage with some of its layers."""
 
-    layers: int  # layers of the stage that do something
-    kinds: Mapping[StageLayerKind, int]  # how many of each kind
-    arguments: tuple[str, ...]  # what the program is given
+    layers: int  # layers of the stage without no-op layers
+    kinds: Mapping[StageLayerKind, int]  # their number by kind
+    arguments: tuple[str, ...]  # arguments of the program
 
 
 @dataclass(frozen=True, slots=True)
 class StageSizes:
-    """What is run of a stage."""
+    """The runs of a stage, and how the whole stage is derived from them."""
 
-    layers: int | None  # layers of the whole stage; None if its arguments are not followed
-    runs: tuple[SmallStage, ...]  # what is run, that with fewest layers first; one run where nothing is derived
-    factors: tuple[Fraction, ...] = ()  # their weights in the whole stage; empty where nothing is derived
-    reason: Message | None = None  # why the whole stage is not derived, where it was asked for
+    layers: int | None  # layers of the whole stage; None if its arguments are not supported
+    runs: tuple[SmallStage, ...]  # the runs, smallest first; a single run if nothing is derived
+    factors: tuple[Fraction, ...] = ()  # their weights in the whole stage; empty if nothing is derived
+    reason: Message | None = None  # why the whole stage is not derived, if it was requested
 
 
 def sizes_of(arguments: Sequence[str], stage: int, wanted: int | str | None) -> StageSizes:
-    """What is run of a stage, from so many layers on: ``auto`` for the fewest from which the whole can be derived, None for all."""
+    """Return a stage's runs with at least ``wanted`` layers: ``auto`` is the fewest that can derive the whole, None all."""
     words = OptionWords(arguments)
     try:
         layout = layout_of(words)
@@ -220,8 +220,8 @@ def _choose_runs(
 
 
 def _list_smaller(words: OptionWords, layout: _ProgramLayout, stage: int, full: SmallStage) -> Iterator[SmallStage]:
-    # The stage with fewer layers of each of its kinds, the smallest first. Each kind is there at least once: without a layer that
-    # is not recomputed, for one, the peak is at another moment, when a recomputed one is made anew.
+    # Yield the stage with fewer layers of each kind, smallest first. Each kind must occur at least once: without a layer that
+    # is not recomputed, for example, the peak is at another moment, during recomputation.
     tried = 0
     for size in range(1, max(cell.count for cell in layout.cells)):
         found: list[SmallStage] = []
@@ -272,7 +272,7 @@ def _with_values(words: OptionWords, values: Mapping[str, object]) -> OptionWord
 
 
 def worst_of(arguments: Sequence[str], stages: int) -> tuple[int, ...]:
-    """The stages that no other outdoes; all where the arguments are not followed."""
+    """Return the stages that no other stage exceeds; all if the arguments are not supported."""
     words = OptionWords(arguments)
     with contextlib.suppress(UsageError, IndexError):
         layout = layout_of(words)

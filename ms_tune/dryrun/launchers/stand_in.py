@@ -1,7 +1,7 @@
-"""The program that stands in a launcher's place: it starts one simulated rank for each stage, and keeps what they leave.
+"""Replace a launcher: start one simulated rank per stage, and keep their results.
 
-Started by its path with ms-tune's own Python, whatever the script has made of the environment:
-``python -I -S stand_in.py LAUNCHER ARGUMENT ...``. What it did stands in ``job_N/launch.json`` of the command's folder.
+Run by path with ms-tune's own Python, independent of the script's environment: ``python -I -S stand_in.py LAUNCHER ARGUMENT
+...``. Its record is ``job_N/launch.json`` in the command's folder.
 """
 
 from __future__ import annotations
@@ -48,20 +48,20 @@ if TYPE_CHECKING:
 
 LOG = "log.txt"
 _PYTHONS = ("python", "python3")
-REFUSED = 2  # as argparse ends
+REFUSED = 2  # argparse's exit code for errors
 _MOST_JOBS = 1000
 _POLL = 0.05  # seconds
-_ANSWER = 60.0  # seconds in which a Python tells where its modules lie
+_ANSWER = 60.0  # seconds in which a Python must report its modules
 _POLITE = 3.0  # seconds between SIGTERM and SIGKILL
 _OFFLINE = {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
-_OURS = ("MS_TUNE_LAUNCH", "MS_TUNE_INTERPRETER", LOOK)  # a rank's own subprocesses are no launchers of the script
+_OURS = ("MS_TUNE_LAUNCH", "MS_TUNE_INTERPRETER", LOOK)  # a rank's own subprocesses are not launchers of the script
 _LOOKS = str(Path(__file__).resolve().parents[1] / "child" / "look.py")
 _PIECE = 1 << 20
 
 
 @dataclass(slots=True)
 class _RankRun:
-    """A rank with so many layers; the first of a stage's runs has the rank's own folder, further ones lie hidden."""
+    """A run of a rank with some number of layers; the first one uses the rank's own folder, further ones hidden folders."""
 
     rank: SimulatedRank
     launch: LauncherCall
@@ -70,7 +70,7 @@ class _RankRun:
     code: int | None = None
     seconds: float = 0.0
     process: subprocess.Popen[bytes] | None = None  # once it runs
-    slot: int = 0  # the lock that it holds while it does
+    slot: int = 0  # descriptor of the lock that it has while running
     start: float = 0.0
 
     def told(self) -> dict[str, Any]:
@@ -90,7 +90,7 @@ class _RankRun:
 
 @dataclass(slots=True)
 class _StandInJob:
-    """A job, as it is told in its folder."""
+    """A job with the facts recorded in its folder."""
 
     folder: Path
     facts: dict[str, Any]
@@ -103,7 +103,7 @@ class _StandInJob:
 
 
 def main(launcher: str, words: Sequence[str], plan: Mapping[str, Any]) -> int:
-    """Run a launcher's job in simulation; gives the exit code that the launcher would have."""
+    """Run a launcher's job in simulation; return the launcher's exit code."""
     if launcher == "tee":
         return _run_tee(words, Path(plan["folder"]))
     job = _StandInJob(_claim_folder(Path(plan["folder"])), {"launcher": launcher, "arguments": list(words[:1000])})
@@ -165,14 +165,14 @@ def _look_only(launch: LauncherCall, folder: Path) -> LauncherCall:
     elif "-m" in launch.prefix:
         words = ["-m", *words]
     elif not launch.prefix and Path(launch.program).suffix != ".py":
-        words = []  # a program that is not Python's: what Python would find is told all the same
+        words = []  # not a Python program: only the modules are reported
     answer = str(folder / LOOKED)
     words = [answer, ",".join(module_names()), *words]
     return replace(launch, prefix=("python",), program=_LOOKS, arguments=tuple(words), names_local_rank=False)
 
 
 def _why_refused(launch: LauncherCall, rank: int, folder: Path, plan: Mapping[str, Any]) -> UsageError | None:
-    # Why the parts of the stack that a rank would find cannot run together, as far as their metadata tell.
+    # Return why the frameworks that a rank would import are incompatible, according to their metadata.
     answer = folder / LOOKED
     command = [_choose_python(plan), _LOOKS, str(answer), ",".join(module_names())]
     environment = _rank_environment(os.environ, launch, rank, folder, plan)
@@ -180,7 +180,7 @@ def _why_refused(launch: LauncherCall, rank: int, folder: Path, plan: Mapping[st
         subprocess.run(command, env=environment, stdin=subprocess.DEVNULL, timeout=_ANSWER, check=False)
         folders = json.loads(answer.read_bytes())["folders"]
     except (OSError, ValueError, KeyError, subprocess.TimeoutExpired):
-        return None  # whatever is wrong with its Python, the rank's own log tells it better
+        return None  # if its Python fails, the rank's own log shows why
     found = next(find_refusals(parts_of(folders), folders), None)
     return None if found is None else UsageError(*found)
 
@@ -228,8 +228,8 @@ def _rank_command(launch: LauncherCall, rank: int, plan: Mapping[str, Any]) -> l
 def _choose_python(plan: Mapping[str, Any]) -> str:
     own = str(Path(plan["folder"]) / "bin")
     path = os.pathsep.join(part for part in os.environ.get("PATH", os.defpath).split(os.pathsep) if part != own)
-    told = plan["chosen_python"] or os.environ.get("MS_TUNE_INTERPRETER")
-    return told or shutil.which("python", path=path) or shutil.which("python3", path=path) or "python"
+    chosen = plan["chosen_python"] or os.environ.get("MS_TUNE_INTERPRETER")
+    return chosen or shutil.which("python", path=path) or shutil.which("python3", path=path) or "python"
 
 
 def _take_slot(folder: Path, count: int) -> int | None:
@@ -270,7 +270,7 @@ def _start_rank(job: Path, run: _RankRun, plan: Mapping[str, Any], slot: int) ->
 def _rank_environment(
     base: Mapping[str, str], launch: LauncherCall, rank: int, folder: Path, plan: Mapping[str, Any]
 ) -> dict[str, str]:
-    # The environment of one simulated rank: the script's own, what simulation needs, and what the launcher tells.
+    # Return the environment of one simulated rank: the script's own, the simulation's, and the launcher's variables.
     cann = Cann(Backend(plan["backend"]), Path(plan["home"]))
     kept = {name: value for name, value in base.items() if name not in _OURS}
     found = simulation_environment(kept, cann, rank, launch.world, level=plan["level"], trace=folder)
@@ -281,11 +281,11 @@ def _rank_environment(
     local = str(rank % launch.local)
     found |= {
         "DEVICE_ID": local,
-        "MS_TUNE_DEVICES": str(launch.local),  # what MindSpore is to say that a node has
+        "MS_TUNE_DEVICES": str(launch.local),  # the number of devices per node that MindSpore reports
         "MS_TUNE_TRACES": str(folder),
         **{key: base.get(key, _OFFLINE[key]) for key in _OFFLINE},
     }
-    if launch.launcher == MSRUN:  # process_entity/_api.py, MindSpore 2.9; in simulation there is no scheduler, no role
+    if launch.launcher == MSRUN:  # process_entity/_api.py, MindSpore 2.9; a simulation has no scheduler and no role
         return found | {"MS_WORKER_NUM": str(launch.world), "MS_NODE_ID": str(rank)}
     address, port = launch.master
     return found | {  # torch/distributed/elastic/agent/server/local_elastic_agent.py
@@ -338,7 +338,7 @@ def _ended_by_signals(running: Sequence[_RankRun]) -> Iterator[None]:
 
 
 def _run_tee(words: Sequence[str], folder: Path) -> int:
-    # ``tee``, whose logs go to the run folder: a script's folder of logs is often not there, and stays as it was.
+    # Run ``tee``, with its log files in the run folder: a script's log folder often does not exist, and must stay unchanged.
     files = [word for word in words if not word.startswith("-")]
     mode = "ab" if {"-a", "--append"} & set(words) else "wb"
     code = 0
@@ -361,7 +361,7 @@ def _run_tee(words: Sequence[str], folder: Path) -> int:
 
 
 def _place_of_log(file: Path, folder: Path) -> Path:
-    # Where a file goes: a log, or what could not be written anyhow, to the run folder.
+    # Return the place of a file: in the run folder for logs, and for files that could not be written otherwise.
     if file.parent.is_dir() and ".log" not in file.suffixes:
         return file
     parts = [part for part in file.parts if part not in ("/", "..")]

@@ -1,1 +1,1 @@
-"""Cuts a config down to what one simulated stage needs; one module a way of running it. What is changed is listed."""
+"""Reduce a config to the needs of one simulated stage, with a list of the changes; one module per way of running it."""

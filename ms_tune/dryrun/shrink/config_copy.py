@@ -1,4 +1,4 @@
-"""A copy of a config that remembers what was changed in it."""
+"""Edit a copy of a config that records its changes."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 
 class ConfigCopy:
-    """The values of a config, to be changed by dotted key."""
+    """The values of a config, editable by dotted key."""
 
     def __init__(self, data: dict[str, Any], path: Path, sections: Sequence[str] = (), job: Job | None = None) -> None:
-        """Copy a config."""
+        """Copy a config; ConfigError if one of the sections is not a mapping."""
         self.data: dict[str, Any] = copy.deepcopy(data)
         self.path = path
         self._changes: dict[str, SettingChange] = {}
@@ -33,11 +33,11 @@ class ConfigCopy:
 
     @property
     def changes(self) -> tuple[SettingChange, ...]:
-        """What differs from the config, one entry a key."""
+        """Return the differences from the config, one entry per key."""
         return tuple(change for change in self._changes.values() if change.before != change.after)
 
     def get(self, path: str, default: object = None) -> Any:  # noqa: ANN401 - YAML values have any type
-        """A value; the default where there is none, or null."""
+        """Return a value; the default if it is absent or null."""
         node: Any = self.data
         for part in path.split("."):
             if not isinstance(node, dict) or part not in node:
@@ -46,7 +46,7 @@ class ConfigCopy:
         return default if node is None else node
 
     def set(self, path: str, value: object) -> None:
-        """Set a value; sections on the way are made."""
+        """Set a value; missing sections on the way are created."""
         *parents, last = path.split(".")
         node = self.data
         for part in parents:
@@ -59,7 +59,7 @@ class ConfigCopy:
             self._remember(path, before, value)
 
     def remove(self, path: str) -> None:
-        """Leave a key out."""
+        """Remove a key."""
         *parents, last = path.split(".")
         node: Any = self.data
         for part in parents:
@@ -70,28 +70,28 @@ class ConfigCopy:
             self._remember(path, node.pop(last), None)
 
     def count(self, path: str, default: int) -> int:
-        """A whole number above zero."""
+        """Return a whole number above zero; ConfigError for another value."""
         value = self.get(path, default)
         if type(value) is not int or value <= 0:
             raise ConfigError(msg("model.not-positive", key=path, value=repr(value)), path=self.path)
         return value
 
     def names(self, path: str, default: tuple[str, ...]) -> tuple[str, ...]:
-        """A list of names."""
+        """Return a list of names; ConfigError for another value."""
         value = self.get(path, list(default))
         if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
             raise ConfigError(msg("model.not-names", key=path, value=repr(value)), path=self.path)
         return tuple(value)
 
     def copy(self) -> ConfigCopy:
-        """The same values and changes once more, to try something."""
+        """Return a copy with the same values and changes, for trials."""
         made = ConfigCopy(self.data, self.path, job=self._job)
         made._changes = dict(self._changes)
         return made
 
     @property
     def job(self) -> Job:
-        """The job of the values as if they had been read from a file, for MindFormers' static graph; the same as long as they are the same."""
+        """Return the job of these values as if read from a file, for MindFormers' static graph; cached until a value changes."""
         if self._job is None:
             self._job = Job(source_of(self.data, self.path), dialect=Dialect.MINDFORMERS)
         return self._job

@@ -1,4 +1,4 @@
-"""MindFormers static-graph configs, run with the real MindFormers on a synthetic data set."""
+"""Prepare runs of MindFormers static-graph configs with the real MindFormers on a synthetic data set."""
 
 from __future__ import annotations
 
@@ -47,17 +47,17 @@ _SECTIONS = (
     *("context.ascend_config", "runner_config", "recompute_config", "swap_config", "train_dataset", "moe_config"),
 )
 # With fewer threads MindSpore cannot build graphs that contain conditions ("Can not build a sub graph which contains
-# ConditionSwitch"): by default it takes a share of the machine's cores, which is too small on a laptop.
+# ConditionSwitch"): by default it uses a share of the machine's cores, which is too small on a laptop.
 _DISPATCH_THREADS = 8
 _DEFAULT_LIMIT = "58GB"  # `ContextConfig` in mindformers/tools/register/template.py, 1.6 to 2.1
 
 
 def settle_config(job: Job, devices: int | None) -> SettledConfig:
-    """What all stages of a job's own model in MindFormers have in common."""
+    """Return the common part of all stages of a job with one of MindFormers' own models."""
     config = ConfigCopy(job.written.data, job.written.path, _SECTIONS, job)
     mode = config.get("run_mode")
     if mode is None:
-        config.set("run_mode", "train")  # as its launch script would say
+        config.set("run_mode", "train")  # as set by its launch script
     elif mode not in ("train", "finetune"):
         raise UnsupportedError(msg("dryrun.run-mode", mode=mode), msg("dryrun.run-mode.hint"))
     warnings = inline_model_folder(config)
@@ -69,7 +69,7 @@ def settle_config(job: Job, devices: int | None) -> SettledConfig:
 
 
 def prepare_mindformers(settled: SettledConfig, name: str, request: DryrunRequest) -> PreparedRun:
-    """A run of one stage."""
+    """Prepare a run of one stage."""
     source, stages, world_size = settled.source, settled.stages, settled.world_size
     if request.stage >= stages:
         raise UsageError(msg("dryrun.stage", stage=request.stage, stages=stages))
@@ -118,22 +118,22 @@ def prepare_mindformers(settled: SettledConfig, name: str, request: DryrunReques
 
 
 def _pipeline_of(config: ConfigCopy, stages: int) -> Pipeline:
-    # How micro-batches go through the stages; schedules that cut sequences or backward passes are not followed.
+    # Return the flow of micro-batches through the stages; schedules that cut sequences or backward passes are not supported.
     section = "parallel.pipeline_config."
     if stages == 1:
         return Pipeline()
     micro_batches = config.count("parallel_config.micro_batch_num", 1)
-    if not config.get(section + "pipeline_interleave"):  # without it MindSpore looks at no scheduler
+    if not config.get(section + "pipeline_interleave"):  # without it MindSpore ignores the scheduler
         return Pipeline(Schedule.ONE_FORWARD_ONE_BACKWARD, stages, 1, micro_batches)
     named = config.get(section + "pipeline_scheduler") or "1f1b"
-    less = os.environ.get("ENABLE_LESS_MEM_VPP") == "1"  # in the process to come, too
+    less = os.environ.get("ENABLE_LESS_MEM_VPP") == "1"  # also applies to the child process
     interleaved = Schedule.INTERLEAVED_LESS_MEMORY if less else Schedule.INTERLEAVED
     schedule = {"gpipe": Schedule.GPIPE, "1f1b": interleaved}.get(str(named))
     return Pipeline(schedule, stages, config.count(f"{MODEL}.pp_interleave_num", 1), micro_batches)
 
 
 def _check_plan(plan: LayerPlan | None, source: SourceFile, *, shrunk: bool) -> tuple[Message, ...]:
-    # What a shrunk run would hide: that MindFormers stops at the layer settings of the config as it is written.
+    # Report an error that a shrunk run would hide: MindFormers rejects the layer settings of the original config.
     if plan is None or plan.failure is None:
         return ()
     error = f"{plan.failure.exception}: {plan.failure.text}"
@@ -157,7 +157,7 @@ def _job_sizes(config: ConfigCopy, devices: int | None) -> tuple[int, int]:
 
 
 def _split_of(config: ConfigCopy, stages: int, world_size: int) -> Split:
-    # How the ranks are split; where operators are not, all of them are data parallel.
+    # Return the parallel split; without operator splitting all ranks are data parallel.
     if world_size == 1 or not splits_operators(config):
         return Split(data=world_size)
     names = ("data_parallel", "model_parallel", "context_parallel", "expert_parallel")

@@ -1,6 +1,6 @@
-"""What stands around the model in a MindFormers config: data, checkpoints, callbacks, files on the user's disk.
+"""Replace the parts of a MindFormers config around the model: data, checkpoints, callbacks, files on the user's disk.
 
-Rules are those of ``mindformers/trainer/base_trainer.py`` and ``mindformers/models/build_config.py`` of MindFormers 1.9.
+The rules are those of ``mindformers/trainer/base_trainer.py`` and ``mindformers/models/build_config.py`` of MindFormers 1.9.
 """
 
 from __future__ import annotations
@@ -42,21 +42,21 @@ _COLUMNS = (*BASE_COLUMNS, "attention_mask", "actual_seq_len")
 # `eod_pad_length` of `GPTDatasetConfig`, mindformers/dataset/blended_datasets/gpt_dataset.py; dynamic graph: `init_gpt_dataset_config`
 # of dataset/dataloader/blended_megatron_dataloader.py
 _DEFAULT_EOD_LENGTH = 128
-# Read from the YAML alone, before its values and those of `config.json` meet (``build_network``).
+# Read only from the YAML, before its values are merged with those of `config.json` (``build_network``).
 OF_THE_YAML = ("quantization_config", "pet_config", "checkpoint_name_or_path")
 
 
 def inline_model_folder(config: ConfigCopy) -> tuple[Message, ...]:
-    """Put the ``config.json`` of ``pretrained_model_dir`` into the config, as MindFormers merges the two.
+    """Merge the ``config.json`` of ``pretrained_model_dir`` into the config, as MindFormers does.
 
-    The values of the YAML win (``merge_model_config``). Weights in that folder would be loaded; nobody needs them here.
-    Where there is no such folder, a warning: what it would say is taken from the defaults of the model's class.
+    The values of the YAML have priority (``merge_model_config``). The weights in that folder are not needed here. If the folder
+    does not exist, return a warning: defaults of the model's class replace its values.
     """
     key = next((key for key in ("pretrained_model_dir", "model.pretrained_model_dir") if config.get(key)), None)
     if key is None:
         _check_named(config)
         return ()
-    if is_legacy(config.data):  # older models have their sizes in the config alone
+    if is_legacy(config.data):  # older models have all sizes in the config
         config.remove(key)
         return ()
     named = str(config.get(key))
@@ -79,7 +79,7 @@ def inline_model_folder(config: ConfigCopy) -> tuple[Message, ...]:
 
 
 def _is_named(config: ConfigCopy) -> bool:
-    # Whether MindFormers can find the model's class (``get_instance_type_from_cfg``, tools/register/register.py).
+    # Return whether MindFormers can find the model's class (``get_instance_type_from_cfg``, tools/register/register.py).
     return is_legacy(config.data) or config.get(f"{MODEL}.model_type") is not None
 
 
@@ -89,7 +89,7 @@ def _check_named(config: ConfigCopy) -> None:
 
 
 def synthetic_columns(config: ConfigCopy, length: int) -> tuple[Column, ...]:
-    """The columns of the synthetic data set, which take the place of the user's."""
+    """Return the columns of the synthetic data set, which replaces the user's."""
     if config.get("train_dataset.eod_reset"):
         raise UnsupportedError(msg("dryrun.eod-reset"), msg("dryrun.eod-reset.hint"))
     loader = _loader_settings(config)
@@ -106,13 +106,13 @@ def synthetic_columns(config: ConfigCopy, length: int) -> tuple[Column, ...]:
 
 
 def columns_named(names: Iterable[str], length: int, sequences: object) -> tuple[Column, ...]:
-    """Columns of these names, in both graphs; ``sequences`` is how many a sample may hold, as the config says."""
+    """Return columns of these names, for both graph modes; ``sequences`` is the config's maximum number of sequences per sample."""
     unknown = [name for name in names if name not in _COLUMNS]
     if unknown:
         raise UnsupportedError(msg("dryrun.columns", columns=", ".join(unknown), known=", ".join(_COLUMNS)))
     most = sequences if type(sequences) is int and sequences > 0 else _DEFAULT_EOD_LENGTH
     shapes = {"attention_mask": (1, length, length), "actual_seq_len": (most,)}
-    # dataset/blended_datasets/gpt_dataset.py, ``__getitem__``: all of them, masks included, are cast to int32.
+    # dataset/blended_datasets/gpt_dataset.py, ``__getitem__``: all of them, including masks, are cast to int32.
     return tuple(Column(name, shapes.get(name, (length,)), "int32") for name in names)
 
 
@@ -124,17 +124,17 @@ def _loader_settings(config: ConfigCopy) -> dict[str, Any]:
 
 
 def _packs_samples(loader: dict[str, Any]) -> bool:
-    # Whether samples are packed, for which MindFormers makes an attention mask (``_train_dataset_preprocess``).
+    # Return whether samples are packed, for which MindFormers makes an attention mask (``_train_dataset_preprocess``).
     handlers = loader.get("handler")
     named = handlers if isinstance(handlers, list) else []
     return any(isinstance(handler, dict) and handler.get("type") == "PackingHandler" for handler in named)
 
 
 def sample_length(config: ConfigCopy) -> int:
-    """Tokens of a sample.
+    """Return the tokens per sample.
 
-    The older Llama cuts one off for the labels where the data set has not done so (``construct`` in
-    mindformers/models/llama/llama.py: ``input_sliced_sig`` is off, or there is no column of labels).
+    The older Llama cuts one token off for the labels if the data set has not done so (``construct`` in
+    mindformers/models/llama/llama.py: ``input_sliced_sig`` is off, or the data set has no labels).
     """
     model = config.job.model
     general = facts_of(model.release).fields["seq_length"]
@@ -146,7 +146,7 @@ def sample_length(config: ConfigCopy) -> int:
 
 
 def batch_size(config: ConfigCopy) -> int:
-    """Samples that one rank reads for one step: all its micro-batches.
+    """Return the samples that one rank reads per step, for all its micro-batches.
 
     Source: ``_check_grad_accumulation_steps`` and ``_check_global_batch_size_for_auto_parallel``.
     """
@@ -165,7 +165,7 @@ def batch_size(config: ConfigCopy) -> int:
 
 
 def splits_operators(config: ConfigCopy) -> bool:
-    """Whether MindSpore splits operators over the ranks; without that MindFormers sets all of ``parallel_config`` to 1.
+    """Return whether MindSpore splits operators over the ranks; if not, MindFormers sets all of ``parallel_config`` to 1.
 
     Source: ``_check_global_batch_size_for_auto_parallel``, ``set_ms_auto_parallel_context`` in mindformers/core.
     """
@@ -175,9 +175,9 @@ def splits_operators(config: ConfigCopy) -> bool:
 
 
 def undo_split(config: ConfigCopy) -> None:
-    """Take back what MindFormers takes back where operators are not split (``_check_global_batch_size_for_auto_parallel``).
+    """Reset the settings that MindFormers resets without operator splitting (``_check_global_batch_size_for_auto_parallel``).
 
-    It would do so by itself, but layers are counted by stage before it does.
+    It would do so itself, but layers are counted by stage before that.
     """
     for name in (*_SPLITS, "micro_batch_num"):
         if config.get(f"parallel_config.{name}", 1) != 1:
@@ -187,9 +187,9 @@ def undo_split(config: ConfigCopy) -> None:
 
 
 def _reads_whole_batches(config: ConfigCopy) -> bool:
-    # Whether every rank reads the samples of all data-parallel ranks. Without a strategy in the config, a Megatron data set and
-    # masks have one that cuts samples over the ranks; all other data sets have the strategy ``full_batch``, which outweighs
-    # ``parallel.full_batch`` (``_get_columns_with_strategy``, ``_set_full_batch_with_strategy``).
+    # Return whether every rank reads the samples of all data-parallel ranks. If the config contains no strategy, a Megatron
+    # data set and masks have one that splits samples over the ranks; all other data sets use the strategy ``full_batch``, which
+    # overrides ``parallel.full_batch`` (``_get_columns_with_strategy``, ``_set_full_batch_with_strategy``).
     strategy: object = config.get("parallel.dataset_strategy")
     if strategy is not None:
         return strategy == "full_batch"
@@ -199,11 +199,11 @@ def _reads_whole_batches(config: ConfigCopy) -> bool:
 
 
 def put_in_place(config: ConfigCopy, made: tuple[Column, ...], samples: int) -> None:
-    """Leave of the user's data set what MindFormers reads before it builds one: the real one is never built.
+    """Keep only the settings of the user's data set that MindFormers reads before building one: the real one is never built.
 
-    From its kind and its masks MindFormers settles the columns, how they are cut over the ranks, and whether one rank
-    reads for others (``_train_dataset_preprocess``).
-    A Megatron data set is cut off behind its samples (``_train_dataset_postprocess``): at least as many as all ranks read.
+    From its kind and its masks MindFormers determines the columns, how they are split over the ranks, and whether one rank
+    reads for others (``_train_dataset_preprocess``). A Megatron data set is cut after its samples
+    (``_train_dataset_postprocess``): at least as many as all ranks read.
     """
     named = config.get("train_dataset.data_loader", {})
     loader = named if isinstance(named, dict) else {}
@@ -224,13 +224,13 @@ def _settings_of(section: object, keys: tuple[str, ...]) -> dict[str, Any]:
 
 
 def take_out_the_surroundings(config: ConfigCopy) -> None:
-    """Checkpoints, evaluation, profiling and callbacks that write or wait: none takes device memory in a step."""
+    """Remove checkpoints, evaluation, profiling and callbacks that write or wait: none uses device memory during a step."""
     for path in _TAKEN_OUT:
         config.remove(path)
     config.set("callbacks", [])
     config.set("runner_config.epochs", 1)
     if config.get("runner_config.sink_size", 1) not in (1, -1):
-        # Epochs are made shorter by it, down to none (``check_runner_config``).
+        # It shortens the epochs, down to none (``check_runner_config``).
         config.set("runner_config.sink_size", 1)
     for path in _EMPTIED:
         if config.get(path):
@@ -244,7 +244,7 @@ def take_out_the_surroundings(config: ConfigCopy) -> None:
 
 
 def _settle_speed_up_file(config: ConfigCopy) -> None:
-    # The process runs in another folder: name the file by its whole path, or leave it out if it is not there.
+    # The process runs in another folder: use the file's full path, or remove the key if the file does not exist.
     key = "context.ascend_config.parallel_speed_up_json_path"
     if named := config.get(key):
         found = [folder / str(named) for folder in (Path.cwd(), config.path.resolve().parent)]

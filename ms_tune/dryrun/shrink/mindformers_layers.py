@@ -1,9 +1,9 @@
-"""Fewer layers for one stage of a MindFormers config, each of which does what it does in the full model.
+"""Reduce the layers of one stage of a MindFormers config; each remaining layer behaves as in the full model.
 
-The simulated stage keeps layers of each of its kinds; every other cell keeps its first layer, since the whole graph is
-compiled before it is cut into stages. What the layers that are left recompute and swap is written for their new numbers,
-and then read back by the framework's own rules (:func:`ms_tune.dialects.mindformers.recompute.normalize`): settings that would not give every
-layer what it had are not run.
+The simulated stage keeps layers of each of its kinds; every other stage chunk keeps its first layer, since the whole graph is
+compiled before it is split into stages. The recomputation and swap settings of the remaining layers are written for their new
+numbers, and then read back by the framework's own rules (:func:`ms_tune.dialects.mindformers.recompute.normalize`): settings
+that would change the behaviour of a layer are not run.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ _SETTINGS = ("recompute_config.", "swap_config.")
 
 
 class SettledConfig(Record):
-    """A config as it is run, before a stage of it is chosen."""
+    """A config prepared for the run, before a stage is chosen."""
 
     source: SourceFile  # as it was read
-    config: ConfigCopy  # with the changes that every stage needs; not to be changed
-    pipeline: tuple[Stage, ...]  # its layers; empty where nobody can tell
+    config: ConfigCopy  # with the changes that every stage needs; must not be modified
+    pipeline: tuple[Stage, ...]  # its layers by stage; empty if unknown
     stages: int
     world_size: int  # ranks of the whole job
     layers_key: str  # the dotted key of the number of layers
@@ -47,23 +47,23 @@ class SettledConfig(Record):
 
 
 class CutModel(Record):
-    """A config with the layers of one stage cut."""
+    """A config in which the layers of one stage are reduced."""
 
     config: ConfigCopy  # the config to run
-    layers: int  # layers of the stage in it
-    full_layers: int | None  # layers of the stage as the user wrote it; None if that cannot be told
-    # Layers of the stage by kind, as they will be run; empty if they cannot be told apart.
+    layers: int  # layers of the stage in this config
+    full_layers: int | None  # layers of the stage in the user's config; None if unknown
+    # Layers of the stage by kind in this config; empty if the kinds are unknown.
     kinds: dict[StageLayerKind, int]
-    stage: Stage | None  # the stage in it, without the layer of multi-token prediction; None where nobody can tell
+    stage: Stage | None  # the stage in this config, without the layer of multi-token prediction; None if unknown
 
     @property
     def shrunk(self) -> bool:
-        """Whether the stage has fewer layers than the user gave it, or that cannot be told."""
+        """Return whether the stage has fewer layers than in the user's config, or that number is unknown."""
         return self.layers != self.full_layers
 
 
 def layer_count_key(config: ConfigCopy) -> str:
-    """The dotted key under which the config names its layers."""
+    """Return the dotted key of the number of layers in the config."""
     model = config.job.model
     path = next((field.path for field in model.written(LAYERS) if field.path), None)
     if path is not None:
@@ -75,7 +75,7 @@ def layer_count_key(config: ConfigCopy) -> str:
 
 
 def layer_plan(config: ConfigCopy) -> LayerPlan | None:
-    """Where MindFormers puts the config's layers, and what they do; None where ms-tune cannot tell."""
+    """Return the placement of the config's layers, and their settings; None if ms-tune cannot determine them."""
     try:
         return config.job.plan
     except MsTuneError:
@@ -83,7 +83,7 @@ def layer_plan(config: ConfigCopy) -> LayerPlan | None:
 
 
 def pipeline_in(config: ConfigCopy) -> tuple[Stage, ...]:
-    """The layers that a config gives to each stage, without that of multi-token prediction; empty where nobody can tell."""
+    """Return the layers of each stage, without the layer of multi-token prediction; empty if unknown."""
     plan = layer_plan(config)
     if plan is None or plan.failure is not None or not plan.layers or plan.placement is None:
         return ()
@@ -96,9 +96,9 @@ def pipeline_in(config: ConfigCopy) -> tuple[Stage, ...]:
 def cut_stage(
     settled: SettledConfig, config: ConfigCopy, plan: LayerPlan | None, number: int, layers: int | None
 ) -> CutModel:
-    """Give one stage the layers that are wanted, which do what they did in the whole model."""
+    """Reduce one stage to ``layers`` layers, which behave as in the whole model."""
     full = config.count(settled.layers_key, 1)
-    if plan is None or not settled.pipeline:  # nothing is known about single layers: every stage gets the same
+    if plan is None or not settled.pipeline:  # single layers are unknown: every stage gets the same number
         if layers is None:
             return CutModel(config, max(full // settled.stages, 1), None, {}, None)
         return _cut_evenly(settled, config, number, layers)
@@ -123,7 +123,7 @@ def cut_stage(
     return made._replace(full_layers=stage.layers, kinds=made.stage.kinds)
 
 
-def _stage_layer(layer: LayerSpec, experts: bool) -> StageLayer:  # noqa: FBT001 - one of a layer's facts
+def _stage_layer(layer: LayerSpec, experts: bool) -> StageLayer:  # noqa: FBT001 - a property of the layer
     excluded = [f"except {pattern}" for pattern in sorted((*layer.select_excludes, *layer.comm_excludes))]
     swapped = [f"swap {swap.target or 'all'} ({swap.prefetch})" for swap in layer.swap]
     return StageLayer(
@@ -137,17 +137,17 @@ def _stage_layer(layer: LayerSpec, experts: bool) -> StageLayer:  # noqa: FBT001
 
 
 def _expert_layers(config: ConfigCopy, layers: int) -> list[bool]:
-    # Which layers hold a mixture of experts. Source: ``get_gpt_decoder_block_spec`` in
+    # Return which layers contain a mixture of experts. Source: ``get_gpt_decoder_block_spec`` in
     # mindformers/parallel_core/training_graph/base_models/gpt/gpt_layer_specs.py; older models have experts in every layer
     # (mindformers/models/llama/llama_transformer.py).
     model = config.job.model
     name = "expert_num" if is_legacy(config.data) else "num_moe_experts"
-    # `moe_config` may say 1 beside what the model's own section says.
+    # `moe_config` may contain 1 although the model's own section has another value.
     counts = [field.value for field in model.written(name)] or [model.value(name)]
     if not any(type(count) is int and count > 1 for count in counts):
         return [False] * layers
     every = 1 if is_legacy(config.data) else model.value("moe_layer_freq")
-    every = every[:layers] if isinstance(every, list) else every  # of the layers that are asked for
+    every = every[:layers] if isinstance(every, list) else every  # only for the requested layers
     return list(expert_layers(layers, _first_dense(config), every) or (True,) * layers)
 
 
@@ -169,8 +169,8 @@ def _layers_that_stay(plan: LayerPlan, pipeline: Sequence[Stage], stage: Stage) 
 
 
 def _list_candidates(config: ConfigCopy, plan: LayerPlan, key: str, kept: list[LayerSpec]) -> Iterable[ConfigCopy]:
-    # The config with the layers that stay: first with its own settings of them, then with those of each layer.
-    assert plan.placement is not None  # noqa: S101 - callers have looked
+    # Yield the config with the remaining layers: first with its own layer settings, then with settings per layer.
+    assert plan.placement is not None  # noqa: S101 - checked by the callers
     counts = [[0] * len(row) for row in plan.placement]
     for layer in kept:
         counts[layer.chunk][layer.stage] += 1
@@ -205,7 +205,7 @@ def _cut_experts(made: ConfigCopy, config: ConfigCopy, kept: Sequence[int]) -> N
 
 
 def _layer_actions(layer: LayerSpec) -> tuple[object, ...]:
-    # What a layer does, and where; the order of patterns does not matter.
+    # Return the placement and settings of a layer; the order of patterns does not matter.
     patterns = (layer.select_patterns, layer.comm_patterns, layer.select_excludes, layer.comm_excludes)
     return layer.stage, layer.chunk, layer.recompute, *map(frozenset, patterns), {repr(swap) for swap in layer.swap}
 
@@ -231,8 +231,8 @@ def _cut_evenly(settled: SettledConfig, config: ConfigCopy, number: int, layers:
 
 
 def _clamp_counts(value: object, stage: int, chunk: int) -> object:
-    # A recompute setting with counts no larger than the layers of a stage or, in nested lists, of a chunk of it. MindFormers
-    # clamps most of them itself, but fails on nested lists that need it (training_graph/transformer/utils.py).
+    # Limit the counts of a recomputation setting to the layers of a stage or, in nested lists, of a chunk. MindFormers limits
+    # most of them itself, but fails on nested lists that need it (training_graph/transformer/utils.py).
     if isinstance(value, dict):
         return {key: _clamp_counts(item, stage, chunk) for key, item in value.items()}
     if isinstance(value, list):

@@ -1,7 +1,7 @@
-"""``mindformers-pynative`` configs, run with MindFormers' own dynamic-graph trainer on synthetic samples.
+"""Prepare runs of ``mindformers-pynative`` configs with MindFormers' own dynamic-graph trainer on synthetic samples.
 
-Keys are those of ``mindformers/pynative/config/config.py`` of MindFormers 2.0 and 2.1; what the trainer does with them is
-in ``pynative/trainer/trainer.py`` and ``pynative/trainer/utils.py``.
+The keys are those of ``mindformers/pynative/config/config.py`` of MindFormers 2.0 and 2.1; the trainer reads them in
+``pynative/trainer/trainer.py`` and ``pynative/trainer/utils.py``.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _SECTIONS = (
     *("checkpoint", "training", "parallelism", "model", "train_dataset", "train_dataset.dataloader"),
     *("recompute", "recompute_comm", "swap"),
 )
-# What reads, writes or waits, and what a run of a few steps has no use for. A batch that grows is run at its full size.
+# Settings that read, write or wait, and that a run of a few steps does not need. A growing batch is run at its full size.
 _SURROUNDINGS = (
     *("checkpoint.load_path", "checkpoint.base_load_path", "checkpoint.save_trainable_only", "eval_dataset"),
     *("callbacks", "monitor", "profiler", "training.rampup_batch_size"),
@@ -41,7 +41,7 @@ _EOD_LENGTHS = ("eod_pad_length", "compressed_eod_mask_length")
 def trainer_job(
     source: SourceFile, changes: Iterable[SettingChange], layers: Sequence[StageLayer] | None
 ) -> tuple[PynativeJob, dict[str, dict[str, Any]], tuple[SettingChange, ...]]:
-    """The job with the config as the trainer will read it, its files, and all that was changed."""
+    """Return the job with the config for the trainer, the config files, and all changes."""
     config = ConfigCopy(source.data, source.path, _SECTIONS)
     if config.get("run_mode", "train") != "train":
         raise UnsupportedError(msg("dryrun.run-mode", mode=config.get("run_mode")), msg("dryrun.run-mode.hint"))
@@ -59,8 +59,8 @@ def trainer_job(
 
 
 def _put_data_in_place(config: ConfigCopy, length: int) -> tuple[Column, ...]:
-    # Name a data set of the same columns that no file is needed for. One rank's data set that is broadcast to others
-    # (``use_distribute_dataset``) becomes one of each rank's own: in simulation nothing arrives.
+    # Replace the data set by one with the same columns that needs no files. If one rank's data set is broadcast to others
+    # (``use_distribute_dataset``), each rank gets its own: in simulation nothing arrives.
     loader = config.get("train_dataset.dataloader", {})
     inner = loader.get("config")
     settings = {**loader, **(inner if isinstance(inner, dict) else {})}
@@ -76,7 +76,7 @@ def _put_data_in_place(config: ConfigCopy, length: int) -> tuple[Column, ...]:
 
 
 def _data_columns(config: ConfigCopy, settings: dict[Any, Any], length: int, *, compressed: bool) -> tuple[Column, ...]:
-    # What the data set gives the model, by the names of its arguments (``GPTModel.construct``).
+    # Return the data set's columns, named after the arguments of the model (``GPTModel.construct``).
     default: tuple[str, ...] = _DEFAULT_COLUMNS
     if compressed:
         default = (*BASE_COLUMNS, "actual_seq_len")
@@ -95,7 +95,7 @@ _WHAT_IS_RECOMPUTED = {"full": "recompute.full_recompute_layer", "select": "reco
 
 
 def write_layers(config: ConfigCopy, changes: Iterable[SettingChange], layers: Sequence[StageLayer] | None) -> None:
-    """Write what is run of the model into its config; layers have their numbers in the full model, None where none was left out."""
+    """Write the changes and the remaining layers, numbered as in the full model (None if none was removed), into a config."""
     for change in changes:
         config.set(_own_key(config, change.key), change.after)
     if layers is None:
@@ -106,21 +106,21 @@ def write_layers(config: ConfigCopy, changes: Iterable[SettingChange], layers: S
     mode = config.get("recompute.mode")
     what = _WHAT_IS_RECOMPUTED.get(mode) if isinstance(mode, str) else None
     if what and not config.get(what):
-        # distributed/activation_checkpoint.py, ``_validate_recompute_structure``: with the mode there must be a layer.
+        # distributed/activation_checkpoint.py, ``_validate_recompute_structure``: the mode requires at least one layer.
         config.set("recompute.mode", "None")
 
 
 def _own_key(config: ConfigCopy, key: str) -> str:
-    # The name that the config has for it: MindFormers stops at two names for the number of layers.
+    # Return the config's own name of a key: MindFormers rejects two names for the number of layers.
     if key != _COUNT:
         return key
     return next((f"model.{name}" for name in names_of(LAYERS) if config.get(f"model.{name}") is not None), key)
 
 
 def _write_experts(config: ConfigCopy, experts: Sequence[bool]) -> None:
-    # Which layers have experts, where the config says more about it than how many are dense in front.
-    # parallel_core/transformer_config.py: a list has an entry for every layer, and agrees with ``first_k_dense_replace`` or
-    # stands alone.
+    # Write which layers have experts, if the config contains more than the number of dense layers at the front.
+    # parallel_core/transformer_config.py: a list has an entry per layer, and must agree with ``first_k_dense_replace`` or
+    # replace it.
     frequency = config.get(_FREQUENCY)
     if not isinstance(frequency, list) and frequency in (None, 1) and not config.get(_NAMED_DENSE):
         return
@@ -131,12 +131,12 @@ def _write_experts(config: ConfigCopy, experts: Sequence[bool]) -> None:
 
 
 def _renumber_lists(config: ConfigCopy, numbers: Sequence[int]) -> None:
-    # The lists of layers that only the framework reads, for the layers that are left, by their numbers in the full model.
+    # Renumber the lists of layers that only the framework reads, for the remaining layers.
     def left(specs: Any) -> Any:  # noqa: ANN401 - as the config has it
         try:
             named = set(parse_specs(specs))
         except (FrameworkStop, TypeError):
-            return specs  # what is no list of layers is for the framework to refuse, or to pass over
+            return specs  # if it is not a list of layers, the framework rejects or ignores it
         return write_specs([new for new, old in enumerate(numbers) if old in named])
 
     for key in ("recompute.exclude_op", "recompute_comm.select_module"):

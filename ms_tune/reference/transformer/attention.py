@@ -1,8 +1,8 @@
-"""Self-attention with rotary positions and grouped key/value heads, and the attention itself.
+"""Implement self-attention with rotary positions and grouped key/value heads, and the core attention.
 
-Shapes: ``s`` tokens, ``b`` samples, ``n`` query heads of this rank, ``g`` its key/value heads, ``d`` head size.
-Activations are ``(s, b, …)``. Modules have the names of Megatron-LM's and MindFormers' (``linear_qkv``,
-``core_attention``, ``linear_proj``), so that a config's patterns find them.
+Shapes: ``s`` tokens, ``b`` samples, ``n`` query heads of this rank, ``g`` its key/value heads, ``d`` head size. Activations are
+``(s, b, …)``. Modules have the names of Megatron-LM's and MindFormers' (``linear_qkv``, ``core_attention``, ``linear_proj``),
+so that a config's patterns match them.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ LEFT_UP_CAUSAL, ALL = 2, 0
 
 
 class SelfAttention(nn.Cell):
-    """Causal self-attention; queries, keys and values come from one projection."""
+    """Causal self-attention with one projection for queries, keys and values."""
 
     def __init__(self, settings: NetworkSettings) -> None:
         super().__init__()
@@ -57,14 +57,14 @@ class SelfAttention(nn.Cell):
         self.linear_proj = RowLinear(inputs, shape.hidden_size, bias=shape.output_bias, settings=settings, dtype=dtype)
 
     def construct(self, x: Tensor, tables: Tables) -> Tensor:
-        """Attend: ``(s, b, h)`` to the same."""
+        """Attend: ``(s, b, h)`` to the same shape."""
         query, key, value = self.parted(self.linear_qkv(x))
         query = self.positioned(query, self.heads, self.q_layernorm, tables)
         key = self.positioned(key, self.groups, self.k_layernorm, tables)
         return self.linear_proj(self.core_attention(query, key, value, tables.mask))
 
     def parted(self, mixed: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries, keys and values; with heads first they lie group by group (``pynative/transformers/attention.py``)."""
+        """Return queries, keys and values, which ``heads_first`` stores by group (``pynative/transformers/attention.py``)."""
         parts = self.split
         if self.by_group:
             parts = (self.heads // self.groups * self.size, self.size, self.size)
@@ -73,7 +73,7 @@ class SelfAttention(nn.Cell):
         return query, key, value
 
     def positioned(self, x: Tensor, heads: int, norm: nn.Cell | None, tables: Tables) -> Tensor:
-        """Heads, normalised where the model does that, with their positions: ``(s, b, heads, d)``."""
+        """Return the heads with their positions, normalised if the model does that: ``(s, b, heads, d)``."""
         x = x.reshape(*x.shape[:2], heads, self.size)
         if norm is not None:
             x = norm(x)
@@ -82,23 +82,23 @@ class SelfAttention(nn.Cell):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Tables:
-    """What all layers share."""
+    """The tensors that all layers share."""
 
-    angles: Tensor  # of the rotary positions: layers that make the rest have them, others only keep them where they recompute
+    angles: Tensor  # of the rotary positions; some layers compute the rest from them, others only keep them for recomputation
     cos: Tensor  # cosines of the rotary positions
     sin: Tensor  # their sines
     mask: Tensor  # the causal mask
 
     def __repr__(self) -> str:
-        """MindSpore asks for it at every call of a layer; that of a tensor would wait for the device and read it."""
+        """Return the shapes only: MindSpore calls this for every layer, and a tensor's text would wait for the device."""
         return f"Tables{self.angles.shape, self.cos.shape, self.sin.shape, self.mask.shape}"
 
 
 class TableMaker:
-    """Makes the tables of a forward pass.
+    """The maker of the tables of each forward pass.
 
-    MindFormers' dynamic graph makes angles, cosines, sines and a whole mask anew in every one (``GPTModel`` of
-    ``pynative/base_models/gpt/gpt_model.py``, 2.1); but for the angles they live until its backward pass is over.
+    MindFormers' dynamic graph creates angles, cosines, sines and a whole mask again in each forward pass (``GPTModel`` of
+    ``pynative/base_models/gpt/gpt_model.py``, 2.1); except for the angles they live until its backward pass is over.
     """
 
     def __init__(self, settings: NetworkSettings, rotary_size: int) -> None:
@@ -108,8 +108,8 @@ class TableMaker:
         self.angles = self.made() if self.legacy else None
         self.words: Tensor | None = None
         if settings.shape.whole_mask:
-            # pynative/layers/mask_generate.py: the triangle stays in the number format of the computation, and each sample
-            # has a mask of its own, for its words are not all the same.
+            # pynative/layers/mask_generate.py: the triangle stays in the number format of the computation, and each sample has
+            # its own mask, since its tokens are not all the same.
             samples, positions = settings.config.batch.micro_batch_size, settings.shape.seq_length
             dtype = settings.format_of("compute")
             self.mask = mint.tril(mint.ones((positions, positions), dtype=dtype))
@@ -119,29 +119,29 @@ class TableMaker:
             self.mask = mint.triu(mint.ones((size, size), dtype=mindspore.uint8), 1)
 
     def tables(self) -> Tables:
-        """Those of a forward pass."""
+        """Return the tables of a forward pass."""
         mask = self.mask if self.words is None else (1 - self.words * self.mask).astype(mindspore.uint8)
         if self.angles is not None:
-            return Tables(self.angles, self.angles, self.angles, mask)  # each use of them makes cosines and sines
+            return Tables(self.angles, self.angles, self.angles, mask)  # each use of them computes cosines and sines
         angles = self.made()
         if not self.shared:
             return Tables(angles, angles, angles, mask)
         return Tables(angles, cast_to(mint.cos(angles), self.dtype), cast_to(mint.sin(angles), self.dtype), mask)
 
     def made(self) -> Tensor:
-        """The angles ``(s, 1, 1, size)``, float32, on the device; their values change nothing in simulation."""
+        """Return the angles ``(s, 1, 1, size)``, float32, on the device; their values do not matter in simulation."""
         return mint.zeros(self.shape, dtype=mindspore.float32)
 
 
 class Rotary(nn.Cell):
-    """Rotary position embedding of ``(s, b, heads, d)``, as one fused operator, of part of the head or all of it."""
+    """Rotary position embedding of ``(s, b, heads, d)``, as one fused operator, for part of the head or all of it."""
 
     def __init__(self, settings: NetworkSettings) -> None:
         super().__init__()
         self.dtype, self.own = settings.format_of("rotary"), settings.shape.own_tables
 
     def construct(self, x: Tensor, tables: Tables) -> Tensor:
-        """Turn the first part of each head."""
+        """Rotate the first part of each head."""
         turned = tables.cos.shape[-1]
         if turned == x.shape[-1]:
             return self.turn(x, tables)
@@ -149,7 +149,7 @@ class Rotary(nn.Cell):
         return mint.cat((self.turn(first, tables), rest), dim=-1)
 
     def turn(self, x: Tensor, tables: Tables) -> Tensor:
-        """Turn all of each head, in the number format for positions."""
+        """Rotate all of each head, in the number format for positions."""
         given, cos, sin = x.dtype, tables.cos, tables.sin
         if self.own:  # `ApplyRotaryPosEmb` of pynative/base_models/common/embeddings/rope_utils.py, 2.0
             cos, sin = cast_to(mint.cos(cos), self.dtype), cast_to(mint.sin(sin), self.dtype)
@@ -159,7 +159,7 @@ class Rotary(nn.Cell):
 
 
 def core_attention(settings: NetworkSettings, heads: int, size: int) -> nn.Cell:
-    """The attention itself, over sequences that are spread over ranks or not."""
+    """Return the core attention, for sequences that are split over ranks or not."""
     groups, shape, heads = settings.groups, settings.shape, heads // settings.groups.ulysses.size
     inner: nn.Cell
     if shape.legacy and groups.ring.size > 1:
@@ -178,10 +178,10 @@ def core_attention(settings: NetworkSettings, heads: int, size: int) -> nn.Cell:
 
 
 class FlashAttention(nn.Cell):
-    """FlashAttention on heads that lie side by side, of this rank's queries with the keys and values of all ranks.
+    """FlashAttention on concatenated heads, of this rank's queries with the keys and values of all ranks.
 
     MindFormers' dynamic graph has no ring: its methods ``colossal`` and ``hybrid`` gather all keys and values (HyperParallel,
-    ``core/context_parallel/context_parallel.py`` at 020bbee6), and these stay until the backward pass.
+    ``core/context_parallel/context_parallel.py`` at 020bbee6), which stay until the backward pass.
     """
 
     def __init__(self, heads: int, size: int, group: RankGroup) -> None:
@@ -203,10 +203,10 @@ class FlashAttention(nn.Cell):
 
 
 class HeadsFirstAttention(FlashAttention):
-    """FlashAttention on ``(b, n, s, d)`` (``pynative/layers/flash_attention.py``, 2.1): copies before it and behind it."""
+    """FlashAttention on ``(b, n, s, d)`` (``pynative/layers/flash_attention.py``, 2.1), with copies before and after it."""
 
     def construct(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> Tensor:
-        """Attend: heads ``(s, b, n, d)``, or side by side, to ``(s, b, n d)``."""
+        """Attend: heads ``(s, b, n, d)``, or concatenated, to ``(s, b, n d)``."""
         size = query.shape[-1] if query.ndim > 3 else query.shape[-1] // self.heads  # noqa: PLR2004 - axes
         heads = [mint.permute(x.reshape(*x.shape[:2], -1, size), (1, 2, 0, 3)).contiguous() for x in (query, key)]
         wide = value if value.ndim > 3 else value.reshape(*value.shape[:2], heads[1].shape[1], -1)  # noqa: PLR2004
@@ -223,7 +223,7 @@ class HeadsFirstAttention(FlashAttention):
 
 
 class UlyssesAttention(nn.Cell):
-    """Attention over the whole sequence with some of the heads; all-to-all before and behind."""
+    """Attention over the whole sequence with some of the heads, with an all-to-all before and after it."""
 
     def __init__(self, settings: NetworkSettings, inner: nn.Cell) -> None:
         super().__init__()
@@ -242,10 +242,10 @@ class UlyssesAttention(nn.Cell):
 class LatentSelfAttention(nn.Cell):
     """Multi-head latent attention (DeepSeek): narrow projections for queries, and for keys with values.
 
-    As ``MLASelfAttention`` of MindFormers (``pynative/transformers/multi_latent_attention.py``, 2.1): one projection down for
-    both, held whole by every tensor-parallel rank and applied to its part of the sequence; projections up are split by heads.
-    In 2.0 (``_apply_layers_tp`` of ``pynative/base_models/gpt/parallelize.py``) what comes in is the whole sequence, and keys and
-    values are those of all heads until attention takes this rank's.
+    As ``MLASelfAttention`` of MindFormers (``pynative/transformers/multi_latent_attention.py``, 2.1): one down-projection for
+    both, complete on every tensor-parallel rank and applied to its part of the sequence; up-projections are split by heads. In
+    2.0 (``_apply_layers_tp`` of ``pynative/base_models/gpt/parallelize.py``) the input is the whole sequence, and keys and
+    values are those of all heads until attention selects this rank's.
     """
 
     def __init__(self, settings: NetworkSettings) -> None:
@@ -273,17 +273,17 @@ class LatentSelfAttention(nn.Cell):
         )
 
     def construct(self, x: Tensor, tables: Tables) -> Tensor:
-        """Attend: ``(s, b, h)`` to the same."""
+        """Attend: ``(s, b, h)`` to the same shape."""
         query, key, value = self.heads_of(x, tables)
         if self.all_heads:
             key, value = (own_part(one, self.group, 2).contiguous() for one in (key, value))
         return self.linear_proj(self.core_attention(query, key, value, tables.mask))
 
     def heads_of(self, x: Tensor, tables: Tables) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries, keys and values.
+        """Return queries, keys and values.
 
-        What each step came to is alive until the last one is done, as in ``get_query_key_value_tensors``: every step has a
-        name of its own here.
+        The result of each step stays alive until the last step, as in ``get_query_key_value_tensors``: therefore each result
+        has its own name here.
         """
         latent = self.latent
         mixed = self.linear_qkv(x)
@@ -310,7 +310,7 @@ class LatentSelfAttention(nn.Cell):
         return queries, mint.cat((plain_key, position), dim=-1), value
 
     def pieces(self, x: Tensor, sizes: Sequence[int]) -> tuple[Tensor, ...]:
-        """Parts of the last axis: views, or copies."""
+        """Return the parts of the last axis: views, or copies."""
         return tuple(in_one_piece(part, wanted=self.all_heads) for part in mint.split(x, sizes, dim=-1))
 
 
@@ -318,10 +318,10 @@ _MASKED = -10000.0
 
 
 class LegacySelfAttention(nn.Cell):
-    """Causal self-attention as MindSpeed-Core-MS r0.1.0 writes it, with the copies that it makes (``legacy/model/transformer.py``).
+    """Causal self-attention of MindSpeed-Core-MS r0.1.0, including its copies (``legacy/model/transformer.py``).
 
-    Each group's queries lie beside their key and value, so that all three are copied apart. The same code as in MindFormers 1.6
-    (``experimental/parallel_core/pynative/transformer``), with which it was compared.
+    Each group's queries are stored next to their key and value, so all three are copied when split. The same code is in
+    MindFormers 1.6 (``experimental/parallel_core/pynative/transformer``), which it was compared with.
     """
 
     def __init__(self, settings: NetworkSettings) -> None:
@@ -337,7 +337,7 @@ class LegacySelfAttention(nn.Cell):
         self.linear_proj = RowLinear(width, shape.hidden_size, bias=shape.output_bias, settings=settings)
 
     def construct(self, x: Tensor, tables: Tables) -> Tensor:
-        """Attend: ``(s, b, h)`` to the same."""
+        """Attend: ``(s, b, h)`` to the same shape."""
         mixed = self.linear_qkv(x)
         mixed = mixed.view(*mixed.shape[:2], self.groups, (self.repeats + 2) * self.size)
         query, key, value = mint.split(mixed, [self.repeats * self.size, self.size, self.size], dim=3)
@@ -351,14 +351,14 @@ class LegacySelfAttention(nn.Cell):
 
 
 class LegacyRotary(nn.Cell):
-    """Rotary positions; every use of them computes cosines and sines anew (``legacy/model/rotary_pos_embedding.py``)."""
+    """Rotary positions; every use of them computes cosines and sines again (``legacy/model/rotary_pos_embedding.py``)."""
 
     def __init__(self, settings: NetworkSettings) -> None:
         super().__init__()
         self.fused = settings.shape.fused_rotary
 
     def construct(self, x: Tensor, tables: Tables) -> Tensor:
-        """Turn all of each head: ``(s, b, heads, d)`` to the same."""
+        """Rotate all of each head: ``(s, b, heads, d)`` to the same shape."""
         angles = tables.angles
         cos, sin = cast_to(mint.cos(angles), x.dtype), cast_to(mint.sin(angles), x.dtype)
         if self.fused:
@@ -368,7 +368,7 @@ class LegacyRotary(nn.Cell):
 
 
 class LegacyFlashAttention(nn.Cell):
-    """FlashAttention; it takes no float32, which becomes float16."""
+    """FlashAttention; it does not accept float32, which is converted to float16."""
 
     def __init__(self, settings: NetworkSettings, heads: int, size: int) -> None:
         super().__init__()
@@ -418,7 +418,7 @@ class LegacyPlainAttention(nn.Cell):
         return mint.permute(context, (2, 0, 1, 3)).reshape(length, batch, heads * size)
 
     def masked(self, scores: Tensor, mask: Tensor) -> Tensor:
-        """The scores without those of later tokens (``legacy/model/utils.py``)."""
+        """Mask the scores of later tokens (``legacy/model/utils.py``)."""
         if self.adds:
             return scores + cast_to(mask, scores.dtype)
         return scores.masked_fill(cast_to(mask, mindspore.bool_), _MASKED)

@@ -1,8 +1,8 @@
-"""Attention over a sequence that is spread over ranks: all-to-all of heads (Ulysses) and a ring.
+"""Implement attention over a sequence that is split over ranks: all-to-all of heads (Ulysses) and a ring.
 
-The ring is that of MindSpeed's and Megatron-LM's context parallelism: causal, with each rank holding an early and a late
-part of the sequence, so that every rank has the same to do; half of the pairs are left out. Keys and values go round once
-in the forward pass, and with their gradients once more in the backward pass.
+The ring is that of MindSpeed's and Megatron-LM's context parallelism: causal, with an early and a late part of the sequence on
+each rank, so that every rank has the same work; half of the pairs are skipped. Keys and values go around once in the forward
+pass, and once more with their gradients in the backward pass.
 """
 
 from __future__ import annotations
@@ -23,29 +23,29 @@ if TYPE_CHECKING:
     from ms_tune.reference.transformer.parallel import Groups, RankGroup
 
 _LAYOUT = "SBH"
-_JOINED = 3  # axes where heads lie side by side
+_JOINED = 3  # axes if heads are concatenated
 _EVERYTHING = 2147483647
 
 
 def join_heads(x: Tensor) -> Tensor:
-    """Heads side by side: ``(s, b, n, d)`` to ``(s, b, n d)``; values may come so."""
+    """Concatenate heads: ``(s, b, n, d)`` to ``(s, b, n d)``; values may already have that shape."""
     return x if x.ndim == _JOINED else x.reshape(*x.shape[:2], -1)
 
 
 def split_heads(value: Tensor, key: Tensor) -> Tensor:
-    """The heads of the values one by one: ``(s, b, g d)`` to ``(s, b, g, d)``, as many as the keys have."""
+    """Split the heads of the values: ``(s, b, g d)`` to ``(s, b, g, d)``, as many as the keys have."""
     return value.reshape(*key.shape[:3], -1) if value.ndim == _JOINED else value
 
 
 def heads_to_sequence(x: Tensor, group: RankGroup) -> Tensor:
-    """``(s / u, b, n, d)`` to ``(s, b, n / u, d)``: more of the sequence, fewer heads."""
+    """Exchange ``(s / u, b, n, d)`` for ``(s, b, n / u, d)``: more of the sequence, fewer heads."""
     length, batch, heads, size = x.shape
     x = mint.permute(x.reshape(length, batch, group.size, heads // group.size, size), (2, 0, 1, 3, 4))
     return exchange(x.contiguous(), group).reshape(group.size * length, batch, heads // group.size, size)
 
 
 def sequence_to_heads(x: Tensor, group: RankGroup) -> Tensor:
-    """``(s, b, n / u, d)`` to ``(s / u, b, n, d)``: the way back."""
+    """Exchange ``(s, b, n / u, d)`` for ``(s / u, b, n, d)``: the reverse."""
     length, batch, heads, size = x.shape
     x = exchange(x.reshape(group.size, length // group.size, batch, heads, size), group)
     return mint.permute(x, (1, 2, 0, 3, 4)).reshape(length // group.size, batch, group.size * heads, size)
@@ -65,7 +65,7 @@ class RingAttention(nn.Cell):
 
 class _Ring(_Function):
     @staticmethod
-    def forward(  # noqa: PLR0913, PLR0917 - one input each
+    def forward(  # noqa: PLR0913, PLR0917 - the inputs of the operation
         ctx: Saved, query: Tensor, key: Tensor, value: Tensor, mask: Tensor, cell: RingAttention
     ) -> Tensor:
         attend = FlashAttentionScore(cell.heads, 1.0, cell.scale, _EVERYTHING, _EVERYTHING, 0, _LAYOUT, 0)
@@ -75,10 +75,10 @@ class _Ring(_Function):
         half = query.shape[0] // 2
         for step in range(1, cell.ring.size):
             pair = _passed_on(pair, cell)
-            if step <= cell.ring.place:  # those keys are earlier than all queries: their first half is needed
+            if step <= cell.ring.place:  # those keys are earlier than all queries: only their first half is needed
                 more = attend(query, pair[0][:half], pair[1][:half])
                 maximum, total, out = _merge_attention((maximum, total, out), (more[0], more[1], more[3]))
-            else:  # only the late queries may look at them
+            else:  # only the late queries can attend to them
                 more = attend(query[half:], pair[0], pair[1])
                 late = _merge_attention(
                     (maximum[:, :, half:], total[:, :, half:], out[half:]), (more[0], more[1], more[3])
@@ -118,7 +118,7 @@ class _Ring(_Function):
 
 
 def _passed_on(tensors: Sequence[Tensor], cell: RingAttention) -> tuple[Tensor, ...]:
-    # This rank's tensors go to the next rank of the ring, those of the one before come here.
+    # Send this rank's tensors to the next rank of the ring, and receive those of the previous one.
     sent = mint.stack(tuple(x.contiguous() for x in tensors))
     received = mint.empty(sent.shape, dtype=sent.dtype)
     following = cell.ranks[(cell.ring.place + 1) % cell.ring.size]
@@ -132,7 +132,7 @@ def _passed_on(tensors: Sequence[Tensor], cell: RingAttention) -> tuple[Tensor, 
 def _merge_attention(
     one: tuple[Tensor, Tensor, Tensor], other: tuple[Tensor, Tensor, Tensor]
 ) -> tuple[Tensor, Tensor, Tensor]:
-    # Attention over two sets of keys, from the attention over each: weighted by their softmax sums, in float32.
+    # Merge the attention over two sets of keys: weighted by their softmax sums, in float32.
     maximum = mint.maximum(one[0], other[0])
     first, second = mint.exp(one[0] - maximum) * one[1], mint.exp(other[0] - maximum) * other[1]
     total = first + second
@@ -142,6 +142,6 @@ def _merge_attention(
 
 
 def _by_row(weights: Tensor, out: Tensor) -> Tensor:
-    # ``(b, n, s, 8)``, eight times the same, spread over the heads of ``(s, b, n d)``.
+    # Expand ``(b, n, s, 8)``, eight equal values, to the heads of ``(s, b, n d)``.
     width = out.shape[2] // weights.shape[1]
     return mint.repeat_interleave(mint.permute(weights[..., 0], (2, 0, 1)), width, dim=2)

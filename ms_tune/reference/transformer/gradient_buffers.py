@@ -1,9 +1,8 @@
-"""Gradient buffers of MindSpeed-Core-MS r0.1.0 and how they are reduced.
+"""Implement the gradient buffers of MindSpeed-Core-MS r0.1.0 and their reduction.
 
-The weights of a chunk share one flat buffer for each set of data-parallel ranks, in reverse order; it is reduced in
-buckets. Where reducing overlaps with the backward pass, a bucket goes out as soon as its last gradient of the step is there,
-and what it was sent from and the result stay until the step's end (core/distributed/param_and_grad_buffer.py and
-distributed_data_parallel.py).
+The weights of a chunk share one flat buffer per set of data-parallel ranks, in reverse order; it is reduced in buckets. If
+reduction overlaps with the backward pass, a bucket is sent as soon as its last gradient of the step has arrived, and the sent
+copy and the result stay until the step's end (core/distributed/param_and_grad_buffer.py and distributed_data_parallel.py).
 """
 
 from __future__ import annotations
@@ -33,45 +32,45 @@ class BucketWeight:
 
     weight: Parameter
     group: RankGroup
-    parts: int  # parts into which the optimizer's state is cut
+    parts: int  # number of shards of the optimizer's state
 
     @property
     def padded(self) -> int:
-        """Elements, up to a multiple of the parts."""
+        """Return the number of elements, rounded up to a multiple of the shards."""
         return -(-int(self.weight.size) // self.parts) * self.parts
 
 
 @dataclass(slots=True)
 class Bucket:
-    """A part of a buffer that is reduced at once."""
+    """A part of a buffer that is reduced in one operation."""
 
     flat: Tensor  # the whole buffer
     start: int  # its first element there, up to `end`
     end: int
     group: RankGroup
     parts: int
-    members: list[BucketWeight]  # the weights whose gradients it holds, in order
+    members: list[BucketWeight]  # the weights whose gradients it contains, in order
     _ready: int = 0
     _sent: list[Tensor] = field(default_factory=list)
     _result: Tensor | None = None
 
     def reset(self) -> None:
-        """Forget the step before."""
+        """Discard the state of the previous step."""
         self._ready, self._result = 0, None
 
     def add_ready(self) -> None:
-        """One more gradient of the step's last micro-batch is there."""
+        """Count one more gradient of the step's last micro-batch."""
         self._ready += 1
         if self._ready == len(self.members):
             self.send()
 
     def send(self) -> None:
-        """Start to reduce, unless that was done already."""
+        """Start the reduction, unless already started."""
         if self.group.size == 1 or self._result is not None:
             return
         source = self.flat[self.start : self.end]
         if self.start:
-            # Operators of communication take no part of a buffer: MindSpore copies it first.
+            # Communication operators do not accept a part of a buffer: MindSpore copies it first.
             source = mint.clone(source)
             self._sent.append(source)
         if self.parts > 1:
@@ -82,7 +81,7 @@ class Bucket:
             distributed.all_reduce(self._result, group=self.group.name)
 
     def finish(self) -> None:
-        """Put the result back into the buffer."""
+        """Copy the result back into the buffer."""
         self.send()
         if self._result is not None:
             self.flat[self.start : self.start + self._result.size].copy_(self._result)
@@ -90,15 +89,15 @@ class Bucket:
         self._sent.clear()
 
     def gathered(self) -> Tensor:
-        """The new values of all its weights, of which every rank has a part (``distrib_optimizer.py``).
+        """Gather the new values of all its weights, of which every rank has a part (``distrib_optimizer.py``).
 
-        As many elements as the bucket has, beside the weights themselves.
+        Uses as many elements as the bucket has, in addition to the weights themselves.
         """
         size = (self.end - self.start) // self.parts
         whole = mint.empty((self.end - self.start,), dtype=self.members[0].weight.dtype)
         own = whole[self.group.place * size : (self.group.place + 1) * size]
         if self.start and not self.group.place:
-            own = mint.clone(own)  # there it is a part of one buffer with all weights, which MindSpore copies first
+            own = mint.clone(own)  # a part of one buffer there, which MindSpore copies first
         distributed.all_gather_into_tensor(whole, own, group=self.group.name)
         return whole
 
@@ -123,7 +122,7 @@ class GradientBuffers:
             self._allocate(members, dtype, limit if optimizer.overlaps and stage == 0 else None)
 
     def _allocate(self, members: Sequence[BucketWeight], dtype: mindspore.Type, limit: int | None) -> None:
-        # Made on the device: as a parameter it would begin as an array on the host, larger than many hosts' memory.
+        # Created on the device: a parameter would begin as an array on the host, larger than many hosts' memory.
         flat = mint.zeros((sum(weight.padded for weight in members),), dtype=dtype)
         self.flats.append(flat)
         start = end = 0
@@ -145,7 +144,7 @@ class GradientBuffers:
             weight.weight.register_hook(self._adds(weight.weight, bucket))
 
     def _adds(self, weight: Parameter, bucket: Bucket) -> Callable[[Tensor], Tensor]:
-        # A gradient hook as that of core/distributed/distributed_data_parallel.py: accumulate, and let go at once.
+        # Return a gradient hook as in core/distributed/distributed_data_parallel.py: accumulate, and free at once.
         def hook(gradient: Tensor) -> Tensor:
             self.of(weight, int(weight.size)).reshape(weight.shape).add_(gradient)
             if self._open:
@@ -155,12 +154,12 @@ class GradientBuffers:
         return hook
 
     def of(self, weight: Parameter, size: int) -> Tensor:
-        """The first elements of a weight's gradient."""
+        """Return the first elements of a weight's gradient."""
         flat, start = self._views[id(weight)]
         return flat[start : start + size]
 
     def start_step(self) -> None:
-        """Forget the gradients of the step before."""
+        """Clear the gradients of the previous step."""
         self._open = False
         for flat in self.flats:
             flat.zero_()
@@ -168,11 +167,11 @@ class GradientBuffers:
             bucket.reset()
 
     def open(self) -> None:
-        """From here on the gradients are those of the step's last micro-batch."""
+        """Mark the start of the step's last micro-batch."""
         self._open = self._early
 
     def reduce(self) -> None:
-        """Have the sums over all ranks in the buffers."""
+        """Reduce the buffers to the sums over all ranks."""
         if self._early:
             for bucket in self.buckets:
                 bucket.send()
@@ -180,11 +179,11 @@ class GradientBuffers:
             bucket.finish()
 
     def gather(self) -> None:
-        """Bring the new values of all ranks into the weights, bucket after bucket."""
+        """Copy the new values of all ranks into the weights, bucket by bucket."""
         for bucket in self.buckets:
             if bucket.parts == 1:
                 continue
-            whole = bucket.gathered()  # the one before is let go only now
+            whole = bucket.gathered()  # the previous one is freed only now
             place = 0
             for member in bucket.members:
                 weight = member.weight
@@ -193,25 +192,25 @@ class GradientBuffers:
 
 
 def make_zeros(name: str, size: int, dtype: mindspore.Type) -> Parameter:
-    """A parameter that is not trained."""
+    """Create a parameter that is not trained."""
     return Parameter(initializer("zeros", (size,), dtype), name=name, requires_grad=False)
 
 
 class LooseGradients:
-    """The gradients of all weights of a stage, as MindSpeed-Core-MS r0.1.0 adds them up without DDP.
+    """The gradients of all weights of a stage, accumulated as in MindSpeed-Core-MS r0.1.0 without DDP.
 
-    ``GradAccumulator`` (training/grad_handler.py) keeps one sum of each gradient for good, in the gradient's number format.
-    With mixed precision the optimizer has a hook on every weight, which keeps a second sum, float32, on the weight until the
-    next step and hands it on as the gradient (``Float16OptimizerWithFloat16Params``, core/optimizer/optimizer.py).
+    ``GradAccumulator`` (training/grad_handler.py) permanently keeps one sum per gradient, in the gradient's number format. With
+    mixed precision the optimizer has a hook on every weight, which keeps a second sum, float32, on the weight until the next
+    step and returns it as the gradient (``Float16OptimizerWithFloat16Params``, core/optimizer/optimizer.py).
     """
 
     def __init__(self, entries: Sequence[BucketWeight], config: TrainingConfig) -> None:
-        # In a pipeline, and for one micro-batch, nothing but the gradients themselves is kept.
+        # In a pipeline, and for a single micro-batch, only the gradients themselves are kept.
         self._keeps = config.batch.micro_batch_num > 1 and config.parallelism.pipeline == 1
         self._mixed = config.precision.mixed
         self._sums: dict[int, Tensor] = {}
         self._wide: dict[int, Tensor] = {}
-        # Without mixed precision the averages over all ranks outlive their step, as a run of the real code shows.
+        # Without mixed precision the averages over all ranks outlive their step, as in a run of the real code.
         self._averages: list[Tensor] = []
         for entry in entries if self._mixed else ():
             entry.weight.register_hook(self._widens(entry.weight))
@@ -226,7 +225,7 @@ class LooseGradients:
         return hook
 
     def start_step(self) -> None:
-        """Forget the gradients of the step before; memory that is kept for good stays."""
+        """Clear the gradients of the previous step; permanent memory stays."""
         self._wide.clear()
         for total in self._sums.values():
             total.zero_()
@@ -245,34 +244,34 @@ class LooseGradients:
                 self._sums[id(weight)] = gradient
 
     def of(self, entry: BucketWeight) -> Tensor:
-        """A weight's gradient over all ranks, as the optimizer wants it; the weight has that one from here on."""
-        held = self._wide if self._mixed else self._sums
-        total = held[id(entry.weight)]
+        """Return a weight's gradient over all ranks as the optimizer needs it; this also replaces the stored one."""
+        sums = self._wide if self._mixed else self._sums
+        total = sums[id(entry.weight)]
         if entry.group.size > 1:
             total = mint.div(sum_over_ranks(total, entry.group), entry.group.size)
         if self._mixed:
-            held[id(entry.weight)] = total
+            sums[id(entry.weight)] = total
         else:
             self._averages.append(total)
         return total
 
     def tensors(self) -> list[Tensor]:
-        """What is kept for good."""
+        """Return the permanent tensors."""
         return list(self._sums.values())
 
 
 class ArrivingGradients:
-    """The gradients of a single device, each added up as it comes, as MindFormers' dynamic graph does.
+    """The gradients of a single device, each accumulated on arrival, as in MindFormers' dynamic graph.
 
-    A hook makes a gradient float32 (``_register_grad_hooks`` of pynative/trainer/trainer.py, MindFormers 2.1) and ``backward``
-    adds it to that of the micro-batches before, into new memory (``AddExt``, as a trace of MindSpore 2.10 shows): one weight at a
-    time, not all of them when the backward pass is over.
+    A hook converts a gradient to float32 (``_register_grad_hooks`` of pynative/trainer/trainer.py, MindFormers 2.1) and
+    ``backward`` adds it to that of the previous micro-batches, into new memory (``AddExt``, as a trace of MindSpore 2.10
+    shows): one weight at a time, not all of them after the backward pass.
     """
 
     def __init__(self, entries: Sequence[BucketWeight], dtype: mindspore.Type) -> None:
         self._sums: dict[int, Tensor] = {}
         for entry in entries:
-            # Two hooks: while one runs, MindSpore holds what it gave it.
+            # Two hooks: while one runs, MindSpore keeps its input.
             entry.weight.register_hook(lambda gradient: gradient.astype(dtype))
             entry.weight.register_hook(self._adds(entry.weight))
 
@@ -285,16 +284,16 @@ class ArrivingGradients:
         return hook
 
     def start_step(self) -> None:
-        """Forget the gradients of the step before."""
+        """Discard the gradients of the previous step."""
         self._sums.clear()
 
     def take(self, weights: Sequence[Parameter], gradients: Sequence[Tensor]) -> None:
-        """The hooks have taken them."""
+        """Do nothing: the hooks have added them."""
 
     def of(self, entry: BucketWeight) -> Tensor:
-        """A weight's gradient."""
+        """Return a weight's gradient, and forget it."""
         return self._sums.pop(id(entry.weight))
 
     def tensors(self) -> list[Tensor]:
-        """Nothing is kept for good."""
+        """Return no tensors: nothing is permanent."""
         return []

@@ -1,7 +1,7 @@
-"""Projections, whole and split over the tensor-parallel ranks, and normalisation.
+"""Implement projections, whole and split over the tensor-parallel ranks, and normalisation.
 
-As in Megatron-LM (``core/tensor_parallel/layers.py``): a column-parallel projection splits its outputs and gathers the
-sequence before it, a row-parallel one splits its inputs and sums, or with sequence parallelism scatters, behind it.
+As in Megatron-LM (``core/tensor_parallel/layers.py``): a column-parallel projection splits its outputs and gathers the sequence
+before it, a row-parallel one splits its inputs and sums after it, or scatters with sequence parallelism.
 """
 
 from __future__ import annotations
@@ -28,30 +28,30 @@ if TYPE_CHECKING:
     from ms_tune.reference.transformer.settings import NetworkSettings
 
 
-_EPSILON = 1e-5  # its value changes nothing in simulation
+_EPSILON = 1e-5  # its value does not matter in simulation
 
 
 def cast_to(x: Tensor, dtype: mindspore.Type) -> Tensor:
-    """The tensor in a number format; itself where it is in that one."""
+    """Convert a tensor to a number format; return the tensor itself if it already has it."""
     return x if x.dtype == dtype else x.astype(dtype)
 
 
 def in_one_piece(x: Tensor, *, wanted: bool) -> Tensor:
-    """A copy of what is a view of another tensor, where that is wanted.
+    """Copy a tensor that is a view of another one, if ``wanted``.
 
-    HyperParallel's tensors, through which layers of MindFormers 2.0 go under tensor parallelism, are in one piece: each begins
-    with ``to(device)``, which copies a view (``DTensorBase`` of platform/mindspore/dtensor.py at fdd0a80 and later).
+    Layers of MindFormers 2.0 under tensor parallelism use HyperParallel's tensors, which are contiguous: each begins with
+    ``to(device)``, which copies a view (``DTensorBase`` of platform/mindspore/dtensor.py at fdd0a80 and later).
     """
     return x.contiguous() if wanted else x
 
 
 class Linear(nn.Cell):
-    """``(…, inputs)`` to ``(…, outputs)``; the weight is ``(outputs, inputs)``.
+    """A projection of ``(…, inputs)`` to ``(…, outputs)``; the weight is ``(outputs, inputs)``.
 
-    With ``copies`` the weight is turned in a copy, which stays until the backward pass (:func:`in_one_piece`).
+    With ``copies`` the weight is transposed in a copy, which stays until the backward pass (:func:`in_one_piece`).
     """
 
-    def __init__(  # noqa: PLR0913 - one setting each
+    def __init__(  # noqa: PLR0913 - independent settings
         self,
         inputs: int,
         outputs: int,
@@ -67,12 +67,12 @@ class Linear(nn.Cell):
         self.bias = Parameter(initializer("zeros", (outputs,), dtype)) if bias else None
 
     def construct(self, x: Tensor) -> Tensor:
-        """Project the last axis, in the number format of the product; the output's is that of the input."""
+        """Project the last axis in the number format of the product; the output has that of the input."""
         bias = None if self.bias is None else cast_to(self.bias, self.compute)
         return cast_to(self.product(cast_to(x, self.compute), cast_to(self.weight, self.compute), bias), x.dtype)
 
     def product(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        """What projects the last axis."""
+        """Compute the product along the last axis."""
         if not self.copies:
             return mint.nn.functional.linear(x, weight, bias)
         y = mint.matmul(x, mint.transpose(weight, 0, 1).contiguous())
@@ -80,9 +80,9 @@ class Linear(nn.Cell):
 
 
 class ColumnLinear(Linear):
-    """A projection of which this rank has ``outputs / tensor`` outputs.
+    """A column-parallel projection: this rank has ``outputs / tensor`` outputs.
 
-    With sequence parallelism it takes this rank's part of the sequence and returns the whole sequence.
+    With sequence parallelism its input is this rank's part of the sequence, and its output the whole sequence.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class ColumnLinear(Linear):
         self.compute, self.keeps = settings.format_of("compute"), settings.shape.legacy
 
     def construct(self, x: Tensor) -> Tensor:
-        """Project the last axis, in the number format of projections; the output's is that of the input."""
+        """Project the last axis in the number format of projections; the output has that of the input."""
         given, weight = x.dtype, cast_to(self.weight, self.compute)
         x = cast_to(x if self.sequence else share_gradient(x, self.group, keeps=self.keeps), self.compute)
         bias = None if self.bias is None else cast_to(self.bias, self.compute)
@@ -109,7 +109,7 @@ class ColumnLinear(Linear):
 
 
 class RowLinear(Linear):
-    """A projection of which this rank has ``inputs / tensor`` inputs; the sum over the ranks is its output."""
+    """A row-parallel projection: this rank has ``inputs / tensor`` inputs; its output is the sum over the ranks."""
 
     def __init__(
         self, inputs: int, outputs: int, *, bias: bool, settings: NetworkSettings, dtype: mindspore.Type | None = None
@@ -121,7 +121,7 @@ class RowLinear(Linear):
         self.compute, self.keeps = settings.format_of("compute"), settings.shape.legacy
 
     def construct(self, x: Tensor) -> Tensor:
-        """Project the last axis, in the number format of projections; the output's is that of the input."""
+        """Project the last axis in the number format of projections; the output has that of the input."""
         given, x, weight = x.dtype, cast_to(x, self.compute), cast_to(self.weight, self.compute)
         if self.group.size == 1 and not self.keeps:
             bias = None if self.bias is None else cast_to(self.bias, self.compute)
@@ -135,7 +135,7 @@ class RowLinear(Linear):
 
 
 class _RegatheredLinear(_Function):
-    """A column-parallel projection that keeps its part of the sequence only (communication recompute)."""
+    """A column-parallel projection that keeps only its part of the sequence (communication recomputation)."""
 
     @staticmethod
     def forward(ctx: Saved, x: Tensor, weight: Tensor, group: RankGroup) -> Tensor:
@@ -160,19 +160,19 @@ class Norm(nn.Cell):
         dtype, shape = settings.format_of("norm"), settings.shape
         self.centred = shape.normalization.endswith("LayerNorm")
         self.size, self.fused = size, shape.fused_norm
-        # RMSNorm's operator takes two number formats, that of the weight and that of the input.
+        # RMSNorm's operator accepts different number formats of weight and input.
         self.casts = self.centred and not shape.legacy
         self.weight = Parameter(initializer("ones", (size,), dtype))
         self.bias = Parameter(initializer("zeros", (size,), dtype)) if self.centred else None
 
     def construct(self, x: Tensor) -> Tensor:
-        """Normalise the last axis, in the number format of the weight."""
+        """Normalise the last axis, in the number format of the weight for LayerNorm."""
         if not self.casts:
             return self.normalised(x)
         return cast_to(self.normalised(cast_to(x, self.weight.dtype)), x.dtype)
 
     def normalised(self, x: Tensor) -> Tensor:
-        """Normalise the last axis."""
+        """Normalise the last axis in the given number format."""
         if self.centred:
             return mint.nn.functional.layer_norm(x, (self.size,), self.weight, self.bias)
         if self.fused:

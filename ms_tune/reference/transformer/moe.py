@@ -1,8 +1,8 @@
-"""Feed-forward blocks: dense, and mixtures of experts.
+"""Implement feed-forward blocks: dense, and mixtures of experts.
 
-A mixture routes each token to some experts (softmax, top-k), brings the tokens to the ranks that hold them, applies the
-experts and brings the results back. Routing is taken to be even: in simulation nothing is computed, so every expert gets
-the same number of tokens; a real run's busiest rank needs more.
+A mixture routes each token to some experts (softmax, top-k), sends the tokens to the ranks of these experts, applies the
+experts and returns the results. Routing is assumed to be even: in simulation nothing is computed, so every expert gets the same
+number of tokens; a real run's busiest rank needs more.
 
 Shapes: ``T`` tokens of this rank, ``k`` experts per token, ``E`` experts, ``e`` of them on this rank, ``h`` hidden size.
 """
@@ -36,16 +36,16 @@ _FUNCTIONS = {
 
 
 class Activation(nn.Cell):
-    """The activation function; a gated one that is fused takes twice the width and multiplies its halves."""
+    """The activation function; a fused gated one expects twice the width and multiplies its halves."""
 
     def __init__(self, settings: NetworkSettings) -> None:
         super().__init__()
         self.name = settings.shape.activation
-        # ``legacy/model/activation.py``: GELU is written out, with the error function.
+        # ``legacy/model/activation.py``: GELU is computed step by step, with the error function.
         self.written_out = settings.shape.legacy and self.name == "gelu"
 
     def construct(self, x: Tensor) -> Tensor:
-        """Apply it along the last axis."""
+        """Apply the function along the last axis."""
         if self.name == "fusedswiglu":
             return ops.swiglu(x)
         if self.written_out:
@@ -54,8 +54,8 @@ class Activation(nn.Cell):
 
 
 def _apply_activation(function: Activation, x: Tensor) -> Tensor:
-    # What the function makes of ``x``; of a gated one that is not fused only one half goes through it. So the product of both
-    # is outside of what recompute of ``activation_func`` does again (``pynative/transformers/mlp.py``, 2.1).
+    # Apply the function; for an unfused gated one only one half goes through it. So the product of both halves is outside the
+    # recomputation of ``activation_func`` (``pynative/transformers/mlp.py``, 2.1).
     if function.name != "swiglu":
         return function(x)
     gate, value = mint.chunk(x, 2, dim=-1)
@@ -63,9 +63,9 @@ def _apply_activation(function: Activation, x: Tensor) -> Tensor:
 
 
 class FeedForward(nn.Cell):
-    """The dense block: one projection up, twice as wide if it is gated, the activation, one projection down.
+    """The dense block: one up-projection, twice as wide if gated, the activation, one down-projection.
 
-    Where what comes in is ``gathered`` it is the whole sequence, whatever is between the layers.
+    If ``gathered``, the input is the whole sequence, regardless of the layout between the layers.
     """
 
     def __init__(self, width: int, settings: NetworkSettings, *, split: bool = True, gathered: bool = False) -> None:
@@ -83,15 +83,16 @@ class FeedForward(nn.Cell):
             self.linear_fc2 = Linear(width, shape.hidden_size, bias=bias, **formats)
 
     def construct(self, x: Tensor) -> Tensor:
-        """Apply the block: ``(s, b, h)`` to the same."""
+        """Apply the block: ``(s, b, h)`` to the same shape."""
         return self.linear_fc2(_apply_activation(self.activation_func, self.linear_fc1(x)))
 
 
 class SharedExperts(FeedForward):
-    """The expert that sees every token, weighted by a gate where the model has one.
+    """The expert that receives every token, weighted by a gate if the model has one.
 
-    In MindFormers' dynamic graph every tensor-parallel rank has all of it and sees its own part of the sequence
-    (``_apply_layers_tp``, ``pynative/base_models/gpt/parallelize.py``, 2.1). In 2.0 a rank has a part of it, and sees all tokens.
+    In MindFormers' dynamic graph every tensor-parallel rank has all of it and receives its own part of the sequence
+    (``_apply_layers_tp``, ``pynative/base_models/gpt/parallelize.py``, 2.1). In 2.0 a rank has a part of it, and receives all
+    tokens.
     """
 
     def __init__(self, experts: Experts, settings: NetworkSettings) -> None:
@@ -103,7 +104,7 @@ class SharedExperts(FeedForward):
         self.shared_experts_gate = gate if experts.shared_gate else None
 
     def construct(self, x: Tensor) -> Tensor:
-        """Apply the block: ``(s, b, h)`` to the same."""
+        """Apply the block: ``(s, b, h)`` to the same shape."""
         y = super().construct(x)
         if self.shared_experts_gate is None:
             return y
@@ -111,7 +112,7 @@ class SharedExperts(FeedForward):
 
 
 class Router(nn.Cell):
-    """Chooses the experts of each token and how much each one counts."""
+    """The router, which selects the experts of each token and their weights."""
 
     def __init__(self, experts: Experts, hidden_size: int) -> None:
         super().__init__()
@@ -119,7 +120,7 @@ class Router(nn.Cell):
         self.weight = Parameter(initializer("normal", (experts.routed, hidden_size), self.dtype))
 
     def construct(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """``(T, h)`` to the experts of each token and their weights, both ``(T, k)``."""
+        """Return the experts of each token ``(T, h)`` and their weights, both ``(T, k)``."""
         logits = mint.nn.functional.linear(x.astype(self.dtype), self.weight).astype(mindspore.float32)
         scores = mint.nn.functional.softmax(logits, dim=-1)
         weights, chosen = mint.topk(scores, self.per_token, dim=-1)
@@ -139,14 +140,14 @@ class GroupedExperts(nn.Cell):
         self.weight2 = Parameter(initializer("normal", (local, width, shape.hidden_size), settings.dtype))
 
     def construct(self, x: Tensor) -> Tensor:
-        """Apply the experts to tokens in their order: ``(rows, h)`` to the same."""
+        """Apply the experts to tokens in the order of experts: ``(rows, h)`` to the same shape."""
         ends = Tensor(np.linspace(0, x.shape[0], self.local + 1).astype(np.int64)[1:])
         return self.product(
             _apply_activation(self.activation_func, self.product(x, self.weight1, ends)), self.weight2, ends
         )
 
     def product(self, x: Tensor, weight: Tensor, ends: Tensor) -> Tensor:
-        """Rows up to each end times the matrix of each expert."""
+        """Multiply the rows up to each end by the matrix of each expert."""
         weight = cast_to(weight, self.compute)
         return grouped_matmul_v4([x], [weight], group_list=ends, split_item=3, group_type=0, group_list_type=0)[0]
 
@@ -159,21 +160,21 @@ class SequentialExperts(nn.Cell):
         self.local_experts = nn.CellList([FeedForward(width, settings, split=False) for _ in range(local)])
 
     def construct(self, x: Tensor) -> Tensor:
-        """Apply the experts to tokens in their order: ``(rows, h)`` to the same."""
+        """Apply the experts to tokens in the order of experts: ``(rows, h)`` to the same shape."""
         ends = np.linspace(0, x.shape[0], len(self.local_experts) + 1).astype(int)
         parts = mint.split(x, tuple(int(size) for size in np.diff(ends)), dim=0)
         return mint.cat([expert(part) for expert, part in zip(self.local_experts, parts, strict=True)], dim=0)
 
 
 class MixtureOfExperts(nn.Cell):
-    """Router, routed experts, shared expert."""
+    """A mixture of experts: router, routed experts, shared expert."""
 
     def __init__(self, settings: NetworkSettings) -> None:
         super().__init__()
         experts, groups = settings.experts, settings.groups
         self.settings, self.group, self.legacy = experts, groups.expert, settings.shape.legacy
         self.local = experts.routed // groups.expert.size
-        # Experts that are split over the tensor-parallel ranks need the tokens of all of these.
+        # Experts that are split over the tensor-parallel ranks need the tokens of all these ranks.
         self.split_over = groups.tensor if experts.tensor_parallel and groups.tensor.size > 1 else None
         width = experts.ffn_hidden_size // (self.split_over.size if self.split_over else 1)
         kind = GroupedExperts if experts.grouped else SequentialExperts
@@ -185,7 +186,7 @@ class MixtureOfExperts(nn.Cell):
         self.whole = groups.tensor if settings.whole_inside else None
 
     def construct(self, x: Tensor) -> Tensor:
-        """Apply the block: ``(s, b, h)`` to the same."""
+        """Apply the block: ``(s, b, h)`` to the same shape."""
         tokens = x.reshape(-1, x.shape[-1])
         chosen, weights = self.router(tokens)
         y = self.routed(tokens, chosen, weights.astype(x.dtype)).reshape(x.shape)
@@ -195,7 +196,7 @@ class MixtureOfExperts(nn.Cell):
         return y + (shared if self.whole is None else gather(shared, self.whole))
 
     def rows(self, tokens: int) -> int:
-        """Rows that this rank's tokens make: one for each of a token's experts, up to the experts' capacity."""
+        """Return the number of rows for this rank's tokens: one per expert of each token, up to the experts' capacity."""
         experts, rows = self.settings, tokens * self.settings.per_token
         if experts.capacity_factor is None:
             return rows
@@ -203,7 +204,7 @@ class MixtureOfExperts(nn.Cell):
         return min(rows, capacity * experts.routed)
 
     def routed(self, tokens: Tensor, chosen: Tensor, weights: Tensor) -> Tensor:
-        """Tokens in the order of their experts, all-to-all there, in the order of the experts there, and back."""
+        """Sort tokens by expert, exchange them by all-to-all, sort them there by expert, apply the experts, and reverse it."""
         if self.group.size == 1 and not self.settings.fused_order:
             return self.ordered(tokens, chosen, weights)
         if self.group.size > 1 and not self.legacy:
@@ -224,7 +225,7 @@ class MixtureOfExperts(nn.Cell):
         return ops.moe_token_unpermute(rows, order, weights)
 
     def ordered(self, tokens: Tensor, chosen: Tensor, weights: Tensor) -> Tensor:
-        """The same on one rank, operator by operator (``pynative/transformers/moe/experts.py``, 2.1)."""
+        """Compute the same on one rank, operator by operator (``pynative/transformers/moe/experts.py``, 2.1)."""
         per_token = self.settings.per_token
         order = mint.argsort(chosen.reshape(-1).astype(mindspore.float32), stable=True)
         rows = self.apply_experts(tokens[mint.floor_divide(order, per_token)])
@@ -234,17 +235,17 @@ class MixtureOfExperts(nn.Cell):
         return mint.sum(back.reshape(-1, per_token, tokens.shape[-1]), dim=1)
 
     def spread(self, tokens: Tensor, chosen: Tensor, weights: Tensor) -> Tensor:
-        """The same as MindFormers' dynamic graph does it (``pynative/distributed/expert_parallel.py``, 2.1).
+        """Compute the same as in MindFormers' dynamic graph (``pynative/distributed/expert_parallel.py``, 2.1).
 
-        A row of zeros for every expert comes before the tokens, so that no expert is without any
-        (``expert_parallel_use_safe_tokens``, on where the config does not say).
+        A row of zeros per expert is placed before the tokens, so that every expert gets at least one
+        (``expert_parallel_use_safe_tokens``, on by default).
         """
         count, per_token = self.settings.routed, self.settings.per_token
         safe = mint.arange(count * per_token, dtype=chosen.dtype) % count
         tokens = mint.cat((mint.zeros((count, tokens.shape[1]), dtype=tokens.dtype), tokens))
         weights = mint.cat((mint.zeros((count, per_token), dtype=weights.dtype), weights))
-        # `ExpertParallel.ctx` holds them until the layer's next turn, and with them what they were made of: of a layer that is
-        # recomputed all of attention, which nothing goes back through a second time.
+        # `ExpertParallel.ctx` keeps them until the layer's next call, and with them their graph: for a recomputed layer all of
+        # attention, which has no second backward pass.
         self.held = [weights]
         chosen = mint.cat((safe.reshape(count, per_token), chosen))
         exchange(mint.histc(chosen.reshape(-1), count, 0, count), self.group)
@@ -256,14 +257,14 @@ class MixtureOfExperts(nn.Cell):
         back = mint.argsort(order.astype(mindspore.float32)).reshape(per_token, -1)
         rows, width = mint.index_select(tokens, 0, mint.fmod(order, tokens.shape[0])), tokens.shape[1]
         if self.whole is not None:
-            del tokens  # `_token_dispatch` is over
+            del tokens  # freed here, as at the end of `_token_dispatch`
         alive: list[Tensor] = []
         rows = mint.index_select(self.spread_rows(rows, alive), 0, mint.transpose(back, 0, 1).reshape(-1))
         rows = rows.reshape(-1, per_token, width) * weights.unsqueeze(-1)
         return mint.sum(rows, dim=1)[count:]
 
     def spread_rows(self, rows: Tensor, alive: list[Tensor]) -> Tensor:
-        """All-to-all to the experts, in their order there, and back; ``alive``: what the caller is to hold meanwhile."""
+        """Exchange rows with the experts' ranks, sorted there, and back; ``alive`` collects tensors for the caller to keep."""
         rows = exchange(rows, self.group)
         if self.settings.fused_order:
             local = mint.zeros((rows.shape[0], 1), dtype=mindspore.int32)
@@ -274,7 +275,7 @@ class MixtureOfExperts(nn.Cell):
             rows = self.experts(rows)
             there = self.by_chunk(rows)
             if self.whole is not None:
-                # ``_token_combine`` of pynative/distributed/expert_parallel.py, 2.0, has them until tokens are added up.
+                # ``_token_combine`` of pynative/distributed/expert_parallel.py, 2.0, keeps them until tokens are added up.
                 alive += (rows, there)
             rows = there
         back = exchange(rows, self.group)
@@ -283,12 +284,12 @@ class MixtureOfExperts(nn.Cell):
         return back
 
     def by_chunk(self, rows: Tensor) -> Tensor:
-        """The rows of each rank and expert in another order: which one takes no other memory."""
+        """Reorder the rows of each rank and expert; the particular order does not affect memory."""
         ends = np.linspace(0, rows.shape[0], self.settings.routed + 1).astype(int)
         return mint.cat(mint.split(rows, tuple(int(size) for size in np.diff(ends)), dim=0)[::-1], dim=0)
 
     def apply_experts(self, rows: Tensor) -> Tensor:
-        """Apply the experts of this rank; with tensor-parallel experts to the tokens of all tensor-parallel ranks."""
+        """Apply the experts of this rank; if they are tensor-parallel, to the tokens of all tensor-parallel ranks."""
         if self.split_over is None:
             return self.experts(rows)
         return scatter(self.experts(gather(rows, self.split_over)), self.split_over)

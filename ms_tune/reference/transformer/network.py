@@ -1,4 +1,4 @@
-"""One chunk of the network: embedding, transformer layers, output projection, loss.
+"""Implement one chunk of the network: embedding, transformer layers, output projection, loss.
 
 Shapes: ``s`` tokens, ``b`` samples, ``h`` hidden size, ``v`` vocabulary. Activations are ``(s, b, h)``; between the layers
 ``s`` is this rank's part of the sequence.
@@ -48,15 +48,15 @@ if TYPE_CHECKING:
 
 
 def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
-    """The mean loss from whole logits ``(tokens, words)`` and labels ``(tokens,)``."""
+    """Return the mean loss from complete logits ``(tokens, vocabulary)`` and labels ``(tokens,)``."""
     return mint.mean(_Picked.apply(_LogProbabilities.apply(logits), labels.reshape(-1, 1)))
 
 
 class _LogProbabilities(_Function):
-    """Logarithms of the words' probabilities, negated, as MindFormers' dynamic graph computes them.
+    """The negative log-probabilities of the vocabulary, as computed in MindFormers' dynamic graph.
 
-    Operator by operator (``_LogSoftmax`` of pynative/loss/loss.py, 2.1): four float32 tensors of the logits' size are
-    alive at once, and the logits themselves stay for the backward pass.
+    Operator by operator (``_LogSoftmax`` of pynative/loss/loss.py, 2.1): four float32 tensors of the logits' size are alive at
+    once, and the logits themselves stay for the backward pass.
     """
 
     @staticmethod
@@ -74,7 +74,7 @@ class _LogProbabilities(_Function):
 
 
 class _Picked(_Function):
-    """The loss of every token; its backward pass makes the gradient of both (``_NLLLoss`` there)."""
+    """The loss of every token; its backward pass computes the gradient of both operations (``_NLLLoss`` there)."""
 
     @staticmethod
     def forward(ctx: Saved, negated: Tensor, labels: Tensor) -> Tensor:
@@ -92,9 +92,9 @@ class _Picked(_Function):
 
 
 class _SplitCrossEntropy(_Function):
-    """The loss of every token, as ``VocabParallelCrossEntropy`` of Megatron-LM and MindSpeed-Core-MS r0.1.0.
+    """The loss of every token, as in ``VocabParallelCrossEntropy`` of Megatron-LM and MindSpeed-Core-MS r0.1.0.
 
-    The softmax of this rank's words is kept for the backward pass and becomes the gradient in place.
+    The softmax over this rank's vocabulary is kept for the backward pass and becomes the gradient in place.
     """
 
     @staticmethod
@@ -122,10 +122,10 @@ class _SplitCrossEntropy(_Function):
 
 
 class _SplitByOperators(_Function):
-    """The loss of every token, as MindFormers' dynamic graph computes it (pynative/loss/loss.py, 2.0 and 2.1).
+    """The loss of every token, as computed in MindFormers' dynamic graph (pynative/loss/loss.py, 2.0 and 2.1).
 
-    The powers of this rank's words, float32, stay for the backward pass, which goes operator by operator: at its end what
-    the last two came to, the probabilities and the powers are alive, four float32 tensors of the parts' size.
+    The exponentials of this rank's logits, float32, stay for the backward pass, which runs operator by operator: at its end the
+    results of the last two operators, the probabilities and the exponentials are alive, four float32 tensors of the parts' size.
     """
 
     @staticmethod
@@ -151,12 +151,12 @@ class _SplitByOperators(_Function):
         probabilities = mint.div(powers, total)
         by_logits = mint.scatter_add(probabilities, 1, own, mint.neg(hit))
         by_logits = by_logits * gradient.reshape(-1, 1)
-        by_logits = by_logits * 1.0  # there: by the number of ranks
+        by_logits = by_logits * 1.0  # in the framework: by the number of ranks
         return by_logits.astype(ctx.dtype), None, None
 
 
 class Embedding(nn.Cell):
-    """The word embedding, split by words over the tensor-parallel ranks, and learned positions where there are any."""
+    """The word embedding, split by vocabulary over the tensor-parallel ranks, and learned positions, if any."""
 
     def __init__(self, settings: NetworkSettings) -> None:
         super().__init__()
@@ -171,13 +171,14 @@ class Embedding(nn.Cell):
             self.positions = Parameter(initializer("normal", (shape.seq_length, shape.hidden_size), settings.dtype))
 
     def construct(self, tokens: Tensor) -> Tensor:
-        """``(s, b)`` to ``(s, b, h)``."""
+        """Embed tokens: ``(s, b)`` to ``(s, b, h)``."""
         if self.keeps:
             return self.kept(tokens)
         if self.group.size == 1:
             x = self.looked_up(tokens).astype(self.dtype)
         elif self.sequence and self.positions is None:
-            # pynative/distributed/style.py, 2.1: in the number format of the weight, and what comes of it stays; not so in 2.0.
+            # pynative/distributed/style.py, 2.1: in the number format of the weight, and the output stays until the backward
+            # pass; not in 2.0.
             return scatter(self.of_own_words(tokens), self.group, keeps=not self.tiled).astype(self.dtype)
         else:
             x = reduce(self.of_own_words(tokens).astype(self.dtype), self.group)
@@ -186,7 +187,7 @@ class Embedding(nn.Cell):
         return scatter(x, self.group) if self.sequence else x
 
     def kept(self, tokens: Tensor) -> Tensor:
-        """The same with all that ``legacy/model/language_model.py`` keeps until the backward pass."""
+        """Do the same, keeping all that ``legacy/model/language_model.py`` keeps until the backward pass."""
         x = mint.nn.functional.embedding(tokens, self.weight) if self.group.size == 1 else self.of_own_words(tokens)
         x = reduce(x, self.group, keeps=True)
         if self.positions is not None:
@@ -194,21 +195,21 @@ class Embedding(nn.Cell):
         if self.sequence:
             x = cut_sequence(x, self.group)
         elif x.shape[1] > 1:
-            x = mint.clone(x)  # tokens are (b, s) there: to bring the sequence to the front takes a copy
+            x = mint.clone(x)  # tokens are (b, s) in the framework: moving the sequence to the front needs a copy
         return cast_to(x, self.dtype)
 
     def looked_up(self, tokens: Tensor) -> Tensor:
-        """Rows of the weight: by their numbers, or, in MindFormers 2.0, element by element (``vocab_embedding.py``)."""
+        """Look up rows of the weight by their index or, in MindFormers 2.0, element by element (``vocab_embedding.py``)."""
         if not self.tiled:
             return mint.nn.functional.embedding(tokens, self.weight)
         return mint.gather(self.weight, 0, self.repeated(tokens)).reshape(*tokens.shape, -1)
 
     def repeated(self, tokens: Tensor) -> Tensor:
-        """The word's number for every element of its row: ``(s b, h)``; there is no gradient of it."""
+        """Return the token's index for every element of its row: ``(s b, h)``, without a gradient."""
         return mint.tile(ops.stop_gradient(tokens).reshape(-1, 1), (1, self.weight.shape[1]))
 
     def gathered_words(self, tokens: Tensor) -> Tensor:
-        """The same of the words that this rank has, zero for others (HyperParallel, ``core/shard/ops/parallel_gather.py`` at 0e81ad83)."""
+        """Look up this rank's tokens, others as zero (HyperParallel, ``core/shard/ops/parallel_gather.py`` at 0e81ad83)."""
         numbers = self.repeated(tokens)
         own = numbers - self.first
         there = mint.logical_and(mint.ge(numbers, self.first), mint.lt(numbers, self.first + self.weight.shape[0]))
@@ -217,7 +218,7 @@ class Embedding(nn.Cell):
         return (x * mask.astype(x.dtype)).reshape(*tokens.shape, -1)
 
     def of_own_words(self, tokens: Tensor) -> Tensor:
-        """The embedding of the words that this rank has, zero for others."""
+        """Return the embedding of the tokens of this rank's vocabulary, zero for others."""
         if self.tiled:
             return self.gathered_words(tokens)
         own = tokens - self.first
@@ -227,7 +228,7 @@ class Embedding(nn.Cell):
 
 
 class TransformerLayer(nn.Cell):
-    """Attention and feed-forward block, each with its normalisation before it and a residual connection."""
+    """A transformer layer: attention and feed-forward block, each with normalisation before it and a residual connection."""
 
     def __init__(self, layer: StageLayer, settings: NetworkSettings) -> None:
         super().__init__()
@@ -237,8 +238,8 @@ class TransformerLayer(nn.Cell):
         plain = LegacySelfAttention if shape.legacy else SelfAttention
         self.self_attention = (LatentSelfAttention if shape.latent else plain)(settings)
         self.pre_mlp_layernorm = Norm(shape.hidden_size, settings)
-        # pynative/base_models/gpt/parallelize.py, 2.0: the sequence is gathered before both blocks, outside of what of them is
-        # recomputed, and what experts come to is cut behind them.
+        # pynative/base_models/gpt/parallelize.py, 2.0: the sequence is gathered before both blocks, outside their
+        # recomputation, and the experts' output is split after them.
         self.door = settings.groups.tensor if settings.whole_inside else None
         self.exit = self.door if layer.experts else None
         self.mlp: nn.Cell
@@ -259,19 +260,19 @@ class TransformerLayer(nn.Cell):
         return x + (y if self.post_mlp_layernorm is None else self.post_mlp_layernorm(y))
 
     def entering(self, x: Tensor) -> Tensor:
-        """What goes into a block."""
+        """Return the input of a block: gathered or as it is."""
         return x if self.door is None else gather(x, self.door)
 
 
 class PredictionLayer(nn.Cell):
-    """A layer of multi-token prediction: the next token's embedding joins what the layer before came to."""
+    """A layer of multi-token prediction: the next token's embedding is combined with the previous layer's output."""
 
     def __init__(self, layer: StageLayer, settings: NetworkSettings) -> None:
         super().__init__()
         hidden = settings.shape.hidden_size
         self.enorm = Norm(hidden, settings)
         self.hnorm = Norm(hidden, settings)
-        # In 2.0 a rank has its part of the inputs (``apply_non_moe_tp``, pynative/base_models/gpt/parallelize.py).
+        # In 2.0 each rank has a part of the inputs (``apply_non_moe_tp``, pynative/base_models/gpt/parallelize.py).
         self.group = settings.groups.tensor if settings.whole_inside else None
         self.eh_proj: nn.Cell
         if self.group is None:
@@ -292,7 +293,7 @@ class PredictionLayer(nn.Cell):
 
 
 class OutputLayer(nn.Cell):
-    """Output projection: ``(s, b, h)`` to the words of this rank, and the loss of these."""
+    """The output projection: ``(s, b, h)`` to this rank's vocabulary, and the loss."""
 
     def __init__(self, settings: NetworkSettings) -> None:
         super().__init__()
@@ -300,26 +301,26 @@ class OutputLayer(nn.Cell):
         self.sequence, self.keeps = settings.sequence, settings.shape.legacy
         self.compute = settings.format_of("compute")
         self.group, self.split_loss = settings.groups.tensor, settings.config.parallelism.split_loss
-        # With tied embeddings the embedding's weight is handed in; no second one is made.
+        # With tied embeddings the embedding's weight is passed in, instead of a second weight.
         if not shape.tied_embeddings:
             self.linear = ColumnLinear(shape.hidden_size, shape.vocab_size, bias=False, settings=settings)
 
     def construct(self, x: Tensor, weight: Tensor | None) -> Tensor:
-        """The logits: of this rank's words, or of all of them where the loss is computed from these."""
+        """Return the logits of this rank's vocabulary, or of the whole if the loss needs them."""
         logits = self.by_embedding(x, weight) if weight is not None else self.linear(x)
         return logits if self.split_loss else gather_last(logits, self.group)
 
     def loss(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """The mean cross-entropy, in float32."""
+        """Return the mean cross-entropy, in float32."""
         rows, labels = logits.reshape(-1, logits.shape[-1]), labels.reshape(-1)
         if not self.split_loss:
             return cross_entropy(rows, labels)
-        if self.keeps:  # as ``legacy/model/gpt_model.py`` of MindSpeed-Core-MS does it
+        if self.keeps:  # as in ``legacy/model/gpt_model.py`` of MindSpeed-Core-MS
             return mint.mean(_SplitCrossEntropy.apply(rows.astype(mindspore.float32), labels, self.group))
         return mint.mean(_SplitByOperators.apply(rows, labels, self.group))
 
     def by_embedding(self, x: Tensor, weight: Tensor) -> Tensor:
-        """The logits by the weight of the word embedding."""
+        """Return the logits by the weight of the word embedding."""
         given = x.dtype
         if self.keeps and not self.sequence:
             x = share_gradient(x, self.group, keeps=True)
@@ -329,12 +330,12 @@ class OutputLayer(nn.Cell):
 
 
 class ChunkNetwork(nn.Cell):
-    """One chunk of a stage. Its input is tokens ``(s, b)`` if it embeds, or the chunk before's output."""
+    """One chunk of a stage. Its input is tokens ``(s, b)`` for the first chunk, else the output of the previous chunk."""
 
     def __init__(self, chunk: Chunk, settings: NetworkSettings, sharder: Sharder | None) -> None:
         super().__init__()
         shape, prediction = settings.shape, any(layer.mtp for layer in chunk.layers)
-        # The last stage has a copy of the word embedding when the output projection uses it.
+        # The last stage has a copy of the word embedding if the output projection uses it.
         tied = chunk.head and shape.tied_embeddings
         self.embedding = Embedding(settings) if chunk.embedding or prediction or tied else None
         self.embeds = chunk.embedding
@@ -352,18 +353,18 @@ class ChunkNetwork(nn.Cell):
         self.units = sharder.units(parts) if sharder else Unsharded()
 
     def construct(self, x: Tensor) -> Tensor:
-        """The chunk's output, or the loss if it is the last one."""
+        """Return the chunk's output, or the loss if it is the last one."""
         self.units.start()
         if self.embeds:
             x = self.units.run(self.embedding, x)
         tables = self.maker.tables()
         for layer in self.layers:
             x = self.units.run(layer, x, tables)
-        # core/config.py, _check_arguments: what goes to the next stage has the number format of the computation.
+        # core/config.py, _check_arguments: the output to the next stage has the number format of the computation.
         return cast_to(x, self.dtype) if self.output is None else self.loss(x, self.output, tables)
 
     def loss(self, x: Tensor, output: OutputLayer, tables: Tables) -> Tensor:
-        """The loss of the next token and, with multi-token prediction, of those behind it."""
+        """Return the loss of the next token plus, with multi-token prediction, of the tokens after it."""
         weight = self.embedding.weight if self.embedding is not None and self.tied else None
         y = self.units.run(self.final_norm, x)
         loss = output.loss(self.units.run(output, y, weight), self.labels)
@@ -387,10 +388,9 @@ def _make_layer(layer: StageLayer, settings: NetworkSettings) -> nn.Cell:
 
 
 def _recompute_cell(cell: nn.Cell, settings: NetworkSettings, *, stops: bool) -> None:
-    # Recompute a cell in the backward pass. MindFormers' dynamic graph stops when the last tensor that is asked for is there
-    # again, but for whole layers (``_wrap_cell_recompute`` and ``apply_recompute`` of
-    # pynative/distributed/activation_checkpoint.py, 2.1). MindSpore has that with ``use_reentrant=False``: 2.9 and 2.10 do, 2.7
-    # does not.
+    # Recompute a cell in the backward pass. Except for whole layers, MindFormers' dynamic graph stops when the last needed
+    # tensor is recomputed (``_wrap_cell_recompute`` and ``apply_recompute`` of pynative/distributed/activation_checkpoint.py,
+    # 2.1). MindSpore supports that with ``use_reentrant=False`` in 2.9 and 2.10, not in 2.7.
     options = {"use_reentrant": False, "early_stop": stops} if not settings.shape.legacy else {}
     known = signature(nn.Cell.recompute).parameters
     cell.recompute(**{name: value for name, value in options.items() if name in known})

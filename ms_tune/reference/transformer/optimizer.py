@@ -1,7 +1,7 @@
-"""AdamW, and gradients and optimizer state of weights that every rank has whole, as far as memory goes.
+"""Implement AdamW, and the memory of gradients and optimizer state for weights that are whole on every rank.
 
-A trace takes what a file of this name allocates for the update of weights (:mod:`ms_tune.footprint.phases`): what else a step
-does with gradients of sharded weights is therefore in another one.
+A trace attributes allocations in files of this name to the update of weights (:mod:`ms_tune.footprint.phases`): therefore other
+work on gradients of sharded weights is in another file.
 """
 
 from __future__ import annotations
@@ -32,38 +32,38 @@ if TYPE_CHECKING:
     from ms_tune.planning.schedule import PipelinePass
     from ms_tune.reference.transformer.parallel import Groups
 
-# Their values change nothing in simulation.
+# Their values do not matter in simulation.
 _RATE, _DECAY, _FIRST, _SECOND, _EPSILON = 1e-4, 0.1, 0.9, 0.95, 1e-8
 
 
 def make_adamw(weights: Sequence[Parameter], config: TrainingConfig) -> AdamW | mint.optim.AdamW:
-    """One operator for each weight, or several in MindFormers' dynamic graph unless the config asks for one."""
+    """Create AdamW with one operator per weight, or with several as in MindFormers' dynamic graph by default."""
     if config.shape.legacy or config.optimizer.name == FUSED_ADAMW:
         return mint.optim.AdamW(weights, lr=_RATE)
     return AdamW(weights)
 
 
 def clone_narrow(weights: Sequence[Parameter]) -> list[Tensor]:
-    """Copies of the weights that are narrower than float32, which nobody uses and nobody lets go.
+    """Return copies of the weights that are narrower than float32; they are unused but never freed.
 
-    ``_init_main_params`` of MindFormers 2.0 (pynative/optimizer/adamw.py) makes its float32 copies of ``clone()``, and MindSpore
-    remembers what was cloned (``cloned_obj``); 2.1 does without.
+    ``_init_main_params`` of MindFormers 2.0 (pynative/optimizer/adamw.py) makes its float32 copies from ``clone()``, and
+    MindSpore keeps a reference to the cloned tensor (``cloned_obj``); 2.1 does not.
     """
     return [mint.clone(weight) for weight in weights if weight.dtype != mindspore.float32]
 
 
 def squared_norm(gradients: Sequence[Tensor]) -> Tensor:
-    """The sum of all gradients' squares, a scalar (``_calculate_global_grad_norm``, pynative/trainer/utils.py, MindFormers 2.1).
+    """Return the sum of all gradients' squares (``_calculate_global_grad_norm``, pynative/trainer/utils.py, MindFormers 2.1).
 
-    The squares of one gradient after the other are alive, as large as it is.
+    The squares of one gradient at a time are alive, as large as the gradient.
     """
     return mint.sum(mint.stack([mint.sum(mint.square(cast_to(one, mindspore.float32))) for one in gradients]))
 
 
 class AdamW:
-    """AdamW, operator by operator, one weight after the other (``pynative/optimizer/adamw.py`` of MindFormers 2.1).
+    """AdamW, operator by operator, one weight at a time (``pynative/optimizer/adamw.py`` of MindFormers 2.1).
 
-    What an operator comes to is alive beside what the ones before it came to: several tensors of the largest weight's size.
+    The results of several operators are alive at once: several tensors of the largest weight's size.
     """
 
     def __init__(self, weights: Sequence[Parameter]) -> None:
@@ -73,7 +73,7 @@ class AdamW:
             for name in ("adam_m", "adam_v")
         )
         for moment in (*self.exp_avg, *self.exp_avg_sq):
-            moment.zero_()  # a new parameter is on the host
+            moment.zero_()  # a new parameter is on the host until an operator uses it
 
     def __call__(self, gradients: Sequence[Tensor]) -> None:
         """Update every weight."""
@@ -93,13 +93,13 @@ def _update_weights(weight: Tensor, gradient: Tensor, first: Tensor, second: Ten
 
 
 class WholeWeights:
-    """Weights that every rank has whole; the optimizer's state is sharded or not.
+    """Weights that are whole on every rank; the optimizer's state may be sharded.
 
-    In MindSpeed-Core-MS r0.1.0 gradients of each micro-batch are added to buffers that live for the whole run. With mixed precision
-    the optimizer works on float32 copies of the weights (core/optimizer/optimizer.py, Float16OptimizerWithFloat16Params); the
-    distributed optimizer keeps only this rank's part of those copies and of the moments, gets its part of the gradients by
-    reduce-scatter and returns the new weights by all-gather (core/optimizer/distrib_optimizer.py). Routed experts have
-    data-parallel ranks of their own. The dynamic graph of MindFormers on a single device has all of it whole.
+    In MindSpeed-Core-MS r0.1.0 the gradients of each micro-batch are added to buffers that live for the whole run. With mixed
+    precision the optimizer uses float32 copies of the weights (core/optimizer/optimizer.py, Float16OptimizerWithFloat16Params);
+    the distributed optimizer keeps only this rank's part of those copies and of the moments, receives its part of the gradients
+    by reduce-scatter and returns the new weights by all-gather (core/optimizer/distrib_optimizer.py). Routed experts have their
+    own data-parallel ranks. MindFormers' dynamic graph on a single device has all of it whole.
     """
 
     def __init__(self, networks: Sequence[nn.Cell], config: TrainingConfig, groups: Groups, stage: int) -> None:
@@ -121,8 +121,8 @@ class WholeWeights:
         self.clones = clone_narrow(self.weights) if optimizer.keeps_clones else []
         self.optimizer = make_adamw(self.main or self.weights, config)
         if self.main:
-            # Weights that are float32 need no copy: core/optimizer/optimizer.py and distrib_optimizer.py, and
-            # ``_init_main_params`` of MindFormers (2.0, pynative/optimizer/adamw.py).
+            # float32 weights need no copy: core/optimizer/optimizer.py and distrib_optimizer.py, and ``_init_main_params`` of
+            # MindFormers (2.0, pynative/optimizer/adamw.py).
             self.main = [
                 _own_part(entry) if entry.weight.dtype == mindspore.float32 else main
                 for entry, main in zip(self.entries, self.main, strict=True)
@@ -130,8 +130,8 @@ class WholeWeights:
             self.optimizer.parameters = self.main
 
     def _main_copies(self) -> list[Parameter]:
-        # The optimizer's own copy of each weight, or of this rank's part of it. MindFormers' dynamic graph makes none of a
-        # float32 weight (``_init_main_params``, pynative/optimizer/adamw.py, 2.1).
+        # Return the optimizer's own copy of each weight, or of this rank's part of it. MindFormers' dynamic graph does not copy
+        # float32 weights (``_init_main_params``, pynative/optimizer/adamw.py, 2.1).
         precision, legacy = self.config.precision, self.config.shape.legacy
         dtype = mindspore.float32 if precision.mixed else number_format(precision.parameters)
         return [
@@ -142,8 +142,8 @@ class WholeWeights:
         ]
 
     def _narrow_moments(self) -> list[Parameter]:
-        # Moments in the number format of the weights that nobody uses. ``Float16OptimizerWithFloat16Params`` makes float32 ones
-        # instead of those that AdamW made, but AdamW, being a ``Cell``, still has them among its parameters.
+        # Return unused moments in the number format of the weights. ``Float16OptimizerWithFloat16Params`` replaces the moments
+        # of AdamW by float32 ones, but AdamW, being a ``Cell``, still has the old ones among its parameters.
         if not self.config.precision.mixed or self.config.optimizer.distributed:
             return []
         made = [
@@ -153,26 +153,26 @@ class WholeWeights:
             if weight.dtype != mindspore.float32
         ]
         for moment in made:
-            moment.zero_()  # a new parameter is on the host
+            moment.zero_()  # a new parameter is on the host until an operator uses it
         return made
 
     def start_step(self) -> None:
-        """Forget the gradients of the step before."""
+        """Clear the gradients of the previous step."""
         for buffers in self.buffers:
             buffers.start_step()
         if self.loose:
             self.loose.start_step()
 
     def start_pass(self, following: Sequence[PipelinePass]) -> None:
-        """Weights are whole whatever passes are to come."""
+        """Do nothing: the weights are always whole."""
 
     def start_backward(self, chunk: int, *, last: bool) -> None:
-        """A backward pass begins; the last one of its chunk or not."""
+        """Prepare for a backward pass; ``last``: of the chunk's last micro-batch."""
         if self.buffers and last:
             self.buffers[chunk].open()
 
     def finish_backward(self, chunk: int, *, last: bool) -> None:
-        """Gradients wait for the update, or are on their way already."""
+        """Do nothing: gradients wait for the update, or are already sent."""
 
     def take(self, weights: Sequence[Parameter], gradients: Sequence[Tensor]) -> None:
         """Add the gradients of one micro-batch, unless hooks have done so."""
@@ -180,7 +180,7 @@ class WholeWeights:
             self.loose.take(weights, gradients)
 
     def update(self) -> None:
-        """Reduce the gradients, step the optimizer, and bring the new values into the weights."""
+        """Reduce the gradients, step the optimizer, and copy the new values into the weights."""
         for buffers in self.buffers:
             buffers.reduce()
         gradients = tuple(self._gradients())
@@ -200,7 +200,7 @@ class WholeWeights:
             buffers.gather()
 
     def _gradients(self) -> Iterator[Tensor]:
-        # The gradient of each weight over all ranks, as the optimizer wants it: shape, part, number format.
+        # Yield the gradient of each weight over all ranks as the optimizer needs it: shape, part, number format.
         targets = self.main or self.weights
         views = {id(entry.weight): buffers for buffers in self.buffers for entry in buffers.weights}
         for entry, target in zip(self.entries, targets, strict=True):
@@ -209,9 +209,9 @@ class WholeWeights:
             yield gradient.reshape(-1)[: target.size].reshape(target.shape).astype(target.dtype)
 
     def tensors(self) -> dict[str, list[Tensor]]:
-        """The tensors that live for the whole run, by category."""
+        """Return the tensors that live for the whole run, by category."""
         weights = {id(weight) for weight in self.weights}
-        # Others are the weights themselves, or lie in them.
+        # Others are the weights themselves, or parts of them.
         copies = [main for main in self.main if isinstance(main, Parameter) and id(main) not in weights]
         moments = [*self.optimizer.exp_avg, *self.optimizer.exp_avg_sq, *self.narrow, *self.clones]
         gradients = [flat for buffers in self.buffers for flat in buffers.flats]
@@ -220,8 +220,8 @@ class WholeWeights:
 
 
 def _own_part(entry: BucketWeight) -> Tensor:
-    # This rank's part of a float32 weight, in the weight's own memory.
-    entry.weight.zero_()  # a new parameter is on the host
+    # Return this rank's part of a float32 weight, in the weight's own memory.
+    entry.weight.zero_()  # a new parameter is on the host until an operator uses it
     return entry.weight.view(-1)[: entry.padded // entry.parts]
 
 

@@ -1,7 +1,7 @@
-"""Groups of ranks, and communication that gradients flow back through.
+"""Define groups of ranks, and communication with gradients.
 
-Every function is a real collective of ``mint.distributed`` in a group that MindSpore's simulation knows; its gradient is
-the collective that undoes it. Activations are ``(sequence, batch, …)``, so parts of a sequence join along axis 0.
+Every function is a real collective of ``mint.distributed`` in a group that MindSpore's simulation knows; its gradient is the
+inverse collective. Activations are ``(sequence, batch, …)``, so parts of a sequence are joined along axis 0.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 
 
 _Call: TypeAlias = "Callable[[Tensor, RankGroup], Tensor]"
-# What MindSpore hands from the forward to the backward part of a function; it takes any attribute.
+# The context that MindSpore passes from the forward to the backward part of a function; it accepts any attribute.
 Saved: TypeAlias = Any
 
 
 @dataclass(frozen=True, slots=True)
 class RankGroup:
-    """Ranks that communicate: MindSpore's name for them, how many, and the place of this rank among them."""
+    """A group of ranks that communicate: MindSpore's name for it, its size, and this rank's index in it."""
 
     name: str
     size: int
@@ -36,7 +36,7 @@ class RankGroup:
 
 @dataclass(frozen=True, slots=True)
 class Groups:
-    """The groups of this rank; each is that of the same name in :class:`ms_tune.reference.job.RankGroups`."""
+    """The groups of this rank; each corresponds to the field of the same name in :class:`ms_tune.reference.job.RankGroups`."""
 
     tensor: RankGroup
     ulysses: RankGroup
@@ -52,7 +52,7 @@ class Groups:
 
 
 def make_groups(ranks: RankGroups) -> Groups:
-    """Make the groups known to MindSpore; a rank alone needs none."""
+    """Create the groups in MindSpore; groups of one rank are not created."""
     made: dict[tuple[int, ...], str] = {}
 
     def group(members: tuple[int, ...]) -> RankGroup:
@@ -66,28 +66,28 @@ def make_groups(ranks: RankGroups) -> Groups:
 
 
 def gather_parts(x: Tensor, group: RankGroup) -> Tensor:
-    """The parts of all ranks, joined along axis 0; no gradient."""
+    """Return the parts of all ranks, joined along axis 0; without a gradient."""
     whole = mint.empty((x.shape[0] * group.size, *x.shape[1:]), dtype=x.dtype)
     distributed.all_gather_into_tensor(whole, x.contiguous(), group=group.name)
     return whole
 
 
 def scatter_sum(x: Tensor, group: RankGroup) -> Tensor:
-    """This rank's part, along axis 0, of the sum over all ranks; no gradient."""
+    """Return this rank's part, along axis 0, of the sum over all ranks; without a gradient."""
     part = mint.empty((x.shape[0] // group.size, *x.shape[1:]), dtype=x.dtype)
     distributed.reduce_scatter_tensor(part, x.contiguous(), group=group.name)
     return part
 
 
 def _exchange_parts(x: Tensor, group: RankGroup) -> Tensor:
-    # Equal parts of axis 0, one from each rank; no gradient.
+    # Exchange equal parts of axis 0 with all ranks; without a gradient.
     received = mint.empty(x.shape, dtype=x.dtype)
     distributed.all_to_all_single(received, x.contiguous(), group=group.name)
     return received
 
 
 def sum_over_ranks(x: Tensor, group: RankGroup) -> Tensor:
-    """The sum over all ranks; no gradient."""
+    """Return the sum over all ranks; without a gradient."""
     if group.size == 1:
         return x
     total = x.clone()
@@ -96,10 +96,10 @@ def sum_over_ranks(x: Tensor, group: RankGroup) -> Tensor:
 
 
 class _Collective(_Function):
-    """A collective whose gradient is another one; what ``kept`` names stays until the backward pass."""
+    """A collective whose gradient is another one; the tensors in ``kept`` stay until the backward pass."""
 
     @staticmethod
-    def forward(  # noqa: PLR0913, PLR0917 - one input each
+    def forward(  # noqa: PLR0913, PLR0917 - the inputs of the operation
         ctx: Saved, x: Tensor, group: RankGroup, there: _Call, back: _Call, kept: str
     ) -> Tensor:
         ctx.group, ctx.back = group, back
@@ -120,15 +120,15 @@ def _viewed_sum(x: Tensor, group: RankGroup) -> Tensor:
 def _own_part(x: Tensor, group: RankGroup) -> Tensor:
     size = x.shape[0] // group.size
     part = x[size * group.place : size * (group.place + 1)]
-    # There it is (b, s) that is cut along s: one sample's part lies in one piece, that of several is copied.
+    # In the framework, (b, s) is split along s: the part of a single sample is contiguous, those of several are copied.
     return part if x.shape[1] == 1 else mint.clone(part)
 
 
 def gather(x: Tensor, group: RankGroup, *, keeps: bool = False) -> Tensor:
     """All-gather along axis 0; backward: reduce-scatter.
 
-    ``keeps``, here and below: what is exchanged stays until the backward pass. A ``Cell`` with a ``bprop`` has that effect
-    in MindSpore, whether it needs its input and output there or not (``core/tensor_parallel/mappings.py``).
+    ``keeps``, here and below: the exchanged tensor stays until the backward pass. In MindSpore a ``Cell`` with a ``bprop``
+    keeps its input and output whether it needs them or not (``core/tensor_parallel/mappings.py``).
     """
     return x if group.size == 1 else _Collective.apply(x, group, gather_parts, scatter_sum, "x" if keeps else "")
 
@@ -136,41 +136,40 @@ def gather(x: Tensor, group: RankGroup, *, keeps: bool = False) -> Tensor:
 def scatter(x: Tensor, group: RankGroup, *, keeps: bool = False) -> Tensor:
     """Reduce-scatter along axis 0; backward: all-gather.
 
-    ``keeps``: the part stays until then. MindFormers' dynamic graph calls MindSpore's own operator behind row-parallel
-    projections (``RowwiseParallel`` of ``pynative/distributed/style.py``, 2.1), which has its output at hand for its gradient
-    without a use for it.
+    ``keeps``: the part stays until then. After row-parallel projections MindFormers' dynamic graph calls MindSpore's own operator
+    (``RowwiseParallel`` of ``pynative/distributed/style.py``, 2.1), which keeps its output for its gradient without using it.
     """
     return x if group.size == 1 else _Collective.apply(x, group, scatter_sum, gather_parts, "y" if keeps else "")
 
 
 def cut_sequence(x: Tensor, group: RankGroup) -> Tensor:
-    """This rank's part along axis 0 of what all ranks have; backward: all-gather. Both stay until then."""
+    """Return this rank's part along axis 0 of a tensor on all ranks; backward: all-gather. Both stay until then."""
     return x if group.size == 1 else _Collective.apply(x, group, _own_part, gather_parts, "xy")
 
 
 def own_part(x: Tensor, group: RankGroup, axis: int) -> Tensor:
-    """This rank's part, along an axis, of what all ranks have; backward: zeros around its gradient.
+    """Return this rank's part along an axis of a tensor on all ranks; backward: zeros around its gradient.
 
-    As HyperParallel's ``chunk`` (``platform/mindspore/platform.py`` at fdd0a80).
+    As in HyperParallel's ``chunk`` (``platform/mindspore/platform.py`` at fdd0a80).
     """
     return x if group.size == 1 else ops.Split(axis, group.size)(x)[group.place]
 
 
 def gather_last(x: Tensor, group: RankGroup) -> Tensor:
-    """All-gather along the last axis: what comes of it is put in order by a copy; backward: reduce-scatter."""
+    """All-gather along the last axis, with a copy to reorder the result; backward: reduce-scatter."""
     if group.size == 1:
         return x
     return mint.cat(ops.Split(0, group.size)(gather(x, group)), dim=-1)
 
 
 def reduce(x: Tensor, group: RankGroup, *, keeps: bool = False) -> Tensor:
-    """All-reduce; backward: as it comes."""
+    """All-reduce; backward: unchanged."""
     kept = "xy" if keeps else ""
     return x if group.size == 1 and not keeps else _Collective.apply(x, group, _viewed_sum, lambda y, _: y, kept)
 
 
 def share_gradient(x: Tensor, group: RankGroup, *, keeps: bool = False) -> Tensor:
-    """As it is; backward: all-reduce."""
+    """Return the tensor unchanged; backward: all-reduce."""
     if group.size == 1:
         return reduce(x, group, keeps=keeps)
     return _Collective.apply(x, group, lambda y, _: y.view(y.shape), sum_over_ranks, "")

@@ -1,17 +1,16 @@
-"""How gradients of sharded weights get to the ranks that keep their parts.
+"""Reduce the gradients of sharded weights to the ranks that keep their parts.
 
-As HyperParallel does it on MindSpore (``platform/mindspore/fully_shard/state.py``, ``param.py`` and ``param_group.py`` at
-019ed966, the way that MindFormers 2.1 calls it: no fused communication, ``reduce_dtype`` float32,
-``apply_grad_on_fp32_main_grad``):
+As in HyperParallel on MindSpore (``platform/mindspore/fully_shard/state.py``, ``param.py`` and ``param_group.py`` at 019ed966,
+as called by MindFormers 2.1: no fused communication, ``reduce_dtype`` float32, ``apply_grad_on_fp32_main_grad``):
 
-- the gradients of a unit stay whole, in the number format of its weights, until its backward pass is over;
-- then each one is cast to float32 and reduced to its ranks; the next unit waits for that, adds the parts to the sums of
-  the step, and only now the whole gradients are let go;
-- the first part of a step becomes the sum itself: nothing is held for it before or behind the step;
-- where ranks hold copies of the parts, the last micro-batch of a step reduces into one buffer for each unit, the sum so
-  far is added to it, and the buffer becomes the sum when all ranks have added theirs;
-- in a pipeline nothing is reduced before the last micro-batch (``_post_backward_without_reduce``): the whole gradients
-  are added up in float32.
+- the gradients of a unit stay whole, in the number format of its weights, until the end of its backward pass;
+- then each one is cast to float32 and reduced to its ranks; the next unit waits for that, adds the parts to the sums of the
+  step, and only then the whole gradients are freed;
+- the first part of a step becomes the sum itself: it uses no memory before or after the step;
+- if several ranks have copies of the parts, the last micro-batch of a step reduces into one buffer per unit, the previous sum
+  is added to it, and the buffer becomes the sum after an all-reduce;
+- in a pipeline nothing is reduced before the last micro-batch (``_post_backward_without_reduce``): the whole gradients are
+  accumulated in float32.
 """
 
 from __future__ import annotations
@@ -36,21 +35,21 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True, eq=False)
 class ShardedWeight:
-    """One weight."""
+    """A sharded weight with its gradients."""
 
-    whole: Parameter  # the weight that the network computes with; without memory unless it is gathered
-    part: Parameter  # what this rank keeps of it, flat
-    group: RankGroup  # the ranks that have the other parts
-    copies: RankGroup  # the ranks that have the same part
-    pending: Tensor | None = None  # the gradient that the backward pass came to, whole
+    whole: Parameter  # the weight for the computation; without memory unless gathered
+    part: Parameter  # this rank's part of it, flat
+    group: RankGroup  # the ranks with the other parts
+    copies: RankGroup  # the ranks with the same part
+    pending: Tensor | None = None  # the whole gradient from the last backward pass
     total: Tensor | None = None  # the sum of such gradients, whole, float32 (pipelines)
-    gradient: Tensor | None = None  # this rank's part of the gradient of the step so far, flat; None until there is one
+    gradient: Tensor | None = None  # this rank's part of the step's gradient so far, flat; None before the first one
     arriving: Any = None
 
     def begin(self) -> None:
-        """Have nothing but the part in memory. A new parameter is on the host, from where an operator brings it."""
+        """Reduce the memory use to the part. A new parameter is on the host until an operator moves it to the device."""
         if self.group.size == 1:
-            # What one rank has to itself is computed with as it lies (``_get_unsharded_param_data`` at 6ee2a24b).
+            # A weight that is not split is used directly (``_get_unsharded_param_data`` at 6ee2a24b).
             self.part.zero_()
             self.whole.data = self.part.view(self.whole.shape)
             return
@@ -58,7 +57,7 @@ class ShardedWeight:
         self.let_go()
 
     def gather(self, *, ahead: bool = False) -> None:
-        """Bring the parts of all ranks together (``_get_unsharded_param_data``); ahead of time, nobody waits for it yet."""
+        """Gather the parts of all ranks (``_get_unsharded_param_data``); with ``ahead``, without waiting for them."""
         if self.group.size == 1:
             return
         self.whole.untyped_storage().resize_(self.whole.size * self.whole.itemsize)
@@ -66,26 +65,26 @@ class ShardedWeight:
         self.arriving = distributed.all_gather_into_tensor(whole, self.part, group=self.group.name, async_op=ahead)
 
     def arrive(self) -> None:
-        """Wait for what was gathered ahead of time (``wait_for_unshard``)."""
+        """Wait for an asynchronous gather (``wait_for_unshard``)."""
         if self.arriving is not None:
             self.arriving.wait()
             self.arriving = None
 
     def let_go(self) -> None:
-        """Give the memory of the whole weight back (``free_unsharded_param``)."""
+        """Free the memory of the whole weight (``free_unsharded_param``)."""
         if self.group.size == 1:
             return
         self.whole.untyped_storage().resize_(0)
 
     @property
     def waits(self) -> bool:
-        """Whether there is a gradient that is not reduced yet."""
+        """Return whether there is a gradient that is not reduced yet."""
         return self.total is not None or self.pending is not None
 
     def source(self) -> Tensor:
-        """The gradient that is to be reduced, flat."""
+        """Return the gradient to reduce, flat."""
         gradient = self.pending if self.total is None else self.total
-        assert gradient is not None  # noqa: S101 - asked for only where one waits
+        assert gradient is not None  # noqa: S101 - only called if there is one
         return gradient.reshape(-1)
 
     def add_up(self) -> None:
@@ -99,7 +98,7 @@ class ShardedWeight:
         self.pending = None
 
     def take(self, reduced: Tensor) -> None:
-        """Add this rank's part of a gradient to that of the step; the whole one is not needed any more."""
+        """Add this rank's part of a gradient to that of the step, and free the whole one."""
         if self.gradient is None:
             self.gradient = reduced
         else:
@@ -111,7 +110,7 @@ class ShardedWeight:
 
 @dataclass(slots=True)
 class _GradientCopies:
-    """The parts of a unit's gradients in one buffer, which all ranks that have copies of them add up."""
+    """The parts of a unit's gradients in one buffer, which is summed over all ranks with copies of them."""
 
     weights: list[ShardedWeight]
     buffer: Tensor
@@ -125,10 +124,10 @@ class _GradientCopies:
 
 
 class Reducer:
-    """Gradients on their way; one for all units of a stage."""
+    """The pending reductions of gradients, for all units of a stage."""
 
     def __init__(self) -> None:
-        # Ranks that have copies of the parts add up theirs: it is the last micro-batch of the step.
+        # Whether ranks with copies of the parts sum theirs: in the last micro-batch of the step.
         self.sums_copies = True
         self._parts: list[tuple[ShardedWeight, Tensor, Any]] = []
         self._whole: list[tuple[ShardedWeight, Tensor, Any]] = []
@@ -136,7 +135,7 @@ class Reducer:
         self._summing: list[_GradientCopies] = []
 
     def reduce(self, weights: Sequence[ShardedWeight]) -> None:
-        """Send the gradients of a unit to their ranks, and take in those of the unit before (``post_backward``)."""
+        """Send the gradients of a unit to their ranks, and receive those of the previous unit (``post_backward``)."""
         waiting = [weight for weight in weights if weight.waits]
         self._take(self._whole)
         for weight in waiting:
@@ -154,7 +153,7 @@ class Reducer:
         self._sum(filled)
 
     def finish(self) -> None:
-        """Wait for all that is on its way (``_root_backward_hook``)."""
+        """Wait for all pending reductions (``_root_backward_hook``)."""
         self._sum(self._filled())
         self._take(self._parts)
         for copies in self._summing:
@@ -165,7 +164,7 @@ class Reducer:
         self._take(self._whole)
 
     def _reduce_whole(self, weight: ShardedWeight) -> None:
-        # A weight that is in one piece: all ranks add up the whole gradient, or there is nobody to add to.
+        # Reduce a weight that is not split: all ranks sum the whole gradient, or this rank is the only one.
         total = cast_to(weight.source(), mindspore.float32).contiguous()
         if not (self.sums_copies and weight.copies.size > 1):
             weight.take(total)
@@ -181,7 +180,7 @@ class Reducer:
         self._filling.append(copies)
 
     def _filled(self) -> list[_GradientCopies]:
-        # The buffers that are full by now; the whole gradients in them are let go.
+        # Return the buffers that are filled by now, and free the whole gradients in them.
         filled, self._filling = self._filling, []
         for copies in filled:
             _wait_for(copies.handles)
@@ -208,7 +207,7 @@ class Reducer:
 
 
 def _reduce_scatter(weight: ShardedWeight, part: Tensor | None) -> tuple[Tensor, Any]:
-    # This rank's part of the sum over all ranks, still on its way (``reduce_scatter_grad``).
+    # Start to reduce this rank's part of the sum over all ranks (``reduce_scatter_grad``).
     flat = cast_to(weight.source(), mindspore.float32).contiguous()
     if part is None:
         part = mint.empty((flat.size // weight.group.size,), dtype=mindspore.float32)

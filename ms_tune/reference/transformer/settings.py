@@ -1,4 +1,4 @@
-"""What every part of the network is built from."""
+"""Define the settings from which every part of the network is built."""
 
 from __future__ import annotations
 
@@ -15,59 +15,59 @@ _TYPES = {"float16": mindspore.float16, "bfloat16": mindspore.bfloat16, "float32
 
 
 def number_format(dtype: DType) -> mindspore.Type:
-    """MindSpore's name of a number format."""
+    """Return MindSpore's name of a number format."""
     return _TYPES[dtype.value]
 
 
 @dataclass(frozen=True, slots=True)
 class NetworkSettings:
-    """The config, this rank's groups, and what one layer does otherwise than others."""
+    """The settings of a network: the config, this rank's groups, and the differences of single layers."""
 
     config: TrainingConfig
     groups: Groups  # this rank's groups
-    regather: bool = False  # projections gather their input again for the backward pass instead of keeping it
+    regather: bool = False  # whether projections gather their input again for the backward pass instead of keeping it
 
     @property
     def shape(self) -> ModelShape:
-        """The sizes of the model."""
+        """Return the sizes of the model."""
         return self.config.shape
 
     @property
     def latent(self) -> LatentAttention:
-        """Latent attention; asked for only where the model has it."""
+        """Return the settings of latent attention; the model must have it."""
         return cast("LatentAttention", self.shape.latent)
 
     @property
     def experts(self) -> Experts:
-        """The mixture of experts; asked for only where the model has it."""
+        """Return the settings of the mixture of experts; the model must have it."""
         return cast("Experts", self.shape.experts)
 
     @property
     def sequence(self) -> bool:
-        """Activations between the layers are split over the tensor-parallel ranks."""
+        """Return whether activations between the layers are split over the tensor-parallel ranks."""
         return self.config.parallelism.sequence and self.groups.tensor.size > 1
 
     @property
     def inside(self) -> NetworkSettings:
-        """The same for what is inside a block that has gathered the sequence for all of its projections."""
+        """Return the settings inside a block that has gathered the sequence for all of its projections."""
         config = self.config
         return replace(self, config=config._replace(parallelism=config.parallelism._replace(sequence=False)))
 
     @property
     def whole_inside(self) -> bool:
-        """Latent attention and experts gather the sequence at their door, and no tensor is a view of another one."""
+        """Return whether latent attention and experts gather the sequence at their input, and copy views of tensors."""
         return self.config.parallelism.whole_inside
 
     @property
     def tokens(self) -> int:
-        """Tokens of a sequence that this rank sees in attention."""
+        """Return the tokens per sequence that this rank processes in attention."""
         return self.shape.seq_length // self.config.parallelism.context
 
     @property
     def dtype(self) -> mindspore.Type:
-        """Number format of weights and activations."""
+        """Return the number format of weights and activations."""
         return number_format(self.config.precision.parameters)
 
     def format_of(self, part: Literal["attention", "compute", "norm", "rotary", "embedding"]) -> mindspore.Type:
-        """The number format of a part of the model (:class:`ms_tune.dialects.job_parts.Precision`), that of weights unless it has one."""
+        """Return a part's number format (:class:`ms_tune.dialects.job_parts.Precision`), by default that of weights."""
         return number_format(getattr(self.config.precision, part) or self.config.precision.parameters)

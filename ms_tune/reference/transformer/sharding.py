@@ -1,17 +1,17 @@
-"""Fully sharded weights: each rank has a part, and whole weights exist only while a layer needs them.
+"""Implement fully sharded weights: each rank has a part, and whole weights exist only while a layer needs them.
 
-Which weights are gathered and let go together, and when, follows ``apply_fsdp`` and ``_setup_gpt_prefetch`` of MindFormers
-2.1 (``pynative/base_models/gpt/parallelize.py``) and what they call in HyperParallel
+The units of weights that are gathered and freed together, and their order, follow ``apply_fsdp`` and ``_setup_gpt_prefetch`` of
+MindFormers 2.1 (``pynative/base_models/gpt/parallelize.py``) and their calls in HyperParallel
 (``core/fully_shard/hsdp_scheduler.py``, ``hsdp_state.py``, ``core/pipeline_parallel/scheduler.py`` at 019ed966):
 
-- embedding, every layer, its routed experts where they are spread over ranks, the last norm and the output projection are
-  units; with multi-token prediction the output projection belongs to the whole network, from the start of its forward
-  pass to the end of its backward pass;
-- a unit gathers itself and the one behind it, in the backward pass the one before it; nobody waits for what is gathered
-  ahead of time before it is used, so that what another stream still reads (float32 copies of gradients) lives on;
-- it lets go behind its forward pass and behind its backward pass; the output projection keeps its weight in between;
-- in a pipeline nothing is let go in between: up to three chunks are whole from their first pass to their last one, whatever
-  ``reshard_after_forward_policy`` says.
+- embedding, every layer, its routed experts if they are distributed over ranks, the last norm and the output projection are
+  units; with multi-token prediction the output projection belongs to the whole network, from the start of its forward pass to
+  the end of its backward pass;
+- a unit gathers itself and the next one, in the backward pass the previous one; the prefetched one is waited for only when it
+  is used, so tensors that another stream still reads (float32 copies of gradients) stay alive;
+- it frees its weights after its forward pass and after its backward pass; the output projection keeps its weight in between;
+- in a pipeline nothing is freed in between: up to three chunks are whole from their first pass to their last one, regardless of
+  ``reshard_after_forward_policy``.
 """
 
 from __future__ import annotations
@@ -38,44 +38,44 @@ if TYPE_CHECKING:
     from ms_tune.planning.schedule import PipelinePass
     from ms_tune.reference.transformer.parallel import Groups
 
-# core/pipeline_parallel/scheduler.py of HyperParallel, `add_fsdp_unshard_reshard`: so many chunks are whole at once.
+# core/pipeline_parallel/scheduler.py of HyperParallel, `add_fsdp_unshard_reshard`: the number of chunks that are whole at once.
 _ACTIVE_CHUNKS = 3
 
 
 class Unsharded:
-    """Weights that are whole all the time."""
+    """Weights that are always whole."""
 
     def run(self, cell: nn.Cell, *inputs: object) -> Tensor:
-        """The cell's output."""
+        """Return the cell's output."""
         return cell(*inputs)
 
     def start(self) -> None:
-        """Nothing is gathered."""
+        """Do nothing: the weights need no gathering."""
 
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """The cells of a chunk, by what they are for; None and empty where it has none."""
+    """The cells of a chunk, by purpose; None or empty if the chunk has none."""
 
     embedding: nn.Cell | None
     layers: Sequence[nn.Cell]
     norm: nn.Cell | None
     output: nn.Cell | None
     predictions: Sequence[nn.Cell]
-    tied: bool = False  # the output projection uses the word embedding's weight
+    tied: bool = False  # whether the output projection uses the word embedding's weight
 
     @property
     def cells(self) -> list[nn.Cell]:
-        """All of them, in the order in which gradients are reduced at the end of a pipeline's step."""
+        """Return all cells, in the order in which gradients are reduced at the end of a pipeline's step."""
         cells = [self.embedding, *self.layers, self.norm, self.output, *self.predictions]
         return [cell for cell in cells if cell is not None]
 
     def is_held(self, cell: nn.Cell) -> bool:
-        """Whether its weights are whole from the start of the forward pass to the end of the backward pass."""
+        """Return whether its weights are whole from the start of the forward pass to the end of the backward pass."""
         return (cell is self.output and bool(self.predictions)) or (cell is self.embedding and self.tied)
 
     def following(self) -> dict[int, list[nn.Cell]]:
-        """What is gathered ahead of time in the forward pass, by the cell that does it."""
+        """Return the cells that each cell prefetches in the forward pass, by its id."""
         chain = self._chain()
         ahead = {id(one): [other] for one, other in pairwise(chain)}
         if chain and not self.predictions:
@@ -85,7 +85,7 @@ class Parts:
         return ahead
 
     def previous(self) -> dict[int, list[nn.Cell]]:
-        """The same in the backward pass."""
+        """Return the cells that each cell prefetches in the backward pass, by its id."""
         chain = self._chain()
         ahead = {id(other): [one] for one, other in pairwise(chain)}
         if chain and self.embedding is not None:
@@ -101,16 +101,16 @@ class Parts:
 
 @dataclass(slots=True)
 class ShardedUnit:
-    """Weights that are gathered and let go together."""
+    """Weights that are gathered and freed together."""
 
     weights: list[ShardedWeight]
-    late: bool  # its gradients are reduced when the backward pass is over: nothing goes back through it
-    releases: bool  # it lets go behind its forward pass
+    late: bool  # its gradients are reduced after the backward pass: no gradient flows back through it
+    releases: bool  # whether it frees its weights after its forward pass
     gathered: bool = False
     missing: int = 0
 
     def gather(self, *, ahead: bool = False) -> None:
-        """Have the whole weights in memory, or, ahead of time, on their way."""
+        """Gather the whole weights, or start to gather them with ``ahead``."""
         if not self.gathered:
             self.gathered = True
             for weight in self.weights:
@@ -120,7 +120,7 @@ class ShardedUnit:
                 weight.arrive()
 
     def let_go(self) -> None:
-        """Have them out of memory."""
+        """Free the whole weights."""
         if self.gathered:
             self.gathered = False
             for weight in self.weights:
@@ -129,17 +129,17 @@ class ShardedUnit:
 
 @dataclass(slots=True)
 class Sharder:
-    """Shards the weights of cells."""
+    """The sharding of the weights of cells."""
 
     groups: Groups  # this rank's groups
-    gathers_again: bool  # whole weights are let go after the forward pass
-    pipeline: bool  # the chunks are part of a pipeline
-    chunks: list[Units] = field(default_factory=list)  # the units that it has made, chunk by chunk
-    weights: list[ShardedWeight] = field(default_factory=list)  # the weights that it has sharded
-    reducer: Reducer = field(default_factory=Reducer)  # takes the gradients of all of them
+    gathers_again: bool  # whether whole weights are freed after the forward pass
+    pipeline: bool  # whether the chunks are part of a pipeline
+    chunks: list[Units] = field(default_factory=list)  # the units made so far, chunk by chunk
+    weights: list[ShardedWeight] = field(default_factory=list)  # the weights sharded so far
+    reducer: Reducer = field(default_factory=Reducer)  # reduces the gradients of all of them
 
     def units(self, parts: Parts) -> Units:
-        """One unit for each cell, and one for the routed experts in it where ranks hold different ones."""
+        """Make one unit per cell, and one for its routed experts if they are distributed over ranks."""
         cells = [(cell, self._units_of(cell, parts)) for cell in parts.cells]
         made = Units(cells, parts, self.reducer, pipeline=self.pipeline)
         self.chunks.append(made)
@@ -156,19 +156,19 @@ class Sharder:
         routed = [self._shard(weight, experts=True) for weight in weights if id(weight) in experts]
         others = [self._shard(weight, experts=False) for weight in weights if id(weight) not in experts]
         units = [routed, others] if self.groups.expert.size > 1 else [routed + others]
-        held = parts.is_held(cell)
-        late = cell is parts.embedding or held  # its gradients are there for sure only when the backward pass is over
-        releases = not (self.pipeline or cell is parts.output or held)
-        releases &= self.gathers_again or cell is parts.norm  # of the norm nothing is said, and `fully_shard` does it
+        whole = parts.is_held(cell)
+        late = cell is parts.embedding or whole  # its gradients are only certain to exist after the backward pass
+        releases = not (self.pipeline or cell is parts.output or whole)
+        releases &= self.gathers_again or cell is parts.norm  # the norm has no policy, and `fully_shard` frees it
         return [ShardedUnit(members, late, releases) for members in units if members]
 
     def _shard(self, weight: Parameter, *, experts: bool) -> ShardedWeight:
         groups = self.groups
         group, copies = (groups.expert_shards, groups.expert_copies) if experts else (groups.shards, groups.copies)
         if weight.shape[0] % group.size:
-            # What cannot be cut evenly stays whole on every rank (``_collect_module_replicate_params``).
+            # A weight that cannot be split evenly stays whole on every rank (``_collect_module_replicate_params``).
             group, copies = RankGroup("", 1, 0), groups.expert_data if experts else groups.data
-        name = f"{len(self.weights)}.{weight.name}"  # weights of different chunks may have one name
+        name = f"{len(self.weights)}.{weight.name}"  # weights of different chunks may have the same name
         part = make_zeros(f"part.{name}", int(weight.size) // group.size, weight.dtype)
         sharded = ShardedWeight(weight, part, group, copies)
         sharded.begin()
@@ -194,11 +194,11 @@ class Units:
         return [unit for units in self._units.values() for unit in units]
 
     def start(self) -> None:
-        """A forward pass begins."""
+        """Prepare for a forward pass."""
         _gather_weights(self._held)
 
     def run(self, cell: nn.Cell, *inputs: object) -> Tensor:
-        """The cell's output, its weights gathered for the time being and the next unit's ahead of time."""
+        """Return the cell's output, with its weights gathered meanwhile and the next unit's prefetched."""
         own = self._units[id(cell)]
         _gather_weights(own)
         for ahead in self._following.get(id(cell), ()):
@@ -219,18 +219,18 @@ class Units:
         return output
 
     def finish_backward(self) -> None:
-        """A backward pass is over: reduce what is left, and wait for everything."""
+        """Finish a backward pass: reduce the remaining gradients, and wait for all."""
         for unit in self._all():
             if unit.late:
                 self._after_backward(unit)
         self._reducer.finish()
 
     def make_whole(self) -> None:
-        """Have all whole weights in memory (``FSDP_UNSHARD``)."""
+        """Gather all whole weights (``FSDP_UNSHARD``)."""
         _gather_weights(self._all())
 
     def let_go(self) -> None:
-        """Have all whole weights out of memory (``FSDP_RESHARD``)."""
+        """Free all whole weights (``FSDP_RESHARD``)."""
         for unit in self._all():
             unit.let_go()
 
@@ -250,7 +250,7 @@ class Units:
         unit.let_go()
 
     def _taker(self, unit: ShardedUnit, weight: ShardedWeight) -> Callable[[Tensor], Tensor]:
-        # A hook that takes a gradient out of the backward pass, and sees to the unit behind its last one.
+        # Return a hook that takes a gradient out of the backward pass, and finishes the unit after its last one.
         def hook(gradient: Tensor) -> Tensor:
             weight.pending = gradient if weight.pending is None else weight.pending.add_(gradient)
             unit.missing -= 1
@@ -267,10 +267,10 @@ def _gather_weights(units: Sequence[ShardedUnit], *, ahead: bool = False) -> Non
 
 
 class ShardedWeights:
-    """Weights of which every rank has a part: float32 copies, moments and gradients are parts as well (MindFormers' dynamic graph).
+    """Sharded weights, float32 copies, moments and gradients, with their update (MindFormers' dynamic graph).
 
-    ``_optimizer_update`` and ``_calculate_global_grad_norm`` (``pynative/trainer``, 2.1) and ``pynative/optimizer``: the norm of
-    all gradients, AdamW on float32 parts, the new values into the parts that are narrower, and the gradients are gone.
+    As ``_optimizer_update`` and ``_calculate_global_grad_norm`` (``pynative/trainer``, 2.1) and ``pynative/optimizer``: compute
+    the norm of all gradients, run AdamW on float32 parts, copy the new values into the narrower parts, and free the gradients.
     """
 
     def __init__(self, sharder: Sharder, config: TrainingConfig) -> None:
@@ -281,21 +281,21 @@ class ShardedWeights:
             for part in self.parts
         ]
         for new in (*self.parts, *self.main):
-            new.zero_()  # a new parameter is on the host
+            new.zero_()  # a new parameter is on the host until an operator uses it
         self.clones = clone_narrow(self.parts) if config.optimizer.keeps_clones else []
         self.optimizer = make_adamw(self.main, config)
         self.gradients: list[Tensor] = []
 
     def start_step(self) -> None:
-        """Forget the gradients of the step before.
+        """Forget the gradients of the previous step.
 
-        The framework does so right behind the update; here they stay until now, so that those of the last step can be
-        listed. Nothing is allocated in between.
+        The framework does so right after the update; here they stay until now, so that those of the last step can be listed.
+        Nothing is allocated in between.
         """
         self.gradients = []
 
     def start_pass(self, following: Sequence[PipelinePass]) -> None:
-        """Have those chunks of a pipeline whole that are next; ``following``: this pass and those behind it."""
+        """Gather the next chunks of a pipeline; ``following``: this pass and the later ones."""
         if not self.sharder.pipeline:
             return
         active = list(dict.fromkeys(one.chunk for one in following))[:_ACTIVE_CHUNKS]
@@ -306,21 +306,21 @@ class ShardedWeights:
             self.chunks[chunk].make_whole()
 
     def start_backward(self, chunk: int, *, last: bool) -> None:
-        """A backward pass begins; the last one of its chunk or not (``_set_requires_all_reduce`` of the trainer)."""
+        """Prepare for a backward pass; ``last``: the chunk's last micro-batch (``_set_requires_all_reduce`` of the trainer)."""
         del chunk
         self.sharder.reducer.sums_copies = last
 
     def take(self, weights: Sequence[Parameter], gradients: Sequence[Tensor]) -> None:
-        """Nothing is left to take: hooks have got every gradient."""
+        """Do nothing: hooks have taken every gradient."""
 
     def finish_backward(self, chunk: int, *, last: bool) -> None:
-        """A backward pass is over."""
+        """Reduce the gradients of a backward pass."""
         self.chunks[chunk].finish_backward()
         if last and self.sharder.pipeline:
             self.chunks[chunk].reduce()
 
     def update(self) -> None:
-        """Step the optimizer, and bring the new values into the parts."""
+        """Step the optimizer, and copy the new values into the parts."""
         for units in self.chunks:
             units.let_go()
         self.gradients = [weight.gradient for weight in self.sharder.weights]
@@ -333,7 +333,7 @@ class ShardedWeights:
                 part.copy_(cast_to(main, part.dtype))
 
     def tensors(self) -> dict[str, list[Tensor]]:
-        """The tensors that live for the whole run, and the gradients of the last step, by category."""
+        """Return the tensors that live for the whole run, and the gradients of the last step, by category."""
         copies = [main for part, main in zip(self.parts, self.main, strict=True) if part is not main]
         moments = [*self.optimizer.exp_avg, *self.optimizer.exp_avg_sq, *self.clones]
         return {"weights": self.parts, "optimizer_state": [*copies, *moments], "gradients": self.gradients}

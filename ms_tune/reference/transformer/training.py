@@ -1,4 +1,4 @@
-"""One training step of a pipeline stage: forward and backward passes in the schedule's order, then the optimizer."""
+"""Train a pipeline stage: forward and backward passes in the schedule's order, then the optimizer."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class Trainer:
-    """Runs training steps of one stage."""
+    """The training of one stage."""
 
     def __init__(self, stage: Stage, settings: NetworkSettings) -> None:
         config = settings.config
@@ -53,7 +53,7 @@ class Trainer:
         self.schedule = stage_passes(
             schedule, stage.number, stage.stages, len(stage.chunks), config.batch.micro_batch_num
         )
-        # What lies between a forward pass and its backward pass, by chunk: the recorded pass, its input, what else is kept.
+        # Data between a forward pass and its backward pass, by chunk: the recorded pass, its input, other tensors to keep.
         self.in_flight: list[deque[tuple[nn.Cell, Tensor, tuple[Tensor, ...]]]] = [deque() for _ in stage.chunks]
         self.legacy = config.shape.legacy
         self.sent: Tensor | None = None
@@ -63,7 +63,7 @@ class Trainer:
         self.receives = _count_receives(self.schedule, heads) if ahead else Counter()
 
     def step(self) -> None:
-        """One step: every micro-batch forward and backward, gradients together, weights updated."""
+        """Run one step: every micro-batch forward and backward, gradients together, weights updated."""
         self.state.start_step()
         for position, one in enumerate(self.schedule):
             self.state.start_pass(self.schedule[position:])
@@ -80,10 +80,10 @@ class Trainer:
         network, chunk = self.networks[one.chunk], self.stage.chunks[one.chunk]
         x = network.tokens if chunk.embedding else self._receive(self.settings.groups.ranks.previous)
         recorded = _Recorded(network)
-        # legacy/model/transformer.py: what was received becomes the value of a parameter, and a copy of that the input.
+        # legacy/model/transformer.py: the received tensor becomes the value of a parameter, and a copy of that the input.
         given = mint.clone(x) if self.legacy and not chunk.embedding else x
         y = recorded(given)
-        # HyperParallel's `GradFunction` (pipeline_parallel/backward.py) has the output until the backward pass.
+        # HyperParallel's `GradFunction` (pipeline_parallel/backward.py) keeps the output until the backward pass.
         self.in_flight[one.chunk].append((recorded, given, (x, y) if chunk.head or not self.legacy else (x,)))
         if not chunk.head:
             distributed.send(y, self.settings.groups.ranks.following)
@@ -102,7 +102,7 @@ class Trainer:
         if not chunk.embedding:
             (by_input, *_), gradients = gradients
             distributed.send(by_input, self.settings.groups.ranks.previous)
-            # core/pipeline_parallel/schedules.py: it is let go when the next one is there.
+            # core/pipeline_parallel/schedules.py: it is freed when the next one exists.
             self.sent = by_input if self.legacy else None
         self.state.take(weights, gradients)
         self.state.finish_backward(one.chunk, last=last)
@@ -118,8 +118,8 @@ class Trainer:
 
 
 def _count_receives(schedule: Sequence[PipelinePass], heads: Collection[int]) -> Counter[int]:
-    # How many gradients are received before each pass. Interleaved schedules receive them ahead: right behind the backward pass
-    # before, the first one before the forward pass that comes before it (``forward_backward_pipelining_with_interleaving``,
+    # Count the gradients received before each pass. Interleaved schedules receive them early: right after the previous backward
+    # pass, the first one before the forward pass that precedes it (``forward_backward_pipelining_with_interleaving``,
     # core/pipeline_parallel/schedules.py).
     backward = [position for position, one in enumerate(schedule) if not one.forward]
     ahead = [max(backward[0] - 1, 0), *(position + 1 for position in backward[:-1])]
@@ -131,8 +131,8 @@ def _count_receives(schedule: Sequence[PipelinePass], heads: Collection[int]) ->
 class _Recorded(nn.Cell):
     """One forward pass, kept for its backward pass.
 
-    A cell of its own for each pass: MindSpore finds the recorded pass by the cell (as ``ModelWithLoss`` of
-    MindSpeed-Core-MS r0.1.0, core/pipeline_parallel/schedules.py).
+    Each pass needs its own cell: MindSpore finds the recorded pass by the cell (as ``ModelWithLoss`` of MindSpeed-Core-MS
+    r0.1.0, core/pipeline_parallel/schedules.py).
     """
 
     def __init__(self, network: ChunkNetwork) -> None:
@@ -145,7 +145,7 @@ class _Recorded(nn.Cell):
 
 
 def run(job_data: Mapping[str, object]) -> None:
-    """Build the stage, train, and list what stays in memory."""
+    """Build the stage, train, and list the tensors that stay in memory."""
     job = from_plain(ReferenceJob, job_data)
     report("build")
     begin_dynamic_graph()

@@ -1,6 +1,6 @@
-"""What runs inside every Python process of a simulated program, the user's own code around it.
+"""Run inside every Python process of a simulated program, around the user's own code.
 
-``startup`` is put on the ``PYTHONPATH``; Python imports ``sitecustomize`` from there, which loads these modules. They use
-the standard library alone, since the program's Python may be another one than ms-tune's, and touch MindSpore only when
+The folder ``startup`` is on the ``PYTHONPATH``; Python imports ``sitecustomize`` from there, which loads these modules.
+They use only the standard library, since the program's Python may differ from ms-tune's, and touch MindSpore only after
 the program has imported it.
 """

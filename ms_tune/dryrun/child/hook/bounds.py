@@ -1,7 +1,7 @@
-"""Operators whose result has as many elements as the values say: in simulation the most that it can have.
+"""Replace operators whose result size depends on values: in simulation they return the largest possible result.
 
-Without values MindSpore refuses them ("the output shape depends on the actual execution", MindSpore 2.7 to 2.10). Here they
-give the largest result, made of operators that have gradients, and the line that asked for it is told.
+Without values MindSpore rejects them ("the output shape depends on the actual execution", MindSpore 2.7 to 2.10). The
+replacements are made of operators that have gradients, and the calling line is recorded.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ if TYPE_CHECKING:
 
     from .support import HookedProcess
 
-_MOST = 50  # places that are told
-_UNIQUE = ("sorted", "return_inverse", "return_counts", "dim")  # arguments behind the tensor
+_MOST = 50  # places that are recorded
+_UNIQUE = ("sorted", "return_inverse", "return_counts", "dim")  # arguments after the tensor
 
 
 class _BoundsState:
-    most: int | None = None  # elements of a result, where something else than its values tells
+    most: int | None = None  # maximum number of elements of a result, if known from elsewhere
 
 
 @contextlib.contextmanager
 def at_most(elements: int) -> Iterator[None]:
-    """Within, ``masked_select`` gives so many elements and no more."""
+    """Limit the results of ``masked_select`` to ``elements`` in this context."""
     before, _BoundsState.most = _BoundsState.most, elements
     try:
         yield
@@ -39,7 +39,7 @@ def at_most(elements: int) -> Iterator[None]:
 
 
 class _Bounds:
-    """The largest results; ``framework`` is MindSpore, which has no types."""
+    """The replacements that return the largest results; ``framework`` is MindSpore, which has no types."""
 
     def __init__(self, framework: Any, process: HookedProcess | None) -> None:  # noqa: ANN401 - as above
         self.mindspore = framework
@@ -59,7 +59,7 @@ class _Bounds:
         return self.mint.reshape(tensor, (-1,)).clone()
 
     def nonzero(self, tensor: Any, as_tuple: bool = False) -> Any:  # noqa: ANN401, FBT001, FBT002 - as MindSpore's
-        """No element is zero."""
+        """Return indices as if no element were zero."""
         self.tell("nonzero")
         if as_tuple:
             return tuple(self.numbers((_count_elements(tensor),)) for _ in range(max(tensor.ndim, 1)))
@@ -69,7 +69,7 @@ class _Bounds:
         return self.nonzero(tensor, as_tuple=True)
 
     def masked_select(self, tensor: Any, mask: Any) -> Any:  # noqa: ANN401 - tensors
-        """The mask leaves nothing out."""
+        """Return all elements, as if the mask were all true."""
         self.tell("masked_select")
         shapes = (tuple(tensor.shape), tuple(mask.shape))
         rank = max(map(len, shapes))
@@ -79,12 +79,12 @@ class _Bounds:
         return found if most is None else found[:most].clone()
 
     def by_mask(self, tensor: Any, mask: Any) -> Any:  # noqa: ANN401 - tensors
-        """``tensor[mask]``, where the mask leaves nothing out."""
+        """Return ``tensor[mask]`` as if the mask were all true."""
         self.tell("[mask]")
         return self.mint.reshape(tensor, (math.prod(mask.shape), *tensor.shape[mask.ndim :])).clone()
 
     def unique(self, tensor: Any, *arguments: Any, **named: Any) -> Any:  # noqa: ANN401 - as MindSpore's
-        """No element is there twice."""
+        """Return all elements, as if each were unique."""
         self.tell("unique")
         asked = dict(zip(_UNIQUE, arguments, strict=False)) | named
         dim = asked.get("dim")
@@ -97,15 +97,15 @@ class _Bounds:
         return found[0] if len(found) == 1 else tuple(found)
 
     def unique_consecutive(self, tensor: Any, *arguments: Any, **named: Any) -> Any:  # noqa: ANN401 - as MindSpore's
-        return self.unique(tensor, True, *arguments, **named)  # noqa: FBT003 - whether they are sorted
+        return self.unique(tensor, True, *arguments, **named)  # noqa: FBT003 - the argument `sorted`
 
     def unique_old(self, tensor: Any) -> Any:  # noqa: ANN401 - as above
-        """``ops.unique``: the elements, and where each is."""
+        """Return what ``ops.unique`` does: the elements, and the index of each."""
         values, places = self.unique(tensor, return_inverse=True)
         return values, places.astype(self.mindspore.int32)
 
     def unique_all(self, tensor: Any, *_: object) -> Any:  # noqa: ANN401 - as above
-        """What the operator behind ``mint.unique`` gives: elements, places, counts."""
+        """Return what the operator of ``mint.unique`` does: elements, indices, counts."""
         return self.unique(tensor, return_inverse=True, return_counts=True)
 
 
@@ -114,7 +114,7 @@ def _count_elements(tensor: Any) -> int:  # noqa: ANN401 - a tensor, whose `size
 
 
 def install(mindspore: Any, process: HookedProcess | None) -> None:  # noqa: ANN401 - a module of a framework without types
-    """Put the largest results in the place of MindSpore's refusals, in dynamic graph."""
+    """Replace the operators that MindSpore rejects with those of :class:`_Bounds`, in dynamic graph."""
     bounds = _Bounds(mindspore, process)
     tensor, mint, ops = mindspore.Tensor, bounds.mint, mindspore.ops
     for name in ("nonzero", "masked_select", "unique", "unique_consecutive"):

@@ -1,8 +1,8 @@
-"""Answers to the questions whether all numbers are finite: what a healthy training would say.
+"""Answer checks whether all numbers are finite as in a healthy training.
 
-In simulation every value is read as zero, so that ``if all_finite(gradients): optimizer(gradients)`` would leave the
-optimizer out. ``isfinite`` gives a tensor whose elements are all known, true, and so does everything that is computed of
-known tensors and plain numbers alone. Only what a tensor answers on the host is changed; the operators run as ever.
+In simulation every value is read as zero, so that ``if all_finite(gradients): optimizer(gradients)`` would skip the optimizer.
+Here ``isfinite`` returns a tensor whose elements are all known to be true, and so does every operation on known tensors and plain
+numbers only. Only the values that a tensor returns on the host are changed; the operators run as usual.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from .support import put_around
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-NAME = "_ms_tune_known"  # the attribute of a tensor that holds the one value of all its elements
+NAME = "_ms_tune_known"  # the attribute of a tensor with the one value of all its elements
 
-# Names of methods and primitives by what they do to a value: `same`, `not`, `changing` (in place), `binary` (by the rule),
-# `many` (of a list of tensors), `told` (whatever they are given). A primitive is what functions such as ops.isfinite and
-# mint.all call; methods of tensors go by other ways. Of a collective the result of true is true by any rule.
+# Names of methods and primitives by their effect on a value: `same`, `not`, `changing` (in place), `binary` (by the
+# rule), `many` (of a list of tensors), `told` (fixed results). Functions such as ops.isfinite and mint.all call
+# primitives; methods of tensors do not. A collective of true values is true by any rule.
 _FACTS = json.loads((Path(__file__).parents[3] / "facts" / "data" / "followed.json").read_text(encoding="utf-8"))
 _METHODS, _PRIMITIVES = _FACTS["methods"], _FACTS["primitives"]
 _RULES: dict[str, Callable[[Any, Any], Any]] = {
@@ -36,14 +36,14 @@ _RULES: dict[str, Callable[[Any, Any], Any]] = {
 
 
 def value_of(thing: Any) -> Any:  # noqa: ANN401 - a tensor, or anything
-    """The value of all elements of a tensor, or a plain number; None if it is not known."""
+    """Return the value of all elements of a tensor, or a plain number; None if unknown."""
     if isinstance(thing, bool | int | float):
         return thing
     return getattr(thing, "__dict__", {}).get(NAME)
 
 
 def install(mindspore: Any, _process: object) -> None:  # noqa: ANN401 - a module of a framework without types
-    """Follow what is known through the methods of tensors and through primitives."""
+    """Track known values through the methods of tensors and through primitives."""
     tensor = mindspore.Tensor
     _follow_methods(tensor)
     _follow_primitives(mindspore)
@@ -51,11 +51,11 @@ def install(mindspore: Any, _process: object) -> None:  # noqa: ANN401 - a modul
     put_around(tensor, "_tolist", _list_values)
     _answer_known(tensor, "asnumpy", _fill_array)
     put_around(mindspore.amp, "all_finite", lambda finite, inputs: with_value(finite(inputs), value=True))
-    _follow_copies(tensor)  # the last: a class of classes that cannot be changed is left as it is
+    _follow_copies(tensor)  # last: fails if the metaclass cannot be changed
 
 
 def _follow_copies(tensor: Any) -> None:  # noqa: ANN401 - a class of a framework without types
-    # ``Tensor(another, dtype=...)``, as ``ParallelTrainingReducer`` of MindSpeed-Core-MS r0.1.0 makes of what it was told.
+    # Track ``Tensor(another, dtype=...)``, as in ``ParallelTrainingReducer`` of MindSpeed-Core-MS r0.1.0.
     def making(make: Any, cls: Any, *arguments: Any, **named: Any) -> Any:  # noqa: ANN401 - as the class takes them
         made = make(cls, *arguments, **named)
         given = arguments[0] if arguments else named.get("input_data")
@@ -93,7 +93,7 @@ def _follow_primitives(mindspore: Any) -> None:  # noqa: ANN401 - as above
     rules: dict[str, Callable[[tuple[Any, ...], Any], Any]] = {
         **dict.fromkeys(_PRIMITIVES["same"], lambda arguments, _: value_of(arguments[1]) if arguments[1:] else None),
         **{
-            name: functools.partial(_combine_values, _RULES[rule], 1)  # its operands follow the primitive itself
+            name: functools.partial(_combine_values, _RULES[rule], 1)  # the operands come after the primitive itself
             for rule, names in _PRIMITIVES["binary"].items()
             for name in names
         },
@@ -104,13 +104,13 @@ def _follow_primitives(mindspore: Any) -> None:  # noqa: ANN401 - as above
     }
     for name, rule in rules.items():
         for found in classes(name):
-            # Many inherit it from the class of all primitives, of which the rule says nothing.
+            # Many inherit it from the base class of all primitives, which must not get the rule.
             found.__call__ = _wrap_followed(found.__call__, rule)
 
 
 def _defining_class(owner: Any, name: str) -> Any:  # noqa: ANN401 - a class
-    # The class that a method is written in. On another one of the line it would come before what a second class says: a parameter
-    # that is also a tensor of a kind of its own (HyperParallel's ``DTensor``) is cloned as ``Parameter.clone`` does it.
+    # Return the class that defines a method. Set on a subclass, it would override a second base class: a parameter that
+    # is also a custom tensor (HyperParallel's ``DTensor``) is cloned by ``Parameter.clone``.
     return next((one for one in owner.__mro__ if name in vars(one)), owner)
 
 
@@ -132,8 +132,8 @@ def _wrap_followed(method: Any, rule: Callable[[tuple[Any, ...], Any], Any]) -> 
 
 
 def with_value(result: Any, value: Any) -> Any:  # noqa: ANN401 - a tensor
-    """A tensor whose elements are known to have this value; None forgets it."""
-    made = result[0] if isinstance(result, tuple) and result else result  # a collective gives a handle as well
+    """Mark a tensor's elements as known to have this value; None removes the mark."""
+    made = result[0] if isinstance(result, tuple) and result else result  # a collective also returns a handle
     if hasattr(made, "__dict__"):
         made.__dict__[NAME] = value
     return result
@@ -142,7 +142,7 @@ def with_value(result: Any, value: Any) -> Any:  # noqa: ANN401 - a tensor
 def _forget_after(owner: Any, name: str) -> None:  # noqa: ANN401 - a class
     def forget(method: Any, self: Any, *arguments: Any, **named: Any) -> Any:  # noqa: ANN401 - as the method takes them
         result = method(self, *arguments, **named)
-        self.__dict__.pop(NAME, None)  # what is changed in place is not known any more
+        self.__dict__.pop(NAME, None)  # after a change in place the value is unknown
         return result
 
     owner = _defining_class(owner, name)
@@ -163,12 +163,12 @@ def _sum_value(arguments: tuple[Any, ...], result: Any) -> Any:  # noqa: ANN401 
     value = value_of(arguments[0])
     if value is None or not hasattr(arguments[0], "shape"):
         return None
-    before, after = math.prod(arguments[0].shape), math.prod(result.shape)  # MSAdapter makes a method of `size`
+    before, after = math.prod(arguments[0].shape), math.prod(result.shape)  # in MSAdapter `size` is a method
     return value * (before // after) if after else None
 
 
 def _combine_values(compute: Callable[[Any, Any], Any], first: int, arguments: tuple[Any, ...], _result: object) -> Any:  # noqa: ANN401 - as above
-    if len(arguments) < first + 2:  # the other operand was given by its name
+    if len(arguments) < first + 2:  # the other operand was passed by name
         return None
     left, right = value_of(arguments[first]), value_of(arguments[first + 1])
     return None if left is None or right is None else compute(left, right)
@@ -194,7 +194,7 @@ def _answer_known(tensor: Any, name: str, answer: Callable[[Any, Any], Any]) -> 
 
 
 def _fill_array(value: Any, read: Any) -> Any:  # noqa: ANN401 - a number; an array
-    # Not a copy of what was read: it may lie at an address of the device that simulation only made up.
+    # Not a copy of the array that was read: it may be at a device address that the simulation made up.
     array: Any = type(read)
     full = array(read.shape, read.dtype)
     full[...] = value
@@ -202,9 +202,8 @@ def _fill_array(value: Any, read: Any) -> Any:  # noqa: ANN401 - a number; an ar
 
 
 def _list_values(method: Any, self: Any, *arguments: Any, **named: Any) -> Any:  # noqa: ANN401 - as the method takes them
-    # Have a tensor that is known answer with nested lists of its value. Its memory is not looked at: MindSpore makes the lists
-    # where the device is said to have the elements, and in simulation that may be an address that nobody has (2.9: the program
-    # was killed there).
+    # Return nested lists of the value of a known tensor, without reading its memory: MindSpore makes the lists from the
+    # device address of the elements, which may be invalid in simulation (2.9: the program was killed there).
     value = self.__dict__.get(NAME)
     if value is None:
         return method(self, *arguments, **named)

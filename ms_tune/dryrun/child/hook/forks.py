@@ -1,9 +1,9 @@
-"""A mark for each process that uses the device, which goes when it has told what it did: one that stays tells of a process that was killed.
+"""Mark forked processes that use the device until they have written their record: a remaining mark shows a killed process.
 
-A forked process has no record of its own before its end, and SIGKILL lets nobody write one. The mark is made when it first uses
-the device (``cann_sim/watching.h``, which also tells of processes that a C library forks). Where its parent had used it before,
-nothing tells when, and it is made at once, but for what forks only to become another program (``os.execv``, ``subprocess`` with
-``preexec_fn``) and MindSpore's own workers, which read data and are often ended from outside.
+A forked process has no record of its own before its end, and after SIGKILL it cannot write one. The mark is made on the first use
+of the device (``cann_sim/watching.h``, which also reports processes that a C library forks). If the parent used the device
+before, that moment is unknown, and the mark is made at once, except in forks that only become another program (``os.execv``,
+``subprocess`` with ``preexec_fn``) and in MindSpore's own data workers, which are often ended from outside.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import FrameType
 
-MARKS = "forks"  # a folder of files, each named by the number of a process
-USES = "MS_TUNE_USES"  # the variable that names it to what marks processes
+MARKS = "forks"  # a folder of files, each named by a process ID
+USES = "MS_TUNE_USES"  # the variable with its path, for the code that marks processes
 _DATA = os.path.join("mindspore", "dataset") + os.sep  # noqa: PTH118 - a part of file names
-_STARTING = "_execute_child"  # of subprocess
-_TRIES = 9  # the last one of the folder may be taking it away
+_STARTING = "_execute_child"  # the function of subprocess that starts a program
+_TRIES = 9  # the last process of the folder may be removing it
 
 
 def mark_process(folder: Path) -> None:
@@ -41,10 +41,10 @@ def mark_process(folder: Path) -> None:
 
 
 def unmark_process(folder: Path) -> None:
-    """Take the mark away: this process has written all that it has to."""
+    """Remove the mark: this process has written its whole record."""
     with contextlib.suppress(OSError):
         (folder / MARKS / str(os.getpid())).unlink()
-        (folder / MARKS).rmdir()  # of the last one
+        (folder / MARKS).rmdir()  # only succeeds for the last one
 
 
 def _is_another_programs() -> bool:
@@ -60,9 +60,9 @@ def _is_another_programs() -> bool:
 
 
 def notice_forks(library: ctypes.PyDLL, tell: Callable[[], None]) -> Any:  # noqa: ANN401 - a function of C
-    """Have each process that a C library forks call this when it is in Python, which knows nothing of it.
+    """Call ``tell`` in each process that a C library forks, once that process is back in Python.
 
-    What it gives has to be kept as long as processes are forked.
+    Python does not notice such forks. The caller must keep the returned object as long as processes are forked.
     """
 
     def back(_nothing: object) -> int:
@@ -79,10 +79,10 @@ def notice_forks(library: ctypes.PyDLL, tell: Callable[[], None]) -> Any:  # noq
 
 
 def before_another_program(tell: Callable[[], None]) -> None:
-    """Have the process tell what it did before it becomes another program by ``os.exec*``, all of which end in these two."""
+    """Call ``tell`` before the process becomes another program by ``os.exec*``, all of which end in these two functions."""
 
     def telling(become: Any, path: Any, *arguments: Any, **named: Any) -> Any:  # noqa: ANN401 - as the functions take them
-        # What cannot be run is refused, and the process goes on: os.execvp tries each folder of PATH.
+        # A program that cannot be run is rejected, and the process continues: os.execvp tries each folder of PATH.
         with contextlib.suppress(Exception):
             if isinstance(path, int) or (os.access(path, os.X_OK) and not Path(os.fsdecode(path)).is_dir()):
                 tell()

@@ -1,9 +1,9 @@
-"""What of frameworks needs a device, a cluster, or another MindSpore: MindSpore 2.7 to 2.10, MSAdapter 0.5 to 0.8 (torch), Megatron-LM.
+"""Adapt frameworks' code that needs a device or a cluster (MindSpore 2.7 to 2.10, MSAdapter 0.5 to 0.8, Megatron-LM).
 
-Megatron-LM core 0.8 to 0.12 takes decisions by values read back from the device, which are zero in simulation. Of the tokens'
-dispatcher: how many tokens go to an expert follows from the router's values. Every expert is given as many, tokens x
-top-k / experts, and what Megatron computes of that number (``preprocess``: splits for each rank, counts for each local expert)
-follows from it by :mod:`finite_checks`. Nothing else of the dispatcher is changed.
+Megatron-LM core 0.8 to 0.12 makes decisions by values read back from the device, which are zero in simulation. In the
+token dispatcher, the number of tokens per expert depends on the router's values. Here every expert gets the same
+number, tokens x top-k / experts, and :mod:`finite_checks` derives the values that Megatron computes from it
+(``preprocess``: splits per rank, counts per local expert). Nothing else of the dispatcher is changed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from .support import HookedProcess
 
-_DEVICES, _DEFAULT = "MS_TUNE_DEVICES", 8  # as the launcher was told; a node of Atlas 800T A2 has eight
+_DEVICES, _DEFAULT = "MS_TUNE_DEVICES", 8  # as set by the launcher; a node of Atlas 800T A2 has eight
 _ROLE = "MS_ROLE"
 _IN_PLACE = {  # the source of an operator, and its function
     "matmul_add": "npu_matmul_add_fp32",
@@ -37,24 +37,24 @@ _SOURCE = "GeneratorOp(self._seed"  # in mindspore/common/generator.py since 2.9
 
 
 def count_devices(ascend: Any, process: HookedProcess | None) -> None:  # noqa: ANN401 - a module without types
-    """As many devices as a node of the job has.
+    """Report as many devices as a node of the job has.
 
-    In simulation MindSpore asks its own no-op for ``aclrtGetDeviceCount`` (``LoadSimulationApiSymbols``), which leaves 0;
-    Megatron then makes no groups (``megatron/training/initialize.py``).
+    In simulation MindSpore's own no-op for ``aclrtGetDeviceCount`` (``LoadSimulationApiSymbols``) leaves 0; Megatron
+    then makes no groups (``megatron/training/initialize.py``).
     """
 
     def device_count(count: Callable[[], int]) -> int:
-        told = os.environ.get(_DEVICES, "")
-        return int(count()) or (int(told) if told.isdecimal() and int(told) else _DEFAULT)
+        requested = os.environ.get(_DEVICES, "")
+        return int(count()) or (int(requested) if requested.isdecimal() and int(requested) else _DEFAULT)
 
     put_around(ascend, "device_count", device_count)
     tell(process, "device-count")
 
 
 def make_generators(msadapter: Any, process: HookedProcess | None) -> None:  # noqa: ANN401 - a module without types
-    """Make a generator as the MindSpore at hand does.
+    """Create generators as the installed MindSpore does.
 
-    MSAdapter 0.5 makes the operator behind it without the seed and the offset that MindSpore 2.9 wants of it
+    MSAdapter 0.5 creates the operator of a generator without the seed and the offset that MindSpore 2.9 requires
     (``msadapter/__init__.py``, ``mindspore/common/generator.py``).
     """
     own = msadapter.Generator
@@ -71,10 +71,10 @@ def make_generators(msadapter: Any, process: HookedProcess | None) -> None:  # n
 
 
 def leave_out_in_place(module: Any, process: HookedProcess | None) -> None:  # noqa: ANN401 - a module without types
-    """Leave out operators of CANN's transformer library that write their result into a tensor that they are given.
+    """Skip operators of CANN's transformer library that write their result into an existing tensor.
 
-    MSAdapter 0.5 builds them with that library, which is not part of CANN's toolkit (``torch_npu/atb/__init__.py``). They
-    allocate nothing but workspaces; those that make tensors are built as ever, and fail.
+    MSAdapter 0.5 builds them with that library, which is not part of CANN's toolkit (``torch_npu/atb/__init__.py``).
+    They allocate only workspaces. Operators that create tensors are built as usual, and fail.
     """
 
     def load_in_simulation(load: Any, self: Any, name: str) -> Any:  # noqa: ANN401 - as the method
@@ -88,21 +88,21 @@ def leave_out_in_place(module: Any, process: HookedProcess | None) -> None:  # n
 
 
 class _Seen:
-    """A module or a tensor as one module of a framework sees it: with some functions of its own."""
+    """A proxy of a module or tensor with some functions replaced, for one module of a framework."""
 
     def __init__(self, thing: Any, **own: Callable[..., Any]) -> None:  # noqa: ANN401 - as above
         self._thing = thing
         vars(self).update(own)
 
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever is asked for
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - any attribute
         return getattr(self._thing, name)
 
 
 def give_role(module: ModuleType, process: HookedProcess | None) -> None:
-    """Let ``init_process_group`` believe that a launcher gave it a role, and MindSpore not.
+    """Make ``init_process_group`` see the role of a launched process, but not MindSpore.
 
-    Without one it starts a scheduler (``msadapter/distributed/distributed_c10d.py``); with one, MindSpore's simulation
-    waits for a scheduler for five minutes.
+    Without a role it starts a scheduler (``msadapter/distributed/distributed_c10d.py``); with one, MindSpore's
+    simulation waits five minutes for a scheduler.
     """
     if _ROLE in os.environ:
         return
@@ -110,7 +110,7 @@ def give_role(module: ModuleType, process: HookedProcess | None) -> None:
     def getenv(key: str, default: str | None = None) -> str | None:
         return os.environ.get(key, "MS_WORKER" if key == _ROLE else default)
 
-    module.os = _Seen(os, getenv=getenv)  # type: ignore[attr-defined]  # what it imports
+    module.os = _Seen(os, getenv=getenv)  # type: ignore[attr-defined]  # the name that it imports
     tell(process, "role")
 
 
@@ -123,15 +123,15 @@ _GATHERS = ("gather_from_sequence_parallel_region", "_gather_along_first_dim")
 
 
 def train_always(module: Any, process: HookedProcess | None) -> None:  # noqa: ANN401 - a module without types
-    """Whether there is anything to train is sent from the first tensor rank to the others as a tensor of flags.
+    """Set the flag that there is something to train, which the first tensor rank sends to the others as a tensor.
 
-    Only the training is told that there is: evaluation is left out (``megatron/training/training.py``).
+    Only the training flag is set: evaluation is skipped (``megatron/training/training.py``).
     """
 
     def build_and_train(build: Any, *arguments: Any, **named: Any) -> Any:  # noqa: ANN401 - as the function takes them
-        told = module.get_args()
-        if not getattr(told, "do_train", False):
-            told.do_train = True
+        options = module.get_args()
+        if not getattr(options, "do_train", False):
+            options.do_train = True
             tell(process, "do-train")
         return build(*arguments, **named)
 
@@ -140,18 +140,18 @@ def train_always(module: Any, process: HookedProcess | None) -> None:  # noqa: A
 
 
 def build_index(module: Any, process: HookedProcess | None) -> None:  # noqa: ANN401 - a module without types
-    """Let the rank that runs build the index of its data set, which the job's first rank builds for all others.
+    """Let the running rank build the index of its data set, which only the job's first rank builds otherwise.
 
-    While it does, whoever asks ``torch.distributed`` for the rank in the world hears 0
-    (``megatron/core/datasets/gpt_dataset.py``, and MindSpeed-LLM's in its place).
+    During the build, ``torch.distributed`` reports rank 0 of the world (``megatron/core/datasets/gpt_dataset.py``, and
+    MindSpeed-LLM's replacement).
     """
     put_around(module.BlendedMegatronDatasetBuilder, "build", functools.partial(_build_as_first_rank, module, process))
 
 
 def build_packed_index(module: Any, process: HookedProcess | None) -> None:  # noqa: ANN401 - a module without types
-    """The same for the data of a tuning (``mindspeed_llm/tasks/preprocess/decoder_packed_mtf_dataset.py``).
+    """Do the same for fine-tuning data (``mindspeed_llm/tasks/preprocess/decoder_packed_mtf_dataset.py``).
 
-    Whether all ranks have come so far is counted on the device, where all is zero: ``check_equal`` is about nothing else there.
+    ``check_equal`` is disabled: it only counts ranks, on the device, where all values are zero.
     """
     module.check_equal = lambda *_arguments, **_named: None
     put_around(module, "build_train_valid_test_datasets", functools.partial(_build_as_first_rank, module, process))
@@ -176,10 +176,10 @@ def _build_as_first_rank(module: Any, process: HookedProcess | None, build: Any,
 
 
 def note_model(module: Any, process: HookedProcess | None) -> None:  # noqa: ANN401 - a module without types
-    """Note what a rank's models and optimizer are, once they are made: their bytes by theory follow from it.
+    """Record the sizes of a rank's models and optimizer once they are made: their theoretical bytes follow from them.
 
-    Preference tuning makes a second model, which is only asked and held for the whole run: its weights count, and nothing
-    of an optimizer (``mindspeed_llm/tasks/posttrain/dpo/dpo_trainer.py``).
+    Preference tuning makes a second model, which is only evaluated and stays in memory for the whole run: only its
+    weights count, without optimizer state (``mindspeed_llm/tasks/posttrain/dpo/dpo_trainer.py``).
     """
     if not hasattr(module, _MAKER) or process is None:
         return
@@ -197,7 +197,7 @@ def note_model(module: Any, process: HookedProcess | None) -> None:  # noqa: ANN
             made = make(*arguments, **named)
         finally:
             making[0] = False
-        with contextlib.suppress(Exception):  # of another release, in which theory tells nothing
+        with contextlib.suppress(Exception):  # another release, for which theory has no result
             own.update(_describe_model(made[0], module.get_args(), module.mpu))
             note()
         return made
@@ -219,7 +219,7 @@ def _parameters(chunks: Any) -> list[Any]:  # noqa: ANN401 - models
     return list({id(one): one for chunk in chunks for one in chunk.parameters()}.values())
 
 
-def _describe_model(chunks: Any, told: Any, mpu: Any) -> dict[str, int | bool | str]:  # noqa: ANN401 - modules, arguments, groups
+def _describe_model(chunks: Any, arguments: Any, mpu: Any) -> dict[str, int | bool | str]:  # noqa: ANN401 - modules, arguments, groups
     weights = trained = experts = 0
     for parameter in _parameters(chunks):
         count = math.prod(parameter.shape)
@@ -233,19 +233,19 @@ def _describe_model(chunks: Any, told: Any, mpu: Any) -> dict[str, int | bool | 
         "experts": experts,
         "data": int(mpu.get_data_parallel_world_size(with_context_parallel=True)),
         "expert_data": int(mpu.get_expert_data_parallel_world_size()),
-        "distributed": bool(told.use_distributed_optimizer),
-        "float32_gradients": bool(told.accumulate_allreduce_grads_in_fp32),
-        "mixed": bool(told.bf16 or told.fp16),
-        "optimizer": str(told.optimizer),
-        "reused": bool(getattr(told, "reuse_fp32_param", False)),
+        "distributed": bool(arguments.use_distributed_optimizer),
+        "float32_gradients": bool(arguments.accumulate_allreduce_grads_in_fp32),
+        "mixed": bool(arguments.bf16 or arguments.fp16),
+        "optimizer": str(arguments.optimizer),
+        "reused": bool(getattr(arguments, "reuse_fp32_param", False)),
     }
 
 
 def know_sizes(module: Any, process: HookedProcess | None) -> None:  # noqa: ANN401 - a module without types
     """Take the sizes of a batch from the data on the rank that has them.
 
-    They are sent to all tensor ranks, and this one reads back what it has sent itself: in
-    ``megatron/core/tensor_parallel/data.py``, from MindSpeed-LLM 2.3 on in its own ``mindspore/core/tensor_parallel/data.py``.
+    They are sent to all tensor ranks, and this rank reads back its own message: in ``megatron/core/tensor_parallel/data.py``,
+    from MindSpeed-LLM 2.3 on in its own ``mindspore/core/tensor_parallel/data.py``.
     """
 
     def build_known(build: Any, keys: Any, data: Any) -> Any:  # noqa: ANN401 - as the function takes them
@@ -260,9 +260,9 @@ def know_sizes(module: Any, process: HookedProcess | None) -> None:  # noqa: ANN
 
 
 def know_shapes(module: Any, process: HookedProcess | None) -> None:  # noqa: ANN401 - a module without types
-    """Know the shape of what another stage sends: a sample of full length (``megatron/core/pipeline_parallel/p2p_communication.py``).
+    """Return the shape of a full-length sample for tensors from another stage.
 
-    With sequences of several lengths, stages tell each other how long theirs is; made-up data have the greatest length.
+    Stages send each other their sequence lengths (``megatron/core/pipeline_parallel/p2p_communication.py``).
     """
 
     def communicate_known(  # noqa: PLR0913, PLR0917 - as Megatron's
@@ -286,7 +286,7 @@ def know_shapes(module: Any, process: HookedProcess | None) -> None:  # noqa: AN
 
 
 def know_gathered(module: Any, _process: HookedProcess | None) -> None:  # noqa: ANN401 - a module without types
-    """Let what is gathered of tensors that are known be known, too (``megatron.core.tensor_parallel.mappings``)."""
+    """Mark the gathered result of a known tensor as known, too (``megatron.core.tensor_parallel.mappings``)."""
 
     def gather_known(gather: Any, tensor: Any, *arguments: Any, **named: Any) -> Any:  # noqa: ANN401 - as the function takes them
         value = finite_checks.value_of(tensor)
@@ -299,7 +299,7 @@ def know_gathered(module: Any, _process: HookedProcess | None) -> None:  # noqa:
 
 
 def permute_evenly(module: Any, _process: HookedProcess | None) -> None:  # noqa: ANN401 - a module without types
-    """Have a permutation give as many tokens as it is told (``megatron.core.transformer.moe.moe_utils``)."""
+    """Limit the result of a permutation to its ``num_out_tokens`` (``megatron.core.transformer.moe.moe_utils``)."""
 
     def permute_tokens(permute: Any, *arguments: Any, **named: Any) -> Any:  # noqa: ANN401 - as the function takes them
         tokens = named.get("num_out_tokens")
@@ -310,10 +310,10 @@ def permute_evenly(module: Any, _process: HookedProcess | None) -> None:  # noqa
 
 
 def spread_tokens(module: Any, process: HookedProcess | None) -> None:  # noqa: ANN401 - a module without types
-    """Spread the tokens of every dispatcher of ``megatron.core.transformer.moe.token_dispatcher`` and of those made of it.
+    """Distribute tokens evenly in the dispatchers of ``megatron.core.transformer.moe.token_dispatcher`` and their subclasses.
 
-    MindSpeed puts other functions in the place of their methods, so that whichever is there when it is called is given
-    a routing map that knows how many tokens each expert has.
+    MindSpeed replaces their methods, so the wrapper calls the method that is current at the time, with a routing map
+    that knows the number of tokens per expert.
     """
     base = module.MoETokenDispatcher
 
@@ -339,10 +339,10 @@ def spread_tokens(module: Any, process: HookedProcess | None) -> None:  # noqa: 
 
 
 def sum_on_host(module: Any, _process: HookedProcess | None) -> None:  # noqa: ANN401 - a module without types
-    """Hand the grouped product its list of ends: sums of what is known of each expert's tokens.
+    """Compute the grouped matrix product's list of end offsets on the host, if the token counts per expert are known.
 
-    MindSpeed v2.2.0's ``mindspeed/mindspore/core/transformer/moe/grouped_gemm_util.py`` adds them up on the device and reads
-    the list back.
+    MindSpeed v2.2.0's ``mindspeed/mindspore/core/transformer/moe/grouped_gemm_util.py`` sums them on the device and
+    reads the list back.
     """
     torch = module.torch
 

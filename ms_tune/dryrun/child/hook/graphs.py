@@ -1,9 +1,9 @@
-"""Loops and conditions in compiled graphs that a value of the device decides.
+"""Detect loops and conditions in compiled graphs that depend on a value of the device.
 
-In simulation the condition of such a loop never changes, and the graph runs for ever (MindSpore 2.9). Which loops a graph
-kept is not known from outside: those of its source are, and a graph that has one and runs for a minute is stopped. While
-a graph runs no Python code does, so that the time limit is one that CPython keeps in a thread without it. Of a condition
-the first branch runs, whatever it says.
+In simulation the condition of such a loop never changes, and the graph runs forever (MindSpore 2.9). The loops in a compiled
+graph cannot be queried, but those in its source can: a graph with one that runs for a minute is stopped. No Python code runs
+during that time, so the time limit is ``faulthandler``'s, which works from a C thread. If a graph contains a condition, its
+first branch always runs.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from .support import note, put_around, tell
 if TYPE_CHECKING:
     from .support import HookedProcess
 
-STUCK = "stuck.txt"  # is not empty where a graph was stopped
+STUCK = "stuck.txt"  # not empty if a graph was stopped
 _PATIENCE = float(os.environ.get("MS_TUNE_GRAPH_PATIENCE", "60"))  # seconds; a step in simulation takes a few
-_HOMES = ("mindspore.graph", "mindspore.common", "mindspore._extends.parse")  # of 2.9, and of earlier releases
-_MOST = 20  # loops that are told, and graphs
+_HOMES = ("mindspore.graph", "mindspore.common", "mindspore._extends.parse")  # in 2.9, and in earlier releases
+_MOST = 20  # loops and graphs that are recorded
 _CONDITION = b"\x1a\x06Switch"  # a node's `op_type` in the graph's protobuf (2.9: mind_ir/anf_ir.proto, NodeProto)
 
 
 class _Limit:
-    """The time limit of graphs with loops."""
+    """The time limit for graphs with loops."""
 
-    loops = False  # whether any source had one
+    loops = False  # whether any source had a loop
     file: Any = None
 
     @classmethod
@@ -46,18 +46,18 @@ class _Limit:
 
 
 def install(mindspore: Any, process: HookedProcess | None) -> None:  # noqa: ANN401 - a module of a framework without types
-    """Look at the source of what is compiled, and at the time that what has loops takes."""
+    """Look for loops in compiled source code, and limit the run time of graphs with loops."""
     if process is None:
         return
     _find_loops(_find_home("_parse.parser", "parser").Parser, os.path.dirname(mindspore.__file__) + os.sep, process)  # noqa: PTH120 - the start of file names
     api = _find_home("api")
-    compiling, calling, cell = api._JitExecutor, api._JitExecutor, api._CellGraphExecutor  # noqa: SLF001 - there is no other place
+    compiling, calling, cell = api._JitExecutor, api._JitExecutor, api._CellGraphExecutor  # noqa: SLF001 - no public name
     for executor in (compiling, cell):
         _find_conditions(executor, process)
     _limit_time(compiling, "compile", process, before=False, after=True)
     _limit_time(calling, "__call__", process, before=False, after=False)
     _limit_time(cell, "run", process, before=True, after=False)
-    for method in ("_item", "_tolist", "asnumpy"):  # what waits for a graph that runs in another thread
+    for method in ("_item", "_tolist", "asnumpy"):  # these wait for a graph that runs in another thread
         _limit_time(mindspore.Tensor, method, process, before=True, after=False)
 
 
@@ -84,7 +84,7 @@ def _find_loops(parser: Any, own: str, process: HookedProcess) -> None:  # noqa:
 
 
 def _find_conditions(executor: Any, process: HookedProcess) -> None:  # noqa: ANN401 - a class
-    # Look at what a graph has become: only there is it known on which values a condition depends.
+    # Inspect the compiled graph: only there it is known on which values a condition depends.
     seen: set[str] = set()
 
     def looking(compiling: Any, self: Any, *arguments: Any, **named: Any) -> Any:  # noqa: ANN401 - as the method
@@ -92,7 +92,7 @@ def _find_conditions(executor: Any, process: HookedProcess) -> None:  # noqa: AN
         graph = getattr(getattr(self, "fn", None), "__qualname__", None) or type(arguments[0]).__qualname__
         if graph not in seen and len(seen) < _MOST:
             phase = compiled if isinstance(compiled, str) else compiled[0]
-            with contextlib.suppress(Exception):  # a release that cannot write it down
+            with contextlib.suppress(Exception):  # a release that cannot export the graph
                 if _CONDITION in self._graph_executor.get_func_graph_proto(phase, "anf_ir", False):  # noqa: FBT003
                     seen.add(graph)
                     tell(process, "condition", graph=graph)
@@ -102,7 +102,7 @@ def _find_conditions(executor: Any, process: HookedProcess) -> None:  # noqa: AN
 
 
 def _limit_time(owner: Any, name: str, process: HookedProcess, *, before: bool, after: bool) -> None:  # noqa: ANN401 - a class
-    # Begin or end the time limit before and after a method: ``after`` it began, or else ended.
+    # Begin or end the time limit before and after a method: ``after`` begins it, otherwise it ends.
     def limited(method: Any, *arguments: Any, **named: Any) -> Any:  # noqa: ANN401 - as the method takes them
         if before:
             _Limit.begin(process)

@@ -1,8 +1,8 @@
-"""Loops that a value of the device decides, and that can therefore not end in simulation.
+"""Detect loops that depend on a value of the device, and therefore never end in simulation.
 
-A value of the device never changes in simulation. So a ``while`` whose condition reads one has no end if nothing else in
-its condition changes either: that is looked at, and only such a loop is stopped. ``while True`` counts if an ``if`` with
-such a condition guards its only exit. A condition that calls functions of which nobody knows what they do is left alone.
+A value of the device never changes in simulation. So a ``while`` whose condition reads one never ends, unless something
+else in its condition changes: only loops without such a change are stopped. ``while True`` counts if an ``if`` with
+such a condition guards its only exit. Conditions that call unknown functions are ignored.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from types import CodeType, FrameType
 
 EXIT_CODE = 2
-_SUSPECT = 100  # rounds after which what the condition names is looked at
-_SURE = 200  # rounds after which, if nothing has changed since, the loop has no end
-OUTWARD = 15  # frames that are looked at
+_SUSPECT = 100  # rounds after which the values in the condition are compared
+_SURE = 200  # rounds after which the loop is endless, if nothing has changed since
+OUTWARD = 15  # frames that are searched
 _LARGEST = 1 << 20  # characters of a source file
 _HARMLESS = {"bool", "int", "float", "abs", "len", "max", "min", "any", "all", "round", "isinstance"}
 _PLAIN = (int, float, str, bool, type(None))
@@ -32,18 +32,18 @@ _PLAIN = (int, float, str, bool, type(None))
 
 @dataclass
 class _Rounds:
-    """How often one call of a function has come to a condition; kept in the frame itself, with which it ends."""
+    """The number of times that one call of a function reached a condition; stored in the frame itself, so it ends with it."""
 
     line: int
     count: int = 0
     values: object = None
 
     def __call__(self, *_: object) -> None:
-        """Do nothing: a frame's ``f_trace`` is called while somebody traces."""
+        """Do nothing: a frame's ``f_trace`` is called while tracing is active."""
 
 
 def find_endless(frame: FrameType) -> tuple[str, int] | None:
-    """The place of a loop without end that reads a value now; None if there is none."""
+    """Return the place of an endless loop that is reading a value now; None if not found."""
     for outer in _frames_outward(frame):
         file = outer.f_code.co_filename
         condition = _loop_conditions(file).get(outer.f_lineno)
@@ -53,7 +53,7 @@ def find_endless(frame: FrameType) -> tuple[str, int] | None:
 
 
 def _frames_outward(frame: FrameType | None) -> Iterator[FrameType]:
-    # None while somebody traces.
+    # Yields nothing while tracing is active.
     for _ in range(OUTWARD if sys.gettrace() is None else 0):
         if frame is None:
             return
@@ -79,7 +79,7 @@ def _goes_round(frame: FrameType, condition: ast.expr) -> bool:
 
 
 def _condition_values(frame: FrameType, condition: ast.expr) -> list[object] | None:
-    # What the condition names, as far as it is plain; None if it calls something that nobody knows.
+    # Return the plain values in the condition; None if it calls an unknown function.
     names, nodes = frame.f_locals, list(ast.walk(condition))
     try:
         if not all(_is_known(call.func, frame, names) for call in nodes if isinstance(call, ast.Call)):
@@ -95,7 +95,7 @@ def _is_known(function: ast.expr, frame: FrameType, names: Any) -> bool:  # noqa
     while isinstance(root, ast.Attribute | ast.Subscript):
         root = root.value
     if isinstance(root, ast.Call):
-        return True  # a method of what another call gave, which is looked at itself
+        return True  # a method of another call's result; that call is checked itself
     if not isinstance(root, ast.Name):
         return isinstance(root, ast.Compare | ast.BinOp | ast.BoolOp | ast.UnaryOp)
     found = names.get(root.id, frame.f_globals.get(root.id, getattr(builtins, root.id, None)))
@@ -108,7 +108,7 @@ def _is_known(function: ast.expr, frame: FrameType, names: Any) -> bool:  # noqa
 
 
 def _plain_value(node: ast.Name | ast.Attribute, frame: FrameType, names: Any) -> object:  # noqa: ANN401 - as above
-    # A name's value if it is a number, a text, or a container, of which the length counts.
+    # Return the value of a name if it is a number or a text, or the length of a container.
     if isinstance(node, ast.Attribute):
         if not isinstance(node.value, ast.Name):
             return None
@@ -122,7 +122,7 @@ def _plain_value(node: ast.Name | ast.Attribute, frame: FrameType, names: Any) -
 
 
 def _tree_of(file: str) -> ast.Module:
-    # What a source file parses to; nothing for one that is too large, or none.
+    # Parse a source file; an empty tree if it is too large or cannot be parsed.
     text = "".join(linecache.getlines(file))
     try:
         return ast.parse(text if len(text) <= _LARGEST else "")
@@ -132,7 +132,7 @@ def _tree_of(file: str) -> ast.Module:
 
 @functools.lru_cache(maxsize=256)
 def _loop_conditions(file: str) -> dict[int, ast.expr]:
-    # By line, the conditions that decide whether a loop goes on.
+    # Return, by line, the conditions that decide whether a loop continues.
     found = {}
     for node in ast.walk(_tree_of(file)):
         condition = _deciding_condition(node) if isinstance(node, ast.While) else None
@@ -166,19 +166,18 @@ def _find_exits(loop: ast.While) -> list[ast.stmt]:
 
 
 class _Entry(NamedTuple):
-    """A ``while`` by the lines of its condition and of its body."""
+    """The lines of a ``while``: its condition and its body."""
 
     condition: range
     body: range
 
 
 def watch_entry(frame: FrameType, tell: Callable[[str, int], None]) -> None:
-    """Have it told if a loop whose first condition is being asked now is not entered.
+    """Call ``tell`` if the loop whose condition is being evaluated for the first time is not entered.
 
-    ``while optimizer.global_step < 1`` trains on a device and is passed over in simulation, where all values are zero, so that the
-    whole training would be missing from the figures. Whether a loop is entered shows in the line that its function comes to behind
-    the condition, for which that one function is traced until it gets there. A loop whose first rounds ran is none of these,
-    however it ends.
+    ``while optimizer.global_step < 1`` trains on a device but is skipped in simulation, where all values are zero, so the whole
+    training would be missing from the figures. The line that the function reaches after the condition shows whether the loop was
+    entered; only this function is traced until then. A loop that ran at least one round is not reported, however it ends.
     """
     for outer in _frames_outward(frame):
         entry = _loop_entries(outer.f_code.co_filename).get(outer.f_lineno)
@@ -189,7 +188,7 @@ def watch_entry(frame: FrameType, tell: Callable[[str, int], None]) -> None:
 
 
 def _is_first(frame: FrameType, entry: _Entry) -> bool:
-    # Whether the condition is asked before the loop: CPython (3.10 on) compiles it once before the body and once behind it.
+    # Check that this is the first evaluation: CPython (3.10 on) compiles the condition before the body and after it.
     starts = [offset for offset, line in _line_starts(frame.f_code) if line in entry.body]
     return bool(starts) and frame.f_lasti < min(starts)
 
@@ -199,7 +198,7 @@ def _line_starts(code: CodeType) -> tuple[tuple[int, int], ...]:
     return tuple((offset, line) for offset, line in dis.findlinestarts(code) if line is not None)
 
 
-def _trace_entry(frame: FrameType, entry: _Entry, tell: Callable[[str, int], None]) -> None:
+def _trace_entry(frame: FrameType, entry: _Entry, report: Callable[[str, int], None]) -> None:
     before, raised = frame.f_trace, False
 
     def look(here: FrameType, event: str, _: object) -> object:
@@ -211,7 +210,7 @@ def _trace_entry(frame: FrameType, entry: _Entry, tell: Callable[[str, int], Non
         sys.settrace(None)
         here.f_trace = before
         if not raised and (event == "return" or here.f_lineno not in entry.body):
-            tell(here.f_code.co_filename, entry.condition.start)
+            report(here.f_code.co_filename, entry.condition.start)
         return before
 
     frame.f_trace = look
@@ -220,7 +219,7 @@ def _trace_entry(frame: FrameType, entry: _Entry, tell: Callable[[str, int], Non
 
 @functools.lru_cache(maxsize=256)
 def _loop_entries(file: str) -> dict[int, _Entry]:
-    # The loops of a file by each line of their conditions; none whose body begins in a line of its condition.
+    # Return the loops of a file by each line of their conditions, except those whose body begins on such a line.
     found = {}
     for node in ast.walk(_tree_of(file)):
         if not isinstance(node, ast.While) or isinstance(node.test, ast.Constant):

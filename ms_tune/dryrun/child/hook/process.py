@@ -1,11 +1,11 @@
-"""A trace folder for each process, a record of what the process did, and a trace even if it ends by ``os._exit``.
+"""Give each process a trace folder and a record of its actions, and write its trace even if it ends by ``os._exit``.
 
-MindSpore reads ``MS_ALLOC_CONF`` when it is imported, and writes its trace from a function that it leaves with ``atexit``
-(MindSpore 2.7 to 2.10). So a folder is taken just before that import, and the function is remembered: processes that
-``multiprocessing`` forks end with ``os._exit``, which calls no such functions.
+MindSpore reads ``MS_ALLOC_CONF`` when it is imported, and writes its trace from a function that it registers with ``atexit``
+(MindSpore 2.7 to 2.10). So a folder is claimed just before that import, and the function is saved: processes that
+``multiprocessing`` forks end with ``os._exit``, which does not call it.
 
-A launcher that the stand-ins in PATH did not meet, such as ``/usr/bin/python -m torch.distributed.launch``, is met here, before its
-first line: the stand-in takes its place (``exec``).
+A launcher that bypasses ms-tune's replacements in PATH, such as ``/usr/bin/python -m torch.distributed.launch``, is replaced
+here (``exec``), before its first line.
 """
 
 from __future__ import annotations
@@ -31,23 +31,23 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from types import ModuleType, TracebackType
 
-FOLDER = "MS_TUNE_TRACES"  # the variable that names the folder of all processes of a program
-PLAN = "MS_TUNE_LAUNCH"  # the variable with what a stand-in for a launcher needs to know, as JSON
-INTERPRETER = "MS_TUNE_INTERPRETER"  # the Python that ran the launcher, which will run its ranks
+FOLDER = "MS_TUNE_TRACES"  # the variable with the folder of all processes of a program
+PLAN = "MS_TUNE_LAUNCH"  # the variable with the plan for ``launchers/stand_in.py``, as JSON
+INTERPRETER = "MS_TUNE_INTERPRETER"  # the Python that ran the launcher, which also runs its ranks
 _TAKES_VALUE = ("-W", "-X", "--check-hash-based-pycs")
-_LOOK = "MS_TUNE_LOOK"  # the variable with which a program ends here: it is only asked whether it would come to this
+_LOOK = "MS_TUNE_LOOK"  # the variable that ends a program at MindSpore's import
 FORKED = "forked.txt"  # numbers of forked processes whose traces were dropped
 _MINDSPORE = "mindspore"
 _MOST = 10_000  # processes of one program
-_SEPARATORS = re.compile(r"[,:]")  # between settings of MS_ALLOC_CONF, and so never in a path there
+_SEPARATORS = re.compile(r"[,:]")  # between settings of MS_ALLOC_CONF; a path there cannot contain them
 _TRACE = ("memory_block.csv", "task.csv", "tracker_graph.ir")
-_NOTED = ("reads", "bounds", "places", "endless", "skipped", "failed")  # what a process notes as it runs
+_NOTED = ("reads", "bounds", "places", "endless", "skipped", "failed")  # recorded while the process runs
 # Modules of this package that change MindSpore.
 _PARTS = ("runtime", "finite_checks", "bounds", "reads", "graphs")
-# Variables that MindSpore's tracker and its statistics go by.
+# Variables that control MindSpore's tracker and its statistics.
 _ALLOCATOR = "MS_ALLOC_CONF"
 _TRACKER = ("memory_tracker:", "memory_tracker_path:")
-_WARNINGS = "2"  # of GLOG_v: the statistics at exit are one
+_WARNINGS = "2"  # level of GLOG_v: the statistics at exit are logged as a warning
 _NEEDED: dict[str, Callable[[str], str]] = {
     "MS_MEMORY_STATISTIC": lambda _: "1",
     "GLOG_v": lambda value: value if value in {"0", "1", _WARNINGS} else _WARNINGS,
@@ -55,24 +55,24 @@ _NEEDED: dict[str, Callable[[str], str]] = {
 
 
 class _ProcessState:
-    """What this process knows of itself."""
+    """The hook's state in this process."""
 
     process: HookedProcess | None = None
-    write_trace: Callable[[], object] | None = None  # MindSpore's own function
-    forked_in_use = False  # forked from a process that had used the device: its trace would be that process's
-    inherited = 0  # bytes that such a process had at its start
+    write_trace: Callable[[], object] | None = None  # MindSpore's own function, saved to be called early
+    forked_in_use = False  # forked from a process that had used the device: the trace would be that of the parent
+    inherited = 0  # bytes that such a process had allocated at its start
     forked = False
-    pid = 0  # of the process that knows this
-    notices: Any = None  # processes that use the device mark themselves, and forked ones are told by this
-    # Forked by a library in a thread of its own: what it allocated itself is not known, and its mark stays.
+    pid = 0  # of the process that this state belongs to
+    notices: Any = None  # set if processes that use the device mark themselves; called in forked ones
+    # Forked by a library in a separate thread: its own allocations are unknown, and its mark stays.
     untold = False
-    forks = False  # this process has forked others
-    called = False  # MindSpore's own function, in a forked process
+    forks = False  # whether this process has forked others
+    called = False  # MindSpore's own function was called in a forked process
     done = False
 
 
 def become_launcher() -> None:
-    """Become the stand-in if this process is a launcher."""
+    """Replace this process by ``launchers/stand_in.py`` if it is a launcher."""
     plan = json.loads(os.environ.get(PLAN) or "null")
     words = sys.orig_argv[1:]
     found = launcher_of(words, plan["modules"], plan["programs"]) if plan else None
@@ -84,9 +84,9 @@ def become_launcher() -> None:
 
 
 def launcher_of(words: Sequence[str], modules: Mapping[str, str], programs: Sequence[str]) -> tuple[str, int] | None:
-    """The launcher that a Python process is, and how many words stand before the launcher's own.
+    """Return the launcher that a Python process runs, and the index of its first argument; None if it is not a launcher.
 
-    Words are the interpreter's arguments without its name; modules are by the name behind ``-m``, programs by that of their file.
+    ``words`` exclude the interpreter's name; ``modules`` are by the name after ``-m``, ``programs`` by file name.
     """
     at = 0
     while at < len(words):
@@ -108,7 +108,7 @@ def launcher_of(words: Sequence[str], modules: Mapping[str, str], programs: Sequ
 
 
 def begin() -> None:
-    """Wait for MindSpore to be imported, and for the frameworks that need support in simulation."""
+    """Wait for the import of MindSpore, and of frameworks that need support in simulation."""
     if os.environ.get(FOLDER):
         simulated = os.environ.get("MS_SIMULATION_LEVEL")
         frameworks = support.framework_loads(lambda: _ProcessState.process) if simulated else {}
@@ -126,18 +126,18 @@ def _load_mindspore(execute: Callable[[ModuleType], None], module: ModuleType) -
     register = atexit.register
 
     def remember(function: Callable[..., Any], *arguments: object, **named: object) -> Any:  # noqa: ANN401 - as atexit's
-        if type(getattr(function, "__self__", None)).__name__ == "PyCapsule":  # the only one made in C++
+        if type(getattr(function, "__self__", None)).__name__ == "PyCapsule":  # the only one from C++
             _ProcessState.write_trace = function
         return register(function, *arguments, **named)
 
-    atexit.register = remember  # type: ignore[assignment]  # takes what atexit's does
+    atexit.register = remember  # type: ignore[assignment]  # same parameters as atexit's
     try:
         execute(module)
     finally:
         atexit.register = register
     register(_before_the_end)
     for part in _PARTS:
-        # A release that lacks what a part changes is left as it is.
+        # A release without the code that a part changes stays unchanged.
         with contextlib.suppress(Exception):
             importlib.import_module(f"{__package__}.{part}").install(module, _ProcessState.process)
 
@@ -148,16 +148,16 @@ def _begin_process() -> None:
     _ProcessState.pid = os.getpid()
     process.write()
     tracker = str(folder)
-    if _SEPARATORS.search(tracker):  # MindSpore would cut it; the process keeps the folder open
+    if _SEPARATORS.search(tracker):  # MindSpore would cut it; the descriptor stays open
         tracker = f"/proc/self/fd/{os.open(folder, os.O_RDONLY | os.O_DIRECTORY)}"
     _hold_settings(tracker)
-    os.environ[forks.USES] = str(folder / forks.MARKS)  # for processes that use the device to mark themselves
+    os.environ[forks.USES] = str(folder / forks.MARKS)  # so that processes that use the device mark themselves
     with contextlib.suppress(Exception):
         if not faulthandler.is_enabled():
-            faulthandler.enable()  # a crash in MindSpore is told with the program's line
-    atexit.register(_note_end)  # before MindSpore's own function is registered, and so called after it
+            faulthandler.enable()  # a crash in MindSpore shows the program's line
+    atexit.register(_note_end)  # registered before MindSpore's own function, so called after it
     os.register_at_fork(before=_before_fork, after_in_child=_after_fork)
-    with contextlib.suppress(ValueError):  # not the main thread
+    with contextlib.suppress(ValueError):  # outside the main thread
         if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
             signal.signal(signal.SIGTERM, _end_by_signal)
 
@@ -174,7 +174,7 @@ def _begin_process() -> None:
 
     def show_and_note(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
         process.facts["failed"] = kind.__name__
-        with contextlib.suppress(Exception):  # an exception that cannot say what it is
+        with contextlib.suppress(Exception):  # an exception whose text cannot be made
             process.facts["failed"] = f"{kind.__name__}: {error}"[: support.LONGEST]
         process.write()
         show(kind, error, trace)
@@ -183,9 +183,9 @@ def _begin_process() -> None:
 
 
 def _hold_settings(tracker: str) -> None:
-    # Set the variables that are needed, and keep them whatever the program sets, before its imports or after them. MindSpore
-    # reads some of them when the device is used first (2.9), so that ``os.environ["MS_ALLOC_CONF"] = ...`` behind the import
-    # would turn the tracker off. What the program sets counts as before, but for what ms-tune reads.
+    # Set the required variables, and keep them set regardless of the program's changes, before or after its imports. MindSpore
+    # reads some of them on first use of the device (2.9), so ``os.environ["MS_ALLOC_CONF"] = ...`` after the import would turn
+    # the tracker off. The program's own settings apply otherwise, except those that ms-tune needs.
 
     def with_tracker(value: str) -> str:
         kept = [setting for setting in value.split(",") if setting and not setting.startswith(_TRACKER)]
@@ -206,7 +206,7 @@ def _hold_settings(tracker: str) -> None:
         else:
             unset(name)
 
-    support.put_around(os, "putenv", put_needed)  # what os.environ calls
+    support.put_around(os, "putenv", put_needed)  # called by os.environ
     support.put_around(os, "unsetenv", unset_unneeded)
 
 
@@ -222,13 +222,13 @@ def _claim_folder(folder: Path) -> Path:
 
 
 def _device_in_use() -> bool:
-    # Whether this process has used the device: before that MindSpore has nothing to write.
-    hal = getattr(sys.modules.get(_MINDSPORE), "hal", None)  # not there while MindSpore is being imported
+    # Return whether this process has used the device: before that MindSpore has no trace to write.
+    hal = getattr(sys.modules.get(_MINDSPORE), "hal", None)  # missing while MindSpore is being imported
     return hal is not None and bool(hal.is_initialized("Ascend"))
 
 
 def _note_allocated(process: HookedProcess) -> None:
-    # How much MindSpore says that it allocated: a trace has to be there where that is anything; and how much it may.
+    # Record the bytes that MindSpore reports as allocated (if any, there must be a trace) and the memory limit requested.
     if _device_in_use():
         mindspore = sys.modules[_MINDSPORE]
         process.facts["allocated"] = max(mindspore.runtime.max_memory_allocated(), mindspore.runtime.memory_allocated())
@@ -259,14 +259,14 @@ def _after_fork() -> None:
 
 
 def _notice_fork() -> None:
-    # At an end: Python calls nothing in a process that a library forked in a thread of its own (``cann_sim/watching.h``).
+    # At an end: Python runs no fork hooks in a process that a library forked in a separate thread (``cann_sim/watching.h``).
     if _ProcessState.pid != os.getpid():
         _ProcessState.pid = os.getpid()
         _ProcessState.forked = _ProcessState.done = _ProcessState.untold = True
 
 
 def _before_the_end() -> None:
-    # Before MindSpore's own function: a process that ``os.fork`` made does not write its trace over its parent's.
+    # Runs before MindSpore's own function: a forked process must not overwrite its parent's trace.
     _notice_fork()
     runtime.let_threads_begin()
     if not _ProcessState.forked:
@@ -281,15 +281,15 @@ def _before_the_end() -> None:
         return
     with contextlib.suppress(Exception):
         _end_at_once()
-        if not _ProcessState.called:  # it has to be, or the process ends in a crash
+        if not _ProcessState.called:  # it must be called, or the process crashes at exit
             _write_forked(process, None, write)
     atexit.unregister(write)
 
 
 def _end_by_signal(number: int, _frame: object) -> None:
-    # Write the trace, then end by the signal: so pools end their workers when the work is done.
+    # Write the trace, then end by the signal: worker pools end their processes in this way after their work.
     if _ProcessState.done:
-        return  # it is writing the trace already, and then ends: a pool's worker that was told so twice
+        return  # it is already writing the trace, then ends: a pool's worker that was signalled twice
     signal.signal(number, signal.SIG_IGN)
     with contextlib.suppress(Exception):
         _end_at_once()
@@ -318,7 +318,7 @@ def _write_at_once() -> None:
     write = _ProcessState.write_trace
     process = _ProcessState.process
     if not _ProcessState.forked and not _device_in_use():
-        _note_end()  # there is no trace to write
+        _note_end()  # without device use no trace is written
     if _ProcessState.done or write is None or process is None or not _device_in_use():
         return
     _ProcessState.done = True
@@ -344,7 +344,7 @@ def _own_record(parent: HookedProcess) -> HookedProcess:
 
 
 def _tell_forked(parent: HookedProcess) -> None:
-    # What a process allocated that was forked when the device was in use: its tracker goes on with its parent's blocks.
+    # Record the allocations of a process forked while the device was in use: its tracker continues with its parent's blocks.
     allocated = sys.modules[_MINDSPORE].runtime.max_memory_allocated() - _ProcessState.inherited
     if allocated > 0:
         own = _own_record(parent)
@@ -353,10 +353,10 @@ def _tell_forked(parent: HookedProcess) -> None:
 
 
 def _write_forked(parent: HookedProcess, own: HookedProcess | None, write: Callable[[], object]) -> None:
-    # The trace of a forked process: MindSpore was told the parent's folder, so it is written there and moved.
+    # Write the trace of a forked process: MindSpore only knows the parent's folder, so it is written there and moved.
     _lock_folder(parent.folder)
-    aside = parent.folder / f".parents.{os.getpid()}"
-    _move_trace(parent.folder, aside)
+    saved = parent.folder / f".parents.{os.getpid()}"
+    _move_trace(parent.folder, saved)
     _ProcessState.called = True
     write()
     dropped = parent.folder / f".dropped.{os.getpid()}"
@@ -365,8 +365,8 @@ def _write_forked(parent: HookedProcess, own: HookedProcess | None, write: Calla
             file.write(f"{os.getpid()}\n")
     _move_trace(parent.folder, own.folder if own is not None else dropped)
     shutil.rmtree(dropped, ignore_errors=True)
-    _move_trace(aside, parent.folder)
-    shutil.rmtree(aside, ignore_errors=True)
+    _move_trace(saved, parent.folder)
+    shutil.rmtree(saved, ignore_errors=True)
     if own is not None:
         own.facts["ended"] = True
         own.write()
@@ -378,7 +378,7 @@ def _lock_folder(folder: Path) -> None:
 
 
 def _move_trace(source: Path, aim: Path) -> None:
-    # Move the files of a trace, which lie in a folder or, with communication, in one of its rank.
+    # Move the trace files, which are in the folder or, with communication, in one per rank.
     for folder in (source, *source.glob("rank_*")):
         for name in _TRACE:
             if (folder / name).is_file():

@@ -1,7 +1,7 @@
-"""Where the program reads values from the device, which in simulation are all zero, and loops that such a value decides.
+"""Record where the program reads values from the device, all zero in simulation, and stop loops that depend on them.
 
-A read is told with the line of the program, not of the framework, that asked for it. What a tensor holds on the host is
-real, and so is an answer that :mod:`finite_checks` worked out; neither is told.
+A read is recorded with the line of the program, not of the framework, that requested it. Values of tensors on the host
+are real, and so are results that :mod:`finite_checks` computed; neither is recorded.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
     from .support import HookedProcess
 
-_METHODS = ("_item", "_tolist", "asnumpy", "get_bytes")  # all others end in these
-# Operators whose result is as large as a tensor's values say, without an upper bound; the first argument with such values.
+_METHODS = ("_item", "_tolist", "asnumpy", "get_bytes")  # all other reads end in these
+# Operators whose result size depends on a tensor's values without an upper bound; the index of the first such argument.
 _BY_VALUES = {"repeat_interleave": 1, "bincount": 0}
-_MOST = 50  # places that are told
-_MOST_COUNTED = 1000  # places that are told apart
+_MOST = 50  # places that are recorded
+_MOST_COUNTED = 1000  # distinct places that are counted
 _OPERATORS = {
     "__bool__": "bool()",
     "__float__": "float()",
@@ -39,7 +39,7 @@ _OWN = str(Path(__file__).resolve().parent)
 
 
 class _Reads:
-    """The places seen so far."""
+    """The places recorded so far."""
 
     def __init__(self, process: HookedProcess | None, mindspore: Any) -> None:  # noqa: ANN401 - a module without types
         self.process = process
@@ -47,7 +47,7 @@ class _Reads:
         self.seen: set[tuple[str, int, str]] = set()
 
     def note(self, method: str) -> None:
-        """A value is being read by the caller's caller."""
+        """Record that the caller's caller reads a value."""
         frame, how = find_asker(self.mindspore, sys._getframe(2))  # noqa: SLF001 - its public name
         if frame is None:
             return
@@ -74,7 +74,7 @@ class _Reads:
 
 
 def find_asker(mindspore: Any, frame: FrameType | None) -> tuple[FrameType | None, str]:  # noqa: ANN401 - as above
-    """The frame of the program that asks, and the method of a tensor that it calls, empty if none."""
+    """Return the frame of the program that reads, and the method of a tensor that it calls, empty if none."""
     inside = (os.path.dirname(mindspore.__file__) + os.sep, _OWN + os.sep, "<frozen ")  # noqa: PTH120 - every read pays
     how = ""
     while frame is not None and frame.f_code.co_filename.startswith(inside):
@@ -94,7 +94,7 @@ def _stop_loop(process: HookedProcess | None, place: tuple[str, int]) -> None:
 
 
 def install(mindspore: Any, process: HookedProcess | None) -> None:  # noqa: ANN401 - a module of a framework without types
-    """Note every read of a tensor's value."""
+    """Record every read of a tensor's value."""
     reads = _Reads(process, mindspore)
     tensor = mindspore.Tensor
 
@@ -119,7 +119,7 @@ def install(mindspore: Any, process: HookedProcess | None) -> None:  # noqa: ANN
 
 
 def _on_the_device(tensor: Any) -> bool:  # noqa: ANN401 - as above
-    # Whether the value would have to be fetched; MindSpore has no such property before 2.8.
+    # Return whether the value would have to be fetched; MindSpore has no such property before 2.8.
     with contextlib.suppress(Exception):
         return not str(tensor.device).startswith("CPU")
     return True

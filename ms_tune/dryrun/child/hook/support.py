@@ -1,6 +1,6 @@
-"""How frameworks are changed so that they run in simulation, and what is told of it.
+"""Change frameworks so that they run in simulation, and record each change.
 
-Nothing of a framework is edited on disk, nothing is done outside simulation, and only what a release needs; all of it is told.
+No framework file is edited on disk, nothing is changed outside simulation, and only the changes that a release needs are made.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from types import ModuleType
 
-# The module after whose import something is to be done, and by which function of `frameworks`.
+# The module after whose import a change is made, and the function of `frameworks` that makes it.
 _BY_MODULE = {
     "mindspore.device_context.ascend": "count_devices",
     "msadapter": "make_generators",
@@ -37,7 +37,7 @@ _BY_MODULE = {
     "megatron.training.training": "train_always",
 }
 RECORD = "process.json"
-LONGEST = 200  # characters of an argument that are kept
+LONGEST = 200  # characters of an argument that are recorded
 
 
 class HookedProcess:
@@ -45,7 +45,7 @@ class HookedProcess:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        # The log's size before this program's own lines: a process that became another one by ``os.execv`` keeps its number.
+        # The log's size before this program's own lines: a process that became another one by ``os.execv`` keeps its process ID.
         log, begin = None, 0
         with contextlib.suppress(OSError, AttributeError, ValueError):
             descriptor = sys.__stderr__.fileno()  # type: ignore[union-attr]
@@ -62,7 +62,7 @@ class HookedProcess:
         }
 
     def write(self) -> None:
-        """Write the record; on a full disk nothing is written. A forked process has this object, too, and writes at its end."""
+        """Write the record, except on a full disk and in a forked process, which shares this object and writes its own."""
         if self.facts["pid"] != os.getpid():
             return
         fresh = self.folder / f".{RECORD}.{os.getpid()}"
@@ -72,14 +72,14 @@ class HookedProcess:
 
 
 class ImportWatch:
-    """Sees imports coming; finds nothing itself."""
+    """An import hook that wraps the loading of some modules; it finds no modules itself."""
 
     def __init__(self, loads: Mapping[str, Callable[[Callable[[ModuleType], None], ModuleType], None]]) -> None:
-        # What takes the place of executing a module, by its name; it is given the function that does, and the module.
+        # By module name, the replacement for executing the module; it gets the original function and the module.
         self.left = dict(loads)
 
     def find_spec(self, name: str, _path: Sequence[str] | None = None, _target: ModuleType | None = None) -> Any:  # noqa: ANN401 - a ModuleSpec or None
-        """The module's own specification, with a loader that does what is to be done; once for each module."""
+        """Return the module's own specification with a wrapped loader, once per module."""
         load = self.left.pop(name, None)
         if load is None:
             return None
@@ -93,36 +93,36 @@ class ImportWatch:
 def framework_loads(
     process: Callable[[], HookedProcess | None],
 ) -> dict[str, Callable[[Callable[[ModuleType], None], ModuleType], None]]:
-    """For :class:`ImportWatch` the modules of frameworks that are changed once they have been imported."""
+    """Return, for :class:`ImportWatch`, the modules of frameworks that are changed after their import."""
 
     def load(change: str, execute: Callable[[ModuleType], None], module: ModuleType) -> None:
         execute(module)
         try:
             getattr(importlib.import_module(f"{__package__}.frameworks"), change)(module, process())
-        except Exception as error:  # noqa: BLE001 - a release that lacks what is changed is left as it is, and told
+        except Exception as error:  # noqa: BLE001 - a release without the changed code stays as it is, recorded
             tell(process(), "not-applied", module=module.__name__, reason=f"{type(error).__name__}: {error}")
 
     return {name: functools.partial(load, change) for name, change in _BY_MODULE.items()}
 
 
 def tell(process: HookedProcess | None, text: str, **params: object) -> None:
-    """Note, once, that something is run otherwise than on a device: a text by its id behind ``support.``."""
+    """Record, once, that something runs differently than on a device: a text by its id after ``support.``."""
     note(
         process, "support", {"text": f"support.{text}", "params": {name: str(value) for name, value in params.items()}}
     )
 
 
 def note(process: HookedProcess | None, kind: str, entry: dict[str, object], most: int = 1000) -> None:
-    """Write an entry into one of the lists of the record, once, and so many of them at most."""
+    """Add an entry to one of the lists of the record, once, and at most ``most`` entries."""
     if process is not None:
-        told = process.facts.setdefault(kind, [])
-        if entry not in told and len(told) < most:
-            told.append(entry)
+        entries = process.facts.setdefault(kind, [])
+        if entry not in entries and len(entries) < most:
+            entries.append(entry)
             process.write()
 
 
 def put_around(owner: Any, name: str, around: Callable[..., Any]) -> None:  # noqa: ANN401 - a module or a class without types
-    """Put a function in the place of one: it is given the one that was there, and then what its caller gives."""
+    """Replace a function by ``around``, which gets the original function and then the caller's arguments."""
     before = getattr(owner, name)
 
     @functools.wraps(before)

@@ -1,1 +1,1 @@
-"""The folder that stands on the ``PYTHONPATH`` of a simulated program; nothing else in it may be importable."""
+"""Mark the folder that is on the ``PYTHONPATH`` of a simulated program; nothing else in it may be importable."""

@@ -1,6 +1,6 @@
-"""Python imports this before a program's own code: every process of a simulated program looks after itself from here.
+"""Install the hook in every process of a simulated program: Python imports this before the program's own code.
 
-Whatever goes wrong here must not stop the user's program. A ``sitecustomize`` of the user's own is run afterwards.
+Errors here must not stop the user's program. The user's own ``sitecustomize`` is run afterwards.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _PACKAGE = "_ms_tune_hook"
 
 
 def _begin() -> None:
-    # Load the hook under a name of its own: ms-tune need not be installed for the program's Python.
+    # Load the hook as a separate package: ms-tune need not be installed for the program's Python.
     package = types.ModuleType(_PACKAGE)
     package.__path__ = [os.path.dirname(_HERE)]  # noqa: PTH120 - as above
     sys.modules[_PACKAGE] = package
