@@ -140,7 +140,7 @@ def test_a_log_of_a_dryrun_is_not_taken_for_a_real_one_in_silence() -> None:
 
 def test_a_log_that_says_nothing_about_memory_says_how_to_make_it() -> None:
     simulated = run("simulated", {0: GIB})
-    with pytest.raises(TraceError, match="tells about memory") as told:
+    with pytest.raises(TraceError, match="no line of this log reports memory") as told:
         compare_log(simulated, log("quiet.log", "step 1\n" * 5), MemoryRequest())
     assert told.value.hint is not None
     assert "MS_MEMORY_STATISTIC" in str(told.value.hint)
