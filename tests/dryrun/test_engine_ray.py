@@ -51,7 +51,7 @@ def test_an_address_without_a_cluster_ends_soon(monkeypatch: pytest.MonkeyPatch,
         if kind == "nobody":
             server.close()
         monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1" if kind == "no-port" else f"127.0.0.1:{port}")
-        with pytest.raises(RunError, match="cannot be reached"):
+        with pytest.raises(RunError, match="cannot reach the Ray cluster"):
             ray_engine.connect_ray()
 
 

@@ -100,7 +100,7 @@ def test_what_went_wrong_is_found_behind_the_ranks_name(run: RealRun) -> None:
 
 def test_what_is_run_otherwise_is_told(run: RealRun) -> None:
     told = "\n".join(run.json["support"])
-    assert "count of devices" in told
+    assert "device count" in told
     assert "init_process_group" in told
 
 

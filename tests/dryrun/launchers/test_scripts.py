@@ -370,7 +370,7 @@ class TestFewerLayers:
         assert main(["dryrun", "--verbose", "--layers", "auto", "pretrain.sh"]) == 0
         out = capsys.readouterr().out
         assert "2, 3 → 40" in out
-        assert "derived: the stages were run with fewer layers than they have" in out
+        assert "extrapolated: the stages were run with fewer layers than they have" in out
         assert "rank 0, 2 of 40 layers. The figures below are for the sample." in out
 
 
