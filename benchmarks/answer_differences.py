@@ -41,7 +41,13 @@ _LABELLED = (
 _WRITTEN = "the finding stands at the first of the sizes that is written, not at the program"
 _NO_NUMBER = "a size that is no number is told by itself (MST475), and no longer taken for 1 in a product"
 _LESS_FIXED = "Python code is fixed where MindSpore's settings or mint are meant; the finding says what to write"
+_SCREEN = "check shows its screen, with the findings, for a config whose job cannot be determined, too"
 EXPECTED: dict[str, str] = {
+    r"check files\[\] is new: .*": _SCREEN,
+    r'check stderr: ".*error: .*" -> \(nothing\)': _SCREEN,
+    r'.*\[MST133\]\.name: "option-set-anew" -> "option-always-overwritten"': "a check that no release had has a plain name",
+    r"lint(@[\d.]+)? findings\[MST133\]\.more\.command: .*": "a check that no release had has a plain name",
+    r'migrate keys\[\]\.why: ".*start anew\?" -> ".*"': "the texts were rewritten",
     r'check (exit code: 3 -> 1|trouble: "IndexError: tuple index out of range" -> \(nothing\))': _CHUNKS_WITHOUT_STAGES,
     r'check files\[\]\.model: "" -> ".+"': "the config.json of the model names it, into which check did not look",
     rf"(lint(@[\d.]+)? findings|check files\[\]\.matters)\[MST15[03]\] is gone: {_IN_CHECKOUT}": _OWN_ARGUMENT,
