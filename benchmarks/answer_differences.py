@@ -44,6 +44,7 @@ _LESS_FIXED = "Python code is fixed where MindSpore's settings or mint are meant
 _SCREEN = "check shows its screen, with the findings, for a config whose job cannot be determined, too"
 EXPECTED: dict[str, str] = {
     r"check files\[\] is new: .*": _SCREEN,
+    r'check files\[\]\.memory: "not told by an estimate.*" -> "inconclusive\. .*up to 1\.5x the estimate"': "the texts were rewritten",
     r'check stderr: ".*error: .*" -> \(nothing\)': _SCREEN,
     r'.*\[MST133\]\.name: "option-set-anew" -> "option-always-overwritten"': "a check that no release had has a plain name",
     r"lint(@[\d.]+)? findings\[MST133\]\.more\.command: .*": "a check that no release had has a plain name",
