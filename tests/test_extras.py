@@ -256,7 +256,7 @@ def test_the_line_of_the_base_install_is_one_that_pip_takes(base: Path, tmp_path
 
 def test_what_needs_no_extra_runs_in_the_base_install(base: Path, tmp_path: Path) -> None:
     assert call(base, "init", "llama2_7b", cwd=tmp_path).returncode == 0
-    for arguments in (["lint"], ["normalize-recompute"]):
+    for arguments in (["lint"], ["check"], ["normalize-recompute"]):
         done = call(base, *arguments, "llama2_7b.yaml", cwd=tmp_path)
         assert done.returncode == 0, done.stderr
     assert "MST101" in call(base, "rule", "MST101", cwd=tmp_path).stdout

@@ -177,13 +177,6 @@ def test_mistakes_are_explained(
     assert "Traceback" not in told
 
 
-def test_a_file_that_is_no_text_is_explained(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    path = tmp_path / "table.json"
-    path.write_bytes(b"\xff\xfe\x00")
-    assert main(["fit", "--table", str(path)]) == ExitCode.USAGE
-    assert "not UTF-8" in capsys.readouterr().err
-
-
 @pytest.mark.slow
 def test_a_stop_shows_the_best_so_far(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, table: Path

@@ -185,14 +185,6 @@ def test_exit_codes(capsys: pytest.CaptureFixture[str], arguments: list[str], co
     assert run(capsys, *arguments)[0] == code
 
 
-def test_clean(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(capsys, "clean.yaml", "info.yaml", "clean.yaml") == (
-        0,
-        INFO + "Checked 2 files for MindFormers 1.9.\nFound 1 issue (1 info). 1 fixable with `--fix=unsafe`.\n",
-        "",
-    )
-
-
 def test_one_bad_file_does_not_hide_the_others(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, err = run(capsys, "missing.yaml", "config.yaml")
     assert code == 2
@@ -280,10 +272,3 @@ def test_long_lines_tabs_and_many_lines(capsys: pytest.CaptureFixture[str], tmp_
     position = next(index for index, line in enumerate(lines) if "1e-5" in line and "|" in line)
     assert lines[position].index("1e-5") == lines[position + 1].index("^^^^")
     assert "4 |     - a\n  |     ^^^\n" in out
-
-
-def test_help(capsys: pytest.CaptureFixture[str]) -> None:
-    for language, words in (("en", "examples:"), ("zh", "退出码：")):
-        code, out, _ = run(capsys, "--lang", language, "--help")
-        assert code == 0
-        assert words in out

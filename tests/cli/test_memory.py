@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import importlib.util
 import io
 import itertools
 import json
@@ -207,17 +206,3 @@ def test_export_wants_a_file_and_one_rank(tmp_path: Path) -> None:
     several = ["memory", "export", str(folder(QWEN_TINY)), "--snapshot", str(tmp_path / "s")]
     assert main(several) == ExitCode.USAGE
     assert main([*several, "--rank", "4"]) == ExitCode.OK
-
-
-def test_missing_extras_and_places(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    assert main(["memory", str(tmp_path / "absent")]) == ExitCode.USAGE
-    assert main(["memory", str(SMALL / "asc2"), "--rank", "5"]) == ExitCode.USAGE
-    monkeypatch.setattr(importlib.util, "find_spec", lambda _name: None)
-    assert main(["memory", str(SMALL / "asc2")]) == ExitCode.USAGE
-
-
-@pytest.mark.parametrize("arguments", [[], ["diff"], ["export"], ["what-if"]])
-def test_help(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    for language in ("en", "zh"):
-        assert main(["memory", *arguments, "--help", "--lang", language]) == ExitCode.OK
-        assert "ms-tune memory" in capsys.readouterr().out

@@ -68,12 +68,6 @@ def test_both_files_are_written_or_none(hindrance: str, capsys: pytest.CaptureFi
     assert sorted(tmp_path.iterdir()) == before
 
 
-def test_output(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    code, out, _ = run(capsys, "--dialect", "mindspeed-ms", "--output", str(tmp_path / "s.json"))
-    assert (code, out) == (0, "")
-    assert json.loads((tmp_path / "s.json").read_text(encoding="utf-8")) == schema(Dialect.MINDSPEED_MS)
-
-
 def test_one_release(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     made = json.loads(run(capsys, "--dialect", "mindformers", "--framework-version", "1.6.0")[1])
     model = made["properties"]["model"]["properties"]["model_config"]["properties"]

@@ -7,7 +7,6 @@ import os
 import shlex
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,7 +22,7 @@ from ms_tune.estimate.memory import Outlook
 from ms_tune.facts.query import data_folder
 from ms_tune.fit.job import read_job
 from ms_tune.normalize.sapp_lists import SappLists
-from ms_tune.report.console import text_width, wrap
+from ms_tune.report.console import text_width
 from ms_tune.text import msg
 from ms_tune.units import MIB
 from ms_tune.verdict.limit import device_of, limit_of
@@ -775,25 +774,3 @@ def _of_pair(folder: Path, more: str, devices: int = 4) -> tuple[StageEstimate, 
     estimate = _check_pair(folder, more, devices).estimate
     assert estimate is not None
     return estimate.stages
-
-
-@pytest.mark.parametrize(
-    ("text", "width", "lines"),
-    [
-        ("one two three", 8, ["one two", "three"]),
-        ("阶段零放不下，请重计算", 12, ["阶段零放不", "下，请重计算"]),
-        ("见 /a/very/long/path.yaml:43 处", 10, ["见", "/a/very/long/path.yaml:43", "处"]),
-    ],
-)
-def test_lines_are_broken_where_a_language_breaks_them(text: str, width: int, lines: list[str]) -> None:
-    assert wrap(text, width, prose=True) == lines
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("command", ["check", "lint", "normalize-recompute"])
-def test_what_the_base_install_brings_needs_no_numpy(command: str) -> None:
-    root = Path(__file__).parents[3]
-    code = f"import sys; sys.modules['numpy'] = None; from ms_tune.cli.main import main; sys.exit(main(['{command}', 'examples/out_of_memory.yaml']))"
-    done = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=False)
-    assert done.returncode in (0, 1), done.stderr
-    assert "Traceback" not in done.stderr
