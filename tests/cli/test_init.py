@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import json
 import re
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -16,6 +16,9 @@ from ms_tune.lint.runner import lint_files
 from ms_tune.source.yaml import load_source
 from ms_tune.text import Language
 from tests.jobs import read_recompute
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 TEMPLATES = list_templates()
 ALL = pytest.mark.parametrize("template", TEMPLATES, ids=lambda template: template.name)
@@ -36,6 +39,7 @@ def test_templates_lint_clean_for_every_release_that_they_name(template: Templat
     for release in releases[releases.index(first) : releases.index(last) + 1]:
         report = lint_files(template.file, request=LintRequest(framework_version=release))
         assert [found.name for file in report.files for found in file.findings] == [], release
+        assert all(file.notes == () for file in report.files), release
 
 
 @pytest.mark.parametrize(

@@ -211,31 +211,8 @@ def test_dialects(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert "keys of several frameworks" in run(capsys, "some.yaml")[2]
 
 
-OWN = """\
-dialects: [mindformers]
-checks:
-  - id: OUR001
-    name: our-folder
-    severity: info
-    category: style
-    title: {en: The output folder, zh: 输出目录}
-    why: {en: We collect it there., zh: 统一从该目录收集。}
-    message: {en: "output_dir is {value}", zh: "output_dir 为 {value}"}
-    help: {en: write /results, zh: 请写成 /results}
-    evidence: [{framework: MindFormers, version: "1.9", file: ours}]
-    bad: "output_dir: ./output"
-    good: "output_dir: /results"
-    test: {path: output_dir, equals: /results}
-"""
-
-
-def test_own_checklist(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    (tmp_path / "ours.yaml").write_text(OWN, encoding="utf-8")
+def test_what_is_no_checklist(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     (tmp_path / "some.yaml").write_text("trainer: {}\noutput_dir: ./output\n")
-    code, out, _ = run(capsys, "--checklist", "ours.yaml", "--fail-on", "info", "some.yaml")
-    assert code == 1
-    assert out.startswith("info[our-folder] OUR001: output_dir is ./output\n --> some.yaml:2:13\n")
-    assert run(capsys, "some.yaml")[0] == 0
     code, _, err = run(capsys, "--checklist", "some.yaml", "some.yaml")
     assert code == 2
     assert err.startswith("some.yaml:1:1: error: is not a valid checklist: ")
