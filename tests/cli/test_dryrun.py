@@ -153,13 +153,6 @@ class TestJson:
         assert result["model"] == "ms-tune 参考模型"
         assert all(re.search("[\u4e00-\u9fff]", sentence) for sentence in result["not_included"])
 
-    def test_changes_of_a_mindformers_config_are_listed(self, ms_tune: Run, child: Child) -> None:
-        child(good_child())
-        result = json.loads(ms_tune("--json", "--layers", "2", "--stage", "1", "config.yaml")[1])
-        assert {"key": "model.model_config.num_hidden_layers", "before": 64, "after": 5} in result["changes"]
-        assert (result["stage"], result["pipeline_stages"], result["rank"], result["world_size"]) == (1, 4, 8, 32)
-        assert (result["mindformers"], result["dialect"]) == ("1.9.0", "mindformers")
-
 
 class TestText:
     def test_the_verdict_and_its_figures_are_shown(self, ms_tune: Run, child: Child) -> None:

@@ -9,7 +9,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType
+from types import MappingProxyType, ModuleType
 from typing import TYPE_CHECKING, NoReturn
 
 import pytest
@@ -25,7 +25,7 @@ from ms_tune.report.console import text_width
 from ms_tune.text import Language, language_from_environment, msg
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
 ROOT = Path(__file__).parents[2]
 HELPED = (*COMMANDS, *(f"memory {one}" for one in ("what-if", "plan", "diff", "export", "import-memlog")))
@@ -55,13 +55,16 @@ def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, 
 
 
 def process(
-    *arguments: str, stdout: int = subprocess.PIPE, stderr: int = subprocess.PIPE, **environment: str
+    *arguments: str,
+    stdout: int = subprocess.PIPE,
+    stderr: int = subprocess.PIPE,
+    env: Mapping[str, str] = MappingProxyType({}),
 ) -> subprocess.CompletedProcess[bytes]:
     """A real ``python -m ms_tune``."""
     return subprocess.run(
         [sys.executable, "-m", "ms_tune", *arguments],
         cwd=ROOT,
-        env={**os.environ, **environment},
+        env={**os.environ, **env},
         stdout=stdout,
         stderr=stderr,
         check=False,
@@ -366,7 +369,7 @@ class TestProcess:
         reader, writer = os.pipe()
         os.close(reader)
         try:
-            done = process(*arguments, stdout=writer, **environment)
+            done = process(*arguments, stdout=writer, env=environment)
         finally:
             os.close(writer)
         assert done.stderr == b""
@@ -394,7 +397,7 @@ class TestProcess:
 
     @pytest.mark.parametrize("encoding", ["utf-8", "ascii", "latin-1", "gbk"])
     def test_chinese_on_a_terminal_of_any_encoding_is_no_failure(self, encoding: str) -> None:
-        done = process("--lang", "zh", "--help", PYTHONIOENCODING=encoding)
+        done = process("--lang", "zh", "--help", env={"PYTHONIOENCODING": encoding})
         assert (done.returncode, done.stderr) == (0, b"")
         if encoding in ("utf-8", "gbk"):
             assert "示例：" in done.stdout.decode(encoding)
@@ -430,7 +433,7 @@ RED = b"\033[1;31merror\033[0m: "
 def test_colours_are_for_terminals(terminal: bool, environment: dict[str, str], begins: bytes) -> None:  # noqa: FBT001 - a column
     ours, theirs = pty.openpty()  # stands in for a terminal
     try:
-        done = process("nonsense", stderr=theirs if terminal else subprocess.PIPE, **{"TERM": "xterm", **environment})
+        done = process("nonsense", stderr=theirs if terminal else subprocess.PIPE, env={"TERM": "xterm", **environment})
         told = os.read(ours, 65536) if terminal else done.stderr
     finally:
         os.close(ours)

@@ -151,20 +151,9 @@ def test_perfetto(tmp_path: Path) -> None:
 # What the viewer's own unpickler knows (PyTorch, torch/utils/viz/MemoryViz.js).
 VIEWERS_OPCODES = {
     *("APPEND", "APPENDS", "BINFLOAT", "BINGET", "BININT", "BININT1", "BININT2", "BINPUT", "BINUNICODE", "DICT"),
-    *(
-        "EMPTY_DICT",
-        "EMPTY_LIST",
-        "EMPTY_TUPLE",
-        "FRAME",
-        "LIST",
-        "LONG1",
-        "LONG_BINGET",
-        "LONG_BINPUT",
-        "MARK",
-        "MEMOIZE",
-    ),
-    *("NEWFALSE", "NEWTRUE", "NONE", "PROTO", "SETITEM", "SETITEMS", "SHORT_BINUNICODE", "STOP", "TUPLE", "TUPLE1"),
-    *("TUPLE2", "TUPLE3"),
+    *("EMPTY_DICT", "EMPTY_LIST", "EMPTY_TUPLE", "FRAME", "LIST", "LONG1", "LONG_BINGET", "LONG_BINPUT", "MARK"),
+    *("MEMOIZE", "NEWFALSE", "NEWTRUE", "NONE", "PROTO", "SETITEM", "SETITEMS", "SHORT_BINUNICODE", "STOP", "TUPLE"),
+    *("TUPLE1", "TUPLE2", "TUPLE3"),
 }
 
 
