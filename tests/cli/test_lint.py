@@ -176,6 +176,8 @@ def test_json(capsys: pytest.CaptureFixture[str]) -> None:
         (["--fail-on", "error", "info.yaml"], 0),
         (["clean.yaml", "config.yaml"], 1),
         (["clean.yaml", "missing.yaml"], 2),
+        (["--exit-zero", "config.yaml"], 0),
+        (["--exit-zero", "missing.yaml"], 2),
         (["--fail-on", "bad", "clean.yaml"], 2),
         (["--framework-version", "new", "clean.yaml"], 2),
         ([], 1),  # the folder

@@ -220,11 +220,6 @@ def test_options_that_do_not_go_together(capsys: pytest.CaptureFixture[str], arg
     assert err.startswith("error: ")
 
 
-def test_exit_zero(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(capsys, "--exit-zero", "train.yaml")[0] == 0
-    assert run(capsys, "--exit-zero", "missing.yaml")[0] == 2
-
-
 def test_environment_settings(
     capsys: pytest.CaptureFixture[str], project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,7 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 from types import MappingProxyType, ModuleType
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -276,74 +276,74 @@ class TestLanguage:
         assert language_from_arguments(arguments, Language.EN) is Language.EN
 
 
-def command(monkeypatch: pytest.MonkeyPatch, action: Callable[[], ExitCode]) -> None:
-    """Let ``ms-tune dryrun`` do this."""
-    module = ModuleType("fake")
-    module.build_parser = dryrun_command.build_parser  # type: ignore[attr-defined]
-    module.run = lambda *_: action()  # type: ignore[attr-defined]
-    monkeypatch.setattr(main_module, "import_module", lambda _: module)
-
-
-def raising(error: BaseException) -> Callable[[], ExitCode]:
-    def action() -> NoReturn:
-        raise error
-
-    return action
-
-
 class TestExitCodes:
+    @pytest.fixture
+    def ends(self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., object]:
+        """How ``ms-tune dryrun`` ends that returns or raises this."""
+
+        def end(made: ExitCode | BaseException, *arguments: str) -> tuple[int, str, str]:
+            def act(*_: object) -> ExitCode:
+                if isinstance(made, BaseException):
+                    raise made
+                return made
+
+            module = ModuleType("fake")
+            module.build_parser = dryrun_command.build_parser  # type: ignore[attr-defined]
+            module.run = act  # type: ignore[attr-defined]
+            monkeypatch.setattr(main_module, "import_module", lambda _: module)
+            return run(capsys, "dryrun", *arguments)
+
+        return end
+
     @pytest.mark.parametrize("code", [ExitCode.OK, ExitCode.FINDINGS, ExitCode.USAGE])
-    def test_what_the_command_returns_is_the_exit_code(
-        self, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, code: ExitCode
-    ) -> None:
-        command(monkeypatch, lambda: code)
-        assert run(capsys, "dryrun") == (code, "", "")
+    def test_what_the_command_returns_is_the_exit_code(self, ends: Callable[..., object], code: ExitCode) -> None:
+        assert ends(code) == (code, "", "")
 
     def test_they_are_0_1_2_3(self) -> None:
         assert [ExitCode.OK, ExitCode.FINDINGS, ExitCode.USAGE, ExitCode.INTERNAL] == [0, 1, 2, 3]
 
-    @pytest.mark.parametrize("kind", [UsageError, RunError, StandInBuildError])
-    def test_a_failure_of_the_users_is_2_with_its_hint(
-        self, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, kind: type[UsageError]
+    @pytest.mark.parametrize(
+        ("error", "code", "told"),
+        [
+            *(
+                (
+                    kind(msg("cli.interrupted"), msg("cli.usage.hint", program="x")),
+                    2,
+                    "error: interrupted\n  hint: see 'x --help'\n",
+                )
+                for kind in (UsageError, RunError, StandInBuildError)
+            ),
+            (
+                ConfigError(msg("cli.interrupted"), path="a.yaml", line=3, column=7),
+                2,
+                "a.yaml:3:7: error: interrupted\n",
+            ),
+            (
+                PermissionError(errno.EACCES, "Permission denied", "locked/a.yaml"),
+                2,
+                "error: locked/a.yaml: permission denied\n",
+            ),
+            (KeyboardInterrupt(), 130, "interrupted\n"),
+        ],
+    )
+    def test_what_is_no_defect_is_told_without_a_traceback(
+        self, ends: Callable[..., object], error: BaseException, code: int, told: str
     ) -> None:
-        command(monkeypatch, raising(kind(msg("cli.interrupted"), msg("cli.usage.hint", program="x"))))
-        assert run(capsys, "dryrun") == (2, "", "error: interrupted\n  hint: see 'x --help'\n")
+        assert ends(error) == (code, "", told)
 
-    def test_a_place_in_a_file_comes_first(
-        self, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        command(monkeypatch, raising(ConfigError(msg("cli.interrupted"), path="a.yaml", line=3, column=7)))
-        assert run(capsys, "dryrun") == (2, "", "a.yaml:3:7: error: interrupted\n")
+    def test_ctrl_c_in_chinese(self, ends: Callable[..., object]) -> None:
+        assert ends(KeyboardInterrupt(), "--lang", "zh") == (130, "", "已中断\n")
 
-    @pytest.mark.parametrize("language", Language)
+    @pytest.mark.parametrize("error", [ZeroDivisionError("division by zero"), OSError(errno.EBADF, "Bad descriptor")])
+    @pytest.mark.parametrize(("language", "words"), [("zh", "ms-tune 自身出错"), ("en", "ms-tune itself failed")])
     def test_a_defect_of_ms_tune_is_3_and_says_so(
-        self, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, language: Language
+        self, ends: Callable[..., tuple[int, str, str]], error: Exception, language: str, words: str
     ) -> None:
-        command(monkeypatch, raising(ZeroDivisionError("division by zero")))
-        code, out, err = run(capsys, "--lang", language.value, "dryrun")
+        code, out, err = ends(error, "--lang", language)
         assert (code, out) == (3, "")
         assert "Traceback (most recent call last):" in err
-        assert "ZeroDivisionError: division by zero" in err
-        assert ("ms-tune 自身出错" if language is Language.ZH else "ms-tune itself failed") in err.splitlines()[-1]
-
-    def test_a_folder_that_may_not_be_read_is_no_defect(
-        self, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        command(monkeypatch, raising(PermissionError(errno.EACCES, "Permission denied", "locked/a.yaml")))
-        assert run(capsys, "dryrun") == (2, "", "error: locked/a.yaml: permission denied\n")
-
-    def test_what_else_the_operating_system_refuses_is_one(
-        self, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        command(monkeypatch, raising(OSError(errno.EBADF, "Bad file descriptor")))
-        assert run(capsys, "dryrun")[0] == ExitCode.INTERNAL
-
-    @pytest.mark.parametrize(("language", "text"), [(Language.EN, "interrupted"), (Language.ZH, "已中断")])
-    def test_ctrl_c_is_130_without_a_traceback(
-        self, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, language: Language, text: str
-    ) -> None:
-        command(monkeypatch, raising(KeyboardInterrupt()))
-        assert run(capsys, "--lang", language.value, "dryrun") == (130, "", f"{text}\n")
+        assert f"{type(error).__name__}: {error}" in err
+        assert words in err.splitlines()[-1]
 
 
 class TestProcess:

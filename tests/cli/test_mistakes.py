@@ -171,17 +171,6 @@ def test_what_to_do_is_said(typed: str, language: Language, capsys: pytest.Captu
         assert any("\u4e00" <= letter <= "\u9fff" for letter in told.err)
 
 
-@pytest.mark.usefixtures("_home")
-def test_a_file_that_nobody_may_write(capsys: pytest.CaptureFixture[str]) -> None:
-    config = Path("train.yaml")
-    config.write_text(config.read_text().replace("1.e-", "1e-"))
-    config.chmod(0o444)
-    before = config.read_bytes()
-    assert main(["lint", "--fix", "train.yaml"]) == ExitCode.USAGE
-    assert config.read_bytes() == before
-    assert "hint: to change it, allow writing first: chmod u+w train.yaml" in capsys.readouterr().err
-
-
 def process(*words: str, **options: object) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "LANG": "C.UTF-8", "PYTHONPATH": str(ROOT)}
     return subprocess.run(  # type: ignore[call-overload, no-any-return]

@@ -366,15 +366,6 @@ def test_the_short_screen_and_the_line_of_quiet(config: Path, capsys: pytest.Cap
     assert capsys.readouterr().out == "no plan, rejected by the framework: 1 error, 0 warnings\n"
 
 
-def test_conversion(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    config.write_text(flat(recompute=[1, 0, 2, 0]))
-    assert main(["normalize-recompute", "--to", "mindspeed-ms", "--json", str(config)]) == 0
-    shown = json.loads(capsys.readouterr().out)
-    assert shown["settings"]["parallel_config.recompute_config.recompute"] == [1, 0, 2, 0]
-    assert main(["normalize-recompute", "--to", "mindspeed-ms", str(config)]) == 0
-    assert "    recompute: [1, 0, 2, 0]\n" in capsys.readouterr().out
-
-
 def test_lists_of_a_pipeline_tool(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config.write_text("offset: [[0, 0]]\nrecompute: [[1, 0]]\nselect_recompute: [[2, 0]]\n")
     command = ["normalize-recompute", "--from-sapp", str(config), "--json"]
