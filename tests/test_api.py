@@ -78,32 +78,6 @@ def test_importing_it_imports_no_engine() -> None:
     assert done.stdout.split() == ["ms_tune", "ms_tune.version"]
 
 
-@pytest.mark.slow
-def test_a_program_of_ten_lines(folder: Path) -> None:
-    program = """
-from pathlib import Path
-import ms_tune
-from ms_tune import MsTuneError
-Path("c.yaml").write_text("parallel_config: {pipeline_stage: 2}\\nmodel: {model_config: {type: LlamaConfig, num_layers: 4}}\\n")
-try:
-    print(len(ms_tune.lint_files("c.yaml").files), ms_tune.normalize_recompute(ms_tune.load_job("c.yaml")).placement, ms_tune.analyse_memory("run").worst.curve.peak_bytes)
-    ms_tune.analyse_memory("nowhere")
-except MsTuneError as error:
-    print(error)
-"""
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", program],
-        stdout=subprocess.PIPE,
-        text=True,
-        check=True,
-        cwd=folder,
-        env={"PYTHONPATH": str(ROOT)},
-    )
-    first, second = done.stdout.splitlines()
-    assert re.fullmatch(r"1 \(\(2, 2\),\) \d+", first)
-    assert second.startswith("nowhere: ")
-
-
 @pytest.mark.usefixtures("folder")
 def test_fixes_are_written_only_where_asked_for() -> None:
     config = Path("train.yaml")

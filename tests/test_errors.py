@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import inspect
 import re
-from pathlib import Path
-
-import pytest
 
 from ms_tune import errors
-from ms_tune.errors import ConfigError, ExitCode, MsTuneError, TraceError, UsageError
-from ms_tune.text import msg
+from ms_tune.errors import ExitCode, MsTuneError
 
 
 class TestTree:
@@ -25,42 +21,6 @@ class TestTree:
         assert sorted(drawn) == sorted(set(public) - {"MsTuneError"})
         assert len(set(drawn)) == len(drawn)
 
-    def test_every_branch_grows_from_the_trunk(self) -> None:
-        branch = ""
-        for line in (errors.__doc__ or "").splitlines():
-            drawn = re.match(r"([ │]*)[├└]── (\w+)", line)
-            if drawn is None:
-                continue
-            parents = [one for one in getattr(errors, drawn[2]).__mro__[1:] if not one.__name__.startswith("_")]
-            twig = len(drawn[1]) > len("    ")
-            assert parents[0].__name__ == (branch if twig else "MsTuneError"), drawn[2]
-            branch = branch if twig else drawn[2]
-
     def test_every_error_is_the_users_and_not_a_defect(self) -> None:
         kinds = [kind for kind in vars(errors).values() if inspect.isclass(kind) and issubclass(kind, MsTuneError)]
         assert {kind.exit_code for kind in kinds} == {ExitCode.USAGE}
-
-
-class TestMsTuneError:
-    def test_it_reads_as_an_english_sentence(self) -> None:
-        error = UsageError(msg("cli.usage.value", argument="--layers", detail="no"), msg("cli.interrupted"))
-        assert str(error) == "--layers: no"
-        assert error.hint == msg("cli.interrupted")
-        assert error.location() == ""
-
-    @pytest.mark.parametrize("kind", [ConfigError, TraceError])
-    @pytest.mark.parametrize(
-        ("place", "text"),
-        [
-            ({}, "interrupted"),
-            ({"path": "a.yaml"}, "a.yaml: interrupted"),
-            ({"path": Path("a.yaml"), "line": 3}, "a.yaml:3: interrupted"),
-            ({"path": "a.yaml", "line": 3, "column": 7}, "a.yaml:3:7: interrupted"),
-        ],
-    )
-    def test_its_place_comes_first(
-        self, kind: type[ConfigError | TraceError], place: dict[str, object], text: str
-    ) -> None:
-        error = kind(msg("cli.interrupted"), **place)  # type: ignore[arg-type]
-        assert str(error) == text
-        assert f"{error.location()}: interrupted".removeprefix(": ") == text

@@ -91,24 +91,30 @@ class TestInstallLine:
         monkeypatch.setattr(extras, "_CHECKOUT", tmp_path)
         assert extras.install_line("report")[1] is False
 
-    def test_a_repository_is_named_with_what_was_asked_of_it(
-        self, installed_from: Callable[[Origin | None], None]
+    @pytest.mark.parametrize(
+        ("origin", "named"),
+        [
+            (
+                {
+                    "url": "https://host/r.git",
+                    "vcs_info": {"vcs": "git", "requested_revision": "v1", "commit_id": "abc"},
+                    "subdirectory": "tool",
+                },
+                " @ git+https://host/r.git@v1#subdirectory=tool",
+            ),
+            (
+                {"url": "file:///some/repository", "vcs_info": {"vcs": "git", "commit_id": "abc"}},
+                " @ git+file:///some/repository@abc",
+            ),
+            ({"url": "https://host/ms_tune.whl", "archive_info": {}}, " @ https://host/ms_tune.whl"),
+            (None, ""),  # an index is named only if it came from one
+        ],
+    )
+    def test_where_it_came_from_is_named(
+        self, installed_from: Callable[[Origin | None], None], origin: Origin | None, named: str
     ) -> None:
-        record: Origin = {"vcs": "git", "requested_revision": "v1", "commit_id": "abc"}
-        installed_from({"url": "https://host/r.git", "vcs_info": record, "subdirectory": "tool"})
-        assert source() == ["ms-tune[report] @ git+https://host/r.git@v1#subdirectory=tool"]
-
-    def test_a_repository_on_this_machine_too(self, installed_from: Callable[[Origin | None], None]) -> None:
-        installed_from({"url": "file:///some/repository", "vcs_info": {"vcs": "git", "commit_id": "abc"}})
-        assert source() == ["ms-tune[report] @ git+file:///some/repository@abc"]
-
-    def test_an_archive_of_the_web_is_named(self, installed_from: Callable[[Origin | None], None]) -> None:
-        installed_from({"url": "https://host/ms_tune.whl", "archive_info": {}})
-        assert source() == ["ms-tune[report] @ https://host/ms_tune.whl"]
-
-    def test_an_index_is_named_only_if_it_came_from_one(self, installed_from: Callable[[Origin | None], None]) -> None:
-        installed_from(None)
-        assert source() == ["ms-tune[report]"]
+        installed_from(origin)
+        assert source() == [f"ms-tune[report]{named}"]
 
     def test_it_is_for_this_python(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         other = tmp_path / "python"
@@ -256,7 +262,7 @@ def test_the_line_of_the_base_install_is_one_that_pip_takes(base: Path, tmp_path
 
 def test_what_needs_no_extra_runs_in_the_base_install(base: Path, tmp_path: Path) -> None:
     assert call(base, "init", "llama2_7b", cwd=tmp_path).returncode == 0
-    for arguments in (["lint"], ["normalize-recompute"]):
+    for arguments in (["lint"], ["check"], ["normalize-recompute"]):
         done = call(base, *arguments, "llama2_7b.yaml", cwd=tmp_path)
         assert done.returncode == 0, done.stderr
     assert "MST101" in call(base, "rule", "MST101", cwd=tmp_path).stdout

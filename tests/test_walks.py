@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import sys
+from collections import Counter
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 import yaml
 
+import ms_tune
+from ms_tune.cli.main import main
 from ms_tune.facts.query import data_folder
 from tests.dryrun import fakes
 from tests.dryrun.configs import MINDFORMERS
-from tests.walks import Walk
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from types import FrameType
+
+PACKAGE = str(Path(ms_tune.__file__).parent)
 TEMPLATES = data_folder("yaml_templates")
 ONE_EACH = (
     "mindformers/qwen3_30b_a3b.yaml",
@@ -19,6 +28,50 @@ ONE_EACH = (
     "mindspeed_ms/llama2_13b_vpp.yaml",
 )
 MISSPELT = "use_parallel: True\nparallel_config: {data_paralel: 2, pipeline_stage: 1}\nrunner_config: {batch_size: 1}\n"
+
+
+class Walk:
+    """Every function of ms-tune that is entered while a command runs: how often, and on the way from where.
+
+    A function is called ``room/module.function``; what stands in angle brackets, such as a comprehension, is part of the one around it.
+    """
+
+    def __init__(self) -> None:
+        self.calls: Counter[str] = Counter()
+        self.ways: dict[
+            str, list[str]
+        ] = {}  # the functions from the command to the first call of each, itself the last
+
+    def run(self, arguments: Sequence[str]) -> int:
+        """Run a command, and return its exit code."""
+        before = sys.getprofile()
+        sys.setprofile(self._look)
+        try:
+            return main(arguments)
+        finally:
+            sys.setprofile(before)
+
+    def _look(self, frame: FrameType, event: str, _: object) -> None:
+        name = name_of(frame) if event == "call" else None
+        if name is None:
+            return
+        self.calls[name] += 1
+        if name not in self.ways:
+            way: list[str | None] = []
+            here: FrameType | None = frame
+            while here is not None:
+                way.append(name_of(here))
+                here = here.f_back
+            self.ways[name] = [one for one in reversed(way) if one is not None]
+
+
+def name_of(frame: FrameType) -> str | None:
+    """What the function of a frame is called; None of another package, and of a part of a function."""
+    code = frame.f_code
+    if not code.co_filename.startswith(PACKAGE) or code.co_name.startswith("<"):
+        return None
+    module = code.co_filename[len(PACKAGE) + 1 :].removesuffix(".py").replace("\\", "/")
+    return f"{module}.{code.co_name}"
 
 
 @pytest.fixture(autouse=True)

@@ -81,20 +81,6 @@ def test_a_checklist_that_is_not_the_one_of_the_build_is_read(installed: Path, t
     assert "MST199" in done.stdout
 
 
-def test_the_installed_package_is_the_one_that_runs(installed: Path, tmp_path: Path) -> None:
-    environment = {**os.environ, "PYTHONPATH": str(installed)}
-    command = [sys.executable, "-c", "import ms_tune; print(ms_tune.__file__)"]
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
-    assert Path(done.stdout.strip()).is_relative_to(installed)
-
-
-def test_lint_runs_from_the_wheel(installed: Path, tmp_path: Path) -> None:
-    (tmp_path / "train.yaml").write_text(CONFIG, encoding="utf-8")
-    done = run(installed, tmp_path, "lint", "--json", "train.yaml")
-    assert done.returncode in (0, 1), done.stderr
-    assert json.loads(done.stdout)["version"] == 1
-
-
 def test_normalize_runs_from_the_wheel(installed: Path, tmp_path: Path) -> None:
     (tmp_path / "train.yaml").write_text(CONFIG, encoding="utf-8")
     done = run(installed, tmp_path, "normalize-recompute", "--json", "train.yaml")

@@ -141,27 +141,6 @@ def test_what_takes_a_while_is_done_once_and_only_when_a_process_runs(monkeypatc
     assert done == ["loaded"]
 
 
-def test_the_time_left_follows_from_what_has_ended_and_from_phases() -> None:
-    tasks = [task(0), task(1), task(2), task(3)]
-    pace = Pace(tasks)
-    assert pace.left() is None
-    pace.state(tasks[0], TaskState("build", 0, 0, None, 3.0))
-    assert pace.left() is None  # nothing tells how long a process takes
-    pace.state(tasks[0], TaskState("write", 0, 0, None, 90.0))
-    whole = pace.left()
-    assert whole is not None
-    assert whole > 250  # three more of them one after the other
-    pace.state(tasks[1], TaskState("start", 0, 0, None, 0.0))
-    assert (pace.left() or 0) < whole  # two at a time
-    pace.end(tasks[0], ProcessEnd(0, 100.0))
-    assert pace.left() == 200
-    pace.state(tasks[1], TaskState("start", 0, 0, None, 60.0))
-    pace.state(tasks[2], TaskState("start", 0, 0, None, 10.0))
-    assert pace.left() == 140
-    pace.state(tasks[1], TaskState("write", 0, 0, None, 120.0))
-    assert pace.left() is None  # it takes longer than was thought
-
-
 def test_smaller_processes_take_less_and_the_last_ones_tell_most() -> None:
     tasks = [replace(task(stage), layers=8 if stage < 2 else 4) for stage in range(12)]
     pace = Pace(tasks)

@@ -19,13 +19,13 @@ from tests.dryrun.fakes import GIB, layered_child
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    Run = Callable[..., tuple[int, str, str]]
+
 UNSET = ("LC_ALL", "LC_MESSAGES", "LANG", "FORCE_COLOR", "NO_COLOR", "MS_ALLOC_CONF", "MS_SIMULATION_LEVEL", "COLUMNS")
 
 
 @pytest.fixture
-def ms_tune(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> Callable[..., tuple[int, str, str]]:
+def ms_tune(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
     for name in UNSET:
         monkeypatch.delenv(name, raising=False)
     (tmp_path / "work").mkdir()
@@ -68,9 +68,7 @@ def cells(page: str) -> list[list[str]]:
     return [re.findall(r"<td[^>]*>(.*?)</td>", row) for row in rows]
 
 
-def test_stages_are_shown_with_the_worst_first(
-    monkeypatch: pytest.MonkeyPatch, ms_tune: Callable[..., tuple[int, str, str]]
-) -> None:
+def test_stages_are_shown_with_the_worst_first(monkeypatch: pytest.MonkeyPatch, ms_tune: Run) -> None:
     monkeypatch.setenv("COLUMNS", "140")
     code, out, _ = ms_tune("--layers", "4", "-v", "config.yaml")
     assert code == 0
@@ -92,7 +90,7 @@ def test_stages_are_shown_with_the_worst_first(
 @pytest.mark.slow
 @pytest.mark.parametrize("language", ["en", "zh"])
 def test_the_screen_begins_with_the_verdict_and_has_twelve_lines(
-    monkeypatch: pytest.MonkeyPatch, ms_tune: Callable[..., tuple[int, str, str]], language: str
+    monkeypatch: pytest.MonkeyPatch, ms_tune: Run, language: str
 ) -> None:
     monkeypatch.setenv("COLUMNS", "100")
     lines = ms_tune("--layers", "4", "--lang", language, "config.yaml")[1].splitlines()
@@ -103,14 +101,14 @@ def test_the_screen_begins_with_the_verdict_and_has_twelve_lines(
 
 
 @pytest.mark.slow
-def test_every_row_fits_the_width_of_a_file(ms_tune: Callable[..., tuple[int, str, str]]) -> None:
+def test_every_row_fits_the_width_of_a_file(ms_tune: Run) -> None:
     out = ms_tune("--layers", "4", "-v", "config.yaml")[1]
     assert "…" not in "".join(line for line in out.splitlines() if line[:6].strip().isdigit())
     assert max(len(line) for line in out.splitlines() if re.match(r" +\d+ +\d+ ", line)) <= 100
 
 
 def test_a_max_device_memory_that_the_chip_does_not_have_is_refused_before_anything_runs(
-    ms_tune: Callable[..., tuple[int, str, str]],
+    ms_tune: Run,
 ) -> None:
     code, out, err = ms_tune("--layers", "4", "--chip", "910B4", "config.yaml")
     assert (code, out) == (2, "")
@@ -120,7 +118,7 @@ def test_a_max_device_memory_that_the_chip_does_not_have_is_refused_before_anyth
 
 
 @pytest.mark.slow
-def test_a_stage_that_does_not_fit_decides(ms_tune: Callable[..., tuple[int, str, str]]) -> None:
+def test_a_stage_that_does_not_fit_decides(ms_tune: Run) -> None:
     code, out, _ = ms_tune("--layers", "4", "--set", "context.max_device_memory=3GB", "config.yaml")
     assert code == 1
     assert re.search(r"^ +3 +16 .* exceeds the limit", out, re.MULTILINE)
@@ -128,7 +126,7 @@ def test_a_stage_that_does_not_fit_decides(ms_tune: Callable[..., tuple[int, str
 
 
 @pytest.mark.slow
-def test_json_has_every_stage_and_the_worst_on_top(ms_tune: Callable[..., tuple[int, str, str]]) -> None:
+def test_json_has_every_stage_and_the_worst_on_top(ms_tune: Run) -> None:
     code, out, _ = ms_tune("--layers", "4", "--json", "config.yaml")
     result = json.loads(out)
     assert code == 0
@@ -146,9 +144,7 @@ def test_json_has_every_stage_and_the_worst_on_top(ms_tune: Callable[..., tuple[
     assert json.loads((Path(result["run"]) / "report.json").read_text("utf-8")) == result
 
 
-def test_progress_names_each_process(
-    monkeypatch: pytest.MonkeyPatch, ms_tune: Callable[..., tuple[int, str, str]]
-) -> None:
+def test_progress_names_each_process(monkeypatch: pytest.MonkeyPatch, ms_tune: Run) -> None:
     monkeypatch.setattr("ms_tune.cli.dryrun_progress._SILENCE", 0.0)
     err = ms_tune("--layers", "4", "--stages", "0,3", "config.yaml")[2]
     for stage in (0, 3):
@@ -157,7 +153,7 @@ def test_progress_names_each_process(
 
 
 @pytest.mark.slow
-def test_compiling_only_is_told(ms_tune: Callable[..., tuple[int, str, str]]) -> None:
+def test_compiling_only_is_told(ms_tune: Run) -> None:
     code, out, _ = ms_tune("--layers", "4", "--level", "0", "--no-extrapolate", "config.yaml")
     assert code == 0
     assert out.startswith("Compiled 4 stages. ")
@@ -172,9 +168,7 @@ def test_compiling_only_is_told(ms_tune: Callable[..., tuple[int, str, str]]) ->
 
 
 @pytest.mark.parametrize("level", ["2", "3"])
-def test_levels_that_need_a_device_are_refused_without_one(
-    ms_tune: Callable[..., tuple[int, str, str]], level: str
-) -> None:
+def test_levels_that_need_a_device_are_refused_without_one(ms_tune: Run, level: str) -> None:
     code, out, err = ms_tune("--layers", "4", "--level", level, "config.yaml")
     assert (code, out) == (2, "")
     assert f"simulation level {level} requires an NPU" in err
@@ -184,7 +178,7 @@ def test_levels_that_need_a_device_are_refused_without_one(
 class TestSweep:
     SWEEP = ("--layers", "4", "--stage", "0", "--sweep", "model.model_config.num_hidden_layers=64,32,-1")
 
-    def test_variants_are_shown_side_by_side(self, ms_tune: Callable[..., tuple[int, str, str]]) -> None:
+    def test_variants_are_shown_side_by_side(self, ms_tune: Run) -> None:
         code, out, _ = ms_tune(*self.SWEEP, "config.yaml")
         assert code == 2  # one of them failed
         assert "3 variants" in out
@@ -194,13 +188,13 @@ class TestSweep:
         assert "2.00" in text  # 8 layers
         assert "−1.00 GiB" in text
 
-    def test_what_all_variants_share_is_told_once(self, ms_tune: Callable[..., tuple[int, str, str]]) -> None:
+    def test_what_all_variants_share_is_told_once(self, ms_tune: Run) -> None:
         shared = "parallel_config.micro_batch_num=16"
         out = ms_tune("--set", shared, *self.SWEEP[:-1], "model.model_config.num_hidden_layers=64,32", "config.yaml")[1]
         assert out.count(shared) == 1
         assert f"Settings: {shared}\n" in out
 
-    def test_json_has_the_whole_result_of_each(self, ms_tune: Callable[..., tuple[int, str, str]]) -> None:
+    def test_json_has_the_whole_result_of_each(self, ms_tune: Run) -> None:
         result: dict[str, Any] = json.loads(ms_tune(*self.SWEEP, "--json", "config.yaml")[1])
         first, second, third = result["variants"]
         assert first["settings"] == {"model.model_config.num_hidden_layers": "64"}
@@ -208,9 +202,7 @@ class TestSweep:
         assert second["result"]["extrapolated_peak_bytes"] == 2 * GIB
         assert (third["result"], third["error"] is not None) == (None, True)
 
-    def test_a_slip_in_the_path_is_answered_with_what_was_meant(
-        self, ms_tune: Callable[..., tuple[int, str, str]]
-    ) -> None:
+    def test_a_slip_in_the_path_is_answered_with_what_was_meant(self, ms_tune: Run) -> None:
         code, _, err = ms_tune("--set", "model.model_config.num_hiden_layers=4", "config.yaml")
         assert code == 2
         assert "did you mean model.model_config.num_hidden_layers?" in err
@@ -218,7 +210,7 @@ class TestSweep:
 
 class TestPage:
     @pytest.mark.slow
-    def test_it_has_every_stage_with_the_worst_first(self, ms_tune: Callable[..., tuple[int, str, str]]) -> None:
+    def test_it_has_every_stage_with_the_worst_first(self, ms_tune: Run) -> None:
         code, _, err = ms_tune("--layers", "4", "--no-extrapolate", "--html", "report.html", "config.yaml")
         assert code == 0
         assert "report.html" in err
@@ -233,22 +225,15 @@ class TestPage:
             for stage, rank in (("3", "24"), ("0", "0"), ("1", "8"), ("2", "16"))
         ]
 
-    def test_one_stage_alone_is_a_page_too(self, ms_tune: Callable[..., tuple[int, str, str]]) -> None:
-        ms_tune("--layers", "4", "--stage", "2", "--html", "report.html", "config.yaml")
-        (rank,) = island(Path("report.html").read_text("utf-8"))["ranks"]
-        assert (rank["stage"], rank["rank"]) == (2, 16)
-
     @pytest.mark.slow
-    def test_of_very_many_ranks_the_worst_are_shown(
-        self, ms_tune: Callable[..., tuple[int, str, str]], monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_of_very_many_ranks_the_worst_are_shown(self, ms_tune: Run, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(dryrun_inputs, "_MOST_RANKS", 2)
         err = ms_tune("--layers", "4", "--html", "report.html", "config.yaml")[2]
         assert "the page shows the 2 worst ranks; 2 more are in the run folder" in err
         assert [rank["stage"] for rank in island(Path("report.html").read_text("utf-8"))["ranks"]] == [3, 0]
 
     @pytest.mark.slow
-    def test_it_is_not_overwritten(self, ms_tune: Callable[..., tuple[int, str, str]]) -> None:
+    def test_it_is_not_overwritten(self, ms_tune: Run) -> None:
         Path("report.html").write_text("mine", encoding="utf-8")
         assert ms_tune("--layers", "4", "--html", "report.html", "config.yaml")[0] == 2
         assert ms_tune("--layers", "4", "--html", "report.html", "--force", "config.yaml")[0] == 0
@@ -262,7 +247,7 @@ class TestPage:
         ],
     )
     def test_a_place_that_cannot_be_written_is_told_before_anything_runs(
-        self, ms_tune: Callable[..., tuple[int, str, str]], place: str, said: str
+        self, ms_tune: Run, place: str, said: str
     ) -> None:
         code, out, err = ms_tune("--layers", "4", "--html", place, "config.yaml")
         assert (code, out) == (2, "")
@@ -270,7 +255,7 @@ class TestPage:
         assert not Path("ms-tune-runs").exists()
 
     @pytest.mark.slow
-    def test_without_traces_there_is_none_and_that_is_told(self, ms_tune: Callable[..., tuple[int, str, str]]) -> None:
+    def test_without_traces_there_is_none_and_that_is_told(self, ms_tune: Run) -> None:
         code, _, err = ms_tune("--layers", "4", "--level", "0", "--html", "report.html", "config.yaml")
         assert code == 0
         assert "warning: report.html was not written" in err
@@ -279,9 +264,7 @@ class TestPage:
     @pytest.mark.parametrize(
         "options", [("--sweep", "parallel_config.micro_batch_num=4,8"), ("--compare-real", "elsewhere")]
     )
-    def test_several_runs_are_refused_before_anything_runs(
-        self, ms_tune: Callable[..., tuple[int, str, str]], options: tuple[str, str]
-    ) -> None:
+    def test_several_runs_are_refused_before_anything_runs(self, ms_tune: Run, options: tuple[str, str]) -> None:
         code, out, err = ms_tune(*options, "--html", "report.html", "config.yaml")
         assert (code, out) == (2, "")
         assert f"cannot be used with {options[0]}" in err

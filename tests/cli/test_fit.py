@@ -87,13 +87,24 @@ def test_a_table_is_planned_with_swap(capsys: pytest.CaptureFixture[str], table:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("language", ["en", "zh"])
-def test_the_text_and_the_page_say_the_same(
+def test_the_answer_comes_first_and_the_page_says_the_same(
     capsys: pytest.CaptureFixture[str], table: Path, tmp_path: Path, language: str
 ) -> None:
     page = tmp_path / "plan.html"
     arguments = ["fit", "--table", str(table), "--effort", "quick", "--html", str(page), "--lang", language]
     assert main(arguments) == ExitCode.OK
     shown = capsys.readouterr().out
+    short = shown.splitlines()
+    assert len(short) <= 12
+    assert short[-1].startswith({"en": "next: ", "zh": "下一步："}[language])
+    again = [one for one in arguments if one not in ("--html", str(page))]
+    assert main([*again, "--quiet"]) == ExitCode.OK
+    assert capsys.readouterr().out.splitlines() == short[:1]
+    assert main([*again, "--verbose"]) == ExitCode.OK
+    long = capsys.readouterr().out
+    assert long.splitlines()[0] == short[0]
+    assert {"en": "About these figures:", "zh": "关于这些数字："}[language] in long
+    assert short[-1] in long
     written = page.read_text(encoding="utf-8")
     lists = re.findall(r"^\w+: \[\[.*\]\]$", shown, re.MULTILINE)
     assert len(lists) == 4
@@ -104,25 +115,6 @@ def test_the_text_and_the_page_say_the_same(
     assert len(drawn) == 2 * 4 * 8  # forward and backward of each micro-batch on each stage
     assert main(arguments) == ExitCode.USAGE  # the page is there
     capsys.readouterr()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("language", ["en", "zh"])
-def test_the_answer_comes_first_and_the_evidence_with_verbose(
-    capsys: pytest.CaptureFixture[str], table: Path, language: str
-) -> None:
-    arguments = ["fit", "--table", str(table), "--effort", "quick", "--lang", language]
-    assert main(arguments) == ExitCode.OK
-    short = capsys.readouterr().out.splitlines()
-    assert len(short) <= 12
-    assert main([*arguments, "--quiet"]) == ExitCode.OK
-    assert capsys.readouterr().out.splitlines() == short[:1]
-    assert main([*arguments, "--verbose"]) == ExitCode.OK
-    long = capsys.readouterr().out
-    assert long.splitlines()[0] == short[0]
-    assert {"en": "About these figures:", "zh": "关于这些数字："}[language] in long
-    assert short[-1] in long
-    assert short[-1].startswith({"en": "next: ", "zh": "下一步："}[language])
 
 
 @pytest.mark.slow
@@ -175,13 +167,6 @@ def test_mistakes_are_explained(
     told = capsys.readouterr().err
     assert words in told
     assert "Traceback" not in told
-
-
-def test_a_file_that_is_no_text_is_explained(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    path = tmp_path / "table.json"
-    path.write_bytes(b"\xff\xfe\x00")
-    assert main(["fit", "--table", str(path)]) == ExitCode.USAGE
-    assert "not UTF-8" in capsys.readouterr().err
 
 
 @pytest.mark.slow

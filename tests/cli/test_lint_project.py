@@ -87,14 +87,6 @@ def test_diff_without_a_last_line_break(capsys: pytest.CaptureFixture[str], proj
     assert out.endswith("-eps: 1e-8\n\\ No newline at end of file\n+eps: 1.e-8\n\\ No newline at end of file\n")
 
 
-def test_a_file_that_cannot_be_replaced(capsys: pytest.CaptureFixture[str], project: Path) -> None:
-    (project / "link.yaml").symlink_to("train.yaml")
-    code, _, err = run(capsys, "--fix", "link.yaml")
-    assert code == 2
-    assert err.startswith("link.yaml: error: is a symbolic link and was not changed\n")
-    assert (project / "train.yaml").read_text(encoding="utf-8") == CONFIG
-
-
 def test_standard_input(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     def give(content: bytes) -> None:
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content)))
@@ -149,15 +141,6 @@ def test_settings_of_the_project(capsys: pytest.CaptureFixture[str], project: Pa
     assert "unknown check 'nothing-like-this'" in err
     code, _, err = run(capsys, "--select", "profiling-onn", "train.yaml")
     assert (code, "did you mean profiling-on?" in err) == (2, True)
-
-
-def test_settings_of_a_folder_and_for_paths(capsys: pytest.CaptureFixture[str], project: Path) -> None:
-    (project / "debug").mkdir()
-    (project / "debug" / "train.yaml").write_text(CONFIG, encoding="utf-8")
-    (project / "ms-tune.toml").write_text("[[per-path]]\npaths = ['debug/']\nignore = ['debug-left-on']\n")
-    assert sum("profiling-on" in line for line in concise(capsys, ".")) == 1
-    (project / "debug" / "ms-tune.toml").write_text("ignore = ['all']\n")
-    assert [line.split(":")[0] for line in concise(capsys, ".")[:-2]] == ["train.yaml", "train.yaml"]
 
 
 def test_profiles(capsys: pytest.CaptureFixture[str], project: Path) -> None:
@@ -235,21 +218,6 @@ def test_options_that_do_not_go_together(capsys: pytest.CaptureFixture[str], arg
     code, out, err = run(capsys, *arguments)
     assert (code, out) == (2, "")
     assert err.startswith("error: ")
-
-
-def test_exit_zero(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(capsys, "--exit-zero", "train.yaml")[0] == 0
-    assert run(capsys, "--exit-zero", "missing.yaml")[0] == 2
-
-
-def test_the_json_of_a_fix(capsys: pytest.CaptureFixture[str]) -> None:
-    findings = json.loads(run(capsys, "--json", "train.yaml")[1])["findings"]
-    assert findings[1]["fix"] == {
-        "title": "set 'eps' to 1.e-8",
-        "safe": True,
-        "edits": [{"line": 5, "column": 8, "end_line": 5, "end_column": 12, "text": "1.e-8"}],
-    }
-    assert findings[0]["fix"]["safe"] is False
 
 
 def test_environment_settings(

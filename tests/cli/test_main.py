@@ -9,8 +9,8 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType
-from typing import TYPE_CHECKING, NoReturn
+from types import MappingProxyType, ModuleType
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -25,9 +25,10 @@ from ms_tune.report.console import text_width
 from ms_tune.text import Language, language_from_environment, msg
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
 ROOT = Path(__file__).parents[2]
+HELPED = (*COMMANDS, *(f"memory {one}" for one in ("what-if", "plan", "diff", "export", "import-memlog")))
 LOCALE = ("LC_ALL", "LC_MESSAGES", "LANG")
 # Without these a command behaves as in a user's terminal.
 UNSET = (*LOCALE, "FORCE_COLOR", "NO_COLOR", "PYTHONUNBUFFERED", "PYTHONIOENCODING", "COLUMNS")
@@ -53,14 +54,19 @@ def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, 
     return code, output.out, output.err
 
 
-def process(*arguments: str, stdout: int = subprocess.PIPE, **environment: str) -> subprocess.CompletedProcess[bytes]:
+def process(
+    *arguments: str,
+    stdout: int = subprocess.PIPE,
+    stderr: int = subprocess.PIPE,
+    env: Mapping[str, str] = MappingProxyType({}),
+) -> subprocess.CompletedProcess[bytes]:
     """A real ``python -m ms_tune``."""
     return subprocess.run(
         [sys.executable, "-m", "ms_tune", *arguments],
         cwd=ROOT,
-        env={**os.environ, **environment},
+        env={**os.environ, **env},
         stdout=stdout,
-        stderr=subprocess.PIPE,
+        stderr=stderr,
         check=False,
     )
 
@@ -105,40 +111,29 @@ class TestHelp:
         for english in ("usage:", "options:", "positional arguments", "show this help", "examples:"):
             assert english not in out
 
-    @pytest.mark.parametrize("command", COMMANDS)
+    @pytest.mark.parametrize("command", HELPED)
     @pytest.mark.parametrize("language", Language)
-    def test_every_command_has_help_in_both_languages(
-        self, capsys: pytest.CaptureFixture[str], command: str, language: Language
-    ) -> None:
-        code, out, err = run(capsys, command, "--help", "--lang", language.value)
-        assert (code, err) == (0, "")
-        assert out.startswith(f"usage: ms-tune {command}" if language is Language.EN else f"用法：ms-tune {command}")
-        assert has_chinese(out) is (language is Language.ZH)
-        assert "--lang" in out
-
-    @pytest.mark.parametrize("command", COMMANDS)
-    @pytest.mark.parametrize("language", Language)
-    def test_help_is_one_screen_and_names_every_option_that_help_all_explains(
+    def test_help_of_every_command_in_both_languages(
         self, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, command: str, language: Language
     ) -> None:
+        """It is one screen, names every option that ``--help-all`` explains, and its examples can be copied."""
+        words = [*command.split(), "--lang", language.value]
         monkeypatch.setenv("COLUMNS", "100")
-        brief = run(capsys, command, "--help", "--lang", language.value)[1]
-        code, full, err = run(capsys, command, "--help-all", "--lang", language.value)
+        code, brief, err = run(capsys, *words, "--help")
         assert (code, err) == (0, "")
+        assert brief.startswith(f"usage: ms-tune {command}" if language is Language.EN else f"用法：ms-tune {command}")
+        assert has_chinese(brief) is (language is Language.ZH)
         assert len(brief.splitlines()) <= 32
-        explained = set(re.findall(r"^  (?:-\w, )?(--[a-z-]+)", full, re.MULTILINE))
-        assert len(explained) >= 4
-        assert explained <= set(re.findall(r"--[a-z-]+", brief))
-
-    @pytest.mark.parametrize("command", COMMANDS)
-    @pytest.mark.parametrize("language", Language)
-    def test_help_keeps_within_a_terminal_of_80_columns_and_its_examples_can_be_copied(
-        self, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, command: str, language: Language
-    ) -> None:
+        if " " not in command:
+            code, full, err = run(capsys, *words, "--help-all")
+            assert (code, err) == (0, "")
+            explained = set(re.findall(r"^  (?:-\w, )?(--[a-z-]+)", full, re.MULTILINE))
+            assert len(explained) >= 4
+            assert explained <= set(re.findall(r"--[a-z-]+", brief))
         monkeypatch.setenv("COLUMNS", "1000")
-        whole = run(capsys, command, "--help", "--lang", language.value)[1]
+        whole = run(capsys, *words, "--help")[1]
         monkeypatch.setenv("COLUMNS", "80")
-        told = run(capsys, command, "--help", "--lang", language.value)[1]
+        told = run(capsys, *words, "--help")[1]
         assert max(map(text_width, told.splitlines())) <= 80
         joined = re.sub(r" \\\n +", " ", told)
         for line in whole.splitlines():
@@ -175,18 +170,27 @@ MISTAKES = (
 
 
 class TestUsageErrors:
+    @pytest.mark.parametrize("locale", ["C", "zh_CN.UTF-8"])
     @pytest.mark.parametrize(("arguments", "named"), MISTAKES)
-    def test_a_mistake_is_told_in_english_with_a_hint(
-        self, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], named: str
+    def test_a_mistake_is_told_with_a_hint(
+        self,
+        capsys: pytest.CaptureFixture[str],
+        monkeypatch: pytest.MonkeyPatch,
+        arguments: tuple[str, ...],
+        named: str,
+        locale: str,
     ) -> None:
+        monkeypatch.setenv("LC_ALL", locale)
         code, out, err = run(capsys, *arguments)
         assert (code, out) == (ExitCode.USAGE, "")
         first, hint = err.splitlines()
-        assert first.startswith("error: ")
+        mark, hints = ("error: ", "  hint: see 'ms-tune") if locale == "C" else ("错误：", "  提示：")
+        assert first.startswith(mark)
         assert named in first
-        assert hint.startswith("  hint: see 'ms-tune")
-        assert hint.endswith("--help'")
-        assert not has_chinese(err)
+        assert hint.startswith(hints)
+        command = f"{arguments[0]} " if arguments[0] in COMMANDS else ""
+        assert f"'ms-tune {command}--help'" in hint
+        assert has_chinese(first.removeprefix("错误：")) is has_chinese(hint) is (locale != "C")
 
     @pytest.mark.parametrize(
         ("arguments", "meant"),
@@ -209,31 +213,10 @@ class TestUsageErrors:
         }
         assert asked[language] in err
 
-    @pytest.mark.parametrize(("arguments", "named"), MISTAKES)
-    def test_a_mistake_is_told_in_chinese_with_a_hint(
-        self,
-        capsys: pytest.CaptureFixture[str],
-        monkeypatch: pytest.MonkeyPatch,
-        arguments: tuple[str, ...],
-        named: str,
-    ) -> None:
-        monkeypatch.setenv("LC_ALL", "zh_CN.UTF-8")
-        code, out, err = run(capsys, *arguments)
-        assert (code, out) == (ExitCode.USAGE, "")
-        first, hint = err.splitlines()
-        assert first.startswith("错误：")
-        assert named in first
-        assert has_chinese(first.removeprefix("错误："))
-        assert hint.startswith("  提示：")
-
     def test_an_option_before_the_command_is_put_behind_it_as_a_shell_takes_it(
         self, capsys: pytest.CaptureFixture[str]
     ) -> None:
         assert "ms-tune lint --json 'my file.yaml'" in run(capsys, "--json", "lint", "my file.yaml")[2]
-
-    def test_the_hint_names_the_command(self, capsys: pytest.CaptureFixture[str]) -> None:
-        assert "'ms-tune dryrun --help'" in run(capsys, "dryrun", "--nonsense")[2]
-        assert "'ms-tune --help'" in run(capsys, "--nonsense")[2]
 
 
 class TestLanguage:
@@ -293,74 +276,74 @@ class TestLanguage:
         assert language_from_arguments(arguments, Language.EN) is Language.EN
 
 
-def command(monkeypatch: pytest.MonkeyPatch, action: Callable[[], ExitCode]) -> None:
-    """Let ``ms-tune dryrun`` do this."""
-    module = ModuleType("fake")
-    module.build_parser = dryrun_command.build_parser  # type: ignore[attr-defined]
-    module.run = lambda *_: action()  # type: ignore[attr-defined]
-    monkeypatch.setattr(main_module, "import_module", lambda _: module)
-
-
-def raising(error: BaseException) -> Callable[[], ExitCode]:
-    def action() -> NoReturn:
-        raise error
-
-    return action
-
-
 class TestExitCodes:
+    @pytest.fixture
+    def ends(self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., object]:
+        """How ``ms-tune dryrun`` ends that returns or raises this."""
+
+        def end(made: ExitCode | BaseException, *arguments: str) -> tuple[int, str, str]:
+            def act(*_: object) -> ExitCode:
+                if isinstance(made, BaseException):
+                    raise made
+                return made
+
+            module = ModuleType("fake")
+            module.build_parser = dryrun_command.build_parser  # type: ignore[attr-defined]
+            module.run = act  # type: ignore[attr-defined]
+            monkeypatch.setattr(main_module, "import_module", lambda _: module)
+            return run(capsys, "dryrun", *arguments)
+
+        return end
+
     @pytest.mark.parametrize("code", [ExitCode.OK, ExitCode.FINDINGS, ExitCode.USAGE])
-    def test_what_the_command_returns_is_the_exit_code(
-        self, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, code: ExitCode
-    ) -> None:
-        command(monkeypatch, lambda: code)
-        assert run(capsys, "dryrun") == (code, "", "")
+    def test_what_the_command_returns_is_the_exit_code(self, ends: Callable[..., object], code: ExitCode) -> None:
+        assert ends(code) == (code, "", "")
 
     def test_they_are_0_1_2_3(self) -> None:
         assert [ExitCode.OK, ExitCode.FINDINGS, ExitCode.USAGE, ExitCode.INTERNAL] == [0, 1, 2, 3]
 
-    @pytest.mark.parametrize("kind", [UsageError, RunError, StandInBuildError])
-    def test_a_failure_of_the_users_is_2_with_its_hint(
-        self, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, kind: type[UsageError]
+    @pytest.mark.parametrize(
+        ("error", "code", "told"),
+        [
+            *(
+                (
+                    kind(msg("cli.interrupted"), msg("cli.usage.hint", program="x")),
+                    2,
+                    "error: interrupted\n  hint: see 'x --help'\n",
+                )
+                for kind in (UsageError, RunError, StandInBuildError)
+            ),
+            (
+                ConfigError(msg("cli.interrupted"), path="a.yaml", line=3, column=7),
+                2,
+                "a.yaml:3:7: error: interrupted\n",
+            ),
+            (
+                PermissionError(errno.EACCES, "Permission denied", "locked/a.yaml"),
+                2,
+                "error: locked/a.yaml: permission denied\n",
+            ),
+            (KeyboardInterrupt(), 130, "interrupted\n"),
+        ],
+    )
+    def test_what_is_no_defect_is_told_without_a_traceback(
+        self, ends: Callable[..., object], error: BaseException, code: int, told: str
     ) -> None:
-        command(monkeypatch, raising(kind(msg("cli.interrupted"), msg("cli.usage.hint", program="x"))))
-        assert run(capsys, "dryrun") == (2, "", "error: interrupted\n  hint: see 'x --help'\n")
+        assert ends(error) == (code, "", told)
 
-    def test_a_place_in_a_file_comes_first(
-        self, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        command(monkeypatch, raising(ConfigError(msg("cli.interrupted"), path="a.yaml", line=3, column=7)))
-        assert run(capsys, "dryrun") == (2, "", "a.yaml:3:7: error: interrupted\n")
+    def test_ctrl_c_in_chinese(self, ends: Callable[..., object]) -> None:
+        assert ends(KeyboardInterrupt(), "--lang", "zh") == (130, "", "已中断\n")
 
-    @pytest.mark.parametrize("language", Language)
+    @pytest.mark.parametrize("error", [ZeroDivisionError("division by zero"), OSError(errno.EBADF, "Bad descriptor")])
+    @pytest.mark.parametrize(("language", "words"), [("zh", "ms-tune 自身出错"), ("en", "ms-tune itself failed")])
     def test_a_defect_of_ms_tune_is_3_and_says_so(
-        self, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, language: Language
+        self, ends: Callable[..., tuple[int, str, str]], error: Exception, language: str, words: str
     ) -> None:
-        command(monkeypatch, raising(ZeroDivisionError("division by zero")))
-        code, out, err = run(capsys, "--lang", language.value, "dryrun")
+        code, out, err = ends(error, "--lang", language)
         assert (code, out) == (3, "")
         assert "Traceback (most recent call last):" in err
-        assert "ZeroDivisionError: division by zero" in err
-        assert ("ms-tune 自身出错" if language is Language.ZH else "ms-tune itself failed") in err.splitlines()[-1]
-
-    def test_a_folder_that_may_not_be_read_is_no_defect(
-        self, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        command(monkeypatch, raising(PermissionError(errno.EACCES, "Permission denied", "locked/a.yaml")))
-        assert run(capsys, "dryrun") == (2, "", "error: locked/a.yaml: permission denied\n")
-
-    def test_what_else_the_operating_system_refuses_is_one(
-        self, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        command(monkeypatch, raising(OSError(errno.EBADF, "Bad file descriptor")))
-        assert run(capsys, "dryrun")[0] == ExitCode.INTERNAL
-
-    @pytest.mark.parametrize(("language", "text"), [(Language.EN, "interrupted"), (Language.ZH, "已中断")])
-    def test_ctrl_c_is_130_without_a_traceback(
-        self, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, language: Language, text: str
-    ) -> None:
-        command(monkeypatch, raising(KeyboardInterrupt()))
-        assert run(capsys, "--lang", language.value, "dryrun") == (130, "", f"{text}\n")
+        assert f"{type(error).__name__}: {error}" in err
+        assert words in err.splitlines()[-1]
 
 
 class TestProcess:
@@ -369,33 +352,28 @@ class TestProcess:
         assert (done.returncode, done.stderr) == (0, b"")
         assert re.fullmatch(rf"ms-tune {__version__} \(Python 3\.\d+\.\d+.*\)\n", done.stdout.decode())
 
-    def test_its_exit_code_reaches_the_shell(self) -> None:
-        assert process("nonsense").returncode == 2
-
-    @pytest.mark.parametrize("buffered", [True, False])
-    @pytest.mark.parametrize("arguments", [("--help",), ("--version",), ("dryrun", "--check")])
-    def test_a_reader_that_went_away_is_no_failure(self, arguments: tuple[str, ...], *, buffered: bool) -> None:
+    @pytest.mark.parametrize("environment", [{}, {"PYTHONUNBUFFERED": "1"}])
+    @pytest.mark.parametrize(
+        ("arguments", "codes"),
+        [
+            (("--help",), {0}),
+            (("--version",), {0}),
+            (("dryrun", "--check"), {0, 2}),  # 2: without MindSpore
+            (("lint", "examples/out_of_memory.yaml", "--fail-on", "info"), {ExitCode.FINDINGS}),
+        ],
+    )
+    def test_a_reader_that_went_away_is_no_failure(
+        self, arguments: tuple[str, ...], codes: set[int], environment: dict[str, str]
+    ) -> None:
         # `ms-tune lint ... | head -1`: the pipe has no reader any more when ms-tune writes.
         reader, writer = os.pipe()
         os.close(reader)
         try:
-            done = process(*arguments, stdout=writer, **({} if buffered else {"PYTHONUNBUFFERED": "1"}))
+            done = process(*arguments, stdout=writer, env=environment)
         finally:
             os.close(writer)
         assert done.stderr == b""
-        assert done.returncode in (0, 2)  # 2: dryrun --check without MindSpore
-
-    def test_a_reader_that_goes_away_leaves_the_exit_code(self, tmp_path: Path) -> None:
-        file = tmp_path / "bad.yaml"
-        text = "run_mode: train\ntrainer: {type: CausalLanguageModelingTrainer}\nprofile: True\n"
-        file.write_text(text, encoding="utf-8")
-        reader, writer = os.pipe()
-        os.close(reader)
-        try:
-            done = process("lint", str(file), stdout=writer)
-        finally:
-            os.close(writer)
-        assert (done.returncode, done.stderr) == (ExitCode.FINDINGS, b"")
+        assert done.returncode in codes
 
     @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no full device here")
     @pytest.mark.parametrize("arguments", [("--help",), ("rule", "--all")])
@@ -419,7 +397,7 @@ class TestProcess:
 
     @pytest.mark.parametrize("encoding", ["utf-8", "ascii", "latin-1", "gbk"])
     def test_chinese_on_a_terminal_of_any_encoding_is_no_failure(self, encoding: str) -> None:
-        done = process("--lang", "zh", "--help", PYTHONIOENCODING=encoding)
+        done = process("--lang", "zh", "--help", env={"PYTHONIOENCODING": encoding})
         assert (done.returncode, done.stderr) == (0, b"")
         if encoding in ("utf-8", "gbk"):
             assert "示例：" in done.stdout.decode(encoding)
@@ -437,48 +415,32 @@ class TestProcess:
         assert done.stdout.strip() == ""
 
 
-class TestColour:
-    """On a terminal, which a pseudo-terminal stands in for."""
+RED = b"\033[1;31merror\033[0m: "
 
-    def output(self, **environment: str) -> bytes:
-        ours, theirs = pty.openpty()
-        try:
-            done = subprocess.run(
-                [sys.executable, "-m", "ms_tune", "nonsense"],
-                cwd=ROOT,
-                env={**os.environ, "TERM": "xterm", **environment},
-                stdout=theirs,
-                stderr=theirs,
-                check=False,
-            )
-            assert done.returncode == 2
-            return os.read(ours, 65536)
-        finally:
-            os.close(ours)
-            os.close(theirs)
 
-    def test_a_terminal_gets_colours(self) -> None:
-        assert b"\033[1;31merror\033[0m: " in self.output()
-
-    def test_no_color_takes_them_away(self) -> None:
-        output = self.output(NO_COLOR="1")
-        assert b"\033" not in output
-        assert output.startswith(b"error: ")
-
-    def test_an_empty_no_color_counts_as_unset(self) -> None:
-        assert b"\033[1;31m" in self.output(NO_COLOR="")
-
-    def test_a_terminal_that_knows_none_gets_none(self) -> None:
-        assert self.output(TERM="dumb").startswith(b"error: ")
-
-    def test_a_pipe_gets_none(self) -> None:
-        assert b"\033" not in process("nonsense").stderr
-
-    def test_force_color_gives_them_to_a_pipe(self) -> None:
-        assert b"\033[1;31merror" in process("nonsense", FORCE_COLOR="1").stderr
-
-    def test_no_color_beats_force_color(self) -> None:
-        assert b"\033" not in process("nonsense", FORCE_COLOR="1", NO_COLOR="1").stderr
+@pytest.mark.parametrize(
+    ("terminal", "environment", "begins"),
+    [
+        (True, {}, RED),
+        (True, {"NO_COLOR": "1"}, b"error: "),
+        (True, {"NO_COLOR": ""}, RED),  # counts as unset
+        (True, {"TERM": "dumb"}, b"error: "),
+        (False, {}, b"error: "),
+        (False, {"FORCE_COLOR": "1"}, RED),
+        (False, {"FORCE_COLOR": "1", "NO_COLOR": "1"}, b"error: "),
+    ],
+)
+def test_colours_are_for_terminals(terminal: bool, environment: dict[str, str], begins: bytes) -> None:  # noqa: FBT001 - a column
+    ours, theirs = pty.openpty()  # stands in for a terminal
+    try:
+        done = process("nonsense", stderr=theirs if terminal else subprocess.PIPE, env={"TERM": "xterm", **environment})
+        told = os.read(ours, 65536) if terminal else done.stderr
+    finally:
+        os.close(ours)
+        os.close(theirs)
+    assert done.returncode == 2
+    assert told.startswith(begins)
+    assert (b"\033" in told) is (begins == RED)
 
 
 class TestNumbersOfThousandsOfDigits:

@@ -159,10 +159,3 @@ def test_a_broken_log_is_named_by_its_line(capsys: pytest.CaptureFixture[str], t
     path.write_text("1 0x10 600 0\nrubbish\n", encoding="utf-8")
     assert main(["memory", "import-memlog", str(path)]) == ExitCode.USAGE
     assert f"{path}:2" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("command", ["plan", "import-memlog"])
-@pytest.mark.parametrize(("language", "word"), [("en", "examples"), ("zh", "示例")])
-def test_help(capsys: pytest.CaptureFixture[str], command: str, language: str, word: str) -> None:
-    assert main(["memory", command, "--help", "--lang", language]) == ExitCode.OK
-    assert word in capsys.readouterr().out

@@ -88,47 +88,36 @@ def test_mistakes(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "Traceback" not in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("language", ["en", "zh"])
-def test_memory_side_by_side(
-    config: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, language: str
+@pytest.mark.parametrize(("language", "mark"), [("en", "unproved"), ("zh", "未证明")])
+def test_memory_side_by_side_and_what_is_not_proved_of_it(
+    config: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, language: str, mark: str
 ) -> None:
-    asked = []
+    asked, unproved = [], [msg("reference.standing.pipeline", stages=8)]
 
     def simulated(found: Migration, request: DryrunRequest, observer: object) -> BothSides:
         asked.append((found.refused, request.stages, observer is not None))
-        one = StageMemory(0, 3 * MIB, 5 * MIB, {"weights": 2 * MIB}, {"weights": MIB, "gradients": MIB}, (MIB, MIB))
-        return BothSides((one,), (msg("pynative.not-started", missing="x"),))
-
-    monkeypatch.setattr(memory, "simulate_both", simulated)
-    assert main(command(config, "--dryrun", "--stages", "0,1", "--lang", language)) == 0
-    out = capsys.readouterr().out
-    assert [line.split()[-3:] for line in out.splitlines() if "+2.0" in line] == [["3.0", "5.0", "+2.0"]]
-    assert main(command(config, "--dryrun", "--json")) == 0
-    (stage,) = json.loads(capsys.readouterr().out)["memory"]["stages"]
-    assert (stage["old_peak_bytes"], stage["weights_and_optimizer_by_theory"]) == (3 * MIB, [MIB, MIB])
-    assert [one[1] for one in asked] == [(0, 1), StageChoice.ALL]
-    assert main(command(config, "--dryrun", "--stages", "x")) == 2
-
-
-@pytest.mark.parametrize(("language", "mark"), [("en", "unproved"), ("zh", "未证明")])
-def test_what_is_not_proved_says_so_beside_the_figure(
-    config: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, language: str, mark: str
-) -> None:
-    unproved = (msg("reference.standing.pipeline", stages=8),)
-
-    def simulated(*_found: object, **_asked: object) -> BothSides:
         one = StageMemory(0, 3 * MIB, 5 * MIB, {"weights": 2 * MIB}, {"weights": MIB}, (MIB, MIB))
-        return BothSides((one,), (msg("pynative.not-started", missing="x"),), unproved)
+        return BothSides((one,), (msg("pynative.not-started", missing="x"),), tuple(unproved))
 
     monkeypatch.setattr(memory, "simulate_both", simulated)
     monkeypatch.setenv("COLUMNS", "80")
-    assert main(command(config, "--dryrun", "--lang", language)) == 0
-    out = capsys.readouterr().out
-    rows = [line.split()[-4:] for line in out.splitlines() if line.endswith(f"  {mark}")]
-    assert rows == [["3.0", "5.0", "+2.0", mark], ["2.0", "1.0", "-1.0", mark]]  # theory needs no mark
-    assert "HyperParallel 1.0" in " ".join(out.split())
-    assert main(command(config, "--dryrun", "--json")) == 0
-    assert len(json.loads(capsys.readouterr().out)["memory"]["unproved"]) == 1
+    for marks in ([mark], []):
+        assert main(command(config, "--dryrun", "--stages", "0,1", "--lang", language)) == 0
+        out = capsys.readouterr().out
+        rows = [line.split() for line in out.splitlines() if "+2.0" in line or "-1.0" in line]
+        assert [row[1 - 4 - len(marks) :] for row in rows] == [
+            ["3.0", "5.0", "+2.0", *marks],
+            ["2.0", "1.0", "-1.0", *marks],
+        ]
+        assert ("HyperParallel 1.0" in " ".join(out.split())) is (mark in out) is bool(marks)
+        assert main(command(config, "--dryrun", "--json")) == 0
+        told = json.loads(capsys.readouterr().out)["memory"]
+        (stage,) = told["stages"]
+        assert (stage["old_peak_bytes"], stage["weights_and_optimizer_by_theory"]) == (3 * MIB, [MIB, MIB])
+        assert len(told["unproved"]) == len(marks)
+        unproved.clear()
+    assert [one[1:] for one in asked] == [((0, 1), True), (StageChoice.ALL, True)] * 2
+    assert main(command(config, "--dryrun", "--stages", "x")) == 2
 
 
 def explained(*more: Surplus) -> DifferenceReason:

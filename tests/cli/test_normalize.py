@@ -194,34 +194,6 @@ def test_what_the_framework_refuses_has_no_plan(config: Path, capsys: pytest.Cap
     assert "无法给出方案" in capsys.readouterr().out
 
 
-def test_the_endless_loop(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code, shown = as_json(config, flat(recompute=[-1, 0, 0, 0]), capsys)
-    assert code == 1
-    assert shown["placement"] == [[2, 2, 2, 2]]
-    assert shown["formative"] is None
-    assert shown["problems"][0]["id"] == "endless-loop"
-
-
-def test_as_log_warns_beside_the_result(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    config.write_text(flat(recompute=[1]))
-    assert main(["normalize-recompute", "--as-log", "--lang", "en", str(config)]) == 1
-    captured = capsys.readouterr()
-    assert "Formative layer_recompute: [[1, 0, 0, 0]]" in captured.out
-    assert captured.err.startswith("warning: recompute has only 1 number")
-
-
-def test_swap_that_never_reaches_the_model(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code, shown = as_json(config, flat(legacy=False) + "swap_config: {swap: True}\n", capsys)
-    assert code == 1
-    assert [problem["id"] for problem in shown["problems"]] == ["swap-dropped"]
-
-
-def test_prediction_layers_of_legacy_models_count(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    text = flat(layers="7, mtp_depth: 1")
-    assert as_json(config, text, capsys)[1]["placement"] == [[2, 2, 2, 2]]
-    assert as_json(config, text.replace("use_legacy: True", "use_legacy: False"), capsys)[0] == 1
-
-
 @pytest.mark.parametrize(
     ("text", "words"),
     [
@@ -247,44 +219,9 @@ def test_configs_that_cannot_be_read(text: str, words: str, config: Path, capsys
     assert words in refusal(config, text, capsys)
 
 
-def test_sound_swap_entries_are_no_matter_while_swap_is_off(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    entries = (
-        "swap_config:\n"
-        "  layer_swap: {layers: True, backward_prefetch: 1}\n"
-        "  op_swap:\n"
-        "  - {op_name: a, layers: [[0, 1], [2]], backward_prefetch: 1}\n"
-        "  - {op_name: [a, b], layers: [0], backward_prefetch: 2}\n"
-    )
-    assert as_json(config, flat() + entries, capsys)[0] == 0
-
-
-@pytest.mark.parametrize(
-    ("swap", "words"),
-    [
-        ("{layer_swap: [{layers: [1]}]}", "KeyError: 'backward_prefetch'"),
-        ("{op_swap: [{layers: [1], backward_prefetch: 1}]}", "KeyError: 'op_name'"),
-        ("{op_swap: 1}", "ValueError: op_swap must be a list or dict"),
-        ("{swap: 1}", "TypeError: The 'swap' must be a bool, but got int."),
-    ],
-)
-def test_swap_settings_that_the_framework_refuses(
-    swap: str, words: str, config: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    code, shown = as_json(config, flat() + f"swap_config: {swap}\n", capsys)
-    assert code == 1
-    assert shown["formative"] is None
-    assert words in shown["problems"][0]["message"]
-
-
 def test_two_forms_at_once(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["normalize-recompute", "--json", "--as-log", "--lang", "en", str(config)]) == 2
     assert "cannot be used together" in capsys.readouterr().err
-
-
-def test_help_in_both_languages(capsys: pytest.CaptureFixture[str]) -> None:
-    for language, word in (("en", "Exit code"), ("zh", "退出码")):
-        assert main(["normalize-recompute", "--lang", language, "--help"]) == 0
-        assert word in capsys.readouterr().out
 
 
 SWAP = flat() + "swap_config: {swap: True, layer_swap: [{backward_prefetch: 20, layers: [0, 3]}]}\n"
@@ -339,27 +276,10 @@ def test_a_layer_count_from_the_command_line(config: Path, capsys: pytest.Captur
     assert json.loads(capsys.readouterr().out)["placement"] == [[2, 2, 2, 2]]
 
 
-@pytest.mark.parametrize(("version", "refused"), [("1.6", False), ("1.7.1", False), ("1.8", True), ("2.1.0", True)])
-def test_versions_differ(version: str, *, refused: bool, config: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    config.write_text(flat(layers=10, offset=[3, -2, 1, 0]))
-    main(["normalize-recompute", "--json", "--framework-version", version, str(config)])
-    shown = json.loads(capsys.readouterr().out)
-    assert shown["framework_version"] == ".".join(version.split(".")[:2])
-    assert shown["placement"] == (None if refused else [[5, 0, 3, 2]])
-
-
 def test_a_version_that_is_not_served(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config.write_text(flat())
     assert main(["normalize-recompute", "--lang", "en", "--framework-version", "1.5", str(config)]) == 2
     assert "version 1.5 is not supported; supported: mindformers 1.6, 1.7" in capsys.readouterr().err
-
-
-def test_the_old_release_drops_patterns_of_other_models(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    config.write_text(flat(legacy=False).replace("recompute: False", "recompute: False, select_recompute: True"))
-    assert main(["normalize-recompute", "--json", "--framework-version", "1.6", str(config)]) == 1
-    shown = json.loads(capsys.readouterr().out)
-    assert {problem["id"] for problem in shown["problems"]} == {"core-drops"}
-    assert all(layer["recompute"] == "none" for layer in shown["layers"])
 
 
 WRITTEN = GUIDE.replace("': True", "': [[4, 5, 5, 5, 5], [5, 5, 5, 5, 4]]").replace(
@@ -444,15 +364,6 @@ def test_the_short_screen_and_the_line_of_quiet(config: Path, capsys: pytest.Cap
     config.write_text(flat(layers=9))
     assert main([*arguments, "-q"]) == 1
     assert capsys.readouterr().out == "no plan, rejected by the framework: 1 error, 0 warnings\n"
-
-
-def test_conversion(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    config.write_text(flat(recompute=[1, 0, 2, 0]))
-    assert main(["normalize-recompute", "--to", "mindspeed-ms", "--json", str(config)]) == 0
-    shown = json.loads(capsys.readouterr().out)
-    assert shown["settings"]["parallel_config.recompute_config.recompute"] == [1, 0, 2, 0]
-    assert main(["normalize-recompute", "--to", "mindspeed-ms", str(config)]) == 0
-    assert "    recompute: [1, 0, 2, 0]\n" in capsys.readouterr().out
 
 
 def test_lists_of_a_pipeline_tool(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -550,20 +461,6 @@ recompute_config: {select_recompute: [1, 1, 1]}
 """
 
 
-def test_checks_of_the_old_release_see_every_value(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    config.write_text(REDUCED)
-    assert main(["normalize-recompute", "--lang", "en", "--framework-version", "1.6", str(config)]) == 1
-    assert "length of select_recompute should be equal or less" in capsys.readouterr().out
-
-
-def test_sizes_that_contradict_the_config(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    config.write_text(REDUCED.replace("[1, 1, 1]", "[1, 1]"))
-    for option, value in (("--layers", "5"), ("--stages", "3")):
-        assert main(["normalize-recompute", "--lang", "en", option, value, str(config)]) == 2
-        assert f"{option} {value} contradicts the config" in capsys.readouterr().err
-    assert main(["normalize-recompute", "--layers", "4", "--stages", "2", str(config)]) < 2
-
-
 def test_sizes_that_contradict_what_the_config_takes_from_other_files(
     config: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -592,13 +489,6 @@ def test_no_stages(stages: str, config: Path, capsys: pytest.CaptureFixture[str]
 
 
 FLAT_ONE = "parallel_config: {pipeline_stage: STAGES}\nmodel: {model_config: {num_layers: 4}}\n"
-
-
-def test_swap_of_null_is_refused(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    text = FLAT_ONE.replace("STAGES", "1").replace("num_layers: 4", "num_layers: 4, swap: null") + "use_legacy: False\n"
-    code, shown = as_json(config, text, capsys)
-    assert code == 1
-    assert "The 'swap' must be a bool, but got NoneType" in shown["problems"][0]["message"]
 
 
 def test_a_config_from_standard_input(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -121,17 +121,6 @@ def test_what_cannot_be_told(text: str, said: str, tmp_path: Path, capsys: pytes
     assert said in capsys.readouterr().err
 
 
-def test_specs_of_one_layer_and_a_frequency_below_zero(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    spec = "--spec mindspeed_llm.tasks.models.spec.qwen3_spec layer_spec --moe-layer-freq -1"
-    assert run(written(tmp_path, f"python pretrain_gpt.py --num-layers 4 {spec}\n")) == 0
-    assert "4 layers" in capsys.readouterr().out
-
-
-def test_chinese(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run("--lang", "zh", written(tmp_path, TWO)) == 2
-    assert "无法求值：1" in capsys.readouterr().out
-
-
 IDLE = """
 N=20  # layers
 RECOMPUTE="--recompute-granularity full --recompute-method block --recompute-num-layers $N"

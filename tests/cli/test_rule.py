@@ -178,25 +178,6 @@ def test_each_contents_speaks_one_language() -> None:
             assert re.search("[一-鿿]", line), line
 
 
-@pytest.mark.slow
-def test_writing_the_reference(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    (tmp_path / "old-rule.md").write_text(f"{MARK}\n", encoding="utf-8")
-    (tmp_path / "mine.md").write_text("mine\n", encoding="utf-8")
-    code, _, err = run(capsys, "--markdown", str(tmp_path))
-    assert code == 0
-    assert err == f"{len(RULES) + len(PAGES)} pages written to {tmp_path}\n"
-    names = {path.name for path in tmp_path.iterdir()}
-    assert names == {*reference(course(RULES)), "mine.md"}
-
-
-def test_own_checklists_are_explained_too(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    page = (DOCS / "lint.md").read_text(encoding="utf-8")
-    example = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)[0]
-    assert yaml.safe_load(example)
-    (tmp_path / "own.yaml").write_text(example, encoding="utf-8")
-    assert run(capsys, "--checklist", str(tmp_path / "own.yaml"), "OUR001")[0] == 0
-
-
 def test_checks_are_found_by_a_word(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = run(capsys, "--search", "prefetch")
     assert code == 0

@@ -10,7 +10,7 @@ import pytest
 from ms_tune.cli.main import main
 from ms_tune.report.console import text_width
 from tests.pools.recorded import PACKED
-from tests.readers.samples import SMALL, folder
+from tests.readers.samples import SMALL
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -40,13 +40,6 @@ def test_json_is_what_scripts_were_promised(capsys: pytest.CaptureFixture[str]) 
     inferred = result["inferred_settings"]
     assert isinstance(inferred, dict)
     assert (inferred["init_size_bytes"], inferred["increase_size_bytes"]) == (2 * 1024**3, 5 * 1024**3)
-
-
-def test_a_folder_and_its_file_are_the_same(capsys: pytest.CaptureFixture[str]) -> None:
-    results = [report(capsys, path) for path in (GRAPH, GRAPH / "memory_block.csv")]
-    for result in results:
-        del result["seconds"]
-    assert results[0] == results[1]
 
 
 @pytest.mark.parametrize("language", ["en", "zh"])
@@ -144,20 +137,3 @@ def test_a_trace_of_another_pool_is_said_to_be_unexplained(tmp_path: Path, capsy
     assert result["first_difference"] is not None
     run(tmp_path)
     assert "no known setting reproduces" in capsys.readouterr().out
-
-
-@pytest.mark.slow
-def test_one_rank_of_several_is_read(capsys: pytest.CaptureFixture[str]) -> None:
-    place = folder("mindformers_qwen3_tiny_dp2tp2pp2/rank_4").parent
-    result = report(capsys, "--rank", "4", place)
-    assert (result["rank"], result["rows"]) == (4, 9733)
-    scenarios = result["scenarios"]
-    assert isinstance(scenarios, list)
-    assert {scenario["scenario"] for scenario in scenarios} == {"freed-after-last-use", "shard", "recompute"}
-
-
-def test_help_is_there(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run("--help") == 0
-    out, _ = capsys.readouterr()
-    assert "--max-memory" in out
-    assert "ms-tune memory what-if" in out

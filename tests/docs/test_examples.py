@@ -19,20 +19,11 @@ from ms_tune.report.console import text_width
 pytest.importorskip("numpy", reason="the extra 'report' is not installed")
 
 from tests.docs.examples import ROOT, blocks, furnish, linked, needs, of_help
+from tests.docs.test_pages import PAGES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-PAGES = sorted(
-    [
-        *ROOT.glob("docs/*.md"),
-        *ROOT.glob("README*.md"),
-        ROOT / "CONTRIBUTING.md",
-        ROOT / "checklists/README.md",
-        ROOT / "ms_tune/facts/README.md",
-        ROOT / "examples/README.md",
-    ]
-)
 ENGLISH = [page for page in PAGES if not page.name.endswith(".zh.md")]  # the Chinese ones have the same examples
 HELP = {
     text_id: text["en"] if isinstance(text["en"], str) else "\n".join(text["en"])

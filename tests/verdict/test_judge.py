@@ -39,11 +39,6 @@ class TestOutcomes:
         for language in Language:
             assert render(verdict.sentence, language)
 
-    def test_the_packaged_model_does_not_fit_on_a_64_gb_card(self) -> None:
-        """Peak 59.66 GiB, footprint 60.48 GiB: it was told to fit the simulator's 59.99 GiB."""
-        verdict = judged(64_054_444_544, int(60.48 * GIB), UntracedNeeds(communicators=2))
-        assert verdict.outcome is Fit.DOES_NOT_FIT
-
     def test_a_trace_without_its_footprint_is_judged_by_its_peak(self) -> None:
         assert judged(10 * GIB, 0).need == Need.of_trace(10 * GIB, 10 * GIB)
 
@@ -74,20 +69,25 @@ class TestOutcomes:
 
 
 class TestReserve:
-    def items(self, outside: UntracedNeeds, limit: Limit = LIMIT) -> dict[str, int]:
-        return {item.name: item.bytes // MIB for item in reserve_of(outside, limit)}
-
-    def test_communicators_take_what_is_beside_the_pool_first(self) -> None:
-        # 3,889 MiB are beside it: nine communicators of 400 MiB, and 289 MiB of a tenth.
-        assert self.items(UntracedNeeds(communicators=9))["communication"] == 0
-        assert self.items(UntracedNeeds(communicators=10))["communication"] == 4000 - 3889
+    @pytest.mark.parametrize(
+        ("outside", "items"),
+        [
+            # 3,889 MiB are beside the pool: nine communicators of 400 MiB, and 289 MiB of a tenth.
+            (UntracedNeeds(communicators=9), {"communication": 0, "workspaces": 454}),
+            (UntracedNeeds(communicators=10), {"communication": 4000 - 3889, "workspaces": 454}),
+            (UntracedNeeds(communicators=7, buffer_mib=400), {"communication": 7 * 800 - 3889, "workspaces": 454}),
+            (UntracedNeeds(workspaces_traced=True, communicators=0), {"communication": 0}),
+            (UntracedNeeds(simulated=False), {}),
+            (UntracedNeeds(simulated=False, reserve_bytes=GIB), {"user": 1024}),
+        ],
+    )
+    def test_what_is_reserved(self, outside: UntracedNeeds, items: dict[str, int]) -> None:
+        assert {item.name: item.bytes // MIB for item in reserve_of(outside, LIMIT)} == items
 
     def test_a_larger_pool_leaves_less_beside_it(self) -> None:
         limit = limit_of(device_of(), 58 * GIB, Cap.CONFIG)
-        assert self.items(UntracedNeeds(communicators=7), limit)["communication"] == 2800 - (62055 - 59392)
-
-    def test_hccl_buffsize_counts_twice_for_each(self) -> None:
-        assert self.items(UntracedNeeds(communicators=7, buffer_mib=400))["communication"] == 7 * 800 - 3889
+        first = reserve_of(UntracedNeeds(communicators=7), limit)[0]
+        assert (first.name, first.bytes // MIB) == ("communication", 2800 - (62055 - 59392))
 
     def test_what_nothing_tells_is_said_and_not_invented(self) -> None:
         first = reserve_of(UntracedNeeds(communicators=None), LIMIT)[0]
@@ -110,15 +110,6 @@ class TestReserve:
             communicators=None
         )
         assert UntracedNeeds().with_groups({}) == UntracedNeeds(communicators=0)
-
-    def test_the_published_gap_stands_for_workspaces_in_simulation_only(self) -> None:
-        assert self.items(UntracedNeeds())["workspaces"] == 454
-        assert "workspaces" not in self.items(UntracedNeeds(workspaces_traced=True))
-        assert self.items(UntracedNeeds(simulated=False)) == {}
-
-    def test_the_users_own_is_an_item(self) -> None:
-        assert self.items(UntracedNeeds(reserve_bytes=GIB))["user"] == 1024
-        assert self.items(UntracedNeeds(simulated=False, reserve_bytes=GIB)) == {"user": 1024}
 
     def test_every_item_is_among_the_grounds(self) -> None:
         verdict = judged(GIB, GIB, UntracedNeeds(communicators=3, reserve_bytes=GIB))

@@ -3,34 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from ms_tune.errors import UsageError
-from ms_tune.facts.devices import chips, free_of_card, pool_of
+from ms_tune.facts.devices import chips
 from ms_tune.facts.query import load
 from ms_tune.text import Language, render
 from ms_tune.units import GIB, MIB
 from ms_tune.verdict.limit import Cap, device_of, limit_of
-
-
-@pytest.mark.parametrize(
-    ("free", "pool"),
-    [
-        (65536, 61430),  # the simulator's own device: "MindSpore Used memory size: 61430M"
-        (62055, 58166),  # the smallest that was published of a 64 GB card
-        (62086, 58194),
-        (10, 0),
-        (0, 0),
-    ],
-)
-def test_a_sixteenth_of_what_is_free_and_ten_mib_are_kept_back(free: int, pool: int) -> None:
-    assert pool_of(free * MIB) == pool * MIB
-
-
-@given(st.integers(0, 2**42))
-def test_a_pool_is_never_more_than_what_is_free(free: int) -> None:
-    assert 0 <= pool_of(free) <= free
 
 
 def test_a_64_gb_card_gives_what_was_published_of_it_and_not_what_the_simulator_says() -> None:
@@ -59,12 +38,6 @@ def test_an_unknown_chip_is_refused_with_what_is_known() -> None:
         device_of("910B9")
     assert "910B4" in str(caught.value)
     assert caught.value.hint is not None
-
-
-@given(st.integers(1, 256 * GIB), st.integers(0, 16 * GIB))
-def test_a_larger_card_never_leaves_less(card: int, more: int) -> None:
-    assert 0 <= free_of_card(card) <= card
-    assert free_of_card(card) <= free_of_card(card + more)
 
 
 def test_what_is_assumed_free_of_a_size_is_told() -> None:

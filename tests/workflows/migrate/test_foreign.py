@@ -23,6 +23,8 @@ from tests.workflows.migrate.test_migrate import at, fates, untold
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from ms_tune.workflows.migrate.result import Migration
+
 SCRIPT = """\
 LAYERS=8
 torchrun --nproc_per_node 8 pretrain_gpt.py \\
@@ -32,6 +34,12 @@ torchrun --nproc_per_node 8 pretrain_gpt.py \\
     --recompute-granularity full --recompute-method block --recompute-num-layers 2 --data-path "$DATA" \\
     --adam-beta2 0.95 --untie-embeddings-and-output-weights
 """
+
+
+def migrated_script(folder: Path, text: str = SCRIPT, target: str | None = None, *, check: bool = True) -> Migration:
+    script = folder / "pretrain.sh"
+    script.write_text(text, encoding="utf-8")
+    return migrate_script(script, target, check=check)
 
 
 @pytest.mark.parametrize("target", ["2.0", "2.1"])
@@ -50,9 +58,7 @@ def test_a_config_of_mindspeed(target: str) -> None:
 
 
 def test_a_script_of_mindspeed_llm(tmp_path: Path) -> None:
-    script = tmp_path / "pretrain.sh"
-    script.write_text(SCRIPT, encoding="utf-8")
-    found = migrate_script(script)
+    found = migrated_script(tmp_path, SCRIPT)
     assert at(found, "training.global_batch_size") == 16
     assert at(found, "optimizer.betas") == [0.9, 0.95]
     assert at(found, "parallelism.pipeline_parallel_layers_per_stage") == ["0-3", "4-7"]
@@ -82,15 +88,12 @@ def test_what_nobody_wrote_is_what_it_was() -> None:
 
 
 def test_heads_and_experts_of_a_script(tmp_path: Path) -> None:
-    script = tmp_path / "pretrain.sh"
     experts = "--num-experts 8 --moe-router-topk 2 --moe-ffn-hidden-size 256 --moe-grouped-gemm"
-    script.write_text(SCRIPT.replace("--bf16", f"--bf16 --num-query-groups 2 {experts}"), encoding="utf-8")
-    found = migrate_script(script, check=False)
+    text = SCRIPT.replace("--bf16", f"--bf16 --num-query-groups 2 {experts}")
+    found = migrated_script(tmp_path, text, check=False)
     sizes = ("n_routed_experts", "num_experts_per_tok", "moe_intermediate_size", "num_key_value_heads")
     assert [at(found, f"model.{name}") for name in sizes] == [8, 2, 256, 8]  # groups count with their switch only
-    grouped = script.read_text(encoding="utf-8").replace("--bf16", "--bf16 --group-query-attention")
-    script.write_text(grouped, encoding="utf-8")
-    found = migrate_script(script, check=False)
+    found = migrated_script(tmp_path, text.replace("--bf16", "--bf16 --group-query-attention"), check=False)
     assert at(found, "model.num_key_value_heads") == 2
     assert untold(found) == []
     assert not {"--group-query-attention", "--num-query-groups", "--num-experts"} & {
@@ -99,25 +102,17 @@ def test_heads_and_experts_of_a_script(tmp_path: Path) -> None:
 
 
 def test_a_script_without_its_optional_arguments(tmp_path: Path) -> None:
-    script = tmp_path / "pretrain.sh"
     short = SCRIPT
-    for words in (
-        " --sequence-parallel",
-        " --use-distributed-optimizer",
-        " --bf16",
-        " --train-iters 100",
-        " --global-batch-size 16",
-    ):
-        short = short.replace(words, "")
-    script.write_text(short, encoding="utf-8")
-    found = migrate_script(script)
+    for words in ("sequence-parallel", "use-distributed-optimizer", "bf16", "train-iters 100", "global-batch-size 16"):
+        short = short.replace(f" --{words}", "")
+    found = migrated_script(tmp_path, short)
     assert at(found, "parallelism.sequence_parallel") is True  # 2.1 refuses it otherwise
     assert at(found, "parallelism.data_parallel_shard") == 1
     assert at(found, "model.compute_dtype") == "float32"
     assert at(found, "model.hidden_dropout") == 0.1
     assert "how many steps" in found.text
     assert "how many samples" in found.text
-    assert at(migrate_script(script, "2.0", check=False), "parallelism").get("sequence_parallel") is None
+    assert at(migrated_script(tmp_path, short, "2.0", check=False), "parallelism").get("sequence_parallel") is None
 
 
 @pytest.mark.parametrize("target", ["2.0", "2.1"])
@@ -148,9 +143,7 @@ CHANGES = (
 
 @pytest.mark.parametrize("change", CHANGES)
 def test_every_layer_of_a_script_does_what_it_did(change: str, tmp_path: Path) -> None:
-    script = tmp_path / "pretrain.sh"
-    script.write_text(SCRIPT.replace(CHANGES[0], change), encoding="utf-8")
-    found = migrate_script(script)
+    found = migrated_script(tmp_path, SCRIPT.replace(CHANGES[0], change))
     assert {one.name: one.holds for one in found.proof}["layers"] is True, found.proof
     assert untold(found) == []
 
@@ -164,35 +157,28 @@ def test_every_layer_of_a_config_does_what_it_did(name: str) -> None:
 
 
 def test_what_only_a_run_could_tell_is_asked(tmp_path: Path) -> None:
-    script = tmp_path / "pretrain.sh"
-    script.write_text(SCRIPT.replace("LAYERS=8\n", ""), encoding="utf-8")
-    found = migrate_script(script, check=False)
+    found = migrated_script(tmp_path, SCRIPT.replace("LAYERS=8\n", ""), check=False)
     assert {one.name for one in found.questions} >= {"--num-layers", "--recompute-num-layers"}
     assert "num_hidden_layers" not in yaml.safe_load(found.text)["model"]
 
 
-def test_scripts_that_are_no_single_job(tmp_path: Path) -> None:
-    script = tmp_path / "pretrain.sh"
-    script.write_text(SCRIPT + SCRIPT, encoding="utf-8")
-    with pytest.raises(UnsupportedError):
-        migrate_script(script)
-    script.write_text("echo\n", encoding="utf-8")
-    with pytest.raises(ConfigError):
-        migrate_script(script)
+@pytest.mark.parametrize(("text", "error"), [(SCRIPT + SCRIPT, UnsupportedError), ("echo\n", ConfigError)])
+def test_scripts_that_are_no_single_job(tmp_path: Path, text: str, error: type[Exception]) -> None:
+    with pytest.raises(error):
+        migrated_script(tmp_path, text)
 
 
 def test_comments_of_a_script_stay(tmp_path: Path) -> None:
-    script = tmp_path / "pretrain.sh"
     text = "#!/bin/bash\n# 训练脚本 # one\n" + SCRIPT.replace("LAYERS=8", "LAYERS=8  # layers, not 'chunks'")
-    script.write_text(text + 'echo "# in a text" $# ${#LAYERS} a#b\nwait # for all', encoding="utf-8")
-    kept = migrate_script(script, check=False).text.partition("pretrain.sh, by line number there:\n")[2]
+    text += 'echo "# in a text" $# ${#LAYERS} a#b\nwait # for all'
+    kept = migrated_script(tmp_path, text, check=False).text.partition("pretrain.sh, by line number there:\n")[2]
     assert kept.splitlines() == ["#   2: # 训练脚本 # one", "#   3: # layers, not 'chunks'", "#   11: # for all"]
 
 
 def test_layers_of_the_users_own_are_asked(tmp_path: Path) -> None:
-    script = tmp_path / "pretrain.sh"
-    script.write_text(SCRIPT.replace("--bf16", "--bf16 --spec my.module layer_spec --bf16 --train-iters 30"), "utf-8")
-    found = migrate_script(script)
+    found = migrated_script(
+        tmp_path, SCRIPT.replace("--bf16", "--bf16 --spec my.module layer_spec --bf16 --train-iters 30")
+    )
     given = fates(found)
     assert given["--spec"] is given["--num-layers"] is given["--recompute-num-layers"] is Fate.ASK
     # Given twice: the last one counts, and it has one line.
