@@ -76,12 +76,6 @@ def test_a_config_with_another_layout_is_read_as_that(name: str, layout: Layout)
     assert loaded.source.text.partition("\n")[0] == before.partition("\n")[0]  # its comments stay
 
 
-def test_what_is_left_over_of_an_even_split_avoids_the_ends() -> None:
-    assert place_evenly(10, Layout(pipeline=4)) == [[2, 3, 3, 2]]
-    assert place_evenly(11, Layout(pipeline=4)) == [[3, 3, 3, 2]]
-    assert place_evenly(9, Layout(pipeline=2, chunks=2)) == [[3, 2], [2, 2]]
-
-
 def ranked(
     folder: Path | None,
     gib: float = 24,
@@ -131,10 +125,6 @@ class TestRanking:
             assert one.estimate.time >= before.time
             assert one.estimate.least_bytes <= 1.15 * tight.limit.bytes
         assert tight.ranking.pruned > roomy.ranking.pruned
-
-    def test_what_nothing_is_run_for_is_not_chosen(self, tmp_path: Path) -> None:
-        found = ranked(tmp_path)
-        assert (found.tried, found.chosen, found.best) == ((), None, None)
 
     @pytest.mark.parametrize("chunks", [1, 2])
     def test_long_steps_are_told_from_short_ones(self, tmp_path: Path, chunks: int) -> None:
@@ -209,14 +199,6 @@ class TestTried:
         there = loaded._replace(devices=loaded.devices._replace(npus=4))
         job = read_job(DryrunRequest(config=found.source.path, devices=4), there)
         assert read_layout(there, job.first) == found.chosen.candidate.layout
-
-    def test_each_estimate_is_told_for_the_plan_of_its_dryrun(self, tmp_path: Path, world: list[Layout]) -> None:
-        found = ranked(tmp_path, 64, free=("dp", "pp"), top=2)
-        for one in found.tried:
-            if one.fit is not None and one.fit.chosen is not None:
-                assert len(one.estimated_bytes) == one.candidate.layout.pipeline
-                assert {stage.stage for stage in one.fit.last.verified} <= set(range(len(one.estimated_bytes)))
-        assert world
 
     def test_what_lint_refuses_is_told_and_not_run(
         self, tmp_path: Path, world: list[Layout], monkeypatch: pytest.MonkeyPatch

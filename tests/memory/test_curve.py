@@ -41,30 +41,6 @@ def test_the_curve_is_mindspores_own(run: str) -> None:
         assert footprint // MIB == statistics.footprint_mib
 
 
-@pytest.mark.parametrize(
-    ("run", "peak_bytes", "tick"),
-    [("asc2", 2954752, 159), ("over_limit", 8 * (1024 * MIB + 512), 16), ("asc_gO0", 9603584, 122)],
-)
-def test_known_peaks(run: str, peak_bytes: int, tick: int) -> None:
-    assert told(trace_of(run).blocks)[:2] == (peak_bytes, tick)
-
-
-@pytest.mark.slow
-def test_a_run_of_mindformers() -> None:
-    peak, _, footprint, mismatches = told(trace_of("mindformers_qwen3_8b_dp2tp4pp4/rank_24").blocks)
-    assert (peak // MIB, footprint // MIB, mismatches) == (16371, 17398, 0)
-
-
-def test_no_blocks() -> None:
-    assert told([]) == (0, 0, 0, 0)
-
-
-def test_lives_are_half_open() -> None:
-    first, second = block(1, 5, 100), block(5, 9, 100)
-    assert told([first, second])[:2] == (100, 1)
-    assert [curve([first, second]).bytes_at(tick) for tick in (0, 1, 4, 5, 8, 9, 99)] == [0, 100, 100, 100, 100, 0, 0]
-
-
 def test_pools_are_summed() -> None:
     blocks = [
         block(1, None, 100, pool="A", used_after=100, footprint_after=100),
@@ -82,15 +58,6 @@ def test_ge_memory_and_static_rows_are_not_live() -> None:
         block(STATIC, STATIC, 10_000, kind="InSideSomas", pool=""),
     ]
     assert told(blocks) == (100, 1, 0, 0)
-
-
-def test_mismatches_are_counted() -> None:
-    blocks = [
-        block(1, None, 100, used_after=100),
-        block(2, None, 100, used_after=250),
-        block(3, None, 1, used_after=201),
-    ]
-    assert told(blocks)[3] == 1
 
 
 def test_a_batch_shows_its_total_on_every_row() -> None:

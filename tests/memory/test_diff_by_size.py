@@ -45,11 +45,6 @@ def test_blocks_of_one_kind_and_size_cancel_out_whoever_holds_them() -> None:
     assert (back.in_new, back.signed_bytes) == (False, -16)
 
 
-def test_a_block_of_another_kind_has_no_partner() -> None:
-    found = find_surpluses(held(weight("w", 64)), held(other("MatMul", 64)))
-    assert [(one.kind, one.signed_bytes) for one in found] == [(BlockKind.KEPT, -64), (BlockKind.OTHER, 64)]
-
-
 def test_of_equal_blocks_those_of_the_same_operator_cancel_first() -> None:
     old = held(other("MatMul", 64), other("Add", 64))
     new = held(other("Mul", 64), other("Mul", 64), other("Add", 64), other("MatMul", 64))
@@ -65,25 +60,6 @@ def test_of_equal_parameters_those_of_the_same_name_cancel_first() -> None:
         weight("0.layers.0.fc1.weight", 64), weight("main.0.layers.0.fc2.weight", 64), weight("adam_m.x.fc2.weight", 64)
     )
     assert [(one.operator, one.count) for one in find_surpluses(old, new)] == [("0.layers.*.fc1.weight", 1)]
-
-
-def test_operators_that_one_side_lacks_take_the_place_of_any_other() -> None:
-    old = held(other("MatMul", 64))
-    new = held(other("Mul", 64), other("Dense", 64))
-    (one,) = find_surpluses(old, new)
-    assert (one.in_new, one.bytes, one.count) == (True, 64, 1)
-
-
-def test_the_largest_comes_first_and_places_are_told_apart() -> None:
-    new = held(
-        other("MatMul", 8), other("MatMul", 16, "Default/attention-A"), other("MatMul", 24, "Default/attention-A")
-    )
-    assert [
-        (one.location, one.bytes, one.count) for one in find_surpluses(held(other("Add", 1)), new) if one.in_new
-    ] == [
-        ("Default/attention-A", 40, 2),
-        ("Default/mlp-MLP", 8, 1),
-    ]
 
 
 @pytest.mark.slow

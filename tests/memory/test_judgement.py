@@ -44,11 +44,6 @@ def log(run: Path, device: int, used: int) -> None:
 
 
 class TestLimit:
-    def test_the_simulators_own_figure_is_no_limit(self, run: Path) -> None:
-        limit = judged(run).verdict.limit
-        assert limit is not None
-        assert (limit.bytes, limit.source.id) == (58166 * MIB, "verdict.limit.pool")
-
     def test_a_limit_that_a_simulated_script_set_counts(self, run: Path) -> None:
         log(run, 65536, 59392)
         limit = judged(run).verdict.limit
@@ -88,13 +83,6 @@ class TestWhatTheProgramAsksFor:
         assert limit is not None
         assert (limit.bytes, limit.source.id) == (40 * GIB, "verdict.limit.script")
 
-    def test_that_of_another_program_does_not_count(self, run: Path) -> None:
-        log(run, 65536, 61430)
-        (run / FILE).write_text(json.dumps(to_json(RunRecord(asked={"rank_1": 40 * GIB}))), encoding="utf-8")
-        limit = judged(run).verdict.limit
-        assert limit is not None
-        assert limit.source.id == "verdict.limit.pool"
-
 
 class TestKept:
     def keep(self, run: Path, **rank: object) -> None:
@@ -111,14 +99,6 @@ class TestKept:
             "workspaces": 454,
             "user": 1024,
         }
-
-    def test_the_verdict_is_about_the_whole_stage(self, run: Path) -> None:
-        self.keep(run, run_layers=2, stage_layers=32, stage_need=Need.of_derived_stage(60 * GIB, [(GIB, GIB)]))
-        report = judged(run)
-        assert report.curve.peak_bytes < GIB
-        assert report.verdict.outcome is Fit.DOES_NOT_FIT
-        assert report.sample == (2, 32)
-        assert "does-not-fit" in {finding.name for finding in report.findings}
 
     def test_all_other_figures_are_marked_as_those_of_the_sample(
         self, run: Path, capsys: pytest.CaptureFixture[str]
@@ -164,16 +144,6 @@ class TestDoubts:
         before, _, after = text.rpartition(name)
         file.write_text(f"{before}{name}5174M\n{after.partition(chr(10))[2]}", encoding="utf-8")
         assert "5,174 MiB" in str(judged(run).verdict.no_verdict_because)
-
-    def test_an_operator_that_takes_more_than_the_device_is_named(self, run: Path) -> None:
-        file = run / "rank_0" / "memory_block.csv"
-        lines = file.read_text("utf-8").splitlines()
-        size = lines[0].split(",").index("size")
-        cells = lines[1].split(",")
-        cells[size] = str(11_000_000 * GIB)
-        file.write_text("\n".join([lines[0], ",".join(cells), *lines[2:]]) + "\n", encoding="utf-8")
-        reasons = str(judged(run).verdict.no_verdict_because)
-        assert "MiB in MindSpore's log" in reasons or "more than the whole device" in reasons
 
 
 class TestCommunicators:

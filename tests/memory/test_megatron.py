@@ -14,36 +14,13 @@ from tests.readers.samples import block
 MODEL = ("/any/where/megatron/training/training.py", "get_model")
 LAYER = ("/any/where/megatron/core/tensor_parallel/layers.py", "__init__")
 BUFFER = ("/any/where/megatron/core/distributed/param_and_grad_buffer.py", "__init__")
-PADDED = ("/any/where/mindspeed/core/distributed/param_and_grad_buffer.py", "param_and_grad_buffer_init_pad")
-OWN = ("/any/where/mindspeed_llm/core/distributed/param_and_grad_buffer.py", "param_and_grad_buffer_init")
 MAKER = ("/any/where/megatron/core/optimizer/__init__.py", "get_megatron_optimizer")
 MASTERS = ("/any/where/megatron/core/optimizer/optimizer.py", "__init__")
 MINDSPEED = ("/any/where/mindspeed/core/optimizer/adamw.py", "step")
-OTHER = ("/home/me/training.py", "get_model")
 
 
 def stack(*frames: tuple[str, str], line: int = 1) -> tuple[Frame, ...]:
     return tuple(Frame(file, line, function) for file, function in frames)
-
-
-@pytest.mark.parametrize(
-    ("frames", "holds"),
-    [
-        ((MODEL, LAYER), MemoryCategory.WEIGHTS),
-        ((MODEL, BUFFER), MemoryCategory.GRADIENTS),
-        ((MODEL, PADDED), MemoryCategory.GRADIENTS),
-        ((MODEL, OWN), MemoryCategory.GRADIENTS),
-        ((MAKER, MASTERS), MemoryCategory.OPTIMIZER_STATE),
-        ((MINDSPEED,), MemoryCategory.OPTIMIZER_STATE),
-        ((MASTERS,), None),
-        ((OTHER, LAYER), None),
-        ((), None),
-    ],
-)
-def test_it_is_told_by_the_function_that_made_it(
-    frames: tuple[tuple[str, str], ...], holds: MemoryCategory | None
-) -> None:
-    assert find_lasting_categories([stack(*frames)]) == [holds]
 
 
 def test_the_first_tensor_of_a_buffer_with_two_holds_the_weights() -> None:

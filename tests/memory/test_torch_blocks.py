@@ -12,7 +12,6 @@ import pytest
 
 from ms_tune.footprint.torch_blocks import (
     find_earlier_blocks,
-    find_script_location,
     find_step_ends,
     find_step_growth,
     list_blocks,
@@ -24,9 +23,8 @@ from ms_tune.pools.torch_replay import replay_recording
 from ms_tune.pools.torch_space import TorchSettings
 from ms_tune.readers.memory_block import NEVER_FREED
 from ms_tune.readers.torch_snapshot import Action, read_torch_snapshot
-from ms_tune.units import MIB
 from tests.pools.test_torch_replay import NPU, NPU_EXPANDABLE
-from tests.pools.torch_recordings import LEAK, TRAIN, Program
+from tests.pools.torch_recordings import Program
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -102,22 +100,6 @@ def test_what_was_asked_for(seed: int, tmp_path: Path) -> None:
     else:
         assert found == rows
     assert sum(find_earlier_blocks(device).values()) == curve[0]
-
-
-def test_a_block_of_before_has_not_the_stack_of_the_one_that_has_its_address_now(tmp_path: Path) -> None:
-    program = Program(NPU, seed=3)
-    kept, old = program.allocate(5 * MIB, LEAK), program.allocate(5 * MIB, LEAK)
-    first = len(program.events)
-    program.free(old)
-    assert program.allocate(5 * MIB, TRAIN) == old
-    path = tmp_path / "s.pickle"
-    path.write_bytes(pickle.dumps(program.snapshot(first=first)))
-    for at, lines in ((-1, {"/workspace/train.py:12", ""}), (2, {"/workspace/train.py:12", "/workspace/train.py:18"})):
-        snapshot = read_torch_snapshot(path)
-        blocks = list_blocks(snapshot.devices[0], replay_recording(snapshot.devices[0], TorchSettings()))
-        live = blocks.live_after(at)
-        assert {find_script_location(snapshot.stacks[stack]) for stack in blocks.stack[live].tolist()} == lines
-        assert {kept, old} == set(blocks.address[live].tolist())
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -50,9 +50,3 @@ def test_a_plan_of_one_step_holds_for_all(
     result = plan_addresses(problem(rows), NumpyEngine(), seconds=0.01)
     assert faults(result) == []
     assert result.height >= result.lower_bound == lower_bound(problem(rows))
-
-
-def test_what_never_repeats_is_left_alone() -> None:
-    random = np.random.default_rng(0)
-    rows = [(tick, tick + int(random.integers(1, 99)), int(random.integers(1, 10**6)), 1) for tick in range(500)]
-    assert fold_steps(problem(rows)) is None

@@ -34,18 +34,6 @@ def test_it_agrees_with_looking_at_every_pair(blocks: list[Placed]) -> None:
     assert found <= pairs
 
 
-@given(st.integers(2, 200), st.data())
-def test_a_planted_overlap_is_found(count: int, data: st.DataObject) -> None:
-    blocks = [Placed(0, 10, 8, 1, 8 * number) for number in range(count)]
-    victim = data.draw(st.integers(1, count - 1))
-    blocks[victim] = blocks[victim]._replace(address=blocks[victim].address - data.draw(st.integers(1, 8)))
-    assert {"overlap"} == {fault.kind for fault in find_faults(blocks)}
-
-
-def test_blocks_may_follow_each_other_at_one_tick() -> None:
-    assert find_faults([Placed(0, 5, 8, 1, 0), Placed(5, 9, 8, 1, 0)]) == []
-
-
 def test_alignment_and_addresses_below_zero() -> None:
     faults = find_faults([Placed(0, 5, 8, 512, 8), Placed(0, 5, 8, 1, -8)])
     assert [fault.kind for fault in faults] == ["negative", "alignment"]

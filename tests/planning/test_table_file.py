@@ -11,7 +11,7 @@ import pytest
 from ms_tune.enums import RecomputeMode
 from ms_tune.errors import ConfigError
 from ms_tune.planning.schedule import Schedule
-from ms_tune.planning.table import CostTable, LayerCost, LayerGroup, PlanLists, StageEnd
+from ms_tune.planning.table import CostTable, LayerCost, LayerGroup, StageEnd
 from ms_tune.planning.table_file import MOST_TEXT, SappPipeline, read_sapp, read_table, table_json
 from ms_tune.units import MIB
 from tests.planning.tables import CASE_A, CASE_E, random_table
@@ -59,12 +59,6 @@ def test_what_is_not_written_is_nothing() -> None:
 @pytest.mark.parametrize("table", [CASE_A, CASE_E, *(random_table(seed) for seed in range(30))])
 def test_a_table_written_is_read_back(table: CostTable) -> None:
     assert read_table(json.dumps(table_json(table)), "t.json") == table
-
-
-def test_a_result_is_a_table_with_a_plan() -> None:
-    zeros = ((0,) * 4, (0,) * 4)
-    table = read_table(json.dumps(GOOD), "t.json")._replace(present=PlanLists(zeros, zeros, zeros, zeros))
-    assert read_table(json.dumps({"time": 3, "table": table_json(table)}), "t.json") == table
 
 
 @pytest.mark.parametrize(
@@ -187,9 +181,3 @@ def test_layers_that_make_no_sense_are_refused(change: dict[str, object], words:
     data["layers_description"][1].update(change)
     with pytest.raises(ConfigError, match=words):
         read_sapp(json.dumps(data), "s.json", PIPELINE)
-
-
-@pytest.mark.parametrize("text", ["{}", "[]", '{"layers_description": [1]}', '{"layers_description": []}'])
-def test_a_file_without_layers_is_none_of_sapp(text: str) -> None:
-    with pytest.raises(ConfigError, match="layers_description"):
-        read_sapp(text, "s.json", PIPELINE)

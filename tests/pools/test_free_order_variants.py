@@ -7,11 +7,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ms_tune.pools.mindspore_pool import MindSporePool, MindSporeSettings
-from ms_tune.pools.pool import replay_workload
 from ms_tune.pools.workload import Request, Workload, free_order_variants, make_workload
-
-GIB = 2**30
 
 
 def asked(*lives: tuple[int, int, int | None]) -> Workload:
@@ -35,15 +31,6 @@ def test_what_is_not_alike_stays() -> None:
         assert list(free_order_variants(make_workload([Request(512, 0, 3), second]))) == []
     apart = asked((512, 0, 2), (1024, 1, 3), (512, 4, 9))
     assert list(free_order_variants(apart)) == []
-
-
-def test_a_pair_alone_decides_what_is_lost() -> None:
-    """Beside a hole the one that goes makes it large enough for what comes; the other one leaves two that are not."""
-    half = GIB // 2
-    work = asked((half, 0, 4), (GIB, 1, 5), (GIB, 2, None), (half, 3, None), (GIB + half, 6, None))
-    pool = MindSporeSettings(init=3 * GIB, increase=GIB)
-    sizes = {replay_workload(order, MindSporePool(pool)).actual_peak for order in (work, *free_order_variants(work))}
-    assert sizes == {3 * GIB, 4 * GIB + half}
 
 
 @given(st.lists(st.tuples(st.sampled_from([512, 1024]), st.integers(1, 9)), min_size=2, max_size=20))

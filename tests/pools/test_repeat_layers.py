@@ -88,19 +88,6 @@ def test_what_is_made_is_the_run_with_all_layers(
     assert one.actual_peak == pytest.approx(other.actual_peak, rel=0.02)
 
 
-def test_a_layer_that_is_the_first_and_the_last_at_once_tells_nothing() -> None:
-    (small, called), (large, called_too) = trained(1), trained(2)
-    assert repeat_layers(small, large, (called, called_too), 2, 1) is None
-
-
-def test_without_further_layers_it_is_the_larger_run() -> None:
-    (small, called), (large, called_too) = trained(2), trained(3)
-    made = repeat_layers(small, large, (called, called_too), 2, 0)
-    assert made is not None
-    work = made.work
-    assert lives(work) == lives(large)
-
-
 @pytest.mark.parametrize("recomputed", [False, True])
 @pytest.mark.parametrize("told", [3, 50])  # layers at most: there are three
 def test_everything_is_made_and_freed_in_the_order_of_the_whole_run(told: int, *, recomputed: bool) -> None:

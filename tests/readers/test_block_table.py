@@ -102,29 +102,11 @@ def test_a_surplus_and_a_missing_comma_do_not_make_up_for_each_other(tmp_path: P
     assert table.line.tolist() == [3, 4]
 
 
-def test_a_row_that_is_broken_in_two_is_refused_whole(tmp_path: Path) -> None:
-    head, tail = ROW_20.split("{", 1)
-    broken = f"{head}\n,{{{tail}"  # as many commas as one row, once some are in the stack
-    path = write(tmp_path, f"{HEADER_20}\n{ROW_20}\n{broken.replace('|', '|,,,,,', 1)}\n{ROW_20}\n")
-    table = read_block_table(path)
-    assert_same(table, table_of(read_memory_block(path)))
-    assert table.line.tolist() == [2, 5]
-
-
 def test_sizes_beyond_any_device_are_refused(tmp_path: Path) -> None:
     huge = ROW_20.replace(",131584,", f",{2**62 - 1},", 1)
     with pytest.raises(TraceError) as caught:
         read_block_table(write(tmp_path, f"{HEADER_20}\n{huge}\n{huge}\n"))
     assert caught.value.message.id == "trace.sizes"
-
-
-def test_what_is_no_trace(tmp_path: Path) -> None:
-    for text, reason in (("", "trace.empty"), ("a,b\n", "trace.not-tracker")):
-        with pytest.raises(TraceError) as caught:
-            read_block_table(write(tmp_path, text))
-        assert caught.value.message.id == reason
-    with pytest.raises(TraceError):
-        read_block_table(tmp_path / "absent.csv")
 
 
 def test_a_line_that_is_too_long_is_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -96,11 +96,6 @@ def test_bounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert read(tmp_path, "1 0x10 600 0" + " " * (2**16 - 14) + "\n").events == 1
 
 
-def test_null_pointers_are_nothing(tmp_path: Path) -> None:
-    log = read(tmp_path, "1 0 0 0\n1 0x10 600 0\n0 0 0 0\n0 0x10 600 0\n")
-    assert [(block.start, block.end) for block in log.blocks] == [(1, 3)]
-
-
 @settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.binary(max_size=200))
 def test_whatever_stands_in_it_no_other_error_comes_out(tmp_path: Path, data: bytes) -> None:

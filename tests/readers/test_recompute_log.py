@@ -9,7 +9,7 @@ import pytest
 from ms_tune.errors import TraceError
 from ms_tune.readers import lines, recompute_log
 from ms_tune.readers.lines import find_logs
-from ms_tune.readers.recompute_log import read_lines, read_recompute_log, read_value
+from ms_tune.readers.recompute_log import read_recompute_log, read_value
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -93,12 +93,6 @@ def test_lines_that_ran_into_each_other_are_damaged(tmp_path: Path) -> None:
     assert log.cut_off
 
 
-def test_remarks_are_remembered_by_their_last_line(tmp_path: Path) -> None:
-    (run,) = read(tmp_path, FULL, "the pattern a will be removed.", "the pattern b will be removed.").runs
-    assert run.last == [3]
-    assert max(run.numbers) == 3
-
-
 @pytest.mark.parametrize(
     ("text", "value"),
     [
@@ -119,13 +113,6 @@ def test_of_very_many_runs_the_last_are_kept(tmp_path: Path) -> None:
     runs = read(tmp_path, *(line for one in lists for line in (START, one))).runs
     kept = [run.lists["Formative layer_recompute"][0].value for run in runs]
     assert kept == [[[number]] for number in range(2 * recompute_log._MAX_RUNS, 3 * recompute_log._MAX_RUNS)]
-
-
-def test_of_very_many_layers_some_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recompute_log, "_MAX_KEPT", 3)
-    (run,) = read(tmp_path, FULL, *map(at, range(5))).runs
-    assert [layer for _, layer in run.layers] == [0, 1, 2]
-    assert run.last == [6]
 
 
 def test_sections_are_those_of_the_run_that_they_stand_before(tmp_path: Path) -> None:
@@ -168,12 +155,6 @@ def test_too_many_logs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(TraceError) as refused:
         find_logs(tmp_path)
     assert refused.value.message.params == {"count": 3, "limit": 2}
-
-
-def test_lines_without_prefixes_are_one_run() -> None:
-    run = read_lines([FULL, at(0)])
-    assert list(run.layers) == [("full recompute", 0)]
-    assert read_lines([]).numbers == []
 
 
 def test_the_logs_of_a_folder(tmp_path: Path) -> None:

@@ -1,15 +1,14 @@
 from __future__ import annotations
 
-import tempfile
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from ms_tune.errors import TraceError
 from ms_tune.readers.runtime_log import MemoryStatistics, OutOfMemory, PoolState, RuntimeLog, read_runtime_log
-from tests.readers.samples import LARGE_RUNS, log_of
+from tests.readers.samples import log_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 C_LINE = (
     "[WARNING] DEVICE(11331,7fb058642e40,python):2026-11-20-23:25:04.774.524 [mindspore/ccsrc/a.cc:271] DeInitialize] "
@@ -53,15 +52,6 @@ def test_real_logs_of_good_runs(run: str, expected: tuple[int, int, int, int]) -
     assert [one.ranks_by_group for one in log.processes] == ([{"hccl_world_group": 8}] if "comm" in run else [])
 
 
-@pytest.mark.parametrize("run", LARGE_RUNS)
-def test_logs_of_large_runs(run: str) -> None:
-    path = log_of(run)
-    assert path is not None
-    log = read_runtime_log(path)
-    assert log.statistics is not None
-    assert log.last_error is None
-
-
 def test_the_last_complete_statistics_win(tmp_path: Path) -> None:
     two = statistics(10, 20) + statistics(30, 40)
     assert read(tmp_path, two).statistics == MemoryStatistics(65536, 61430, 30, 40)
@@ -76,21 +66,6 @@ def test_zeros_of_a_pool_that_is_torn_down_do_not_count(tmp_path: Path) -> None:
     assert read(tmp_path, statistics(10, 20) + statistics(0, 0)).statistics == MemoryStatistics(65536, 61430, 10, 20)
     assert read(tmp_path, statistics(0, 0)).statistics == MemoryStatistics(65536, 61430, 0, 0)
     assert read(tmp_path, statistics(0, 0, 0, 0)).statistics is None
-
-
-def test_older_words_colours_and_lines_in_between(tmp_path: Path) -> None:
-    text = (
-        "Device HBM memory size: 32768M\n\x1b[33msome other line\x1b[0m\nMindSpore Used memory size: 30000M\n"
-        "Total Static Memory size: 5M\n\x1b[1mUsed peak memory usage (without fragments): 7M\n"
-        "Actual peak memory usage: 9M\n"
-    )
-    assert read(tmp_path, text).statistics == MemoryStatistics(32768, 30000, 7, 9)
-
-
-def test_statistics_of_two_processes_that_got_mixed_are_not_guessed(tmp_path: Path) -> None:
-    first, second = statistics(10, 20).splitlines(), statistics(30, 40).splitlines()
-    mixed = "\n".join(line for pair in zip(first, second, strict=True) for line in pair)
-    assert read(tmp_path, mixed).statistics is None
 
 
 def test_exception_of_a_real_run(tmp_path: Path) -> None:
@@ -132,14 +107,6 @@ step 7, loss 0.1
         "RuntimeError:\nMemory not enough:\n"
         "Device(id:0) memory isn't enough and alloc failed, kernel name: Default/MatMul-op0, alloc size: 1073742336B."
     )
-
-
-def test_what_follows_an_exception_is_not_its_message(tmp_path: Path) -> None:
-    text = "Traceback (most recent call last):\n  File 'a'\nValueError: bad\n\nfinished\n"
-    assert read(tmp_path, text).last_error == "ValueError: bad"
-    chained = text + "\nDuring handling of the above exception, another exception occurred:\n\n"
-    chained += "Traceback (most recent call last):\n  File 'b'\nKeyError: 'x'\n"
-    assert read(tmp_path, chained).last_error == "KeyError: 'x'"
 
 
 _GROUP = """  + Exception Group Traceback (most recent call last):
@@ -254,25 +221,6 @@ def test_crashes(tmp_path: Path, line: str) -> None:
     assert read(tmp_path, f"step 1\n{line}\n").last_error == line
 
 
-def test_errors_of_the_tracker_are_no_errors_of_the_run(tmp_path: Path) -> None:
-    head = "[ERROR] PRE_ACT(1,7f,python):2026-11-20-23:20:12.489.242 [mindspore/ccsrc/mem_tracker.cc:72] "
-    text = (
-        f"{head}AddMemInfo] MemoryTracker AddMemInfo failed, task_name:PyNative not found\n"
-        f"{head}BindDevicePtr] BindDevicePtr failed, mem_info is nullptr\n"
-        f"{head}FreeMemBlock] FreeMemBlock failed, device_addr:0x12 not found\n"
-    )
-    assert read(tmp_path, text) == RuntimeLog(None, None)
-
-
-def test_endless_lines_and_messages_are_bounded(tmp_path: Path) -> None:
-    text = "x" * 300_000 + "\nTraceback (most recent call last):\n  File 'a'\nValueError: " + "y" * 300_000 + "\n"
-    text += "more\n" * 1000
-    error = read(tmp_path, text).last_error
-    assert error is not None
-    assert error.startswith("ValueError: yyy")
-    assert len(error) < 1000
-
-
 def test_of_a_message_the_first_twelve_lines_stay_with_500_characters_each(tmp_path: Path) -> None:
     lines = [f"{number}: {'x' * 600}" for number in range(20)]
     head = "Traceback (most recent call last):\n  File 'a'\n"
@@ -284,39 +232,6 @@ def test_of_a_message_the_first_twelve_lines_stay_with_500_characters_each(tmp_p
         found = read(tmp_path, crash + "y" * 600 + "\n").last_error
         assert found is not None
         assert len(found) == 500
-
-
-def test_unreadable(tmp_path: Path) -> None:
-    with pytest.raises(TraceError):
-        read_runtime_log(tmp_path / "absent")
-
-
-_LINES = st.sampled_from(
-    [
-        *statistics(10, 20).encode().splitlines(keepends=True),
-        b"Traceback (most recent call last):\n",
-        b"  File 'a'\n",
-        b"ValueError: x\n",
-        b"\n",
-        b"-" * 40 + b"\n",
-        b"- C++ Call Stack: (For framework developers)\n",
-        b"[ERROR] A(1,2,p):2026 [a.cc:1] f] text\n",
-        b"Exception ignored in: f\n",
-        b"Killed\n",
-        b"\xff\x00\x1b[31m",
-    ]
-)
-
-
-@pytest.mark.slow
-@settings(max_examples=200, deadline=None)
-@given(st.lists(_LINES | st.binary(max_size=20), max_size=30))
-def test_any_log_is_read(lines: list[bytes]) -> None:
-    with tempfile.TemporaryDirectory() as place:
-        path = Path(place, "log")
-        path.write_bytes(b"".join(lines))
-        log = read_runtime_log(path)
-    assert log.last_error is None or log.last_error
 
 
 def test_requests_that_failed(tmp_path: Path) -> None:

@@ -6,10 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ms_tune.errors import TraceError
 from ms_tune.readers import lines
 from ms_tune.readers.tensors import SizeOverflow, find_size_overflow
-from tests.readers.samples import folder
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -53,13 +51,3 @@ def test_it_is_found_in_any_part_of_a_file(tmp_path: Path, monkeypatch: pytest.M
     found = find_size_overflow(file)
     assert found is not None
     assert found.tensor == "BFloat16[2147483648, 2147483648, 2]"
-
-
-@pytest.mark.parametrize("run", ["asc2", "asc_gO0", "gpt"])
-def test_real_runs_have_none(run: str) -> None:
-    assert find_size_overflow(folder(run) / "tracker_graph.ir") is None
-
-
-def test_a_file_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(TraceError):
-        find_size_overflow(tmp_path / "absent.ir")

@@ -24,13 +24,6 @@ def test_a_step_takes_some_time_and_not_for_ever(time: object, tmp_path: Path) -
     assert caught.value.message.params == {"list": "time info", "place": 2}
 
 
-def test_times_are_milliseconds(tmp_path: Path) -> None:
-    file = tmp_path / "baseline.json"
-    file.write_text(json.dumps({"time": [1200.0, 800.5], "loss": [3.5, 3.25]}), encoding="utf-8")
-    (steps,) = read_baseline(file).ranks
-    assert (list(steps.seconds), list(steps.loss)) == ([1.2, 0.8005], [3.5, 3.25])
-
-
 @pytest.mark.parametrize(("size", "kept"), [(0, True), (1.5, True), (-1.0, False), (1e9, False), ("1", False)])
 def test_memory_is_mebibytes_from_none_up(size: object, kept: bool, tmp_path: Path) -> None:  # noqa: FBT001 - parametrised
     file = tmp_path / "baseline.json"

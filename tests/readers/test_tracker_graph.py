@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ms_tune.errors import TraceError
 from ms_tune.readers import lines, tensors
 from ms_tune.readers.tensors import TrackerGraph, read_tracker_graph
 from ms_tune.text import Language, render
@@ -57,11 +56,6 @@ def test_types_without_blocks_are_no_damage(tmp_path: Path) -> None:
     assert (graph.operators, graph.tensors, graph.dropped_count) == (1, {}, 0)
 
 
-def test_operators_of_the_cpu_have_no_blocks(tmp_path: Path) -> None:
-    graph = read(tmp_path, "() = MatMul(), task_info: 1, attrs {stream_id=0} \n    () <- ()\n    # File:a|\n")
-    assert (graph.operators, graph.tensors, graph.dropped_count) == (1, {}, 0)
-
-
 @pytest.mark.parametrize(
     "text",
     [
@@ -78,17 +72,6 @@ def test_damaged_operators_are_refused_with_their_line(tmp_path: Path, text: str
     assert all(render(graph.dropped[0].reason, language) for language in Language)
 
 
-def test_unknown_formats_and_huge_shapes_have_no_size(tmp_path: Path) -> None:
-    text = "(%7, %8) = Op(), task_info: 6, attrs {} \n    (Odd:[4], Float32:[9999999999999, 2]) <- ()\n"
-    graph = read(tmp_path, text)
-    assert [graph.tensors[tick].bytes for tick in (7, 8)] == [None, None]
-
-
-def test_missing_file(tmp_path: Path) -> None:
-    with pytest.raises(TraceError):
-        read_tracker_graph(tmp_path / "absent.ir")
-
-
 @pytest.mark.parametrize("run", ["asc2", "asc_gO0", "asc_dp8/rank_3", "gpt", "mindformers_qwen3_tiny_dp2tp2pp2/rank_4"])
 def test_real_files_fit_their_blocks(run: str) -> None:
     place = folder(run)
@@ -100,14 +83,6 @@ def test_real_files_fit_their_blocks(run: str) -> None:
         # The pool adds 32 bytes and rounds up to 512 (ascend_memory_manager.cc).
         assert tensor.bytes is not None
         assert tensor.bytes <= blocks[tick].size
-
-
-@settings(max_examples=200, deadline=None)
-@given(st.lists(st.sampled_from([*OPERATOR.splitlines(keepends=True), "(", ")", "%", "[9]", "\n", "x{"]), max_size=20))
-def test_any_file_is_read(pieces: list[str]) -> None:
-    with tempfile.TemporaryDirectory() as place:
-        graph = read(Path(place), "".join(pieces))
-    assert graph.operators >= 0
 
 
 def _operator(start: int) -> str:
