@@ -44,32 +44,33 @@ def log(run: Path, device: int, used: int) -> None:
 
 
 class TestLimit:
-    def test_a_limit_that_a_simulated_script_set_counts(self, run: Path) -> None:
-        log(run, 65536, 59392)
-        limit = judged(run).verdict.limit
-        assert limit is not None
-        assert (limit.bytes, limit.source.id) == (58 * GIB, "verdict.limit.script")
-
-    def test_what_a_real_device_gave_counts_and_nothing_is_set_aside(self, run: Path) -> None:
-        log(run, 62420, 58178)
+    @pytest.mark.parametrize(
+        ("device", "used", "limit", "source"),
+        [
+            (65536, 61430, 58166 * MIB, "verdict.limit.pool"),  # the simulator's own figure is no limit
+            (65536, 59392, 58 * GIB, "verdict.limit.script"),  # one that a simulated script set is
+            (62420, 58178, 58178 * MIB, "verdict.limit.log"),  # what a real device gave; nothing is set aside
+        ],
+    )
+    def test_what_the_log_says(self, run: Path, device: int, used: int, limit: int, source: str) -> None:
+        log(run, device, used)
         verdict = judged(run).verdict
         assert verdict.limit is not None
-        assert (verdict.limit.bytes, verdict.limit.source.id) == (58178 * MIB, "verdict.limit.log")
-        assert verdict.reserve == ()
+        assert (verdict.limit.bytes, verdict.limit.source.id) == (limit, source)
+        assert (verdict.reserve == ()) == (source == "verdict.limit.log")
 
-    def test_a_named_device_judges_anew(self, run: Path) -> None:
-        log(run, 62420, 58178)
+    @pytest.mark.parametrize(("device", "used"), [(62420, 58178), (65536, 59392)])
+    def test_a_named_device_judges_anew_what_it_would_not_refuse(self, run: Path, device: int, used: int) -> None:
+        log(run, device, used)
         verdict = judged(run, chip="910B4", reserve_bytes=GIB).verdict
+        if used == 59392:
+            assert verdict.outcome is None
+            assert verdict.no_verdict_because is not None
+            assert verdict.no_verdict_because.id == "verdict.limit.refused.script"
+            return
         assert verdict.limit is not None
         assert verdict.limit.bytes == 27966 * MIB
         assert {item.name: item.bytes for item in verdict.reserve} == {"user": GIB}
-
-    def test_what_the_device_would_refuse_is_no_verdict(self, run: Path) -> None:
-        log(run, 65536, 59392)
-        verdict = judged(run, chip="910B4").verdict
-        assert verdict.outcome is None
-        assert verdict.no_verdict_because is not None
-        assert verdict.no_verdict_because.id == "verdict.limit.refused.script"
 
 
 class TestWhatTheProgramAsksFor:
