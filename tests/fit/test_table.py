@@ -372,25 +372,6 @@ class TestStaticGraph:
         assert table.again.transient_bytes[:3] == table.again.transient_bytes[4:7] == (390 * MIB,) * 3
 
 
-class TestJob:
-    @pytest.mark.parametrize("kind", ["none", "full", "comm", "select", "both"])
-    def test_a_uniform_config_reads_as_what_it_is(self, tmp_path: Path, kind: str) -> None:
-        job = job_of(tmp_path)
-        loaded = job.with_lists(uniform_lists(job.placement, kind))
-        file = tmp_path / "made.yaml"
-        file.write_text(loaded.source.text, encoding="utf-8")
-        table = made(World(), job)
-        again = read_job(DryrunRequest(config=file))
-        plan = read_present_plan(again, table) if kind != "both" else None
-        layers = again.now.layers
-        assert all((layer.recompute.value == "full") == (kind == "full") for layer in layers)
-        assert all(bool(layer.select_patterns) == (kind in ("select", "both")) for layer in layers)
-        assert all(bool(layer.comm_patterns) == (kind in ("comm", "both")) for layer in layers)
-        if plan is not None:
-            assert plan.recompute == ((8, 8, 8, 8) if kind == "full" else (0, 0, 0, 0),)
-        assert job.loaded.source.path.read_text(encoding="utf-8") == job.loaded.source.text
-
-
 class TestCosts:
     def test_llama_2_7b(self) -> None:
         job = read_job(DryrunRequest(config=data_folder("yaml_templates") / "mindspeed_ms" / "llama2_7b.yaml"))

@@ -3,8 +3,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from ms_tune.enums import MemoryCategory
 from ms_tune.footprint.breakdown import PeakBreakdown, break_down_memory
@@ -259,54 +257,3 @@ def test_where() -> None:
     ):
         row = block(1, stack=stack)
         assert at(trace(row)).holders[0].where == expected
-
-
-_STACKS = st.sampled_from([(), (TRACKER,), FORWARD, BACKWARD, UPDATE, (TRAIN,)])
-_NODES = st.sampled_from(
-    [
-        "",
-        "Add",
-        "AdamW",
-        "Default/a-A/Add-op0",
-        "Gradients/Default/a-A/Add-op1",
-        "Default/Cast-op2",
-        "adam_m.w",
-        "w",
-        "/",
-        ".",
-    ]
-)
-_KINDS = st.sampled_from(["Weight", "PyNativeOutput", "PyNativeInput", "Kernel", "WorkSpace", "", "Somas", "?"])
-
-
-@st.composite
-def _traces(draw: st.DrawFn) -> BlockTrace:
-    rows = []
-    for _ in range(draw(st.integers(0, 12))):
-        start = draw(st.integers(0, 30))
-        end = draw(st.none() | st.integers(start + 1, 40))
-        row = block(
-            start,
-            end,
-            draw(st.integers(0, 10_000)),
-            kind=draw(_KINDS),
-            task_name=draw(st.sampled_from(["PyNative", "3_Default", ""])),
-            node_name=draw(_NODES),
-            graph_name=draw(st.sampled_from(["", "kernel_graph0"])),
-            stack=draw(_STACKS),
-            address=draw(st.integers(0, 4) | st.just(2**64 - 1)),
-            user_text=draw(st.sampled_from(["", "{}", "{3-9-9}", "{-}", "{7-}"])),
-        )
-        rows.append(row)
-    return trace(*rows)
-
-
-_LISTED = st.lists(st.builds(ListedTensor, st.text(max_size=3), st.integers(0, 20_000), st.integers(0, 99)), max_size=3)
-
-
-@settings(deadline=None)
-@given(_traces(), st.none() | st.builds(TensorList, *([_LISTED.map(tuple)] * 3)))
-def test_any_trace_adds_up(rows: BlockTrace, tensors: TensorList | None) -> None:
-    parts = at(rows, tensors=tensors)
-    peak = compute_curve(table_of(rows)).peak_bytes
-    assert sum(parts.contents.values()) == sum(holder.bytes for holder in parts.holders) == peak

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ms_tune.footprint.phases import ORDER, Phase, Phases
+from ms_tune.footprint.phases import ORDER, FrameOrigin, Phase, Phases, classify_frame
 from ms_tune.readers.memory_block import Block, Frame
 from tests.readers.rows import table_from
 from tests.readers.samples import block
@@ -26,6 +26,29 @@ def phases_of(blocks: list[Block], state: list[Block], *, around: bool = False) 
     return [
         ORDER[found - 1] if found else None for found in (phases.guessed_codes if around else phases.own_codes).tolist()
     ]
+
+
+@pytest.mark.parametrize(
+    ("file", "expected"),
+    [
+        ("/workspace/model.py", FrameOrigin.USER),
+        ("/home/someone/mindspore/train.py", FrameOrigin.USER),
+        ("/home/someone/mindformers/run_mindformer.py", FrameOrigin.USER),
+        ("/home/someone/mindformers/mindformers/core/optim/adamw.py", FrameOrigin.LIBRARY),
+        (f"{SITE}/mindformers/models/qwen3/modeling_qwen3.py", FrameOrigin.LIBRARY),
+        ("/usr/lib/python3/dist-packages/somewhere/a.py", FrameOrigin.LIBRARY),
+        (f"{SITE}/ms_tune/dryrun/child/run.py", FrameOrigin.LIBRARY),
+        (f"{SITE}/mindspore/nn/cell.py", FrameOrigin.FRAMEWORK),
+        ("/src/mindspore/python/mindspore/nn/cell.py", FrameOrigin.FRAMEWORK),
+        ("C:\\python\\Lib\\site-packages\\mindspore\\nn\\cell.py", FrameOrigin.FRAMEWORK),
+        ("/usr/lib/python3.11/traceback.py", FrameOrigin.NOISE),
+        ("<frozen runpy>", FrameOrigin.NOISE),
+        ("", FrameOrigin.NOISE),
+        ("/venv/lib/python3.11/site-packages/ms_tune/dryrun/child/hook/finite_checks.py", FrameOrigin.NOISE),
+    ],
+)
+def test_whose_code_a_frame_is(file: str, expected: FrameOrigin) -> None:
+    assert classify_frame(Frame(file, 1, "f")) is expected
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from ms_tune.footprint.category import Contents
 from ms_tune.footprint.curve import compute_curve
 from ms_tune.footprint.what_ifs import recompute_all_layers
 from ms_tune.readers.tensors import TensorType
-from tests.memory.reports import QWEN_8B, QWEN_TINY, rank_of, report_of
+from tests.memory.reports import QWEN_8B, QWEN_TINY, rank_of
 from tests.readers.rows import table_from
 from tests.readers.samples import block
 
@@ -51,18 +51,6 @@ def test_number_formats_count_where_they_are_known() -> None:
     found = theory(held, formats)
     assert (found.states[1].expected_bytes, found.optimizer_ratio) == (8192, 4.0)
     assert theory([block(1, kind="PyNativeInput")]).states == ()
-
-
-def test_the_first_and_the_last_stage_beside_theory() -> None:
-    for rank in report_of(QWEN_TINY).ranks:  # the embedding is on the one, the output layer on the other
-        assert rank.theory.gradients_ratio == pytest.approx(1, abs=0.003)
-        assert rank.theory.optimizer_ratio == pytest.approx(2, abs=0.003)
-        shared = [group for group in rank.peak.parameters if "embedding" in group.key or "output_layer" in group.key]
-        for group in shared:
-            weights = group.categories[MemoryCategory.WEIGHTS]
-            assert group.categories[MemoryCategory.OPTIMIZER_STATE] == 2 * weights
-            assert group.categories[MemoryCategory.GRADIENTS] == weights
-        assert len(shared) == 1
 
 
 def test_the_peak_that_recompute_leaves() -> None:

@@ -156,14 +156,6 @@ def test_what_every_stage_holds_is_the_files_unless_it_is_asked_for(
         read_sapp(json.dumps({**SAPP, "stage_const_mem": -1}), "s.json", PIPELINE)
 
 
-def test_a_backward_pass_takes_twice_time_whatever_a_forward_pass_takes() -> None:
-    data = copy.deepcopy(SAPP)
-    data["layers_description"][1].update({"forward_time": 600, "recompute_time": None})
-    (layer,) = read_sapp(json.dumps(data), "s.json", PIPELINE).layers
-    assert layer.forward == 600.0
-    assert 2 * 600 * (1 + layer.recompute[RecomputeMode.FULL].backward_extra) == pytest.approx(2 * 540 * 1.5)
-
-
 @pytest.mark.parametrize(
     ("change", "words"),
     [

@@ -16,12 +16,6 @@ NONE, FULL, COMM = RecomputeMode.NONE, RecomputeMode.FULL, RecomputeMode.COMM
 TIMES = {"body": LayerTimes(10.0), "head": LayerTimes(4.0), "tail": LayerTimes(6.0)}
 
 
-def test_a_measured_step_scales_as_its_passes_do() -> None:
-    assert Clock(12.0).seconds(50.0, 100.0) == 6.0
-    with pytest.raises(UsageError, match="requires the plan"):
-        Clock(12.0).check(has_present=False, reference=100.0)
-
-
 def test_what_a_measured_step_takes_beside_its_measured_passes_stays() -> None:
     clock = Clock(12.0, TIMES)
     assert clock.seconds(8000.0, 10_000.0) == 10.0

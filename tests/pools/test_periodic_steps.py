@@ -116,24 +116,3 @@ def test_what_is_told_is_the_same(
     assert max(again) >= STEPS - 2
     monkeypatch.setattr(torch_replay, "find_repeats", lambda _events: None)
     assert short == results()
-
-
-def test_few_are_carried_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch_replay, "_LEAST_EVENTS", 100)
-    served = 0
-    take = TorchPool.take
-
-    def counted(pool: TorchPool, wanted: int, stream: int) -> object:
-        nonlocal served
-        served += 1
-        return take(pool, wanted, stream)
-
-    monkeypatch.setattr(TorchPool, "take", counted)
-    path, numbers = tmp_path / "s.pickle", []
-    for leaks in (False, True):  # what leaks is never again as it was
-        path.write_bytes(pickle.dumps(program(NPU, 3, emptied=False, leaks=leaks).snapshot()))
-        served = 0
-        report = analyse_snapshot(path, None, None, lambda _what, _share: None)
-        assert report.replay.is_exact
-        numbers.append(served / report.replay.allocations)
-    assert numbers[0] < 1 <= numbers[1]

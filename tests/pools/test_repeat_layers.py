@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ms_tune.pools.mindspore_pool import MindSporePool, MindSporeSettings
@@ -96,32 +96,6 @@ def test_everything_is_made_and_freed_in_the_order_of_the_whole_run(told: int, *
     assert made is not None
     work = made.work
     assert lives(work) == lives(whole)
-
-
-def swapped(work: Workload, ticks: list[int]) -> Workload:
-    """The run with what happens at each of these ticks and at the next one the other way round."""
-    order = {tick: tick for request in work.requests for tick in (request.start, request.end) if tick is not None}
-    of_one_block = {(request.start, request.end) for request in work.requests}
-    for tick in ticks:
-        if tick in order and tick + 1 in order and (tick, tick + 1) not in of_one_block:
-            order[tick], order[tick + 1] = order[tick + 1], order[tick]
-    moved = [
-        request._replace(start=order[request.start], end=None if request.end is None else order[request.end])
-        for request in work.requests
-    ]
-    return make_workload(moved)
-
-
-@settings(max_examples=20)
-@given(st.lists(st.integers(1, 30).map(lambda number: 3 * number), max_size=2, unique=True))
-def test_a_few_events_may_have_another_order_in_the_smaller_run(ticks: list[int]) -> None:
-    (small, called), (large, called_too), (whole, _) = (trained(layers) for layers in (3, 4, 8))
-    made = repeat_layers(swapped(small, ticks), large, (called, called_too), 3, 4)
-    assert made is not None
-    work = made.work
-    settings = MindSporeSettings()
-    one, other = replay_workload(work, MindSporePool(settings)), replay_workload(whole, MindSporePool(settings))
-    assert one.used_peak == pytest.approx(other.used_peak, rel=0.02)
 
 
 def test_runs_that_are_no_part_of_each_other_make_nothing() -> None:

@@ -28,7 +28,6 @@ from ms_tune.units import GIB, MIB
 from tests.pools.recorded import recorded
 
 QWEN_8B = "mindformers_qwen3_8b_dp2tp4pp4/rank_24"
-LLAMA = "llama4L_pynative_launch_blocking"
 
 
 @cache
@@ -56,23 +55,6 @@ def test_the_table_of_a_large_run() -> None:
     assert result.best is not None
     assert result.best.name == "vmm"
     assert result.best_without_vmm is result.recorded_outcome
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "run", [QWEN_8B, LLAMA, "packed/graph_set_memory", "packed/limit_6gb", "packed/older_continuous"]
-)
-def test_figures_are_in_order(run: str) -> None:
-    result = result_of(run)
-    names = [outcome.name for outcome in result.outcomes]
-    assert names[0] == "recorded"
-    assert len(names) == len(set(names))
-    assert {f"increase_size={size}GB" for size in (1, 2, 4, 8, 16, 32)} < set(names)
-    for outcome in result.outcomes:
-        assert outcome.used_bytes <= outcome.actual_bytes <= outcome.reserved_bytes
-        assert outcome.actual_bytes % 512 == 0
-        assert not outcome.fits or outcome.reserved_bytes <= result.total
-    assert ("small_pool" in names) is not result.inferred.older
 
 
 def test_each_setting_is_changed_alone_within_the_limit() -> None:

@@ -13,8 +13,6 @@ from ms_tune.pools.workload import (
     Recorded,
     Request,
     _cut_batches,
-    _find_batches,
-    order_events,
     split_by_pool,
 )
 from ms_tune.readers.tracker_tables import read_block_table
@@ -65,16 +63,3 @@ def test_continuous_allocations_are_known_with_and_without_the_use(run: str, bat
     assert guessed.requests == told.requests
     assert sum(request.batch > 1 for request in told.requests) == batches
     assert sum(request.batch for request in told.requests) == len(told.requests)
-
-
-@pytest.mark.parametrize("before", [0, 1, 2])
-def test_all_rows_of_a_continuous_allocation_show_the_use_after_it(before: int) -> None:
-    """Three rows side by side that show 1536, wherever they are; two more that each show their own use."""
-    sizes = [512] * (before + 5)
-    requests = [Request(size, tick, None) for tick, size in enumerate(sizes)]
-    used = [512 * (place + 1) for place in range(len(sizes))]
-    used[before : before + 3] = [512 * (before + 3)] * 3
-    recorded = [Recorded(512 * place, use, None) for place, use in enumerate(used)]
-    assert _find_batches(requests, recorded, order_events(requests)) == {before: 3, before + 1: 0, before + 2: 0}
-    apart = [row._replace(address=row.address + 512 * (place > before + 1)) for place, row in enumerate(recorded)]
-    assert _find_batches(requests, apart, order_events(requests)) == {}

@@ -10,7 +10,7 @@ from ms_tune.readers.lines import reading
 from ms_tune.readers.memory_block import STATIC, Frame
 from ms_tune.text import Language, render
 from tests.readers.rows import BlockTrace, read_memory_block
-from tests.readers.samples import SMALL, SMALL_RUNS, trace_of
+from tests.readers.samples import SMALL, SMALL_RUNS
 
 HEADER_20 = (
     "start_time_stamp,end_time_stamp,device_addr,stream_id,pool_type,size,actual_used_memory,actual_peak_memory,"
@@ -212,25 +212,6 @@ def test_a_line_without_end_is_refused_in_bounded_memory(tmp_path: Path, monkeyp
     trace = read(tmp_path, f"{HEADER_20}\n{'x' * 10_000}\n{ROW_20}\n{'y' * 4096}")
     assert [block.line for block in trace.blocks] == [3]
     assert reasons(trace) == [(2, "long"), (4, "long")]
-
-
-@pytest.mark.parametrize(
-    ("run", "rows", "endless"),
-    [
-        ("asc2", 70, 35),
-        ("asc_comm/rank_3", 5, 4),
-        ("asc_gO0", 86, 17),
-        ("nn_cnn_pynative", 171, None),
-        ("over_limit", 8, 8),
-    ],
-)
-def test_real_small_files(run: str, rows: int, endless: int | None) -> None:
-    trace = trace_of(run)
-    assert (len(trace.blocks), trace.dropped_count, trace.truncated) == (rows, 0, False)
-    starts = [block.start for block in trace.blocks]
-    assert starts == sorted(set(starts))
-    if endless is not None:
-        assert sum(block.end is None for block in trace.blocks) == endless
 
 
 _SEED = (SMALL / SMALL_RUNS[0] / "memory_block.csv").read_bytes().split(b"\n")

@@ -50,12 +50,6 @@ def test_a_size_that_is_known_wins_over_one_that_is_not(types: str, tmp_path: Pa
     assert str(read(tmp_path, text).tensors[7]) == "Bool[1]"
 
 
-def test_types_without_blocks_are_no_damage(tmp_path: Path) -> None:
-    text = "() = MatMul(), task_info: 1, attrs {stream_id=0} \n    (Float32:[8]) <- (Float32:[8])\n    # File:a|\n"
-    graph = read(tmp_path, text)
-    assert (graph.operators, graph.tensors, graph.dropped_count) == (1, {}, 0)
-
-
 @pytest.mark.parametrize(
     "text",
     [

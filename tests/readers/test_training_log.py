@@ -1,7 +1,8 @@
-"""The reader of training logs: five forms, ranks, runs, and files that are broken."""
+"""The reader of training logs: five forms, ranks, runs, broken files, and what becomes of a log beyond each bound."""
 
 from __future__ import annotations
 
+import json
 import math
 from statistics import median
 from typing import TYPE_CHECKING
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ms_tune.errors import TraceError
+from ms_tune.readers import training_log
 from ms_tune.readers.logged_steps import Form, parse_steps
 from ms_tune.readers.training_log import read_training_log
 from tests.readers.training_logs import PUBLIC, dynamic_line, megatron_line, megatron_log, static_line
@@ -17,6 +19,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ms_tune.readers.logged_steps import TrainingLog
+
+OLD = "Epoch: {}, Step: {}, Loss: 1.5, x: 1, Time: 100 ms\n"
+MEMORY = "[Rank {}] (after {} iterations) memory (MB) | allocated: 1 | max allocated: {} | reserved: 3\n"
 
 
 def read(folder: Path, text: str, name: str = "train.log") -> TrainingLog:
@@ -132,3 +137,118 @@ def test_public_logs(name: str, medians: list[float]) -> None:
     runs = read_training_log(PUBLIC / "logs" / name).runs
     times = [run.ranks[0].seconds for run in runs]
     assert [median(one[1:] or one) for one in times] == pytest.approx(medians)
+
+
+def numbers(log: TrainingLog) -> list[list[list[int]]]:
+    return [[list(rank.number) for rank in run.ranks] for run in log.runs]
+
+
+@pytest.mark.parametrize(("most", "dropped"), [(2, 3), (5, 0), (4, 1)])
+def test_so_many_steps_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int, dropped: int) -> None:
+    monkeypatch.setattr(training_log, "_MOST_STEPS", most)
+    log = read(tmp_path, megatron_log([100] * 5))
+    assert (numbers(log), log.dropped) == ([[[*range(1, most + 1)]]], dropped)
+
+
+@pytest.mark.parametrize(("most", "dropped"), [(1, 4), (2, 2), (3, 0)])
+def test_so_many_ranks_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int, dropped: int) -> None:
+    monkeypatch.setattr(training_log, "_MOST_RANKS", most)
+    text = "".join(f"[rank{rank}]: {megatron_line(step, 9)}" for step in (1, 2) for rank in (4, 5, 6))
+    log = read(tmp_path, text)
+    assert (numbers(log), log.dropped) == ([[[1, 2]] * most], dropped)
+    assert [rank.rank for rank in log.runs[0].ranks] == [4, 5, 6][:most]
+    said = megatron_line(1, 9) + "".join(MEMORY.format(rank, 1, 2) for rank in (1, 2, 3, 1))
+    assert list(read(tmp_path, said).runs[0].memory) == [1, 2, 3][:most]
+    # Without prefixes each is another rank's: those beyond the most are dropped.
+    log = read(tmp_path, megatron_line(1, 9) * 3)
+    assert (numbers(log), log.dropped) == ([[[1]] * most], 3 - most)
+
+
+@pytest.mark.parametrize(("most", "dropped"), [(1, 2), (2, 1), (3, 0)])
+def test_so_many_runs_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int, dropped: int) -> None:
+    monkeypatch.setattr(training_log, "_MOST_RUNS", most)
+    log = read(tmp_path, "".join(megatron_line(7, 9, total=total) for total in (10, 20, 30)))
+    assert ([run.total for run in log.runs], log.dropped) == ([10, 20, 30][:most], dropped)
+
+
+def test_so_many_damaged_lines_and_remarks_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(training_log, "_MOST_DAMAGED", 2)
+    monkeypatch.setattr(training_log, "_MOST_REMARKS", 2)
+    damaged, saved = "per_step_time: 5ms\n", "......Saving ckpt......\n"
+    log = read(tmp_path, saved + megatron_line(1, 9) + damaged * 3 + saved * 2 + "Eval result: 1\n")
+    assert (log.damaged, log.damaged_count) == ((3, 4), 3)
+    assert [(one.kind, one.step, one.line) for one in log.runs[0].remarks] == [
+        ("checkpoint", 1, 6),
+        ("checkpoint", 1, 7),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("epochs", "found"),
+    [
+        ([(0, 1), (0, 2), (1, 1), (1, 2)], [[[1, 2, 3, 4]]]),
+        ([(0, 1), (0, 2), (1, 3)], [[[1, 2, 3]]]),  # counters that go on
+        ([(0, 1), (0, 2), (1, 2), (1, 3)], [[[1, 2, 4, 5]]]),
+        ([(0, 1), (0, 2), (0, 3), (2, 1)], [[[1, 2, 3]], [[1]]]),
+        ([(0, 1), (0, 2), (1, 1), (0, 1), (0, 2)], [[[1, 2, 3]], [[1, 2]]]),
+    ],
+)
+def test_epochs_of_the_first_release_of_mindspeed(
+    tmp_path: Path, epochs: list[tuple[int, int]], found: list[list[list[int]]]
+) -> None:
+    assert numbers(read(tmp_path, "".join(OLD.format(*one) for one in epochs))) == found
+
+
+def test_epochs_of_the_static_graph(tmp_path: Path) -> None:
+    text = "".join(static_line(step, 100, total=5, epoch=epoch) for epoch, step in ((0, 2), (1, 3), (3, 1)))
+    assert numbers(read(tmp_path, text)) == [[[2, 3, 11]]]
+
+
+def test_a_rate_belongs_to_the_step_before_it(tmp_path: Path) -> None:
+    log = read(tmp_path, "| 9.5 samples/s/p\n" + static_line(1, 1000, rate=2.5) + "| 3.5 samples/s/p\n")
+    assert (log.orphans, list(log.runs[0].ranks[0].rate)) == (1, [3.5])
+    assert read(tmp_path, static_line(1, 1000)).orphans == 0
+
+
+def test_memory_of_a_run_that_has_not_begun_is_of_the_next(tmp_path: Path) -> None:
+    """A report after step 5 is of the run whose last step was 5 or less; one after step 1 is of a run to come."""
+    text = MEMORY.format(0, 1, 2) + megatron_line(1, 9) + megatron_line(5, 9)
+    text += MEMORY.format(1, 5, 3) + MEMORY.format(2, 1, 4) + megatron_line(1, 9) + MEMORY.format(3, 1, 5)
+    one, other = read(tmp_path, text).runs
+    assert ({rank: told.steps for rank, told in one.memory.items()}, list(other.memory)) == ({0: 1, 1: 5}, [2, 3])
+
+
+def test_the_same_step_is_another_ranks_if_it_says_the_same(tmp_path: Path) -> None:
+    first = megatron_log([100, 100, 100])
+    # One step late at most, and with the same norm: a rank. Two steps late, or with another norm: a run.
+    assert numbers(read(tmp_path, first + megatron_line(3, 90))) == [[[1, 2, 3], [3]]]
+    assert numbers(read(tmp_path, first + megatron_line(2, 90))) == [[[1, 2, 3], [2]]]
+    assert numbers(read(tmp_path, first + megatron_line(1, 90))) == [[[1, 2, 3]], [[1]]]
+    assert numbers(read(tmp_path, first + megatron_line(3, 90, norm=7.0))) == [[[1, 2, 3]], [[3]]]
+    assert [run.repeated for run in read(tmp_path, first + megatron_line(3, 90, norm=7.0)).runs] == [False, True]
+
+
+def test_a_log_of_a_rank_and_where_it_ends(tmp_path: Path) -> None:
+    told: list[int] = []
+    text = megatron_line(1, 9)
+    path = tmp_path / "worker_12.log"
+    path.write_text(text + "x", "utf-8")
+    log = read_training_log(path, told.append)
+    assert (log.rank, log.cut_off, sum(told)) == (12, True, len(text) + 1)
+    assert not read(tmp_path, text).cut_off
+    assert read(tmp_path, text).rank is None
+
+
+def test_the_columns_of_a_baseline_are_as_long_as_its_times(tmp_path: Path) -> None:
+    data = {"time info": [100, 200, 300], "loss": [9, 9, 9], "lm loss": [1.5], "throughput": [5, 6, 7, 8]}
+    log = read(tmp_path, json.dumps(data), "rank_3.json")
+    (steps,) = log.runs[0].ranks
+    assert (list(steps.number), list(steps.line), list(steps.seconds)) == ([1, 2, 3], [0, 0, 0], [0.1, 0.2, 0.3])
+    assert [math.isnan(loss) for loss in steps.loss] == [False, True, True]
+    assert (steps.loss[0], list(steps.tflops)) == (1.5, [5, 6, 7])
+    assert (log.runs[0].total, log.runs[0].repeated, log.rank) == (0, False, 3)
+    bad = [True, "1", None, 1e400]
+    log = read(tmp_path, json.dumps({"time": [1] * 4, "loss": bad}), "x.json")
+    assert all(math.isnan(loss) for loss in log.runs[0].ranks[0].loss)
+    with pytest.raises(TraceError):  # lists in a log are no baseline
+        read(tmp_path, json.dumps(data), "x.log")
