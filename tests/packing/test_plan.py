@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -21,7 +22,7 @@ from ms_tune.packing.engine import (
 )
 from ms_tune.packing.exact import luby_item
 from ms_tune.packing.placement import Placed, compress_lives, find_faults, lower_bound
-from ms_tune.packing.plan import PackingProgress, orders_to_try, plan_addresses
+from ms_tune.packing.plan import PackingProgress, fold_steps, orders_to_try, plan_addresses
 from tests.packing.problems import (
     Row,
     cut,
@@ -37,10 +38,10 @@ from tests.packing.problems import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    import numpy as np
     from numpy.typing import NDArray
 
     from ms_tune.packing.engine import GapFit, PackedOrder
+
 
 ALLOCATION = Path(__file__).parents[3] / "shared" / "fixtures" / "allocation"
 
@@ -244,3 +245,79 @@ class TestKnownProblems:
         result = plan_addresses(problem(rows, capacity=1048576), compiled(), seconds=limit)
         assert faults(result) == []
         assert result.height <= 1048576
+
+
+PLACED = st.builds(
+    lambda low, life, size, address: Placed(low, low + life, size, 1, address),
+    st.integers(0, 12),
+    st.integers(0, 6),
+    st.integers(0, 5),
+    st.integers(0, 20),
+)
+
+
+def overlaps(a: Placed, b: Placed) -> bool:
+    """Byte by byte and tick by tick."""
+    ticks = set(range(a.lower, a.upper)) & set(range(b.lower, b.upper))
+    return bool(ticks and set(range(a.address, a.address + a.size)) & set(range(b.address, b.address + b.size)))
+
+
+@given(st.lists(PLACED, max_size=12))
+def test_it_agrees_with_looking_at_every_pair(blocks: list[Placed]) -> None:
+    pairs = {(i, j) for i in range(len(blocks)) for j in range(i) if overlaps(blocks[i], blocks[j])}
+    found = {
+        (max(fault.block, fault.other_block), min(fault.block, fault.other_block))
+        for fault in find_faults(blocks)
+        if fault.other_block is not None
+    }
+    assert bool(found) == bool(pairs)
+    assert found <= pairs
+
+
+def test_alignment_and_addresses_below_zero() -> None:
+    faults = find_faults([Placed(0, 5, 8, 512, 8), Placed(0, 5, 8, 1, -8)])
+    assert [fault.kind for fault in faults] == ["negative", "alignment"]
+
+
+def test_only_so_many_are_listed() -> None:
+    assert len(find_faults([Placed(0, 9, 8, 1, 0)] * 150)) == 100
+
+
+def repeating(steps: int, blocks: int, seed: int, *, residents: int = 20) -> list[Row]:
+    """Weights, and steps that allocate and release the same every time."""
+    random = np.random.default_rng(seed)
+    length = 2 * blocks
+    end = 100 + steps * length + 50
+    rows = [(number, end, 512 * int(random.integers(1, 50)), 512) for number in range(residents)]
+    low = np.sort(random.integers(0, length - 1, blocks))
+    high = np.minimum(low + 1 + random.integers(1, length, blocks), length)
+    size = 512 * random.integers(1, 100, blocks)
+    for step in range(steps):
+        begin = 100 + step * length
+        rows += [(begin + int(a), begin + int(b), int(s), 512) for a, b, s in zip(low, high, size, strict=True)]
+    return rows
+
+
+def test_equal_steps_become_one() -> None:
+    rows = repeating(8, 300, 1)
+    blocks = problem(rows)
+    folded = fold_steps(blocks)
+    assert folded is not None
+    assert folded.periods >= 7
+    assert len(folded.problem) <= len(rows) / 3
+    assert lower_bound(folded.problem) == lower_bound(blocks)
+
+
+@settings(max_examples=25)
+@given(st.integers(2, 6), st.integers(70, 150), st.integers(0, 10_000), st.integers(0, 30), st.data())
+def test_a_plan_of_one_step_holds_for_all(
+    steps: int, blocks: int, seed: int, changes: int, data: st.DataObject
+) -> None:
+    rows = repeating(steps, blocks, seed)
+    for _ in range(changes):  # blocks that differ, also ones that live across borders of steps
+        at = data.draw(st.integers(0, len(rows) - 1))
+        low, high, size, alignment = rows[at]
+        rows[at] = (low, high + data.draw(st.integers(0, 400)), size, alignment)
+    result = plan_addresses(problem(rows), NumpyEngine(), seconds=0.01)
+    assert faults(result) == []
+    assert result.height >= result.lower_bound == lower_bound(problem(rows))

@@ -10,7 +10,7 @@ import pytest
 from ms_tune.enums import RecomputeMode
 from ms_tune.planning.search import add_recompute
 from tests.planning import naive
-from tests.planning.tables import random_table
+from tests.planning.tables import CASE_A, random_table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -67,3 +67,25 @@ def test_the_fastest_of_all_variants_that_keep_the_limit(seed: int) -> None:
     assert naive.peaks_of(table, found)[stage] <= limit
     assert naive.time_of(table, found) == min(naive.time_of(table, one) for one in fine)
     assert all(found[place] == cells[place] for place in range(table.cells) if place % table.stages != stage)
+
+
+def test_large_stages_are_relieved_and_the_others_stay() -> None:
+    cells = lightest(CASE_A)
+    before = naive.peaks_of(CASE_A, cells)
+    table = CASE_A._replace(limit_bytes=sorted(before)[-2])
+    over = [stage for stage, peak in enumerate(before) if peak > table.limit_bytes]
+    found = add_recompute(table, cells, over, 0)
+    assert over == [0]
+    assert found is not None
+    assert found[1:] == cells[1:]
+    assert naive.peaks_of(table, found)[0] <= table.limit_bytes
+    full = found[0][RecomputeMode.FULL]
+    fewer = [
+        {**found[0], RecomputeMode.FULL: full - 1, RecomputeMode.NONE: found[0][RecomputeMode.NONE] + 1},
+        *found[1:],
+    ]
+    assert naive.peaks_of(table, fewer)[0] > table.limit_bytes
+
+
+def test_what_recomputing_cannot_free_is_said() -> None:
+    assert add_recompute(CASE_A._replace(limit_bytes=1), lightest(CASE_A), [0, 3], 0) is None
