@@ -9,6 +9,7 @@ import pytest
 from ms_tune.dialects.job_parts import (
     DType,
     Experts,
+    LatentAttention,
     MicroBatches,
     ModelShape,
     Optimizer,
@@ -123,6 +124,13 @@ def test_only_the_last_stage_has_logits_and_each_chunk_its_own_micro_batches() -
     last = megatron_stage(job(), LAST._replace(chunks=(Chunk((StageLayer(3),), head=True),)), [1], fused=False)
     assert last.transient_bytes == logits_bytes(WIDTHS, SHARE, in_place=True)
     assert last.activation_bytes == megatron_activations(WIDTHS, SHARE, experts=False, fused=False).none
+
+
+def test_latent_attention_and_no_experts() -> None:
+    model = SHAPE._replace(latent=LatentAttention(6, 5, 4, 2, 9), experts=None)
+    widths = WIDTHS._replace(attention=Attention(4, 4, 4 + 2, 9), experts=0, chosen=0, expert=0, shared=0)
+    found = megatron_stage(job(model), FIRST._replace(chunks=FIRST.chunks[:1]), [2], fused=True)
+    assert found.activation_bytes == 2 * kept(widths, experts=False).none
 
 
 def test_the_state_of_another_optimizer_is_not_known() -> None:

@@ -96,6 +96,12 @@ def test_shared_experts_are_as_wide_as_they_are_together(written: dict[str, int]
     assert (found.experts, found.expert, found.shared) == (8, 6, shared)
 
 
+def test_ranks_mean_nothing_in_a_model_whose_attention_is_not_latent() -> None:
+    found = widths_of(of_section(model_type="qwen3", head_dim=6, num_key_value_heads=2, **MLA))
+    assert found is not None
+    assert found.attention == Attention(4, 2, 6, 6)
+
+
 def test_the_older_classes_have_names_of_their_own() -> None:
     section = {"type": "LlamaConfig", "hidden_size": 12, "num_heads": 4, "n_kv_heads": 2, "intermediate_size": 20}
     section |= {"vocab_size": 50, "seq_length": 16}

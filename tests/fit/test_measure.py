@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from ms_tune.fit.job import PlannedJob
 
+
 HELD = dict.fromkeys(CONTENTS, 10)
 
 
@@ -98,6 +99,16 @@ def test_a_second_time_nothing_runs(machine: Machine, tmp_path: Path) -> None:
     assert figures.phase_persistent == {"backward": 30}  # weights, optimizer state, gradients
     assert (figures.footprint_bytes, labels(figures.kinds), figures.in_flight) == (1001, {"dense": 2}, (4,))
     assert not machine.folder.exists()
+
+
+def test_what_was_found_before_the_user_stopped_is_kept(machine: Machine, tmp_path: Path) -> None:
+    job = job_of(tmp_path)
+    machine.stops_after = 3
+    with pytest.raises(KeyboardInterrupt):
+        measure_probes(job.request, probes_of(job), Observer())
+    machine.stops_after = 10**6
+    measure_probes(job.request, probes_of(job), Observer())
+    assert machine.runs == 4
 
 
 def test_where_one_fails_that_is_needed_no_other_is_run(machine: Machine, tmp_path: Path) -> None:
@@ -174,3 +185,16 @@ def test_the_cache_does_not_grow_without_end(machine: Machine, tmp_path: Path, m
     assert len(kept) == 3
     assert all(json.loads(file.read_text(encoding="utf-8"))["stage"] in (0, 3) for file in kept)
     assert machine.runs == 4
+
+
+def test_a_cache_that_cannot_be_written_costs_time_only(
+    machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(table_cache, "write_json", refuse)
+    job = job_of(tmp_path)
+    assert sizes(measure_probes(job.request, probes_of(job), Observer())) == [1000, 1001, 1002, 1003]
+    measure_probes(job.request, probes_of(job), Observer())
+    assert machine.runs == 8

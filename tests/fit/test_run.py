@@ -17,7 +17,7 @@ from ms_tune.dryrun.request import DryrunRequest
 from ms_tune.dryrun.task import Observer
 from ms_tune.encode import as_json
 from ms_tune.enums import RecomputeMode
-from ms_tune.errors import ConfigError, RunError, UnsupportedError
+from ms_tune.errors import ConfigError, RunError, UnsupportedError, UsageError
 from ms_tune.facts.query import data_folder
 from ms_tune.fit import run as engine
 from ms_tune.fit import table_cache, verify_loop
@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from ms_tune.fit.job import PlannedJob
     from ms_tune.fit.measure import Probe, RunFigures
     from ms_tune.fit.result import ConfigFit
+
 
 pytestmark = pytest.mark.slow  # searches, a second each
 
@@ -199,6 +200,12 @@ class TestPlans:
         assert slow.chosen.report.planned is not None
         assert not slow.chosen.report.planned.plan.swap
         assert [note.params["kind"] for note in slow.notes if note.id == "fitting.kind-fails"] == ["swap"]
+
+    def test_swap_needs_a_bandwidth(self) -> None:
+        with pytest.raises(UsageError, match="the cost of swap"):
+            ConfigFitRequest(kinds=(RecomputeMode.SWAP,))
+        with pytest.raises(UsageError, match="not allowed to swap"):
+            ConfigFitRequest(swap_bandwidth=GIB)
 
     def test_a_dialect_without_swap_says_so(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         kinds = (RecomputeMode.FULL, RecomputeMode.SWAP)

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from ms_tune.fit.measure import Probe, RunFigures
     from ms_tune.planning.table import PlanLists
 
+
 TEMPLATES = Path(__file__).parents[2] / "yaml_templates"
 OTHERS = {
     "mindspeed_ms/llama2_7b.yaml": [Layout(2, 2, 2, 1, 1, 2, 4, 4), Layout(1, 8, 1, 1, 1, 1, 2, 16), Layout(8, 1, 1, 2, 1, 1, 1, 8)],
@@ -69,6 +70,12 @@ def test_a_config_with_another_layout_is_read_as_that(name: str, layout: Layout)
     assert {layer.recompute.value for layer in plan.layers[: job.layers]} == {"none"}
     assert job.loaded.source.text == before
     assert loaded.source.text.partition("\n")[0] == before.partition("\n")[0]  # its comments stay
+
+
+def test_what_is_left_over_of_an_even_split_avoids_the_ends() -> None:
+    assert place_evenly(10, Layout(pipeline=4)) == [[2, 3, 3, 2]]
+    assert place_evenly(11, Layout(pipeline=4)) == [[3, 3, 3, 2]]
+    assert place_evenly(9, Layout(pipeline=2, chunks=2)) == [[3, 2], [2, 2]]
 
 
 def ranked(

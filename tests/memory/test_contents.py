@@ -127,6 +127,12 @@ def test_clipped_gradients_of_the_dynamic_graph() -> None:
     assert content_of(after, backward, replace(state, user_text="{51-90}")) is MemoryCategory.TEMPORARIES
 
 
+def test_without_stacks_the_operator_tells_the_optimizer_state() -> None:
+    assert content_of(block(5, kind="Weight", node_name="AdamW", stack=(TRACKER,))) is MemoryCategory.OPTIMIZER_STATE
+    assert content_of(block(5, kind="Weight", node_name="Dense", stack=(TRACKER,))) is MemoryCategory.WEIGHTS
+    assert content_of(block(5, stack=(TRACKER,))) is MemoryCategory.UNATTRIBUTED
+
+
 @pytest.mark.parametrize(
     ("name", "expected"),
     [

@@ -45,6 +45,11 @@ def test_blocks_of_one_kind_and_size_cancel_out_whoever_holds_them() -> None:
     assert (back.in_new, back.signed_bytes) == (False, -16)
 
 
+def test_a_block_of_another_kind_has_no_partner() -> None:
+    found = find_surpluses(held(weight("w", 64)), held(other("MatMul", 64)))
+    assert [(one.kind, one.signed_bytes) for one in found] == [(BlockKind.KEPT, -64), (BlockKind.OTHER, 64)]
+
+
 def test_of_equal_blocks_those_of_the_same_operator_cancel_first() -> None:
     old = held(other("MatMul", 64), other("Add", 64))
     new = held(other("Mul", 64), other("Mul", 64), other("Add", 64), other("MatMul", 64))

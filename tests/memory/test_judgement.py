@@ -101,6 +101,14 @@ class TestKept:
             "user": 1024,
         }
 
+    def test_the_verdict_is_about_the_whole_stage(self, run: Path) -> None:
+        self.keep(run, run_layers=2, stage_layers=32, stage_need=Need.of_derived_stage(60 * GIB, [(GIB, GIB)]))
+        report = judged(run)
+        assert report.curve.peak_bytes < GIB
+        assert report.verdict.outcome is Fit.DOES_NOT_FIT
+        assert report.sample == (2, 32)
+        assert "does-not-fit" in {finding.name for finding in report.findings}
+
     def test_all_other_figures_are_marked_as_those_of_the_sample(
         self, run: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:

@@ -38,6 +38,16 @@ def test_late_frees() -> None:
     assert lives.peak_if_freed_after_last_use == 1550  # instead of 2000
 
 
+def test_ticks_and_sizes_beyond_a_word_are_multiplied_exactly() -> None:
+    lives = lives_of([block(1, 2**62, 2**40, last_user_task=2)])
+    assert lives.late_free_bytes_ticks == 2**40 * (2**62 - 2)
+
+
+def test_never_freed() -> None:
+    lives = lives_of([block(1, None, 100), block(2, 5, 1), block(3, None, 20, kind="GeFixed")])
+    assert lives.never_freed_bytes == 100
+
+
 def test_growth_needs_three_steps_and_every_one_of_them() -> None:
     stack = (Frame("/workspace/train.py", 9, "log"),)
     kept = [block(step * 10 + 1, None, 64, node_name="Add", stack=stack) for step in range(5)]
@@ -54,6 +64,12 @@ def test_growth_needs_three_steps_and_every_one_of_them() -> None:
         stack,
     )
     assert lives_of([*kept[:2], once], (9, 19)).growth == ()
+
+
+def test_spikes() -> None:
+    long, spike = block(1, 1000, 100), block(500, 503, 900)
+    lives = lives_of([long, spike])
+    assert (lives.spike_bytes, lives.peak_without_spikes) == (900, 100)
 
 
 def test_holes_by_stream() -> None:

@@ -23,6 +23,7 @@ from ms_tune.footprint.remedies import (
 from ms_tune.footprint.steps import StepEvidence, Steps
 from ms_tune.footprint.what_ifs import recompute_all_layers
 from ms_tune.readers.memory_block import Frame
+from ms_tune.text import Language
 from tests.memory.reports import LLAMA, QWEN_8B, QWEN_TINY, rank_of
 from tests.readers.rows import table_from
 from tests.readers.samples import block
@@ -220,6 +221,27 @@ def test_sharding_of_all_is_named_where_weights_are_gathered_and_no_experts_are_
     names = {remedy.name for remedy in find_remedies(known)}
     assert ("full-sharding" in names) == named
     assert ("sequence-split" in names) == (operator == "Cast")
+
+
+def test_it_is_said_where_a_figure_is_rough_and_nowhere_else() -> None:
+    path = "Default/net-Net/layers-CellList/{}-Block/{}-op{}"
+    layers = [
+        kernel(10 + 10 * layer + place, 190 - 10 * layer - place, path.format(layer, name, layer), 1000 + place)
+        for layer in range(4)
+        for place, name in enumerate(("Dense", "GeLU", "Add"))
+    ]
+    layers.append(kernel(150, 151, "Gradients/Default/net-Net/layers-CellList/3-Block/Grad_Add/Mul-op1", 1))
+    update = kernel(200, 210, "Default/t-T/optimizer-AdamW/Mul-op1", 8000)
+    blocks = [
+        eager(10 * layer + place, 90 - 10 * layer - place, f"op{place}", 1000, 50 + place)
+        for layer in range(4)
+        for place in range(4)
+    ]
+    for rows, rough in ((layers, True), ([*layers, update], False), (blocks, False)):
+        found = {remedy.name: remedy for remedy in find_remedies(known_of(rows))}
+        assert "swap" not in found  # no MindFormers, or no lazy_inline: what MindSpore would move is not known
+        for words, language in (("3 %", Language.EN), ("3%", Language.ZH)):
+            assert (words in found["recompute"].price.say(language)) == rough
 
 
 @pytest.mark.parametrize(

@@ -68,6 +68,16 @@ def test_the_stretches_of_addresses_are_the_footprint_at_every_tenth_of_the_trac
         assert found.free_bytes == rank.curve.footprint[last] - rank.curve.bytes_at(tick)
 
 
+@pytest.mark.parametrize(
+    ("run", "rows"),
+    [("asc_gO0", 70), ("asc_dp8/rank_3", 88), ("gpt", 192), ("asc_comm/rank_3", 3), ("llama7b_pynative", 9126)],
+)
+def test_every_launched_block_has_its_launch(run: str, rows: int) -> None:
+    joined = rank_of(run).join
+    assert joined is not None
+    assert (joined.joined_rows, joined.joinable_rows) == (rows, rows)
+
+
 @pytest.mark.slow
 def test_launches_of_a_graph_are_joined_by_name() -> None:
     for rank, rows in zip(report_of(QWEN_TINY).ranks, (8320, 9424), strict=True):
@@ -126,6 +136,16 @@ def test_qwen3_against_theory() -> None:
     assert fused.categories[MemoryCategory.OPTIMIZER_STATE] == 2 * fused.categories[MemoryCategory.WEIGHTS]
     assert rank.theory.optimizer_ratio == pytest.approx(2, abs=1e-4)
     assert rank.theory.gradients_ratio == pytest.approx(1, abs=1e-4)
+
+
+def test_tensors_and_padding() -> None:
+    rank = rank_of(QWEN_TINY)
+    split = next(holder for holder in rank.peak.holders if holder.operator == "SplitWithSize")
+    assert split.tensor == "Float32[256, 1, 256, 1]"
+    padding = rank.padding_at_peak()
+    assert padding is not None
+    assert 0 < padding < rank.curve.peak_bytes // 20
+    assert rank_of(QWEN_8B).padding_at_peak() is None
 
 
 def test_findings_of_real_runs() -> None:

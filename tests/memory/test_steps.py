@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from ms_tune.readers.memory_block import Block
 
+
 ADAMW = Frame("/opt/venv/lib/python3.11/site-packages/mindspore/mint/optim/adamw.py", 189, "construct")
 
 
@@ -55,6 +56,14 @@ def test_a_static_graph_with_eager_rows_keeps_its_steps(run: str, many: int, *, 
     assert find_steps(table, contents, tasks) == expected
     without = find_steps(table, contents, None)
     assert without.evidence is not StepEvidence.UPDATE
+
+
+def test_without_tasks_the_graph_still_decides() -> None:
+    rows = [row for first in (10, 20, 30) for row in graph_step(first)]
+    plain, mixed = table_from(rows), table_from([barrier(2), *rows, barrier(19)])
+    expected = find_steps(plain, Contents(plain, None), None)
+    assert (expected.evidence, expected.ends) == (StepEvidence.REPETITION, (12, 22, 32))
+    assert find_steps(mixed, Contents(mixed, None), None) == expected
 
 
 def test_a_compiled_part_of_an_eager_step_does_not_end_it(tmp_path: Path) -> None:

@@ -78,6 +78,17 @@ def test_a_snapshot_without_a_recording_has_no_peak(tmp_path: Path, capsys: CAPT
     assert "no events were recorded" in capsys.readouterr().err
 
 
+def test_what_was_held_before_the_first_event_is_called_that(tmp_path: Path, capsys: CAPTURE) -> None:
+    program = Program(NPU, seed=5).run()
+    frees = [event for event in program.events if event["action"] == "free_completed"][-1:]
+    path = saved(program, tmp_path / "s.pickle", device_traces=[frees])
+    assert told(capsys, path)["requested_peak_event"] == -1
+    assert main(["memory", str(path), "--lang", "en"]) == 0
+    out = capsys.readouterr().out
+    assert "before the first event" in out
+    assert "event -1" not in out
+
+
 def test_what_cannot_be_replayed_is_said(tmp_path: Path, capsys: CAPTURE) -> None:
     program = Program(NPU, seed=5).run()
     program.events[-5]["addr"] += 512

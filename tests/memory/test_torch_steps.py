@@ -65,6 +65,13 @@ def test_what_grows_with_every_step_is_told_with_its_bytes(tmp_path: Path, capsy
         assert words in capsys.readouterr().out
 
 
+def test_without_an_optimizer_there_are_no_steps(tmp_path: Path, capsys: CAPTURE) -> None:
+    path = saved(Program(NPU, seed=5).run(), tmp_path / "s.pickle")
+    assert told(capsys, path)["step_ends"] == []
+    assert main(["memory", "what-if", str(path), "--empty-cache-each-step"]) == 2
+    assert "the end of training steps cannot be determined" in capsys.readouterr().err
+
+
 def test_empty_cache_each_step_is_what_a_script_that_calls_it_gets(tmp_path: Path, capsys: CAPTURE) -> None:
     plain, ends = training(4)
     found = told(capsys, "what-if", saved(plain, tmp_path / "s.pickle"), "--empty-cache-each-step")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from random import Random
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,7 +12,7 @@ import pytest
 from ms_tune import measure_runs
 from ms_tune.cli.main import main
 from ms_tune.diagnostics import Severity
-from ms_tune.errors import TraceError
+from ms_tune.errors import TraceError, UsageError
 from ms_tune.metrics.figures import bound_median
 from ms_tune.metrics.result import MetricsRequest
 from tests.readers.training_logs import PUBLIC, megatron_line, megatron_log, static_line
@@ -85,6 +86,13 @@ class TestFigures:
         times = [900, *[7] * 9, 8, *[7] * 9, 9]
         lines = [static_line(step, milliseconds) for step, milliseconds in enumerate(times, start=1)]
         assert [one.step for one in run_of(tmp_path, "".join(lines)).times.outliers] == [21]
+
+    def test_a_chip_by_its_name(self, tmp_path: Path) -> None:
+        text = megatron_log([1000] * 8, total=8, tflops=200)
+        run = run_of(tmp_path, text, MetricsRequest(chip="Ascend910B2"))
+        assert run.value("mfu") == pytest.approx(200 / 353.89)
+        with pytest.raises(UsageError, match="'H100' is unknown; known chips: 910B1"):
+            run_of(tmp_path, text, MetricsRequest(chip="H100"))
 
     def test_ranks_of_a_folder(self, tmp_path: Path) -> None:
         for rank in range(3):
@@ -160,6 +168,14 @@ class TestDoubts:
         assert ids(run) == ["sizes-changed", "flops-changed"]
         assert run.value("samples_per_second") is None
 
+    def test_digits_are_no_change_of_work(self, tmp_path: Path) -> None:
+        random = Random(7)  # noqa: S311 - the same each time
+        lines = []
+        for step in range(1, 51):
+            milliseconds = round(random.uniform(150, 250), 1)
+            lines.append(megatron_line(step, milliseconds, total=50, tflops=round(1000 / milliseconds, 1)))
+        assert ids(run_of(tmp_path, "".join(lines))) == []
+
     def test_a_loss_of_infinity_is_no_number(self, tmp_path: Path) -> None:
         line = megatron_line(2, 100).replace("lm loss: 9.980000E+00", "lm loss: inf")
         run = run_of(tmp_path, megatron_line(1, 100) + line)
@@ -208,6 +224,16 @@ class TestComparison:
         assert found is not None
         assert (found.low, found.is_told_apart) == (None, False)
         assert found.ratio == pytest.approx(201 / 101)
+
+    def test_noise_is_no_difference(self, tmp_path: Path) -> None:
+        random = Random(3)  # noqa: S311 - the same each time
+        files = [tmp_path / name for name in ("a.log", "b.log")]
+        for file in files:
+            file.write_text(megatron_log([900, *(random.uniform(90, 110) for _ in range(40))], total=41), "utf-8")
+        found = measure_runs(files[0], baseline=files[1]).comparison
+        assert found is not None
+        assert found.low is not None
+        assert not found.is_told_apart
 
 
 class TestInterval:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from ms_tune.profile.result import ProfileReport
 
+
 ALEXNET = PUBLIC / "profiler" / "alexnet_level1"
 CLUSTER = PUBLIC / "profiler" / "cluster_step_trace_time_msinsight.csv"
 
@@ -89,6 +90,12 @@ class TestVerdict:
         for rank, compute in enumerate((8000.0, 9000.0)):
             Step().kernel(compute).collective(9300.0 - compute, 250.0).write(tmp_path / "little", rank)
         assert analyse_profiles(tmp_path / "little").verdict.bound is Bound.OPERATOR
+
+    def test_never_the_network_where_hosts_are_late(self, tmp_path: Path) -> None:
+        host_bound().write(tmp_path)
+        report = analyse_profiles(tmp_path)
+        assert report.shares[QueueState.WAITING] > report.shares[QueueState.HOST]
+        assert any("for late hosts, not for the network" in str(line) for line in report.verdict.evidence)
 
     def test_advice_from_kernels_and_gaps(self, tmp_path: Path) -> None:
         step = Step()
@@ -245,6 +252,15 @@ class TestDoubts:
         Step().kernel(10.0).idle(5000.0, late=4990.0, doing="enumerate(DataLoader)#next").write(tmp_path / "data")
         report = analyse_profiles(tmp_path / "data")
         assert (ids(report), report.verdict.bound) == (["idle-window"], Bound.HOST)
+
+    @pytest.mark.parametrize(
+        "name", ["trace_view.json", "step_trace_time.csv", "kernel_details.csv", "communication.json"]
+    )
+    @pytest.mark.parametrize("text", ["", "{", "nothing\n", "[1, 2", '{"a": "' + "x" * 100, "\x00\xff"])
+    def test_a_broken_file_does_not_stop_the_others(self, tmp_path: Path, name: str, text: str) -> None:
+        (host_bound().write(tmp_path) / name).write_text(text)
+        report = analyse_profiles(tmp_path)
+        assert report.problems or name == "communication.json"
 
     def test_no_profile(self, tmp_path: Path) -> None:
         with pytest.raises(TraceError, match="no profile in this folder"):

@@ -122,6 +122,12 @@ class TestBubble:
         found = compute_bubble_share(Schedule.INTERLEAVED_FULL_WARM_UP, [[1] * stages] * chunks, micro_batches)
         assert found == pytest.approx((stages - 1) / (chunks * micro_batches + stages - 1))
 
+    def test_uneven_stages_wait_longer(self) -> None:
+        even, uneven = (compute_bubble_share(Schedule.ONE_FORWARD_ONE_BACKWARD, [row], 8) for row in ([4, 4], [5, 3]))
+        assert even is not None
+        assert uneven is not None
+        assert even < uneven
+
     def test_what_nobody_runs_or_follows(self) -> None:
         assert compute_bubble_share(Schedule.ONE_FORWARD_ONE_BACKWARD, [[1, 1]], 10**12) is None
         assert compute_bubble_share(Schedule.INTERLEAVED_FULL_WARM_UP, [[1, 1], [1, 1]], 3) is None

@@ -52,6 +52,12 @@ def test_data_parallelism_stays_unless_it_is_searched() -> None:
     assert NOW in found
 
 
+def test_what_is_kept_is_kept() -> None:
+    found = list_layouts(SPACE._replace(keep={"tp": 4, "dp": 4})).found
+    assert {(one.tensor, one.data) for one in found} == {(4, 4)}
+    assert list_layouts(SPACE._replace(keep={"tp": 3})).found == ()
+
+
 @pytest.mark.parametrize("devices", [131_072, 65_536])
 def test_too_many_are_refused_at_once(devices: int) -> None:
     huge = NOW._replace(data=devices // 8, micro_batches=2**20)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ms_tune.enums import RecomputeMode
+from ms_tune.errors import UsageError
 from ms_tune.planning.table import StageEnd
 from ms_tune.planning.time_scale import Clock, LayerTimes, SeenLayer, with_layers, with_times
 from ms_tune.text import Language, render
@@ -60,6 +61,11 @@ def test_a_layer_of_which_both_tell_is_as_the_user_says() -> None:
     assert "dense" not in layers
     assert "derived from dense by relative times: tail 3.5 ms" in rest
     assert not with_layers(Clock(9.0, dict.fromkeys(("dense", "tail", "experts"), LayerTimes(7.0)), seen), TABLE).notes
+
+
+def test_of_another_model() -> None:
+    with pytest.raises(UsageError, match="has a layer 5, but the model has 5 layers"):
+        with_layers(Clock(9.0, seen=(SeenLayer(5, 1.0, 1.0, 0.0),)), TABLE)
 
 
 @pytest.mark.parametrize("seen", [None, ()])

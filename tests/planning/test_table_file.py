@@ -173,3 +173,9 @@ def test_layers_that_make_no_sense_are_refused(change: dict[str, object], words:
     data["layers_description"][1].update(change)
     with pytest.raises(ConfigError, match=words):
         read_sapp(json.dumps(data), "s.json", PIPELINE)
+
+
+@pytest.mark.parametrize("text", ["{}", "[]", '{"layers_description": [1]}', '{"layers_description": []}'])
+def test_a_file_without_layers_is_none_of_sapp(text: str) -> None:
+    with pytest.raises(ConfigError, match="layers_description"):
+        read_sapp(text, "s.json", PIPELINE)

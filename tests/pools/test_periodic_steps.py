@@ -12,8 +12,9 @@ import pytest
 from ms_tune.footprint.torch_report import analyse_snapshot
 from ms_tune.pools import torch_replay
 from ms_tune.pools.torch_pool import TorchPool
-from ms_tune.pools.torch_replay import Cache, Repeats, change_segments, replay_setting
+from ms_tune.pools.torch_replay import Cache, Repeats, change_segments, find_repeats, replay_setting
 from ms_tune.pools.torch_space import TorchSettings
+from ms_tune.readers.torch_snapshot import read_torch_snapshot
 from ms_tune.units import MIB
 from tests.pools.test_torch_replay import NPU, NPU_EXPANDABLE
 from tests.pools.torch_recordings import TRAIN, Program
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
     from ms_tune.footprint.torch_report import TorchReport
     from ms_tune.pools.torch_replay import TorchOutcome
+
 
 STEPS = 12
 
@@ -116,3 +118,16 @@ def test_what_is_told_is_the_same(
     assert max(again) >= STEPS - 2
     monkeypatch.setattr(torch_replay, "find_repeats", lambda _events: None)
     assert short == results()
+
+
+def test_events_that_never_come_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch_replay, "_LEAST_EVENTS", 100)
+    path = tmp_path / "s.pickle"
+    path.write_bytes(pickle.dumps(Program(NPU, seed=4).run(4).snapshot()))
+    assert find_repeats(read_torch_snapshot(path).devices[0].events) is None
+    path.write_bytes(pickle.dumps(program(NPU, 4, emptied=False).snapshot()))
+    events = read_torch_snapshot(path).devices[0].events
+    found = find_repeats(events)
+    assert found is not None
+    for place in range(found.begin, found.begin + found.length * (found.times - 1), 17):
+        assert events[place][:4] == events[place + found.length][:4]

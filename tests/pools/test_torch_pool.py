@@ -46,6 +46,31 @@ def test_a_miss_takes_a_segment(size: int, segment: int) -> None:
     assert pool.state.reserved == pool.state.actual == segment
 
 
+def test_max_split_size_keeps_large_blocks_whole() -> None:
+    pool = TorchPool(TorchSettings(max_split=32 * MIB))
+    block = pool.allocate(ask(100 * MIB))
+    pool.free(block)
+    pool.allocate(ask(8 * MIB))  # may not take from a block above the limit
+    assert segments(pool) == [100 * MIB, 20 * MIB]
+    pool.allocate(ask(70 * MIB))  # above the limit itself, but 30 MiB would be wasted: more than 20
+    assert segments(pool)[2:] == [70 * MIB]
+    assert pool.allocate(ask(90 * MIB)) == block
+    assert pool.state.used == 8 * MIB + 70 * MIB + 100 * MIB  # and the block is not split
+
+
+def test_an_expandable_segment_grows_by_what_is_missing() -> None:
+    pool = TorchPool(TorchSettings(expandable=True))
+    first = pool.allocate(ask(30 * MIB))
+    assert pool.state.reserved == 40 * MIB  # pages of 20 MiB
+    second = pool.allocate(ask(45 * MIB))
+    assert (second - first, pool.state.reserved) == (30 * MIB, 80 * MIB)
+    pool.allocate(ask(512))
+    assert pool.state.reserved == 82 * MIB  # small requests have one of their own, with pages of 2 MiB
+    pool.free(first)
+    assert pool.allocate(ask(30 * MIB - 512)) == first  # split, though only 512 bytes are left
+    assert len(pool.state.units) == 2
+
+
 def test_cached_segments_are_released_before_it_gives_up() -> None:
     pool = TorchPool(TorchSettings(total=60 * MIB))
     pool.free(pool.allocate(ask(40 * MIB)))
@@ -53,6 +78,18 @@ def test_cached_segments_are_released_before_it_gives_up() -> None:
     assert (pool.state.reserved, pool.state.is_over) == (50 * MIB, False)
     pool.allocate(ask(20 * MIB))
     assert pool.state.is_over
+
+
+def test_empty_cache_keeps_segments_in_use() -> None:
+    pool = TorchPool(PLAIN)
+    kept = pool.allocate(ask(4 * MIB))
+    pool.free(pool.allocate(ask(4 * MIB)))
+    pool.free(pool.allocate(ask(64 * MIB)))
+    pool.release()
+    assert pool.state.reserved == 20 * MIB
+    pool.free(kept)
+    pool.release()
+    assert pool.state.reserved == 0
 
 
 def test_the_blocks_of_a_real_npu_need_the_segments_that_it_took() -> None:

@@ -10,7 +10,8 @@ import pytest
 
 from ms_tune.errors import TraceError
 from ms_tune.readers import memory_log
-from ms_tune.readers.memory_log import MemoryWords, RankMemory, read_logged_memory
+from ms_tune.readers.logged_steps import LoggedMemory
+from ms_tune.readers.memory_log import MemoryWords, RankMemory, parse_reports, read_logged_memory
 from ms_tune.units import MIB
 
 if TYPE_CHECKING:
@@ -35,6 +36,16 @@ def report(path: Path, line: int, rank: int, most: float, steps: int | None) -> 
     return RankMemory(rank, MemoryWords.REPORT, path, line, int(most * MIB), None, int(1.5 * MIB), steps=steps)
 
 
+def test_lines_of_several_ranks_that_ran_into_each_other() -> None:
+    text = REPORT.format(3, 5, 2.5) + REPORT.format(12, 6, 4) + " | max reserved: 8.5"
+    assert list(parse_reports(text)) == [
+        LoggedMemory(3, int(1.5 * MIB), int(2.5 * MIB), int(3.25 * MIB), 0, 5),
+        LoggedMemory(12, int(1.5 * MIB), 4 * MIB, int(3.25 * MIB), int(8.5 * MIB), 6),
+    ]
+    assert [one.max_allocated for one in parse_reports(REPORT.format(1, 2, "1.2.3"))] == [0]
+    assert list(parse_reports("memory (MB) | allocated: 1")) == []
+
+
 def test_the_last_report_of_each_rank_counts(tmp_path: Path) -> None:
     log = tmp_path / "train.log"
     lines = [REPORT.format(1, 1, 2), REPORT.format(0, 1, 3), REPORT.format(1, 2, 2.5) + " | max reserved: 4"]
@@ -51,6 +62,12 @@ def test_processes_without_ranks_are_counted_and_the_one_that_needs_most_is_told
     blocks = [(10, 20), (30, 40), (30, 41), (30, 41), (5, 50)]
     log.write_text("".join(STATISTICS.format(peak=peak, actual=actual) for peak, actual in blocks), "utf-8")
     assert read_logged_memory(log) == (statistics(log, 12, (30, 41), processes=4),)
+
+
+def test_of_a_rank_that_is_known_the_last_statistics_count(tmp_path: Path) -> None:
+    log = tmp_path / "worker_7.log"
+    log.write_text(STATISTICS.format(peak=30, actual=40) + STATISTICS.format(peak=10, actual=20), "utf-8")
+    assert read_logged_memory(log) == (statistics(log, 8, (10, 20), rank=7),)
 
 
 def test_a_rank_before_the_line_counts_more_than_that_of_the_file(tmp_path: Path) -> None:
@@ -76,6 +93,18 @@ def test_statistics_count_more_than_reports_of_another_file(tmp_path: Path, firs
         (tmp_path / name).write_text(text, "utf-8")
     (found,) = read_logged_memory(tmp_path)
     assert (found.rank, found.words, found.peak_bytes) == (5, MemoryWords.STATISTICS, 30 * MIB)
+
+
+def test_in_one_file_statistics_count_more_than_reports(tmp_path: Path) -> None:
+    log = tmp_path / "worker_5.log"
+    log.write_text(STATISTICS.format(peak=30, actual=40) + REPORT.format(5, 1, 99) + "\n", "utf-8")
+    assert read_logged_memory(log) == (statistics(log, 4, (30, 40), rank=5),)
+
+
+def test_the_later_of_two_reports_counts(tmp_path: Path) -> None:
+    for name, most in (("a.log", 10), ("b.log", 5)):
+        (tmp_path / name).write_text(REPORT.format(0, 1, most) + "\n", "utf-8")
+    assert read_logged_memory(tmp_path) == (report(tmp_path / "b.log", 1, 0, 5, 1),)
 
 
 def test_who_has_no_rank_comes_last(tmp_path: Path) -> None:

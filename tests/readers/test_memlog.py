@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from ms_tune.readers.memlog import MemLog
 
+
 EXAMPLE = """1 0x7f0000000000 25165924 0
 Iteration Index : 0
 micro-batch : F
@@ -94,6 +95,11 @@ def test_bounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         read(tmp_path, "z" * 100 + "\n")
     assert caught.value.message.params["text"] == "z" * 60
     assert read(tmp_path, "1 0x10 600 0" + " " * (2**16 - 14) + "\n").events == 1
+
+
+def test_null_pointers_are_nothing(tmp_path: Path) -> None:
+    log = read(tmp_path, "1 0 0 0\n1 0x10 600 0\n0 0 0 0\n0 0x10 600 0\n")
+    assert [(block.start, block.end) for block in log.blocks] == [(1, 3)]
 
 
 @settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from ms_tune.errors import TraceError
 from ms_tune.readers.lines import reading
-from ms_tune.readers.memory_block import STATIC, Frame
+from ms_tune.readers.memory_block import DROPPED_KEPT, STATIC, Frame
 from ms_tune.text import Language, render
 from tests.readers.rows import BlockTrace, read_memory_block
 from tests.readers.samples import SMALL, SMALL_RUNS
@@ -162,6 +162,12 @@ def test_damaged_rows_are_refused_with_their_line(tmp_path: Path, old: str, new:
     assert reasons(trace) == [(3, reason)]
     for language in Language:
         assert render(trace.dropped[0].reason, language)
+
+
+def test_refused_rows_are_counted_but_not_all_described(tmp_path: Path) -> None:
+    trace = read(tmp_path, HEADER_20 + "\n" + "damaged\n" * 100)
+    assert trace.dropped_count == 100
+    assert len(trace.dropped) == DROPPED_KEPT
 
 
 def test_emulated_file_with_quotes(tmp_path: Path) -> None:

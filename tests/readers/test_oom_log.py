@@ -73,6 +73,14 @@ def test_the_first_words_count_and_the_statistics_tell_what_was_used(tmp_path: P
     )
 
 
+def test_more_held_than_the_limit_leaves_nothing_free(tmp_path: Path) -> None:
+    words = "Out of Memory!!! Request memory size: 83886080B\n" + STATISTICS.replace(
+        "fragments): 90M", "fragments): 120M"
+    )
+    found = read(tmp_path, words)
+    assert (found.free_bytes, found.held_bytes, found.cause, found.short_bytes) == (0, 120 * MIB, "need", 40 * MIB)
+
+
 @pytest.mark.parametrize(("held", "cause"), [(100, "fragments"), (99, "need")])
 def test_fragments_would_have_done_or_not(held: int, cause: str) -> None:
     found = MemoryFailure("torch", 1, 40, 95, None, 60, held, "", "")

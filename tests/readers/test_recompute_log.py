@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from ms_tune.readers.recompute_log import RecomputeLog
 
+
 PREFIX = "2026-11-21 00:03:32,855 - mindformers/output/log[mindformers/models/utils.py:9] - INFO - "
 START = "..........Init Config.........."
 PLACED = "num_layers per stage: [[4]]"
@@ -113,6 +114,13 @@ def test_of_very_many_runs_the_last_are_kept(tmp_path: Path) -> None:
     runs = read(tmp_path, *(line for one in lists for line in (START, one))).runs
     kept = [run.lists["Formative layer_recompute"][0].value for run in runs]
     assert kept == [[[number]] for number in range(2 * recompute_log._MAX_RUNS, 3 * recompute_log._MAX_RUNS)]
+
+
+def test_of_very_many_layers_some_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recompute_log, "_MAX_KEPT", 3)
+    (run,) = read(tmp_path, FULL, *map(at, range(5))).runs
+    assert [layer for _, layer in run.layers] == [0, 1, 2]
+    assert run.last == [6]
 
 
 def test_sections_are_those_of_the_run_that_they_stand_before(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -68,6 +69,21 @@ def test_zeros_of_a_pool_that_is_torn_down_do_not_count(tmp_path: Path) -> None:
     assert read(tmp_path, statistics(0, 0, 0, 0)).statistics is None
 
 
+def test_older_words_colours_and_lines_in_between(tmp_path: Path) -> None:
+    text = (
+        "Device HBM memory size: 32768M\n\x1b[33msome other line\x1b[0m\nMindSpore Used memory size: 30000M\n"
+        "Total Static Memory size: 5M\n\x1b[1mUsed peak memory usage (without fragments): 7M\n"
+        "Actual peak memory usage: 9M\n"
+    )
+    assert read(tmp_path, text).statistics == MemoryStatistics(32768, 30000, 7, 9)
+
+
+def test_statistics_of_two_processes_that_got_mixed_are_not_guessed(tmp_path: Path) -> None:
+    first, second = statistics(10, 20).splitlines(), statistics(30, 40).splitlines()
+    mixed = "\n".join(line for pair in zip(first, second, strict=True) for line in pair)
+    assert read(tmp_path, mixed).statistics is None
+
+
 def test_exception_of_a_real_run(tmp_path: Path) -> None:
     # MindSpore 2.9.0
     text = """Traceback (most recent call last):
@@ -107,6 +123,14 @@ step 7, loss 0.1
         "RuntimeError:\nMemory not enough:\n"
         "Device(id:0) memory isn't enough and alloc failed, kernel name: Default/MatMul-op0, alloc size: 1073742336B."
     )
+
+
+def test_what_follows_an_exception_is_not_its_message(tmp_path: Path) -> None:
+    text = "Traceback (most recent call last):\n  File 'a'\nValueError: bad\n\nfinished\n"
+    assert read(tmp_path, text).last_error == "ValueError: bad"
+    chained = text + "\nDuring handling of the above exception, another exception occurred:\n\n"
+    chained += "Traceback (most recent call last):\n  File 'b'\nKeyError: 'x'\n"
+    assert read(tmp_path, chained).last_error == "KeyError: 'x'"
 
 
 _GROUP = """  + Exception Group Traceback (most recent call last):
@@ -219,6 +243,25 @@ def test_logged_errors(tmp_path: Path) -> None:
 )
 def test_crashes(tmp_path: Path, line: str) -> None:
     assert read(tmp_path, f"step 1\n{line}\n").last_error == line
+
+
+def test_errors_of_the_tracker_are_no_errors_of_the_run(tmp_path: Path) -> None:
+    head = "[ERROR] PRE_ACT(1,7f,python):2026-11-20-23:20:12.489.242 [mindspore/ccsrc/mem_tracker.cc:72] "
+    text = (
+        f"{head}AddMemInfo] MemoryTracker AddMemInfo failed, task_name:PyNative not found\n"
+        f"{head}BindDevicePtr] BindDevicePtr failed, mem_info is nullptr\n"
+        f"{head}FreeMemBlock] FreeMemBlock failed, device_addr:0x12 not found\n"
+    )
+    assert read(tmp_path, text) == RuntimeLog(None, None)
+
+
+def test_endless_lines_and_messages_are_bounded(tmp_path: Path) -> None:
+    text = "x" * 300_000 + "\nTraceback (most recent call last):\n  File 'a'\nValueError: " + "y" * 300_000 + "\n"
+    text += "more\n" * 1000
+    error = read(tmp_path, text).last_error
+    assert error is not None
+    assert error.startswith("ValueError: yyy")
+    assert len(error) < 1000
 
 
 def test_of_a_message_the_first_twelve_lines_stay_with_500_characters_each(tmp_path: Path) -> None:

@@ -68,6 +68,19 @@ def test_a_snapshot_of_today(protocol: int, tmp_path: Path) -> None:
     assert (held.small, held.stream, [block.active for block in held.blocks]) == (True, 7, [True, False])
 
 
+def test_several_devices_and_what_is_new(tmp_path: Path) -> None:
+    oom = {"action": "oom", "device_free": 123, "size": 99, "stream": 0}
+    content = {
+        "segments": [segment(device=3)],
+        "device_traces": [[], [event("free"), oom, event("workspace_snapshot", addr=None, size=None)]],
+    }
+    found = read_torch_snapshot(written(content, tmp_path))
+    assert [device.number for device in found.devices] == [1, 3]
+    events = found.devices[0].events
+    assert events.action.tolist() == [Action.FREE_COMPLETED, Action.OOM, Action.OTHER]
+    assert events[1].address == 123
+
+
 @pytest.mark.parametrize("protocol", [0, 2, 4])
 def test_a_packed_file(protocol: int, tmp_path: Path) -> None:
     path = tmp_path / "snapshot.bin"
