@@ -45,7 +45,7 @@ class Again:
         return next(base for base in (number << 42 for number in range(8, 999)) if base not in held)
 
 
-def program(settings: TorchSettings, seed: int, *, emptied: bool, leaks: bool = False) -> Program:
+def program(settings: TorchSettings, seed: int, *, emptied: bool) -> Program:
     """Two steps of their own, many that are alike, one of its own."""
     made, bases = Program(settings, seed=seed), Again()
     made.pool = bases.pool = TorchPool(settings, bases)
@@ -59,8 +59,6 @@ def program(settings: TorchSettings, seed: int, *, emptied: bool, leaks: bool = 
                 made.free(held.pop(random.randrange(len(held))))
         while held:
             made.free(held.pop())
-        if leaks:
-            made.allocate(600)
         if emptied:
             made.empty_cache()
     return made
