@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pickle
+from collections import defaultdict
+from itertools import pairwise
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +12,9 @@ import pytest
 
 from ms_tune.footprint.torch_blocks import (
     find_earlier_blocks,
+    find_script_location,
+    find_step_ends,
+    find_step_growth,
     list_blocks,
     sum_held,
     sum_requested,
@@ -19,8 +24,9 @@ from ms_tune.pools.torch_replay import replay_recording
 from ms_tune.pools.torch_space import TorchSettings
 from ms_tune.readers.memory_block import NEVER_FREED
 from ms_tune.readers.torch_snapshot import Action, read_torch_snapshot
+from ms_tune.units import MIB
 from tests.pools.test_torch_replay import NPU, NPU_EXPANDABLE
-from tests.pools.torch_recordings import Program
+from tests.pools.torch_recordings import LEAK, TRAIN, Program
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -98,6 +104,22 @@ def test_what_was_asked_for(seed: int, tmp_path: Path) -> None:
     assert sum(find_earlier_blocks(device).values()) == curve[0]
 
 
+def test_a_block_of_before_has_not_the_stack_of_the_one_that_has_its_address_now(tmp_path: Path) -> None:
+    program = Program(NPU, seed=3)
+    kept, old = program.allocate(5 * MIB, LEAK), program.allocate(5 * MIB, LEAK)
+    first = len(program.events)
+    program.free(old)
+    assert program.allocate(5 * MIB, TRAIN) == old
+    path = tmp_path / "s.pickle"
+    path.write_bytes(pickle.dumps(program.snapshot(first=first)))
+    for at, lines in ((-1, {"/workspace/train.py:12", ""}), (2, {"/workspace/train.py:12", "/workspace/train.py:18"})):
+        snapshot = read_torch_snapshot(path)
+        blocks = list_blocks(snapshot.devices[0], replay_recording(snapshot.devices[0], TorchSettings()))
+        live = blocks.live_after(at)
+        assert {find_script_location(snapshot.stacks[stack]) for stack in blocks.stack[live].tolist()} == lines
+        assert {kept, old} == set(blocks.address[live].tolist())
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_what_is_held_and_what_contradicts(seed: int, tmp_path: Path) -> None:
     random = Random(seed)  # noqa: S311 - cases of a test
@@ -132,3 +154,53 @@ def test_what_is_held_and_what_contradicts(seed: int, tmp_path: Path) -> None:
         with pytest.raises(RecordingError) as error:
             rewind_recording(device, NPU.round_request)
         assert (error.value.reason, error.value.event) == wrong
+
+
+LINES = ["/optim/step.py", "/job/model.py", "/job/loss.py", "kernel.cpp"]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_steps_and_what_grows_by_step(seed: int, tmp_path: Path) -> None:
+    random = Random(seed)  # noqa: S311 - cases of a test
+    events: list[dict[str, Any]] = []
+    for number in range(60):
+        kind = random.choices(range(4), [2, 3, 3, 3])[0]
+        frames = [{"filename": LINES[kind], "line": 1, "name": "step"}]
+        events.append({"action": "alloc", "addr": number * 512, "size": 512, "stream": 0, "frames": frames})
+        if random.random() < 0.6:
+            freed = random.randrange(number + 1) * 512
+            events.append({"action": "free_completed", "addr": freed, "size": 512, "stream": 0, "frames": []})
+    path = tmp_path / "s.pickle"
+    path.write_bytes(pickle.dumps({"segments": [], "device_traces": [events]}))
+    snapshot = read_torch_snapshot(path)
+    device = snapshot.devices[0]
+    lines = [stack[0].file if stack else "" for stack in snapshot.stacks]
+
+    ends, backward, optimizer = [], False, False
+    for place, event in enumerate(events_of(device)):
+        if event.action is Action.ALLOC:
+            if lines[event.stack] == LINES[0]:
+                optimizer = backward
+            elif optimizer:
+                ends.append(place - 1)
+                backward = optimizer = False
+            backward |= lines[event.stack] == LINES[3]
+    ends += [len(events) - 1] if optimizer else []
+    assert list(find_step_ends(device, snapshot.stacks)) == ends
+
+    for steps in (ends, sorted(random.sample(range(len(events)), 4))):
+        _, rows = one_by_one(device)
+        held: dict[str, list[int]] = defaultdict(list)
+        for end in steps:
+            for line in set(lines):
+                live = [
+                    row for row in rows if 0 <= row[0] <= end < row[1] and lines[device.events[row[0]].stack] == line
+                ]
+                held[line].append(sum(row[2] for row in live))
+        expected = {
+            line: tuple(amounts)
+            for line, amounts in held.items()
+            if len(steps) > 2 and all(after > before for before, after in pairwise(amounts[1:]))
+        }
+        grown = find_step_growth(list_blocks(device, replay_recording(device, TorchSettings())), lines, steps)
+        assert {growth.where: growth.bytes for growth in grown} == expected
