@@ -11,7 +11,7 @@ import pytest
 
 from ms_tune.errors import TraceError
 from ms_tune.readers import training_log
-from ms_tune.readers.logged_steps import Form, parse_steps, read_baseline
+from ms_tune.readers.logged_steps import Form, parse_rate, parse_steps, read_baseline
 from ms_tune.readers.training_log import read_training_log
 from ms_tune.units import MIB
 from tests.readers.training_logs import PUBLIC, dynamic_line, megatron_line, megatron_log, static_line
@@ -116,6 +116,10 @@ class TestBroken:
     def test_a_baseline_that_is_none(self, tmp_path: Path, text: str, what: str) -> None:
         with pytest.raises(TraceError, match=what):
             read(tmp_path, text, "base.json")
+
+    def test_a_rate_alone(self) -> None:
+        assert parse_rate("| 0.12096 samples/s/p  1 day") == 0.12096
+        assert math.isnan(parse_rate("samples/s/p"))
 
 
 @pytest.mark.skipif(not PUBLIC.is_dir(), reason="the public logs are not here")
