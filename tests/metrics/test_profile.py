@@ -13,6 +13,7 @@ from ms_tune.cli.main import main
 from ms_tune.errors import TraceError
 from ms_tune.profile.result import Bound, QueueState
 from ms_tune.readers import profile_export
+from ms_tune.readers.profile_export import read_events
 from ms_tune.readers.scopes import ScopePass
 from tests.metrics.profiles import BASE, Step, host_bound, network_bound, operator_bound, pipeline, waiting
 from tests.readers.training_logs import PUBLIC
@@ -267,6 +268,19 @@ class TestDoubts:
             analyse_profiles(tmp_path)
         with pytest.raises(TraceError, match="no such file or folder"):
             analyse_profiles(tmp_path / "absent")
+
+
+class TestEvents:
+    def test_blocks_end_anywhere(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        step = Step()
+        for _ in range(30):
+            step.kernel(10.0, 'a "}, {" b').idle(30.0, late=20.0)
+        file = tmp_path / "trace_view.json"
+        file.write_text(json.dumps(step.events), "utf-8")
+        whole = read_events(file)
+        for size in (997, 1013, 4099):
+            monkeypatch.setattr("ms_tune.readers.profile_export._BLOCK", size)
+            assert read_events(file) == whole
 
 
 class TestCommand:
