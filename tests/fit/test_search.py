@@ -7,6 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
 
 from ms_tune.cli.main import main
@@ -20,12 +21,16 @@ from ms_tune.fit import search as searching
 from ms_tune.fit import verify_loop
 from ms_tune.fit.job import read_job
 from ms_tune.fit.layouts import place_evenly, read_layout, with_layout
+from ms_tune.fit.rank import _few_micro_batches, _LayoutRanker
 from ms_tune.fit.result import ConfigFitRequest
 from ms_tune.fit.search import SearchFit, SearchHooks, SearchRequest, search_layouts
 from ms_tune.planning import fit as planning_fit
 from ms_tune.planning import search
+from ms_tune.planning.costs import graph_of
 from ms_tune.planning.layouts import Layout
+from ms_tune.planning.schedule import Schedule
 from ms_tune.planning.search import Effort
+from ms_tune.planning.table import CostTable
 from ms_tune.source.yaml import parse_source
 from ms_tune.text import msg
 from ms_tune.units import GIB
@@ -127,6 +132,25 @@ class TestRanking:
             assert one.estimate.time >= before.time
             assert one.estimate.least_bytes <= 1.15 * tight.limit.bytes
         assert tight.ranking.pruned > roomy.ranking.pruned
+
+    @pytest.mark.parametrize("chunks", [1, 2])
+    def test_long_steps_are_told_from_short_ones(self, tmp_path: Path, chunks: int) -> None:
+        """Beside the schedule of all micro-batches, with stages of other work."""
+        job = job_of(tmp_path, 4, 1, 32, 8)
+        ranker = _LayoutRanker(job, job.loaded, GIB)
+        schedule = Schedule.INTERLEAVED if chunks > 1 else Schedule.ONE_FORWARD_ONE_BACKWARD
+        for micro_batches in (32, 40, 44):
+            layout = Layout(pipeline=4, chunks=chunks, micro_batches=micro_batches)
+            assert _few_micro_batches(layout) < micro_batches
+            placement = place_evenly(32, layout)
+            time, _ = ranker._step_time(layout, schedule, placement, (7, 3, 1, 0))
+            graph = graph_of(CostTable(4, chunks, micro_batches, 0, schedule, ()))
+            cells = 4 * chunks
+            work = np.array([placement[cell // 4][cell % 4] for cell in range(cells)], float)
+            again = work * np.array([(7, 3, 1, 0)[cell % 4] / 8 for cell in range(cells)])
+            tail = np.eye(cells)[-1] * ranker._head
+            durations = np.concatenate((work + tail, 2 * (work + tail) + again))
+            assert time == pytest.approx(float(graph.step_ticks(durations[:, None])[0]))
 
 
 @pytest.fixture
